@@ -321,8 +321,8 @@ tutti_status tutti_server_tables_declare(tutti_server **out, tutti_method *m, tu
 /* Is it at servers? From declare() on. */
 bool tutti_server_has_table(const tutti_server *s, int tensor);
 /* An exchange hook's, of a piece that is such a table: its rows of g, times p's `weight`, to the
-   servers. chunks: how many parts each server's part is sent in, one after the other, of whole
-   rows, from 1 to TUTTI_SERVER_CHUNKS, the same at all workers in a step; at most one a row. Workers of a node sum
+   servers. chunks: how many parts each server's part is sent in, of whole rows, from 1 to
+   TUTTI_SERVER_CHUNKS, the same at all workers in a step; at most one a row. Workers of a node sum
    their rows among themselves, the first pushes, and the others wait for it. Blocks until the
    servers have updated. */
 tutti_status tutti_server_push_rows(tutti_server *s, tutti_piece *p, float weight, int chunks,
