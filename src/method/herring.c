@@ -183,13 +183,14 @@ static tutti_status herring_step(tutti_method *m, tutti_error *err)
 static tutti_status herring_agree(tutti_method *m, tutti_error *err)
 {
     const herring *s = m->self;
+    const int nodes = m->workers / s->workers_of_node;
 
     TUTTI_TRY(tutti_server_sums_agree(s->sums, err));
     if (m->rank >= m->workers || m->workers == 1)
         return TUTTI_OK;
     tutti_metric(m, "fusion_bytes", -1, (double)m->piece_bytes);
-    tutti_metric(m, "nodes", -1, m->workers / s->workers_of_node);
-    tutti_metric(m, "rails", -1, s->rails > 0 ? (double)s->rails : s->workers_of_node);
+    tutti_metric(m, "nodes", -1, nodes);
+    tutti_metric(m, "rails", -1, s->rails > 0 ? s->rails : s->workers_of_node);
     return TUTTI_OK;
 }
 

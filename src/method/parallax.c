@@ -261,8 +261,7 @@ static const tutti_service parallax_services[] = { [SERVE] = { "server", serve }
 
 static const char *const parallax_constraints[] = {
     "the bits of ddp with sparse_reduce=mean; without tables whose rows are asked for its bytes, too",
-    "with a table at servers clip-norm, nonfinite=skip, loss-scale and an optimizer of the client's are refused: "
-    "servers update it by itself",
+    "a table at servers is updated by itself: clip-norm, nonfinite=skip, loss-scale, a client's optimizer are refused",
     "nodes have equally many workers of consecutive ranks, and 2, 4, 8, ... of them unless there is one node",
     "servers is at most the number of workers; with --servers ranks of their own serve, and no worker",
     "a lost worker or server ends the run (exit code 3): every all-reduce needs every worker",
