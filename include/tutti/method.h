@@ -900,6 +900,11 @@ tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti
                          tutti_error *err);
 /* Did that end so because a worker, err->rank, is lost, without which this run goes on? */
 bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err);
+/* What a collective among `mates` ("the workers of its node") came to, without each of whom this
+   worker cannot go on. Was one left out, then it leaves the run: TUTTI_ERR_PEER of its own rank,
+   for which nobody answers but who was lost first. Any other status as it is. */
+tutti_status tutti_leaves_with(const tutti_method *m, const char *mates, tutti_status status,
+                               tutti_error *err);
 
 /* ---- figures and events ---- */
 

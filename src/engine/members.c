@@ -83,16 +83,22 @@ bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_e
     return status == TUTTI_ERR_PEER && e->members != NULL && err->rank != m->rank;
 }
 
-tutti_status tutti_engine_with_team(const tutti_engine *e, tutti_status status, tutti_error *err)
+tutti_status tutti_leaves_with(const tutti_method *m, const char *mates, tutti_status status, tutti_error *err)
 {
     tutti_error why;
 
-    if (e->m.team == 1 || !tutti_is_left_out(&e->m, status, err))
+    if (!tutti_is_left_out(m, status, err))
         return status;
     why = *err;
-    return tutti_fail_rank(err, TUTTI_ERR_STATE, e->m.rank,
-                           "worker %d leaves the run: the workers it sums with have lost worker %d (%.240s)", e->m.rank,
-                           why.rank, why.text);
+    /* That worker may have failed, and an echo of it may be here first: a status of its own would
+       make this worker the cause of the run's end. */
+    return tutti_fail_rank(err, TUTTI_ERR_PEER, m->rank, "worker %d leaves the run: %s have lost worker %d (%.240s)",
+                           m->rank, mates, why.rank, why.text);
+}
+
+tutti_status tutti_engine_with_team(const tutti_engine *e, tutti_status status, tutti_error *err)
+{
+    return e->m.team > 1 ? tutti_leaves_with(&e->m, "the workers it sums with", status, err) : status;
 }
 
 /* Samples of the steps since the last agreement that a lost worker is not known to have

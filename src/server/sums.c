@@ -354,14 +354,7 @@ static float weight_of_node(const tutti_server_sums *s, uint64_t step)
 /* Without one of them no sum of theirs comes about any more. */
 static tutti_status with_mates(const tutti_server_sums *s, tutti_status status, tutti_error *err)
 {
-    tutti_error why;
-
-    if (!tutti_is_left_out(s->m, status, err))
-        return status;
-    why = *err;
-    return tutti_fail_rank(err, TUTTI_ERR_STATE, s->m->rank,
-                           "worker %d leaves the run: the workers of its node have lost worker %d (%.240s)", s->m->rank,
-                           why.rank, why.text);
+    return tutti_leaves_with(s->m, "the workers of its node", status, err);
 }
 
 static tutti_status exchange_of_node(tutti_server_sums *s, tutti_piece *p, tutti_error *err)
