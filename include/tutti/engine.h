@@ -6,7 +6,7 @@
          while (tutti_engine_pass(e, &pass, err) == TUTTI_OK) {  // TUTTI_CLOSED: no more passes
              load pass.samples samples from (pass.epoch, pass.position), or pass.ids where a method
                  names them, the last pass.received of them at pass.given; with pass.again those of
-                 the pass before once more (method.h)
+                 the pass before once more (pass.h)
              tables with asks_rows: tutti_engine_need_rows(e, tensor, ids, n, err)
              forward, unit by unit:
                  tutti_engine_need(e, u, false, err)
@@ -151,7 +151,7 @@ typedef enum {
    pass, with the draws that it made and without moving its running statistics (tutti_pass.again).
    Methods that ask for it are refused.
 
-   sample_bytes, give, label: for methods by which workers send each other raw samples (method.h,
+   sample_bytes, give, label: for methods by which workers send each other raw samples (steps.h,
    tutti_give). sample_bytes: of one, with its label, the same on all ranks. 0: the client has none
    to give, or cannot take any, and such methods are refused while opening. give: writes n of them
    to `out`, n x sample_bytes. ids: indexes in the training set, as share.h numbers them. It is
@@ -267,7 +267,7 @@ void tutti_engine_close(tutti_engine *e);
 const tutti_method *tutti_engine_method(const tutti_engine *e);
 
 /* Where the engine put the values and the gradient of a tensor. NULL: there is no such tensor, or
-   this rank only serves; or, of gradients, the method holds them by piece (method.h): hand them
+   this rank only serves; or, of gradients, the method holds them by piece (steps.h): hand them
    over by tutti_engine_ready_from. */
 float *tutti_engine_values(tutti_engine *e, int tensor);
 float *tutti_engine_gradient(tutti_engine *e, int tensor);
@@ -308,7 +308,7 @@ tutti_status tutti_engine_more_epochs(tutti_engine *e, uint64_t epochs, bool *mo
 tutti_status tutti_engine_more_samples(tutti_engine *e, uint64_t samples, bool *more,
                                        tutti_error *err);
 
-/* Does the method decide how many samples a step has (method.h, *free sample counts*)? Then a run
+/* Does the method decide how many samples a step has (steps.h, *free sample counts*)? Then a run
    has as many steps as its samples need: the two calls above say exactly when it has had them, and
    tutti_engine_more counts steps that nobody knows beforehand. 0: no. 1: yes, and a worker takes
    its batch of a step or nothing. 2: yes, any number, and a step's first pass knows how many.

@@ -1,10 +1,9 @@
 /* method.h: the contract of a published training method.
 
-   What a method sees. All dense parameters of the model are ONE flat float32 vector x[0..n). It is
-   fixed for the life of the engine and ordered as gradients become ready; g is its gradient. A step
-   is one or more passes (forward + backward). The client (trainer or PyTorch) calls the engine, and
-   the engine calls the hooks below. What a hook leaves NULL is done by the default named in its
-   comment.
+   What a method sees is the model as one flat vector x, its gradient g, and passes (pass.h). The
+   client (trainer or PyTorch) calls the engine, and the engine calls the hooks below. What a hook
+   leaves NULL is done by the default named in its comment. What hooks and services may call is in
+   calls.h. What a method declares that makes steps of another kind is in steps.h.
 
      client thread       pass, need_rows, need, done, step, agree, leave, hold, release
      lane or client      exchange
@@ -19,114 +18,19 @@
    (gossip.h), servers (server.h). */
 #ifndef TUTTI_METHOD_H
 #define TUTTI_METHOD_H
+#include "calls.h"
 #include "checkpoint.h"
 #include "comm.h"
 #include "lane.h"
 #include "optim.h"
+#include "pass.h"
 #include "share.h"
+#include "steps.h"
 #include "topology.h"
-#include "tune.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---- the flat space ---- */
-
-typedef struct tutti_tensor {
-    const char *name;
-    size_t first, count, rows, cols;     /* first: place in x */
-    int unit;                            /* layer group: what is needed together */
-    bool row_sparse;                     /* a table: passes say which rows of its gradient they
-                                            touch */
-    bool asked;                          /* a table whose rows the method brings when they are asked
-                                            for (need_rows): until then x may have older ones */
-} tutti_tensor;
-/* The rows of a table's gradient that may be other than 0. All others are 0 in g, so that a method
-   that does not ask for rows reads the whole gradient as ever. */
-typedef struct tutti_rows {
-    bool all;                            /* every row may; ids say nothing */
-    size_t n;
-    const uint32_t *ids;                 /* n, ascending, no two alike */
-} tutti_rows;
-/* What is exchanged as one: a range of the flat space. Buckets, partitions, fusion buffers and
-   shard pieces are all pieces. Ready when every tensor it meets has its gradient.
-
-   rows: of a table, which is a piece by itself: those of the exchange's input. NULL: no table, or a
-   method without TUTTI_KNOWS_ROWS.
-   group, step, weight: the engine sets them before each exchange, and they stay until it is over.
-   group: the workers, keyed so that no other piece or step meets it; its algorithm, which is the
-   run's, is there from open() on. step: whose gradient it is. weight: m->weight of that step. An
-   exchange that may run beside the next steps (tutti_late_declare, m->by_piece) takes these in
-   place of the method's. */
-typedef struct tutti_piece {
-    int index;                           /* in ready order */
-    size_t first, count;
-    int first_tensor, tensors;           /* those it meets, under cut_bytes perhaps in part */
-    float *g, *x;                        /* element `first` */
-    const tutti_rows *rows;
-    tutti_group group;
-    uint64_t step;
-    double weight;
-} tutti_piece;
-typedef struct tutti_layout {
-    size_t used;                         /* elements of all tensors; they stand back to back */
-    size_t n;                            /* padded: a multiple of 64 x workers; padding stays 0 and
-                                            is not sent */
-    const tutti_tensor *tensor; int n_tensors;
-    int n_units;
-    const tutti_piece *piece; int n_pieces;
-} tutti_layout;
-
-/* ---- a pass ---- */
-
-/* One forward and backward. The engine fills in the default, and the pass hook changes it.
-
-   scale: a power of two, 1 unless the run scales the loss. It is the engine's, set after the hook.
-   The gradient of a pass before the step's last is scaled until tutti_base_check.
-   exchange: pieces go to the lane as they become ready. Default: in the last of the configured
-   passes. Never in a pass with more behind it.
-   more: another pass of this step follows. Default: until the configured passes are over. A pass
-   beyond those begins with 0 samples, at the place of the one before it. A hook that takes passes
-   away or adds them takes care of `exchange` too. Before the next pass the hook may use the
-   gradient of this one (tutti_base_check, tutti_update) and change x: then it sets same_values to
-   false.
-   again: the samples of the pass before once more, at other values (SAM, cross-gradients), and the
-   same function of them: with its draws, of dropout. The client's running statistics stay as the
-   first pass left them, and neither losses nor samples are counted. Of a step's first pass false.
-   The hook that sets it sets samples (m->samples) and same_values, too.
-   merge: the same in all passes of a step, after tutti_merge_declare. This step has no exchange and
-   no update: its gradient waits for the next step's.
-   received, given: the last `received` of `samples` are other workers', which tutti_give has
-   brought and the client reads at `given`; epoch and position say where the others begin. In a
-   pass with `again` they are the same once more.
-   ids: after tutti_names_declare: this pass is over these samples, `samples` indexes of the
-   training set in any order, in place of those that stand from epoch and position on. These still
-   say where in the run the pass is, by which the client makes its draws.
-   losses: likewise: room for `samples` numbers, where the client writes the loss of each at the
-   pass's values, in their order, named or not. They are there from the next hook on.
-   ids and losses are the method's memory, and stay as they are until that hook. */
-typedef struct tutti_pass {
-    int64_t index;                       /* 0, 1, ... within the step */
-    int64_t samples;                     /* to compute in this pass; 0: announce zero gradients */
-    int64_t divisor;                     /* the gradient wanted: of scale x (sum of the samples'
-                                            losses) / divisor; 0 with samples 0 */
-    double scale;
-    uint64_t epoch, position;            /* where in the order of share.h the samples begin */
-    bool again;                          /* TUTTI_AGAIN: a second look; see above */
-    bool same_values;                    /* x has not changed since the previous pass: prepared
-                                            weights may be kept */
-    bool keep;                           /* add to g instead of replacing it */
-    bool exchange;
-    bool more;
-    bool merge;
-    int64_t received;                    /* of samples; 0: all are this worker's own */
-    const void *given;                   /* received x sample_bytes (engine_options.give), as other
-                                            workers' clients wrote them; the engine's, until the
-                                            next pass that has another */
-    const uint64_t *ids;                 /* NULL: from position on */
-    float *losses;                       /* NULL: nobody asks, and it costs nothing */
-} tutti_pass;
 
 /* ---- a method ---- */
 
@@ -181,20 +85,10 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     TUTTI_NEEDS_ALL = 4096
 };
 
-/* Counts of whole numbers from 0 on: one by one up to TUTTI_HISTOGRAM_EXACT, above that four bins
-   to a doubling. The last has all from its least value on. Plain numbers, so it may be declared
-   state. */
-enum { TUTTI_HISTOGRAM_EXACT = 1024, TUTTI_HISTOGRAM_BINS = 1081 };
-typedef struct tutti_histogram { uint64_t count[TUTTI_HISTOGRAM_BINS]; } tutti_histogram;
-void tutti_histogram_add(tutti_histogram *h, uint64_t value);
-int tutti_histogram_bin(uint64_t value);
-uint64_t tutti_histogram_least(int bin); /* the least value of a bin */
-
 /* Where the method stands among others: a word for each, which `tutti methods` shows. */
 typedef struct tutti_axes {
     const char *topology, *synchrony, *codec, *schedule, *placement, *update;
 } tutti_axes;
-typedef struct tutti_method tutti_method;
 
 /* What there is of the gradient (m->held). */
 typedef enum tutti_held { TUTTI_HELD_WHOLE, TUTTI_HELD_BY_PIECE } tutti_held;
@@ -215,8 +109,8 @@ typedef enum tutti_order { TUTTI_ORDER_READY, TUTTI_ORDER_LED } tutti_order;
 /* A thread of the method's on every worker, from the first step to the end: an averager, a server.
    Between steps the engine may bring all services of all workers to rest, with no message of theirs
    under way (engine.h, *quiet*): for a checkpoint, an evaluation, the end. They rest in the two
-   calls marked [safe] below and nowhere else. At the end they leave these with TUTTI_CLOSED, so a
-   method has no shutdown code.
+   calls marked [safe] in calls.h and nowhere else. At the end they leave these with TUTTI_CLOSED,
+   so a method has no shutdown code.
 
    run: it is over with OK or TUTTI_CLOSED, and returns at once where a worker has nothing to do.
    hears: it is owed a round when this worker has learnt of losses, in a run that goes on after
@@ -331,7 +225,7 @@ struct tutti_method {
                                     nothing overlaps */
     size_t piece_bytes, first_piece_bytes; /* declare() may set; default 25 MiB, 1 MiB */
 
-    /* declare() may set, of pieces; "cut, ordered, updated one by one" below has the rest.
+    /* declare() may set, of pieces; steps.h has the rest ("cut, ordered, updated one by one").
        cut_bytes: they end at piece_bytes (the first at first_piece_bytes) exactly, rounded up to a
        multiple of 64, inside tensors too; but a table whose rows are known is a piece by itself.
        close_bytes: with cut_bytes: a piece ends as well with the tensor by which it has so many
@@ -348,8 +242,8 @@ struct tutti_method {
     tutti_order order;
     bool forward_first;
     size_t credit;
-    /* declare() may set: BY_PIECE: there is no gradient of the whole model, g is NULL; "held by
-       piece" below. */
+    /* declare() may set: BY_PIECE: there is no gradient of the whole model, g is NULL; steps.h,
+       "held by piece". */
     tutti_held held;
     bool beside;                 /* from open() on: pieces may be under way when the next step has
                                     begun (by_piece, shards), so x of a unit is whole between need
@@ -381,545 +275,6 @@ bool tutti_method_default_of(const tutti_method_ops *ops, const char *option, in
 /* Of a built-in method with its options. false and 0 where the spec is wrong, which the engine
    says. Allocates. */
 bool tutti_method_traits(const char *spec, unsigned *traits);
-
-/* ---- what hooks may ask of the engine: exchanges ---- */
-
-/* p->g := sum over the workers of weight_r g_r (weights sum to 1). It goes through the run's codec,
-   else the method's own. Without one it is tutti_allreduce_weighted's sum. Of a table (p->rows) it
-   goes by rows while that sends fewer bytes than the whole (src/engine/rows.c): the number of each
-   worker's rows first, then their ids and values. The same bits on all workers. Blocks; on the
-   thread that the exchange hook is called on. Errors: of the collectives; TUTTI_ERR_CORRUPT. */
-tutti_status tutti_exchange(tutti_method *m, tutti_piece *p, double weight, tutti_error *err);
-/* x (n, a displacement or the like, which goes to zero) := the mean over the workers, all counting
-   the same, through the same codec as one piece. Without one tutti_average. TUTTI_ERR_NUMBER,
-   before it is sent, where a worker's is not finite or has a number that the codec makes infinite
-   (fp16 beyond 65504): the worker, tensor and element are named. It is given on all where the mean
-   is not finite. Client thread. */
-tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err);
-/* Within open(), before tutti_exchange_all is ever called: TUTTI_ERR_USAGE where the codec cannot
-   take displacements (TUTTI_CODEC_VOTES). */
-tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err);
-/* tutti_exchange past the method's codec: the sum of what stands in g. Nothing that the codec keeps
-   changes, residuals neither. Under tutti_exchange_declare. */
-tutti_status tutti_exchange_plain(tutti_method *m, tutti_piece *p, double weight, tutti_error *err);
-/* What would tutti_exchange make of this worker's gradient, with that weight, if all its pieces
-   went through the codec now? Of each tensor, in the order of the layout: whole[t]: the squared
-   norm of what would be encoded, with what wrappers have kept; sent[t]: that of what would be sent,
-   as decoded. Nothing is sent, and what codecs keep is as before. All NaN of a gradient that is not
-   finite, past which wrappers go. Within the exchange of a step's first piece, under `m->whole`.
-   The same views as an exchange has: where owners of parts add, those parts.
-
-   declare: within declare(), after tutti_exchange_declare. TUTTI_ERR_USAGE where not every worker's
-   own gradient is encoded (codec-hierarchy, codec-cost=auto-off), or the codec sums a part of it.
-   Of tensors that are summed whole all counts as sent. */
-tutti_status tutti_exchange_ask_declare(tutti_method *m, tutti_plan *plan, tutti_error *err);
-tutti_status tutti_exchange_ask(tutti_method *m, double weight, double *whole, double *sent,
-                                tutti_error *err);
-/* An exchange hook: the mean, each worker weighted by its samples. */
-tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *err);
-/* Within declare(): gradients go through `spec` (codec.h), whose states are declared.
-   TUTTI_ERR_USAGE where the run has a codec too. */
-tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const char *spec,
-                                    tutti_error *err);
-/* After it, within declare(): messages are encoded once, so that all have all whatever the number
-   of workers: no owner of a part adds and encodes anew. TUTTI_ERR_USAGE, naming `option`
-   ("requantize=off"), where collective=alltoall asks for just that. */
-tutti_status tutti_exchange_once(tutti_method *m, const char *option, tutti_error *err);
-/* Within declare(), before that: sums are the leaders' of teams of so many workers (comm.h). The
-   codec, if there is one, is between leaders, as codec-hierarchy has it for a run. TUTTI_ERR_USAGE,
-   naming `option`: the run has a codec-hierarchy too, or an algorithm for sums over all. */
-tutti_status tutti_exchange_teams(tutti_method *m, const char *option, int team, tutti_error *err);
-/* *team := how many workers of consecutive ranks belong together, as the value of `option` says it:
-   "none" (1), "machine" (those of one, which must be equally many), or their number, which divides
-   the workers. TUTTI_ERR_USAGE: what is wrong with it. */
-tutti_status tutti_team_parse(const tutti_method *m, const char *option, const char *value,
-                              int *team, tutti_error *err);
-/* Its spec, from declare() on; NULL: gradients travel as they are. */
-const char *tutti_exchange_codec(const tutti_method *m);
-
-/* ---- updates ---- */
-
-/* A local update is one of tutti_base_step, _on, _counted and _locked and nothing else, since the
-   optimiser may be the client's (engine.h, optimizer "client"), which is only called in them. It is
-   refused by the engine for methods with TUTTI_OWNS_UPDATE or TUTTI_DIRECTION, and where
-   tutti_optimizer_declare keeps slices: what such methods do with m->optim is their own. */
-
-/* lr, scale 1, t = updates + 1: steps that were left out do not count. */
-tutti_rate tutti_rate_now(const tutti_method *m);
-/* Of the update after so many, as rate.t - 1 of tutti_rate_now says it. Any thread. */
-tutti_rate tutti_rate_at(const tutti_method *m, uint64_t updates);
-/* Within pass(), of a step without exchange: the gradient of the pass before stands in g without
-   the run's loss scale. tutti_base_check does the same. */
-void tutti_base_unscale(tutti_method *m);
-/* Vote on non-finite gradients, clip, update. A client that exchanges only does the update itself,
-   after step() is over. */
-tutti_status tutti_base_step(tutti_method *m, tutti_error *err);
-/* The same on x (n) instead of m->x, the update alone under `door` (NULL: none), the learning rate
-   times `factor`. The client's optimiser is called without the door: what it has changed is added
-   to x under it. */
-tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor,
-                                tutti_error *err);
-/* tutti_base_step where there are several in a step, which the method counts: *updates is one more
-   where there was an update, and is its rate.t. */
-tutti_status tutti_base_step_counted(tutti_method *m, int64_t *updates, tutti_error *err);
-/* Locks of a vector of the layout that all workers have in memory in common (tutti_world_common),
-   each a word of that memory, 0 at first (src/engine/locks.c). With `rows` there is one a row of
-   each matrix or table and one of each vector, as the tensors stand, else one of all. One is held
-   for an update or a copy; that of a worker that is lost is taken over. Client thread. */
-typedef struct tutti_locks { uint32_t *word; bool rows; } tutti_locks;
-size_t tutti_locks_count(const tutti_method *m, bool rows);       /* words */
-void tutti_locks_take(const tutti_method *m, uint32_t *word);
-void tutti_locks_leave(uint32_t *word);
-/* tutti_base_step_on, each part of the update under its lock. */
-tutti_status tutti_base_step_locked(tutti_method *m, float *x, const tutti_locks *locks,
-                                    tutti_error *err);
-/* m->x := from (n), each part under its lock, all but rows that are asked for. / Those. */
-void tutti_locked_read(tutti_method *m, const tutti_locks *locks, const float *from);
-void tutti_locked_read_rows(tutti_method *m, const tutti_locks *locks, const float *from,
-                            int tensor, const uint32_t *ids, size_t n);
-/* What tutti_base_step does before the update, of the gradient as it stands in g. *rate: that of
-   this step, with the scale that clip-norm asks for. *skip: leave the step out, which is counted
-   and noted. Client thread; a collective with nonfinite=skip in a step that was exchanged, else of
-   this worker alone. TUTTI_ERR_NUMBER. */
-tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err);
-/* The same for methods whose gradient is taken elsewhere, by a server: g is scaled as clip-norm
-   asks, and rate->scale is 1. */
-tutti_status tutti_base_gradient(tutti_method *m, tutti_rate *rate, bool *skip, tutti_error *err);
-/* A norm that does not depend on how a vector is cut (src/engine/norm.c). The flat space has blocks
-   of TUTTI_NORM_BLOCK elements, from element 0 on; a vector's squared norm is the sum of theirs, in
-   their order, and a block's is tutti_norm2 of it. The padding is 0 and adds nothing. clip-norm
-   goes by that of g. So workers that have slices or shards, of whole blocks each, tell each other
-   the sums of these, a double a block, add all in order, and have the bits of whoever has it all.
-
-   sums (a double for each block of the range): of g as it stands, elements [first, first + count),
-   of whole blocks, or up to the end (layout->used or n). Of tables whose rows are known the touched
-   ones are read, which gives the same bits. Client thread, when what is exchanged has been
-   exchanged; sends nothing. Of another vector tutti_norm2 of each of its blocks gives the same. */
-enum { TUTTI_NORM_BLOCK = 4096 };
-void tutti_norm2_blocks(const tutti_method *m, size_t first, size_t count, double *sums);
-/* Within declare(), under TUTTI_UPDATES_SLICES: m->optim is the run's --optimizer, with slots for
-   [first, first + count), kept as `keep`; for tutti_update within it. count 0: none. TUTTI_SLICE:
-   it updates at servers, so TUTTI_ERR_USAGE where the optimiser is the client's. */
-tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t first, size_t count,
-                                     tutti_keep keep, tutti_error *err);
-/* The buffers (slots) of m->optim on this worker, over all of x: its momenta. declare: within
-   declare(), by a method that will reset them, or take their mean (`average`). TUTTI_ERR_USAGE
-   where the optimiser is the client's, whose buffers nobody can reach, and of a mean where a worker
-   may leave out a step (nonfinite=skip, loss-scale), so that numbers of updates would differ.
-   reset, average: client thread, within step(), after the update. reset: as before the first
-   update: 0, and rate.t counts from 1 again. average: slot := mean over the workers, plain fp32,
-   slot by slot; blocks. */
-tutti_status tutti_buffers_declare(tutti_method *m, tutti_plan *plan, bool average,
-                                   tutti_error *err);
-void tutti_buffers_reset(tutti_method *m);
-tutti_status tutti_buffers_average(tutti_method *m, tutti_error *err);
-/* Where replicas are equal: this worker's samples of this step are in no update, so the run's count
-   of samples (tutti_figures) goes without them, once all is quiet. Client thread, in step(). */
-void tutti_discarded(tutti_method *m);
-/* Workers that count the same steps without meeting (their numbers may differ by what the method
-   allows): this worker sits this step out, as one that jumps over it. Its passes had 0 samples, and
-   step() makes no update. It stays a step of the run, for tutti_engine_more, reports, epochs,
-   checkpoints and the learning rate's schedule. It is no update (rate.t), none of this worker's
-   steps (own_steps), and its samples are not the run's, once all is quiet. Nobody computes them in
-   that epoch. Declared within declare(); sit_out: client thread, in step(). Where replicas differ,
-   of methods with services, not under TUTTI_OWN_PACE. */
-void tutti_sit_out_declare(tutti_method *m, tutti_plan *plan);
-void tutti_sit_out(tutti_method *m);
-/* The run ends here: no more gradients are handed out, those that were are computed, and then all
-   clients are told (tutti_engine_ended). One worker says it. Client thread, in step(), under
-   TUTTI_OWN_PACE, of clients that ask for their steps (tutti_engine_more). */
-void tutti_end(tutti_method *m);
-/* Of the gradient of this step, in the method's own count: summary's staleness, staleness_max,
-   staleness_mean. */
-void tutti_stale(tutti_method *m, uint64_t staleness);
-
-/* ---- all workers ---- */
-
-/* x := mean over the workers, plain fp32. Blocks; client thread. */
-tutti_status tutti_average(tutti_method *m, float *x, tutti_error *err);
-/* x (n numbers of the method's own) := their sum over the workers, plain fp32. Blocks; client
-   thread. */
-tutti_status tutti_sum(tutti_method *m, float *x, size_t n, tutti_error *err);
-/* x := that of the first of my team, by all of it, plain fp32. Blocks; client thread. A team of
-   one: nothing. */
-tutti_status tutti_take_over(tutti_method *m, float *x, tutti_error *err);
-/* all[r] := worker r's n values, mine among them, 0 of a worker that is lost. Blocks; client
-   thread. */
-tutti_status tutti_gather(tutti_method *m, const float *mine, size_t n, float *all,
-                          tutti_error *err);
-
-/* ---- samples on the way (src/engine/given.c) ---- */
-
-/* Within declare(): workers send each other raw samples. A pass has at most `most` of others, and a
-   worker gives one other at most so many of its own in a step. TUTTI_ERR_USAGE: the client has none
-   to give (engine_options.give). */
-tutti_status tutti_give_declare(tutti_method *m, tutti_plan *plan, int64_t most, tutti_error *err);
-/* The class of a sample of the training set, as the client says it; -1: it says none. */
-int tutti_sample_label(const tutti_method *m, uint64_t id);
-/* Within pass(), at most once a step, of a step's first pass, all workers together: moves samples
-   between pairs, and p->received, p->given and p->samples say that the pass has those that came.
-   The hook sees to p->divisor.
-
-   ids: those that this worker gives, indexes in the training set; to[w] of them for worker w, back
-   to back by rank. from[w]: how many it gets of worker w. workers entries each, 0 at the own rank.
-   What one gives must be what the other expects: TUTTI_ERR_CORRUPT with both numbers where that
-   differs. Who expects any of a worker that gives it none is not told, and waits. Samples come by
-   rank of who gave them, in its order. A pair with samples has one message of sample_bytes each,
-   another none. Blocks. */
-tutti_status tutti_give(tutti_method *m, tutti_pass *p, const uint64_t *ids, const int64_t *to,
-                        const int64_t *from, tutti_error *err);
-/* Within pass(): until that time of tutti_now_ns, because samples are waited for (data_ns of
-   engine.h). Blocks. declare: within declare(), by a method that does so by a model of its own of
-   samples that arrive. TUTTI_ERR_USAGE: the client has one too (engine_options.streams), and each
-   would wait for samples of which the other knows nothing. */
-tutti_status tutti_await_samples_declare(const tutti_method *m, tutti_error *err);
-void tutti_await_samples(tutti_method *m, int64_t until_ns);
-
-/* all := everybody's, one behind the other by rank: counts[r] elements of worker r, the same on
-   all. Where no worker was lost. Blocks; client thread. */
-tutti_status tutti_gather_v(tutti_method *m, const size_t *counts, tutti_buffer mine,
-                            tutti_buffer all, tutti_error *err);
-
-/* ---- losses held out, times, who computes what ---- */
-
-/* *loss: of x as it stands, the mean over samples that the client holds out of training, the same
-   ones on all workers. Forward only, by this worker's client, whose computing time it takes; sends
-   nothing. What it is, a NaN included, is the caller's to judge. Client thread, within step(). The
-   method says within declare() that it will ask: TUTTI_ERR_USAGE there where nothing is held
-   out. */
-tutti_status tutti_evaluate_declare(tutti_method *m, tutti_error *err);
-tutti_status tutti_evaluate(tutti_method *m, double *loss, tutti_error *err);
-/* Within declare(): passes may have `ids` and `losses` (tutti_pass). TUTTI_ERR_USAGE where the
-   client cannot take samples by name and tell each one's loss (engine_options.names), where nobody
-   says how many there are (data_samples), or where each worker has samples of its own (parts). */
-tutti_status tutti_names_declare(tutti_method *m, tutti_error *err);
-/* What this worker has spent computing so far in this process, without any waiting or exchange, in
-   ns: differences of it are times. Client thread. */
-int64_t tutti_computed_ns(const tutti_method *m);
-/* Who computes how much of a step: workers x batch x accumulate samples. By default each worker
-   makes `accumulate` passes of `batch`, or of the client's batch_of. A method that decides it says
-   so within declare(). Then the step is cut in passes of `samples` (which must divide it), and all
-   passes are dealt out evenly at first. tutti_allot deals them anew: within open(), or within
-   step() from the next step on. passes_of: workers, not negative, summing to all passes; the same
-   on all workers (not checked). The positions that a step uses do not change. A checkpoint keeps
-   the deal. */
-tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samples,
-                                 tutti_error *err);
-tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error *err);
-/* A `pass` hook: gradients are over everybody's samples of the step, so that what is summed is the
-   mean, however they were dealt. */
-tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
-
-/* ---- free sample counts (src/engine/take.c) ---- */
-
-/* A worker takes as many samples in a step as its method likes, none too, and all learn what all
-   took: m->samples and m->weight follow from that. Every sample of an epoch is taken once. Epochs,
-   schedules and the run's end (tutti_engine_more_epochs, _more_samples) go by samples taken:
-   `workers x batch x accumulate` of them are a step to lr-schedule and to m->steps, which is how
-   many such steps the run has, whatever it makes. A step stays one of all workers
-   together: m->step, reports and checkpoints count it whoever took nothing in it. A worker that
-   took nothing made no step of its own (own_steps, rate.t where replicas differ).
-
-   When does a worker know its count?
-
-   1. Before the first pass. In the pass hook of pass 0 the method says it: tutti_take_tell where
-      the others' are not known, which gathers them, or tutti_take_known where all follow from what
-      all know. The step takes the next positions of the epoch's order: pass a of all that have it
-      stands before pass a + 1 of any, by rank, as share.h has it. So equal counts are ddp's samples
-      to the bit. A step that would go beyond the epoch, or the run's end, is cut there in
-      proportion, as share.h cuts a last step. Both calls fill in *p anew. The passes are of at
-      most `pass` samples, and the last of them exchanges.
-   2. When its time is over (`lent`). Each worker is lent positions of the order ahead. The pass
-      hook asks tutti_take_another before each pass. Where that says no it calls tutti_take_close
-      and returns TUTTI_CLOSED: the step has no further pass, none at all where that was the first.
-      What is left of a loan stays the worker's. The run's last samples are dealt out in proportion
-      to what workers took in the last step, so that all end together. The last two steps are no
-      less than half of one, and the last takes all that is left, whatever its time. So each sample
-      of each epoch is taken once by the end of the run, and nobody waits at an epoch's end. A step
-      exchanges its pieces if the hook that closes it sets p->exchange. The gradient in g, from then
-      on, is over the samples of this worker, or over as many as tutti_take_divide says.
-
-   With parts (share.h) each worker goes over its own, and what it has taken of them is declared.
-
-   pass: samples of a pass at most. 0: the run's batch. It becomes share->batch.
-   most: samples of a worker in a step at most. 0: the run's batch x accumulate. With `lent` a step
-   may get fewer: D / (4 workers), or a pass if that is more.
-   even: without `lent`: a worker takes `most` or nothing. So a client that has equal batches and
-   nothing else can go along: what it computes of a step without samples does not count.
-   record, replay: files, kept; "" or NULL: none. Worker 0 writes what each worker took in each
-   step: a line {"workers":4,"pass":8,"most":512,"seed":1} and then lines {"step":0,"took":[64,32]}.
-   With replay those counts are taken and no others, so that the run has the recorded one's bits.
-   Each worker reads the file. TUTTI_ERR_USAGE while opening: it is of other workers, or other
-   samples of a pass.
-
-   A checkpoint has all of it. It is resumed with the number of workers that saved it. A lost worker
-   ends the run. TUTTI_ERR_USAGE in declare: TUTTI_OWN_PACE, TUTTI_GOES_ON, batch_of, servers. done
-   may not give TUTTI_CLOSED. */
-typedef struct tutti_take_options {
-    int64_t pass, most;
-    bool lent, even;
-    const char *record, *replay;
-} tutti_take_options;
-/* Rows of a method's option table for two of them. */
-#define TUTTI_TAKE_RECORD(at) \
-    { "record", TUTTI_TEXT, at, 0, 0, 0, "", \
-      "file to write down how many samples each worker took in each step" }
-#define TUTTI_TAKE_REPLAY(at) \
-    { "replay", TUTTI_TEXT, at, 0, 0, 0, "", \
-      "file of record: the same counts again, and so the same bits; on every host" }
-/* Within declare(). */
-tutti_status tutti_take_declare(tutti_method *m, tutti_plan *plan,
-                                const tutti_take_options *options, tutti_error *err);
-/* Samples that this worker may still take in this step. */
-int64_t tutti_take_left(const tutti_method *m);
-/* 1. Within pass(), of pass 0, once a step, on all workers. mine: 0 ... most; under replay that of
-   the file in its place. of (workers, may be NULL): what each takes, after the cut. All 0 is legal
-   where the step exchanges nothing. tell blocks, and each worker sends its count, an int64, in one
-   all-gather of the workers; known sends nothing, and `wanted` (workers) is the same on all. */
-tutti_status tutti_take_tell(tutti_method *m, tutti_pass *p, int64_t mine, int64_t *of,
-                             tutti_error *err);
-tutti_status tutti_take_known(tutti_method *m, tutti_pass *p, const int64_t *wanted, int64_t *of,
-                              tutti_error *err);
-/* Where pass `pass` of this worker begins, and its samples (0: there is none). So a method may
-   change *p's epoch and position within the step: its passes in another order, or some of their
-   samples again. */
-int64_t tutti_take_place(const tutti_method *m, int64_t pass, uint64_t *epoch, uint64_t *position);
-/* 2. Within pass(). Is there another pass? wanted: as far as the method is concerned. false: also
-   because nothing is left. true: also in the run's last step. Under replay as the file has it.
-   p->samples, which the engine has filled in, may then be made less, down to 1, and not under
-   replay. */
-bool tutti_take_another(tutti_method *m, bool wanted);
-/* Blocks: one all-gather of an int64. */
-tutti_status tutti_take_close(tutti_method *m, int64_t *of, tutti_error *err);
-/* Between tutti_take_close and the return from the hook: g := the sum of the losses' gradients of
-   the step over `samples`, above 0, in place of m->samples. */
-void tutti_take_divide(tutti_method *m, double samples);
-
-/* One update for several steps (src/engine/merge.c). Within declare(), of methods whose replicas
-   are equal: passes may have `merge`. After the last of them, in which pieces are exchanged and
-   step() is called as ever, g is the mean over the samples of all these steps. Steps that wait
-   count for schedules, which go by samples, and not for rate.t. A run's last step never waits. A
-   checkpoint may be made in between. */
-tutti_status tutti_merge_declare(tutti_method *m, tutti_plan *plan, tutti_error *err);
-/* Steps of the update under way, this one included. */
-int64_t tutti_merged(const tutti_method *m);
-
-/* ---- a run that tunes itself (src/engine/tune.c) ---- */
-
-/* Within declare(): while the run trains, points of a box of knobs are tried, each for a window of
-   steps, and the fastest stays (search.h has the rules). The default is the first point, and stays
-   unless another has beaten it in every pair of windows in which they were measured again, and by a
-   hundredth of a step in all. So a run is never slower in the end than with the default, but for
-   what a window is uncertain.
-
-   Only what changes no bit of a model may be a knob.
-
-   tuner: what is asked for (tune.h); `first` of the knobs is the default. seed: the run's.
-   drop, steps: of a window: so many steps do not count (pipes fill, caches warm up), and the median
-   of so many behind them does, on worker 0's clock, without reports, evaluations and checkpoints.
-   apply: the knobs have these values from this step on: within the step's first pass, before the
-   method's pass hook, on all workers in the same step, with the same values. Also in the first step
-   of a process, with the default or what the run that is resumed had. It may block, as tutti_recut
-   does. A point that makes no sense it makes one, on all alike.
-
-   Sent: 96 bytes in a broadcast from worker 0, in group order, when a window is over, and once
-   before in windows of points after the first, when a quarter of the steps is there
-   ((steps + 3) / 4): that may be all of a point which is clearly slower. Nothing once it is over.
-   With one worker nothing is tuned.
-   Told, by worker 0: events of kind "tune"; figures tune_NAME of each knob, as it is now,
-   tune_points, and tune_seconds: what asking and broadcasts have taken in this process.
-   Declared: all of it. A resumed run goes on, with the window under way begun anew.
-   Without a worker it cannot go on. TUTTI_ERR_USAGE: TUTTI_OWN_PACE; TUTTI_GOES_ON where a loss
-   does not end the run anyway (a method's traits_of leaves it out when it tunes); a box that is
-   none. */
-typedef struct tutti_tune_options {
-    tutti_tuner_options tuner;
-    int64_t drop, steps;
-    tutti_status (*apply)(tutti_method *m, const double *value, tutti_error *err);
-} tutti_tune_options;
-tutti_status tutti_tune_declare(tutti_method *m, tutti_plan *plan,
-                                const tutti_tune_options *options, tutti_error *err);
-
-/* ---- pieces: cut, ordered, updated one by one (layout.c, pieces.c, by_piece.c) ---- */
-
-/* Cut by bytes (m->cut_bytes). Sums have the same bits however pieces are cut. TUTTI_ERR_USAGE
-   under a codec: it encodes whole tensors.
-
-   Updated by piece (m->by_piece). The run's optimiser updates a piece as soon as it is exchanged
-   and the backward of the units that it meets is over, on the thread that comes last to that. The
-   result has the bits of an update at the end of the step. step() goes on, and need() of the next
-   step waits for the pieces that meet its unit. So the forward of a unit waits for its own
-   parameters only. What waits is exposed time.
-
-     x           of a unit is as the last step left it between need and done of that unit, and
-                 nowhere else: not in hooks, but in agree, hold and those of facilities
-     g           is no hook's but exchange's
-     step        there is no such hook, or it is not called (m->no_step). What a method does once a
-                 step it does in pass
-     exchange    may run when the next step has begun. It reads p (step, weight, group) in place
-                 of m
-     rate        that of the gradient's own step, as its exchanging pass began
-     at rest     before a checkpoint, a look at the model or the end all pieces are waited for. So a
-                 run is resumed to the bit, by any number of workers
-     a failure   of an exchange ends the run. The next call that waits for it, or pass, tells it
-
-   A client says that it calls need and done as it must (engine_options.needs). Under one that does
-   not, a step waits for all of its pieces before it ends, since that client reads values when it
-   likes.
-
-   tutti_by_piece_check: within declare(): TUTTI_OK, or TUTTI_ERR_USAGE and the sentence with which
-   the engine refuses by_piece in this run: it needs an exchange, equal replicas and the run's
-   optimiser, and does not go with clip-norm, nonfinite=skip, loss-scale, a codec, the client's
-   optimiser, `whole`, or what tutti_late_declare, tutti_merge_declare and tutti_take_declare do. */
-tutti_status tutti_by_piece_check(const tutti_method *m, tutti_error *err);
-/* Within pass(), of a step's first pass, on all workers in the same step: pieces are cut to other
-   sizes from this step on. Blocks until all that are under way are exchanged. TUTTI_ERR_USAGE:
-   below piece_bytes_least; first_piece_bytes 0 or above the other; under a codec, late exchange, or
-   servers that go by pieces. */
-tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece_bytes,
-                         tutti_error *err);
-/* m->credit from now on. Under LED worker 0's decides how much is under way. Client thread; where
-   pieces have no order or no thread it changes nothing. */
-void tutti_credit(tutti_method *m, size_t bytes);
-
-/* ---- shards: each worker updates a part of every piece (src/engine/shards.c) ---- */
-
-/* Every piece is cut in a shard for each worker, by rank, at multiples of 16 elements (a line of 64
-   bytes) from its first on: as even as lines go, the first workers have one more. Nothing is
-   padded, and a small piece may leave the last workers nothing. What an optimiser has for an
-   element is on one worker, and the update of all is as many elements as one worker's alone.
-
-     declare    m->optim is the run's --optimizer, with slots for this worker's shards. They are
-                placed: any number of workers, with or without shards, goes on from a checkpoint
-     exchange   tutti_shards_exchange: p->g becomes, where it is this worker's shard, the mean, with
-                the bits of tutti_base_exchange. Elsewhere it is undefined
-     step       tutti_shards_step: the vote, the norm and the scale of tutti_base_step, with its
-                bits; then the update of the own shards. Then x goes to all, pieces from the last
-                to the first, beside the next step: need(unit) waits for those that meet the unit.
-                So x is as m->beside says. Without engine_options.needs a step waits for all
-     sent       of a piece, in a step: to each worker its shard of g, and the own shard of x. With
-                clip-norm besides 8 bytes a block of TUTTI_NORM_BLOCK elements to all, by whoever
-                has its first element, which gets the others of it
-
-   declare: within declare(), under TUTTI_UPDATES_SLICES, once the method has said how pieces are
-   cut. TUTTI_ERR_USAGE: a method whose replicas differ, whose tables go by rows, or that does
-   something else with pieces (order, by_piece, tutti_late_declare, tutti_merge_declare); an
-   optimiser that is the client's, or lazy.
-   count: elements of that worker's shards, from declare() on. */
-tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error *err);
-tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error *err);
-tutti_status tutti_shards_step(tutti_method *m, tutti_error *err);
-size_t tutti_shards_count(const tutti_method *m, int worker);
-
-/* ---- held by piece: no gradient of the whole model (src/engine/held.c) ---- */
-
-/* m->held BY_PIECE, which declare() sets before tutti_shards_declare: of the gradient there are the
-   own shards and a buffer for each piece under way. A piece has its buffer, p->g, from the first
-   tensor's gradient on until its exchange is over. Nobody reads it but that exchange, and m->g is
-   NULL. So the memory of gradients is n/N and two buffers of the largest piece. Where gradients
-   come in another order than parameters stand, pieces that are not complete need more, and take it.
-
-   pieces     all go to the lane, and start by index. Without threads each is exchanged as soon as
-              it is complete and those before it are
-   client     hands gradients over, in memory of its own: tutti_engine_ready_from, or ready with
-              tutti_param's gradient. tutti_engine_gradient gives NULL
-   passes     a step has one: accumulate above 1 is refused, since passes that are added up need the
-              whole gradient, and their sum has other bits after each was exchanged
-   bytes: of gradients that are not shards, so far in this process. */
-size_t tutti_held_bytes(const tutti_method *m);
-
-/* ---- late exchange: beside the computation of the next steps (src/engine/late.c) ---- */
-
-/* Within declare(), of methods with equal replicas that exchange pieces in every step. From step
-   `from` on the gradient of step t is exchanged while steps t + 1 ... t + steps compute, and step()
-   is called with it at the end of step t + steps: then it is in g, on all workers. In the first
-   `steps` steps from `from` on there is nothing to apply, and step() is not called. So g is no
-   hook's between the last pass and step(), and a pass changes nothing but g.
-
-     exchange   runs on a thread of the engine's, pieces in order, each step's after the one before,
-                through any codec. It reads p (step, weight, group) in place of m. Tables travel
-                whole.
-     step       clipping, the check of finite numbers and skipped steps are of what is applied. The
-                loss scale is divided out as it was in the gradient's own step, and m->lr is the
-                rate of that step.
-     at rest    before a checkpoint, an evaluation or the end what is under way is waited for. It is
-                declared state, the same on all, and is applied at the same later step.
-     end        with `drain` the engine calls step() for the last `steps` gradients when the run
-                ends, else they are dropped.
-
-   steps 0: nothing is late. Without threads (engine_options.lane -1) each exchange is over before
-   its step ends, and is applied as late. TUTTI_ERR_USAGE: other methods; m->whole, as soon as
-   declare() is over; more than TUTTI_LATE_MOST steps; an optimiser that is lazy; one of the
-   client's that updates by itself. */
-enum { TUTTI_LATE_MOST = 15 };
-tutti_status tutti_late_declare(tutti_method *m, tutti_plan *plan, int steps, uint64_t from,
-                                bool drain, tutti_error *err);
-/* Within step(): the step whose gradient is in g, and how many steps ago that was. 0: this one. */
-uint64_t tutti_late_step(const tutti_method *m);
-uint64_t tutti_late_age(const tutti_method *m);
-/* Is an exchange beside the computation at all? From open() on; false too where nothing is late. */
-bool tutti_late_overlaps(const tutti_method *m);
-/* What this worker has waited for such exchanges in this process, in ns. Client thread. */
-int64_t tutti_late_waited_ns(const tutti_method *m);
-
-/* ---- services: `service` is an index of ops->services ---- */
-
-/* [safe] The service's next round: blocks until a round is owed or, `free`, at once. TUTTI_CLOSED:
-   the end. What is owed is done before all is quiet. */
-tutti_status tutti_round(tutti_method *m, int service, bool free, tutti_error *err);
-/* Client thread. */
-void tutti_owe(tutti_method *m, int service, int64_t rounds);
-/* Client thread: blocks until at most that many rounds are owed or under way. */
-tutti_status tutti_await_rounds(tutti_method *m, int service, int64_t most, tutti_error *err);
-/* Client thread, within a hook of a method with services, which holds `at`, a monitor of the
-   method's: blocks, with `at` given up, until ready(of) is true. ready is called with `at` held;
-   whoever makes it true wakes `at`. The time is exposed (engine.h), in virtual time too.
-   TUTTI_TIMEOUT: that time of tutti_now_ns has passed. It ends with the sentence of a service of
-   this worker that has failed: so also when a worker is lost without which the run does not go on.
-   In a run that goes on ready() must come true without the lost; a service that hears of them wakes
-   `at`. */
-tutti_status tutti_await(tutti_method *m, tutti_monitor *at, bool (*ready)(void *of), void *of,
-                         int64_t deadline_ns, tutti_error *err);
-/* One request to that service of a member, and its one reply, in place of which nothing else is
-   received. Any thread; blocks. note: the request's kind, a, b; on return the reply's. Kinds above
-   0xFFFFFFF0 are the engine's. TUTTI_ERR_PEER: that worker is gone, or its service has failed.
-   TUTTI_CLOSED: this worker ends, after a failure. Under GOES_ON a call of a worker that is lost is
-   not served, and an answer to one is OK. */
-tutti_status tutti_call(tutti_method *m, int service, int member, tutti_note *note,
-                        tutti_buffer request, tutti_buffer reply, tutti_error *err);
-/* [safe] The next request to this service, from any member, in order of arrival. room: the same in
-   each call; it is written at any time but from a request to the next call. Without room many
-   requests may come at a time, with one they come one by one. TUTTI_CLOSED: the end. TUTTI_TIMEOUT:
-   none has come until that time of tutti_now_ns. A service that sets a time owes somebody an answer
-   then: all would else be quiet, and the service at work. */
-tutti_status tutti_serve(tutti_method *m, int service, tutti_note *note, tutti_buffer room,
-                         int64_t deadline_ns, tutti_error *err);
-/* Answers what tutti_serve gave, at any time, in any order; each once; on the service's thread.
-   answer: kind, a, b; NULL: zeros. It carries no payload: servers (server.h) answer with values. */
-tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer,
-                         tutti_error *err);
-/* Did that end so because a worker, err->rank, is lost, without which this run goes on? */
-bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err);
-/* What a collective among `mates` ("the workers of its node") came to, without each of whom this
-   worker cannot go on. Was one left out, then it leaves the run: TUTTI_ERR_PEER of its own rank,
-   for which nobody answers but who was lost first. Any other status as it is. */
-tutti_status tutti_leaves_with(const tutti_method *m, const char *mates, tutti_status status,
-                               tutti_error *err);
-
-/* ---- figures and events ---- */
-
-/* A figure of the method's for summary.json ("method_figures"): of a worker, or of the run (worker
-   -1). The last value of a name counts, as worker 0 has it at the end. `name` is kept. Client
-   thread; allocates. */
-void tutti_metric(tutti_method *m, const char *name, int worker, double value);
-/* The same of a figure that has a value for each of several `at` (0 ...), which come as
-   [at, value]. / A histogram's bins that are not empty: at the value up to TUTTI_HISTOGRAM_EXACT,
-   beyond at the bin's lower edge, which summary.json lists (histogram_edges). */
-void tutti_metric_at(tutti_method *m, const char *name, int worker, int64_t at, double value);
-void tutti_metric_histogram(tutti_method *m, const char *name, int worker,
-                            const tutti_histogram *h);
-void tutti_event(tutti_method *m, const char *kind, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 
 /* ---- facilities ---- */
 

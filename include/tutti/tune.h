@@ -4,7 +4,7 @@
    no clock, no thread and no messages, and is a function of its options and of what it was told.
 
    A method that tunes itself while it trains describes its knobs and calls tutti_tune_declare
-   (method.h), which does the rest. */
+   (steps.h), which does the rest. */
 #ifndef TUTTI_TUNE_H
 #define TUTTI_TUNE_H
 #include "base.h"

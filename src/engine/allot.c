@@ -1,4 +1,4 @@
-/* allot.c: methods that decide who computes how much of a step (method.h). The engine keeps the
+/* allot.c: methods that decide who computes how much of a step (steps.h). The engine keeps the
    deal as declared state and in its share, from which weights, passes and the client's loader
    follow; so a method changes numbers only. */
 #include <string.h>
@@ -77,7 +77,7 @@ tutti_status tutti_allot(tutti_method *m, const int64_t *passes_of, tutti_error 
     if (e->passes_of == NULL || (e->stage != STAGE_READY && (e->stage != STAGE_BETWEEN || tutti_engine_passes_left(e))))
         return tutti_fail(
             err, TUTTI_ERR_STATE, 0,
-            "method '%s': tutti_allot is legal within open and step, after tutti_allot_declare (method.h)",
+            "method '%s': tutti_allot is legal within open and step, after tutti_allot_declare (steps.h)",
             m->ops->name);
     TUTTI_TRY(tutti_engine_check_deal(e, passes_of, err));
     memcpy(e->passes_of, passes_of, (size_t)m->workers * sizeof *passes_of);

@@ -1,6 +1,6 @@
 /* engine_facility.h: what the engine offers to the rooms that stand between it and the methods
-   (gossip, server), besides what method.h offers to everybody. They see the engine through these
-   functions only: what it keeps, and how, stays its own.
+   (gossip, server), besides what calls.h and steps.h offer to everybody. They see the engine
+   through these functions only: what it keeps, and how, stays its own.
 
    A facility (method.h: tutti_facility_ops) is handed the method, and m->engine is the engine. */
 #ifndef TUTTI_ENGINE_FACILITY_H

@@ -1,5 +1,5 @@
 /* given.c: samples on the way: workers send each other raw samples, and a pass computes on its own
-   and on those that came (method.h). What a sample is only the client knows. It writes bytes, and
+   and on those that came (steps.h). What a sample is only the client knows. It writes bytes, and
    reads them where they came.
 
      each pair that has any    one message, n x sample_bytes, from who gives to who gets
@@ -72,7 +72,7 @@ static tutti_status check(const tutti_method *m, const tutti_pass *p, const int6
     return good ? TUTTI_OK
                 : tutti_fail(err, TUTTI_ERR_STATE, 0,
                              "method '%s': tutti_give is legal once, in a step's first pass, and with at most %lld "
-                             "samples to each and of all others (method.h)",
+                             "samples to each and of all others (steps.h)",
                              m->ops->name, (long long)e->given.most);
 }
 

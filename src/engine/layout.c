@@ -251,7 +251,7 @@ tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece
 
     if (e->stage != STAGE_BETWEEN || e->pass.index >= 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s': tutti_recut is legal within pass, of a step's first pass (method.h)",
+                          "method '%s': tutti_recut is legal within pass, of a step's first pass (steps.h)",
                           m->ops->name);
     if (keeps != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' cannot cut its pieces anew: %s", m->ops->name, keeps);

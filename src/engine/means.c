@@ -1,5 +1,5 @@
 /* means.c: what a hook asks of all workers, or of its team, at once: their mean, the first one's
-   values, everybody's (method.h). */
+   values, everybody's (calls.h). */
 #include <string.h>
 
 #include "engine_internal.h"

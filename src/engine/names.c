@@ -35,7 +35,7 @@ tutti_status tutti_engine_names_check(const tutti_engine *e, const tutti_pass *p
     if ((p->ids != NULL || p->losses != NULL) && !e->m.names)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s' names samples or asks for losses in a pass; that is legal after "
-                          "tutti_names_declare (method.h)",
+                          "tutti_names_declare (steps.h)",
                           e->m.ops->name);
     for (int64_t i = 0; p->ids != NULL && i < p->samples; i++)
         if (p->ids[i] >= e->share.samples)

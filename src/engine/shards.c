@@ -1,4 +1,4 @@
-/* shards.c: each worker updates its shard of every piece (method.h). Rajbhandari, Rasley, Ruwase,
+/* shards.c: each worker updates its shard of every piece (steps.h). Rajbhandari, Rasley, Ruwase,
    He, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, section 5:
    what all replicas have alike is cut over them, and an all-reduce is a reduce-scatter with an
    all-gather behind it, so that the update fits in between.

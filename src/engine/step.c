@@ -633,7 +633,7 @@ tutti_status tutti_evaluate(tutti_method *m, double *loss, tutti_error *err)
     *loss = 0;
     if (e->options.evaluate == NULL || e->stage != STAGE_BETWEEN || tutti_engine_passes_left(e))
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s': tutti_evaluate is legal within step, after tutti_evaluate_declare (method.h)",
+                          "method '%s': tutti_evaluate is legal within step, after tutti_evaluate_declare (steps.h)",
                           m->ops->name);
     e->values_changed = true;
     tutti_engine_hand_out(e);

@@ -1,4 +1,4 @@
-/* take.c: free sample counts (method.h): a step has as many samples as its workers take, and all
+/* take.c: free sample counts (steps.h): a step has as many samples as its workers take, and all
    learn how many that were.
 
    Positions are those of all epochs, one behind the other: position p of epoch e is e D + p. What
@@ -267,7 +267,7 @@ tutti_status tutti_engine_take_check(tutti_engine *e, const tutti_pass *p, tutti
         most.samples = e->take.of[e->m.rank] - e->take.taken;
     if (own < 0 || own > most.samples || own > e->take.pass)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' takes %lld samples in a pass; it may take up to %lld (method.h)", e->m.ops->name,
+                          "method '%s' takes %lld samples in a pass; it may take up to %lld (steps.h)", e->m.ops->name,
                           (long long)own,
                           (long long)(most.samples < e->take.pass ? most.samples : e->take.pass));
     e->take.taken += own;
@@ -444,7 +444,7 @@ static void settle_counts(tutti_engine *e, tutti_pass *p, bool was_cut, int64_t 
 static tutti_status wrong_time(const tutti_engine *e, const char *call, tutti_error *err)
 {
     return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                      "method '%s': %s is legal within pass, once a step, after tutti_take_declare %s lent (method.h)",
+                      "method '%s': %s is legal within pass, once a step, after tutti_take_declare %s lent (steps.h)",
                       e->m.ops->name, call, strcmp(call, "tutti_take_close") == 0 ? "with" : "without");
 }
 

@@ -1,4 +1,4 @@
-/* tune.c: a run that tunes itself (method.h: tutti_tune_declare). Worker 0 measures, asks and
+/* tune.c: a run that tunes itself (steps.h: tutti_tune_declare). Worker 0 measures, asks and
    decides (search.h); the others learn it in a broadcast, at steps that all can count, and so all
    change in the same step.
 
@@ -39,7 +39,7 @@ typedef struct word {            /* plain numbers of eight bytes */
     double seconds, high;        /* what it took */
     tutti_search_window next;
 } word;
-_Static_assert(sizeof(word) == 96, "what is said above and in method.h");
+_Static_assert(sizeof(word) == 96, "what is said above and in steps.h");
 
 static const tutti_facility_ops facility; /* at the end */
 

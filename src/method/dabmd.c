@@ -24,7 +24,7 @@
    first round. Two more correct it, for a first one is slow by itself. target makes T_c follow a
    number of samples of all workers.
 
-   Counts are the engine's (method.h, free sample counts): which samples, epochs, the run's end,
+   Counts are the engine's (steps.h, free sample counts): which samples, epochs, the run's end,
    record and replay.
 
    Differs from the paper, or is chosen here (docs/methods/dabmd.md):

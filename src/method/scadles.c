@@ -16,7 +16,7 @@
        7 update     with the learning rate times min(B / ref_batch, lr_scale_max)
    So G of a round that is not compressed is the gradient of all samples of it together.
 
-   How many samples each takes is told by free sample counts (method.h): an epoch has every sample
+   How many samples each takes is told by free sample counts (steps.h): an epoch has every sample
    once, and b_i is what worker i takes of it. Samples that come at random are as good as any, so
    what is dropped is counted, and no sample of the data set is missing because of it. Samples that
    were injected are no part of the epoch. They weigh in B as the others do.

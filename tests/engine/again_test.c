@@ -1,4 +1,4 @@
-/* Goal: passes that look at the samples of the one before again (method.h: tutti_pass.again): the
+/* Goal: passes that look at the samples of the one before again (pass.h: tutti_pass.again): the
    client is told so and given the same place in the order, with the values that the method has put
    there, wherever these lie; of losses and samples the first pass alone counts; gradients within a
    step come without the loss scale when they are asked for; clients that compute every batch once

@@ -215,7 +215,7 @@ static void without_samples_held_out_the_method_is_refused_and_so_is_a_question_
                                   "and there are none; give --validation N, say 1000 (engine_options.evaluate)");
     assert_int_equal(try(&c, &asks, true, &err), TUTTI_ERR_STATE);
     assert_string_equal(err.text,
-                        "method 'asks': tutti_evaluate is legal within step, after tutti_evaluate_declare (method.h)");
+                        "method 'asks': tutti_evaluate is legal within step, after tutti_evaluate_declare (steps.h)");
     assert_int_equal(c.evaluations, 0);
 }
 

@@ -1,4 +1,4 @@
-/* taken.h: a client of methods with free sample counts (method.h). It notes which samples each rank
+/* taken.h: a client of methods with free sample counts (steps.h). It notes which samples each rank
    took, and how many in each step. A sample's gradient has three bits and does not depend on x, so
    sums of them are exact in any order. Ranks are threads, or simulated. */
 #ifndef TUTTI_TESTS_TAKEN_H
