@@ -255,6 +255,16 @@ tutti_status tutti_nn_open(tutti_nn **out, const char *model, const tutti_nn_tas
                            const tutti_nn_options *options, tutti_error *err);
 void tutti_nn_close(tutti_nn *nn);
 
+/* gradients[k] := where params[k]'s may go, in memory of the network's own that units take one
+   after another: as much as its largest unit has, and a tied matrix by itself. So whoever hands
+   gradients on when they are ready holds no more. For passes without `add`. Of tables (row_sparse)
+   they are NULL, which leaves their rows where tutti_nn_rows finds them. Valid until nn is closed.
+   TUTTI_ERR_USAGE: not by_unit, and a pass may have several blocks. */
+tutti_status tutti_nn_unit_gradients(tutti_nn *nn, float **gradients, tutti_error *err);
+
+/* Within ready_rows of that table: its rows, one behind the other in the order of ids. */
+const float *tutti_nn_rows(const tutti_nn *nn, int param);
+
 /* The running statistics, until nn is closed. The caller may read and write them between passes.
    *count: floats in all. NULL: the model has none. */
 float *tutti_nn_running(tutti_nn *nn, size_t *count);

@@ -35,6 +35,8 @@ struct tutti_nn {
     float *leaf;           /* gradients of a unit on their way to a set */
     float **leaf_pointers;
     size_t leaf_values, set_values; /* of the leaf, of a set */
+    float *room;           /* tutti_nn_unit_gradients; NULL: nobody has asked */
+    size_t room_values;
     float *tied_memory;    /* by unit: a tied matrix's gradient of each block */
     float **tied_pointers; /* and each block's gradient pointers */
     size_t values;         /* of a set: of all parameters but tables */

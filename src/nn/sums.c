@@ -129,6 +129,22 @@ float *const *tutti_nn_stack_apart(const tutti_nn *nn, float *const *pointers, i
     return own;
 }
 
+tutti_status tutti_nn_unit_gradients(tutti_nn *nn, float **gradients, tutti_error *err)
+{
+    const size_t values = values_of_units(nn);
+
+    if (!nn->by_unit && nn->batch > nn->block)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "units share memory for their gradients only where blocks go side by side, and this network "
+                          "runs its blocks of %lld samples one after another; open it with by_unit",
+                          (long long)nn->block);
+    if (nn->room == NULL && values > 0 && (nn->room = tutti_alloc(values, sizeof *nn->room)) == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu gradients of the largest unit", values);
+    nn->room_values = values;
+    point_units(nn, nn->room, gradients);
+    return TUTTI_OK;
+}
+
 /* Gradient sets for the tree over blocks; by unit, of a unit. */
 static tutti_status open_sets(tutti_nn *nn, tutti_error *err)
 {
@@ -226,13 +242,14 @@ void tutti_nn_sums_close(tutti_nn *nn)
     tutti_free(nn->leaf_pointers);
     tutti_free(nn->tied_memory);
     tutti_free(nn->tied_pointers);
+    tutti_free(nn->room);
 }
 
 size_t tutti_nn_sums_bytes(const tutti_nn *nn)
 {
     const size_t sets = (size_t)nn->sets + (nn->bottom != NULL);
     const size_t tied = nn->tied_memory != NULL ? (size_t)nn->backend_count * tied_values(nn) : 0;
-    return (sets * nn->set_values + nn->leaf_values + tied) * sizeof(float) +
+    return (sets * nn->set_values + nn->leaf_values + nn->room_values + tied) * sizeof(float) +
            (nn->set_pointers != NULL ? (size_t)nn->sets + 2 : 0) * (size_t)nn->params * sizeof *nn->set_pointers;
 }
 
@@ -315,11 +332,18 @@ void tutti_nn_give_rows(const tutti_nn *nn, int param, const tutti_nn_hooks *hoo
     const nn_rows *t = &nn->tables[param];
     float *g = nn->given[param];
 
+    if (g == NULL) /* whoever wants them takes them as they are (tutti_nn_rows) */
+        return;
     if (!nn->adds && (hooks == NULL || hooks->ready_rows == NULL))
         memset(g, 0, nn->count[param] * sizeof *g);
     for (size_t i = 0; i < t->n; i++)
         add_row(t->width, t->values + i * t->width, g + t->ids[i] * t->width);
     charge_rows(nn, t);
+}
+
+const float *tutti_nn_rows(const tutti_nn *nn, int param)
+{
+    return nn->tables[param].values;
 }
 
 static void add_sets(const tutti_nn *nn, float *const *from, float *const *to, int param)

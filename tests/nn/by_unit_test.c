@@ -134,28 +134,25 @@ static tutti_status on_ready(void *user, int param, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Parameters of a unit stand side by side in a room that all units have; units with convolutions
-   are one. */
-static void check_one_room(const char *model, tutti_nn_task task, int64_t samples, int convs, const char *calls)
+/* most: values of the largest unit; units with convolutions are one. */
+static void check_one_room(const char *model, tutti_nn_task task, int64_t samples, size_t most, const char *calls)
 {
     subject s = subject_of(model, task, samples);
     side a = side_of(&s, model, &(tutti_nn_options){ .batch = samples }),
          b = side_of(&s, model, &(tutti_nn_options){ .batch = samples, .by_unit = true });
     watch w = { .s = &s, .d = &b };
     const tutti_nn_hooks hooks = { .user = &w, .need = on_need, .done = on_done, .ready = on_ready };
-    float *own[ROOM], *room;
-    size_t most = 0, at = 0;
+    const size_t before = tutti_nn_bytes(b.nn);
+    float *own[ROOM];
 
-    for (int k = 0; k < s.count; k++)
-        most += s.params[k].count;
-    room = calloc(most, sizeof *room);
+    memcpy(own, b.gradients, sizeof own);
+    assert_int_equal(tutti_nn_unit_gradients(b.nn, b.gradients, NULL), TUTTI_OK);
+    assert_in_range(tutti_nn_bytes(b.nn) - before, most * sizeof(float), (most + 64) * sizeof(float));
     for (int k = 0; k < s.count; k++) {
-        own[k] = b.gradients[k];
         w.kept[k] = calloc(s.params[k].count, sizeof(float));
-        if (k > 0 && s.params[k].unit != s.params[k - 1].unit && s.params[k].unit + 1 >= convs)
-            at = 0;
-        b.gradients[k] = room + at;
-        at += s.params[k].count;
+        if (s.params[k].row_sparse)
+            assert_ptr_equal(b.gradients[k], NULL);
+        b.gradients[k] = b.gradients[k] == NULL ? own[k] : b.gradients[k];
     }
     run(&s, &a, samples, false, NULL);
     run(&s, &b, samples, false, &hooks);
@@ -167,7 +164,6 @@ static void check_one_room(const char *model, tutti_nn_task task, int64_t sample
     assert_string_equal(w.calls, calls);
     for (int k = 0; k < s.count; k++)
         free(w.kept[k]);
-    free(room);
     side_free(&s, &a);
     side_free(&s, &b);
     subject_free(&s);
@@ -178,14 +174,32 @@ static void units_have_their_gradients_in_one_room(void **state)
     const tutti_nn_task images = { .channels = 1, .height = 12, .width = 12, .classes = 5 };
 
     (void)state;
-    check_one_room("mlp(hidden=24)", images, 300, 0,
+    check_one_room("mlp(hidden=24)", images, 300, 144 * 24 + 24,
                    "n0f d0f n1f d1f n2f d2f n2 r0 r1 d2 n1 r2 r3 d1 n0 r4 r5 d0 ");
-    check_one_room("cnn", images, 200, 2,
+    check_one_room("cnn", images, 200, (9 + 1) * 32 + (32 * 9 + 1) * 64,
                    "n0f n1f d0f d1f n2f d2f n3f d3f n3 r0 r1 d3 n2 r2 r3 d2 n1 n0 r4 r5 r6 r7 d1 d0 ");
-    check_one_room("gpt(layers=1,dim=16,heads=2)", (tutti_nn_task){ .classes = 19, .context = 300 }, 13, 0,
+    check_one_room("gpt(layers=1,dim=16,heads=2)", (tutti_nn_task){ .classes = 19, .context = 300 }, 13, 300 * 16,
                    "n0f d0f n1f d1f n2f d2f n3f d3f n4f d4f n5f d5f n6f d6f n7f d7f n8f d8f n9f d9f "
                    "n9 r0 d9 n8 r1 r2 d8 n7 r3 r4 d7 n6 r5 r6 d6 n5 r7 r8 d5 n4 r9 r10 d4 n3 r11 r12 d3 "
                    "n2 r13 r14 d2 n1 r15 d1 n0 r16 d0 ");
+}
+
+static void blocks_in_a_row_need_all_gradients(void **state)
+{
+    const tutti_nn_task images = { .channels = 1, .height = 12, .width = 12, .classes = 5 };
+    subject s = subject_of("mlp(hidden=24)", images, 65);
+    tutti_error err;
+
+    (void)state;
+    for (int64_t batch = 64; batch <= 65; batch++) {
+        side a = side_of(&s, "mlp(hidden=24)", &(tutti_nn_options){ .batch = batch });
+        float *gradients[ROOM];
+        assert_int_equal(tutti_nn_unit_gradients(a.nn, gradients, &err), batch == 64 ? TUTTI_OK : TUTTI_ERR_USAGE);
+        side_free(&s, &a);
+    }
+    assert_string_equal(err.text, "units share memory for their gradients only where blocks go side by side, and this "
+                                  "network runs its blocks of 64 samples one after another; open it with by_unit");
+    subject_free(&s);
 }
 
 /* ---- memory that runs out: the linker gives our allocations to this counter ---- */
@@ -280,6 +294,7 @@ int main(void)
         cmocka_unit_test(values_that_some_blocks_have_not_seen_are_new_to_them),
         cmocka_unit_test(every_allocation_that_fails_is_an_error_and_nothing_is_lost),
         cmocka_unit_test(units_have_their_gradients_in_one_room),
+        cmocka_unit_test(blocks_in_a_row_need_all_gradients),
         cmocka_unit_test(what_is_held_is_a_unit_s),
     };
     return cmocka_run_group_tests_name("nn/by_unit", tests, NULL, NULL);
