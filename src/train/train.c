@@ -191,23 +191,6 @@ double tutti_train_left(const tutti_run *run)
     return done > 0 && all > done ? (double)(all - done) / (double)done : 0;
 }
 
-/* The network adds up what its blocks make of all layers, so it needs memory of all gradients.
-   Where the engine has none they are handed over. */
-static tutti_status own_gradients(tutti_run *run, tutti_error *err)
-{
-    size_t at = 0;
-
-    run->own_gradients = tutti_alloc(run->parameters, sizeof *run->own_gradients);
-    if (run->own_gradients == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %llu gradients",
-                          (unsigned long long)run->parameters);
-    for (int i = 0; i < run->n_params; i++) {
-        run->gradients[i] = run->own_gradients + at;
-        at += run->params[i].count;
-    }
-    return TUTTI_OK;
-}
-
 static tutti_status open_engine(tutti_run *run, tutti_error *err)
 {
     tutti_param *params = NULL;
@@ -221,12 +204,11 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
     for (int k = 0; status == TUTTI_OK && k < run->n_statistics; k++)
         for (size_t i = 0; i < run->statistics[k].count; i++)
             tutti_engine_own(run->engine)[run->statistics[k].first + i] = run->statistics[k].start;
+    run->hands_over = status == TUTTI_OK && tutti_engine_method(run->engine)->held == TUTTI_HELD_BY_PIECE;
     for (int i = 0; status == TUTTI_OK && i < run->n_params; i++) {
         run->values[i] = tutti_engine_values(run->engine, i);
         run->gradients[i] = tutti_engine_gradient(run->engine, i);
     }
-    if (status == TUTTI_OK && tutti_engine_method(run->engine)->held == TUTTI_HELD_BY_PIECE)
-        status = own_gradients(run, err);
     tutti_free(params);
     return status;
 }
@@ -303,8 +285,11 @@ static tutti_status open_all(tutti_run *run, tutti_error *err)
                                                  .threads = (int)c->threads,
                                                  .precision = tutti_train_precision(c),
                                                  .device = device,
-                                                 .running = tutti_engine_own(run->engine) },
+                                                 .running = tutti_engine_own(run->engine),
+                                                 .by_unit = run->hands_over },
                             err));
+    if (run->hands_over)
+        TUTTI_TRY(tutti_nn_unit_gradients(run->nn, run->gradients, err));
     TUTTI_TRY(open_loader(run, run->first_step, err));
     TUTTI_TRY(tutti_train_given_open(run, most_samples(run), err));
     TUTTI_TRY(tutti_train_stream_open(run, err));
@@ -324,7 +309,6 @@ static void close_all(tutti_run *run)
     tutti_free(run->statistics);
     tutti_free(run->values);
     tutti_free(run->gradients);
-    tutti_free(run->own_gradients);
     tutti_free(run->told);
     tutti_free(run->passed_over);
     tutti_free(run->batch_of);
@@ -373,9 +357,9 @@ static tutti_status on_ready(void *user, int param, tutti_error *err)
     tutti_run *run = user;
     tutti_status status;
     tutti_train_stretch(run);
-    status = run->own_gradients == NULL
-                 ? tutti_engine_ready(run->engine, param, err)
-                 : tutti_engine_ready_from(run->engine, param, run->gradients[param], TUTTI_F32, err);
+    status = run->hands_over
+                 ? tutti_engine_ready_from(run->engine, param, run->gradients[param], TUTTI_F32, err)
+                 : tutti_engine_ready(run->engine, param, err);
     run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
     return status;
 }
@@ -388,31 +372,14 @@ static uint64_t first_of_run(const tutti_run *run, const tutti_pass *pass)
                                     : pass->epoch * tutti_train_samples(run) + pass->position;
 }
 
-/* Rows of a table that is ours: they move together, and all of it is 0 again, as the next pass
-   needs it. */
-static tutti_status hand_rows_over(tutti_run *run, int param, const uint32_t *ids, size_t n, tutti_error *err)
-{
-    const size_t cols = run->params[param].count / (size_t)run->params[param].dim[0];
-    float *g = run->gradients[param];
-    tutti_status status;
-
-    for (size_t k = 0; k < n; k++)
-        memmove(g + k * cols, g + ids[k] * cols, cols * sizeof *g);
-    status = tutti_engine_ready_rows_from(run->engine, param, ids, n, g, TUTTI_F32, err);
-    for (size_t k = 0; k < n; k++) {
-        memset(g + k * cols, 0, cols * sizeof *g);
-        memset(g + ids[k] * cols, 0, cols * sizeof *g);
-    }
-    return status;
-}
-
 static tutti_status on_ready_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
 {
     tutti_run *run = user;
     tutti_status status;
     tutti_train_stretch(run);
-    status = run->own_gradients == NULL ? tutti_engine_ready_rows(run->engine, param, ids, n, err)
-                                        : hand_rows_over(run, param, ids, n, err);
+    status = run->hands_over ? tutti_engine_ready_rows_from(run->engine, param, ids, n, tutti_nn_rows(run->nn, param),
+                                                            TUTTI_F32, err)
+                             : tutti_engine_ready_rows(run->engine, param, ids, n, err);
     run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
     return status;
 }

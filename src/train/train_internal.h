@@ -36,8 +36,8 @@ typedef struct tutti_run {
     int64_t *cut;                    /* workers: batch_of or passes_of of the engine; NULL: even */
     const float **values;            /* n_params: the engine's */
     float **gradients;
-    float *own_gradients;            /* where they lie, if the engine has no memory of all of them;
-                                        else NULL */
+    bool hands_over;                 /* gradients are the network's, unit by unit, and handed over
+                                        when they are ready: the engine has no memory of all */
 
     bool own_pace;                   /* workers meet for evaluations, checkpoints, the end only */
     bool takes;                      /* the method decides how many samples a step has

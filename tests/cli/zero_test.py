@@ -1,0 +1,64 @@
+"""Training in shards, as a person runs it: every kind of network has ddp's bits, and a process holds what its
+stage says."""
+import os, unittest
+from command import *
+
+TEXT = "the quick brown fox jumps over the lazy dog. "
+
+
+class Zero(Case):
+    def text(self):
+        path = os.path.join(self.folder, "text.txt")
+        with open(path, "w") as f:
+            f.write(TEXT * 400)
+        return path
+
+    def test_every_network_hands_its_gradients_over_unit_by_unit(self):
+        """Batches of several blocks with a tail, of one, and a last step in which a worker has no samples; tied
+        matrices, tables, tiles of convolutions, segments."""
+        text, log = self.text(), os.path.join(self.folder, "clicks.tsv")
+        self.assertEqual(tutti("data", "clicks", "--samples", 500, "--out", log).returncode, 0)
+        words = "text(file=%s,context=16,val_windows=8)" % text
+        for k, (net, data, batch, more) in enumerate((
+                ("gpt(layers=2,dim=16,heads=2,tied=on,recompute=on)", words, 70, ()),
+                ("wordlm(dim=8,hidden=12)", words, 140, ("--clip-norm", 0.5)),
+                ("ctr(hidden=16)", "clicks(file=%s,rows=100)" % log, 150, ()),
+                ("cnn(recompute=on)", self.data, 130, ()),
+                ("resnet(depth=8)", self.data, 20, ("--precision", "bf16")),
+                ("mlp(hidden=24)", self.data, 250, ("--epochs", 2)))):
+            common = ("--model", net, "--data", data, "--batch", batch, "-n", 2, "--threads", 1, "--optimizer",
+                      "adamw(lr=0.01)", "--final-eval", "off", "--quiet", *(more if "--epochs" in more else
+                                                                            ("--steps", 3, *more)))
+            ddp, ours = (self.model(self.train("%s%d" % (name, k), *common, "--method", method))
+                         for name, method in (("ddp", "ddp"), ("two", "zero(stage=2,bucket_mb=0.01)")))
+            self.assertEqual(ddp, ours, net)
+
+    def test_a_process_holds_what_its_stage_says(self):
+        """Bytes of a parameter on two workers with AdamW: as declared; and by the peaks of two processes that differ
+        by some layers, all alike, so that what every process has once does not count. Over tcp, where no window of
+        another's is counted twice."""
+        if os.environ.get("TUTTI_SIMULATED") == "off":
+            narrowed("peaks of memory: a sanitizer has its own")
+            return
+        most = {"zero": 12.5, "zero(stage=2)": 10.5}
+        for method in ("ddp", *most):
+            peak, params = [], []
+            for layers in (2, 6):
+                out = self.train("%d%s" % (layers, method[-3:]), "--model", "gpt(layers=%d,dim=512,heads=4)" % layers,
+                                 "--data", "text(file=%s,context=16)" % self.text(), "--batch", 1, "--steps", 2, "-n",
+                                 2, "--threads", 1, "--optimizer", "adamw", "--final-eval", "off", "--method", method,
+                                 "--transport", "tcp", "--quiet")
+                s = summary(out)
+                peak.append(s["peak_rss_bytes_per_worker"])
+                params.append(s["params"])
+            each = (peak[1] - peak[0]) / (params[1] - params[0])
+            if method == "ddp":
+                self.assertGreater(each, 15.5)
+                continue
+            self.assertLess(each, most[method], method)
+            for declared in s["method_figures"]["state_bytes_per_parameter"]:
+                self.assertLess(declared, most[method], method)
+
+
+if __name__ == "__main__":
+    unittest.main()
