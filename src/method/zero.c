@@ -37,7 +37,7 @@ enum { OPTIMIZER, GRADIENTS }; /* stage */
 static const tutti_option zero_options[] = {
     { "stage", TUTTI_CHOICE, TUTTI_AT(zero, stage), 0, 0, 1, "1|2",
       "what is cut over the workers: 1: what the optimiser keeps of each parameter; 2: the gradient besides" },
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(zero, bucket), 25, 1.0 / 1048576, 65536, NULL,
+    { "bucket_mb", TUTTI_REAL, TUTTI_AT(zero, bucket), 4, 1.0 / 1048576, 65536, NULL,
       "bucket size in MiB; a bucket's gradients are summed as soon as it is full" },
     { "first_bucket_mb", TUTTI_REAL, TUTTI_AT(zero, first_bucket), 1, 1.0 / 1048576, 65536, NULL,
       "size of the first bucket in MiB: smaller, so that exchange starts early" },
