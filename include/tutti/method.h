@@ -82,7 +82,9 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     TUTTI_EXACT = 2048,
     /* With these options every worker is needed to the end, so that ranks that only serve bring
        GOES_ON not back (traits_of): worker 0 leads the lane, say (TUTTI_ORDER_LED). */
-    TUTTI_NEEDS_ALL = 4096
+    TUTTI_NEEDS_ALL = 4096,
+    /* With one worker it is REPLICAS_EQUAL and EXACT, which the engine adds there. */
+    TUTTI_EXACT_ALONE = 8192
 };
 
 /* Where the method stands among others: a word for each, which `tutti methods` shows. */

@@ -164,6 +164,8 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
     strcat(strcat(strcpy(what, "method '"), m->ops->name), "'");
     TUTTI_TRY(tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err));
     m->traits = m->ops->traits_of != NULL ? m->ops->traits_of(m->self) : m->ops->traits;
+    if ((m->traits & TUTTI_EXACT_ALONE) != 0 && m->workers == 1)
+        m->traits |= TUTTI_REPLICAS_EQUAL | TUTTI_EXACT;
     TUTTI_TRY(tutti_engine_check_client(e, err));
     if (strcmp(e->options.collective, "auto") != 0 &&
         (m->ops->exchange == NULL || tutti_engine_pushes(m) || (m->traits & TUTTI_THROUGH_SERVERS) != 0))
