@@ -88,13 +88,13 @@ static tutti_status same_samples(const tutti_run *run, const char *path, const j
                       run->own_pace ? ", or batch x accumulate must" : "");
 }
 
-/* Methods whose steps are the same bits, and which keep nothing of their own (TUTTI_EXACT). */
-static bool same_steps(const char *method, const char *other)
+/* Its steps are ddp's, and it keeps nothing of its own. */
+static bool exact(const char *method, json_int_t workers)
 {
-    unsigned one, two;
+    unsigned traits;
 
-    return method != NULL && other != NULL && tutti_method_traits(method, &one) && tutti_method_traits(other, &two) &&
-           (one & two & TUTTI_EXACT) != 0;
+    return method != NULL && tutti_method_traits(method, &traits) &&
+           ((traits & TUTTI_EXACT) != 0 || ((traits & TUTTI_EXACT_ALONE) != 0 && workers == 1));
 }
 
 static const json_t *in_config(const json_t *facts, const char *key)
@@ -122,7 +122,9 @@ static tutti_status compare(const tutti_run *run, const char *path, const char *
 
     if (now == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "resuming %s", path);
-    if (status == TUTTI_OK && !same_steps(json_string_value(in_config(saved, "method")), run->config->method))
+    if (status == TUTTI_OK &&
+        !(exact(json_string_value(in_config(saved, "method")), of_config(saved, "n")) &&
+          exact(run->config->method, run->workers)))
         status = must_equal(path, "method", in_config(saved, "method"), in_config(now, "method"), err);
     else if (status == TUTTI_OK && !json_equal(in_config(saved, "method"), in_config(now, "method")) &&
              strcmp(codec_of(saved), codec_of(now)) != 0) /* what a codec keeps would be lost */

@@ -250,22 +250,25 @@ class Resume(Case):
                     self.assertEqual(again, decided[before:][:len(again)], (method, at))
 
     def test_methods_with_the_same_steps_go_on_from_each_other(self):
-        """ddp and zero, with any number of workers; what a codec has kept would be lost, and others' own states."""
-        methods = ("ddp", "zero(bucket_mb=0.02)", "zero(stage=2,bucket_mb=0.01,first_bucket_mb=0.01)")
+        """ddp and zero, with any number of workers, and single with one: each from each. What a codec has kept would
+        be lost, and others' own states."""
+        methods = ("ddp", "zero(bucket_mb=0.02)", "zero(stage=2,bucket_mb=0.01,first_bucket_mb=0.01)", "single")
         common = ("--model", "mlp(hidden=24)", "--data", self.data, "--steps", 6, "--seed", 3, "--checkpoint-every", 3,
                   "--optimizer", "adam(lr=0.01)", "--clip-norm", 0.5, "--final-eval", "off", "--quiet")
-        for k, (method, n) in enumerate(zip(methods, (1, 3, 2))):
+        all_of_them = [(m, n) for m in methods for n in range(1, 5 if m != "single" else 2)]
+        for k, (method, n) in enumerate(all_of_them if LONG else zip(methods, (4, 3, 2, 1))):
             whole = self.train("same%d" % k, *common, "--method", method, "-n", n, "--batch", 12 // n)
             half = os.path.join(whole, "checkpoints", "step-00000003")
-            for to in (n, n % 3 + 1):
+            for to in range(1, 5) if LONG else (n, n % 4 + 1):
                 ends = {self.model(self.train("go%d-%d-%d" % (k, to, i), *common, "--method", other, "-n", to,
                                               "--batch", 12 // to, "--resume", half))
-                        for i, other in enumerate(methods)}
+                        for i, other in enumerate(methods) if other != "single" or to == 1}
                 self.assertEqual(len(ends), 1, (method, n, to))
                 if to == n:
                     self.assertEqual(ends, {self.model(whole)}, (method, n))
         coded = self.train("coded", *common, "--codec", "ef(topk(ratio=0.1))", "-n", 2, "--batch", 6)
         for other, sentence in (("zero", 'its run has codec "ef(topk(ratio=0.1))", this one "none"'),
+                                ("single", 'its run has method "ddp", this one "single"'),
                                 ("bagua", 'its run has method "ddp", this one "bagua"')):
             self.refused(sentence, "train", *common, "--method", other, "--codec", "none", "-n", 2, "--batch", 6,
                          "--out", self.out("no-" + other), "--resume",
