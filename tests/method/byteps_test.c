@@ -5,46 +5,7 @@
    time are tests/cli/byteps_test.py's, schedules tests/explore's. */
 #include "trial.h"
 
-static trial byteps_of(const char *method, const char *optimizer, int steps, int servers)
-{
-    trial t = trial_of(method, optimizer, steps);
-    t.options.servers = servers;
-    return t;
-}
-
-/* Sums of these depend on the order of adding. */
-static float rough(int rank, uint64_t step, size_t i, float x)
-{
-    const uint64_t draw = tutti_random((tutti_rng){ (uint64_t)rank, step, 3 }, i);
-
-    return x * 0.37f + (float)((double)(draw >> 11) * 0x1p-53 - 0.5) * (float)(1 + draw % 1000);
-}
-
 /* ---- bits ---- */
-
-static void check_bits(const char *method, const char *optimizer, int n, int servers, double clip, int64_t share)
-{
-    static int64_t shares[TRIAL_RANKS];
-    trial a = byteps_of(method, optimizer, 4, servers), b = trial_of("ddp", optimizer, 4);
-
-    shares[0] = 2 * n;
-    for (int r = 1; r < n; r++) {
-        shares[r] = r * share % 4;
-        shares[0] -= shares[r];
-    }
-    a.gradient = b.gradient = rough;
-    a.options.clip_norm = b.options.clip_norm = clip;
-    a.options.batch_of = b.options.batch_of = share > 0 ? shares : NULL;
-    trial_run(&a, n + servers);
-    trial_run(&b, n);
-    for (int r = 0; r < n; r++)
-        for (int s = 0; s <= 4; s++)
-            if (!trial_same(&a, a.x[r][s], b.x[r][s]))
-                fail_msg("%s with %s on %d and %d servers: after step %d worker %d differs from ddp", method, optimizer,
-                         n, servers, s, r);
-    trial_drop(&a);
-    trial_drop(&b);
-}
 
 static void every_bit_is_ddps(void **state)
 {
@@ -63,11 +24,11 @@ static void every_bit_is_ddps(void **state)
     for (size_t f = 0; f < TUTTI_LENGTH(forms); f++) {
         const bool crosses = strstr(forms[f], "cross") != NULL;
         for (size_t k = 0; k < TUTTI_LENGTH(servers); k++)
-            check_bits(forms[f], k % 2 == 0 ? "sgd(lr=0.1,momentum=0.9)" : "adamw(lr=0.01)", 4, servers[k],
+            trial_is_ddp(forms[f], k % 2 == 0 ? "sgd(lr=0.1,momentum=0.9)" : "adamw(lr=0.01)", 4, servers[k],
                        f % 2 == 1 && !crosses ? 5 : 0, (int64_t)k % 3);
-        check_bits(forms[f], "sgd(lr=0.1)", 3, 5, 0, 0);
-        check_bits(forms[f], "adamw(lr=0.01)", 2, 1, 0, 2);
-        check_bits(forms[f], "sgd(lr=0.1)", 7, 1, 0, 0);
+        trial_is_ddp(forms[f], "sgd(lr=0.1)", 3, 5, 0, 0);
+        trial_is_ddp(forms[f], "adamw(lr=0.01)", 2, 1, 0, 2);
+        trial_is_ddp(forms[f], "sgd(lr=0.1)", 7, 1, 0, 0);
     }
 }
 
@@ -83,14 +44,14 @@ static void machines_sum_first_to_the_same_bits(void **state)
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
-        check_bits(cases[k].method, "sgd(lr=0.1,momentum=0.9)", cases[k].n, cases[k].servers, 0, (int64_t)k % 2);
+        trial_is_ddp(cases[k].method, "sgd(lr=0.1,momentum=0.9)", cases[k].n, cases[k].servers, 0, (int64_t)k % 2);
 }
 
 static void one_worker_is_single_and_sends_nothing(void **state)
 {
     (void)state;
     for (int servers = 0; servers <= 2; servers++) {
-        trial a = byteps_of("byteps", "adamw(lr=0.01)", 5, servers), b = trial_of("single", "adamw(lr=0.01)", 5);
+        trial a = trial_served("byteps", "adamw(lr=0.01)", 5, servers), b = trial_of("single", "adamw(lr=0.01)", 5);
         trial_run(&a, 1 + servers);
         trial_run(&b, 1);
         for (int s = 0; s <= 5; s++)
@@ -110,7 +71,7 @@ static void a_step_that_is_not_finite_is_ddps(void **state)
     b.options.nonfinite = TUTTI_NONFINITE_SKIP;
     trial_run(&b, 4);
     for (int servers = 0; servers <= 4; servers += 2) {
-        trial a = byteps_of("byteps(partition_bytes=2000)", "sgd(lr=0.0625)", 6, servers);
+        trial a = trial_served("byteps(partition_bytes=2000)", "sgd(lr=0.0625)", 6, servers);
         a.gradient = trial_bad;
         a.options.nonfinite = TUTTI_NONFINITE_SKIP;
         trial_run(&a, 4 + servers);
@@ -129,7 +90,7 @@ static void halves_are_exact_where_fp16_is_and_the_same_on_all(void **state)
     (void)state;
     for (int servers = 0; servers <= 4; servers++)
         for (int kind = 0; kind < 2; kind++) {
-            trial a = byteps_of("byteps(wire=fp16,partition_bytes=1000)", "sgd(lr=0.0625)", 5, servers),
+            trial a = trial_served("byteps(wire=fp16,partition_bytes=1000)", "sgd(lr=0.0625)", 5, servers),
                   b = trial_of("ddp", "sgd(lr=0.0625)", 5);
             a.gradient = b.gradient = kind == 0 ? trial_constant : trial_quadratic;
             trial_run(&a, 4 + servers);
@@ -159,7 +120,7 @@ static void the_split_is_the_papers_and_loads_all_links_alike(void **state)
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(table); c++) {
         const int n = table[c].n, k = table[c].k;
-        trial t = byteps_of("byteps", "sgd(lr=0.1)", 1, k);
+        trial t = trial_served("byteps", "sgd(lr=0.1)", 1, k);
         double server, machine, link;
         trial_run(&t, n + k);
         server = trial_metric(&t, "share_of_server", -1);
@@ -177,18 +138,6 @@ static void the_split_is_the_papers_and_loads_all_links_alike(void **state)
 /* ---- traffic ---- */
 
 enum { ALL = 1533, STEPS = 5 };
-
-/* Where part j begins of a chunk of `count` elements. */
-static uint64_t begin(const uint32_t *parts, int n, int j, uint64_t count)
-{
-    uint64_t before = 0, all = 0;
-
-    for (int i = 0; i < n; i++) {
-        all += parts[i];
-        before += i < j ? parts[i] : 0;
-    }
-    return before == all ? count : count / 16 * before / all * 16;
-}
 
 static void each_pair_sends_what_the_split_says(void **state)
 {
@@ -211,15 +160,15 @@ static void each_pair_sends_what_the_split_says(void **state)
         char method[80];
         trial t;
         snprintf(method, sizeof method, "byteps(partition_bytes=%d)", cases[c].bytes > 0 ? cases[c].bytes : 4096000);
-        t = byteps_of(method, "sgd(lr=0.0625)", STEPS, cases[c].k);
+        t = trial_served(method, "sgd(lr=0.0625)", STEPS, cases[c].k);
         trial_run(&t, ranks);
         for (int i = 0; i < ranks; i++)
             for (int j = 0; j < ranks && t.workers == n; j++) {
                 uint64_t bytes = 0, messages = 0;
                 for (uint64_t at = 0; at < ALL && i != j; at += each) {
                     const uint64_t count = ALL - at < each ? ALL - at : each,
-                                   mine = begin(parts, ranks, i + 1, count) - begin(parts, ranks, i, count),
-                                   its = begin(parts, ranks, j + 1, count) - begin(parts, ranks, j, count);
+                                   mine = trial_part(parts, ranks, i, count),
+                                   its = trial_part(parts, ranks, j, count);
                     bytes += STEPS * 4 * ((i < n ? its : 0) + (j < n ? mine : 0));
                     messages += STEPS * (uint64_t)((i < n && its > 0) + (j < n && mine > 0));
                 }
@@ -238,7 +187,7 @@ static void links_carry_what_the_formula_says(void **state)
     (void)state;
     for (int n = 2; n <= 4; n++)
         for (int k = 0; k <= n; k++) {
-            trial t = byteps_of("byteps(partition_bytes=2048)", "sgd(lr=0.0625)", 1, k);
+            trial t = trial_served("byteps(partition_bytes=2048)", "sgd(lr=0.0625)", 1, k);
             double want;
             trial_run(&t, n + k);
             want = 4.0 * ALL * trial_metric(&t, "share_of_link", -1);
@@ -257,7 +206,7 @@ static void links_carry_what_the_formula_says(void **state)
 
 static void check_same_traffic(const char *method, const char *other, int n, int servers)
 {
-    trial a = byteps_of(method, "sgd(lr=0.1)", 4, servers), b = byteps_of(other, "sgd(lr=0.1)", 4, servers);
+    trial a = trial_served(method, "sgd(lr=0.1)", 4, servers), b = trial_served(other, "sgd(lr=0.1)", 4, servers);
 
     trial_run(&a, n + servers);
     trial_run(&b, n + servers);
@@ -283,8 +232,8 @@ static void without_servers_it_is_the_parameter_server_and_with_n_the_classic_on
 /* Layers first: worker 0 tells each other worker every chunk, in a message without payload. */
 static void a_led_lane_sends_a_turn_for_each_chunk(void **state)
 {
-    trial a = byteps_of("byteps(partition_bytes=1024)", "sgd(lr=0.1)", STEPS, 1),
-          b = byteps_of("byteps(partition_bytes=1024,priority=layer)", "sgd(lr=0.1)", STEPS, 1);
+    trial a = trial_served("byteps(partition_bytes=1024)", "sgd(lr=0.1)", STEPS, 1),
+          b = trial_served("byteps(partition_bytes=1024,priority=layer)", "sgd(lr=0.1)", STEPS, 1);
 
     (void)state;
     trial_run(&a, 5);
@@ -311,7 +260,7 @@ static void whole_chunks_go_to_who_is_least_full(void **state)
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
         const int n = cases[c].n, ranks = n + cases[c].k;
-        trial t = byteps_of("byteps(partition_bytes=256,assign=greedy)", "sgd(lr=0.0625)", STEPS, cases[c].k);
+        trial t = trial_served("byteps(partition_bytes=256,assign=greedy)", "sgd(lr=0.0625)", STEPS, cases[c].k);
         uint64_t bytes = 0, messages = 0;
         trial_run(&t, ranks);
         for (int i = 0; i < ranks; i++)
@@ -342,7 +291,7 @@ static void no_more_chunks_are_under_way_than_credits(void **state)
             trial t;
             snprintf(method, sizeof method, "byteps(credits=%d,partition_bytes=500%s)", credits,
                      kind == 0 ? "" : kind == 1 ? ",node=2" : ",wire=fp16,priority=layer");
-            t = byteps_of(method, "sgd(lr=0.1)", 4, 1);
+            t = trial_served(method, "sgd(lr=0.1)", 4, 1);
             trial_run(&t, 5);
             for (int r = 0; r < 4; r++) {
                 assert_true(trial_metric(&t, "slots_most", r) >= 1 && trial_metric(&t, "slots_most", r) <= credits);
@@ -364,7 +313,7 @@ static void what_workers_change_is_conserved(void **state)
     for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++)
         for (int kind = 0; kind < 4; kind++) {
             const int n = sizes[p].n, ranks = n + sizes[p].servers;
-            trial t = byteps_of(kind == 3 ? "byteps(async=on,wire=fp16)" : "byteps(async=on)", "sgd(lr=0.0625)", 8,
+            trial t = trial_served(kind == 3 ? "byteps(async=on,wire=fp16)" : "byteps(async=on)", "sgd(lr=0.0625)", 8,
                                 sizes[p].servers);
             t.gradient = trial_constant;
             t.asks = kind == 1;
@@ -391,7 +340,7 @@ static void one_worker_alone_is_local_sgd(void **state)
     (void)state;
     for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
         for (int servers = 0; servers <= 1; servers++) {
-            trial a = byteps_of("byteps(async=on)", optimizers[o], 6, servers),
+            trial a = trial_served("byteps(async=on)", optimizers[o], 6, servers),
                   b = trial_of("single", optimizers[o], 6);
             a.gradient = b.gradient = o == 0 ? trial_constant : trial_quadratic;
             trial_run(&a, 1 + servers);
@@ -416,13 +365,13 @@ static void async_sends_by_the_same_parts(void **state)
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
         const int n = cases[c].n, ranks = n + cases[c].k;
         const uint32_t *parts = cases[c].parts;
-        trial t = byteps_of("byteps(async=on)", "sgd(lr=0.0625)", STEPS, cases[c].k);
+        trial t = trial_served("byteps(async=on)", "sgd(lr=0.0625)", STEPS, cases[c].k);
         uint64_t beyond = 0;
         trial_run(&t, ranks);
         for (int i = 0; i < ranks; i++)
             for (int j = 0; j < ranks; j++) {
-                const uint64_t mine = begin(parts, ranks, i + 1, ALL) - begin(parts, ranks, i, ALL),
-                               its = begin(parts, ranks, j + 1, ALL) - begin(parts, ranks, j, ALL),
+                const uint64_t mine = trial_part(parts, ranks, i, ALL),
+                               its = trial_part(parts, ranks, j, ALL),
                                want = STEPS * 4 * ((i < n ? its : 0) + (j < n ? mine : 0));
                 if (i != j && t.bytes[i][j] < want)
                     fail_msg("%s on %d and %d: %d sent %d %llu bytes, expected %llu", t.method, n, cases[c].k, i, j,
@@ -430,7 +379,7 @@ static void async_sends_by_the_same_parts(void **state)
                 beyond += i != j ? t.bytes[i][j] - want : 0;
             }
         assert_int_equal(beyond, cases[c].k == 0 ? (uint64_t)(ranks - 1) * 4 * ALL
-                                                 : (uint64_t)n * 4 * ALL - 4 * begin(parts, ranks, 1, ALL));
+                                                 : (uint64_t)n * 4 * ALL - 4 * trial_part_begin(parts, ranks, 1, ALL));
         trial_drop(&t);
     }
 }
@@ -439,7 +388,7 @@ static void async_sends_by_the_same_parts(void **state)
 
 static void check_refused(const char *method, int n, int servers, double clip, int lane, const char *sentence)
 {
-    trial t = byteps_of(method, "sgd(lr=0.1)", 2, servers);
+    trial t = trial_served(method, "sgd(lr=0.1)", 2, servers);
     tutti_error err;
 
     t.options.lane = lane;

@@ -9,19 +9,12 @@
 
 static const struct { int workers, servers; } sizes[] = { { 1, 1 }, { 2, 1 }, { 2, 3 }, { 3, 2 }, { 4, 1 }, { 5, 3 } };
 
-static trial with_servers(const char *method, const char *optimizer, int steps, int servers)
-{
-    trial t = trial_of(method, optimizer, steps);
-    t.options.servers = servers;
-    return t;
-}
-
 /* ---- bits ---- */
 
 static void check_bits(const char *method, const char *other, const char *optimizer, int n, int servers, double clip,
                        bool show)
 {
-    trial a = with_servers(method, optimizer, 6, servers), b = trial_of(other, optimizer, 6);
+    trial a = trial_served(method, optimizer, 6, servers), b = trial_of(other, optimizer, 6);
 
     a.options.clip_norm = b.options.clip_norm = clip;
     a.options.lr_schedule = b.options.lr_schedule = "cosine(warmup=2)";
@@ -79,7 +72,7 @@ static float bad(int rank, uint64_t step, size_t i, float x)
 
 static void a_step_that_is_left_out_is_voted_on_by_the_workers_alone(void **state)
 {
-    trial a = with_servers("parameter-server", "sgd(lr=0.1)", 6, 2), b = trial_of("ddp", "sgd(lr=0.1)", 6);
+    trial a = trial_served("parameter-server", "sgd(lr=0.1)", 6, 2), b = trial_of("ddp", "sgd(lr=0.1)", 6);
 
     (void)state;
     a.gradient = b.gradient = bad;
@@ -95,7 +88,7 @@ static void a_step_that_is_left_out_is_voted_on_by_the_workers_alone(void **stat
 static void uneven_shares_and_tails_are_the_workers(void **state)
 {
     static const int64_t shares[] = { 1, 4, 0, 3 };
-    trial a = with_servers("parameter-server(bucket_mb=0.003)", "sgd(lr=0.1,momentum=0.9)", 5, 2),
+    trial a = trial_served("parameter-server(bucket_mb=0.003)", "sgd(lr=0.1,momentum=0.9)", 5, 2),
           b = trial_of("ddp", "sgd(lr=0.1,momentum=0.9)", 5);
 
     (void)state;
@@ -129,7 +122,7 @@ static void no_gradient_is_lost_or_counted_twice(void **state)
             for (int kind = 0; kind < 3; kind++) {
                 const int n = sizes[p].workers,
                           servers = strncmp(cases[k].method, "ring", 4) == 0 ? 1 : sizes[p].servers;
-                trial t = with_servers(cases[k].method, "sgd(lr=0.0625)", 8, servers);
+                trial t = trial_served(cases[k].method, "sgd(lr=0.0625)", 8, servers);
                 if ((cases[k].even && (n & (n - 1)) != 0) || cases[k].of > n)
                     continue;
                 t.gradient = trial_constant;
@@ -175,7 +168,7 @@ static void slices_go_between_workers_and_servers_only(void **state)
         for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
             const int n = sizes[p].workers, s = sizes[p].servers;
             const bool gathers = k > 1; /* at the end the slices go to every worker, and to no server */
-            trial t = with_servers(methods[k], "sgd(lr=0.0625)", 5, s);
+            trial t = trial_served(methods[k], "sgd(lr=0.0625)", 5, s);
             uint64_t beyond = 0;
             if (k == 0 && n == 1)
                 continue; /* nothing to sum: nothing is sent */
@@ -202,7 +195,7 @@ static void slices_go_between_workers_and_servers_only(void **state)
 
 static void check_refused(const char *method, int ranks, int servers, const char *sentence)
 {
-    trial t = with_servers(method, "sgd(lr=0.1)", 2, servers);
+    trial t = trial_served(method, "sgd(lr=0.1)", 2, servers);
     tutti_error err;
 
     assert_int_equal(trial_try(&t, ranks, &err), TUTTI_ERR_USAGE);
@@ -328,7 +321,7 @@ static void a_checkpoint_goes_on_with_any_number_of_servers(void **state)
             const bool one = strstr(cases[k].method, "ring") != NULL || strstr(cases[k].method, "dude") != NULL ||
                              strstr(cases[k].method, "oscars") != NULL;
             saved first = {
-                .t = with_servers(cases[k].method, cases[k].optimizer, 8, servers[a]), .directory = directory,
+                .t = trial_served(cases[k].method, cases[k].optimizer, 8, servers[a]), .directory = directory,
                 .before = 4, .after = 4,
             };
             if (one && servers[a] > 1)
@@ -337,7 +330,7 @@ static void a_checkpoint_goes_on_with_any_number_of_servers(void **state)
             run_saved(&first, cases[k].workers + servers[a]);
             for (size_t b = 0; b < TUTTI_LENGTH(servers); b++) {
                 saved second = {
-                    .t = with_servers(cases[k].method, cases[k].optimizer, 8, servers[b]), .directory = directory,
+                    .t = trial_served(cases[k].method, cases[k].optimizer, 8, servers[b]), .directory = directory,
                     .after = 4,
                 };
                 if (one && servers[b] > 1)

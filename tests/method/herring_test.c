@@ -10,46 +10,7 @@
 
 static const int sizes[] = { 2, 3, 4, 5, 8 };
 
-static trial herring_of(const char *method, const char *optimizer, int steps, int servers)
-{
-    trial t = trial_of(method, optimizer, steps);
-    t.options.servers = servers;
-    return t;
-}
-
-/* Sums of these depend on the order of adding. */
-static float rough(int rank, uint64_t step, size_t i, float x)
-{
-    const uint64_t draw = tutti_random((tutti_rng){ (uint64_t)rank, step, 3 }, i);
-
-    return x * 0.37f + (float)((double)(draw >> 11) * 0x1p-53 - 0.5) * (float)(1 + draw % 1000);
-}
-
 /* ---- bits ---- */
-
-static void check_bits(const char *method, const char *optimizer, int n, int servers, double clip, int64_t share)
-{
-    static int64_t shares[TRIAL_RANKS];
-    trial a = herring_of(method, optimizer, 4, servers), b = trial_of("ddp", optimizer, 4);
-
-    shares[0] = 2 * n;
-    for (int r = 1; r < n; r++) {
-        shares[r] = r * share % 4;
-        shares[0] -= shares[r];
-    }
-    a.gradient = b.gradient = rough;
-    a.options.clip_norm = b.options.clip_norm = clip;
-    a.options.batch_of = b.options.batch_of = share > 0 ? shares : NULL;
-    trial_run(&a, n + servers);
-    trial_run(&b, n);
-    for (int r = 0; r < n; r++)
-        for (int s = 0; s <= 4; s++)
-            if (!trial_same(&a, a.x[r][s], b.x[r][s]))
-                fail_msg("%s with %s on %d and %d servers: after step %d worker %d differs from ddp", method, optimizer,
-                         n, servers, s, r);
-    trial_drop(&a);
-    trial_drop(&b);
-}
 
 static void every_bit_is_ddps(void **state)
 {
@@ -65,22 +26,22 @@ static void every_bit_is_ddps(void **state)
     for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
         const int n = sizes[p];
         for (size_t k = 0; k < TUTTI_LENGTH(flat); k++)
-            check_bits(flat[k], k % 2 == 0 ? "sgd(lr=0.1,momentum=0.9)" : "adamw(lr=0.01)", n, 0, k == 1 ? 5 : 0,
+            trial_is_ddp(flat[k], k % 2 == 0 ? "sgd(lr=0.1,momentum=0.9)" : "adamw(lr=0.01)", n, 0, k == 1 ? 5 : 0,
                        k == 2 ? 3 : 0);
-        check_bits("herring(servers=2,fusion_mb=0.0005,min_shard_kb=0)", "sgd(lr=0.1)", n, 0, 0, 2);
+        trial_is_ddp("herring(servers=2,fusion_mb=0.0005,min_shard_kb=0)", "sgd(lr=0.1)", n, 0, 0, 2);
         if (n <= 5)
-            check_bits("herring(fusion_mb=0.0007,min_shard_kb=0)", "adamw(lr=0.01)", n, 1 + (int)p % 3, 0, 0);
+            trial_is_ddp("herring(fusion_mb=0.0007,min_shard_kb=0)", "adamw(lr=0.01)", n, 1 + (int)p % 3, 0, 0);
     }
     for (int n = 4; n <= 8; n += 4) /* nodes, rails, servers of their own */
         for (int node = 2; node <= n; node *= 2)
             for (int rails = 1; rails <= node; rails += 1 + (node > 2)) {
                 snprintf(method, sizeof method, "herring(node=%d,rails=%d,fusion_mb=0.0011,min_shard_kb=0,slots=2)",
                          node, rails);
-                check_bits(method, "sgd(lr=0.1,momentum=0.9)", n, 0, node == 2 ? 5 : 0, rails);
+                trial_is_ddp(method, "sgd(lr=0.1,momentum=0.9)", n, 0, node == 2 ? 5 : 0, rails);
                 if (n == 4)
-                    check_bits(method, "sgd(lr=0.1)", n, 1 + rails, 0, 0);
+                    trial_is_ddp(method, "sgd(lr=0.1)", n, 1 + rails, 0, 0);
             }
-    check_bits("herring(node=2,servers=1,fusion_mb=0.0011,min_shard_kb=0)", "sgd(lr=0.1)", 6, 0, 0, 2);
+    trial_is_ddp("herring(node=2,servers=1,fusion_mb=0.0011,min_shard_kb=0)", "sgd(lr=0.1)", 6, 0, 0, 2);
 }
 
 static void one_worker_is_single_and_sends_nothing(void **state)
@@ -379,7 +340,7 @@ static void each_pair_sends_what_the_sheet_says(void **state)
             trial t;
             snprintf(method, sizeof method, "herring(%s%s%s)", c->more, c->more[0] != 0 && form > 0 ? "," : "",
                      form == 0 ? "" : "fusion_mb=0.001953125,min_shard_kb=0");
-            t = herring_of(method, "sgd(lr=0.1)", 5, c->own);
+            t = trial_served(method, "sgd(lr=0.1)", 5, c->own);
             trial_run(&t, ranks);
             memcpy(messages[form], t.messages, sizeof t.messages);
             for (int i = 0; i < ranks; i++)
@@ -439,7 +400,7 @@ static void no_more_buffers_are_under_way_than_slots(void **state)
 
 static void check_refused(const char *method, int ranks, int servers, int lane, const char *sentence)
 {
-    trial t = herring_of(method, "sgd(lr=0.1)", 2, servers);
+    trial t = trial_served(method, "sgd(lr=0.1)", 2, servers);
     tutti_error err;
 
     t.options.lane = lane;
@@ -513,7 +474,7 @@ static void one_machine_sums_by_itself(void **state)
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
-        trial t = herring_of(cases[k].method, "sgd(lr=0.1)", 3, cases[k].own);
+        trial t = trial_served(cases[k].method, "sgd(lr=0.1)", 3, cases[k].own);
         bool served = false;
         trial_run(&t, 4 + cases[k].own);
         for (int i = 0; i < t.metrics; i++)

@@ -115,9 +115,8 @@ static const tutti_method_ops *const methods[] = { &sums_ops, &model_ops, NULL }
 
 static trial of_parts(const char *method, const char *optimizer, int steps, int servers)
 {
-    trial t = trial_of(method, optimizer, steps);
+    trial t = trial_served(method, optimizer, steps, servers);
 
-    t.options.servers = servers;
     t.methods = methods;
     return t;
 }
@@ -165,18 +164,6 @@ static void the_bits_are_ddps_whatever_is_whose(void **state)
 
 enum { ALL = 1533, STEPS = 5 };
 
-/* Where part k begins, of one bucket that has all. */
-static uint64_t begin(const uint32_t *parts, int n, int k)
-{
-    uint64_t before = 0, all = 0;
-
-    for (int j = 0; j < n; j++) {
-        all += parts[j];
-        before += j < k ? parts[j] : 0;
-    }
-    return before == all ? ALL : ALL / 16 * before / all * 16;
-}
-
 static void each_pair_sends_what_the_parts_say(void **state)
 {
     static const struct { const char *method; int n, servers; uint32_t parts[TRIAL_RANKS]; } cases[] = {
@@ -197,8 +184,8 @@ static void each_pair_sends_what_the_parts_say(void **state)
         for (int i = 0; i < ranks; i++)
             for (int j = 0; j < ranks; j++) {
                 const uint32_t *parts = cases[c].parts;
-                const uint64_t mine = begin(parts, ranks, i + 1) - begin(parts, ranks, i),
-                               its = begin(parts, ranks, j + 1) - begin(parts, ranks, j),
+                const uint64_t mine = trial_part(parts, ranks, i, ALL),
+                               its = trial_part(parts, ranks, j, ALL),
                                want = STEPS * 4 * ((i < n ? its : 0) + (j < n ? mine : 0));
                 if (i != j && t.bytes[i][j] != want)
                     fail_msg("%s on %d and %d: %d sent %d %llu bytes, expected %llu", t.method, n, cases[c].servers, i,

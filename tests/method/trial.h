@@ -89,6 +89,15 @@ static inline float trial_quadratic(int rank, uint64_t step, size_t i, float x)
     return x - (float)((rank * 13 + (int)(i % 17)) % 19) / 8;
 }
 
+/* Sums of these depend on the order of adding. */
+static inline float trial_rough(int rank, uint64_t step, size_t i, float x)
+{
+    const uint64_t draw = tutti_random((tutti_rng){ (uint64_t)rank, step, 3 }, i);
+
+    return x * 0.37f +
+           (float)((double)(draw >> 11) * 0x1p-53 - 0.5) * (float)(1 + draw % 1000);
+}
+
 typedef struct trial_seat { trial *t; tutti_engine *e; } trial_seat; /* of a rank */
 
 static inline tutti_status trial_evaluate(void *user, double *loss, tutti_error *err)
@@ -319,6 +328,15 @@ static inline trial trial_of(const char *method, const char *optimizer, int step
     };
 }
 
+/* The same with so many ranks behind the workers that only serve. */
+static inline trial trial_served(const char *method, const char *optimizer, int steps, int servers)
+{
+    trial t = trial_of(method, optimizer, steps);
+
+    t.options.servers = servers;
+    return t;
+}
+
 static inline tutti_status trial_try(trial *t, int n, tutti_error *err)
 {
     for (int r = 0; r < n; r++)
@@ -396,5 +414,48 @@ static inline double trial_apart(const trial *t, const float *a, const float *b)
         size = fmax(size, fabs((double)a[i]));
     }
     return most / fmax(size, 1);
+}
+
+/* Every worker has ddp's bits after every step. share: 0: all have as many samples; else unlike
+   numbers, drawn by it, whose rest worker 0 has. */
+static inline void trial_is_ddp(const char *method, const char *optimizer, int n, int servers,
+                                double clip, int64_t share)
+{
+    int64_t shares[TRIAL_RANKS];
+    trial a = trial_served(method, optimizer, 4, servers), b = trial_of("ddp", optimizer, 4);
+
+    shares[0] = 2 * n;
+    for (int r = 1; r < n; r++) {
+        shares[r] = r * share % 4;
+        shares[0] -= shares[r];
+    }
+    a.gradient = b.gradient = trial_rough;
+    a.options.clip_norm = b.options.clip_norm = clip;
+    a.options.batch_of = b.options.batch_of = share > 0 ? shares : NULL;
+    trial_run(&a, n + servers);
+    trial_run(&b, n);
+    for (int r = 0; r < n; r++)
+        for (int s = 0; s <= 4; s++)
+            if (!trial_same(&a, a.x[r][s], b.x[r][s]))
+                fail_msg("%s with %s on %d and %d servers: after step %d worker %d differs from "
+                         "ddp", method, optimizer, n, servers, s, r);
+    trial_drop(&a);
+    trial_drop(&b);
+}
+
+/* Where part j begins of `count` elements that are cut in such parts. / How many it has. */
+static inline uint64_t trial_part_begin(const uint32_t *parts, int n, int j, uint64_t count)
+{
+    uint64_t before = 0, all = 0;
+
+    for (int i = 0; i < n; i++) {
+        all += parts[i];
+        before += i < j ? parts[i] : 0;
+    }
+    return before == all ? count : count / 16 * before / all * 16;
+}
+static inline uint64_t trial_part(const uint32_t *parts, int n, int j, uint64_t count)
+{
+    return trial_part_begin(parts, n, j + 1, count) - trial_part_begin(parts, n, j, count);
 }
 #endif
