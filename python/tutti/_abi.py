@@ -56,15 +56,19 @@ TUTTI_OWN_MEAN = 2
 TUTTI_OWN_SUM = 3
 TUTTI_OWN_ZERO = 4
 TUTTI_SCRATCH = 5
+TUTTI_NORM_BLOCK = 4096
+TUTTI_HISTOGRAM_EXACT = 1024
+TUTTI_HISTOGRAM_BINS = 1081
 TUTTI_JOB_IDLE = 0
 TUTTI_JOB_QUEUED = 1
 TUTTI_JOB_RUNNING = 2
 TUTTI_JOB_ENDED = 3
-TUTTI_GRAPH_SIZE_MAX = 65536
-TUTTI_GRAPH_GAP_MAX = 2048
 TUTTI_KNOBS_MOST = 6
 TUTTI_POINTS_MOST = 200
 TUTTI_KNOB_WORDS = 64
+TUTTI_LATE_MOST = 15
+TUTTI_GRAPH_SIZE_MAX = 65536
+TUTTI_GRAPH_GAP_MAX = 2048
 TUTTI_REPLICAS_EQUAL = 1
 TUTTI_OWNS_UPDATE = 2
 TUTTI_GOES_ON = 4
@@ -78,16 +82,13 @@ TUTTI_SERVERS = 512
 TUTTI_AGAIN = 1024
 TUTTI_EXACT = 2048
 TUTTI_NEEDS_ALL = 4096
-TUTTI_HISTOGRAM_EXACT = 1024
-TUTTI_HISTOGRAM_BINS = 1081
+TUTTI_EXACT_ALONE = 8192
 TUTTI_HELD_WHOLE = 0
 TUTTI_HELD_BY_PIECE = 1
 TUTTI_ORDER_READY = 0
 TUTTI_ORDER_LED = 1
 TUTTI_SERVICES_MOST = 4
 TUTTI_METHOD_DEFAULT_BYTES = 256
-TUTTI_NORM_BLOCK = 4096
-TUTTI_LATE_MOST = 15
 TUTTI_FACILITIES_MOST = 8
 TUTTI_NONFINITE_STOP = 0
 TUTTI_NONFINITE_SKIP = 1
@@ -1535,6 +1536,7 @@ FUNCTIONS = {
         POINTER(tutti_error)]),
     "tutti_leaders_sum": (c_int, [POINTER(tutti_leaders), c_float, tutti_buffer, POINTER(tutti_error)]),
     "tutti_leaders_take": (c_int, [POINTER(tutti_leaders), tutti_buffer, tutti_buffer, POINTER(tutti_error)]),
+    "tutti_leaves_with": (c_int, [POINTER(tutti_method), c_char_p, c_int, POINTER(tutti_error)]),
     "tutti_lock": (None, [c_void_p]),
     "tutti_locked_read": (None, [POINTER(tutti_method), POINTER(tutti_locks), POINTER(c_float)]),
     "tutti_locked_read_rows": (None, [POINTER(tutti_method), POINTER(tutti_locks), POINTER(c_float), c_int,
