@@ -12,8 +12,7 @@ to the end of the last. All ranks have a link of their own, 1 Gbit/s each way an
 
 split     4 machines, 0 to 6 servers, 5.1 MB in 50 chunks: an exchange, of what a link carries by the
           split (t_opt): 1.5, 1.333, 1.2, 1.091, 1 and 1 times the gradient. With 3 servers, whose part
-          is six times a machine's, 16 chunks are under way, as the option says of n and k, and they are
-          100; else 8 of 50.
+          is six times a machine's, six chunks are sent at a time, so they are 100 and not 50.
 chunks    4 machines, 2 servers, chunks of 4 MB to 25.6 kB: an exchange, of t_opt.
 window    the same with 1 to 16 chunks under way.
 wire      4 machines, 2 servers: an exchange with fp32, in multiples of that with fp16."""
@@ -53,7 +52,7 @@ class BytePS(Papers):
 
     def split(self):
         for servers in (0, 2) if self.quick else (0, 1, 2, 3, 4, 6):
-            ratio, of_gradient, command = self.of_split(servers, "partition_bytes=51200,credits=16" if servers == 3
+            ratio, of_gradient, command = self.of_split(servers, "partition_bytes=51200" if servers == 3
                                                         else "partition_bytes=102400")
             self.row(f"byteps, 4 machines, {servers} servers, 5 MB: an exchange, of t_opt", ratio, "", command,
                      of_gradient=of_gradient)

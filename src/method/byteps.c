@@ -30,13 +30,15 @@
    3. Push and pull are one exchange: a server answers a worker only with the sum of the round that
       its push was for, and has the next push of a chunk only when all have been answered. In the
       release the first push of the next round overwrites what a slow worker has yet to pull.
-   4. `credits` covers a chunk from push to pull. In the release it covers the reduction inside a
-      machine, and is off. The head of the queue is never overtaken by a smaller chunk.
+   4. `credits` covers a chunk from push to pull, and is on: each chunk under way has a thread. In
+      the release it covers the reduction inside a machine, and is off. The head of the queue is
+      never overtaken by a smaller chunk.
    5. With more servers than machines all of them serve, alike: time stays M / B, which is that of a
       worker's link, and each has less to add. The release refuses it.
    6. Sums are in the one order of summation and not in that of arrival.
-   7. A worker sends one chunk at a time, and more to servers whose part is larger (server.h,
-      turns): messages that are sent at a time share a link alike.
+   7. Where ranks only serve a worker sends one chunk at a time, and more to servers whose part is
+      larger (server.h, turns): messages that are sent at a time share a link alike. With k = 0 it
+      sends what it has: links are as busy then, and 4 % faster.
    8. async=on: every worker goes at its own pace, where those of a machine wait for each other in
       the release. Its store begins as zeros and not as the weights. */
 #include <errno.h>
@@ -59,15 +61,16 @@ typedef struct byteps {
 enum { SERVE };                       /* service */
 enum { FIFO, LAYER };
 enum { SLICES, GREEDY };
+enum { CREDITS_LEAST = 8, CREDITS_MOST = 64 };
 enum { UNIT = 64, PARTS_MOST = (1 << 24) - 1 }; /* of tutti_server_setup */
 
 static const tutti_option byteps_options[] = {
     { "partition_bytes", TUTTI_INT, TUTTI_AT(byteps, partition), 4096000, 256, 68719476736.0, NULL,
       "bytes of a chunk, rounded up to 64; each server that has a part gets 64 of a full one at least",
       "async=off" },
-    { "credits", TUTTI_INT, TUTTI_AT(byteps, credits), 8, 1, 64, NULL,
-      "chunks under way at a time, from push to pull, at most; each has a thread. Links are busy all the time with 4 "
-      "(n - 1) / (n - k) or more",
+    { "credits", TUTTI_INT, TUTTI_AT(byteps, credits), 0, 0, CREDITS_MOST, NULL,
+      "chunks under way at a time, from push to pull, at most; each has a thread. 0: as many as keep links busy, which "
+      "are 8, or 4 (n - 1) / (n - k) if more; with assign=greedy 3 a server if more",
       "async=off" },
     { "priority", TUTTI_CHOICE, TUTTI_AT(byteps, priority), FIFO, 0, 1, "fifo|layer",
       "fifo: chunks go as they become ready; layer: of those that are ready what the next forward needs first",
@@ -141,9 +144,14 @@ static tutti_status choose_machines(tutti_method *m, byteps *s, tutti_error *err
     return TUTTI_OK;
 }
 
+static int servers_of(const tutti_method *m, const byteps *s)
+{
+    return m->servers >= s->machines ? m->servers : s->machines + m->servers;
+}
+
 static tutti_status set_chunks(tutti_method *m, const byteps *s, tutti_error *err)
 {
-    const int servers = m->servers >= s->machines ? m->servers : s->machines + m->servers;
+    const int servers = servers_of(m, s);
 
     if (s->machines > 1 && s->assign == SLICES && s->partition < (int64_t)servers * UNIT)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -160,18 +168,32 @@ static tutti_status set_chunks(tutti_method *m, const byteps *s, tutti_error *er
     return s->cross_barrier ? tutti_by_piece_check(m, err) : TUTTI_OK;
 }
 
+/* Twice the chunks that are sent at a time: what is sent to servers with r times the least part is
+   r chunks (server.h, turns). Whole chunks are one a server, and who has no answer yet has two. */
+static int credits_of(const tutti_method *m, const byteps *s)
+{
+    const int n = s->machines, k = m->servers, apart = n > k ? n - k : 1;
+    int busy = k < n ? (4 * (n - 1) + apart - 1) / apart : 0;
+
+    if (s->credits > 0)
+        return (int)s->credits;
+    if (s->assign == GREEDY)
+        busy = 3 * servers_of(m, s);
+    return busy < CREDITS_LEAST ? CREDITS_LEAST : busy < CREDITS_MOST ? busy : CREDITS_MOST;
+}
+
 static tutti_status declare_sums(tutti_method *m, byteps *s, tutti_plan *plan, tutti_error *err)
 {
     TUTTI_TRY(set_chunks(m, s, err));
     return tutti_server_sums_declare(&s->sums, m, plan,
                                      &(tutti_server_sums_options){ .service = SERVE,
                                                                    .node = s->workers_of_machine,
-                                                                   .turns = true,
+                                                                   .turns = m->servers > 0 || s->assign == GREEDY,
                                                                    .undivided = s->assign == GREEDY,
                                                                    .mixed = s->parts != NULL,
                                                                    .parts = s->parts,
                                                                    .wire = s->wire == 0 ? TUTTI_F32 : TUTTI_F16,
-                                                                   .slots = (int)s->credits,
+                                                                   .slots = credits_of(m, s),
                                                                    .slots_name = "credits",
                                                                    .told = true },
                                      err);

@@ -15,6 +15,8 @@
    another. Servers are co-located by default: then each worker sends and receives 2 (n-1)/n d, as
    in an all-reduce by reduce-scatter and all-gather. With fewer servers their links carry it all:
    servers=1 shows the bottleneck that parameter servers are known for.
+   Chosen here: where ranks only serve two buckets are under way, and a worker sends one at a time
+   (server.h, turns). So both ways of its link are busy.
    Chosen here, of a loss (the papers do not say): the step goes on without a worker that serves
    nothing; with --servers, without any worker. The mean is over those that sent, their weights
    divided by their sum. This includes the step in which the worker was lost: a slice that had its
@@ -45,8 +47,13 @@ static tutti_status parameter_server_declare(tutti_method *m, tutti_plan *plan, 
 
     m->piece_bytes = (size_t)(s->bucket * 1048576);
     m->first_piece_bytes = (size_t)((s->first_bucket < s->bucket ? s->first_bucket : s->bucket) * 1048576);
-    return tutti_server_sums_declare(
-        &s->sums, m, plan, &(tutti_server_sums_options){ .service = SERVE, .servers = (int)s->servers }, err);
+    if (m->servers > 0)
+        m->lane_width = 2; /* of one what servers answer comes while the next is sent */
+    return tutti_server_sums_declare(&s->sums, m, plan,
+                                     &(tutti_server_sums_options){ .service = SERVE,
+                                                                   .servers = (int)s->servers,
+                                                                   .turns = m->servers > 0 },
+                                     err);
 }
 
 static tutti_status parameter_server_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)

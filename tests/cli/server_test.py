@@ -197,6 +197,23 @@ class Servers(Case):
                               s["method_figures"])
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_links_to_servers_of_their_own_are_busy_both_ways(self):
+        """A gradient of 5 MB in dozens of pieces, 4 workers, 4 servers: what is sent one after the other comes back
+        while the next is sent."""
+        links = self.out("platform.xml")
+        with open(links, "w") as f:
+            f.write(tutti("platform", "cluster(n=8,rate=1Gbps,latency=10us)").stdout)
+        of = {}
+        for method in ("parameter-server(bucket_mb=0.1,first_bucket_mb=0.1)",
+                       "herring(node=none,fusion_mb=0.1,min_shard_kb=0)", "byteps(partition_bytes=102400)",
+                       "bytescheduler(over=servers,partition_mb=0.1,credit_mb=0.8,fuse_mb=0.1)"):
+            s = summary(self.train("e", "--model", "gpt(layers=6,dim=128)", "--data", "moby-dick", "-n", 4, "--servers",
+                                   4, "--batch", 1, "--transport", "sim", "--platform", links, "--step-time", 0.001,
+                                   "--steps", 2, "--final-eval", "off", "--eval-every", 100, "--method", method))
+            of[method] = s["wall_seconds"] / 2 / (4 * s["params"] / 1.25e8)
+        self.assertTrue(all(1 <= ratio < 1.3 for ratio in of.values()), of)
+
     def test_a_run_goes_on_with_other_servers(self):
         """With as many as before to the bit; with others where replicas are equal; else from the
         servers' model."""
