@@ -6,8 +6,8 @@ file alone prints them:
 
     bench/papers/byteps.py [FIGURE ...] [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]
 
-TUTTI names another command than that of the release. All is in virtual time: other work on the
-machine changes nothing. An exchange is that of all chunks of a step, from the beginning of the first
+TUTTI names another command than that of the release. All but `netlab` is in virtual time: other work on the
+machine changes nothing there. An exchange is that of all chunks of a step, from the beginning of the first
 to the end of the last. All ranks have a link of their own, 1 Gbit/s each way and 50 us.
 
 split     4 machines, 0 to 6 servers, 5.1 MB in 50 chunks: an exchange, of what a link carries by the
@@ -15,26 +15,29 @@ split     4 machines, 0 to 6 servers, 5.1 MB in 50 chunks: an exchange, of what 
           is six times a machine's, six chunks are sent at a time, so they are 100 and not 50.
 chunks    4 machines, 2 servers, chunks of 4 MB to 25.6 kB: an exchange, of t_opt.
 window    the same with 1 to 16 chunks under way.
-wire      4 machines, 2 servers: an exchange with fp32, in multiples of that with fp16."""
-import os, subprocess, sys
+wire      4 machines, 2 servers: an exchange with fp32, in multiples of that with fp16.
+netlab    4 machines and 0, 1, 2 and 4 servers, a host of a lab of tools/netlab (root) each, at 100 Mbit/s:
+          `split` with what such a line carries in the long run. Beside it the same in virtual time. It
+          needs a machine on which nothing else runs."""
+import json, os, subprocess, sys
 
 sys.dont_write_bytecode = True
 from gossip import Papers, main  # noqa: E402
+from net import Bench  # noqa: E402
 
 STEPS = 2
 RATE = 1.25e8  # bytes a second of a link each way
 
 
 class BytePS(Papers):
-    FIGURES = ("split", "chunks", "window", "wire")
+    FIGURES = ("split", "chunks", "window", "wire", "netlab")
     SAMPLES = 2000, 500
 
-    def exchange(self, servers, method):
+    def exchange(self, servers, method, links="rate=1Gbps,latency=50us"):
         """Seconds of an exchange; the summary; the command."""
         path = os.path.join(self.folder, f"cluster-{servers}.xml")
         with open(path, "w") as f:
-            subprocess.run([self.tutti, "platform", f"cluster(n={4 + servers},rate=1Gbps,latency=50us)"], check=True,
-                           stdout=f)
+            subprocess.run([self.tutti, "platform", f"cluster(n={4 + servers},{links})"], check=True, stdout=f)
         summary, _, command = self.train("--model", "mlp(hidden=800)", "--data", self.data, "-n", 4, "--servers",
                                          servers, "--batch", 1, "--transport", "sim", "--platform", path,
                                          "--step-time", 0.001, "--threads", 1, "--steps", STEPS, "--report-every",
@@ -74,6 +77,38 @@ class BytePS(Papers):
                 ((102400, "fp32"), (204800, "fp16"))]
         self.row("byteps, 4 machines, 2 servers, fp16: an exchange with fp32, of this", took[0][0] / took[1][0], "",
                  took[1][2])
+
+    # ---- real links ----
+    def there(self, lab, servers, method, rate, steps):
+        """exchange(), on a host each. The last ranks serve."""
+        name = f"{self.folder}/lab-{servers}"
+        command, _ = lab.lab([self.tutti, "train", "--model", "mlp(hidden=800)", "--data", self.data, "--servers",
+                              servers, "--batch", 1, "--transport", "tcp", "--threads", 1, "--steps", steps,
+                              "--report-every", steps, "--eval-every", 1000, "--final-eval", "off", "--seed", 1,
+                              "--quiet", "--method", method, "--out", name], 4 + servers, rate, False, ["--each"])
+        with open(name + "/summary.json") as f:
+            summary = json.load(f)
+        return max(summary["method_figures"]["exchange_seconds"]) / steps, summary, command.replace(self.folder, "DIR")
+
+    def netlab(self):
+        lab = Bench(self.tutti, self.record, self.quick, "")
+        if not lab.possible():
+            return
+        rate, steps, method = "100mbit", 2 if self.quick else 10, "byteps(partition_bytes=102400)"
+        goodput, latency = lab.line(rate)
+        for servers in (0, 2) if self.quick else (0, 1, 2, 4):
+            key = os.environ["TUTTI_RUN_KEY_FILE"] = os.path.join(self.folder, f"key-{servers}")
+            subprocess.run([self.tutti, "key", key], check=True, stdout=subprocess.DEVNULL)
+            took, summary, command = self.there(lab, servers, method, rate, steps)
+            del os.environ["TUTTI_RUN_KEY_FILE"]
+            links = f"rate={1e-6 * goodput:.3f}Mbps,latency={1e6 * latency:.2f}us"
+            simulated = self.exchange(servers, method, links)[0]
+            gradient = 32 * summary["params"] / goodput
+            share = summary["method_figures"]["share_of_link"]
+            self.record.row(f"byteps, 4 machines, {servers} servers, 5 MB, {rate}, netlab: an exchange, of t_opt",
+                            took / gradient / share, "", command=command, of_gradient=took / gradient,
+                            simulated=simulated / gradient / share, simulated_of_gradient=simulated / gradient,
+                            goodput_mbits=1e-6 * goodput, latency_us=1e6 * latency, cc=lab.cc)
 
 
 if __name__ == "__main__":

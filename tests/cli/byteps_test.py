@@ -21,7 +21,8 @@ class BytePS(Case):
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_an_exchange_takes_as_long_as_the_split_says(self):
         """Four machines on links of 100 Mbit/s, a gradient of 1.1 MB in 53 chunks, in 106 where a server has six times
-        a machine's part, in 213 where each goes whole: 1.5, 4/3, 1.2, 12/11 and 1 of its bytes over a link, within a tenth."""
+        a machine's part, in 213 where each goes whole: 1.5, 4/3, 1.2, 12/11 and 1 of its bytes over a link, within a
+        tenth."""
         for servers, assign in ((0, "slices"), (1, "slices"), (2, "slices"), (3, "slices"), (4, "slices"),
                                 (2, "greedy")):
             chunk = 5120 if assign == "greedy" else 10240 if servers == 3 else 20480
