@@ -12,7 +12,8 @@ _TYPES = {_abi.TUTTI_INT: "int", _abi.TUTTI_REAL: "real", _abi.TUTTI_BOOL: "bool
           _abi.TUTTI_TEXT: "text", _abi.TUTTI_SPEC: "spec"}
 # Facts of a method (method.h), in the words of its pages.
 _TRAITS = ("replicas-equal", "owns-update", "goes-on", "own-pace", "encodes", "direction", "knows-rows",
-           "updates-slices", "through-servers", "servers", "again", "exact", "needs-all")
+           "updates-slices", "through-servers", "servers", "again", "exact", "needs-all",
+           "exact-alone")
 _AXES = ("topology", "synchrony", "codec", "schedule", "placement", "update")
 
 
