@@ -61,4 +61,4 @@ class Zero(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)
