@@ -197,7 +197,6 @@ class Servers(Case):
                               s["method_figures"])
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
-    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_links_to_servers_of_their_own_are_busy_both_ways(self):
         """A gradient of 5 MB in dozens of pieces, 4 workers, 4 servers: what is sent one after the other comes back
         while the next is sent."""
