@@ -1,7 +1,6 @@
 """Tutti's codecs inside torch's own DistributedDataParallel over gloo: real processes of torchrun, and forked ranks."""
 
 import re
-import socket
 
 import pytest
 
@@ -9,6 +8,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 pytest.importorskip("torch")
 
 import forked  # noqa: E402
+import ports  # noqa: E402
 
 SPECS = [
     "fp32", "fp16", "bf16", "trunc16", "int8", "minmax8", "qsgd", "qsgd(coding=elias)", "nuqsgd", "alq", "amq",
@@ -389,9 +389,7 @@ end(found=found)
 
 
 def test_a_rank_that_dies_ends_the_others_with_an_exception(run):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
+    port = ports.free()
     # Not torchrun, which would end the others itself.
     result = run(f"""
 import os

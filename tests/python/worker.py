@@ -5,9 +5,10 @@ usage: worker.py FOLDER SCRIPT [ARGUMENT ...]
 """
 
 import os
-import socket
 import subprocess
 import sys
+
+import ports
 
 RANKS = ("TUTTI_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK")
 
@@ -25,10 +26,7 @@ def become(folder, *words):
 
 
 def by_variables(n, *words):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        meet = f"127.0.0.1:{s.getsockname()[1]}"
-    said = {"TUTTI_SIZE": n, "TUTTI_MEET": meet}
+    said = {"TUTTI_SIZE": n, "TUTTI_MEET": f"127.0.0.1:{ports.free()}"}
     ranks = [subprocess.Popen([sys.executable, *words], env=os.environ | said | {"TUTTI_RANK": str(r)})
              for r in range(int(n))]
     codes = [p.wait() for p in ranks]
