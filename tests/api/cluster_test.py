@@ -1,20 +1,12 @@
 """examples/cluster.c as its reader would run it: two processes that meet over tcp by variables,
 what they save, and who answers with it. CLUSTER is that program, TUTTI the command."""
-import os, random, re, socket, subprocess, sys, tempfile, unittest
+import os, re, subprocess, sys, tempfile, unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from ports import free_port
 
 CLUSTER, TUTTI = sys.argv[1:3]
 DIM = 8
-
-
-def free_port():
-    """Below those (from 32768 on) that the kernel gives to others, before it is taken here."""
-    while True:
-        with socket.socket() as s:
-            try:
-                s.bind(("127.0.0.1", random.randrange(15000, 32000)))
-                return s.getsockname()[1]
-            except OSError:
-                pass
 
 
 class Cluster(unittest.TestCase):

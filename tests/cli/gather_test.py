@@ -5,8 +5,8 @@ import os, re, shutil, signal, socket, stat, subprocess, sys, time, unittest
 
 sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..")]
 from command import *
-from hosts_test import free_port
 from mpi_test import LAUNCHERS, mpirun
+from ports import free_port
 from together import together
 
 MEMBER = os.environ.get("MEMBER", os.path.join(os.path.dirname(TUTTI), "../tests/member"))

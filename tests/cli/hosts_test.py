@@ -2,26 +2,16 @@
 "logs in" to, or, as root, a network namespace of tools/netlab. Bounds on time are ten times the
 promises (a killed worker named within 1 s, a silent host within 3 s), since a test machine may be
 busy."""
-import glob, json, os, random, re, signal, socket, subprocess, sys, time, unittest
+import glob, json, os, re, signal, subprocess, sys, time, unittest
 
 sys.path[:0] = [os.path.join(os.path.dirname(__file__), folder) for folder in ("..", "../netlab")]
 from command import *
 from lab import NETLAB, needs_lab
+from ports import free_port
 from together import together
 
 HERE = "sh -c 'eval \"$1\"'"  # RSH HOST COMMAND: the command, here
 TWO = "127.0.0.1:1,127.0.0.2:2"
-
-
-def free_port():
-    """Below those (from 32768 on) that the kernel gives to others, before it is taken here."""
-    while True:
-        with socket.socket() as s:
-            try:
-                s.bind(("127.0.0.1", random.randrange(15000, 32000)))
-                return s.getsockname()[1]
-            except OSError:
-                pass
 
 
 def workers_of(out):

@@ -8,7 +8,6 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 pytest.importorskip("torch")
 
 import forked  # noqa: E402
-import ports  # noqa: E402
 
 SPECS = [
     "fp32", "fp16", "bf16", "trunc16", "int8", "minmax8", "qsgd", "qsgd(coding=elias)", "nuqsgd", "alq", "amq",
@@ -389,7 +388,7 @@ end(found=found)
 
 
 def test_a_rank_that_dies_ends_the_others_with_an_exception(run):
-    port = ports.free()
+    port = forked.free_port()
     # Not torchrun, which would end the others itself.
     result = run(f"""
 import os

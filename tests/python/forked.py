@@ -21,8 +21,10 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import ports
 import processes
+
+sys.path.append(str(processes.HERE.parent))
+from ports import free_port  # noqa: E402
 
 
 def _child(function: Callable[..., Any], arguments: tuple, place: dict[str, str], out: int, log: str) -> None:
@@ -69,7 +71,7 @@ def ranks(n: int, function: Callable[..., Any], *arguments: Any, timeout: float 
     """function(*arguments) on n ranks. Of each {"value": ...}, or {"error": type, "text": ...}, or {"exit": code}."""
     import tutti.torch  # noqa: F401 (here, or each child does: it takes two seconds, most of them torch._dynamo)
 
-    place = {"TUTTI_SIZE": str(n), "TUTTI_MEET": f"127.0.0.1:{ports.free()}", "TUTTI_RUN_ID": secrets.token_hex(16),
+    place = {"TUTTI_SIZE": str(n), "TUTTI_MEET": f"127.0.0.1:{free_port()}", "TUTTI_RUN_ID": secrets.token_hex(16),
              "TUTTI_RUN_KEY": secrets.token_hex(32)}
     answers: list[bytes] = [b""] * n
     pids = []
@@ -121,6 +123,6 @@ def _script(text: str, words: Sequence[str], port: int) -> str:
 
 def script(text: str, n: int = 2, args: Sequence[object] = (), timeout: float = 120) -> list[processes.Rank]:
     """The text of a script on n ranks, to which torch.distributed is told its place, too. What each has printed."""
-    answers = ranks(n, _script, text, [str(word) for word in args], ports.free(), timeout=timeout)
+    answers = ranks(n, _script, text, [str(word) for word in args], free_port(), timeout=timeout)
     assert all("value" in answer for answer in answers), answers
     return [processes.Rank(answer["value"], "") for answer in answers]

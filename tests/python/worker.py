@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 
-import ports
+sys.path.append(os.path.join(os.path.dirname(__file__), ".."))
+from ports import free_port  # noqa: E402
 
 RANKS = ("TUTTI_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK")
 
@@ -26,7 +27,7 @@ def become(folder, *words):
 
 
 def by_variables(n, *words):
-    said = {"TUTTI_SIZE": n, "TUTTI_MEET": f"127.0.0.1:{ports.free()}"}
+    said = {"TUTTI_SIZE": n, "TUTTI_MEET": f"127.0.0.1:{free_port()}"}
     ranks = [subprocess.Popen([sys.executable, *words], env=os.environ | said | {"TUTTI_RANK": str(r)})
              for r in range(int(n))]
     codes = [p.wait() for p in ranks]

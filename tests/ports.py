@@ -1,4 +1,4 @@
-"""A port to meet at, for ranks that open it several times."""
+"""A port for a test's processes to meet at."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 import socket
 
 
-def free() -> int:
+def free_port() -> int:
     """Below those (from 32768 on) that the kernel gives to others, before it is taken and in between."""
     while True:
         with socket.socket() as s:
