@@ -227,7 +227,9 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
 
    A worker may have as many pieces under way as its lane has threads, in any order. The next
    exchange of a piece begins when the last one is over. With `slots` they are at most so many,
-   begun in their order: it sets m->lane_width and m->all_on_lane.
+   begun in their order: it sets m->lane_width and m->all_on_lane. Where ranks only serve, and of
+   pieces that go whole, they are sent by turns (tutti_server_setup). Servers beside workers gain
+   nothing by it: their links are as busy.
 
    Nodes. With `node` above 1 the workers of a node first sum their weighted gradients of a piece
    (reduce-scatter), its rails send the slots that they have of that, and what comes back goes to
@@ -243,10 +245,10 @@ typedef struct tutti_server_sums tutti_server_sums;
 typedef struct tutti_server_sums_options {
     int service;                 /* index of the method's service whose run() is
                                     tutti_server_sums_run */
-    int servers;                 /* as in tutti_server_setup, as are the next eight */
+    int servers;                 /* as in tutti_server_setup, as are the next seven */
     bool even;
     int node, rails;
-    bool turns, undivided, mixed;
+    bool undivided, mixed;
     const uint32_t *parts;
     tutti_dtype wire;            /* sums are of floats whatever it is */
     int slots;                   /* 0: as many as come */

@@ -1061,7 +1061,6 @@ class tutti_server_sums_options(Structure):
         ("even", c_bool),
         ("node", c_int),
         ("rails", c_int),
-        ("turns", c_bool),
         ("undivided", c_bool),
         ("mixed", c_bool),
         ("parts", POINTER(c_uint)),

@@ -188,7 +188,6 @@ static tutti_status declare_sums(tutti_method *m, byteps *s, tutti_plan *plan, t
     return tutti_server_sums_declare(&s->sums, m, plan,
                                      &(tutti_server_sums_options){ .service = SERVE,
                                                                    .node = s->workers_of_machine,
-                                                                   .turns = m->servers > 0 || s->assign == GREEDY,
                                                                    .undivided = s->assign == GREEDY,
                                                                    .mixed = s->parts != NULL,
                                                                    .parts = s->parts,

@@ -214,11 +214,8 @@ static tutti_status bytescheduler_declare(tutti_method *m, tutti_plan *plan, tut
     m->lane_width = s->tune == TUNE_OFF ? width_of(s->part_bytes, s->credit_bytes) : WIDTH_MOST;
     TUTTI_TRY(choose_barrier(m, s, err));
     if (s->over == SERVERS)
-        TUTTI_TRY(tutti_server_sums_declare(&s->sums, m, plan,
-                                            &(tutti_server_sums_options){ .service = SERVE,
-                                                                          .servers = (int)s->servers,
-                                                                          .turns = m->servers > 0 },
-                                            err));
+        TUTTI_TRY(tutti_server_sums_declare(
+            &s->sums, m, plan, &(tutti_server_sums_options){ .service = SERVE, .servers = (int)s->servers }, err));
     return declare_tuner(m, plan, err);
 }
 

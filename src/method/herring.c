@@ -122,12 +122,9 @@ static tutti_status set_buffers(tutti_method *m, int shards, tutti_error *err)
 static tutti_status herring_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     herring *s = m->self;
-    tutti_server_sums_options options = { .service = SERVE,
-                                          .servers = (int)s->servers,
-                                          .even = true,
-                                          .turns = m->servers > 0,
-                                          .slots = (int)s->slots,
-                                          .told = true };
+    tutti_server_sums_options options = {
+        .service = SERVE, .servers = (int)s->servers, .even = true, .slots = (int)s->slots, .told = true
+    };
     int nodes, places;
 
     TUTTI_TRY(check_placement(m, err));

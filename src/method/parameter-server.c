@@ -49,11 +49,8 @@ static tutti_status parameter_server_declare(tutti_method *m, tutti_plan *plan, 
     m->first_piece_bytes = (size_t)((s->first_bucket < s->bucket ? s->first_bucket : s->bucket) * 1048576);
     if (m->servers > 0)
         m->lane_width = 2; /* of one what servers answer comes while the next is sent */
-    return tutti_server_sums_declare(&s->sums, m, plan,
-                                     &(tutti_server_sums_options){ .service = SERVE,
-                                                                   .servers = (int)s->servers,
-                                                                   .turns = m->servers > 0 },
-                                     err);
+    return tutti_server_sums_declare(
+        &s->sums, m, plan, &(tutti_server_sums_options){ .service = SERVE, .servers = (int)s->servers }, err);
 }
 
 static tutti_status parameter_server_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)

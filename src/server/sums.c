@@ -126,7 +126,7 @@ tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m,
 {
     const tutti_server_setup setup = { .service = options->service, .servers = options->servers, .pieces = true,
                                        .wire = options->wire, .even = options->even, .node = options->node,
-                                       .rails = options->rails, .turns = options->turns,
+                                       .rails = options->rails, .turns = m->servers > 0 || options->undivided,
                                        .undivided = options->undivided, .mixed = options->mixed,
                                        .parts = options->parts };
     tutti_server_sums *s;
