@@ -310,6 +310,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+import gloo
 import tutti.torch
 
 dist.init_process_group("gloo")
@@ -329,7 +330,7 @@ for device in ("cpu", "cuda"):
         optimizer.step()
     found.append(float(loss))
 print(json.dumps(found))
-dist.destroy_process_group()
+gloo.leave()
 """, args=[spec], timeout=120)
     for rank in result.ranks:
         host, gpu = rank.last

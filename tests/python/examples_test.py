@@ -57,8 +57,8 @@ def test_the_table_of_methods_is_the_registrys():
         assert row[1] == "refused" or (row[1] == "yes" and row[2:4] == ["yours", ""]), name
 
 
-def output(run, script: pathlib.Path, launcher: str = "torchrun", **more) -> list[str]:
-    result = run(script, n=2, launcher=launcher, timeout=300, **more)
+def output(run, script: pathlib.Path, launcher: str = "torchrun", args=()) -> list[str]:
+    result = run(str(processes.HERE / "gloo.py"), n=2, launcher=launcher, timeout=300, args=[script, *args])
     assert result.ranks[1].out == ""
     return result.ranks[0].out.splitlines()
 
