@@ -123,43 +123,45 @@ static float *within(const tutti_engine *e, int tensor, int k, size_t begin, siz
     return p->g + (from - p->first);
 }
 
-/* Elements of a tensor's gradient := what lies at `from`, or that much more; NULL: := 0. */
-static void put(tutti_engine *e, int tensor, size_t begin, size_t count, const void *from, tutti_dtype dtype, bool add)
+/* Of a tensor's elements those that piece k has := what lies at `from`, or that much more; NULL:
+   := 0. */
+static void put(tutti_engine *e, int tensor, int k, size_t begin, size_t count, const void *from, tutti_dtype dtype,
+                bool add)
 {
     tutti_device *d = e->m.device;
+    size_t at, n;
+    float *g = within(e, tensor, k, begin, count, &at, &n);
 
-    for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end; k++) {
-        size_t at, n;
-        float *g = within(e, tensor, k, begin, count, &at, &n);
-        if (n > 0 && from == NULL)
-            tutti_fill(d, n, 0, g);
-        else if (n > 0)
-            take(d, (const char *)from + at * tutti_dtype_bytes(dtype), dtype, n, add, g);
-    }
+    if (n > 0 && from == NULL)
+        tutti_fill(d, n, 0, g);
+    else if (n > 0)
+        take(d, (const char *)from + at * tutti_dtype_bytes(dtype), dtype, n, add, g);
 }
 
-void tutti_engine_take_gradient(tutti_engine *e, int tensor, const void *from, tutti_dtype dtype)
+static void put_rows(tutti_engine *e, int tensor, int k, const tutti_engine_source *s)
+{
+    const tutti_tensor *t = &e->tensors[tensor];
+    const size_t bytes = t->cols * tutti_dtype_bytes(s->dtype);
+
+    if (e->m.held == TUTTI_HELD_BY_PIECE) /* else what is not kept is 0 by now */
+        put(e, tensor, k, 0, t->count, NULL, s->dtype, false);
+    for (size_t i = 0; i < s->n && s->from != NULL && e->pass.samples > 0; i++)
+        put(e, tensor, k, s->ids[i] * t->cols, t->cols, (const char *)s->from + (s->whole ? s->ids[i] : i) * bytes,
+            s->dtype, true);
+}
+
+void tutti_engine_take_gradient(tutti_engine *e, int tensor, int k, const tutti_engine_source *s)
 {
     const size_t count = e->tensors[tensor].count;
 
-    if (from != NULL && from == (const void *)tutti_engine_gradient(e, tensor))
+    if (s->rows)
+        put_rows(e, tensor, k, s);
+    else if (s->from != NULL && s->from == (const void *)tutti_engine_gradient(e, tensor))
         return;
-    if (from != NULL && e->pass.samples > 0)
-        put(e, tensor, 0, count, from, dtype, e->pass.keep);
+    else if (s->from != NULL && e->pass.samples > 0)
+        put(e, tensor, k, 0, count, s->from, s->dtype, e->pass.keep);
     else if (!e->pass.keep)
-        put(e, tensor, 0, count, NULL, dtype, false);
-}
-
-void tutti_engine_take_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, const void *from,
-                            tutti_dtype dtype, bool whole)
-{
-    const tutti_tensor *t = &e->tensors[tensor];
-    const size_t bytes = t->cols * tutti_dtype_bytes(dtype);
-
-    if (e->m.held == TUTTI_HELD_BY_PIECE) /* else what is not kept is 0 by now */
-        put(e, tensor, 0, t->count, NULL, dtype, false);
-    for (size_t k = 0; k < n && from != NULL && e->pass.samples > 0; k++)
-        put(e, tensor, ids[k] * t->cols, t->cols, (const char *)from + (whole ? ids[k] : k) * bytes, dtype, true);
+        put(e, tensor, k, 0, count, NULL, s->dtype, false);
 }
 
 /* ---- the client's optimiser ---- */

@@ -319,9 +319,9 @@ tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err);
 /* g becomes this worker's gradient of the update, once a pass; where pieces are exchanged their
    jobs have done it. */
 void tutti_engine_take_in(tutti_engine *e);
-/* The gradient of the tensor stands in g: pieces that are complete start, if this pass exchanges. /
-   Those that are complete, in index order. */
-void tutti_engine_piece_gets(tutti_engine *e, int tensor);
+/* A piece has the gradient of one more tensor: it starts if it is complete and this pass
+   exchanges. / Those that are complete, in index order. */
+void tutti_engine_piece_gets(tutti_engine *e, int k);
 void tutti_engine_start_ready(tutti_engine *e);
 /* Within step(): exchanges what the lane was not given, and waits for what it has, unless updates
    go by piece. */
@@ -363,9 +363,8 @@ tutti_status tutti_engine_by_piece_rest(tutti_engine *e, tutti_error *err);
 tutti_status tutti_engine_held_check(tutti_engine *e, tutti_error *err);
 void tutti_engine_held_open(tutti_engine *e);
 void tutti_engine_held_close(tutti_engine *e);
-/* Before the gradient of a tensor is written: pieces that it meets have memory. May wait, and take
-   more. */
-tutti_status tutti_engine_hold(tutti_engine *e, int tensor, tutti_error *err);
+/* Before a gradient is written to it a piece has memory. May wait, and take more. */
+tutti_status tutti_engine_hold(tutti_engine *e, int k, tutti_error *err);
 /* A piece is about to go to the lane. / Its exchange is over; on the thread that did it. */
 void tutti_engine_held_starts(tutti_engine *e);
 void tutti_engine_let_go(tutti_engine *e, int k);
@@ -415,11 +414,18 @@ void tutti_engine_hand_out(tutti_engine *e);
 /* x := what stands in the client's memory. / Of all tensors, where the model is there. */
 void tutti_engine_read_values(tutti_engine *e, int tensor);
 void tutti_engine_collect(tutti_engine *e);
-/* g, or what its pieces have, takes a tensor's gradient from there; NULL: 0. / Rows of a table's,
-   out of the whole table or as they stand one behind the other; NULL: they are in g. */
-void tutti_engine_take_gradient(tutti_engine *e, int tensor, const void *from, tutti_dtype dtype);
-void tutti_engine_take_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
-                            const void *from, tutti_dtype dtype, bool whole);
+/* What a tensor's gradient is taken from: its place in g, which is nothing; other memory; NULL: it
+   is 0. rows: n of a table's, out of the whole table or as they stand one behind the other; from
+   NULL: they are in g. */
+typedef struct tutti_engine_source {
+    const void *from;
+    tutti_dtype dtype;
+    bool rows, whole;
+    const uint32_t *ids;
+    size_t n;
+} tutti_engine_source;
+/* Piece k takes of it what it has. */
+void tutti_engine_take_gradient(tutti_engine *e, int tensor, int k, const tutti_engine_source *s);
 /* The client's optimiser updates x, which door or locks guard (both NULL: nothing does). Exchange
    only: nothing. */
 tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor *door,

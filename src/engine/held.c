@@ -88,12 +88,12 @@ static tutti_status another(tutti_engine *e, tutti_piece *p, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status hold(tutti_engine *e, int k, tutti_error *err)
+tutti_status tutti_engine_hold(tutti_engine *e, int k, tutti_error *err)
 {
     tutti_piece *p = &e->pieces[k];
     tutti_status status = TUTTI_OK;
 
-    if (p->g != NULL)
+    if (e->m.held == TUTTI_HELD_WHOLE || p->g != NULL)
         return TUTTI_OK;
     tutti_lock(e->held.door);
     if (e->held.n_free == 0 && e->held.under_way > 0) {
@@ -106,13 +106,6 @@ static tutti_status hold(tutti_engine *e, int k, tutti_error *err)
         p->g = e->held.free[--e->held.n_free];
     tutti_unlock(e->held.door);
     return status != TUTTI_OK || p->g != NULL ? status : another(e, p, err);
-}
-
-tutti_status tutti_engine_hold(tutti_engine *e, int tensor, tutti_error *err)
-{
-    for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end && e->m.held != TUTTI_HELD_WHOLE; k++)
-        TUTTI_TRY(hold(e, k, err));
-    return TUTTI_OK;
 }
 
 void tutti_engine_held_starts(tutti_engine *e)

@@ -194,13 +194,16 @@ void tutti_engine_start_ready(tutti_engine *e)
         start_piece(e, e->next_piece++);
 }
 
-void tutti_engine_piece_gets(tutti_engine *e, int tensor)
+void tutti_engine_piece_gets(tutti_engine *e, int k)
 {
-    for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end; k++)
-        if (--e->piece_state[k].missing == 0 && e->pass.exchange && e->m.order != TUTTI_ORDER_READY)
-            start_piece(e, k);
-    if (e->pass.exchange && e->m.order == TUTTI_ORDER_READY)
+    const bool complete = --e->piece_state[k].missing == 0;
+
+    if (!e->pass.exchange)
+        return;
+    if (e->m.order == TUTTI_ORDER_READY)
         tutti_engine_start_ready(e);
+    else if (complete)
+        start_piece(e, k);
 }
 
 void tutti_credit(tutti_method *m, size_t bytes)

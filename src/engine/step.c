@@ -345,9 +345,7 @@ static tutti_status check_ready(tutti_engine *e, int tensor, tutti_error *err)
             "the gradient of %s was announced twice in one pass; a weight used twice is announced once, when "
             "its gradient is complete",
             e->tensors[tensor].name);
-    if (e->m.beside)
-        TUTTI_TRY(failed(e, tutti_engine_by_piece_tensor(e, tensor, err), err));
-    return failed(e, tutti_engine_hold(e, tensor, err), err);
+    return e->m.beside ? failed(e, tutti_engine_by_piece_tensor(e, tensor, err), err) : TUTTI_OK;
 }
 
 /* Where gradients are held by piece the client has none of the engine's memory. */
@@ -361,15 +359,32 @@ static tutti_status check_handed(const tutti_engine *e, const char *call, int te
                       call, e->tensors[tensor].name, e->m.ops->name, call);
 }
 
-static tutti_status announce(tutti_engine *e, int tensor)
+/* Its pieces take it, one after another. So a tensor may have more of them than there are
+   buffers. */
+static tutti_status give(tutti_engine *e, int tensor, const tutti_engine_source *s, tutti_error *err)
+{
+    for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end; k++) {
+        TUTTI_TRY(failed(e, tutti_engine_hold(e, k, err), err));
+        tutti_engine_take_gradient(e, tensor, k, s);
+        tutti_engine_piece_gets(e, k);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status announce(tutti_engine *e, int tensor, const tutti_engine_source *s, tutti_error *err)
 {
     e->announced[tensor] = true;
     if (e->options.trace_events > 0) {
         const int64_t now = tutti_now_ns(e->rt);
         tutti_engine_mark(e, "ready", tensor, 0, now, now);
     }
-    tutti_engine_piece_gets(e, tensor);
-    return TUTTI_OK;
+    return give(e, tensor, s, err);
+}
+
+/* Where it lies in g. */
+static tutti_engine_source in_place(tutti_engine *e, int tensor)
+{
+    return (tutti_engine_source){ .from = tutti_engine_gradient(e, tensor) };
 }
 
 /* The whole of it. */
@@ -387,11 +402,14 @@ static tutti_status check_whole(tutti_engine *e, int tensor, tutti_error *err)
 
 tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err)
 {
+    tutti_engine_source s;
+
     TUTTI_TRY(check_whole(e, tensor, err));
     TUTTI_TRY(check_handed(e, "ready", tensor, err));
-    if (e->params[tensor].gradient != NULL)
-        tutti_engine_take_gradient(e, tensor, e->params[tensor].gradient, e->params[tensor].dtype);
-    return announce(e, tensor);
+    s = e->params[tensor].gradient == NULL
+            ? in_place(e, tensor)
+            : (tutti_engine_source){ .from = e->params[tensor].gradient, .dtype = e->params[tensor].dtype };
+    return announce(e, tensor, &s, err);
 }
 
 static tutti_status check_type(const char *call, int tensor, tutti_dtype dtype, tutti_error *err)
@@ -408,8 +426,7 @@ tutti_status tutti_engine_ready_from(tutti_engine *e, int tensor, const void *gr
 {
     TUTTI_TRY(check_type("ready_from", tensor, dtype, err));
     TUTTI_TRY(check_whole(e, tensor, err));
-    tutti_engine_take_gradient(e, tensor, gradient, dtype);
-    return announce(e, tensor);
+    return announce(e, tensor, &(tutti_engine_source){ .from = gradient, .dtype = dtype }, err);
 }
 
 static tutti_status announce_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, const void *from,
@@ -430,9 +447,11 @@ static tutti_status announce_rows(tutti_engine *e, int tensor, const uint32_t *i
                 (unsigned long)ids[k], t->name, k, t->rows);
     if (e->params[tensor].asks_rows)
         TUTTI_TRY(tutti_engine_rows_were_needed(e, tensor, ids, n, err));
-    tutti_engine_take_rows(e, tensor, ids, n, from, dtype, whole);
     tutti_engine_rows_touch(e, tensor, ids, n);
-    return announce(e, tensor);
+    return announce(e, tensor,
+                    &(tutti_engine_source){
+                        .from = from, .dtype = dtype, .rows = true, .whole = whole, .ids = ids, .n = n },
+                    err);
 }
 
 tutti_status tutti_engine_ready_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
@@ -454,6 +473,8 @@ tutti_status tutti_engine_ready_rows_from(tutti_engine *e, int tensor, const uin
 
 tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *err)
 {
+    tutti_engine_source s;
+
     if (e->stage != STAGE_PASS)
         return wrong(err, "passed", "outside a pass");
     if (e->abandoned) { /* a client that cannot leave a pass before its end, or has left out what was to come */
@@ -469,10 +490,10 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
             e->told_unused = true;
             if (e->m.beside)
                 TUTTI_TRY(failed(e, tutti_engine_by_piece_tensor(e, i, err), err));
-            TUTTI_TRY(failed(e, tutti_engine_hold(e, i, err), err));
-            if (e->m.held == TUTTI_HELD_BY_PIECE || !e->tensors[i].row_sparse) /* else a table's is 0 already */
-                tutti_engine_take_gradient(e, i, NULL, TUTTI_F32);
-            tutti_engine_piece_gets(e, i);
+            s = (tutti_engine_source){ 0 };
+            if (e->m.held == TUTTI_HELD_WHOLE && e->tensors[i].row_sparse) /* it is 0 already */
+                s = in_place(e, i);
+            TUTTI_TRY(give(e, i, &s, err));
         }
     if (e->m.beside)
         tutti_engine_by_piece_passed(e);

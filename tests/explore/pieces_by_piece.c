@@ -79,16 +79,19 @@ static tutti_status judge_breaks(const explore_case *c, tutti_error *err)
 static tutti_status backward(const explore_case *c, tutti_engine *e, int step, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
+    const bool turned = explore_draw(c, "turned", 2) == 1; /* a unit's gradients, so pieces that are complete wait */
     float mine[64];
 
     for (int u = UNITS - 1; u >= 0; u--) {
         TUTTI_TRY(tutti_engine_need(e, u, true, err));
-        for (int k = 0; k < TENSORS; k++)
+        for (int i = 0; i < TENSORS; i++) {
+            const int k = turned ? TENSORS - 1 - i : i;
             if (units[k] == u) {
-                for (size_t i = 0; i < counts[k]; i++)
-                    mine[i] = is_bad(c, m->rank, step, k) ? INFINITY : gradient(m->rank, step, k, i);
+                for (size_t j = 0; j < counts[k]; j++)
+                    mine[j] = is_bad(c, m->rank, step, k) ? INFINITY : gradient(m->rank, step, k, j);
                 TUTTI_TRY(tutti_engine_ready_from(e, k, mine, TUTTI_F32, err));
             }
+        }
         explore_dawdle(2000000);
         TUTTI_TRY(look(c, e, u, step, err));
         TUTTI_TRY(tutti_engine_done(e, u, true, err));
