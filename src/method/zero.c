@@ -19,7 +19,9 @@
    1. Every bucket is cut over all workers, so that each reduce-scatter is even. DeepSpeed cuts the
       flat vector once: a bucket then goes to one or two owners, or is reduced on all of them, at
       1.5 times the bytes.
-   2. Shards end at lines of 64 bytes, and nothing is padded.
+   2. Shards end at lines of 64 bytes, and nothing is padded. In stage 2 buckets end inside tensors,
+      so a tensor larger than a bucket goes through the two buffers, too; DeepSpeed reduces it alone
+      and in place.
    3. The weights of unequal shares are in the sums, before them as everywhere here, so nothing is
       divided at the end.
    4. The all-gather runs beside the next forward, from the first layer's bucket on.
@@ -55,6 +57,7 @@ static tutti_status zero_declare(tutti_method *m, tutti_plan *plan, tutti_error 
                           z->first_bucket, z->bucket);
     m->piece_bytes = (size_t)(z->bucket * 1048576);
     m->first_piece_bytes = (size_t)((z->first_bucket < z->bucket ? z->first_bucket : z->bucket) * 1048576);
+    m->cut_bytes = z->stage == GRADIENTS; /* a buffer is of the largest piece, and tensors may be larger than that */
     m->held = z->stage == GRADIENTS ? TUTTI_HELD_BY_PIECE : TUTTI_HELD_WHOLE;
     return tutti_shards_declare(m, plan, err);
 }

@@ -43,7 +43,7 @@ class Zero(Case):
         most = {"zero": 12.5, "zero(stage=2)": 10.5}
         for method in ("ddp", *most):
             peak, params = [], []
-            for layers in (2, 6):
+            for layers in (1, 4):
                 out = self.train("%d%s" % (layers, method[-3:]), "--model", "gpt(layers=%d,dim=512,heads=4)" % layers,
                                  "--data", "text(file=%s,context=16)" % self.text(), "--batch", 1, "--steps", 2, "-n",
                                  2, "--threads", 1, "--optimizer", "adamw", "--final-eval", "off", "--method", method,
@@ -56,8 +56,9 @@ class Zero(Case):
                 self.assertGreater(each, 15.5)
                 continue
             self.assertLess(each, most[method] + 0.5, method)  # kernels of a layer take some memory, by processor
+            buckets = 2 * 4 * 2 ** 20 if method != "zero" else 0
             for declared in s["method_figures"]["state_bytes_per_parameter"]:
-                self.assertLess(declared, most[method], method)
+                self.assertAlmostEqual(declared, (12 if method == "zero" else 10) + buckets / s["params"], 2, method)
 
 
 if __name__ == "__main__":

@@ -206,7 +206,18 @@ static void each_updates_its_part_and_keeps_what_its_stage_says(void **state)
         }
 }
 
-/* Between two workers: the shard of the other's gradient, and one's own of the values. */
+static uint64_t sent(const run *r, int n)
+{
+    uint64_t sum = 0;
+
+    for (int w = 0; w < n; w++)
+        for (int v = 0; v < n; v++)
+            sum += r->bytes[w][v];
+    return sum;
+}
+
+/* Between two workers: the shard of the other's gradient, and one's own of the values. Stage 2 has
+   other pieces, which end inside tensors. */
 static void every_pair_sends_what_an_all_reduce_sends(void **state)
 {
     (void)state;
@@ -217,14 +228,16 @@ static void every_pair_sends_what_an_all_reduce_sends(void **state)
         for (size_t k = 0; k < 2; k++) {
             b = run_of(stages[k]);
             go(&b, n);
-            assert_int_equal(a.pieces, b.pieces);
+            assert_true(k == 0 ? b.pieces == a.pieces : b.pieces > a.pieces);
             assert_true(b.pieces > 2);
+            assert_int_equal(sent(&b, n), sent(&a, n));
             for (int w = 0; w < n; w++)
                 for (int v = 0; v < n; v++) {
                     if (v == w)
                         continue;
                     assert_int_equal(b.bytes[w][v], STEPS * 4 * (shards(&b, n, v) + shards(&b, n, w)));
-                    assert_int_equal(b.bytes[w][v], a.bytes[w][v]);
+                    if (k == 0)
+                        assert_int_equal(b.bytes[w][v], a.bytes[w][v]);
                     assert_int_equal(b.messages[w][v], STEPS * 2 * (uint64_t)b.pieces);
                 }
         }
