@@ -273,7 +273,8 @@ float *tutti_nn_running(tutti_nn *nn, size_t *count);
    pass with its status. Members may be NULL. unit: as in params.
 
    need, done: values of a unit are read only between its need and its done, twice: forward, then
-   backward. Unit 0 whose matrix is also the last layer's stays needed until that one is done, and
+   backward. values[k] itself is looked at then only, so it may be set in need and point elsewhere
+   each time. Unit 0 whose matrix is also the last layer's stays needed until that one is done, and
    from there on in backward.
 
    ready: the gradient of params[param] is final for this pass and not touched by it again. It is

@@ -1,14 +1,15 @@
 /* Goal: of every kind of network and backend a pass reads the values of a unit only from need to
    done of that unit, and its gradients are its own only from need to ready: weights are prepared
    when their unit runs, and nothing is written ahead. So under a method that updates piece by piece
-   the first units compute while the values of later ones are still on their way. Method: values are
-   NaN and gradients marked outside; the bits are those of a pass without hooks. */
+   the first units compute while the values of later ones are still on their way; and a unit's
+   values may stand elsewhere each time that they are needed, and nowhere between. Method: there are
+   no values outside, and gradients are marked; the bits are those of a pass without hooks. */
 #include "kinds.h"
 
 typedef struct guard {
     int count;
     const tutti_nn_param *params;
-    float *const *values, *const *gradients; /* the pass's */
+    float **values, *const *gradients;       /* the pass's */
     float *const *real, *const *taken;       /* what values are; gradients when they were ready */
     bool needed[MOST], spoilt;
 } guard;
@@ -34,6 +35,8 @@ static tutti_status on_need(void *user, int unit, bool backward, tutti_error *er
     (void)err, (void)backward;
     for (int k = 0; k < g->count; k++)
         if (g->params[k].unit == unit) {
+            if (g->values[k] == NULL) /* else it is needed for something else, too */
+                g->values[k] = malloc(g->params[k].count * sizeof(float));
             memcpy(g->values[k], g->real[k], g->params[k].count * sizeof(float));
             if (!g->needed[k])
                 look(g, k); /* nobody has written it before */
@@ -48,8 +51,12 @@ static tutti_status on_done(void *user, int unit, bool backward, tutti_error *er
 
     (void)err, (void)backward;
     for (int k = 0; k < g->count; k++)
-        for (size_t i = 0; i < g->params[k].count && g->params[k].unit == unit; i++)
-            g->values[k][i] = NAN;
+        if (g->params[k].unit == unit) {
+            for (size_t i = 0; i < g->params[k].count; i++)
+                g->values[k][i] = NAN;
+            free(g->values[k]);
+            g->values[k] = NULL;
+        }
     return TUTTI_OK;
 }
 
@@ -80,7 +87,7 @@ static void drop_memory(float **memory, int count)
 }
 
 /* n: of all kinds one block and several, and none. */
-static void try(size_t kind, tutti_dtype precision, int64_t n)
+static void try(size_t kind, tutti_dtype precision, int64_t n, bool by_unit)
 {
     static tutti_nn_param params[MOST];
     const char *const model = kinds[kind].model;
@@ -92,17 +99,16 @@ static void try(size_t kind, tutti_dtype precision, int64_t n)
 
     if (tutti_nn_params(model, &s.task, params, MOST, &g.count, &err) != TUTTI_OK || g.count > MOST ||
         tutti_nn_open(&nn, model, &s.task,
-                      &(tutti_nn_options){ .backend = kinds[kind].backend, .batch = N, .precision = precision },
+                      &(tutti_nn_options){ .backend = kinds[kind].backend, .batch = N, .precision = precision,
+                                           .by_unit = by_unit },
                       &err) != TUTTI_OK)
         fail_msg("%s: %s", model, err.text);
-    real = memory_for(params, g.count), values = memory_for(params, g.count);
+    real = memory_for(params, g.count), values = calloc((size_t)g.count, sizeof *values);
     gradients = memory_for(params, g.count), taken = memory_for(params, g.count);
     expected = memory_for(params, g.count);
     g.values = values, g.gradients = gradients, g.real = real, g.taken = taken;
     for (int k = 0; k < g.count; k++) {
         tutti_nn_initialise(&params[k], 2 * params[k].unit + (params[k].dims == 1), 5, real[k]);
-        for (size_t i = 0; i < params[k].count; i++)
-            values[k][i] = NAN;
         mark(&g, k);
     }
     for (int turn = 0; turn < 2; turn++) { /* what the last pass has prepared is of other values now */
@@ -138,7 +144,8 @@ static void values_and_gradients_are_touched_only_while_they_are_needed(void **s
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++)
         for (size_t i = 0; i < TUTTI_LENGTH(sizes); i++)
-            try(k, TUTTI_F32, sizes[i]);
+            for (int by_unit = 0; by_unit < 2; by_unit++)
+                try(k, TUTTI_F32, sizes[i], by_unit == 1);
 }
 
 /* Copies of weights in 16 bits are made when their unit runs. */
@@ -147,7 +154,8 @@ static void nor_are_they_for_copies_of_weights_in_16_bits(void **state)
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++)
         if (strcmp(kinds[k].backend, "onednn") == 0 && strncmp(kinds[k].model, "quadratic", 9) != 0)
-            try(k, TUTTI_BF16, 70);
+            for (int by_unit = 0; by_unit < 2; by_unit++)
+                try(k, TUTTI_BF16, 70, by_unit == 1);
 }
 
 int main(void)
