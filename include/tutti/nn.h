@@ -249,6 +249,9 @@ typedef struct tutti_nn_options {
        bits are one unit's. Of activations those of all blocks are. Units with convolutions count as
        one. */
     bool by_unit;
+    /* Passes will add: the set of gradients for that is taken while opening. Else it is by the
+       first such pass of several blocks. */
+    bool adds;
     struct tutti_runtime *clock; /* kept; times layers (tutti_nn_times); NULL: they are not timed */
 } tutti_nn_options;
 tutti_status tutti_nn_open(tutti_nn **out, const char *model, const tutti_nn_task *task,
@@ -410,6 +413,9 @@ tutti_status tutti_nn_product_rate(struct tutti_runtime *clock, int threads,
 
 /* Of activations and scratch that it holds. */
 size_t tutti_nn_bytes(const tutti_nn *nn);
+
+/* The most that it has held so far: an evaluation may need more for its time than a pass. */
+size_t tutti_nn_bytes_most(const tutti_nn *nn);
 
 /* Of a precision of 16 bits: some products are computed in float32, so they take no less time than
    those. */

@@ -62,6 +62,7 @@ struct tutti_nn {
     bool held;                    /* running statistics stay (tutti_nn_hold_statistics) */
     float *losses;         /* tutti_nn_losses */
     bool prepared;         /* the backend's copies are of the values given last */
+    size_t bytes_most;     /* tutti_nn_bytes at its most, up to the last evaluation */
 };
 
 typedef enum { NN_VALUES, NN_TOKENS, NN_CATEGORIES } nn_sample_kind;
@@ -86,8 +87,8 @@ typedef struct nn_stack {
                                            matrix's, by unit); NULL: there */
 } nn_stack;
 
-/* Sets and lists for passes of nn->batch samples. */
-tutti_status tutti_nn_sums_open(tutti_nn *nn, tutti_error *err);
+/* Sets and lists for passes of nn->batch samples; adds: of those that add, too. */
+tutti_status tutti_nn_sums_open(tutti_nn *nn, bool adds, tutti_error *err);
 void tutti_nn_sums_close(tutti_nn *nn);
 size_t tutti_nn_sums_bytes(const tutti_nn *nn);
 /* Of a pass of several blocks, which `run` is the whole of. */

@@ -206,7 +206,7 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
     if (status == TUTTI_OK)
         status = open_backends(nn, o.by_unit, &settings, err);
     if (status == TUTTI_OK)
-        status = tutti_nn_sums_open(nn, err);
+        status = tutti_nn_sums_open(nn, o.adds, err);
     if (status == TUTTI_OK)
         status = open_statistics(nn, o.running, err);
     for (int k = 0; status == TUTTI_OK && k < nn->backend_count; k++)
@@ -423,6 +423,14 @@ size_t tutti_nn_bytes(const tutti_nn *nn)
         bytes += nn->ops->bytes(nn->backends[k]);
     return sizeof *nn + table + blocks * (sizeof *nn->backends + sizeof *nn->runs) +
            nn->statistics * ((1 + blocks) * sizeof(float) + sizeof(double)) + tutti_nn_sums_bytes(nn) + bytes;
+}
+
+/* Training gives nothing back. */
+size_t tutti_nn_bytes_most(const tutti_nn *nn)
+{
+    const size_t now = tutti_nn_bytes(nn);
+
+    return now > nn->bytes_most ? now : nn->bytes_most;
 }
 
 bool tutti_nn_widens(const tutti_nn *nn)

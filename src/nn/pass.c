@@ -393,6 +393,7 @@ tutti_status tutti_nn_assess(tutti_nn *nn, const nn_run *whole, double *loss_sum
         total += sum;
         right += hits;
     }
+    nn->bytes_most = tutti_nn_bytes_most(nn); /* before it gives back what only evaluations need */
     if (nn->ops->evaluated != NULL)
         nn->ops->evaluated(nn->backend);
     *loss_sum = total;

@@ -221,9 +221,11 @@ static tutti_status open_tables(tutti_nn *nn, tutti_error *err)
                                (long long)nn->batch);
 }
 
-tutti_status tutti_nn_sums_open(tutti_nn *nn, tutti_error *err)
+tutti_status tutti_nn_sums_open(tutti_nn *nn, bool adds, tutti_error *err)
 {
     TUTTI_TRY(open_sets(nn, err));
+    if (adds && nn->batch > nn->block)
+        TUTTI_TRY(open_bottom(nn, err));
     return open_tables(nn, err);
 }
 

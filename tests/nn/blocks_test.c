@@ -166,10 +166,44 @@ static void sets_are_as_few_as_the_tree_allows(void **state)
                                        e.gradients, NULL, &loss, NULL),
                          TUTTI_OK);
         assert_int_equal(tutti_nn_bytes(nn), bytes + all * 4);
+        tutti_nn_close(nn);
+        /* and from the beginning, where passes are known to add */
+        assert_int_equal(tutti_nn_open(&nn, "mlp(hidden=160)", &task,
+                                       &(tutti_nn_options){ .batch = rows[i].batch, .adds = true }, NULL),
+                         TUTTI_OK);
+        assert_int_equal(tutti_nn_bytes(nn), bytes + all * 4);
+        assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, rows[i].batch, 1, true, false, (const float *const *)e.values,
+                                       e.gradients, NULL, &loss, NULL),
+                         TUTTI_OK);
+        assert_int_equal(tutti_nn_bytes_most(nn), bytes + all * 4);
         example_free(&e);
         tutti_nn_close(one);
         tutti_nn_close(nn);
     }
+}
+
+/* An evaluation computes more samples at a time than a pass of four, and gives that back. */
+static void the_most_counts_what_an_evaluation_gave_back(void **state)
+{
+    const tutti_nn_task task = { 1, 12, 12, 5 };
+    const size_t layers = (160 + 160 + 5) * sizeof(float);
+    tutti_nn *nn;
+    nn_net net;
+    int64_t correct;
+    double loss;
+
+    (void)state;
+    assert_int_equal(tutti_nn_net_model(&net, "mlp(hidden=160)", &task, NULL), TUTTI_OK);
+    example e = example_of(&net, 64, 5);
+    assert_int_equal(tutti_nn_open(&nn, "mlp(hidden=160)", &task, &(tutti_nn_options){ .batch = 4 }, NULL), TUTTI_OK);
+    const size_t bytes = tutti_nn_bytes(nn);
+    assert_int_equal(tutti_nn_bytes_most(nn), bytes);
+    assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 64, (const float *const *)e.values, &loss, &correct, NULL),
+                     TUTTI_OK);
+    assert_int_equal(tutti_nn_bytes(nn), bytes);
+    assert_in_range(tutti_nn_bytes_most(nn), bytes + 16 * layers, bytes + 256 * layers);
+    example_free(&e);
+    tutti_nn_close(nn);
 }
 
 typedef struct calls { char text[512]; } calls;
@@ -224,6 +258,7 @@ int main(void)
         cmocka_unit_test(a_pass_is_the_tree_of_its_blocks_bit_for_bit),
         cmocka_unit_test(four_workers_of_64_are_one_of_256),
         cmocka_unit_test(sets_are_as_few_as_the_tree_allows),
+        cmocka_unit_test(the_most_counts_what_an_evaluation_gave_back),
         cmocka_unit_test(hooks_are_called_once_however_many_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
