@@ -178,6 +178,10 @@ typedef enum {
    there is no step for them. They have neither the model nor a gradient, but the slices that they
    serve: their clients' memory of parameters is not written, not read, and may be NULL.
 
+   only_declared: everything is refused that would be, and declared, and no memory is taken. Such an
+   engine may be asked for its method, shares and memory (tutti_engine_memory), and be closed. Then
+   the world may have another.
+
    own_values: floats of client state: what the client computes along with gradients, such as
    running statistics of batch norms. They are no parameters, and no step exchanges them. The same
    number on all ranks. See tutti_engine_own. */
@@ -231,6 +235,7 @@ typedef struct tutti_engine_options {
     bool needs;                      /* values are read between need and done only */
     int servers;                     /* ranks that only serve */
     size_t own_values;               /* floats of client state */
+    bool only_declared;              /* no memory is taken */
 } tutti_engine_options;
 
 /* TUTTI_ERR_USAGE: `collective` is neither "auto" nor "allgather" nor "alltoall" nor an algorithm
@@ -484,6 +489,32 @@ tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again
 /* After the last settle, before the world is closed: no worker leaves while another still waits for
    its word. finish has one of its own. Blocks. */
 tutti_status tutti_engine_part(tutti_engine *e, tutti_error *err);
+
+/* ---- memory ---- */
+/* What memory is for. Of what an engine declares (state.h) x is values, and g or the buffers of its
+   pieces are gradients. What else outlives a step is states: the optimiser's, the method's, slices
+   of servers. What does not is buffers. Activations are a client's. */
+typedef enum tutti_memory {
+    TUTTI_MEMORY_VALUES,
+    TUTTI_MEMORY_GRADIENTS,
+    TUTTI_MEMORY_STATES,
+    TUTTI_MEMORY_ACTIVATIONS,
+    TUTTI_MEMORY_BUFFERS,
+    TUTTI_MEMORY_KINDS
+} tutti_memory;
+const char *tutti_memory_name(tutti_memory kind); /* "values" */
+
+typedef struct tutti_memory_record {
+    const char *name;            /* as declared, "optim.momentum"; the engine's */
+    tutti_memory kind;
+    uint64_t bytes;
+} tutti_memory_record;
+
+/* What this rank's engine has: each declared state, then what has been taken since for messages of
+   codecs ("codec.rooms"), rows of tables ("rows.rooms") and more pieces at a time ("g.more").
+   Tables of a few bytes a tensor or worker are not counted. Gives how many there are, writes at
+   most `room`. Between steps. */
+size_t tutti_engine_memory(const tutti_engine *e, tutti_memory_record *records, size_t room);
 
 /* ---- what a codec did ---- */
 /* Bytes of payload that this worker's gradients were encoded to in this process, by tensor, in the

@@ -560,7 +560,10 @@ tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, cons
         if (status == TUTTI_ERR_USAGE)
             tutti_world_give_back(world);
     }
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK && e->options.only_declared) {
+        e->stage = STAGE_FAILED; /* for no call that goes on from here */
+        tutti_world_give_back(world);
+    } else if (status == TUTTI_OK)
         status = build(e, err);
     if (status == TUTTI_OK) {
         *out = e;

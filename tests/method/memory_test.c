@@ -91,6 +91,79 @@ static void a_worker_keeps_as_many_vectors_as_its_page_says(void **state)
     }
 }
 
+/* ---- by kind, and before any memory is taken ---- */
+
+typedef struct kinds_job {
+    const char *method;
+    uint64_t declared[RANKS][TUTTI_MEMORY_KINDS], taken[RANKS][TUTTI_MEMORY_KINDS];
+} kinds_job;
+
+static void sum_up(const tutti_engine *e, uint64_t bytes[TUTTI_MEMORY_KINDS])
+{
+    tutti_memory_record records[64];
+    const size_t n = tutti_engine_memory(e, records, TUTTI_LENGTH(records));
+
+    assert_in_range(n, 1, TUTTI_LENGTH(records));
+    assert_int_equal(tutti_engine_memory(e, NULL, 0), n);
+    for (size_t i = 0; i < n; i++)
+        bytes[records[i].kind] += records[i].bytes;
+}
+
+static tutti_status declare_and_take(tutti_world *world, void *arg, tutti_error *err)
+{
+    const tutti_param param = { .name = "a", .dims = 1, .dim = { ELEMENTS } };
+    kinds_job *j = arg;
+    const int rank = tutti_world_rank(world);
+    tutti_engine_options options = { .method = j->method, .optimizer = "sgd(lr=0.1,momentum=0.9)", .batch = 2,
+                                     .only_declared = true };
+    tutti_engine *e;
+    tutti_status status;
+
+    for (int k = 0; k < 2; k++) { /* a world may have as many as only declare */
+        memset(j->declared[rank], 0, sizeof j->declared[rank]);
+        TUTTI_TRY(tutti_engine_open(&e, world, &param, 1, &options, err));
+        sum_up(e, j->declared[rank]);
+        if (tutti_engine_values(e, 0) != NULL || tutti_engine_step(e, NULL) != TUTTI_ERR_STATE)
+            status = tutti_fail(err, TUTTI_ERR_STATE, 0, "an engine that only declares goes on");
+        else
+            status = TUTTI_OK;
+        tutti_engine_close(e);
+        TUTTI_TRY(status);
+    }
+    options.only_declared = false;
+    TUTTI_TRY(tutti_engine_open(&e, world, &param, 1, &options, err));
+    sum_up(e, j->taken[rank]);
+    tutti_engine_close(e);
+    return TUTTI_OK;
+}
+
+static void kinds_are_told_as_well_by_an_engine_that_only_declares(void **state)
+{
+    /* vectors of values, gradients, states, buffers on 3 workers, rounded down */
+    static const struct { const char *method; int vectors[TUTTI_MEMORY_KINDS]; } rows[] = {
+        { "ddp", { 1, 1, 1, 0, 0 } },
+        { "d-psgd(order=atc)", { 1, 1, 1, 0, 3 } }, /* what comes of two, and x while a model is shown */
+        { "slowmo", { 1, 1, 3, 0, 1 } },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
+        kinds_job j = { .method = rows[k].method };
+        tutti_error err = { .rank = -1 };
+        if (tutti_world_run("shm", 3, declare_and_take, &j, &err) != TUTTI_OK)
+            fail_msg("%s: %s", rows[k].method, err.text);
+        for (int r = 0; r < 3; r++)
+            for (int kind = 0; kind < TUTTI_MEMORY_KINDS; kind++) {
+                const double vectors = (double)j.taken[r][kind] / (double)(ELEMENTS * sizeof(float));
+                if (j.declared[r][kind] != j.taken[r][kind] || !(vectors >= rows[k].vectors[kind]) ||
+                    !(vectors < rows[k].vectors[kind] + 0.05))
+                    fail_msg("%s: worker %d declares %llu and has %llu bytes of %s, %.3f vectors", rows[k].method, r,
+                             (unsigned long long)j.declared[r][kind], (unsigned long long)j.taken[r][kind],
+                             tutti_memory_name((tutti_memory)kind), vectors);
+            }
+    }
+}
+
 /* ---- ranks that only serve ---- */
 
 typedef struct served {
@@ -172,6 +245,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_worker_keeps_as_many_vectors_as_its_page_says),
+        cmocka_unit_test(kinds_are_told_as_well_by_an_engine_that_only_declares),
         cmocka_unit_test(a_server_has_its_slices_and_room_for_what_is_under_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -272,6 +272,21 @@ tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
+size_t tutti_exchange_bytes(const tutti_engine *e)
+{
+    const tutti_engine_exchange *x = e->exchange;
+    size_t bytes = 0;
+
+    for (int s = 0; x != NULL && s < x->n_slots; s++) {
+        const tutti_exchange_slot *t = &x->slot[s];
+        bytes += t->units.bytes + t->scratch.bytes + t->send.bytes + t->receive.bytes + t->out.bytes + t->all.bytes +
+                 t->sums.bytes + t->table.bytes + t->asked.bytes + t->decoded.bytes;
+        for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
+            bytes += t->wire[r].bytes;
+    }
+    return bytes;
+}
+
 void tutti_engine_exchange_close(tutti_engine *e)
 {
     tutti_engine_exchange *x = e->exchange;

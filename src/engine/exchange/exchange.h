@@ -32,6 +32,8 @@ tutti_status tutti_exchange_check_saved_team(const tutti_engine *e, int64_t save
 /* The plan is carried out, pieces are cut, the lane has its width. */
 tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_exchange_close(tutti_engine *e);
+/* What it has taken beside its declared state; between steps. */
+size_t tutti_exchange_bytes(const tutti_engine *e);
 /* Before the first pass of a step, client thread, collective: codec-cost, before the first step of
    this process. */
 tutti_status tutti_engine_exchange_weigh(tutti_engine *e, tutti_error *err);

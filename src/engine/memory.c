@@ -1,0 +1,63 @@
+/* memory.c: what a rank's engine has, as it was declared (state.h) and as it has been taken since.
+   It is counted from the declarations themselves, so a method need say nothing twice, and an engine
+   that only declares (engine_options.only_declared) counts as one that runs. */
+#include <string.h>
+
+#include "engine_internal.h"
+
+const char *tutti_memory_name(tutti_memory kind)
+{
+    static const char *const names[] = { "values", "gradients", "states", "activations", "buffers" };
+    return (size_t)kind < TUTTI_LENGTH(names) ? names[kind] : "?";
+}
+
+/* Names that are the engine's own; whoever declares another state under one is refused. */
+static tutti_memory kind_of(const tutti_state *s)
+{
+    static const char *const gradients[] = { "g", "g.buffers" };
+
+    if (strcmp(s->name, "x") == 0)
+        return TUTTI_MEMORY_VALUES;
+    for (size_t i = 0; i < TUTTI_LENGTH(gradients); i++)
+        if (strcmp(s->name, gradients[i]) == 0)
+            return TUTTI_MEMORY_GRADIENTS;
+    return s->keep == TUTTI_SCRATCH ? TUTTI_MEMORY_BUFFERS : TUTTI_MEMORY_STATES;
+}
+
+static uint64_t bytes_of_rows(const tutti_engine *e)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < e->layout.n_tensors; i++) {
+        const tutti_engine_rows *r = &e->rows[i];
+        const size_t rows = r->ids != NULL ? e->tensors[i].rows : 0;
+        bytes += rows * sizeof *r->ids + rows / 8 +
+                 (r->needed_room + r->mine_room + r->all_room) * sizeof *r->needed;
+    }
+    return bytes;
+}
+
+size_t tutti_engine_memory(const tutti_engine *e, tutti_memory_record *records, size_t room)
+{
+    const tutti_memory_record taken[] = {
+        { "codec.rooms", TUTTI_MEMORY_BUFFERS, tutti_exchange_bytes(e) },
+        { "rows.rooms", TUTTI_MEMORY_BUFFERS, bytes_of_rows(e) },
+        { "g.more", TUTTI_MEMORY_GRADIENTS, (uint64_t)e->held.n_more * e->held.room * sizeof(float) },
+    };
+    const size_t declared = tutti_plan_count(e->plan);
+    size_t n = 0;
+
+    for (size_t i = 0; i < declared; i++, n++) {
+        const tutti_state *s = tutti_plan_state(e->plan, i, NULL);
+        if (n < room)
+            records[n] = (tutti_memory_record){ s->name, kind_of(s), s->count * tutti_dtype_bytes(s->dtype) };
+    }
+    for (size_t i = 0; i < TUTTI_LENGTH(taken); i++) {
+        if (taken[i].bytes == 0)
+            continue;
+        if (n < room)
+            records[n] = taken[i];
+        n++;
+    }
+    return n;
+}
