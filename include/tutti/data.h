@@ -214,6 +214,9 @@ tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutt
                                const tutti_share *share, int worker, uint64_t first_step,
                                int depth, tutti_error *err);
 
+/* What one takes that is opened so. The data need not be attached. */
+size_t tutti_loader_bytes(const tutti_data *data, const tutti_share *share, int worker, int depth);
+
 /* Ends the thread wherever it is; blocks until it has. */
 void tutti_loader_close(tutti_loader *loader);
 

@@ -122,13 +122,47 @@ static tutti_status check(const tutti_data *data, const tutti_share *share, int 
     return TUTTI_OK;
 }
 
+/* Sizes, from what is known of the data without reading them. */
+static tutti_status lay_out(tutti_loader *l, const tutti_data *data, const tutti_share *share, int worker, int depth,
+                            size_t *room, tutti_error *err)
+{
+    const tutti_data_shape *shape = tutti_data_shape_of(data);
+    size_t floats;
+
+    l->context = shape->context;
+    l->tables = (size_t)shape->tables;
+    l->pixels = (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width;
+    l->slots = (size_t)depth + 1;
+    l->batch = tutti_share_batch(share, worker) > 0 ? tutti_share_batch(share, worker) : 1;
+    if ((uint64_t)l->batch > share->samples)
+        l->batch = (int64_t)share->samples;
+    if (!tutti_size_mul((size_t)l->batch, l->pixels, &floats) || !tutti_size_add(floats, 15, &floats) ||
+        !tutti_size_mul(floats / 16 * 16, l->slots, room))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "batches of %lld samples of %zu pixels do not fit in memory; use a smaller batch",
+                          (long long)l->batch, l->pixels);
+    l->stride = floats / 16 * 16; /* each slot begins a cache line */
+    return TUTTI_OK;
+}
+
+size_t tutti_loader_bytes(const tutti_data *data, const tutti_share *share, int worker, int depth)
+{
+    tutti_loader l = { 0 };
+    size_t room, samples;
+
+    if (lay_out(&l, data, share, worker, depth, &room, NULL) != TUTTI_OK)
+        return SIZE_MAX;
+    samples = (size_t)l.batch * l.slots;
+    return (l.context > 0 ? 2 * room * sizeof *l.tokens : room * sizeof *l.x + samples * sizeof *l.labels) +
+           samples * l.tables * sizeof *l.rows + (size_t)l.batch * sizeof *l.ids;
+}
+
 tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutti_data *data, const tutti_share *share,
                                int worker, uint64_t first_step, int depth, tutti_error *err)
 {
-    const tutti_data_shape *shape = tutti_data_shape_of(data);
     tutti_status status;
     tutti_loader *l;
-    size_t floats, room;
+    size_t room;
 
     *out = NULL;
     TUTTI_TRY(check(data, share, worker, depth, err));
@@ -140,22 +174,9 @@ tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutt
     l->share = *share;
     l->worker = worker;
     l->first_step = first_step;
-    l->context = shape->context;
-    l->tables = (size_t)shape->tables;
-    l->pixels = (size_t)shape->channels * (size_t)shape->height * (size_t)shape->width;
-    l->slots = (size_t)depth + 1;
-    l->batch = tutti_share_batch(share, worker) > 0 ? tutti_share_batch(share, worker) : 1;
-    if ((uint64_t)l->batch > share->samples)
-        l->batch = (int64_t)share->samples;
-
-    if (!tutti_size_mul((size_t)l->batch, l->pixels, &floats) || !tutti_size_add(floats, 15, &floats) ||
-        !tutti_size_mul(floats / 16 * 16, l->slots, &room)) {
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "batches of %lld samples of %zu pixels do not fit in memory; use a smaller batch",
-                            (long long)l->batch, l->pixels);
+    status = lay_out(l, data, share, worker, depth, &room, err);
+    if (status != TUTTI_OK)
         goto out;
-    }
-    l->stride = floats / 16 * 16; /* each slot begins a cache line */
     if (l->context > 0) {
         l->tokens = tutti_alloc(room, sizeof *l->tokens);
         l->next = tutti_alloc(room, sizeof *l->next);

@@ -128,6 +128,17 @@ static void it_closes_from_any_state(void **state)
         }
 }
 
+/* 5 samples of 9 values, which begin a line each, with a byte a label, in 4 slots; and one list of
+   their numbers. */
+static void what_it_takes_is_known_before(void **state)
+{
+    fixture *f = *state;
+    const tutti_share s = { 53, 1, 5, 1, 2 };
+
+    assert_int_equal(tutti_loader_bytes(f->data, &s, 0, 3), 4 * (48 * sizeof(float) + 5) + 5 * sizeof(uint64_t));
+    assert_int_equal(tutti_loader_bytes(f->data, &s, 0, 0), 48 * sizeof(float) + 5 + 5 * sizeof(uint64_t));
+}
+
 /* At one's own pace a turn says how far this worker is in its part; the step does not. */
 static void a_turn_begins_where_the_worker_is_in_its_part(void **state)
 {
@@ -288,6 +299,7 @@ int main(void)
         TEST(batches_are_those_of_the_shares_in_order),
         TEST(a_batch_stays_still_until_the_next_take),
         TEST(it_closes_from_any_state),
+        TEST(what_it_takes_is_known_before),
         TEST(a_turn_begins_where_the_worker_is_in_its_part),
         TEST(what_is_sought_is_gathered_wherever_it_stands),
         TEST(a_batch_larger_than_the_set_takes_no_more_than_the_set),
