@@ -105,6 +105,38 @@ typedef struct tutti_train_io {
 tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *config,
                                 const tutti_train_io *io, tutti_error *err);
 
+/* ---- a run before it is begun ---- */
+/* A rank. bytes: as the summary of the run will count them, activations at their most. record: what
+   they are, but activations. sent, messages: by the steps that were gone through. */
+typedef struct tutti_train_plan_rank {
+    bool serves;
+    bool adds;                    /* it has passes that add up gradients */
+    bool by_unit;                 /* its network computes unit by unit (nn.h) */
+    int64_t samples;              /* of a pass at most; 0: it only serves */
+    uint64_t bytes[TUTTI_MEMORY_KINDS], sent, messages;
+    tutti_memory_record *record; size_t n_records;
+} tutti_train_plan_rank;
+
+typedef struct tutti_train_plan {
+    int workers, servers;         /* rows: workers, then servers */
+    uint64_t parameters;
+    uint64_t data_bytes;          /* of the samples, which the ranks of a host share */
+    uint64_t steps;               /* that were gone through; 0: none, and `unmeasured` says why */
+    char unmeasured[240];
+    tutti_train_plan_rank *rank;
+} tutti_train_plan;
+
+/* What a run of this config would take, from its own parts. Methods declare, without any memory.
+   Then all ranks, as threads of this process, go through `over` steps of the run, with drawn
+   gradients in place of passes through the network, and count. Last one network is opened. The
+   engines of all ranks together have to fit into three quarters of this machine; where they do not
+   there are no steps, and only what was declared is counted. config: as tutti_train_check leaves
+   it; what only takes time (stream, slow, step_time, fail) and what is written is left out.
+   TUTTI_ERR_USAGE: what the run would refuse; a transport whose ranks are no threads. Blocks. */
+tutti_status tutti_train_plan_make(tutti_train_plan *plan, const tutti_train_config *config,
+                                   const char *installed, uint64_t over, tutti_error *err);
+void tutti_train_plan_drop(tutti_train_plan *plan); /* zeroed, too */
+
 /* DIRECTORY/name, whole or not at all: written beside, then renamed. */
 tutti_status tutti_train_write_file(tutti_runtime *rt, const char *directory, const char *name,
                                     const char *text, size_t bytes, tutti_error *err);

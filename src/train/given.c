@@ -46,6 +46,9 @@ tutti_status tutti_train_given_open(tutti_run *run, int64_t samples, tutti_error
         room->rows = shape->tables > 0 ? tutti_alloc(rows, sizeof *room->rows) : NULL;
         good = room->x != NULL && room->labels != NULL && (shape->tables == 0 || room->rows != NULL);
     }
+    if (good) /* tokens and those that follow; or values with labels and categories */
+        run->joined_bytes = shape->context > 0 ? 2 * all * sizeof *room->tokens
+                                               : all * sizeof *room->x + n + rows * sizeof *room->rows;
     return good ? TUTTI_OK
                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
                              "room for %lld samples, those of other workers included; let fewer come",
@@ -59,6 +62,7 @@ void tutti_train_given_close(tutti_run *run)
     tutti_free(run->joined.tokens);
     tutti_free(run->joined.next);
     tutti_free(run->joined.rows);
+    run->joined = (tutti_data_room){ 0 };
 }
 
 tutti_status tutti_train_join(tutti_run *run, const tutti_pass *pass, tutti_batch *batch, tutti_error *err)

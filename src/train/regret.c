@@ -41,4 +41,6 @@ void tutti_train_regret_close(tutti_run *run)
 {
     tutti_free(run->optimum);
     tutti_free(run->curvature);
+    run->optimum = NULL;
+    run->curvature = NULL;
 }

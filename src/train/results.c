@@ -297,9 +297,42 @@ enum {
     WAITED,
     RESTARTS,
     REGRET,
-    FIGURES
+    HELD,                        /* bytes of each kind */
+    FIGURES = HELD + TUTTI_MEMORY_KINDS
 };
 _Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->told has room for a row of them");
+
+/* What a rank has counted of its memory. peak_rss_bytes besides has the program, its libraries and
+   whatever the transport holds. */
+static json_t *memory_of(const double *w)
+{
+    json_t *o = json_object();
+    double total = 0;
+
+    for (int k = 0; k < TUTTI_MEMORY_KINDS; k++) {
+        json_object_set_new(o, tutti_memory_name((tutti_memory)k), json_integer((json_int_t)w[HELD + k]));
+        total += w[HELD + k];
+    }
+    json_object_set_new(o, "total", json_integer((json_int_t)total));
+    return o;
+}
+
+/* Of the worker that has most. */
+static json_t *memory_of_most(const tutti_run *run)
+{
+    const double *most = run->told;
+    double bytes = -1;
+
+    for (int i = 0; i < tutti_train_working(run); i++) {
+        const double *w = run->told + FIGURES * i;
+        double total = 0;
+        for (int k = 0; k < TUTTI_MEMORY_KINDS; k++)
+            total += w[HELD + k];
+        most = total > bytes ? w : most;
+        bytes = total > bytes ? total : bytes;
+    }
+    return memory_of(most);
+}
 
 /* A row a worker that is left, for the summary and, up to 16, for the person.
    all: a row an index of run->all. */
@@ -319,6 +352,7 @@ static json_t *by_worker(const tutti_run *run, const double *all, const tutti_tr
                                                "other_seconds", w[OTHER], "data_seconds", w[DATA],
                                                "bytes_sent", (json_int_t)w[BYTES]));
         json_object_set_new(json_array_get(array, (size_t)i), "batch", json_integer(tutti_share_batch(&run->share, r)));
+        json_object_set_new(json_array_get(array, (size_t)i), "memory", memory_of(w));
         json_object_set_new(json_array_get(array, (size_t)i), "steps_skipped", json_integer((json_int_t)w[SKIPPED]));
         json_object_set_new(json_array_get(array, (size_t)i), "loss_scale", real_or_null(w[SCALE] > 0, w[SCALE]));
         json_object_set_new(json_array_get(array, (size_t)i), "staleness", tutti_train_delays_of(stale, i));
@@ -351,6 +385,7 @@ static json_t *by_server(const tutti_run *run, const double *all)
                                                "bytes_sent", (json_int_t)w[BYTES],
                                                "messages_sent", (json_int_t)w[MESSAGES],
                                                "peak_rss_bytes", (json_int_t)w[MEMORY]));
+        json_object_set_new(json_array_get(array, json_array_size(array) - 1), "memory", memory_of(w));
     }
     return array;
 }
@@ -392,6 +427,7 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
     results *r = arg;
     tutti_figures *const f = &r->f;
     double mine[FIGURES];
+    uint64_t held[TUTTI_MEMORY_KINDS];
     struct rusage usage;
 
     tutti_engine_figures(run->engine, f);
@@ -418,6 +454,9 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
     mine[WAITED] = (double)run->arrivals.waited_ns;
     mine[RESTARTS] = (double)f->restarts;
     mine[REGRET] = run->regret;
+    TUTTI_TRY(tutti_train_memory(run, held, err));
+    for (int k = 0; k < TUTTI_MEMORY_KINDS; k++)
+        mine[HELD + k] = (double)held[k];
     TUTTI_TRY(tutti_train_gather(run, mine, FIGURES, err));
     TUTTI_TRY(tutti_train_delays_gather(run, f->staleness, &r->stale, err));
     tutti_free(r->trace.at); /* of a try that was spoilt */
@@ -556,6 +595,7 @@ static void put_rest(json_t *o, const tutti_run *run, const results *r, const to
     tutti_runtime *const host = run->io->host != NULL ? run->io->host : run->rt;
 
     json_object_set_new(o, "peak_rss_bytes_per_worker", json_integer((json_int_t)t->most_memory));
+    json_object_set_new(o, "memory", memory_of_most(run));
     json_object_set_new(o, "staleness", tutti_train_delays_of_all(run, &r->stale));
     json_object_set_new(o, "histogram_edges", tutti_train_delays_edges(run, &r->stale));
     json_object_set_new(o, "staleness_max", json_integer((json_int_t)t->stale_most));

@@ -47,10 +47,11 @@ static bool wants_lane(const tutti_run *run)
 {
     enum { AUTO, ON };
     const tutti_train_config *c = run->config;
+    const int cores = run->dry != NULL ? run->dry->cores : tutti_cores();
 
     if (c->lane != AUTO)
         return c->lane == ON;
-    return strcmp(tutti_world_transport(run->world), "shm") != 0 || tutti_cores() > c->threads;
+    return strcmp(tutti_world_transport(run->world), "shm") != 0 || cores > c->threads;
 }
 
 /* Running statistics of batch norms are the engine's client state. */
@@ -163,6 +164,7 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
         .servers = (int)c->servers,
         .names = true,
         .streams = c->stream[0] != 0,
+        .only_declared = run->dry != NULL && run->dry->declares,
     };
     TUTTI_TRY(tutti_engine_open(&run->engine, run->world, params, run->n_params, &options, err));
     run->takes = tutti_engine_takes(run->engine) > 0;
@@ -201,7 +203,7 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
         status = list_statistics(run, &own, err);
     if (status == TUTTI_OK)
         status = open_engine_on(run, params, own, err);
-    for (int k = 0; status == TUTTI_OK && k < run->n_statistics; k++)
+    for (int k = 0; status == TUTTI_OK && tutti_engine_own(run->engine) != NULL && k < run->n_statistics; k++)
         for (size_t i = 0; i < run->statistics[k].count; i++)
             tutti_engine_own(run->engine)[run->statistics[k].first + i] = run->statistics[k].start;
     run->hands_over = status == TUTTI_OK && tutti_engine_method(run->engine)->held == TUTTI_HELD_BY_PIECE;
@@ -213,8 +215,7 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
     return status;
 }
 
-/* Of one pass of this worker, whatever its share becomes. */
-static int64_t most_samples(const tutti_run *run)
+int64_t tutti_train_most_samples(const tutti_run *run)
 {
     const int64_t all = run->config->batch * run->workers, mine = tutti_share_batch(&run->share, run->rank);
     return (run->automatic_shares ? all : mine > 0 ? mine : 1) + tutti_engine_received_most(run->engine);
@@ -239,14 +240,19 @@ static tutti_status take_share(tutti_run *run, tutti_error *err)
 
 static tutti_status open_loader(tutti_run *run, uint64_t step, tutti_error *err)
 {
+    /* whose turn is next is not known ahead, nor what a pass names */
+    const bool asked = run->own_pace || run->takes || tutti_engine_method(run->engine)->names;
+    const int worker = run->own_pace ? 0 : run->rank, depth = asked ? 0 : LOADER_DEPTH;
+
     TUTTI_TRY(take_share(run, err));
     if (tutti_train_serves(run))
         return TUTTI_OK;
-    /* whose turn is next is not known ahead, nor what a pass names */
-    if (run->own_pace || run->takes || tutti_engine_method(run->engine)->names)
-        return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, run->own_pace ? 0 : run->rank, 0, 0,
-                                 err);
-    return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, run->rank, step, LOADER_DEPTH, err);
+    if (run->dry != NULL && run->dry->declares) /* the engine has no memory of shares yet */
+        run->share.batch_of = run->batch_of;
+    run->loader_bytes = tutti_loader_bytes(run->data, &run->share, worker, depth);
+    if (run->dry != NULL && run->dry->declares)
+        return TUTTI_OK;
+    return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, worker, asked ? 0 : step, depth, err);
 }
 
 /* After a step: if the shares have moved, the loader goes on with the new ones. */
@@ -262,61 +268,94 @@ static tutti_status follow_share(tutti_run *run, uint64_t step, tutti_error *err
     return open_loader(run, step, err);
 }
 
-static tutti_status open_all(tutti_run *run, tutti_error *err)
+tutti_nn_options tutti_train_network(const tutti_train_config *c, int64_t batch, bool hands_over)
+{
+    return (tutti_nn_options){ .batch = batch,
+                               .threads = (int)c->threads,
+                               .precision = tutti_train_precision(c),
+                               .by_unit = hands_over };
+}
+
+static tutti_status open_network(tutti_run *run, tutti_error *err)
+{
+    tutti_nn_options options = tutti_train_network(run->config, tutti_train_most_samples(run), run->hands_over);
+
+    TUTTI_TRY(tutti_train_meter_open(run, &options.device, err));
+    options.running = tutti_engine_own(run->engine);
+    TUTTI_TRY(tutti_nn_open(&run->nn, run->config->model, &run->task, &options, err));
+    return run->hands_over ? tutti_nn_unit_gradients(run->nn, run->gradients, err) : TUTTI_OK;
+}
+
+/* What there is to train on, and whose it is. */
+static tutti_status open_samples(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
-    tutti_device *device;
 
     if (c->collective_table[0] != 0)
         TUTTI_TRY(tutti_collective_table_load(run->world, c->collective_table, err));
     TUTTI_TRY(open_data(run, err));
     TUTTI_TRY(tutti_train_check_validation(run, err));
     TUTTI_TRY(tutti_train_partition_open(run, err));
-    TUTTI_TRY(tutti_train_shares_open(run, err));
+    return tutti_train_shares_open(run, err);
+}
+
+static tutti_status open_training(tutti_run *run, tutti_error *err)
+{
+    const tutti_train_config *c = run->config;
+
     TUTTI_TRY(open_engine(run, err));
     if (c->resume[0] != 0)
         TUTTI_TRY(tutti_train_resume(run, err)); /* brings its shares */
     TUTTI_TRY(take_share(run, err));
     if (tutti_train_serves(run))
-        return tutti_train_report_open(run, err);
-    TUTTI_TRY(tutti_train_meter_open(run, &device, err));
-    TUTTI_TRY(tutti_nn_open(&run->nn, c->model, &run->task,
-                            &(tutti_nn_options){ .batch = most_samples(run),
-                                                 .threads = (int)c->threads,
-                                                 .precision = tutti_train_precision(c),
-                                                 .device = device,
-                                                 .running = tutti_engine_own(run->engine),
-                                                 .by_unit = run->hands_over },
-                            err));
-    if (run->hands_over)
-        TUTTI_TRY(tutti_nn_unit_gradients(run->nn, run->gradients, err));
+        return run->dry != NULL ? TUTTI_OK : tutti_train_report_open(run, err);
+    if (run->dry == NULL)
+        TUTTI_TRY(open_network(run, err));
     TUTTI_TRY(open_loader(run, run->first_step, err));
-    TUTTI_TRY(tutti_train_given_open(run, most_samples(run), err));
+    TUTTI_TRY(tutti_train_given_open(run, tutti_train_most_samples(run), err));
     TUTTI_TRY(tutti_train_stream_open(run, err));
     TUTTI_TRY(tutti_train_regret_open(run, err));
+    if (run->dry != NULL)
+        return TUTTI_OK;
     TUTTI_TRY(tutti_train_accept(run, err));
     return tutti_train_report_open(run, err);
 }
 
-static void close_all(tutti_run *run)
+/* After it open_training may come again. */
+static void close_training(tutti_run *run)
 {
     tutti_loader_close(run->loader);
     tutti_nn_close(run->nn);
     tutti_engine_close(run->engine);
-    tutti_data_close(run->data);
-    tutti_file_close(run->metrics, NULL);
     tutti_free(run->params);
     tutti_free(run->statistics);
     tutti_free(run->values);
     tutti_free(run->gradients);
+    tutti_free(run->cut);
+    tutti_device_close(run->metered);
+    tutti_train_regret_close(run);
+    tutti_train_given_close(run);
+    run->loader = NULL;
+    run->nn = NULL;
+    run->engine = NULL;
+    run->params = NULL;
+    run->statistics = NULL;
+    run->values = NULL;
+    run->gradients = NULL;
+    run->cut = NULL;
+    run->metered = NULL;
+    run->parameters = 0;
+}
+
+static void close_all(tutti_run *run)
+{
+    close_training(run);
+    tutti_data_close(run->data);
+    tutti_file_close(run->metrics, NULL);
     tutti_free(run->told);
     tutti_free(run->passed_over);
     tutti_free(run->batch_of);
-    tutti_free(run->cut);
-    tutti_device_close(run->metered);
     tutti_free(run->sample_seconds);
-    tutti_train_regret_close(run);
-    tutti_train_given_close(run);
 }
 
 /* ---- the loop ---- */
@@ -377,16 +416,40 @@ static tutti_status on_ready_rows(void *user, int param, const uint32_t *ids, si
     tutti_run *run = user;
     tutti_status status;
     tutti_train_stretch(run);
-    status = run->hands_over ? tutti_engine_ready_rows_from(run->engine, param, ids, n, tutti_nn_rows(run->nn, param),
-                                                            TUTTI_F32, err)
+    status = run->hands_over ? tutti_engine_ready_rows_from(
+                                   run->engine, param, ids, n,
+                                   run->dry != NULL ? run->gradients[param] : tutti_nn_rows(run->nn, param), TUTTI_F32,
+                                   err)
                              : tutti_engine_ready_rows(run->engine, param, ids, n, err);
     run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
     return status;
 }
 
-static tutti_status one_step(tutti_run *run, tutti_error *err)
+static tutti_status compute(tutti_run *run, const tutti_pass *pass, const tutti_batch *batch, double *loss,
+                            tutti_error *err)
 {
     const tutti_nn_hooks hooks = { run, on_need, on_done, on_ready, on_ready_rows, on_need_rows };
+    /* exact: the scale is a power of two */
+    const double divisor = (pass->divisor > 0 ? (double)pass->divisor : 1) / pass->scale;
+
+    if (run->dry != NULL)
+        return tutti_train_dry_pass(run, pass, batch, &hooks, loss, err);
+    tutti_train_meter_start(run, batch->samples);
+    tutti_nn_draw(run->nn, (uint64_t)run->config->seed, first_of_run(run, pass));
+    tutti_nn_hold_statistics(run->nn, pass->again);
+    tutti_nn_losses(run->nn, pass->losses);
+    return run->task.tables > 0
+               ? tutti_nn_pass_rows(run->nn, batch->x, batch->rows, batch->labels, batch->samples, divisor, pass->keep,
+                                    pass->same_values, run->values, run->gradients, &hooks, loss, err)
+           : run->task.context > 0
+               ? tutti_nn_pass_tokens(run->nn, batch->tokens, batch->next, batch->samples, divisor, pass->keep,
+                                      pass->same_values, run->values, run->gradients, &hooks, loss, err)
+               : tutti_nn_pass(run->nn, batch->x, batch->labels, batch->samples, divisor, pass->keep,
+                               pass->same_values, run->values, run->gradients, &hooks, loss, err);
+}
+
+static tutti_status one_step(tutti_run *run, tutti_error *err)
+{
     const tutti_method *m = tutti_engine_method(run->engine);
     tutti_batch batch = { 0 }; /* kept for a pass that looks at its samples again */
     tutti_pass pass;
@@ -396,8 +459,6 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
     if (!run->regret_due)
         tutti_train_regret_add(run, m->step);
     while ((status = tutti_engine_pass(run->engine, &pass, err)) == TUTTI_OK) {
-        /* exact: the scale is a power of two */
-        const double divisor = (pass.divisor > 0 ? (double)pass.divisor : 1) / pass.scale;
         double loss;
         if (pass.samples == 0)
             batch = (tutti_batch){ 0 };
@@ -429,18 +490,7 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
             tutti_engine_doing(run->engine, TUTTI_DOING_COMPUTE);
         }
         run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
-        tutti_train_meter_start(run, batch.samples);
-        tutti_nn_draw(run->nn, (uint64_t)run->config->seed, first_of_run(run, &pass));
-        tutti_nn_hold_statistics(run->nn, pass.again);
-        tutti_nn_losses(run->nn, pass.losses);
-        status = run->task.tables > 0
-                     ? tutti_nn_pass_rows(run->nn, batch.x, batch.rows, batch.labels, batch.samples, divisor, pass.keep,
-                                          pass.same_values, run->values, run->gradients, &hooks, &loss, err)
-                 : run->task.context > 0
-                     ? tutti_nn_pass_tokens(run->nn, batch.tokens, batch.next, batch.samples, divisor, pass.keep,
-                                            pass.same_values, run->values, run->gradients, &hooks, &loss, err)
-                     : tutti_nn_pass(run->nn, batch.x, batch.labels, batch.samples, divisor, pass.keep,
-                                     pass.same_values, run->values, run->gradients, &hooks, &loss, err);
+        status = compute(run, &pass, &batch, &loss, err);
         if (status == TUTTI_CLOSED) /* the method has the step begin anew: out of the middle of a pass */
             continue;
         TUTTI_TRY(status);
@@ -584,16 +634,32 @@ static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool
     return tutti_engine_more_samples(run->engine, run->samples_in_all, more, err);
 }
 
+/* A meeting waits for the slowest, which is what going at one's own pace avoids: there nobody
+   evaluates unasked. 0: never. */
+static uint64_t evaluates_every(const tutti_run *run)
+{
+    const tutti_train_config *c = run->config;
+
+    return c->eval_every > 0                    ? (uint64_t)c->eval_every * run->unit
+           : run->own_pace && c->target[0] == 0 ? 0
+                                                : tutti_share_steps(&run->share);
+}
+
+bool tutti_train_evaluates(const tutti_run *run)
+{
+    const tutti_train_config *c = run->config;
+    const uint64_t every = evaluates_every(run);
+
+    return c->final_eval != TUTTI_FINAL_EVAL_OFF || c->target[0] != 0 ||
+           (run->takes && c->eval_every == 0 ? run->samples_in_all > tutti_train_samples(run)
+                                             : every > 0 && every < run->gradients_in_all);
+}
+
 static tutti_status train(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
     const uint64_t save_every = (uint64_t)c->checkpoint_every * run->unit, end = run->gradients_in_all,
-        ask_every = asks_every(run);
-    /* A meeting waits for the slowest, which is what going at one's own pace
-       avoids: there nobody evaluates unasked. */
-    const uint64_t eval_every = c->eval_every > 0                    ? (uint64_t)c->eval_every * run->unit
-                                : run->own_pace && c->target[0] == 0 ? 0
-                                                                     : tutti_share_steps(&run->share);
+        ask_every = asks_every(run), eval_every = evaluates_every(run);
     tutti_figures f;
     bool over, epoch = false;
 
@@ -613,7 +679,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
             TUTTI_TRY(one_step(run, err));
             TUTTI_TRY(tutti_train_watch(run, err));
             TUTTI_TRY(tutti_train_report_codec(run, err));
-            if (run->own_pace)
+            if (run->own_pace && run->dry == NULL)
                 TUTTI_TRY(tutti_train_report_heard(run, until, err));
             if (run->takes) {
                 TUTTI_TRY(more_taken(run, before, &more, &epoch, err));
@@ -624,9 +690,11 @@ static tutti_status train(tutti_run *run, tutti_error *err)
         tutti_engine_figures(run->engine, &f);
         done = until;
         over = run->takes ? !more : done == end;
-        if (run->own_pace || falls_on(done, (uint64_t)c->report_every) || over)
+        if (run->dry == NULL && (run->own_pace || falls_on(done, (uint64_t)c->report_every) || over))
             TUTTI_TRY(tutti_train_report(run, err));
-        if (tutti_engine_ended(run->engine)
+        if (run->dry != NULL)
+            ;
+        else if (tutti_engine_ended(run->engine)
                 ? c->target[0] != 0
                 : (run->takes && c->eval_every == 0 ? epoch : falls_on(done, eval_every)) &&
                       (!over || c->target[0] != 0))
@@ -645,30 +713,39 @@ static tutti_status train(tutti_run *run, tutti_error *err)
     return tutti_engine_finish(run->engine, err);
 }
 
+static tutti_status begin_run(tutti_run *run, tutti_world *world, const tutti_train_config *config, tutti_train_io *io,
+                              tutti_error *err)
+{
+    *run = (tutti_run){ .world = world,
+                        .rt = tutti_world_runtime(world),
+                        .config = config,
+                        .io = io,
+                        .test_accuracy = -1,
+                        .test_auc = -1,
+                        .time_to_target = -1,
+                        .worst = { .worker = -1 } };
+    if (io->started_ns == 0)
+        io->started_ns = tutti_now_ns(run->rt);
+    run->all = tutti_group_workers(world, tutti_port_of("train", 0, 0));
+    run->rank = run->all.index;
+    run->workers = run->all.size - (int)config->servers;
+    return run->workers >= 1 ? TUTTI_OK
+                             : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                          "servers is %lld, and the run has %d ranks in all, which leaves no worker",
+                                          (long long)config->servers, run->all.size);
+}
+
 tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *config, const tutti_train_io *given,
                                 tutti_error *err)
 {
     tutti_train_io io = *given;
-    tutti_run run = { .world = world,
-                      .rt = tutti_world_runtime(world),
-                      .config = config,
-                      .io = &io,
-                      .test_accuracy = -1,
-                      .test_auc = -1,
-                      .time_to_target = -1,
-                      .worst = { .worker = -1 } };
+    tutti_run run;
     tutti_status status;
 
-    if (io.started_ns == 0)
-        io.started_ns = tutti_now_ns(run.rt);
-    run.all = tutti_group_workers(world, tutti_port_of("train", 0, 0));
-    run.rank = run.all.index;
-    run.workers = run.all.size - (int)config->servers;
-    if (run.workers < 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "servers is %lld, and the run has %d ranks in all, which leaves no worker",
-                          (long long)config->servers, run.all.size);
-    status = open_all(&run, err);
+    TUTTI_TRY(begin_run(&run, world, config, &io, err));
+    status = open_samples(&run, err);
+    if (status == TUTTI_OK)
+        status = open_training(&run, err);
     if (status == TUTTI_OK) {
         const tutti_method *m = tutti_engine_method(run.engine);
         char served[48] = "";
@@ -696,6 +773,66 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
         tutti_train_say_warnings(&run);
     if (status == TUTTI_OK)
         tutti_train_say_totals(&run);
+    close_all(&run);
+    return status;
+}
+
+/* The engine declares; then all know whether it is to go on. */
+static tutti_status declare(tutti_run *run, bool *goes_on, tutti_error *err)
+{
+    int32_t fits = 0;
+    tutti_status status;
+
+    run->dry->declares = true;
+    status = open_training(run, err);
+    if (status == TUTTI_OK && run->rank == 0)
+        *run->dry->evaluates = tutti_train_evaluates(run);
+    if (status == TUTTI_OK)
+        status = tutti_train_dry_tell(run, err);
+    close_training(run);
+    if (status == TUTTI_OK)
+        status = tutti_barrier(&run->all, err);
+    if (status == TUTTI_OK && run->all.index == 0)
+        fits = tutti_train_dry_fits(run);
+    if (status == TUTTI_OK)
+        status = tutti_broadcast(&run->all, 0, tutti_host(&fits, 1, TUTTI_I32), err);
+    *goes_on = fits != 0;
+    run->dry->declares = false;
+    return status;
+}
+
+static tutti_status go_through(tutti_run *run, tutti_error *err)
+{
+    const tutti_train_config *c = run->config;
+    const uint64_t over = run->dry->over;
+
+    TUTTI_TRY(open_training(run, err));
+    if (over * run->unit < run->gradients_in_all)
+        run->gradients_in_all = over * run->unit;
+    if (over * (uint64_t)(c->batch * c->accumulate * run->workers) < run->samples_in_all)
+        run->samples_in_all = over * (uint64_t)(c->batch * c->accumulate * run->workers);
+    TUTTI_TRY(tutti_train_dry_open(run, err));
+    TUTTI_TRY(train(run, err));
+    TUTTI_TRY(tutti_engine_part(run->engine, err));
+    return tutti_train_dry_tell(run, err);
+}
+
+tutti_status tutti_train_dry(tutti_world *world, const tutti_train_config *config, const tutti_train_io *given,
+                             tutti_dry *dry, tutti_error *err)
+{
+    tutti_train_io io = *given;
+    bool goes_on = false;
+    tutti_run run;
+    tutti_status status;
+
+    TUTTI_TRY(begin_run(&run, world, config, &io, err));
+    run.dry = dry;
+    status = open_samples(&run, err);
+    if (status == TUTTI_OK)
+        status = declare(&run, &goes_on, err);
+    if (status == TUTTI_OK && goes_on)
+        status = go_through(&run, err);
+    tutti_train_dry_close(&run);
     close_all(&run);
     return status;
 }

@@ -9,7 +9,20 @@
 #include "tutti/nn.h"
 #include "tutti/train.h"
 
-enum { TUTTI_TRAIN_FIGURES = 24 };
+enum { TUTTI_TRAIN_FIGURES = 32 };
+
+/* plan.c: a rank of a run that is gone through without a network, to see what it takes. */
+typedef struct tutti_dry {
+    bool declares;                   /* now: the engine takes no memory, and there are no steps */
+    uint64_t over;                   /* steps to go through */
+    int cores;                       /* that a worker of the run would have */
+    tutti_train_plan *plan;
+    tutti_nn_task *task; bool *evaluates; /* rank 0 tells */
+    float *draws;                    /* of which gradients are made */
+    float *handed;                   /* where they stand, one tensor's at a time; NULL: the engine has
+                                        memory of them */
+    uint64_t *named; uint32_t *ids;  /* rows of the largest table: a bit each; those of a pass */
+} tutti_dry;
 
 typedef struct tutti_run {
     tutti_world *world;
@@ -23,6 +36,8 @@ typedef struct tutti_run {
     const tutti_train_config *config;
     const tutti_train_io *io;
 
+    tutti_dry *dry;                  /* NULL: it trains */
+
     tutti_data *data;
     tutti_nn_task task;
     tutti_nn_param *params; int n_params;
@@ -32,6 +47,7 @@ typedef struct tutti_run {
     tutti_nn *nn;                    /* this and the loader: NULL where a rank only serves */
     tutti_engine *engine;
     tutti_loader *loader;
+    size_t loader_bytes, joined_bytes; /* of the loader; of `joined` */
     tutti_share share;               /* the engine's as the loader has it: its array is `cut` */
     int64_t *cut;                    /* workers: batch_of or passes_of of the engine; NULL: even */
     const float **values;            /* n_params: the engine's */
@@ -177,7 +193,39 @@ tutti_status tutti_train_meter_open(tutti_run *run, tutti_device **device, tutti
 void tutti_train_meter_start(tutti_run *run, int64_t samples);
 void tutti_train_meter_pay(tutti_run *run);
 
+/* ---- memory.c ---- */
+
+/* What this rank has, the network's at its most so far: the engine's records, then the trainer's.
+   Gives how many there are, writes at most `room`. Between steps. */
+size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *records, size_t room);
+/* Their sums. */
+tutti_status tutti_train_memory(const tutti_run *run, uint64_t bytes[TUTTI_MEMORY_KINDS],
+                                tutti_error *err);
+
+/* ---- plan.c ---- */
+
+/* In place of a pass through the network: the same calls of hooks, with gradients that are drawn
+   and rows that the batch names. */
+tutti_status tutti_train_dry_open(tutti_run *run, tutti_error *err);
+void tutti_train_dry_close(tutti_run *run);
+/* By rank 0, once all have told: is there room for all of them? */
+bool tutti_train_dry_fits(const tutti_run *run);
+/* What this rank has, to its row of the plan. */
+tutti_status tutti_train_dry_tell(const tutti_run *run, tutti_error *err);
+tutti_status tutti_train_dry_pass(tutti_run *run, const tutti_pass *pass, const tutti_batch *batch,
+                                  const tutti_nn_hooks *hooks, double *loss, tutti_error *err);
+
 /* ---- train.c ---- */
+
+/* Of a run's networks; device, running and adds are left to whoever opens one. */
+tutti_nn_options tutti_train_network(const tutti_train_config *c, int64_t batch, bool hands_over);
+/* Of one pass of this worker, whatever its share becomes. */
+int64_t tutti_train_most_samples(const tutti_run *run);
+/* Does it evaluate, before its end or then? */
+bool tutti_train_evaluates(const tutti_run *run);
+/* As tutti_train_worker, without network, evaluation and files. */
+tutti_status tutti_train_dry(tutti_world *world, const tutti_train_config *config,
+                             const tutti_train_io *io, tutti_dry *dry, tutti_error *err);
 
 double tutti_train_epochs(const tutti_run *run); /* gone over so far */
 /* What is still to do, over what this process has done; 0: nothing is known yet. */

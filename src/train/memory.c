@@ -1,0 +1,41 @@
+/* memory.c: what a rank of a run has, by kind: the engine's account, the network's, and what the
+   trainer itself keeps as long as it runs. It is what the summary tells and what a plan promises
+   (plan.c), from one function. */
+#include "train_internal.h"
+
+size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *records, size_t room)
+{
+    const size_t values = run->parameters;
+    const tutti_memory_record own[] = {
+        { "train.network", TUTTI_MEMORY_ACTIVATIONS, run->nn != NULL ? tutti_nn_bytes_most(run->nn) : 0 },
+        { "train.batches", TUTTI_MEMORY_BUFFERS, run->loader_bytes + run->joined_bytes },
+        { "train.optimum", TUTTI_MEMORY_BUFFERS,
+          run->optimum != NULL ? values * (sizeof *run->optimum + sizeof *run->curvature) : 0 },
+    };
+    size_t n = tutti_engine_memory(run->engine, records, room);
+
+    for (size_t i = 0; i < TUTTI_LENGTH(own); i++) {
+        if (own[i].bytes == 0)
+            continue;
+        if (n < room)
+            records[n] = own[i];
+        n++;
+    }
+    return n;
+}
+
+tutti_status tutti_train_memory(const tutti_run *run, uint64_t bytes[TUTTI_MEMORY_KINDS], tutti_error *err)
+{
+    const size_t n = tutti_train_memory_records(run, NULL, 0);
+    tutti_memory_record *records = tutti_alloc(n, sizeof *records);
+
+    for (int k = 0; k < TUTTI_MEMORY_KINDS; k++)
+        bytes[k] = 0;
+    if (records == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "counting the memory of %zu states", n);
+    tutti_train_memory_records(run, records, n);
+    for (size_t i = 0; i < n; i++)
+        bytes[records[i].kind] += records[i].bytes;
+    tutti_free(records);
+    return TUTTI_OK;
+}
