@@ -18,10 +18,12 @@ int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **a
     tutti_cli_platform(int argc, char **argv), tutti_cli_topology(int argc, char **argv),
     tutti_cli_bench(int argc, char **argv), tutti_cli_agent(int argc, char **argv),
     tutti_cli_key(int argc, char **argv), tutti_cli_codecs(int argc, char **argv),
-    tutti_cli_run(int argc, char **argv);
+    tutti_cli_run(int argc, char **argv), tutti_cli_plan(int argc, char **argv);
 
 int tutti_cli_data_bpe(int argc, char **argv), tutti_cli_data_tokens(int argc, char **argv),
     tutti_cli_data_clicks(int argc, char **argv); /* data_make.c; argv[0]: bpe, tokens, clicks */
+
+int tutti_cli_plan_memory(int argc, char **argv); /* plan_memory.c; argv[0]: memory */
 
 enum { EXIT_DONE = 0, EXIT_TRAINING = 1, EXIT_USAGE = 2, EXIT_LOST = 3 };
 int tutti_cli_code(tutti_status status);

@@ -14,6 +14,7 @@ const tutti_command tutti_commands[] = {
     { "codecs", "[NAME] [--json]", "what gradients may travel as, with options (train --codec)", tutti_cli_codecs },
     { "config", "[FILE] [--explain] [--OPTION VALUE ...]",
       "the configuration that `train` would use; --explain: and where each value comes from", tutti_cli_config },
+    { "plan", "memory [...]", "what a run would take of memory and wire, before it is begun", tutti_cli_plan },
     { "topology", "[SPEC] [-n N]", "graphs of gossip methods: who averages with whom, weights, spectral gap",
       tutti_cli_topology },
     { "data", "list|inspect|verify|partition|bpe|tokens|clicks [...]",

@@ -1,0 +1,41 @@
+/* plan.c: `tutti plan`: what a run will be like, before it is begun. One file a subcommand. */
+#include <string.h>
+
+#include "cli_internal.h"
+
+static const tutti_command plans[] = {
+    { "memory", "[FILE] [--OPTION VALUE ...]",
+      "bytes of values, gradients, states, activations and buffers on each rank, and what a step sends",
+      tutti_cli_plan_memory },
+    { 0 }
+};
+
+static void print_plans(FILE *out)
+{
+    fprintf(out, "tutti plan: what a run would be like, with the arguments of `tutti train`\n\n");
+    for (const tutti_command *p = plans; p->name != NULL; p++) {
+        char text[160];
+        snprintf(text, sizeof text, "  tutti plan %s %s", p->name, p->arguments);
+        tutti_cli_wrap(out, text, 30, p->help);
+    }
+    fprintf(out, "\n`tutti plan NAME --help` explains one.\n");
+}
+
+int tutti_cli_plan(int argc, char **argv)
+{
+    const char *names[TUTTI_LENGTH(plans)];
+    size_t n = 0;
+    char near[128];
+
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        print_plans(argc < 2 ? stderr : stdout);
+        return argc < 2 ? EXIT_USAGE : EXIT_DONE;
+    }
+    for (const tutti_command *p = plans; p->name != NULL; p++) {
+        if (strcmp(p->name, argv[1]) == 0)
+            return p->run(argc - 1, argv + 1);
+        names[n++] = p->name;
+    }
+    tutti_suggest(argv[1], names, n, near, sizeof near);
+    return tutti_cli_usage("plan", "there is no plan of '%s'%s", argv[1], near);
+}
