@@ -61,7 +61,10 @@ typedef enum {
     TUTTI_LAYER_AVGPOOL,         /* of images: the mean over all places, a value a channel */
     /* Begins a network of categories: a row of `out` values from the table of each category, one
        after another, then the sample's own values. */
-    TUTTI_LAYER_TABLES
+    TUTTI_LAYER_TABLES,
+    /* In no list: rows from the stage before and to the next, at the ends of a stage (stages.h). */
+    TUTTI_LAYER_ENTER,
+    TUTTI_LAYER_LEAVE
 } tutti_layer_kind;
 
 typedef struct tutti_layer {

@@ -21,6 +21,7 @@ typedef struct nn_buffer {
     size_t *place;     /* keeps until planned: where its offset in the arena goes; NULL: nowhere */
     size_t offset;     /* the same, here */
     size_t trial;      /* the planner's, while it works */
+    int kept;          /* the caller's */
 } nn_buffer;
 
 /* Gives each buffer its offset, a multiple of NN_ARENA_LINE, and the arena's bytes in *total.

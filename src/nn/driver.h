@@ -139,6 +139,8 @@ tutti_status tutti_nn_pass_by_unit(tutti_nn *nn, const nn_run *whole, double div
                                    tutti_error *err);
 
 /* ---- pass.c ---- */
+/* Are all labels, tokens and categories that the run reads what they can be? */
+tutti_status tutti_nn_check_samples(const tutti_nn *nn, const nn_run *run, tutti_error *err);
 tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutti_nn_hooks *hooks,
                             double *loss_sum, tutti_error *err);
 tutti_status tutti_nn_assess(tutti_nn *nn, const nn_run *whole, double *loss_sum, int64_t *correct,

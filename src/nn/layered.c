@@ -71,6 +71,21 @@ static tutti_status resize(nn_layered *l, size_t bytes, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* What is between forward and backward has memory of its own. */
+static void take_out(nn_layered *l, nn_lives *lives)
+{
+    l->kept_count = 0;
+    for (int i = 0; i < lives->count; i++) {
+        nn_buffer *b = &lives->buffer[i];
+        if (b->first >= lives->turn || b->last < lives->turn)
+            continue;
+        l->kept[l->kept_count++] =
+            (nn_kept){ b->bytes, l->ops->unit_of(l->self, b->first), l->ops->unit_of(l->self, b->last) };
+        b->kept = l->kept_count;
+        b->bytes = 0;
+    }
+}
+
 static tutti_status prepare(nn_layered *l, int64_t samples, bool train, tutti_error *err)
 {
     nn_lives *lives = l->lives[train];
@@ -79,6 +94,8 @@ static tutti_status prepare(nn_layered *l, int64_t samples, bool train, tutti_er
     if (!lives->made) {
         lives->count = 0;
         l->ops->lay_out(l->self, train);
+        if (l->stage && train)
+            take_out(l, lives);
         TUTTI_TRY(tutti_nn_arena_plan(lives->buffer, lives->count, &lives->end, err));
         lives->made = true;
     }
@@ -107,6 +124,11 @@ tutti_status tutti_nn_layered_open(nn_layered *l, const nn_settings *settings, s
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the places of %zu buffers", buffers);
         l->lives[k]->room = (int)buffers;
     }
+    if (l->stage) {
+        l->kept = tutti_alloc(buffers, sizeof *l->kept);
+        if (l->kept == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a list of %zu buffers", buffers);
+    }
     TUTTI_TRY(tutti_nn_dn_core_open(l->core, settings, err));
     return tutti_nn_layered_begin(l, l->block, true, &filled, err);
 }
@@ -119,6 +141,7 @@ void tutti_nn_layered_close(nn_layered *l)
         close_plan(l, &l->others[i]);
     for (int k = 0; k < 2; k++)
         tutti_free(l->lives[k]->buffer);
+    tutti_free(l->kept);
     tutti_free(l->arena);
     tutti_nn_dn_core_close(l->core);
 }

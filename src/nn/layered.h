@@ -23,6 +23,7 @@ typedef struct nn_lives {
     int count, room;
     nn_buffer *buffer;
     size_t end;
+    int turn;                    /* the first moment of backward; of training */
 } nn_lives;
 
 typedef struct nn_layers {
@@ -33,6 +34,8 @@ typedef struct nn_layers {
     void (*drop)(void *self, nn_plan *p);
     /* All buffers of a run, by tutti_nn_life and tutti_nn_touch. */
     void (*lay_out)(void *self, bool train);
+    /* The unit of a moment. NULL: no stages. */
+    int (*unit_of)(const void *self, int moment);
 } nn_layers;
 
 typedef struct nn_layered {
@@ -45,6 +48,11 @@ typedef struct nn_layered {
     nn_lives *lives[2], *now;    /* of evaluation, of training; of this run */
     char *arena;
     size_t arena_bytes;
+    /* Of a stage: buffers of training that live beyond the turn are no part of the arena. */
+    bool stage;
+    nn_kept *kept;
+    int kept_count;
+    void *const *held;           /* nn_run.kept */
 } nn_layered;
 
 /* A buffer whose life begins at a moment: its index, NN_NONE for no bytes. */
@@ -53,11 +61,14 @@ int tutti_nn_life(nn_lives *l, size_t bytes, int moment);
 void tutti_nn_touch(nn_lives *l, int buffer, int moment);
 static inline void *nn_place_of(const nn_layered *l, int buffer)
 {
-    return buffer == NN_NONE ? NULL : l->arena + l->now->buffer[buffer].offset;
+    const nn_buffer *b = buffer == NN_NONE ? NULL : &l->now->buffer[buffer];
+    if (b == NULL)
+        return NULL;
+    return b->kept > 0 ? l->held[b->kept - 1] : l->arena + b->offset;
 }
 
-/* ops, self, core, block, piece and lives are set, everything else is zero. Opens the core by these
-   settings and makes the full block ready. buffers: at most, of a kind of run.
+/* ops, self, core, block, piece, lives and stage are set, everything else is zero. Opens the core
+   by these settings and makes the full block ready. buffers: at most, of a kind of run.
    tutti_nn_layered_close also after a failure, before the backend gives back what `drop` needs. */
 tutti_status tutti_nn_layered_open(nn_layered *l, const nn_settings *settings, size_t buffers,
                                    tutti_error *err);

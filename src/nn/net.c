@@ -52,6 +52,8 @@ static const struct { const char *name; bool of_tokens;
     [TUTTI_LAYER_BATCH_NORM] = { "batch norm", false },
     [TUTTI_LAYER_AVGPOOL] = { "avgpool", false },
     [TUTTI_LAYER_TABLES] = { "tables", true },
+    [TUTTI_LAYER_ENTER] = { "enter", true },
+    [TUTTI_LAYER_LEAVE] = { "leave", true },
 };
 
 const char *tutti_nn_layer_name(tutti_layer_kind kind)

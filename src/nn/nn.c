@@ -378,7 +378,7 @@ void tutti_nn_flops(const tutti_nn *nn, double *forward, double *backward)
     *forward = *backward = 0;
     for (int u = 0; u < nn->units; u++) {
         *forward += nn->unit[u].flops;
-        *backward += nn->unit[u].flops * (u > 0 ? 2 : 1) + nn->unit[u].flops_again;
+        *backward += nn->unit[u].flops * (u > 0 || nn->net.enters ? 2 : 1) + nn->unit[u].flops_again;
     }
 }
 

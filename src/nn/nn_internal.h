@@ -47,6 +47,9 @@ typedef struct nn_net {
     nn_unit units[NN_UNITS_MAX];
     int unit_count, conv_count;  /* units [0, conv_count) are convolutions, the others linear */
     bool recomputes;             /* they are a segment that is not kept */
+    /* A stage (stage.h) of a network: it takes rows from the stage before and gives back their
+       slope; it gives rows to the next in place of a loss. */
+    bool stage, enters, leaves;
 } nn_net;
 
 static inline int64_t nn_values(nn_shape s) { return s.channels * s.height * s.width; }
@@ -149,7 +152,20 @@ typedef struct nn_run {
 
     nn_rows *tables;             /* NULL unless train; by parameter: where the gradient of one with
                                     row_sparse is written, never added, in place of `gradients` */
+
+    /* Of a stage. What enters is x, one sample's rows after another, or by moment as the network
+       has them. begin is called twice: for forward, and with `backward` for loss and backward,
+       other runs may be between. */
+    bool backward;
+    void *const *kept;           /* the memory of each of nn_backend.kept's list */
+    float *out;                  /* what leaves: written by forward */
+    const float *slope;          /* of that, read by begin for backward and weights */
+    float *back;                 /* of what enters: written by data of unit 0 */
 } nn_run;
+
+/* Something of a run that forward leaves for backward: needed from forward of unit `taken` on, to
+   the end of backward of unit `given`. */
+typedef struct nn_kept { size_t bytes; int taken, given; } nn_kept;
 
 /* All calls come from one thread at a time. Only open and begin may allocate. A failed call
    leaves the backend ready for begin. */
@@ -179,11 +195,15 @@ typedef struct nn_backend {
     /* Gradients of the unit's parameters: final with the tile that ends the run. Units descend; the
        tile's `data` call of the unit above came before. */
     tutti_status (*weights)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);
-    /* Gradient of the unit's input; follows `weights` of the same tile; not called for unit 0. */
+    /* Gradient of the unit's input; follows `weights` of the same tile; of unit 0 only where a
+       stage enters. */
     tutti_status (*data)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);
     /* An evaluation has ended: gives back memory that training does not use. A thousand simulated
        workers would each keep their own. NULL: there is none. */
     void (*evaluated)(void *self);
+    /* Of a stage: gives how many there are. Their order stays, their bytes may grow with begin.
+       NULL: the backend has no stages. */
+    int (*kept)(const void *self, const nn_kept **list);
     bool (*widens)(const void *self); /* tutti_nn_widens; NULL: false */
     size_t (*bytes)(const void *self);
     int (*describe)(const void *self, char *text, size_t bytes); /* text begins empty */

@@ -41,6 +41,11 @@ static tutti_status onednn_begin(void *self, const nn_run *run, tutti_error *err
         memset(filled + given, 0, (DN_PIECE * values - given) * sizeof *filled);
         b->run.x = filled;
     }
+    if (run->backward && b->net->leaves) {
+        const int last = b->net->unit_count - 1;
+        memcpy(dn_at(b, last, DN_ROWS_SLOPE), run->slope,
+               (size_t)(run->samples * nn_values(b->net->units[last].out)) * sizeof(float));
+    }
     return TUTTI_OK;
 }
 
@@ -176,6 +181,14 @@ static tutti_status onednn_open(void **out, const nn_net *net, const nn_settings
     return status;
 }
 
+static int onednn_kept(const void *self, const nn_kept **list)
+{
+    const onednn *b = self;
+
+    *list = b->kept;
+    return b->kept_count;
+}
+
 static void onednn_evaluated(void *self)
 {
     tutti_nn_dn_memory_trim(self);
@@ -230,6 +243,7 @@ const nn_backend tutti_nn_onednn = {
     .weights = onednn_weights,
     .data = onednn_data,
     .evaluated = onednn_evaluated,
+    .kept = onednn_kept,
     .widens = onednn_widens,
     .bytes = onednn_bytes,
     .describe = onednn_describe,

@@ -376,7 +376,8 @@ tutti_status tutti_nn_dn_conv_forward(onednn *b, int unit, int64_t first, int64_
         tutti_nn_pool(b->loops, b->core.threads, &c->wide, (size_t)u->pool, wide, out,
                       b->run.train ? workspace_of(b, unit, first) : NULL, u->relu);
     if (c->flatten.primitive != NULL && !again) {
-        void *const pointers[] = { out, (float *)dn_at(b, unit, DN_ROWS) + first * nn_values(u->out) };
+        float *rows = b->net->leaves && unit == b->net->unit_count - 1 ? b->run.out : dn_at(b, unit, DN_ROWS);
+        void *const pointers[] = { out, rows + first * nn_values(u->out) };
         TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &c->flatten, pointers, err));
     }
     return TUTTI_OK;

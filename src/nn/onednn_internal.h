@@ -153,6 +153,7 @@ typedef struct dn_conv_plan { bool made, sum_begun[NN_UNITS_MAX]; dn_conv *units
 typedef struct dn_layout {
     bool made;
     size_t at[NN_UNITS_MAX][DN_THINGS];
+    int kept[NN_UNITS_MAX][DN_THINGS]; /* of a stage: 0, or 1 more than its place in onednn.kept */
     size_t act_step[NN_UNITS_MAX], workspace_step[NN_UNITS_MAX]; /* bytes from tile to tile */
     size_t end;
     size_t scratch[NN_UNITS_MAX][DN_SCRATCHES]; /* bytes: the most a primitive has needed so far */
@@ -172,13 +173,16 @@ typedef struct onednn {
     char *arena;                      /* copies of weights at the front, then a run's things */
     size_t arena_bytes, copies_end;
     dn_layout layouts[2];             /* of evaluation, of training */
+    nn_kept kept[NN_UNITS_MAX * 4];   /* of a stage */
+    int kept_count;
     nn_run run;
     const dn_layout *layout;          /* of this run */
 } onednn;
 
 static inline void *dn_at(const onednn *b, int unit, enum dn_thing thing)
 {
-    return b->arena + b->layout->at[unit][thing];
+    const int kept = b->layout->kept[unit][thing];
+    return kept > 0 ? b->run.kept[kept - 1] : b->arena + b->layout->at[unit][thing];
 }
 
 /* ---- onednn.c ---- */

@@ -15,6 +15,7 @@
 #include "math/math.h"
 #include "onednn_internal.h"
 #include "parallel.h"
+#include <string.h>
 
 tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t rows, int parts,
                                       tutti_error *err)
@@ -125,7 +126,7 @@ tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_lin
         for (int u = b->net->conv_count; u < b->net->unit_count && status == TUTTI_OK; u++) {
             const dn_linear *l = &plan->units[u];
             status = tutti_nn_dn_linear_build(&b->core, &plan->units[u], &b->net->units[u], rows,
-                                              train ? DN_WEIGHTS | (u > 0 ? DN_DATA : 0) : 0, err);
+                                              train ? DN_WEIGHTS | (u > 0 || b->net->enters ? DN_DATA : 0) : 0, err);
             tutti_nn_dn_note_scratch(b, train, u, DN_FORWARD_SCRATCH, &l->forward);
             tutti_nn_dn_note_scratch(b, train, u, DN_WEIGHTS_SCRATCH, &l->weights);
             tutti_nn_dn_note_scratch(b, train, u, DN_WEIGHTS_SCRATCH, &l->weights_add);
@@ -153,7 +154,10 @@ tutti_status tutti_nn_dn_linear_forward(onednn *b, int unit, tutti_error *err)
 {
     void *const pointers[] = { (void *)input(b, unit), (void *)b->run.values[nn_weight(b->net, unit)],
                                dn_at(b, unit, DN_ACT), (void *)b->run.values[nn_bias(b->net, unit)] };
-    return tutti_nn_dn_op_run(&b->core, &b->linear->units[unit].forward, pointers, err);
+    TUTTI_TRY(tutti_nn_dn_op_run(&b->core, &b->linear->units[unit].forward, pointers, err));
+    if (b->net->leaves && unit == b->net->unit_count - 1)
+        memcpy(b->run.out, pointers[2], (size_t)(b->run.samples * b->net->units[unit].wide.channels) * sizeof(float));
+    return TUTTI_OK;
 }
 
 tutti_status tutti_nn_dn_linear_weights(onednn *b, int unit, tutti_error *err)
@@ -171,6 +175,6 @@ tutti_status tutti_nn_dn_linear_weights(onednn *b, int unit, tutti_error *err)
 tutti_status tutti_nn_dn_linear_data(onednn *b, int unit, tutti_error *err)
 {
     void *const pointers[] = { dn_at(b, unit, DN_ROWS_SLOPE), (void *)b->run.values[nn_weight(b->net, unit)],
-                               dn_at(b, unit - 1, DN_ROWS_SLOPE) };
+                               unit > 0 ? dn_at(b, unit - 1, DN_ROWS_SLOPE) : b->run.back };
     return tutti_nn_dn_op_run(&b->core, &b->linear->units[unit].data, pointers, err);
 }

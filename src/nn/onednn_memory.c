@@ -12,6 +12,9 @@
    call of the block of tiles to its last. Training is laid out for the full batch, and smaller
    passes use the same places; evaluation has a layout of its own on the same memory.
 
+   Of a stage, what forward leaves for backward has memory of its own (nn_kept). Its last unit's
+   slope comes in at U.
+
    The copies of weights stand before all that, outlive passes, and are known by the version of the
    values they were made from. */
 #include "onednn_internal.h"
@@ -29,13 +32,36 @@ static int weights_at(const onednn *b, int unit)
 /* The last call that handles the gradient of what the unit's layer gives. */
 static int slope_end(const onednn *b, int unit)
 {
-    return weights_at(b, unit) + (unit > 0);
+    return weights_at(b, unit) + (unit > 0 || b->net->enters);
 }
 
 static void live(lives *l, int unit, enum dn_thing thing, size_t bytes, int first, int last)
 {
     l->list[l->count++] =
         (nn_buffer){ .bytes = bytes, .first = first, .last = last, .place = &l->layout->at[unit][thing] };
+}
+
+/* The unit whose backward has that call. */
+static int unit_of(const onednn *b, int moment)
+{
+    int unit = b->net->unit_count - 1;
+
+    while (unit > 0 && moment > slope_end(b, unit))
+        unit--;
+    return unit;
+}
+
+/* What forward leaves for backward. */
+static void keep(lives *l, int unit, enum dn_thing thing, size_t bytes, int first, int last)
+{
+    onednn *b = l->b;
+
+    if (!b->net->stage || last < b->net->unit_count || bytes == 0) {
+        live(l, unit, thing, bytes, first, last);
+        return;
+    }
+    b->kept[b->kept_count++] = (nn_kept){ bytes, first, unit_of(b, last) };
+    l->layout->kept[unit][thing] = b->kept_count;
 }
 
 static size_t largest(const onednn *b, int unit, enum dn_thing thing)
@@ -65,16 +91,18 @@ static void conv_lives(lives *l, int u, bool train, int64_t rows)
 
     live(l, u, DN_INPUT, largest(b, u, DN_INPUT), u, u);
     live(l, u, DN_WIDE, largest(b, u, DN_WIDE), u, u);
-    if (u == last)
-        live(l, u, DN_ROWS, plain_rows, 0, train ? weights_at(b, convs) : convs);
+    if (u == last && train && convs < b->net->unit_count)
+        keep(l, u, DN_ROWS, plain_rows, 0, weights_at(b, convs));
+    else if (u == last)
+        live(l, u, DN_ROWS, plain_rows, 0, convs);
     if (!train) {
         live(l, u, DN_ACT, largest(b, u, DN_ACT), u, u == last ? u : u + 1);
         return;
     }
     l->layout->act_step[u] = again ? 0 : lines(largest(b, u, DN_ACT));
     l->layout->workspace_step[u] = again ? 0 : lines(largest(b, u, DN_WORKSPACE));
-    live(l, u, DN_ACT, lines(largest(b, u, DN_ACT)) * tiles, 0, end);
-    live(l, u, DN_WORKSPACE, lines(largest(b, u, DN_WORKSPACE)) * tiles, 0, end);
+    (again ? live : keep)(l, u, DN_ACT, lines(largest(b, u, DN_ACT)) * tiles, 0, end);
+    (again ? live : keep)(l, u, DN_WORKSPACE, lines(largest(b, u, DN_WORKSPACE)) * tiles, 0, end);
     if (again) {
         const int now = block + u;
         live(l, u, DN_AGAIN_INPUT, largest(b, u, DN_INPUT), now, now);
@@ -108,7 +136,9 @@ static void linear_lives(lives *l, int u, bool train, int64_t rows)
         live(l, u, DN_ACT, bytes, u, u + 1);
         return;
     }
-    live(l, u, DN_ACT, bytes, u, unit->relu ? weights_at(b, u) : last ? b->net->unit_count : weights_at(b, u + 1));
+    keep(l, u, DN_ACT, bytes, u, unit->relu ? weights_at(b, u)
+                                 : !last ? weights_at(b, u + 1)
+                                 : b->net->leaves ? u : b->net->unit_count);
     live(l, u, DN_ROWS_SLOPE, bytes, last ? b->net->unit_count : weights_at(b, u) - 1, slope_end(b, u));
 }
 
@@ -122,6 +152,8 @@ static tutti_status lay_out(onednn *b, bool train, tutti_error *err)
     if (l.list == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the buffers of %d layers", net->unit_count);
     memset(l.layout->at, 0, sizeof l.layout->at);
+    memset(l.layout->kept, 0, sizeof l.layout->kept);
+    b->kept_count = train ? 0 : b->kept_count;
     for (int u = 0; u < net->unit_count; u++) {
         if (u < net->conv_count)
             conv_lives(&l, u, train, rows);

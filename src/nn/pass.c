@@ -136,7 +136,7 @@ tutti_status tutti_nn_backward_unit(tutti_nn *nn, int unit, int64_t first, int64
     if (last)
         TUTTI_TRY(ready(nn, hooks, unit, err));
     begun = nn_times_begin(&nn->times);
-    if (count > 0 && unit > 0) {
+    if (count > 0 && (unit > 0 || nn->net.enters)) {
         TUTTI_TRY(nn->ops->data(nn->backend, unit, first, count, err));
         charge(nn, nn->unit[unit].flops, count);
         if (timed_here(nn))
@@ -221,15 +221,15 @@ static tutti_status backward_pass(tutti_nn *nn, int64_t samples, const nn_stack 
 }
 
 /* ---- runs ---- */
-static tutti_status check_labels(const tutti_nn *nn, const nn_run *run, tutti_error *err)
+tutti_status tutti_nn_check_samples(const tutti_nn *nn, const nn_run *run, tutti_error *err)
 {
     const int classes = nn->net.task.classes;
 
-    for (int64_t i = 0; i < run->samples && nn_kind_of(nn) != NN_TOKENS; i++)
+    for (int64_t i = 0; i < run->samples && nn_kind_of(nn) != NN_TOKENS && !nn->net.leaves; i++)
         if (run->labels[i] >= classes)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the label of sample %lld is %d; the task has classes 0 to %d",
                               (long long)i, run->labels[i], classes - 1);
-    if (nn_kind_of(nn) == NN_CATEGORIES) {
+    if (nn_kind_of(nn) == NN_CATEGORIES && !nn->net.enters) {
         const size_t tables = (size_t)nn->net.sequence->tables, n = (size_t)run->samples * tables,
                      bad = tutti_nn_first_above(n, run->rows, nn->net.sequence->rows);
         if (bad < n)
@@ -237,7 +237,7 @@ static tutti_status check_labels(const tutti_nn *nn, const nn_run *run, tutti_er
                               "category %zu of sample %zu is row %u; its table has rows 0 to %u", bad % tables,
                               bad / tables, run->rows[bad], nn->net.sequence->rows - 1);
     }
-    for (int which = 0; which < 2 && nn_kind_of(nn) == NN_TOKENS; which++) {
+    for (int which = nn->net.enters; which < 2 - nn->net.leaves && nn_kind_of(nn) == NN_TOKENS; which++) {
         const uint32_t *tokens = which == 0 ? run->tokens : run->next;
         const size_t context = (size_t)nn->net.sequence->context, n = (size_t)run->samples * context,
                      bad = tutti_nn_first_above(n, tokens, (uint32_t)classes);
@@ -323,7 +323,7 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
     if (!(divisor > 0) || !isfinite(divisor))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pass with the divisor %g; it must be positive and finite",
                           divisor);
-    TUTTI_TRY(check_labels(nn, &run, err));
+    TUTTI_TRY(tutti_nn_check_samples(nn, &run, err));
     TUTTI_TRY(tutti_nn_need_rows(nn, &run, hooks, err));
 
     if (!run.same_weights)
@@ -375,7 +375,7 @@ tutti_status tutti_nn_assess(tutti_nn *nn, const nn_run *whole, double *loss_sum
 
     if (whole->samples < 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "an evaluation of %lld samples", (long long)whole->samples);
-    TUTTI_TRY(check_labels(nn, whole, err));
+    TUTTI_TRY(tutti_nn_check_samples(nn, whole, err));
     nn->backend = nn->backends[0];
     nn->prepared = false; /* these values may be others than the next pass's: it prepares anew */
     for (int64_t first = 0; first < whole->samples; first += nn->piece) {

@@ -55,6 +55,11 @@ typedef struct nn_sequence {
     int node_count, unit_count, param_count, lstm_count;
     bool tied;                   /* the last layer, of the last unit, reads unit 0's parameter */
     bool recomputes;             /* some layer has `again` */
+    /* Of a stage: it begins with rows of the stage before, in place of tokens, frames or
+       categories; it ends with rows for the next, in place of the head. Layer i of it is layer
+       i + offset of the whole network. */
+    bool enters, leaves;
+    int offset;
     nn_node *nodes;
     int *unit_node;              /* each unit's first node, as a rule the one with the parameters
                                     (frames have none); [unit_count]: node_count */
@@ -93,4 +98,10 @@ static inline size_t nn_row_ids(const nn_sequence *s)
 tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers, int count,
                                     const tutti_nn_task *task, tutti_error *err);
 void tutti_nn_sequence_close(nn_sequence *s);
+/* Where unit `unit` begins, a branch directly before it included: the first layer of a stage that
+   begins there. Refuses with a sentence if none can. */
+tutti_status tutti_nn_sequence_cut(const nn_sequence *s, int unit, int *node, tutti_error *err);
+/* Units [first, end) as a network of its own, between two such cuts. */
+tutti_status tutti_nn_sequence_part(nn_sequence **out, const nn_sequence *whole, int first, int end,
+                                    tutti_error *err);
 #endif

@@ -250,6 +250,7 @@ tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err)
                                : linear_weights(b, i, &plan_of(b)->linear[i], width, at(b, p->slope), gradient(b, i, 0),
                                                 gradient(b, i, 1), err);
     case TUTTI_LAYER_FRAMES: break;
+    case TUTTI_LAYER_LEAVE: memcpy(at(b, p->slope), b->run.slope, rows_of(b, i) * width * sizeof(float)); break;
     case TUTTI_LAYER_JOIN: break; /* its slope goes both ways as it is */
     case TUTTI_LAYER_BRANCH:
         if (is_norm(&n[1])) /* which has added its slope itself */

@@ -70,17 +70,18 @@ void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, con
     const nn_node *n = &b->net->nodes[i];
     const size_t width = (size_t)n->out, length = (size_t)n->length, values = length * width,
                  windows = (size_t)b->windows;
+    const uint64_t stream = draws_stream + (uint64_t)(i + b->net->offset);
 
     for (size_t t = first; t < first + count && b->net->by_moment; t++)
         for (size_t w = 0; w < windows; w++) {
             const size_t row = (t * windows + w) * width;
             tutti_nn_dropout(b->math, b->draws,
-                             (tutti_rng){ b->run.seed, draws_stream + (uint64_t)i, b->run.first + w }, t * width, width,
+                             (tutti_rng){ b->run.seed, stream, b->run.first + w }, t * width, width,
                              (float)n->layer.rate, x + row, y + row);
         }
     for (size_t w = first; w < first + count && !b->net->by_moment; w++)
-        tutti_nn_dropout(b->math, b->draws, (tutti_rng){ b->run.seed, draws_stream + (uint64_t)i, b->run.first + w }, 0,
-                         values, (float)n->layer.rate, x + w * values, y + w * values);
+        tutti_nn_dropout(b->math, b->draws, (tutti_rng){ b->run.seed, stream, b->run.first + w }, 0, values,
+                         (float)n->layer.rate, x + w * values, y + w * values);
 }
 
 /* run->x is windows x frames x values. */
@@ -212,6 +213,8 @@ tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err)
 
     switch (n->layer.kind) {
     case TUTTI_LAYER_TABLES: place_tables(b, i, at(b, p->out)); break;
+    case TUTTI_LAYER_ENTER: memcpy(at(b, p->out), b->run.x, rows_of(b, i) * width * sizeof(float)); break;
+    case TUTTI_LAYER_LEAVE: memcpy(b->run.out, at(b, p->out), rows_of(b, i) * width * sizeof(float)); break;
     case TUTTI_LAYER_FRAMES: place_frames(b, width, at(b, p->out)); break;
     case TUTTI_LAYER_MEAN:
         mean_of_moments(b, rows_of(b, i) * width, n[-1].length, at(b, p[-1].out), at(b, p->out));

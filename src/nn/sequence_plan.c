@@ -88,9 +88,9 @@ static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_erro
             status = build_linear(b, &p->linear[i], i, windows, b->net->nodes[i].out, train, err);
         else if (b->net->nodes[i].layer.kind == TUTTI_LAYER_LSTM)
             status = build_lstm(b, &p->lstm[b->net->nodes[i].lstm], i, windows, train, err);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK && !b->net->leaves)
         status = build_linear(b, &p->linear[head], head, windows, classes < HEAD ? classes : HEAD, train, err);
-    if (status == TUTTI_OK && classes > HEAD && classes % HEAD != 0)
+    if (status == TUTTI_OK && !b->net->leaves && classes > HEAD && classes % HEAD != 0)
         status = build_linear(b, &p->rest, head, windows, classes % HEAD, train, err);
     return status;
 }
@@ -129,7 +129,8 @@ static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windo
         scratch = (size_t)b->core.threads * rows_at_once(n) * (size_t)n->out * sizeof(float);
     }
     switch (n->layer.kind) {
-    case TUTTI_LAYER_POSITIONS: case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_ROTARY: case TUTTI_LAYER_RELU: break;
+    case TUTTI_LAYER_POSITIONS: case TUTTI_LAYER_BRANCH: case TUTTI_LAYER_ROTARY: case TUTTI_LAYER_RELU:
+    case TUTTI_LAYER_LEAVE: break;
     case TUTTI_LAYER_DROPOUT:
         /* whose outputs backward or the join read */
         if (train && (before->layer.kind == TUTTI_LAYER_ATTENTION || before->layer.kind == TUTTI_LAYER_BRANCH ||
@@ -186,7 +187,8 @@ static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_
 {
     const nn_node *n = &b->net->nodes[i];
     const size_t rows = (size_t)(windows * n->length);
-    const bool first = i == nn_unit_own(b->net, 0); /* nothing goes back from here, though the head computes it */
+    /* nothing goes back from here, though the head computes it */
+    const bool first = i == nn_unit_own(b->net, 0) && !b->net->enters;
     /* the slope is also the stream's: not to be written */
     const bool held = i < head_of(b) && n[1].layer.kind == TUTTI_LAYER_JOIN;
     seq_place *p = &l->place[i];
@@ -288,16 +290,24 @@ static void begin_back(const sequence *b, seq_layout *l)
 /* Segment by segment, the last first. */
 static int lay_back(const sequence *b, seq_layout *l, int64_t windows)
 {
-    const int own = nn_unit_own(b->net, 0), n = b->net->node_count;
+    const nn_node *last = &b->net->nodes[b->net->node_count - 1];
+    const int least = b->net->enters ? 1 : nn_unit_own(b->net, 0), n = b->net->node_count;
     int now = n, slope = l->place[n - 1].out; /* the logits become their slope in place */
+
+    if (b->net->leaves)
+        slope = tutti_nn_life(&l->lives, row_bytes((size_t)(windows * last->length), last->out), n);
 
     begin_back(b, l);
     for (int end = n, first; end > 0; end = first) {
         first = nn_segment_first(b->net, end - 1);
-        for (int i = first; i < end && b->net->nodes[i].again; i++)
-            forward_lives(b, l, i, windows, true, ++now);
-        for (int i = end - 1; i >= first && i >= own; i--)
-            slope = back_lives(b, l, i, slope, windows, ++now);
+        for (int i = first; i < end && b->net->nodes[i].again; i++) {
+            l->units[++now] = b->net->nodes[i].unit;
+            forward_lives(b, l, i, windows, true, now);
+        }
+        for (int i = end - 1; i >= first && i >= least; i--) {
+            l->units[++now] = b->net->nodes[i].unit;
+            slope = back_lives(b, l, i, slope, windows, now);
+        }
     }
     return now;
 }
@@ -311,27 +321,44 @@ static void lay_out(void *self, bool train)
     const size_t rows = room_of(windows, b->net->context, train),
                  last = room_of(windows, b->net->nodes[n - 1].length, train);
     const bool moved = b->net->by_moment || !train; /* tokens */
+    const bool loss = !b->net->leaves, samples = !b->net->enters;
     int end = n;
 
     l->place = l->forward;
-    for (int i = 0; i < n; i++)
+    l->lives.turn = n;
+    for (int i = 0; i < n; i++) {
         l->place[i] = nowhere;
+        l->units[i] = b->net->nodes[i].unit;
+    }
+    l->units[n] = b->net->unit_count - 1;
     for (int i = 0; i < n; i++)
         forward_lives(b, l, i, windows, train, i);
-    l->state = tutti_nn_life(&l->lives, last * sizeof(nn_entropy), n - 1);
+    l->state = tutti_nn_life(&l->lives, loss ? last * sizeof(nn_entropy) : 0, n - 1);
     tutti_nn_touch(&l->lives, l->state, train ? n + 1 : n);
-    l->labels = tutti_nn_life(&l->lives, b->net->by_moment || b->net->tables > 0 ? last * sizeof(uint32_t) : 0, 0);
+    l->labels = tutti_nn_life(&l->lives,
+                              loss && (b->net->by_moment || b->net->tables > 0) ? last * sizeof(uint32_t) : 0, 0);
     tutti_nn_touch(&l->lives, l->labels, train ? n + 1 : n);
-    l->pairs = tutti_nn_life(&l->lives, b->net->tables > 0 ? row_bytes(rows, 2) : 0, n - 1);
+    l->pairs = tutti_nn_life(&l->lives, loss && b->net->tables > 0 ? row_bytes(rows, 2) : 0, n - 1);
     tutti_nn_touch(&l->lives, l->pairs, train ? n + 1 : n - 1);
     if (train)
         end = lay_back(b, l, windows);
     l->filled = tutti_nn_life(&l->lives,
-                              b->net->tables > 0        ? ids_of(b, windows) * sizeof(uint32_t)
+                              !samples                  ? 0
+                              : b->net->tables > 0      ? ids_of(b, windows) * sizeof(uint32_t)
                               : b->net->tokens && moved ? rows * sizeof(uint32_t)
                                                         : 0,
                               0);
     tutti_nn_touch(&l->lives, l->filled, train ? end : 0);
 }
 
-const nn_layers tutti_nn_seq_layers = { .build = build_plan, .drop = drop_plan, .lay_out = lay_out };
+static int unit_of(const void *self, int moment)
+{
+    return ((const sequence *)self)->layouts[true].units[moment];
+}
+
+const nn_layers tutti_nn_seq_layers = {
+    .build = build_plan,
+    .drop = drop_plan,
+    .lay_out = lay_out,
+    .unit_of = unit_of,
+};

@@ -33,10 +33,14 @@ static void place_tokens(sequence *b)
     uint32_t *filled = at(b, b->layout->filled), *labels = at(b, b->layout->labels);
 
     b->labels = b->run.next;
-    if (b->net->by_moment) {
-        by_moment(b, b->run.tokens, filled);
+    if (b->net->by_moment && !b->net->leaves) {
         by_moment(b, b->run.next, labels);
         b->labels = labels;
+    }
+    if (b->net->enters)
+        return;
+    if (b->net->by_moment) {
+        by_moment(b, b->run.tokens, filled);
     } else if (b->windows > b->run.samples) {
         memcpy(filled, b->run.tokens, given * sizeof *filled);
         memset(filled + given, 0, ((size_t)b->windows * context - given) * sizeof *filled);
@@ -61,14 +65,15 @@ static tutti_status sequence_begin(void *self, const nn_run *run, tutti_error *e
 
     TUTTI_TRY(tutti_nn_layered_begin(&b->base, run->samples, run->train, &b->windows, err));
     b->run = *run;
+    b->base.held = run->kept;
     tutti_nn_dn_copies_begin(&b->core, run->values, run->same_weights);
     b->layout = &b->layouts[run->train];
-    b->layout->place = b->layout->forward;
-    if (b->net->tables > 0)
+    b->layout->place = run->backward ? b->layout->back : b->layout->forward;
+    if (b->net->tables > 0 && !b->net->enters)
         place_categories(b);
     if (b->net->tokens)
         place_tokens(b);
-    else
+    else if (!b->net->leaves)
         place_labels(b);
     return TUTTI_OK;
 }
@@ -160,6 +165,15 @@ static tutti_status sequence_weights(void *self, int unit, int64_t first, int64_
     return tutti_nn_dn_leave(before, status);
 }
 
+/* A stage's: what stands before its first unit's own layer are branches. */
+static tutti_status give_slope(sequence *b, int own, tutti_error *err)
+{
+    for (int i = own - 1; i > 0; i--)
+        TUTTI_TRY(tutti_nn_seq_weights(b, i, err));
+    memcpy(b->run.back, at(b, b->layout->place[1].back), rows_of(b, 0) * (size_t)b->net->nodes[0].out * sizeof(float));
+    return TUTTI_OK;
+}
+
 static tutti_status sequence_data(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
 {
     sequence *b = self;
@@ -170,6 +184,8 @@ static tutti_status sequence_data(void *self, int unit, int64_t first, int64_t c
     (void)first, (void)count;
     status = tutti_nn_seq_data(b, i, err);
     nn_times_end(b->times, i, true, begun);
+    if (unit == 0 && status == TUTTI_OK)
+        status = give_slope(b, i, err);
     return tutti_nn_dn_leave(before, status);
 }
 
@@ -197,6 +213,7 @@ static void sequence_close(void *self)
             tutti_free(b->layouts[k].back);
         tutti_free(b->layouts[k].forward);
         tutti_free(b->layouts[k].scratch);
+        tutti_free(b->layouts[k].units);
     }
     for (int i = 0; i < b->net->node_count && b->angles != NULL; i++)
         if (i == angles_owner(b, i))
@@ -271,21 +288,23 @@ static tutti_status sequence_open(void **out, const nn_net *net, const nn_settin
                             .core = &b->core,
                             .block = settings->batch,
                             .piece = settings->piece,
+                            .stage = net->stage,
                             .lives = { &b->layouts[false].lives, &b->layouts[true].lives } };
     for (int k = 0; k < 2; k++) {
         seq_layout *l = &b->layouts[k];
         l->forward = tutti_alloc(n, sizeof *l->forward);
         l->back = k == true && b->net->recomputes ? tutti_alloc(n, sizeof *l->back) : l->forward;
         l->scratch = tutti_alloc(2 * n, sizeof *l->scratch);
-        if (l->forward == NULL || l->back == NULL || l->scratch == NULL)
+        l->units = tutti_alloc(3 * n + 1, sizeof *l->units);
+        if (l->forward == NULL || l->back == NULL || l->scratch == NULL || l->units == NULL)
             status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to plan the buffers of %zu layers", n);
     }
     if (status == TUTTI_OK)
         status = open_extras(b, settings, err);
     if (status == TUTTI_OK)
         /* output, statistics, scratch, an operand a node at most, forward and again; slope,
-           scratch, parts, an operand; state, filled, labels, pairs */
-        status = tutti_nn_layered_open(&b->base, settings, (net->sequence->recomputes ? 12 : 8) * n + 4, err);
+           scratch, parts, an operand; state, filled, labels, pairs, what leaves */
+        status = tutti_nn_layered_open(&b->base, settings, (net->sequence->recomputes ? 12 : 8) * n + 5, err);
     if (status == TUTTI_OK)
         status = open_copies(b, err);
     if (status == TUTTI_OK)
@@ -293,6 +312,14 @@ static tutti_status sequence_open(void **out, const nn_net *net, const nn_settin
     else
         sequence_close(b);
     return status;
+}
+
+static int sequence_kept(const void *self, const nn_kept **list)
+{
+    const sequence *b = self;
+
+    *list = b->base.kept;
+    return b->base.kept_count;
 }
 
 static void sequence_evaluated(void *self)
@@ -309,7 +336,8 @@ static size_t sequence_bytes(const void *self)
 {
     const sequence *b = self;
     return sizeof *b +
-           (size_t)b->net->node_count * ((b->net->recomputes ? 3 : 2) * sizeof(seq_place) + 4 * sizeof(size_t)) +
+           (size_t)b->net->node_count *
+               ((b->net->recomputes ? 3 : 2) * sizeof(seq_place) + 4 * sizeof(size_t) + 6 * sizeof(int)) +
            tutti_nn_layered_bytes(&b->base);
 }
 
@@ -340,6 +368,7 @@ const nn_backend tutti_nn_tokens = {
     .weights = sequence_weights,
     .data = sequence_data,
     .evaluated = sequence_evaluated,
+    .kept = sequence_kept,
     .widens = sequence_widens,
     .bytes = sequence_bytes,
     .describe = sequence_describe,

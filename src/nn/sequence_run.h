@@ -64,6 +64,7 @@ typedef struct seq_layout {
     int pairs;
     seq_place *forward, *back;   /* by node; the same but in training with segments */
     seq_place *place;            /* of the half that runs: one of the two */
+    int *units;                  /* by moment: the unit that computes */
     size_t *scratch;             /* bytes: forward and backward of each node's primitives, the most
                                     there was */
 } seq_layout;
