@@ -102,8 +102,8 @@ tutti_status tutti_nn_stage_forward(tutti_nn_stage *stage, int slot,
 
 /* Backward of what is in the slot. slope: of what left, NULL in the last stage; back: where the
    slope of what entered goes, NULL in the first. gradients[k]: of the whole model's params[k],
-   those of this stage written, or added to with `add`. divisor, *loss_sum: as of a pass, and of the last
-   stage; of others the loss is 0. The slot is free afterwards, whatever happens. */
+   those of this stage written, or added to with `add`. divisor, *loss_sum: as of a pass, and of the
+   last stage; of others the loss is 0. The slot is free afterwards, whatever happens. */
 tutti_status tutti_nn_stage_backward(tutti_nn_stage *stage, int slot, const float *slope,
                                      double divisor, bool add, float *const *gradients, float *back,
                                      double *loss_sum, tutti_error *err);
