@@ -1,0 +1,277 @@
+/* Goal: stages on ranks give each micro-batch the bits of one pass through the whole network, send
+   one message a micro-batch, boundary and direction, hold no more than they say, wait at gates
+   without stopping for good, and end with a sentence when a rank is gone. Method: a small gpt in
+   stages, ranks that are threads; stages of arithmetic for the rest. */
+#include "../nn/subject.h"
+#include "tutti/pipe.h"
+#include "tutti/stages.h"
+
+enum { MICRO = 9, BATCH = 3, RANKS = 4 };
+
+/* ---- a network ---- */
+static const char *const gpt = "gpt(layers=3,dim=16,heads=2)";
+static const tutti_nn_task text = { .classes = 19, .context = 24 };
+static const int firsts[RANKS + 1] = { 0, 8, 11, 17, 22 };
+
+typedef struct trained {
+    const subject *s;
+    const side *whole;
+    int stages, in_flight;
+    tutti_nn_stage *stage;
+    float **values, **gradients;
+    double loss;
+    int most, open;
+    const float *const (*expected)[ROOM]; /* by micro-batch */
+    const double *losses;
+} trained;
+
+static tutti_nn_samples samples_of(const subject *s, int64_t p)
+{
+    const size_t at = (size_t)((p - 1) * BATCH * s->task.context);
+    return (tutti_nn_samples){ .count = BATCH, .tokens = s->tokens + at, .next = s->next + at };
+}
+
+static tutti_status nn_forward(void *self, int64_t p, int slot, const float *in, size_t entered, float *out,
+                               size_t *left, tutti_error *err)
+{
+    trained *t = self;
+    const tutti_nn_samples x = samples_of(t->s, p);
+
+    *left = BATCH * tutti_nn_stage_leaves(t->stage);
+    t->open++;
+    t->most = t->open > t->most ? t->open : t->most;
+    if (entered != BATCH * tutti_nn_stage_enters(t->stage))
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%zu values entered", entered);
+    return tutti_nn_stage_forward(t->stage, slot, &x, in, (const float *const *)t->values, out, err);
+}
+
+static tutti_status nn_backward(void *self, int64_t p, int slot, const float *slope, float *back, tutti_error *err)
+{
+    trained *t = self;
+    double loss;
+
+    t->open--;
+    TUTTI_TRY(tutti_nn_stage_backward(t->stage, slot, slope, MICRO * BATCH, false, t->gradients, back, &loss, err));
+    if (tutti_nn_stage_leaves(t->stage) == 0 && loss != t->losses[p - 1])
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the loss of %lld is another", (long long)p);
+    for (int k = 0; k < t->s->count; k++)
+        if (t->gradients[k] != NULL &&
+            memcmp(t->gradients[k], t->expected[p - 1][k], t->s->params[k].count * sizeof(float)) != 0)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "the gradient of %s of %lld is another", t->s->params[k].name,
+                              (long long)p);
+    return TUTTI_OK;
+}
+
+static tutti_status nn_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const int ranks[RANKS] = { 0, 1, 2, 3 };
+    trained t = *(const trained *)arg;
+    const int stage = tutti_world_rank(world), end = stage + 1 == t.stages ? firsts[RANKS] : firsts[stage + 1];
+    float *gradients[ROOM] = { NULL };
+    tutti_nn_stage_options o = {
+        .nn = { .batch = BATCH }, .first = firsts[stage], .end = end, .slots = t.in_flight
+    };
+    const tutti_pipe_work work = { .self = &t, .forward = nn_forward, .backward = nn_backward };
+    const int behind = t.stages - stage, most = t.in_flight < behind ? t.in_flight : behind;
+    uint64_t messages, bytes;
+    size_t sent;
+    tutti_pipe *pipe;
+
+    for (int k = 0; k < t.s->count; k++)
+        if (t.s->params[k].unit >= o.first && t.s->params[k].unit < end)
+            gradients[k] = calloc(t.s->params[k].count, sizeof(float));
+    t.gradients = gradients;
+    TUTTI_TRY(tutti_nn_store_open(&o.store, 0, err));
+    TUTTI_TRY(tutti_nn_stage_open(&t.stage, gpt, &text, &o, err));
+    TUTTI_TRY(tutti_pipe_open(&pipe, world,
+                              &(tutti_pipe_options){ t.stages, stage, t.in_flight, ranks, 7,
+                                                     BATCH * tutti_nn_stage_enters(t.stage),
+                                                     BATCH * tutti_nn_stage_leaves(t.stage) },
+                              err));
+    TUTTI_TRY(tutti_pipe_run(pipe, 5, &work, err)); /* and goes on where it was */
+    TUTTI_TRY(tutti_pipe_run(pipe, MICRO, &work, err));
+    tutti_pipe_sent(pipe, &messages, &bytes);
+    sent = tutti_nn_stage_enters(t.stage) + tutti_nn_stage_leaves(t.stage);
+    tutti_pipe_close(pipe);
+    tutti_nn_stage_close(t.stage);
+    tutti_nn_store_close(o.store);
+    for (int k = 0; k < t.s->count; k++)
+        free(gradients[k]);
+    if (messages != (uint64_t)MICRO * (uint64_t)((stage > 0) + (stage + 1 < t.stages)) ||
+        bytes != MICRO * BATCH * sent * sizeof(float))
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "stage %d sent %llu messages, %llu bytes", stage,
+                          (unsigned long long)messages, (unsigned long long)bytes);
+    if (t.most != most)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "stage %d had %d under way", stage, t.most);
+    return TUTTI_OK;
+}
+
+static void stages_on_ranks_have_the_bits_of_the_whole(void **state)
+{
+    static const float *expected[MICRO][ROOM];
+    const tutti_nn_options options = { .batch = BATCH };
+    subject s = subject_of(gpt, text, MICRO * BATCH);
+    side d = side_of(&s, gpt, &options);
+    double losses[MICRO];
+    tutti_error err;
+
+    (void)state;
+    for (int m = 0; m < MICRO; m++) {
+        const tutti_nn_samples x = samples_of(&s, m + 1);
+        assert_int_equal(tutti_nn_pass_tokens(d.nn, x.tokens, x.next, BATCH, MICRO * BATCH, false, false,
+                                              (const float *const *)d.values, d.gradients, NULL, &losses[m], NULL),
+                         TUTTI_OK);
+        for (int k = 0; k < s.count; k++)
+            expected[m][k] =
+                memcpy(malloc(s.params[k].count * sizeof(float)), d.gradients[k], s.params[k].count * sizeof(float));
+    }
+    for (int stages = 1; stages <= RANKS; stages++)
+        for (int in_flight = 1; in_flight <= 5; in_flight += 2) {
+            trained t = { .s = &s, .stages = stages, .in_flight = in_flight, .values = d.values,
+                          .expected = (const float *const(*)[ROOM])expected, .losses = losses };
+            if (tutti_world_run("shm", stages, nn_rank, &t, &err) != TUTTI_OK)
+                fail_msg("%d stages, %d in flight: %s", stages, in_flight, err.text);
+        }
+    for (int m = 0; m < MICRO; m++)
+        for (int k = 0; k < s.count; k++)
+            free((void *)(uintptr_t)expected[m][k]);
+    side_free(&s, &d);
+    subject_free(&s);
+}
+
+/* ---- stages of arithmetic ---- */
+typedef struct simple {
+    tutti_world *world;
+    int stage, stages, dies_at;  /* micro-batch in which rank 1 leaves; 0: it stays */
+    int64_t forwards, backwards, gate; /* gate: of this many micro-batches each opens the next */
+    float kept[8];
+} simple;
+
+static tutti_status simple_forward(void *self, int64_t p, int slot, const float *in, size_t entered, float *out,
+                                   size_t *left, tutti_error *err)
+{
+    simple *s = self;
+
+    if (s->stage == 1 && p == s->dies_at)
+        return tutti_fail(err, TUTTI_ERR_IO, 0, "a stage that fails");
+    if (p != ++s->forwards || (s->stage > 0 && entered != (size_t)(1 + p % 3)))
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "forward of %lld with %zu values", (long long)p, entered);
+    s->kept[slot] = in != NULL ? in[0] + 1 : (float)p;
+    *left = (size_t)(1 + p % 3);
+    for (size_t i = 0; out != NULL && i < *left; i++)
+        out[i] = s->kept[slot];
+    return TUTTI_OK;
+}
+
+static tutti_status simple_backward(void *self, int64_t p, int slot, const float *slope, float *back, tutti_error *err)
+{
+    simple *s = self;
+    const float expected = (float)p + (float)s->stage;
+
+    if (p != ++s->backwards || s->kept[slot] != expected || (slope != NULL && slope[0] != -(float)p))
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "backward of %lld has %g", (long long)p,
+                          (double)s->kept[slot]);
+    for (int64_t i = 0; back != NULL && i < 1 + p % 3; i++)
+        back[i] = -(float)p;
+    return TUTTI_OK;
+}
+
+static int64_t simple_admitted(void *self)
+{
+    const simple *s = self;
+    return s->gate == 0 ? INT64_MAX : s->gate;
+}
+
+/* A gate that opens when nothing is under way. */
+static tutti_status simple_await(void *self, int64_t p, tutti_error *err)
+{
+    simple *s = self;
+
+    if (s->forwards != s->backwards || p <= s->gate)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "awaits %lld", (long long)p);
+    s->gate += 3;
+    return TUTTI_OK;
+}
+
+static tutti_status simple_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const int ranks[] = { 0, 1, 2 };
+    simple s = *(const simple *)arg;
+    const tutti_pipe_work work = { &s, simple_forward, simple_backward, simple_admitted, simple_await, NULL };
+    tutti_status status;
+    tutti_pipe *pipe;
+
+    s.stage = tutti_world_rank(world);
+    TUTTI_TRY(tutti_pipe_open(&pipe, world,
+                              &(tutti_pipe_options){ 3, s.stage, 4, ranks, 1, s.stage > 0 ? 3 : 0,
+                                                     s.stage < 2 ? 3 : 0 },
+                              err));
+    status = tutti_pipe_run(pipe, 20, &work, err);
+    if (status != TUTTI_OK) { /* it can only be closed */
+        assert_int_equal(tutti_pipe_run(pipe, 21, &work, NULL), TUTTI_ERR_USAGE);
+        if (s.dies_at > 0 && s.stage != 1)
+            assert_int_equal(status, TUTTI_ERR_PEER);
+    } else {
+        assert_int_equal(s.forwards, 20);
+        assert_int_equal(s.backwards, 20);
+    }
+    tutti_pipe_close(pipe);
+    return status;
+}
+
+static void messages_of_any_size_come_in_order_and_gates_open(void **state)
+{
+    tutti_error err;
+
+    (void)state;
+    for (int64_t gate = 0; gate < 5; gate++)
+        if (tutti_world_run("shm", 3, simple_rank, &(simple){ .gate = gate }, &err) != TUTTI_OK)
+            fail_msg("gate %lld: %s", (long long)gate, err.text);
+}
+
+static void a_stage_that_is_gone_ends_the_others(void **state)
+{
+    tutti_error err;
+
+    (void)state;
+    for (int p = 1; p < 20; p += 6) {
+        assert_int_equal(tutti_world_run("shm", 3, simple_rank, &(simple){ .dies_at = p }, &err), TUTTI_ERR_IO);
+        assert_non_null(strstr(err.text, "a stage that fails"));
+    }
+}
+
+static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const int ranks[] = { 0, 1 }, far[] = { 0, 5 };
+    const int me = tutti_world_rank(world);
+    const tutti_pipe_options bad[] = { { 2, me, 0, ranks, 1, me > 0, me < 1 },
+                                       { 2, 2, 1, ranks, 1, 1, 0 },
+                                       { 2, me, 1, far, 1, me > 0, me < 1 },
+                                       { 2, 1 - me, 1, ranks, 1, me < 1, me > 0 },
+                                       { 2, me, 1, ranks, 1, 1, 1 } };
+    tutti_pipe *pipe;
+
+    (void)arg, (void)err;
+    for (size_t i = 0; i < TUTTI_LENGTH(bad); i++) {
+        assert_int_equal(tutti_pipe_open(&pipe, world, &bad[i], NULL), TUTTI_ERR_USAGE);
+        assert_null(pipe);
+    }
+    return TUTTI_OK;
+}
+
+static void options_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_world_run("shm", 2, refused_rank, NULL, NULL), TUTTI_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stages_on_ranks_have_the_bits_of_the_whole),
+        cmocka_unit_test(messages_of_any_size_come_in_order_and_gates_open),
+        cmocka_unit_test(a_stage_that_is_gone_ends_the_others),
+        cmocka_unit_test(options_that_cannot_be_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
