@@ -96,6 +96,12 @@ TUTTI_NONFINITE_KEEP = 2
 TUTTI_CODEC_COST_OFF = 0
 TUTTI_CODEC_COST_EXPLAIN = 1
 TUTTI_CODEC_COST_AUTO_OFF = 2
+TUTTI_MEMORY_VALUES = 0
+TUTTI_MEMORY_GRADIENTS = 1
+TUTTI_MEMORY_STATES = 2
+TUTTI_MEMORY_ACTIVATIONS = 3
+TUTTI_MEMORY_BUFFERS = 4
+TUTTI_MEMORY_KINDS = 5
 TUTTI_DOING_COMPUTE = 0
 TUTTI_DOING_EXPOSED = 1
 TUTTI_DOING_DATA = 2
@@ -652,6 +658,14 @@ class tutti_heard(Structure):
     ]
 
 
+class tutti_memory_record(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("kind", c_int),
+        ("bytes", c_ulong),
+    ]
+
+
 class tutti_metric_record(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -713,6 +727,7 @@ class tutti_engine_options(Structure):
         ("needs", c_bool),
         ("servers", c_int),
         ("own_values", c_ulong),
+        ("only_declared", c_bool),
     ]
 
 
@@ -1383,6 +1398,7 @@ FUNCTIONS = {
     "tutti_engine_heard": (None, [c_void_p, POINTER(tutti_heard)]),
     "tutti_engine_load": (c_int, [c_void_p, c_void_p, POINTER(tutti_error)]),
     "tutti_engine_lr": (c_int, [c_void_p, c_double, POINTER(tutti_error)]),
+    "tutti_engine_memory": (c_ulong, [c_void_p, POINTER(tutti_memory_record), c_ulong]),
     "tutti_engine_method": (POINTER(tutti_method), [c_void_p]),
     "tutti_engine_metrics": (c_int, [c_void_p, POINTER(POINTER(tutti_metric_record))]),
     "tutti_engine_more": (c_int, [c_void_p, c_ulong, POINTER(c_bool), POINTER(tutti_error)]),
@@ -1557,6 +1573,7 @@ FUNCTIONS = {
     "tutti_members_has": (c_bool, [c_void_p, c_int]),
     "tutti_members_open": (c_int, [POINTER(c_void_p), c_void_p, c_ulong, POINTER(tutti_error)]),
     "tutti_members_part": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_memory_name": (c_char_p, [c_int]),
     "tutti_merge_declare": (c_int, [POINTER(tutti_method), c_void_p, POINTER(tutti_error)]),
     "tutti_merged": (c_long, [POINTER(tutti_method)]),
     "tutti_method_default_of": (c_bool, [POINTER(tutti_method_ops), c_char_p, c_int, c_void_p]),
