@@ -19,8 +19,8 @@ typedef struct tutti_dry {
     tutti_train_plan *plan;
     tutti_nn_task *task; bool *evaluates; /* rank 0 tells */
     float *draws;                    /* of which gradients are made */
-    float *handed;                   /* where they stand, one tensor's at a time; NULL: the engine has
-                                        memory of them */
+    float *handed;                   /* where they stand, one tensor's at a time; NULL: the engine
+                                        has memory of them */
     uint64_t *named; uint32_t *ids;  /* rows of the largest table: a bit each; those of a pass */
 } tutti_dry;
 
