@@ -172,6 +172,13 @@ typedef enum {
    parameters only, and between steps the values are there in show and finish. Without, all have
    been waited for when tutti_engine_step returns.
 
+   device_memory: bytes that this rank may have on its device: parameters, gradients and what else
+   methods and optimisers declare there, and what the client has besides
+   (tutti_engine_use_device). What is kept elsewhere (tutti_state.tier) does not count. More is
+   TUTTI_ERR_MEMORY with what is needed, what there is and what takes it: while opening, before
+   memory is taken, as far as it is declared. Where a machine has no accelerator this bounds what
+   would be its device's. The same on all ranks, or not.
+
    servers: so many ranks, the last of the world, only serve (method: TUTTI_SERVERS). They have no
    samples and make no steps, and whatever is counted by workers leaves them out. Their clients make
    the calls that workers make between steps. They also call tutti_engine_more, which says that
@@ -236,6 +243,7 @@ typedef struct tutti_engine_options {
     int servers;                     /* ranks that only serve */
     size_t own_values;               /* floats of client state */
     bool only_declared;              /* no memory is taken */
+    uint64_t device_memory;          /* bytes on the device; 0: as many as there are */
 } tutti_engine_options;
 
 /* TUTTI_ERR_USAGE: `collective` is neither "auto" nor "allgather" nor "alltoall" nor an algorithm
@@ -264,6 +272,11 @@ tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world,
 
 /* Refuses what the option loss_scale may not be. */
 tutti_status tutti_loss_scale_check(const char *text, tutti_error *err);
+
+/* Counts what the client has on the device beside what the engine has, as "activations": so many
+   bytes from now on, in place of what it said before. Where device_memory
+   is given, figure device_bytes is the most that both have had at a time. TUTTI_ERR_MEMORY: beyond device_memory; what it said before stays. */
+tutti_status tutti_engine_use_device(tutti_engine *e, uint64_t bytes, tutti_error *err);
 
 /* Waits for the engine's lanes. Blocks. */
 void tutti_engine_close(tutti_engine *e);

@@ -7,6 +7,7 @@
 #ifndef TUTTI_STATE_H
 #define TUTTI_STATE_H
 #include "device.h"
+#include "tier.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
@@ -83,8 +84,13 @@ tutti_status tutti_plan_open(tutti_plan **out, size_t n, tutti_error *err);
 /* Frees what was given out (windows go with the world). */
 void tutti_plan_close(tutti_plan *plan);
 
+/* Before it is carried out: its vectors are counted in this arena, by their names, until the plan is
+   closed. Values are not: they live in their owners' structs. */
+void tutti_plan_count_in(tutti_plan *plan, tutti_arena *device);
+
 /* Takes one arena for everything private and a window for each shared state (private memory where
-   there is none), and fills the slots. world NULL: all private. All ranks call alike; blocks. */
+   there is none), and fills the slots. world NULL: all private. All ranks call alike; blocks.
+   TUTTI_ERR_MEMORY, before any is taken: more than may be counted, or than there is. */
 tutti_status tutti_plan_carry_out(tutti_plan *plan, struct tutti_world *world, tutti_error *err);
 size_t tutti_plan_count(const tutti_plan *plan);
 

@@ -36,6 +36,11 @@ tutti_status tutti_arena_charge(tutti_arena *a, const char *name, uint64_t bytes
                                 tutti_error *err);
 void tutti_arena_refund(tutti_arena *a, const char *name, uint64_t bytes);
 
+/* Several charges at once, all or none. So what is refused is told with the sum of all. */
+typedef struct tutti_arena_part { const char *name; uint64_t bytes; } tutti_arena_part;
+tutti_status tutti_arena_charge_all(tutti_arena *a, const tutti_arena_part *parts, size_t n,
+                                    tutti_error *err);
+
 /* name NULL: of all. A name that nobody used has 0. */
 typedef struct tutti_arena_sum { uint64_t now, peak, limit; } tutti_arena_sum;
 tutti_arena_sum tutti_arena_count(tutti_arena *a, const char *name);

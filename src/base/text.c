@@ -25,6 +25,28 @@ const char *tutti_variable(char *const *environment, const char *name)
     return NULL;
 }
 
+tutti_status tutti_bytes_parse(const char *text, size_t length, size_t *bytes, tutti_error *err)
+{
+    static const char *const units[] = { "", "B", "KiB", "MiB", "GiB" };
+    size_t value = 0, digits = 0;
+    bool fits = true;
+
+    *bytes = 0;
+    for (; digits < length && isdigit((unsigned char)text[digits]); digits++)
+        fits = fits && tutti_size_mul(value, 10, &value) && tutti_size_add(value, (size_t)(text[digits] - '0'), &value);
+    for (size_t u = 0; digits > 0 && u < TUTTI_LENGTH(units); u++)
+        if (strlen(units[u]) == length - digits && memcmp(text + digits, units[u], length - digits) == 0) {
+            fits = fits && tutti_size_mul(value, u < 2 ? 1 : (size_t)1 << 10 * (u - 1), &value);
+            if (!fits || value == 0 || value > (size_t)1 << 40)
+                return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                  "size '%.*s' is out of range; it must be from 1 B to 1024 GiB", (int)length, text);
+            *bytes = value;
+            return TUTTI_OK;
+        }
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.*s' is no size; write bytes as 4, 64KiB, 16MiB or 1GiB", (int)length,
+                      text);
+}
+
 /* A character has at most three bytes that continue it; text that is no
    UTF-8 is cut where the limit is. */
 size_t tutti_base_whole_characters(const char *text, size_t bytes)

@@ -1,6 +1,5 @@
 /* bench.c: `tutti bench`: which benchmark, and what all of them share. The command measures and
    prints; bounds, and whether they are met, are bench/run's. */
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -149,28 +148,6 @@ double tutti_bench_quantile(double *x, size_t n, double q)
 
     qsort(x, n, sizeof *x, compare);
     return x[k > 0 ? k - 1 : 0];
-}
-
-tutti_status tutti_bench_bytes(const char *text, size_t length, size_t *bytes, tutti_error *err)
-{
-    static const char *const units[] = { "", "B", "KiB", "MiB", "GiB" };
-    size_t value = 0, digits = 0;
-    bool fits = true;
-
-    *bytes = 0;
-    for (; digits < length && isdigit((unsigned char)text[digits]); digits++)
-        fits = fits && tutti_size_mul(value, 10, &value) && tutti_size_add(value, (size_t)(text[digits] - '0'), &value);
-    for (size_t u = 0; digits > 0 && u < TUTTI_LENGTH(units); u++)
-        if (strlen(units[u]) == length - digits && memcmp(text + digits, units[u], length - digits) == 0) {
-            fits = fits && tutti_size_mul(value, u < 2 ? 1 : (size_t)1 << 10 * (u - 1), &value);
-            if (!fits || value == 0 || value > (size_t)1 << 40)
-                return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                  "size '%.*s' is out of range; it must be from 1 B to 1024 GiB", (int)length, text);
-            *bytes = value;
-            return TUTTI_OK;
-        }
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.*s' is no size; write bytes as 4, 64KiB, 16MiB or 1GiB", (int)length,
-                      text);
 }
 
 void tutti_bench_print_bytes(char out[32], size_t bytes)

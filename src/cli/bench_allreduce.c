@@ -490,7 +490,7 @@ static tutti_status check_config(bench *k, tutti_error *err)
         size_t bytes;
         if (k->n_sizes == MOST_SIZES)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "more than %d sizes; measure them in several runs", MOST_SIZES);
-        TUTTI_TRY(tutti_bench_bytes(at, length, &bytes, err));
+        TUTTI_TRY(tutti_bytes_parse(at, length, &bytes, err));
         if (bytes % sizeof(float) != 0)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "size %zu is no number of floats; it must be a multiple of 4 bytes", bytes);

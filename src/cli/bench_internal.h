@@ -47,8 +47,6 @@ void tutti_bench_progress(const char *format, ...) __attribute__((format(printf,
    of all at or below it. n above 0. */
 double tutti_bench_median(double *x, size_t n);
 double tutti_bench_quantile(double *x, size_t n, double q);
-/* "64KiB", "16MiB", "4": bytes, at least 1, with at most one unit B, KiB, MiB or GiB. */
-tutti_status tutti_bench_bytes(const char *text, size_t length, size_t *bytes, tutti_error *err);
 void tutti_bench_print_bytes(char out[32], size_t bytes);   /* "64KiB" */
 
 /* argv[0] is searched in PATH; standard output is taken as *text (tutti_free it; at most 1 MiB),

@@ -217,7 +217,7 @@ static tutti_status open_all(bench *k, tutti_error *err)
 {
     uint64_t room;
 
-    TUTTI_TRY(tutti_bench_bytes(k->config.bytes, strlen(k->config.bytes), &k->bytes, err));
+    TUTTI_TRY(tutti_bytes_parse(k->config.bytes, strlen(k->config.bytes), &k->bytes, err));
     k->bytes = (k->bytes + BLOCK - 1) / BLOCK * BLOCK;
     k->direct = true;
     TUTTI_TRY(tutti_space_left(k->b.rt, k->config.dir, &room, err));

@@ -179,7 +179,7 @@ static tutti_status open_all(bench *k, tutti_error *err)
     if (!known)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no kernel '%.60s'%s; `tutti bench kernels` lists them",
                           k->config.only, near);
-    TUTTI_TRY(tutti_bench_bytes(k->config.bytes, strlen(k->config.bytes), &bytes, err));
+    TUTTI_TRY(tutti_bytes_parse(k->config.bytes, strlen(k->config.bytes), &bytes, err));
     k->v.n = bytes / sizeof(float) > 0 ? bytes / sizeof(float) : 1;
     for (k->levels = 0; k->levels < LEVELS && k->levels <= (int)tutti_cpu_best(); k->levels++)
         TUTTI_TRY(tutti_device_open_host(&k->device[k->levels], NULL, (tutti_cpu)k->levels, err));

@@ -380,6 +380,9 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     m->lane_width = 1;
     m->team = 1;
     TUTTI_TRY(tutti_plan_open(&e->plan, m->rank < m->workers ? m->n : 0, err));
+    TUTTI_TRY(tutti_arena_open(&e->device, e->rt, "device memory", "raise device-memory",
+                               e->options.device_memory > 0 ? e->options.device_memory : TUTTI_UNBOUNDED, err));
+    tutti_plan_count_in(e->plan, e->device);
     declare_own(e);
     if (!(m->traits & (TUTTI_OWNS_UPDATE | TUTTI_UPDATES_SLICES)))
         TUTTI_TRY(tutti_optimizer_declare(m, e->plan, 0, m->rank < m->workers ? m->n : 0,
@@ -488,9 +491,32 @@ static tutti_status open_lane(tutti_engine *e, tutti_error *err)
     return tutti_lane_open_ordered(&e->lane, e->rt, "lane", m->lane_width, &order, err);
 }
 
+/* The most that this rank has had on the device so far. */
+static void tell_device_bytes(tutti_engine *e)
+{
+    if (e->options.device_memory > 0)
+        tutti_metric(&e->m, "device_bytes", -1, (double)tutti_arena_count(e->device, NULL).peak);
+}
+
+tutti_status tutti_engine_use_device(tutti_engine *e, uint64_t bytes, tutti_error *err)
+{
+    static const char name[] = "activations";
+
+    if (bytes == e->client_bytes)
+        return TUTTI_OK;
+    if (bytes > e->client_bytes)
+        TUTTI_TRY(tutti_arena_charge(e->device, name, bytes - e->client_bytes, err));
+    else
+        tutti_arena_refund(e->device, name, e->client_bytes - bytes);
+    e->client_bytes = bytes;
+    tell_device_bytes(e);
+    return TUTTI_OK;
+}
+
 static tutti_status build(tutti_engine *e, tutti_error *err)
 {
     TUTTI_TRY(tutti_plan_carry_out(e->plan, e->world, err));
+    tell_device_bytes(e);
     if (e->m.rank >= e->m.workers) /* nothing is there */
         e->m.x = e->m.g = NULL;
     TUTTI_TRY(tutti_engine_cut(e, err));
@@ -588,6 +614,10 @@ void tutti_engine_close(tutti_engine *e)
     tutti_optim_close(e->m.optim);
     tutti_lr_schedule_close(e->schedule);
     tutti_plan_close(e->plan);
+    tutti_engine_held_close(e);
+    if (e->client_bytes > 0)
+        tutti_engine_use_device(e, 0, NULL);
+    tutti_arena_close(e->device);
     tutti_free(e->m.self);
     tutti_spec_close(e->method_spec);
     for (int i = 0; i < e->n_events; i++)
@@ -608,7 +638,6 @@ void tutti_engine_close(tutti_engine *e)
     tutti_free(e->piece_state);
     tutti_free(e->pieces_of);
     tutti_engine_by_piece_close(e);
-    tutti_engine_held_close(e);
     tutti_free(e->announced);
     tutti_engine_rows_close(e);
     tutti_free(e->tensors);

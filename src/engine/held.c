@@ -70,7 +70,7 @@ void tutti_engine_held_close(tutti_engine *e)
 {
     tutti_monitor_close(e->held.door);
     for (int i = 0; i < e->held.n_more; i++)
-        tutti_free(e->held.more[i]);
+        tutti_arena_give(e->device, e->held.more[i]);
     tutti_free(e->held.more);
     tutti_free(e->held.free);
 }
@@ -78,11 +78,11 @@ void tutti_engine_held_close(tutti_engine *e)
 /* One more than there were. */
 static tutti_status another(tutti_engine *e, tutti_piece *p, tutti_error *err)
 {
-    float *one = tutti_alloc(e->held.room, sizeof *one);
+    void *one;
 
-    if (one == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the gradients of another piece (%zu values)",
-                          e->held.room);
+    TUTTI_TRY(tutti_fail_within(
+        err, tutti_arena_take(e->device, "g.buffers", e->held.room * sizeof(float), TUTTI_ARENA_ALIGN, &one, err),
+        "gradients of another piece (%zu values), which come in another order than parameters stand", e->held.room));
     e->held.more[e->held.n_more++] = p->g = one;
     e->held.buffers++;
     return TUTTI_OK;

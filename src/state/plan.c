@@ -23,6 +23,8 @@ struct tutti_plan {
     declaration *declared;
     size_t count, room;
     void *arena;
+    tutti_arena *device;
+    tutti_arena_part *counted; /* count: what is counted of each */
     tutti_error failure; /* the first one; a declare() hook need not check each call */
 };
 
@@ -45,8 +47,12 @@ void tutti_plan_close(tutti_plan *plan)
 {
     if (plan == NULL)
         return;
-    for (size_t i = 0; i < plan->count; i++)
+    for (size_t i = 0; i < plan->count; i++) {
+        if (plan->counted != NULL)
+            tutti_arena_refund(plan->device, plan->counted[i].name, plan->counted[i].bytes);
         tutti_free(plan->declared[i].name);
+    }
+    tutti_free(plan->counted);
     tutti_free(plan->declared);
     tutti_free(plan->arena);
     tutti_free(plan);
@@ -135,6 +141,36 @@ static bool bytes_of(const declaration *d, size_t *bytes)
            tutti_size_add(*bytes, ALIGNMENT - 1, bytes) && (*bytes &= ~(size_t)(ALIGNMENT - 1), true);
 }
 
+void tutti_plan_count_in(tutti_plan *plan, tutti_arena *device)
+{
+    plan->device = device;
+}
+
+/* All at once, so that who has too little hears how much it takes. */
+static tutti_status count_all(tutti_plan *plan, tutti_error *err)
+{
+    tutti_arena_part *parts;
+    tutti_status status;
+
+    if (plan->device == NULL)
+        return TUTTI_OK;
+    parts = tutti_alloc(plan->count + 1, sizeof *parts);
+    if (parts == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "counting the state");
+    for (size_t i = 0; i < plan->count; i++) {
+        const declaration *d = &plan->declared[i];
+        size_t bytes;
+        bytes_of(d, &bytes);
+        parts[i] = (tutti_arena_part){ d->name, bytes };
+    }
+    status = tutti_arena_charge_all(plan->device, parts, plan->count, err);
+    if (status == TUTTI_OK)
+        plan->counted = parts;
+    else
+        tutti_free(parts);
+    return status;
+}
+
 tutti_status tutti_plan_carry_out(tutti_plan *plan, tutti_world *world, tutti_error *err)
 {
     size_t total = 0, bytes, at = 0;
@@ -148,6 +184,7 @@ tutti_status tutti_plan_carry_out(tutti_plan *plan, tutti_world *world, tutti_er
                               "state '%s' of %zu elements does not fit in this machine's addresses", d->name,
                               d->state.count);
     }
+    TUTTI_TRY(count_all(plan, err));
     plan->arena = tutti_alloc(total > 0 ? total : 1, 1);
     if (plan->arena == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,

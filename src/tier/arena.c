@@ -100,11 +100,35 @@ static void list(const tutti_arena *a, char *out, size_t room)
         snprintf(out + used, room - used, " and others %" PRIu64, rest);
 }
 
-/* Under the lock. *of is the name, made if need be. */
-static tutti_status charge(tutti_arena *a, const char *text, uint64_t bytes, name **of, tutti_error *err)
+/* Under the lock. The name, made if need be. */
+static name *name_of(tutti_arena *a, const char *text, tutti_error *err)
 {
     name *n = find(a, text);
 
+    if (n != NULL)
+        return n;
+    n = tutti_alloc(1, sizeof *n);
+    if (n == NULL) {
+        tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "counting '%.*s' in %s", NAME - 1, text, a->what);
+        return NULL;
+    }
+    snprintf(n->text, sizeof n->text, "%s", text);
+    n->next = a->names;
+    return a->names = n;
+}
+
+/* Likewise: what the name and all have now may be the most that they ever had. */
+static void note_peaks(tutti_arena *a, name *n)
+{
+    if (n->peak < n->now)
+        n->peak = n->now;
+    if (a->peak < a->now)
+        a->peak = a->now;
+}
+
+/* Under the lock. *of is the name. */
+static tutti_status charge(tutti_arena *a, const char *text, uint64_t bytes, name **of, tutti_error *err)
+{
     *of = NULL;
     if (bytes > a->limit - a->now) {
         char who[260];
@@ -114,21 +138,12 @@ static tutti_status charge(tutti_arena *a, const char *text, uint64_t bytes, nam
                           " are free%s; %s to %" PRIu64 " at least",
                           a->what, NAME - 1, text, bytes, a->limit - a->now, a->limit, who, a->mend, a->now + bytes);
     }
-    if (n == NULL) {
-        n = tutti_alloc(1, sizeof *n);
-        if (n == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "counting '%.*s' in %s", NAME - 1, text, a->what);
-        snprintf(n->text, sizeof n->text, "%s", text);
-        n->next = a->names;
-        a->names = n;
-    }
-    n->now += bytes;
+    *of = name_of(a, text, err);
+    if (*of == NULL)
+        return TUTTI_ERR_MEMORY;
+    (*of)->now += bytes;
     a->now += bytes;
-    if (n->peak < n->now)
-        n->peak = n->now;
-    if (a->peak < a->now)
-        a->peak = a->now;
-    *of = n;
+    note_peaks(a, *of);
     return TUTTI_OK;
 }
 
@@ -155,6 +170,44 @@ void tutti_arena_refund(tutti_arena *a, const char *text, uint64_t bytes)
     tutti_lock(a->lock);
     refund(a, find(a, text), bytes);
     tutti_unlock(a->lock);
+}
+
+tutti_status tutti_arena_charge_all(tutti_arena *a, const tutti_arena_part *parts, size_t n, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+    uint64_t sum = 0;
+    size_t done = 0;
+
+    tutti_lock(a->lock);
+    for (; done < n && status == TUTTI_OK; done++) { /* beyond the limit for now, so that all can be listed */
+        name *const of = name_of(a, parts[done].name, err);
+        if (of == NULL || parts[done].bytes > UINT64_MAX / 2 - a->now) {
+            status = of == NULL ? TUTTI_ERR_MEMORY
+                                : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "%s: '%.*s' needs %" PRIu64 " bytes", a->what,
+                                             NAME - 1, parts[done].name, parts[done].bytes);
+            break;
+        }
+        of->now += parts[done].bytes;
+        a->now += parts[done].bytes;
+        sum += parts[done].bytes;
+    }
+    if (status == TUTTI_OK && a->now > a->limit) {
+        char who[260];
+        list(a, who, sizeof who);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0,
+                            "%s: %" PRIu64 " bytes are needed, and %" PRIu64 " of %" PRIu64 " are free%s; %s to %" PRIu64
+                            " at least",
+                            a->what, sum, a->limit - (a->now - sum), a->limit, who, a->mend, a->now);
+    }
+    for (size_t k = 0; k < done; k++) {
+        name *const of = find(a, parts[k].name);
+        if (status == TUTTI_OK)
+            note_peaks(a, of);
+        else
+            refund(a, of, parts[k].bytes);
+    }
+    tutti_unlock(a->lock);
+    return status;
 }
 
 tutti_status tutti_arena_take(tutti_arena *a, const char *text, size_t bytes, size_t alignment, void **memory,

@@ -89,6 +89,9 @@ const tutti_option tutti_train_options[] = {
     { "seed", TUTTI_INT, AT(seed), 0, 0, 9007199254740992.0, NULL, "of initial values and of the order of samples" },
     { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL,
       "compute threads a worker; 0: max(1, cores / workers). Part of what fixes the bits" },
+    { "device-memory", TUTTI_TEXT, AT(device_memory), 0, 0, 0, "",
+      "bytes that a worker may have for parameters, gradients, states that are not kept elsewhere and activations, "
+      "as 512MiB: a run that needs more is refused with what takes it; none: what the machine has" },
     { "lane", TUTTI_CHOICE, AT(lane), 0, 0, 0, "auto|on|off",
       "exchange on a thread beside the computation: "
       "auto leaves it away where its work would take the computation's core (shm without a core to spare)" },
@@ -260,11 +263,22 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
     return TUTTI_OK;
 }
 
+tutti_status tutti_train_device_bytes(const tutti_train_config *c, size_t *bytes, tutti_error *err)
+{
+    *bytes = 0;
+    return c->device_memory[0] == 0 ? TUTTI_OK
+                                    : tutti_fail_within(err,
+                                                        tutti_bytes_parse(c->device_memory, strlen(c->device_memory),
+                                                                          bytes, err),
+                                                        "device-memory");
+}
+
 tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *err)
 {
     tutti_target of;
     bool automatic;
     double value;
+    size_t bytes;
 
     if (c->threads == 0)
         c->threads = cores / (c->n + c->servers) > 1 ? cores / (c->n + c->servers) : 1;
@@ -297,6 +311,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
                           "the name of the output directory has %zu bytes; at most 3800 are possible", strlen(c->out));
     if (c->target[0] != 0)
         TUTTI_TRY(tutti_train_parse_target(c->target, &of, &value, err));
+    TUTTI_TRY(tutti_train_device_bytes(c, &bytes, err));
     return check_on_loss(c, err);
 }
 
@@ -352,7 +367,8 @@ tutti_status tutti_train_config_json(const tutti_train_config *c, char **json, t
    compared by their hash), cores another number, and a worker that is slow may be the only one that
    knows. */
 static const char *const of_a_rank[] = { "out", "overwrite", "quiet", "hosts", "rsh", "meet", "start-timeout", "n",
-                                        "data", "transport", "platform", "lane", "slow", NULL };
+                                        "data", "transport", "platform", "lane", "slow", "device-memory",
+                                        NULL };
 
 tutti_status tutti_train_compare(tutti_world *world, const tutti_train_config *c, tutti_error *err)
 {

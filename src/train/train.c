@@ -121,7 +121,9 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
     const tutti_train_config *c = run->config;
     const uint64_t samples = tutti_train_samples(run);
     char fingerprint[2048];
+    size_t device_bytes;
 
+    TUTTI_TRY(tutti_train_device_bytes(c, &device_bytes, err));
     plan_steps(run, samples);
     snprintf(fingerprint, sizeof fingerprint,
              "model=%s\ndata hash=%016llx\npartition=%s\n"
@@ -165,6 +167,7 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
         .names = true,
         .streams = c->stream[0] != 0,
         .only_declared = run->dry != NULL && run->dry->declares,
+        .device_memory = device_bytes,
     };
     TUTTI_TRY(tutti_engine_open(&run->engine, run->world, params, run->n_params, &options, err));
     run->takes = tutti_engine_takes(run->engine) > 0;
@@ -283,7 +286,9 @@ static tutti_status open_network(tutti_run *run, tutti_error *err)
     TUTTI_TRY(tutti_train_meter_open(run, &options.device, err));
     options.running = tutti_engine_own(run->engine);
     TUTTI_TRY(tutti_nn_open(&run->nn, run->config->model, &run->task, &options, err));
-    return run->hands_over ? tutti_nn_unit_gradients(run->nn, run->gradients, err) : TUTTI_OK;
+    if (run->hands_over)
+        TUTTI_TRY(tutti_nn_unit_gradients(run->nn, run->gradients, err));
+    return tutti_engine_use_device(run->engine, tutti_nn_bytes(run->nn), err);
 }
 
 /* What there is to train on, and whose it is. */
@@ -495,6 +500,7 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
             continue;
         TUTTI_TRY(status);
         TUTTI_TRY(tutti_engine_passed(run->engine, loss, err));
+        TUTTI_TRY(tutti_engine_use_device(run->engine, tutti_nn_bytes(run->nn), err));
         run->loss_sum += pass.again ? 0 : loss;
         run->loss_samples += pass.again ? 0 : (double)batch.samples;
         run->shares_samples += (double)batch.samples;

@@ -120,6 +120,8 @@ typedef struct tutti_run {
 } tutti_run;
 
 json_t *tutti_train_config_object(const tutti_train_config *c);
+/* What --device-memory says; 0: nothing. */
+tutti_status tutti_train_device_bytes(const tutti_train_config *c, size_t *bytes, tutti_error *err);
 typedef enum { TUTTI_TARGET_LOSS, TUTTI_TARGET_ACCURACY, TUTTI_TARGET_AUC } tutti_target;
 tutti_status tutti_train_parse_target(const char *text, tutti_target *of, double *value,
                                       tutti_error *err);

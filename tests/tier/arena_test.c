@@ -88,6 +88,32 @@ static void a_refusal_says_need_and_have_and_who_has_most(void **state)
     tutti_runtime_close(rt);
 }
 
+static void several_are_charged_together_or_not_at_all(void **state)
+{
+    static const tutti_arena_part parts[] = { { "x", 60 }, { "optim.exp_avg", 50 }, { "x", 5 } };
+    tutti_runtime *rt = runtime_of_test();
+    tutti_error err;
+    tutti_arena *a;
+
+    (void)state;
+    assert_int_equal(tutti_arena_open(&a, rt, "device memory", "raise --device-memory", 120, NULL), TUTTI_OK);
+    assert_int_equal(tutti_arena_charge(a, "activations", 10, NULL), TUTTI_OK);
+    assert_int_equal(tutti_arena_charge_all(a, parts, 3, &err), TUTTI_ERR_MEMORY);
+    assert_string_equal(err.text, "device memory: 115 bytes are needed, and 110 of 120 are free: 'x' 65, "
+                                  "'optim.exp_avg' 50, 'activations' 10; raise --device-memory to 125 at least");
+    assert_int_equal(tutti_arena_count(a, NULL).now, 10);
+    assert_int_equal(tutti_arena_count(a, NULL).peak, 10);
+    assert_int_equal(tutti_arena_count(a, "x").peak, 0);
+    assert_int_equal(tutti_arena_charge_all(a, parts, 2, &err), TUTTI_OK);
+    assert_int_equal(tutti_arena_count(a, NULL).peak, 120);
+    assert_int_equal(tutti_arena_count(a, "x").now, 60);
+    tutti_arena_refund(a, "activations", 10);
+    for (int k = 0; k < 2; k++)
+        tutti_arena_refund(a, parts[k].name, parts[k].bytes);
+    tutti_arena_close(a);
+    tutti_runtime_close(rt);
+}
+
 static tutti_status take_and_give(void *arg, tutti_error *err)
 {
     tutti_arena *a = arg;
@@ -125,6 +151,7 @@ int main(void)
         cmocka_unit_test(what_is_taken_is_counted_by_name),
         cmocka_unit_test(memory_is_zero_and_aligned_and_all_of_it_can_be_used),
         cmocka_unit_test(a_refusal_says_need_and_have_and_who_has_most),
+        cmocka_unit_test(several_are_charged_together_or_not_at_all),
         cmocka_unit_test(threads_never_have_more_than_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
