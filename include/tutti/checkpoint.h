@@ -35,6 +35,8 @@ typedef struct tutti_saved {
     int owner;
     uint64_t count, begin, end;
     void *data;                   /* element `begin` */
+    /* With data NULL: it is at byte `at` of this tier. Saving and reading go through it. */
+    tutti_tier *tier; uint64_t at;
 } tutti_saved;
 
 /* Saves a checkpoint. All ranks call, each with its items; blocks. Ranges of global state must be

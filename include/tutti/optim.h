@@ -55,7 +55,9 @@ struct tutti_optim {
        slot. count: of all. at[k]: where range k begins in a slot. */
     tutti_range *ranges;
     size_t n_ranges, count, *at;
-    float *slot[TUTTI_SLOTS_MAX];      /* the first element of range 0 */
+    float *slot[TUTTI_SLOTS_MAX];      /* the first element of range 0; NULL in a tier that has no
+                                          addresses */
+    tutti_place place[TUTTI_SLOTS_MAX]; /* likewise, of slots that are in a tier */
 };
 extern const tutti_optim_ops *const tutti_optims[]; /* registry; NULL-ended */
 const tutti_optim_ops *tutti_optim_find(const char *name);
@@ -65,10 +67,15 @@ const tutti_optim_ops *tutti_optim_find(const char *name);
 tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char *spec,
                                  const char *prefix, size_t first, size_t count, tutti_keep keep,
                                  tutti_device *device, tutti_error *err);
-/* The same over several ranges, which are copied; kept as TUTTI_SLICE. */
+/* The same over several ranges, which are copied; kept as TUTTI_SLICE, in that tier (tutti_state;
+   NULL: in memory). */
 tutti_status tutti_optim_declare_ranges(tutti_optim **out, tutti_plan *plan, const char *spec,
                                         const char *prefix, const tutti_range *ranges,
-                                        size_t n_ranges, tutti_device *device, tutti_error *err);
+                                        size_t n_ranges, const char *tier, tutti_device *device,
+                                        tutti_error *err);
+/* Once the plan is carried out, of slots that are in a tier, before any update: finds those that
+   have an address. */
+void tutti_optim_placed(tutti_optim *o);
 void tutti_optim_close(tutti_optim *o);
 double tutti_optim_lr(const tutti_optim *o);
 bool tutti_optim_by_rows(const tutti_optim *o); /* false for NULL */
@@ -78,11 +85,45 @@ bool tutti_optim_lazy(const tutti_optim *o);    /* likewise */
 void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const float *g,
                   const tutti_rate *rate);
 
-/* The same to the bit, as one pass over memory that also leaves w in 16 bits: to.dtype BF16 or F16,
-   to.count = count; to.data NULL: without. It goes in tiles that stay in the caches between update
+/* The same to the bit, as one pass over memory that also leaves w elsewhere: to.dtype BF16 or F16,
+   rounded, or F32, to.count = count; to.data NULL: without. It goes in tiles that stay in the caches between update
    and rounding. team: the threads that share it, NULL: the caller alone. Blocks. */
 void tutti_update_tiled(tutti_optim *o, size_t first, size_t count, float *w, const float *g,
                         const tutti_rate *rate, tutti_buffer to, tutti_team *team);
+
+/* ---- an update of what is in a tier (src/optim/placed.c) ---- */
+
+/* A part of an update: elements within one of the ranges that the slots cover. */
+typedef struct tutti_update_part {
+    size_t first, count;
+    const float *g;                    /* its element `first` */
+    float *x;                          /* likewise: where w goes besides; NULL: nowhere */
+} tutti_update_part;
+typedef struct tutti_placed_options {
+    size_t tile_bytes;                 /* of a tile, rounded up to 16 KiB */
+    int threads;                       /* that share an update, with its caller; at least 1 */
+} tutti_placed_options;
+typedef struct tutti_placed tutti_placed;
+
+/* o's slots are in a tier, and so are masters, a place for o->count floats that stand as a slot's.
+   Both in the same tier; o has been told (tutti_optim_placed). Three tiles of each, where the tier
+   has no addresses, are counted in `host`. Allocates, starts threads. */
+tutti_status tutti_placed_open(tutti_placed **out, tutti_optim *o, const tutti_place *masters,
+                               tutti_runtime *rt, const tutti_placed_options *options,
+                               tutti_arena *host, tutti_error *err);
+void tutti_placed_close(tutti_placed *p);
+
+/* The update of these parts, in their order, with the bits of tutti_update on masters in memory.
+   over: may be NULL; part k's w stands in its x. Its masters may still be on their way. All is
+   written when the call ends; one call at a time. After a failure, which is the tier's, masters and
+   slots of this update are undefined. Blocks; does not allocate. */
+tutti_status tutti_placed_update(tutti_placed *p, const tutti_update_part *parts, size_t n,
+                                 const tutti_rate *rate, void (*over)(void *arg, size_t part),
+                                 void *arg, tutti_error *err);
+/* Masters of one part become x. / x becomes them. Blocks. */
+tutti_status tutti_placed_take(tutti_placed *p, const tutti_update_part *part, tutti_error *err);
+tutti_status tutti_placed_give(tutti_placed *p, const tutti_update_part *part, tutti_error *err);
+uint64_t tutti_placed_updated(const tutti_placed *p); /* elements, so far */
 
 /* ---- schedules of the learning rate: a factor on the base rate, a pure function of the step (from
    0), the same bits on every machine. It is never above 1: the base rate is the greatest.

@@ -3,6 +3,7 @@
 #ifndef TUTTI_SAFETENSORS_H
 #define TUTTI_SAFETENSORS_H
 #include "device.h"
+#include "tier.h"
 #pragma GCC visibility push(default)
 #ifdef __cplusplus
 extern "C" {
@@ -17,6 +18,8 @@ typedef struct tutti_tensor_entry {
     uint64_t dim[TUTTI_SAFETENSORS_DIMS];
     uint64_t begin, bytes;        /* in the data section; writer: ignored and set */
     const void *data;             /* writer: the contents; reader: NULL */
+    tutti_tier *tier; uint64_t at; /* writer, with data NULL: the contents are there, from that byte
+                                      on */
     uint64_t hash;                /* writer: set to the contents' XXH3-64; reader: 0 */
 } tutti_tensor_entry;
 

@@ -59,10 +59,18 @@ typedef struct tutti_state {
     bool placed;                 /* an element is a parameter's: saved by tensor name and range */
     bool late;                   /* older checkpoints have none: it stays as open left it */
     bool shared;                 /* wants a transport window, which peers of this host can read */
+    /* Where it is: a spec of tier.h, "host" or "nvme(path=...)", copied. Then `slot` becomes a
+       tutti_place, and it is nobody's memory on the device. NULL or "": the device. Not `shared`. */
+    const char *tier;
 } tutti_state;
+
+/* Where a state is that is kept in a tier: from byte `at` of it on, at multiples of
+   TUTTI_FILE_BLOCK. memory: its bytes, where the tier has an address, else NULL. */
+typedef struct tutti_place { tutti_tier *tier; uint64_t at; void *memory; } tutti_place;
 typedef struct tutti_plan tutti_plan;
 
-/* Only within a declare() hook. *slot becomes the memory (zeroed, 64-byte aligned) before open().
+/* Only within a declare() hook. *slot becomes the memory (zeroed, 64-byte aligned), or of a state in
+   a tier the tutti_place, before open().
    Failures (a name twice, no memory) are kept in the plan and come out when it is carried out. */
 void tutti_declare(tutti_plan *plan, const tutti_state *state, void *slot);
 
@@ -84,18 +92,22 @@ tutti_status tutti_plan_open(tutti_plan **out, size_t n, tutti_error *err);
 /* Frees what was given out (windows go with the world). */
 void tutti_plan_close(tutti_plan *plan);
 
-/* Before it is carried out: its vectors are counted in this arena, by their names, until the plan is
-   closed. Values are not: they live in their owners' structs. */
-void tutti_plan_count_in(tutti_plan *plan, tutti_arena *device);
+/* Before it is carried out: its vectors are counted in `device`, by their names, until the plan is
+   closed, but for those in tiers. What memory of the host those take is counted in `host`. Values
+   are not: they live in their owners' structs. Both outlive the plan. NULL: nobody counts. */
+void tutti_plan_count_in(tutti_plan *plan, tutti_arena *device, tutti_arena *host);
 
 /* Takes one arena for everything private and a window for each shared state (private memory where
-   there is none), and fills the slots. world NULL: all private. All ranks call alike; blocks.
+   there is none), and fills the slots. Opens one tier for all
+   states of the same spec. world NULL: all private, and no tiers. All ranks call alike; blocks.
    TUTTI_ERR_MEMORY, before any is taken: more than may be counted, or than there is. */
 tutti_status tutti_plan_carry_out(tutti_plan *plan, struct tutti_world *world, tutti_error *err);
 size_t tutti_plan_count(const tutti_plan *plan);
 
 /* Declaration i in order, with its memory (NULL before it is carried out). */
 const tutti_state *tutti_plan_state(const tutti_plan *plan, size_t i, void **memory);
+/* Of one in a tier, where it is (zeros before it is carried out). Others: NULL. */
+const tutti_place *tutti_plan_place(const tutti_plan *plan, size_t i);
 #ifdef __cplusplus
 }
 #endif

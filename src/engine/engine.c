@@ -382,7 +382,8 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     TUTTI_TRY(tutti_plan_open(&e->plan, m->rank < m->workers ? m->n : 0, err));
     TUTTI_TRY(tutti_arena_open(&e->device, e->rt, "device memory", "raise device-memory",
                                e->options.device_memory > 0 ? e->options.device_memory : TUTTI_UNBOUNDED, err));
-    tutti_plan_count_in(e->plan, e->device);
+    TUTTI_TRY(tutti_arena_open(&e->host, e->rt, "host memory", "", TUTTI_UNBOUNDED, err));
+    tutti_plan_count_in(e->plan, e->device, e->host);
     declare_own(e);
     if (!(m->traits & (TUTTI_OWNS_UPDATE | TUTTI_UPDATES_SLICES)))
         TUTTI_TRY(tutti_optimizer_declare(m, e->plan, 0, m->rank < m->workers ? m->n : 0,
@@ -618,6 +619,7 @@ void tutti_engine_close(tutti_engine *e)
     if (e->client_bytes > 0)
         tutti_engine_use_device(e, 0, NULL);
     tutti_arena_close(e->device);
+    tutti_arena_close(e->host);
     tutti_free(e->m.self);
     tutti_spec_close(e->method_spec);
     for (int i = 0; i < e->n_events; i++)

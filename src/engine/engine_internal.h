@@ -179,7 +179,7 @@ struct tutti_engine {
     tutti_spec *method_spec;
     tutti_lr_schedule *schedule;
     tutti_plan *plan;
-    tutti_arena *device;         /* what counts as the device's */
+    tutti_arena *device, *host;  /* what counts as the device's; what tiers take of memory */
     uint64_t client_bytes;       /* of it, the client's */
     tutti_lane *lane;
     tutti_engine_facility facility[TUTTI_FACILITIES_MOST];

@@ -46,9 +46,15 @@ static tutti_status add(items *list, const tutti_saved *item, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Of one placed vector, whose element `first` of the flat space is at `memory`, the part
-   [low, high) of it, cut at tensors. */
-static tutti_status add_range(const tutti_engine *e, items *list, const tutti_state *s, char *memory, size_t first,
+/* So many bytes further on in memory, or where there is none in its tier. */
+static tutti_place further(tutti_place at, size_t bytes)
+{
+    return (tutti_place){ at.tier, at.at + bytes, at.memory != NULL ? (char *)at.memory + bytes : NULL };
+}
+
+/* Of one placed vector, whose element `first` of the flat space is at `at`, the part [low, high) of
+   it, cut at tensors. */
+static tutti_status add_range(const tutti_engine *e, items *list, const tutti_state *s, tutti_place at, size_t first,
                               int owner, size_t low, size_t high, tutti_error *err)
 {
     const size_t size = tutti_dtype_bytes(s->dtype);
@@ -57,6 +63,7 @@ static tutti_status add_range(const tutti_engine *e, items *list, const tutti_st
         const tutti_tensor *t = &e->tensors[i];
         const size_t from = low > t->first ? low : t->first,
                      to = high < t->first + t->count ? high : t->first + t->count;
+        const tutti_place here = from < to ? further(at, (from - first) * size) : at;
         if (from < to)
             TUTTI_TRY(add(list,
                           &(tutti_saved){ .state = s->name,
@@ -67,22 +74,24 @@ static tutti_status add_range(const tutti_engine *e, items *list, const tutti_st
                                           .count = t->count,
                                           .begin = from - t->first,
                                           .end = to - t->first,
-                                          .data = memory + (from - first) * size },
+                                          .data = here.memory,
+                                          .tier = here.tier,
+                                          .at = here.at },
                           err));
     }
     return TUTTI_OK;
 }
 
 /* The part [low, high) of a placed vector of one range, or all of one of several. */
-static tutti_status add_placed(const tutti_engine *e, items *list, const tutti_state *s, char *memory, int owner,
+static tutti_status add_placed(const tutti_engine *e, items *list, const tutti_state *s, tutti_place at, int owner,
                                size_t low, size_t high, tutti_error *err)
 {
     if (s->ranges == NULL)
-        return add_range(e, list, s, memory, s->first, owner, low, high, err);
+        return add_range(e, list, s, at, s->first, owner, low, high, err);
     for (size_t k = 0; k < s->n_ranges; k++) {
         const tutti_range *r = &s->ranges[k];
-        TUTTI_TRY(add_range(e, list, s, memory, r->first, owner, r->first, r->first + r->count, err));
-        memory += r->count * tutti_dtype_bytes(s->dtype);
+        TUTTI_TRY(add_range(e, list, s, at, r->first, owner, r->first, r->first + r->count, err));
+        at = further(at, r->count * tutti_dtype_bytes(s->dtype));
     }
     return TUTTI_OK;
 }
@@ -140,6 +149,7 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
         void *memory;
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
         const bool same = s->keep == TUTTI_SAME, mine = !same && s->keep != TUTTI_SLICE;
+        const tutti_place *place = tutti_plan_place(e->plan, i), at = place != NULL ? *place : (tutti_place){ .memory = memory };
         const int owner = mine ? m->all.index : -1;
         if (s->keep == TUTTI_SCRATCH || s->count == 0 || (mine && (serves || (reading && by->run.resized))) ||
             (reading && tutti_facilities_recut(e, &by->run, memory)))
@@ -152,7 +162,7 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
         } else if (s->placed) {
             const size_t end = s->first + s->count;
             const bool whole = reading || !same;
-            TUTTI_TRY(add_placed(e, list, s, memory, owner, whole || low < s->first ? s->first : low,
+            TUTTI_TRY(add_placed(e, list, s, at, owner, whole || low < s->first ? s->first : low,
                                  whole || high > end ? end : high, err));
         } else if (reading || !same || index == 0)
             TUTTI_TRY(add(list,
@@ -164,7 +174,9 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
                                           .count = s->of > 0 ? s->of : s->count,
                                           .begin = s->first,
                                           .end = s->first + s->count,
-                                          .data = memory },
+                                          .data = at.memory,
+                                          .tier = at.tier,
+                                          .at = at.at },
                           err));
     }
     return TUTTI_OK;
@@ -345,7 +357,7 @@ static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, 
 
     for (int k = 0; k < saved_by && status == TUTTI_OK; k++) {
         items list = { 0 };
-        status = add_placed(e, &list, s, (char *)one, k, s->first, s->first + s->count, err);
+        status = add_placed(e, &list, s, (tutti_place){ .memory = one }, k, s->first, s->first + s->count, err);
         if (status == TUTTI_OK)
             status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
         for (size_t i = 0; i < s->count && status == TUTTI_OK; i++)
@@ -458,6 +470,14 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
     *n = 0;
     if (e->stage != STAGE_READY && (e->stage != STAGE_SHOWN || e->kept != NULL))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "state is legal between steps only (engine.h)");
+    for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
+        const tutti_place *place = tutti_plan_place(e->plan, i);
+        if (place != NULL && place->memory == NULL && tutti_plan_state(e->plan, i, NULL)->keep != TUTTI_SCRATCH)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "state '%s' is in tier '%s', which has no addresses; save a checkpoint "
+                              "(tutti_engine_save), or keep it in tier 'host'",
+                              tutti_plan_state(e->plan, i, NULL)->name, tutti_plan_state(e->plan, i, NULL)->tier);
+    }
     tutti_engine_collect(e);
     TUTTI_TRY(tutti_engine_quiet(e, err));
     if (e->members != NULL && tutti_members_epoch(e->members) > 0)

@@ -43,7 +43,7 @@ static tutti_status cover(tutti_optim *o, const tutti_range *ranges, size_t n, t
 
 static tutti_status declare(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix,
                             const tutti_range *ranges, size_t n_ranges, bool several, tutti_keep keep,
-                            tutti_device *device, tutti_error *err)
+                            const char *tier, tutti_device *device, tutti_error *err)
 {
     tutti_status status;
     tutti_optim *o = tutti_alloc(1, sizeof *o);
@@ -91,10 +91,11 @@ static tutti_status declare(tutti_optim **out, tutti_plan *plan, const char *spe
         const tutti_state state = {
             .name = name, .keep = keep, .dtype = TUTTI_F32, .count = o->count, .placed = true,
             .first = several ? 0 : ranges[0].first,
-            .ranges = several ? o->ranges : NULL, .n_ranges = several ? n_ranges : 0,
+            .ranges = several ? o->ranges : NULL, .n_ranges = several ? n_ranges : 0, .tier = tier,
         };
+        const bool away = tier != NULL && tier[0] != 0;
         snprintf(name, sizeof name, "%s.%s", prefix, o->ops->slot_names[k]);
-        tutti_declare(plan, &state, &o->slot[k]);
+        tutti_declare(plan, &state, away ? (void *)&o->place[k] : (void *)&o->slot[k]);
     }
 out:
     if (status == TUTTI_OK)
@@ -107,14 +108,21 @@ out:
 tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix,
                                  size_t first, size_t count, tutti_keep keep, tutti_device *device, tutti_error *err)
 {
-    return declare(out, plan, spec, prefix, &(tutti_range){ first, count }, 1, false, keep, device, err);
+    return declare(out, plan, spec, prefix, &(tutti_range){ first, count }, 1, false, keep, NULL, device, err);
 }
 
 tutti_status tutti_optim_declare_ranges(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix,
-                                        const tutti_range *ranges, size_t n_ranges, tutti_device *device,
-                                        tutti_error *err)
+                                        const tutti_range *ranges, size_t n_ranges, const char *tier,
+                                        tutti_device *device, tutti_error *err)
 {
-    return declare(out, plan, spec, prefix, ranges, n_ranges, true, TUTTI_SLICE, device, err);
+    return declare(out, plan, spec, prefix, ranges, n_ranges, true, TUTTI_SLICE, tier, device, err);
+}
+
+void tutti_optim_placed(tutti_optim *o)
+{
+    for (int k = 0; k < TUTTI_SLOTS_MAX; k++)
+        if (o->place[k].tier != NULL)
+            o->slot[k] = o->place[k].memory;
 }
 
 void tutti_optim_close(tutti_optim *o)
@@ -144,7 +152,7 @@ bool tutti_optim_lazy(const tutti_optim *o)
 }
 
 /* The last range that begins at `first` or before it. */
-static size_t range_at(const tutti_optim *o, size_t first)
+size_t tutti_optim_range_at(const tutti_optim *o, size_t first)
 {
     size_t low = 0, high = o->n_ranges;
 
@@ -166,7 +174,7 @@ void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const fl
 
     if (count == 0)
         return; /* an empty part has no slots */
-    k = range_at(o, first);
+    k = tutti_optim_range_at(o, first);
     r = &o->ranges[k];
     assert(first >= r->first && count <= r->count && first - r->first <= r->count - count);
     for (int s = 0; s < TUTTI_SLOTS_MAX; s++)

@@ -19,6 +19,9 @@ bool tutti_optim_adam_lazy(const void *self);
 void tutti_optim_adam_apply(const tutti_optim *o, size_t count, float *w, const float *g,
                             float *const *slot, const tutti_rate *rate, bool decoupled);
 
+/* The last range of the slots that begins at `first` or before it. */
+size_t tutti_optim_range_at(const tutti_optim *o, size_t first);
+
 /* x^k by squaring. Not pow(): the C library has variants of it for different processors
    that differ in the last bit, and each replica computes its step by itself. The
    relative error is about k * 2^-53. */

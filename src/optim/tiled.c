@@ -1,4 +1,4 @@
-/* tiled.c: an update that also leaves the weights in 16 bits, for who computes with those
+/* tiled.c: an update that also leaves the weights elsewhere, in 16 bits for who computes with those
    (ZeRO-Offload, Ren et al., USENIX ATC 2021: the copy is made tile by tile with the update).
 
    The rule updates a tile, and the tile is rounded while it is in a near cache. So any rule has it,
@@ -31,7 +31,9 @@ static void some(void *arg, size_t first, size_t count)
     for (size_t at = first; at < first + count;) {
         const size_t left = first + count - at, n = left < TILE ? left : TILE;
         tutti_update(u->o, u->first + at, n, u->w + at, u->g + at, u->rate);
-        if (u->to.data != NULL)
+        if (u->to.data != NULL && u->to.dtype == TUTTI_F32)
+            tutti_copy(u->o->device, n, u->w + at, (float *)u->to.data + at);
+        else if (u->to.data != NULL)
             tutti_cast_at_hand(u->o->device, n, u->w + at,
                                tutti_host((uint16_t *)u->to.data + at, n, u->to.dtype), u->past);
         at += n;
@@ -43,7 +45,8 @@ void tutti_update_tiled(tutti_optim *o, size_t first, size_t count, float *w, co
 {
     update u = { o, first, w, g, rate, to, count * sizeof(uint16_t) >= PAST };
 
-    assert(to.data == NULL || (to.count == count && (to.dtype == TUTTI_BF16 || to.dtype == TUTTI_F16)));
+    assert(to.data == NULL || (to.count == count && (to.dtype == TUTTI_BF16 || to.dtype == TUTTI_F16 ||
+                                                     to.dtype == TUTTI_F32)));
     if (team == NULL)
         some(&u, 0, count);
     else

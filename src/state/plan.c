@@ -16,14 +16,21 @@ typedef struct declaration {
     void **slot;      /* vectors: where the pointer goes; NULL for values */
     void *memory;
     bool value;
+    char *tier;       /* spec; NULL: none */
+    tutti_place place;
 } declaration;
+
+/* Of all declarations with this spec. */
+typedef struct group { const char *spec; tutti_tier *tier; uint64_t bytes; } group;
 
 struct tutti_plan {
     size_t n;
     declaration *declared;
     size_t count, room;
     void *arena;
-    tutti_arena *device;
+    tutti_arena *device, *host;
+    group *groups;    /* count: at most one a declaration */
+    size_t n_groups;
     tutti_arena_part *counted; /* count: what is counted of each */
     tutti_error failure; /* the first one; a declare() hook need not check each call */
 };
@@ -51,7 +58,11 @@ void tutti_plan_close(tutti_plan *plan)
         if (plan->counted != NULL)
             tutti_arena_refund(plan->device, plan->counted[i].name, plan->counted[i].bytes);
         tutti_free(plan->declared[i].name);
+        tutti_free(plan->declared[i].tier);
     }
+    for (size_t k = 0; k < plan->n_groups; k++)
+        tutti_tier_close(plan->groups[k].tier);
+    tutti_free(plan->groups);
     tutti_free(plan->counted);
     tutti_free(plan->declared);
     tutti_free(plan->arena);
@@ -85,11 +96,15 @@ static declaration *add(tutti_plan *plan, const tutti_state *state)
     }
     d = &plan->declared[plan->count];
     *d = (declaration){ .state = *state, .name = tutti_copy_text(state->name) };
-    if (d->name == NULL) {
+    if (state->tier != NULL && state->tier[0] != 0)
+        d->tier = tutti_copy_text(state->tier);
+    if (d->name == NULL || (d->tier == NULL && state->tier != NULL && state->tier[0] != 0)) {
+        tutti_free(d->name);
         tutti_fail(&plan->failure, TUTTI_ERR_MEMORY, ENOMEM, "listing state '%s'", state->name);
         return NULL;
     }
     d->state.name = d->name;
+    d->state.tier = d->tier;
     plan->count++;
     return d;
 }
@@ -133,17 +148,60 @@ void tutti_declare_late_value(tutti_plan *plan, const char *name, tutti_keep kee
 /* Bytes of one declaration, rounded up so that the next one starts aligned; false on overflow. */
 static bool bytes_of(const declaration *d, size_t *bytes)
 {
+    const size_t alignment = d->tier != NULL ? TUTTI_FILE_BLOCK : ALIGNMENT;
+
     if (d->value) {
         *bytes = 0;
         return true;
     }
     return tutti_size_mul(d->state.count, tutti_dtype_bytes(d->state.dtype), bytes) &&
-           tutti_size_add(*bytes, ALIGNMENT - 1, bytes) && (*bytes &= ~(size_t)(ALIGNMENT - 1), true);
+           tutti_size_add(*bytes, alignment - 1, bytes) && (*bytes &= ~(alignment - 1), true);
 }
 
-void tutti_plan_count_in(tutti_plan *plan, tutti_arena *device)
+void tutti_plan_count_in(tutti_plan *plan, tutti_arena *device, tutti_arena *host)
 {
     plan->device = device;
+    plan->host = host;
+}
+
+/* States of the same spec stand one behind the other in one tier. */
+static tutti_status open_tiers(tutti_plan *plan, tutti_world *world, tutti_error *err)
+{
+    plan->groups = tutti_alloc(plan->count + 1, sizeof *plan->groups);
+    if (plan->groups == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing the state");
+    for (size_t i = 0; i < plan->count; i++) {
+        declaration *d = &plan->declared[i];
+        size_t k = 0, bytes;
+        if (d->tier == NULL)
+            continue;
+        if (world == NULL)
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "state '%s' is in tier '%s', and there is no world to open it",
+                              d->name, d->tier);
+        while (k < plan->n_groups && strcmp(plan->groups[k].spec, d->tier) != 0)
+            k++;
+        if (k == plan->n_groups)
+            plan->groups[plan->n_groups++] = (group){ .spec = d->tier };
+        bytes_of(d, &bytes);
+        d->place.at = plan->groups[k].bytes;
+        plan->groups[k].bytes += bytes;
+    }
+    for (size_t k = 0; k < plan->n_groups; k++) {
+        group *g = &plan->groups[k]; /* where this worker has nothing of all of it a block is left */
+        TUTTI_TRY(tutti_tier_open(&g->tier, tutti_world_runtime(world), g->spec,
+                                  g->bytes > 0 ? g->bytes : TUTTI_FILE_BLOCK, plan->host, err));
+    }
+    for (size_t i = 0; i < plan->count; i++) {
+        declaration *d = &plan->declared[i];
+        for (size_t k = 0; k < plan->n_groups && d->tier != NULL; k++)
+            if (strcmp(plan->groups[k].spec, d->tier) == 0) {
+                char *const address = tutti_tier_address(plan->groups[k].tier);
+                d->place.tier = plan->groups[k].tier;
+                d->place.memory = d->memory = address != NULL ? address + d->place.at : NULL;
+                *(tutti_place *)(void *)d->slot = d->place;
+            }
+    }
+    return TUTTI_OK;
 }
 
 /* All at once, so that who has too little hears how much it takes. */
@@ -161,7 +219,7 @@ static tutti_status count_all(tutti_plan *plan, tutti_error *err)
         const declaration *d = &plan->declared[i];
         size_t bytes;
         bytes_of(d, &bytes);
-        parts[i] = (tutti_arena_part){ d->name, bytes };
+        parts[i] = (tutti_arena_part){ d->name, d->tier == NULL ? bytes : 0 };
     }
     status = tutti_arena_charge_all(plan->device, parts, plan->count, err);
     if (status == TUTTI_OK)
@@ -179,7 +237,7 @@ tutti_status tutti_plan_carry_out(tutti_plan *plan, tutti_world *world, tutti_er
         return tutti_fail(err, plan->failure.status, 0, "%s", plan->failure.text);
     for (size_t i = 0; i < plan->count; i++) {
         const declaration *d = &plan->declared[i];
-        if (!bytes_of(d, &bytes) || !tutti_size_add(total, d->state.shared && world != NULL ? 0 : bytes, &total))
+        if (!bytes_of(d, &bytes) || !tutti_size_add(total, d->tier != NULL || (d->state.shared && world != NULL) ? 0 : bytes, &total))
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
                               "state '%s' of %zu elements does not fit in this machine's addresses", d->name,
                               d->state.count);
@@ -193,7 +251,7 @@ tutti_status tutti_plan_carry_out(tutti_plan *plan, tutti_world *world, tutti_er
                           total, (double)total / 1048576);
     for (size_t i = 0; i < plan->count; i++) {
         declaration *d = &plan->declared[i];
-        if (d->value)
+        if (d->value || d->tier != NULL)
             continue;
         bytes_of(d, &bytes);
         if (d->state.shared && world != NULL)
@@ -204,7 +262,7 @@ tutti_status tutti_plan_carry_out(tutti_plan *plan, tutti_world *world, tutti_er
         }
         *d->slot = d->memory;
     }
-    return TUTTI_OK;
+    return open_tiers(plan, world, err);
 }
 
 size_t tutti_plan_count(const tutti_plan *plan)
@@ -217,4 +275,9 @@ const tutti_state *tutti_plan_state(const tutti_plan *plan, size_t i, void **mem
     if (memory != NULL)
         *memory = plan->declared[i].memory;
     return &plan->declared[i].state;
+}
+
+const tutti_place *tutti_plan_place(const tutti_plan *plan, size_t i)
+{
+    return plan->declared[i].tier != NULL ? &plan->declared[i].place : NULL;
 }

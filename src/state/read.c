@@ -118,7 +118,7 @@ static tutti_status resolve(const tutti_checkpoint *c, const tutti_saved *t, wan
             err, TUTTI_ERR_USAGE, 0,
             "checkpoint '%s', saved by %d ranks, has no '%s/%s' of rank %d; use the settings it was saved with",
             c->directory, c->world, state, tensor, t->owner);
-    if (t->begin > t->end || t->end > t->count || (t->begin < t->end && t->data == NULL))
+    if (t->begin > t->end || t->end > t->count || (t->begin < t->end && t->data == NULL && t->tier == NULL))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "no elements [%llu, %llu) of the %llu of '%s/%s' can be read",
                           (unsigned long long)t->begin, (unsigned long long)t->end, (unsigned long long)t->count, state,
                           tensor);
@@ -151,16 +151,23 @@ static size_t list_jobs(const tutti_checkpoint *c, const wanted *list, size_t n,
 
 /* Copies what target t needs of the piece: bytes [at, at + bytes) of the key
    that begins at element r->begin. */
-static void hand_out(const tutti_saved *t, const tutti_manifest_range *r, uint64_t at, const uint8_t *piece,
-                     size_t bytes)
+static tutti_status hand_out(const tutti_saved *t, const tutti_manifest_range *r, uint64_t at, const uint8_t *piece,
+                             size_t bytes, tutti_error *err)
 {
     const size_t size = tutti_dtype_bytes(t->dtype);
     /* in bytes of the whole tensor */
     const uint64_t first = r->begin * size + at, from = t->begin * size, to = t->end * size;
     const uint64_t low = from > first ? from : first, high = to < first + bytes ? to : first + bytes;
 
-    if (low < high)
-        memcpy((uint8_t *)t->data + (low - from), piece + (low - first), (size_t)(high - low));
+    if (low >= high)
+        return TUTTI_OK;
+    if (t->data == NULL) {
+        tutti_io io = { 0 }, *const one = &io;
+        TUTTI_TRY(tutti_tier_write(t->tier, &io, t->at + (low - from), piece + (low - first), (size_t)(high - low), err));
+        return tutti_tier_wait(t->tier, &one, 1, err);
+    }
+    memcpy((uint8_t *)t->data + (low - from), piece + (low - first), (size_t)(high - low));
+    return TUTTI_OK;
 }
 
 /* The pieces of one key, which come next. */
@@ -174,7 +181,7 @@ static tutti_status take_key(const tutti_tensor_file *f, const tutti_tensor_entr
         TUTTI_TRY(tutti_state_in_next(in, &piece, &bytes, err));
         tutti_state_hash_add(h, piece, bytes);
         for (size_t k = 0; k < j->n; k++)
-            hand_out(list[j->first + k].target, j->range, at, piece, bytes);
+            TUTTI_TRY(hand_out(list[j->first + k].target, j->range, at, piece, bytes, err));
         at += bytes;
     }
     if (tutti_state_hash_end(h) != j->range->hash)

@@ -48,7 +48,7 @@ static tutti_status lay_out(const char *path, tutti_tensor_entry **order, size_t
         if (!fits || !tutti_size_add(at, bytes, &at) || at > INT64_MAX)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': tensor '%s' is larger than a file can be",
                               path, shown);
-        if (bytes > 0 && e->data == NULL)
+        if (bytes > 0 && e->data == NULL && e->tier == NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': tensor '%s' has %zu bytes and no data", path,
                               shown, bytes);
     }
@@ -160,6 +160,35 @@ static tutti_status write_hashed(tutti_state_out *out, tutti_state_hash *whole, 
     return TUTTI_OK;
 }
 
+/* The same of what is in a tier, by way of `room`, of PIECE bytes. */
+static tutti_status write_from_tier(tutti_state_out *out, tutti_state_hash *whole, tutti_state_hash *own,
+                                    const tutti_tensor_entry *e, void *room, tutti_error *err)
+{
+    for (uint64_t done = 0; done < e->bytes;) {
+        const size_t piece = e->bytes - done < PIECE ? (size_t)(e->bytes - done) : PIECE;
+        tutti_io io = { 0 }, *const one = &io;
+        TUTTI_TRY(tutti_tier_read(e->tier, &io, e->at + done, room, piece, err));
+        TUTTI_TRY(tutti_tier_wait(e->tier, &one, 1, err));
+        TUTTI_TRY(write_hashed(out, whole, own, room, piece, err));
+        done += piece;
+    }
+    return TUTTI_OK;
+}
+
+/* Room for pieces of what is in tiers; *room NULL: nothing is. */
+static tutti_status room_for_tiers(tutti_tensor_entry **order, size_t n, void **room, tutti_error *err)
+{
+    *room = NULL;
+    for (size_t k = 0; k < n; k++)
+        if (order[k]->bytes > 0 && order[k]->data == NULL) {
+            *room = tutti_alloc(PIECE, 1);
+            return *room != NULL ? TUTTI_OK
+                                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory (%d bytes) to read tier '%s'",
+                                              (int)PIECE, order[k]->name);
+        }
+    return TUTTI_OK;
+}
+
 /* Writes everything to `part` and syncs it. */
 static tutti_status write_part(tutti_runtime *rt, const char *part, const char *head, size_t head_bytes,
                                tutti_tensor_entry **order, size_t n, tutti_state_hash *whole, tutti_state_hash *own,
@@ -167,15 +196,21 @@ static tutti_status write_part(tutti_runtime *rt, const char *part, const char *
 {
     tutti_state_out *out;
     const uint64_t bytes = head_bytes + (n == 0 ? 0 : order[n - 1]->begin + order[n - 1]->bytes);
+    void *room;
     tutti_status status = tutti_state_out_open(&out, rt, part, bytes, err), closed;
 
+    TUTTI_TRY(status);
+    status = room_for_tiers(order, n, &room, err);
     if (status == TUTTI_OK)
         status = write_hashed(out, whole, NULL, head, head_bytes, err);
     for (size_t k = 0; k < n && status == TUTTI_OK; k++) {
         tutti_state_hash_begin(own);
-        status = write_hashed(out, whole, own, order[k]->data, (size_t)order[k]->bytes, err);
+        status = order[k]->data == NULL && order[k]->bytes > 0
+                     ? write_from_tier(out, whole, own, order[k], room, err)
+                     : write_hashed(out, whole, own, order[k]->data, (size_t)order[k]->bytes, err);
         order[k]->hash = tutti_state_hash_end(own);
     }
+    tutti_free(room);
     closed = tutti_state_out_close(out, status == TUTTI_OK, status == TUTTI_OK ? err : NULL);
     return status == TUTTI_OK ? closed : status;
 }

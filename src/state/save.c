@@ -287,7 +287,7 @@ static tutti_status check_item(const saver *s, const tutti_saved *i, uint64_t *n
     if (i->owner != -1 && i->owner != s->rank)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' is rank %d's own and only that rank can save it", state,
                           tensor, i->owner);
-    if (i->begin > i->end || i->end > i->count || (i->begin < i->end && i->data == NULL))
+    if (i->begin > i->end || i->end > i->count || (i->begin < i->end && i->data == NULL && i->tier == NULL))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s/%s' has no elements [%llu, %llu) of %llu to save", state,
                           tensor, (unsigned long long)i->begin, (unsigned long long)i->end,
                           (unsigned long long)i->count);
@@ -430,7 +430,8 @@ static tutti_status write_file(const saver *s, uint64_t *bytes, uint64_t *hash, 
             continue;
         tutti_state_key(at, (size_t)(keys + room - at), i->state, i->tensor, i->begin);
         entries[n++] = (tutti_tensor_entry){
-            .name = at, .dtype = i->dtype, .dims = 1, .dim = { i->end - i->begin }, .data = i->data
+            .name = at, .dtype = i->dtype, .dims = 1, .dim = { i->end - i->begin }, .data = i->data,
+            .tier = i->tier, .at = i->at
         };
         at += strlen(at) + 1;
     }
