@@ -252,6 +252,33 @@ size_t tutti_shards_count(const tutti_method *m, int worker);
    bytes: of gradients that are not shards, so far in this process. */
 size_t tutti_held_bytes(const tutti_method *m);
 
+/* ---- offloaded: what an update needs is not on the device (src/engine/offload.c) ---- */
+
+/* Shards, held by piece, of which the device has the values alone: this worker's masters (the
+   float32 values that the update works on) and what the optimiser keeps are in a tier, and the mean
+   gradient of its shards is in memory of the host, where each piece's goes as soon as it is
+   reduced. The update streams through tiles, and new values go to x with each of them.
+
+     declare    as tutti_shards_declare, in whose place it is called
+     exchange   tutti_shards_exchange
+     step       tutti_offload_step: tutti_shards_step, with its bits. With `delayed`, from step
+                `warmup` on, the update of a step runs beside the next one, and x follows at that
+                one's end: gradients are taken at values without the update before. One skipped
+                leaves no update. A checkpoint waits for the update under way. x has all of them at
+                the end, and in an evaluation before it those that it works with
+     between    per step 4 bytes an element of the own shards go to the host, and 4 come back
+   tier: a spec of tier.h, kept. tile_bytes, threads: of the update (optim.h). */
+typedef struct tutti_offload_options {
+    const char *tier;
+    size_t tile_bytes;
+    int threads;
+    bool delayed;
+    uint64_t warmup;
+} tutti_offload_options;
+tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan,
+                                   const tutti_offload_options *options, tutti_error *err);
+tutti_status tutti_offload_step(tutti_method *m, tutti_error *err);
+
 /* ---- late exchange: beside the computation of the next steps (src/engine/late.c) ---- */
 
 /* Within declare(), of methods with equal replicas that exchange pieces in every step. From step

@@ -155,6 +155,23 @@ typedef struct tutti_engine_shards {
     double *sums, *all_sums;     /* of my blocks; of all, worker by worker */
 } tutti_engine_shards;
 
+/* An update beside the device (offload.c). */
+typedef struct tutti_engine_offload {
+    bool on;
+    tutti_offload_options options;
+    tutti_place masters, g;      /* declared: of my shards, one behind the other; g: likewise, and
+                                    twice if updates are delayed */
+    bool filled;                 /* masters are those of this run */
+    tutti_placed *placed;
+    tutti_update_part *part;     /* n_pieces, from the last to the first; of the update under way */
+    /* delayed: */
+    struct { uint64_t ahead; } now; /* declared; 1: masters have had an update that x has not */
+    bool half;                   /* the second half of g is this step's */
+    tutti_lane *lane;
+    tutti_job job;               /* the update under way */
+    tutti_rate rate;             /* its */
+} tutti_engine_offload;
+
 /* The client's optimiser (client.c). */
 typedef struct tutti_engine_client {
     bool updates;                /* optimizer is "client"; without an update in the options: it
@@ -269,6 +286,7 @@ struct tutti_engine {
     tutti_engine_given given;
     tutti_engine_client client;
     tutti_engine_shards shards;
+    tutti_engine_offload offload;
     tutti_engine_held held;
     double lr, lr_factor;        /* base rate; the schedule's, of this step */
     bool at_servers;             /* which update slices by the run's optimiser */
@@ -377,6 +395,14 @@ void tutti_engine_let_go(tutti_engine *e, int k);
 tutti_status tutti_engine_shards_norm2(tutti_engine *e, double *norm2, tutti_error *err);
 /* p->x := everybody's shards of it. On the thread that the job is on. */
 tutti_status tutti_engine_shards_gather(tutti_engine *e, tutti_piece *p, tutti_error *err);
+
+/* Where the mean of my shard of a piece is, from its exchange on. */
+float *tutti_engine_shard_gradient(const tutti_engine *e, int piece);
+
+/* ---- offload.c ---- */
+
+/* The run ends: x has every update once all are at rest. */
+tutti_status tutti_engine_offload_drain(tutti_engine *e, tutti_error *err);
 
 /* ---- facility.c: as method.h says when ---- */
 

@@ -74,14 +74,14 @@ size_t tutti_shards_count(const tutti_method *m, int worker)
 }
 
 /* Where the mean of my shard of a piece is, from its exchange on. / Of a stretch of it. */
-static float *gradient_of(const tutti_engine *e, int piece)
+float *tutti_engine_shard_gradient(const tutti_engine *e, int piece)
 {
     return e->m.held == TUTTI_HELD_BY_PIECE ? e->shards.g + e->shards.at[piece] : e->m.g + e->shards.mine[piece].first;
 }
 
 static float *gradient_at(const tutti_engine *e, const stretch *s)
 {
-    return gradient_of(e, s->piece) + (s->first - e->shards.mine[s->piece].first);
+    return tutti_engine_shard_gradient(e, s->piece) + (s->first - e->shards.mine[s->piece].first);
 }
 
 /* ---- declare and close ---- */
@@ -202,11 +202,17 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
         s->at[k] = all;
         all += s->mine[k].count;
     }
-    if (m->held == TUTTI_HELD_BY_PIECE)
+    if (e->offload.on)
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .tier = "host",
+                                      .count = e->offload.options.delayed ? 2 * all : all },
+                      &e->offload.g);
+    else if (m->held == TUTTI_HELD_BY_PIECE)
         tutti_declare(plan, &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = all },
                       &s->g);
     TUTTI_TRY(tutti_optim_declare_ranges(&m->optim, plan, e->options.optimizer, "optim", s->mine,
-                                         (size_t)e->layout.n_pieces, NULL, m->device, err));
+                                         (size_t)e->layout.n_pieces, e->offload.on ? e->offload.options.tier : NULL,
+                                         m->device, err));
     if (tutti_optim_lazy(m->optim))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "optimizer is lazy, but under method '%s' tables' gradients travel whole, and which rows a "
@@ -223,7 +229,7 @@ tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error 
     const tutti_engine *e = m->engine;
     const tutti_range *mine = &e->shards.mine[p->index];
     const tutti_buffer whole = tutti_f32(m->device, p->g, p->count),
-                       part = tutti_f32(m->device, gradient_of(e, p->index), mine->count);
+                       part = tutti_f32(m->device, tutti_engine_shard_gradient(e, p->index), mine->count);
 
     if ((float)p->weight != 1)
         tutti_scale(m->device, p->count, (float)p->weight, p->g);
@@ -332,7 +338,7 @@ tutti_status tutti_shards_step(tutti_method *m, tutti_error *err)
         return TUTTI_OK;
     for (int k = e->layout.n_pieces - 1; k >= 0; k--) { /* the last is needed first */
         const tutti_range *mine = &e->shards.mine[k];
-        tutti_update(m->optim, mine->first, mine->count, m->x + mine->first, gradient_of(e, k), &rate);
+        tutti_update(m->optim, mine->first, mine->count, m->x + mine->first, tutti_engine_shard_gradient(e, k), &rate);
         tutti_engine_start_gather(e, k);
     }
     return TUTTI_OK;

@@ -698,6 +698,8 @@ tutti_status tutti_engine_drain(tutti_engine *e, tutti_error *err)
         if (due && status == TUTTI_OK)
             status = update(e, err);
     }
+    if (status == TUTTI_OK)
+        status = tutti_engine_offload_drain(e, err);
     return failed(e, status, err);
 }
 

@@ -167,7 +167,7 @@ tutti_status tutti_placed_update(tutti_placed *p, const tutti_update_part *parts
                                  void (*over)(void *arg, size_t part), void *arg, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
-    size_t k = 0;
+    size_t k = 0, told = 0; /* told: parts that are over, empty ones too */
     bool more = next_tile(p, parts, n, &p->tile[0], NULL);
 
     if (more)
@@ -183,11 +183,13 @@ tutti_status tutti_placed_update(tutti_placed *p, const tutti_update_part *parts
         if (status != TUTTI_OK)
             break;
         update(p, now, &parts[now->part], rate);
-        if (now->last && over != NULL)
-            over(arg, now->part);
+        for (; over != NULL && told < now->part + now->last; told++)
+            over(arg, told);
         status = post(p, now, true, err);
         k++;
     }
+    for (; over != NULL && status == TUTTI_OK && told < n; told++)
+        over(arg, told);
     for (int s = 0; s < SETS; s++) { /* nothing of ours is under way on return */
         tutti_error why = { .rank = -1 };
         const tutti_status ended = await(p, &p->tile[s], &why);

@@ -1,0 +1,212 @@
+/* offload.c: an update beside the device (method.h). Ren, Rajbhandari, Yazdani Aminabadi, Ruwase,
+   Yang, Zhang, Li, He, "ZeRO-Offload: Democratizing Billion-Scale Model Training", USENIX ATC 2021:
+   what the update needs of a worker's shards (masters, slots and their mean gradient) is kept away
+   from the device, which computes and has the values.
+
+     exchange   the mean of my shards goes to the host as each piece is reduced (shards.c)
+     step       checks, norm and scale; masters and slots stream through tiles (optim/placed.c), and
+                new values go to x with each tile; then to all (shards.c)
+
+   Delayed (section 5.3). Update i runs on a thread of its own beside step i + 1, on masters, which
+   x follows at the end of that step. So the gradient of step i + 1 is taken before update i:
+
+       step i      x_i = x_(i-1) - u(g(x_(i-1)))                          i < W
+       step W      g_W at x_(W-1); update W goes its way, x stays
+       step i > W  g_i at x_(i-2); x := x_(i-1); update i goes its way
+
+   The gradient has two places then, one that is updated with and one that pieces go to. A
+   checkpoint waits for the update under way: masters are one update ahead of x, and both are saved,
+   so no gradient is. At the end x follows. */
+#include <errno.h>
+
+#include "engine_internal.h"
+
+static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
+{
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the update of %d pieces", e->layout.n_pieces);
+}
+
+/* ---- masters and x ---- */
+
+/* Of my shards, with this step's gradient. */
+static void list_parts(tutti_engine *e, bool with_x)
+{
+    const int n = e->layout.n_pieces;
+
+    for (int k = 0; k < n; k++) { /* the last piece is needed first */
+        const tutti_range *mine = &e->shards.mine[n - 1 - k];
+        e->offload.part[k] = (tutti_update_part){ mine->first, mine->count, tutti_engine_shard_gradient(e, n - 1 - k),
+                                                  with_x ? e->m.x + mine->first : NULL };
+    }
+}
+
+/* Masters of my shards become x. */
+static tutti_status fill(tutti_engine *e, tutti_error *err)
+{
+    list_parts(e, true);
+    for (int k = 0; k < e->layout.n_pieces; k++)
+        if (e->offload.part[k].count > 0)
+            TUTTI_TRY(tutti_placed_take(e->offload.placed, &e->offload.part[k], err));
+    e->offload.filled = true;
+    return TUTTI_OK;
+}
+
+static void gather(void *arg, size_t part)
+{
+    tutti_engine *e = arg;
+
+    tutti_engine_start_gather(e, e->layout.n_pieces - 1 - (int)part);
+}
+
+/* x follows masters, and goes to all. */
+static tutti_status follow(tutti_engine *e, tutti_error *err)
+{
+    for (int k = e->layout.n_pieces - 1; k >= 0; k--) {
+        const tutti_range *mine = &e->shards.mine[k];
+        const tutti_update_part part = { mine->first, mine->count, NULL, e->m.x + mine->first };
+        if (mine->count > 0)
+            TUTTI_TRY(tutti_placed_give(e->offload.placed, &part, err));
+        tutti_engine_start_gather(e, k);
+    }
+    e->offload.now.ahead = 0;
+    e->values_changed = true;
+    return TUTTI_OK;
+}
+
+/* The update under way is over. */
+static tutti_status await(tutti_engine *e, tutti_error *err)
+{
+    const tutti_doing was = tutti_engine_expose(e);
+    const tutti_status status = tutti_job_wait(e->offload.lane, &e->offload.job, err);
+
+    tutti_engine_doing(e, was);
+    return status;
+}
+
+/* ---- open, close, rest ---- */
+
+static tutti_status open_offload(void *self, tutti_error *err)
+{
+    tutti_engine *e = self;
+    tutti_engine_offload *o = &e->offload;
+
+    e->shards.g = o->g.memory;
+    tutti_optim_placed(e->m.optim);
+    o->part = tutti_alloc((size_t)e->layout.n_pieces, sizeof *o->part);
+    if (o->part == NULL)
+        return no_memory(e, err);
+    if (o->options.delayed)
+        TUTTI_TRY(tutti_lane_open(&o->lane, e->rt, "update", e->options.lane < 0 ? 0 : 1, err));
+    return tutti_placed_open(&o->placed, e->m.optim, &o->masters, e->rt,
+                             &(tutti_placed_options){ o->options.tile_bytes, o->options.threads }, e->host, err);
+}
+
+static void close_offload(void *self)
+{
+    tutti_engine_offload *o = &((tutti_engine *)self)->offload;
+
+    tutti_lane_close(o->lane);
+    tutti_placed_close(o->placed);
+    tutti_free(o->part);
+}
+
+/* Of a loaded run masters may be ahead, and are there; else they are as x. */
+static tutti_status begin(void *self, tutti_error *err)
+{
+    tutti_engine *e = self;
+
+    return e->offload.filled || e->offload.now.ahead != 0 ? TUTTI_OK : fill(e, err);
+}
+
+static tutti_status arrive(void *self, tutti_error *err)
+{
+    tutti_engine *e = self;
+
+    return e->offload.options.delayed ? await(e, err) : TUTTI_OK;
+}
+
+static const tutti_facility_ops facility = {
+    .open = open_offload, .close = close_offload, .begin = begin, .arrive = arrive
+};
+
+tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan, const tutti_offload_options *options,
+                                   tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    tutti_engine_offload *o = &e->offload;
+
+    o->on = true;
+    o->options = *options;
+    m->held = TUTTI_HELD_BY_PIECE;
+    TUTTI_TRY(tutti_shards_declare(m, plan, err));
+    tutti_facility_add(m, &facility, e);
+    tutti_declare(plan,
+                  &(tutti_state){ .name = "masters",
+                                  .keep = options->delayed ? TUTTI_SLICE : TUTTI_SCRATCH,
+                                  .dtype = TUTTI_F32,
+                                  .count = m->optim->count,
+                                  .ranges = m->optim->ranges,
+                                  .n_ranges = m->optim->n_ranges,
+                                  .placed = true,
+                                  .tier = options->tier },
+                  &o->masters);
+    if (options->delayed)
+        tutti_declare_value(plan, "engine.offload", TUTTI_SAME, &o->now, sizeof o->now);
+    return TUTTI_OK;
+}
+
+/* ---- a step ---- */
+
+static tutti_status update_beside(tutti_job *job, tutti_error *err)
+{
+    tutti_engine *e = job->owner;
+
+    return tutti_placed_update(e->offload.placed, e->offload.part, (size_t)e->layout.n_pieces, &e->offload.rate, NULL,
+                               NULL, err);
+}
+
+/* It goes on beside the next step, whose pieces go to the other half. */
+static void start_update(tutti_engine *e, const tutti_rate *rate)
+{
+    tutti_engine_offload *o = &e->offload;
+
+    list_parts(e, false);
+    o->rate = *rate;
+    o->job = (tutti_job){ .run = update_beside, .owner = e };
+    o->now.ahead = 1;
+    o->filled = true;
+    o->half = !o->half;
+    e->shards.g = (float *)o->g.memory + (o->half ? e->m.optim->count : 0);
+    tutti_lane_start(o->lane, &o->job);
+}
+
+tutti_status tutti_offload_step(tutti_method *m, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    tutti_engine_offload *o = &e->offload;
+    tutti_rate rate;
+    bool skip;
+
+    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
+    if (o->options.delayed)
+        TUTTI_TRY(await(e, err));
+    if (o->now.ahead != 0)
+        TUTTI_TRY(follow(e, err));
+    if (skip)
+        return TUTTI_OK;
+    if (o->options.delayed && m->step >= o->options.warmup) {
+        start_update(e, &rate);
+        return TUTTI_OK;
+    }
+    list_parts(e, true);
+    return tutti_placed_update(o->placed, o->part, (size_t)e->layout.n_pieces, &rate, gather, e, err);
+}
+
+tutti_status tutti_engine_offload_drain(tutti_engine *e, tutti_error *err)
+{
+    if (e->offload.now.ahead == 0)
+        return TUTTI_OK;
+    TUTTI_TRY(await(e, err));
+    TUTTI_TRY(tutti_engine_by_piece_rest(e, err));
+    return follow(e, err); /* all come to rest behind it */
+}
