@@ -12,7 +12,7 @@
 #include <errno.h>
 #include "optim_internal.h"
 
-enum { SETS = 3, STREAMS = 1 + TUTTI_SLOTS_MAX };
+enum { SETS = 3, STREAMS = 1 + TUTTI_SLOTS_MAX, LEAST = 16384 /* bytes of a tile */ };
 
 /* A tile on its way: count 0: none. */
 typedef struct tile {
@@ -59,7 +59,7 @@ tutti_status tutti_placed_open(tutti_placed **out, tutti_optim *o, const tutti_p
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the update of what is in a tier");
     p->o = o;
     p->host = host;
-    p->elements = (options->tile_bytes / sizeof(float) + TUTTI_FILE_BLOCK - 1) / TUTTI_FILE_BLOCK * TUTTI_FILE_BLOCK;
+    p->elements = (options->tile_bytes + LEAST - 1) / LEAST * LEAST / sizeof(float);
     p->stream[p->streams++] = *masters;
     for (int k = 0; k < o->ops->slots(o->self); k++)
         p->stream[p->streams++] = o->place[k];

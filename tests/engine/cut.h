@@ -5,7 +5,7 @@
 
 typedef struct cut {
     int64_t bytes, first, close, least, width, credit, recut_step, recut_bytes;
-    bool inside, by_piece, forward, whole, late, merge, held;
+    bool inside, by_piece, forward, whole, late, merge, held, disk, delayed;
     int order;
 } cut;
 
@@ -25,6 +25,8 @@ static const tutti_option cut_options[] = {
     { "late", TUTTI_BOOL, TUTTI_AT(cut, late), 0, 0, 1, NULL, "gradients are applied late" },
     { "merge", TUTTI_BOOL, TUTTI_AT(cut, merge), 0, 0, 1, NULL, "steps are merged" },
     { "held", TUTTI_BOOL, TUTTI_AT(cut, held), 0, 0, 1, NULL, "gradients are held by piece" },
+    { "disk", TUTTI_BOOL, TUTTI_AT(cut, disk), 0, 0, 1, NULL, "what is away is on a disk" },
+    { "delayed", TUTTI_BOOL, TUTTI_AT(cut, delayed), 0, 0, 1, NULL, "updates of what is away are delayed" },
     { "order", TUTTI_CHOICE, TUTTI_AT(cut, order), 0, 0, 0, "ready|led", "order" },
     { 0 }
 };
@@ -54,6 +56,18 @@ static tutti_status cut_declare_shards(tutti_method *m, tutti_plan *plan, tutti_
 {
     TUTTI_TRY(cut_declare(m, plan, err));
     return tutti_shards_declare(m, plan, err);
+}
+
+static tutti_status cut_declare_offload(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    const cut *s = m->self;
+    const tutti_offload_options options = {
+        .tier = s->disk ? "nvme(path=\"" TUTTI_BINARY_DIR "\",direct=off)" : "host",
+        .tile_bytes = 1, .threads = 1, .delayed = s->delayed, .warmup = 1,
+    };
+
+    TUTTI_TRY(cut_declare(m, plan, err));
+    return tutti_offload_declare(m, plan, &options, err);
 }
 
 static tutti_status cut_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
@@ -95,6 +109,12 @@ static const tutti_method_ops cut_shards = {
     SHARDS("cut-shards", TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES),
     .exchange = tutti_shards_exchange,
 };
+/* And what it needs for that is away from the device. */
+static const tutti_method_ops cut_offload = {
+    .name = "cut-offload", .title = "Away", .family = "baseline", .options = cut_options,
+    .self_bytes = sizeof(cut), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES,
+    .declare = cut_declare_offload, .step = tutti_offload_step, .exchange = tutti_shards_exchange,
+};
 static const tutti_method_ops cut_shards_whole = {
     SHARDS("cut-shards-whole", TUTTI_REPLICAS_EQUAL), .exchange = tutti_shards_exchange,
 };
@@ -109,7 +129,7 @@ static const tutti_method_ops cut_shards_rows = {
     .exchange = tutti_shards_exchange,
 };
 static const tutti_method_ops *const cut_methods[] = {
-    &cut_method, &cut_blind, &cut_step, &cut_direction, &cut_apart, &cut_alone, &cut_shards,
+    &cut_method, &cut_blind, &cut_step, &cut_direction, &cut_apart, &cut_alone, &cut_shards, &cut_offload,
     &cut_shards_whole, &cut_shards_apart, &cut_shards_alone, &cut_shards_rows, NULL
 };
 

@@ -206,7 +206,8 @@ static void over_sockets_too(void **state)
 static void any_number_of_workers_resumes_from_any_other(void **state)
 {
     static const char *const methods[] = { "cut(bytes=512)", "cut-shards(bytes=700)",
-                                           "cut-shards(bytes=300,held=yes)" };
+                                           "cut-shards(bytes=300,held=yes)", "cut-offload(bytes=500)",
+                                           "cut-offload(bytes=400,disk=yes)" };
     char directory[SCRATCH_PATH];
 
     (void)state;
@@ -220,6 +221,44 @@ static void any_number_of_workers_resumes_from_any_other(void **state)
             saves->own_memory = true;
             job_run(saves, "shm", n);
             for (int to = 1; to <= RANKS; to++) {
+                job *goes[TUTTI_LENGTH(methods)];
+                for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+                    goes[k] = job_of(methods[k], optimizers[1]);
+                    goes[k]->load_at = 3;
+                    goes[k]->directory = directory;
+                    goes[k]->options.data_samples = 0;
+                    goes[k]->own_memory = true;
+                    job_run(goes[k], "shm", to);
+                    job_same(goes[0], goes[k], to, 3);
+                }
+                if (to == n)
+                    job_same(saves, goes[0], n, 3);
+                for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
+                    drop(goes[k]);
+            }
+            drop(saves);
+            scratch_remove(directory);
+        }
+}
+
+/* The checkpoint waits for the update under way, and has it in masters alone. */
+static void a_delayed_update_under_way_is_in_a_checkpoint(void **state)
+{
+    static const char *const methods[] = { "cut-offload(bytes=500,delayed=yes)",
+                                           "cut-offload(bytes=300,disk=yes,delayed=yes)" };
+    char directory[SCRATCH_PATH];
+
+    (void)state;
+    for (size_t from = 0; from < TUTTI_LENGTH(methods); from++)
+        for (int n = 1; n <= 3; n += 2) {
+            job *saves = job_of(methods[from], optimizers[1]);
+            scratch_make(directory);
+            saves->save_at = 3;
+            saves->directory = directory;
+            saves->options.data_samples = 0;
+            saves->own_memory = true;
+            job_run(saves, "shm", n);
+            for (int to = 1; to <= 3; to++) {
                 job *goes[TUTTI_LENGTH(methods)];
                 for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
                     goes[k] = job_of(methods[k], optimizers[1]);
@@ -395,6 +434,7 @@ int main(void)
         cmocka_unit_test(tables_are_like_anything_else),
         cmocka_unit_test(over_sockets_too),
         cmocka_unit_test(any_number_of_workers_resumes_from_any_other),
+        cmocka_unit_test(a_delayed_update_under_way_is_in_a_checkpoint),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_wherever_it_is),
         cmocka_unit_test(a_worker_that_leaves_in_the_middle_ends_the_run_of_all),
         cmocka_unit_test(what_does_not_go_together_is_refused_in_a_sentence),
