@@ -250,13 +250,15 @@ class Resume(Case):
                     self.assertEqual(again, decided[before:][:len(again)], (method, at))
 
     def test_methods_with_the_same_steps_go_on_from_each_other(self):
-        """ddp and zero, with any number of workers, and single with one: each from each. What a codec has kept would
-        be lost, and others' own states."""
-        methods = ("ddp", "zero(bucket_mb=0.02)", "zero(stage=2,bucket_mb=0.01,first_bucket_mb=0.01)", "single")
+        """ddp, zero and zero-offload, with any number of workers, and single with one: each from each. What a codec has
+        kept would be lost, and others' own states."""
+        methods = ("ddp", "zero(bucket_mb=0.02)", "zero(stage=2,bucket_mb=0.01,first_bucket_mb=0.01)", "single",
+                   "zero-offload(bucket_mb=0.02)", "zero-offload(tier=nvme(path=%s),bucket_mb=0.01,first_bucket_mb=0.01)" %
+                   os.path.dirname(os.path.abspath(__file__)))
         common = ("--model", "mlp(hidden=24)", "--data", self.data, "--steps", 6, "--seed", 3, "--checkpoint-every", 3,
                   "--optimizer", "adam(lr=0.01)", "--clip-norm", 0.5, "--final-eval", "off", "--quiet")
         all_of_them = [(m, n) for m in methods for n in range(1, 5 if m != "single" else 2)]
-        for k, (method, n) in enumerate(all_of_them if LONG else zip(methods, (4, 3, 2, 1))):
+        for k, (method, n) in enumerate(all_of_them if LONG else zip(methods, (4, 3, 2, 1, 2, 3))):
             whole = self.train("same%d" % k, *common, "--method", method, "-n", n, "--batch", 12 // n)
             half = os.path.join(whole, "checkpoints", "step-00000003")
             for to in range(1, 5) if LONG else (n, n % 4 + 1):

@@ -66,6 +66,7 @@ static const struct { const char *name, *spec; bool follows;
     { "pipe-sgd", "pipe-sgd(width=3,warmup=1)" },
     { "bytescheduler", "bytescheduler(partition_mb=0.001,credit_mb=0.003)" },
     { "zero", "zero(bucket_mb=0.001,first_bucket_mb=0.001)" },
+    { "zero-offload", "zero-offload(bucket_mb=0.001,first_bucket_mb=0.001)" },
     { "parallax", "parallax(servers=3)" },
     { "stragglar", "stragglar(straggler=1,min_bytes=1)" },
     { "scadles", "scadles(rates=2,batch_min=1,simulate_clock=on)" },
