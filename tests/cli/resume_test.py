@@ -1,5 +1,5 @@
 """A killed run goes on as if nothing had happened, to the byte."""
-import json, os, random, shutil, signal, struct, subprocess, time, unittest
+import json, os, random, shutil, signal, struct, subprocess, tempfile, time, unittest
 from command import *
 
 COMMON = ["--model", "mlp(hidden=48)", "--batch", "16", "--seed", "11", "--optimizer", "adamw(lr=0.002)",
@@ -253,8 +253,8 @@ class Resume(Case):
         """ddp, zero and zero-offload, with any number of workers, and single with one: each from each. What a codec has
         kept would be lost, and others' own states."""
         methods = ("ddp", "zero(bucket_mb=0.02)", "zero(stage=2,bucket_mb=0.01,first_bucket_mb=0.01)", "single",
-                   "zero-offload(bucket_mb=0.02)", "zero-offload(tier=nvme(path=%s),bucket_mb=0.01,first_bucket_mb=0.01)" %
-                   os.path.dirname(os.path.abspath(__file__)))
+                   "zero-offload(bucket_mb=0.02)",
+                   "zero-offload(tier=nvme(path=%s,direct=off),bucket_mb=0.01)" % tempfile.gettempdir())
         common = ("--model", "mlp(hidden=24)", "--data", self.data, "--steps", 6, "--seed", 3, "--checkpoint-every", 3,
                   "--optimizer", "adam(lr=0.01)", "--clip-norm", 0.5, "--final-eval", "off", "--quiet")
         all_of_them = [(m, n) for m in methods for n in range(1, 5 if m != "single" else 2)]
