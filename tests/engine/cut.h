@@ -62,7 +62,7 @@ static tutti_status cut_declare_offload(tutti_method *m, tutti_plan *plan, tutti
 {
     const cut *s = m->self;
     const tutti_offload_options options = {
-        .tier = s->disk ? "nvme(path=\"" TUTTI_BINARY_DIR "\",direct=off)" : "host",
+        .tier = s->disk ? "nvme(path=.,direct=off)" : "host",
         .tile_bytes = 1, .threads = 1, .delayed = s->delayed, .warmup = 1,
     };
 

@@ -34,6 +34,14 @@ static double value(int ranks, int steps, int tensor, size_t i)
     return x;
 }
 
+/* Updates that values of that step have not had, of those before it: with zero-offload's delayed
+   ones the last. */
+static int lag(const explore_case *c, int step)
+{
+    return strncmp(c->piece->name, "zero-offload", 12) == 0 && explore_draw(c, "delayed", 2) == 1 &&
+           step > (int)explore_draw(c, "warmup", 3);
+}
+
 static tutti_status look(const explore_case *c, tutti_engine *e, int unit, int step, tutti_error *err)
 {
     for (int k = 0; k < TENSORS; k++)
@@ -93,7 +101,7 @@ static tutti_status backward(const explore_case *c, tutti_engine *e, int step, t
             }
         }
         explore_dawdle(2000000);
-        TUTTI_TRY(look(c, e, u, step, err));
+        TUTTI_TRY(look(c, e, u, step - lag(c, step), err));
         TUTTI_TRY(tutti_engine_done(e, u, true, err));
     }
     return TUTTI_OK;
@@ -108,7 +116,7 @@ static tutti_status one_step(const explore_case *c, tutti_engine *e, int step, t
     while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
         for (int u = 0; u < UNITS; u++) {
             TUTTI_TRY(tutti_engine_need(e, u, false, err));
-            TUTTI_TRY(look(c, e, u, step, err));
+            TUTTI_TRY(look(c, e, u, step - lag(c, step), err));
             TUTTI_TRY(tutti_engine_done(e, u, false, err));
         }
         TUTTI_TRY(backward(c, e, step, err));
@@ -191,6 +199,19 @@ static tutti_status zero(tutti_world *world, explore_case *c, tutti_error *err)
     return steps(world, c, method, tutti_methods, far(c), err);
 }
 
+/* zero-offload.md: updates whose tiles several share, at once and beside the next step. */
+static tutti_status offload(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const int bucket = 64 + 64 * (int)explore_draw(c, "bucket", 6);
+    char method[200], late[60] = "";
+
+    if (explore_draw(c, "delayed", 2) == 1)
+        snprintf(late, sizeof late, ",delayed=on,delay_warmup=%d", (int)explore_draw(c, "warmup", 3));
+    snprintf(method, sizeof method, "zero-offload(threads=%d,bucket_mb=%.17g,first_bucket_mb=%.17g%s)",
+             1 + (int)explore_draw(c, "threads", 2), bucket / 1048576.0, 64 / 1048576.0, late);
+    return steps(world, c, method, tutti_methods, far(c), err);
+}
+
 /* Shards of pieces that end inside tensors, on several threads. */
 static tutti_status shards(tutti_world *world, explore_case *c, tutti_error *err)
 {
@@ -239,6 +260,18 @@ const explore_piece explore_by_piece_pieces[] = {
       .least = 1,
       .most = 4,
       .rank_main = zero },
+    { .name = "zero-offload",
+      .help = "zero-offload, delayed too: a unit has the values of the step before, or of the one before that",
+      .least = 1,
+      .most = 4,
+      .rank_main = offload },
+    { .name = "zero-offload-dies",
+      .help = "a rank is killed while an update runs beside the next step: all others end",
+      .least = 2,
+      .most = 4,
+      .rank_main = offload,
+      .deaths = true,
+      .steps = 6000 },
     { .name = "zero-dies",
       .help = "a rank is killed while values of one step and gradients of the next are under way: all others end",
       .least = 2,
