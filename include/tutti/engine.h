@@ -274,8 +274,9 @@ tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world,
 tutti_status tutti_loss_scale_check(const char *text, tutti_error *err);
 
 /* Counts what the client has on the device beside what the engine has, as "activations": so many
-   bytes from now on, in place of what it said before. Where device_memory
-   is given, figure device_bytes is the most that both have had at a time. TUTTI_ERR_MEMORY: beyond device_memory; what it said before stays. */
+   bytes from now on, in place of what it said before. Where device_memory is given, figure
+   device_bytes is the most that both have had at a time. TUTTI_ERR_MEMORY: beyond device_memory;
+   what it said before stays. */
 tutti_status tutti_engine_use_device(tutti_engine *e, uint64_t bytes, tutti_error *err);
 
 /* Waits for the engine's lanes. Blocks. */

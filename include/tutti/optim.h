@@ -86,8 +86,9 @@ void tutti_update(tutti_optim *o, size_t first, size_t count, float *w, const fl
                   const tutti_rate *rate);
 
 /* The same to the bit, as one pass over memory that also leaves w elsewhere: to.dtype BF16 or F16,
-   rounded, or F32, to.count = count; to.data NULL: without. It goes in tiles that stay in the caches between update
-   and rounding. team: the threads that share it, NULL: the caller alone. Blocks. */
+   rounded, or F32; to.count = count; to.data NULL: without. It goes in tiles that stay in the
+   caches between update and copy. team: the threads that share it, NULL: the caller alone.
+   Blocks. */
 void tutti_update_tiled(tutti_optim *o, size_t first, size_t count, float *w, const float *g,
                         const tutti_rate *rate, tutti_buffer to, tutti_team *team);
 

@@ -94,8 +94,8 @@ tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what,
 int tutti_spec_print(const char *name, const tutti_option *options, const void *self, char *out,
                      size_t bytes);
 
-/* Of `length` bytes: "4", "64KiB", "512MiB": a size in bytes, from 1 B to 1024 GiB, with at most one
-   unit B, KiB, MiB or GiB. TUTTI_ERR_USAGE: it is none. */
+/* Of `length` bytes: "4", "64KiB", "512MiB": a size in bytes, from 1 B to 1024 GiB, with at most
+   one unit B, KiB, MiB or GiB. TUTTI_ERR_USAGE: it is none. */
 tutti_status tutti_bytes_parse(const char *text, size_t length, size_t *bytes, tutti_error *err);
 
 /* ---- settings: the values of one table with where each came from.

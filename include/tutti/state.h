@@ -60,7 +60,7 @@ typedef struct tutti_state {
     bool late;                   /* older checkpoints have none: it stays as open left it */
     bool shared;                 /* wants a transport window, which peers of this host can read */
     /* Where it is: a spec of tier.h, "host" or "nvme(path=...)", copied. Then `slot` becomes a
-       tutti_place, and it is nobody's memory on the device. NULL or "": the device. Not `shared`. */
+       tutti_place, and it is no memory of the device. NULL or "": the device. Not `shared`. */
     const char *tier;
 } tutti_state;
 
@@ -69,8 +69,8 @@ typedef struct tutti_state {
 typedef struct tutti_place { tutti_tier *tier; uint64_t at; void *memory; } tutti_place;
 typedef struct tutti_plan tutti_plan;
 
-/* Only within a declare() hook. *slot becomes the memory (zeroed, 64-byte aligned), or of a state in
-   a tier the tutti_place, before open().
+/* Only within a declare() hook. *slot becomes the memory (zeroed, 64-byte aligned), or of a state
+   in a tier the tutti_place, before open().
    Failures (a name twice, no memory) are kept in the plan and come out when it is carried out. */
 void tutti_declare(tutti_plan *plan, const tutti_state *state, void *slot);
 

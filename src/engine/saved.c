@@ -149,7 +149,8 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
         void *memory;
         const tutti_state *s = tutti_plan_state(e->plan, i, &memory);
         const bool same = s->keep == TUTTI_SAME, mine = !same && s->keep != TUTTI_SLICE;
-        const tutti_place *place = tutti_plan_place(e->plan, i), at = place != NULL ? *place : (tutti_place){ .memory = memory };
+        const tutti_place *place = tutti_plan_place(e->plan, i),
+                          at = place != NULL ? *place : (tutti_place){ .memory = memory };
         const int owner = mine ? m->all.index : -1;
         if (s->keep == TUTTI_SCRATCH || s->count == 0 || (mine && (serves || (reading && by->run.resized))) ||
             (reading && tutti_facilities_recut(e, &by->run, memory)))

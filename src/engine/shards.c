@@ -74,14 +74,19 @@ size_t tutti_shards_count(const tutti_method *m, int worker)
 }
 
 /* Where the mean of my shard of a piece is, from its exchange on. / Of a stretch of it. */
-float *tutti_engine_shard_gradient(const tutti_engine *e, int piece)
+static float *gradient_of(const tutti_engine *e, int piece)
 {
     return e->m.held == TUTTI_HELD_BY_PIECE ? e->shards.g + e->shards.at[piece] : e->m.g + e->shards.mine[piece].first;
 }
 
+float *tutti_engine_shard_gradient(const tutti_engine *e, int piece)
+{
+    return gradient_of(e, piece);
+}
+
 static float *gradient_at(const tutti_engine *e, const stretch *s)
 {
-    return tutti_engine_shard_gradient(e, s->piece) + (s->first - e->shards.mine[s->piece].first);
+    return gradient_of(e, s->piece) + (s->first - e->shards.mine[s->piece].first);
 }
 
 /* ---- declare and close ---- */
@@ -229,7 +234,7 @@ tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error 
     const tutti_engine *e = m->engine;
     const tutti_range *mine = &e->shards.mine[p->index];
     const tutti_buffer whole = tutti_f32(m->device, p->g, p->count),
-                       part = tutti_f32(m->device, tutti_engine_shard_gradient(e, p->index), mine->count);
+                       part = tutti_f32(m->device, gradient_of(e, p->index), mine->count);
 
     if ((float)p->weight != 1)
         tutti_scale(m->device, p->count, (float)p->weight, p->g);
@@ -338,7 +343,7 @@ tutti_status tutti_shards_step(tutti_method *m, tutti_error *err)
         return TUTTI_OK;
     for (int k = e->layout.n_pieces - 1; k >= 0; k--) { /* the last is needed first */
         const tutti_range *mine = &e->shards.mine[k];
-        tutti_update(m->optim, mine->first, mine->count, m->x + mine->first, tutti_engine_shard_gradient(e, k), &rate);
+        tutti_update(m->optim, mine->first, mine->count, m->x + mine->first, gradient_of(e, k), &rate);
         tutti_engine_start_gather(e, k);
     }
     return TUTTI_OK;

@@ -237,7 +237,8 @@ tutti_status tutti_plan_carry_out(tutti_plan *plan, tutti_world *world, tutti_er
         return tutti_fail(err, plan->failure.status, 0, "%s", plan->failure.text);
     for (size_t i = 0; i < plan->count; i++) {
         const declaration *d = &plan->declared[i];
-        if (!bytes_of(d, &bytes) || !tutti_size_add(total, d->tier != NULL || (d->state.shared && world != NULL) ? 0 : bytes, &total))
+        const bool apart = d->tier != NULL || (d->state.shared && world != NULL);
+        if (!bytes_of(d, &bytes) || !tutti_size_add(total, apart ? 0 : bytes, &total))
             return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
                               "state '%s' of %zu elements does not fit in this machine's addresses", d->name,
                               d->state.count);

@@ -163,7 +163,8 @@ static tutti_status hand_out(const tutti_saved *t, const tutti_manifest_range *r
         return TUTTI_OK;
     if (t->data == NULL) {
         tutti_io io = { 0 }, *const one = &io;
-        TUTTI_TRY(tutti_tier_write(t->tier, &io, t->at + (low - from), piece + (low - first), (size_t)(high - low), err));
+        TUTTI_TRY(
+            tutti_tier_write(t->tier, &io, t->at + (low - from), piece + (low - first), (size_t)(high - low), err));
         return tutti_tier_wait(t->tier, &one, 1, err);
     }
     memcpy((uint8_t *)t->data + (low - from), piece + (low - first), (size_t)(high - low));

@@ -195,8 +195,8 @@ tutti_status tutti_arena_charge_all(tutti_arena *a, const tutti_arena_part *part
         char who[260];
         list(a, who, sizeof who);
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                            "%s: %" PRIu64 " bytes are needed, and %" PRIu64 " of %" PRIu64 " are free%s; %s to %" PRIu64
-                            " at least",
+                            "%s: %" PRIu64 " bytes are needed, and %" PRIu64 " of %" PRIu64 " are free%s; %s to "
+                            "%" PRIu64 " at least",
                             a->what, sum, a->limit - (a->now - sum), a->limit, who, a->mend, a->now);
     }
     for (size_t k = 0; k < done; k++) {

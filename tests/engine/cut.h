@@ -129,8 +129,8 @@ static const tutti_method_ops cut_shards_rows = {
     .exchange = tutti_shards_exchange,
 };
 static const tutti_method_ops *const cut_methods[] = {
-    &cut_method, &cut_blind, &cut_step, &cut_direction, &cut_apart, &cut_alone, &cut_shards, &cut_offload,
-    &cut_shards_whole, &cut_shards_apart, &cut_shards_alone, &cut_shards_rows, NULL
+    &cut_method, &cut_blind, &cut_step, &cut_direction, &cut_apart, &cut_alone, &cut_shards,
+    &cut_offload, &cut_shards_whole, &cut_shards_apart, &cut_shards_alone, &cut_shards_rows, NULL
 };
 
 #endif

@@ -103,7 +103,7 @@ static const struct values {
     { "hetero-ring", "shares", { "1:1:1:1", "3:1:2:2" }, "1:2" },
     { "hetero-ring", "adapt_every", { "1", "1000000000", "epoch" }, "0" },
     { "biased-local-sgd", "steps", { "auto", "9:1:9:9" }, "1:2" },
-    { "zero-offload", "tier", { "host", "nvme(path=/tmp,direct=off)", "nvme(path=/tmp,direct=off,engine=threads)" }, "hots" },
+    { "zero-offload", "tier", { "host", "nvme(path=/tmp,direct=off)", "nvme(path=/tmp,direct=off,depth=1)" }, "hots" },
     { "ata", "seconds", { "1:2:3:4", "1e-9:1e9:1:1" }, "1:2" },
     { "prague", "inter_intra", { "auto", "off", "2" }, "yes" },
     { "stragglar", "straggler", { "auto", "0", "3" }, "4" },

@@ -4,7 +4,10 @@
 #define TUTTI_TESTS_SHARDED_H
 #include "trial.h"
 
-enum { TENSORS = 6, STEPS = 5, RANKS = 4, UNITS = 4, SIZE = 9001 + 40 + 64 + 3003 + 901 + 100, BLOCK = 4096 };
+enum {
+    TENSORS = 6, STEPS = 5, RANKS = 4, UNITS = 4, BLOCK = 4096,
+    SIZE = 9001 + 40 + 64 + 3003 + 901 + 100
+};
 /* In ready order: two of the last layer, of which the first is large; small ones. */
 static const size_t counts[TENSORS] = { 9001, 40, 64, 3003, 901, 100 };
 static const int units[TENSORS] = { 3, 3, 2, 1, 1, 0 };
@@ -24,7 +27,10 @@ typedef struct run {
 static inline run run_of(const char *method)
 {
     return (run){ .method = method,
-                  .options = { .batch = 2, .needs = true, .optimizer = "adamw(lr=0.01)", .collective = "direct" } };
+                  .options = { .batch = 2,
+                               .needs = true,
+                               .optimizer = "adamw(lr=0.01)",
+                               .collective = "direct" } };
 }
 
 static inline void fill(void *user, int tensor, float *values)
@@ -42,7 +48,8 @@ static inline float gradient_of(int rank, uint64_t step, size_t i, float x)
     return trial_quadratic(rank, step, i, x) + (float)((step * 5 + i) % 7) / 3;
 }
 
-static inline tutti_status pass(tutti_engine *e, const tutti_pass *p, float *memory, tutti_error *err)
+static inline tutti_status pass(tutti_engine *e, const tutti_pass *p, float *memory,
+                                tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
 
@@ -109,14 +116,17 @@ static inline tutti_status rank_of(tutti_world *world, void *arg, tutti_error *e
     if (memory == NULL)
         return TUTTI_ERR_MEMORY;
     for (int k = 0; k < TENSORS; k++)
-        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { counts[k] }, .unit = units[k] };
+        params[k] = (tutti_param){
+            .name = names[k], .dims = 1, .dim = { counts[k] }, .unit = units[k]
+        };
     options.method = r->method;
     options.initial = fill;
     status = tutti_engine_open(&e, world, params, TENSORS, &options, err);
     count(world, rank, r, -1);
     for (int s = 0; s < STEPS && status == TUTTI_OK; s++) {
         tutti_pass p;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK && (status = pass(e, &p, memory, err)) == TUTTI_OK)
+        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK &&
+               (status = pass(e, &p, memory, err)) == TUTTI_OK)
             ;
         if (status == TUTTI_CLOSED)
             status = tutti_engine_step(e, err);
