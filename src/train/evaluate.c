@@ -120,10 +120,10 @@ typedef struct evaluation {
     tutti_split split;
     uint64_t total, of;
     const float *least;
-    double sums[4];
+    double sums[5];
     bool ranks;
     double auc;
-} evaluation; /* sums[3]: squared distances of the models from their mean */
+} evaluation; /* sums[3]: squared distances of the models from their mean; [4]: bytes sent */
 
 /* A rank that only serves comes after all workers and has none of the samples. */
 static uint64_t begin_of(const tutti_run *run, const evaluation *e, int index)
@@ -171,11 +171,16 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
     const uint64_t begin = begin_of(run, e, run->all.index), end = begin_of(run, e, run->all.index + 1);
     const part mine = { e->split, begin, end, e->total, e->of, e->split == TUTTI_TEST ? "test set" : "training set" };
     float *logits = e->ranks ? tutti_alloc((size_t)(end - begin), sizeof *logits) : NULL;
+    tutti_figures f;
     tutti_status status = TUTTI_OK;
 
+    tutti_engine_figures(run->engine, &f);
+    run->evaluated.seconds = (double)f.wall_ns * 1e-9;
+    run->evaluated.samples = f.samples;
     for (int k = 0; k < 3; k++)
         e->sums[k] = 0;
     e->sums[3] = pow(tutti_engine_apart(run->engine), 2);
+    e->sums[4] = (double)f.bytes_sent;
     e->auc = -1;
     if (e->ranks && logits == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the logits of %llu samples",
@@ -183,7 +188,7 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
     if (!tutti_train_serves(run))
         status = my_part(run, &mine, e->least, e->sums, logits, err);
     if (status == TUTTI_OK)
-        status = tutti_reduce_double(&run->all, TUTTI_SUM, e->sums, 4, err);
+        status = tutti_reduce_double(&run->all, TUTTI_SUM, e->sums, 5, err);
     if (status == TUTTI_OK && e->ranks)
         status = rank_all(run, e, logits, err);
     tutti_free(logits);
@@ -325,6 +330,7 @@ tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t mo
     *loss = (e.sums[0] - e.sums[2]) / (double)e.total;
     if (least != NULL && *loss < 0)
         *loss = 0;
+    run->evaluated.bytes = e.sums[4];
     run->consensus_distance = sqrt(e.sums[3] / tutti_train_working(run));
     *accuracy = run->nn == NULL || tutti_nn_classifies(run->nn) ? e.sums[1] / (double)e.total : -1;
     if (auc != NULL)

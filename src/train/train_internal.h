@@ -99,6 +99,8 @@ typedef struct tutti_run {
     double consensus_distance;
     /* Of the last evaluation. accuracy < 0: none yet, or none at all (quadratic). */
     double test_loss, test_accuracy;
+    /* When that was, as lines of metrics have it, and what all had sent by then. */
+    struct { double seconds, bytes; uint64_t samples; } evaluated;
     /* Likewise, of samples that get one logit; < 0: none, also where the labels are all alike. */
     double test_auc;
     /* Of the workers' own models at the end: the one whose test loss is largest. Where replicas are
