@@ -18,7 +18,8 @@ int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **a
     tutti_cli_platform(int argc, char **argv), tutti_cli_topology(int argc, char **argv),
     tutti_cli_bench(int argc, char **argv), tutti_cli_agent(int argc, char **argv),
     tutti_cli_key(int argc, char **argv), tutti_cli_codecs(int argc, char **argv),
-    tutti_cli_run(int argc, char **argv), tutti_cli_plan(int argc, char **argv);
+    tutti_cli_run(int argc, char **argv), tutti_cli_plan(int argc, char **argv),
+    tutti_cli_report(int argc, char **argv);
 
 int tutti_cli_data_bpe(int argc, char **argv), tutti_cli_data_tokens(int argc, char **argv),
     tutti_cli_data_clicks(int argc, char **argv); /* data_make.c; argv[0]: bpe, tokens, clicks */
@@ -64,6 +65,17 @@ tutti_status tutti_cli_place_servers(struct tutti_launch_host **hosts, int *n_ho
 /* `output` of tutti_launch_hosts_options, `lost` of tutti_launch_options. */
 void tutti_cli_show_output(void *user, int stream, const char *text, size_t bytes);
 void tutti_cli_show_loss(void *user, const char *line);
+
+/* ---- flags.c ---- */
+
+/* Takes the flags of this table, with their values, out of the arguments; the others stay, in their
+   order. argv has a NULL behind its end, as main's has. each: has them set; NULL: they are set in
+   user, the table's struct, where the defaults have been written before. -h, --help: *help = true,
+   and nothing else counts. */
+tutti_status tutti_cli_take_flags(const tutti_option *options, int *argc, char **argv,
+                                  tutti_status (*each)(void *user, const tutti_option *option,
+                                                       const char *value, tutti_error *err),
+                                  void *user, bool *help, tutti_error *err);
 
 /* ---- help.c ---- */
 
@@ -113,6 +125,8 @@ typedef struct tutti_cli_catalogue {
 int tutti_cli_list(const tutti_cli_catalogue *c, int argc, char **argv);
 void tutti_cli_print_options(FILE *out, const tutti_option *options, bool flags);
 json_t *tutti_cli_option_json(const tutti_option *o);
+
+void tutti_word_print(FILE *out, const char *word); /* words.c: as a shell reads it */
 
 /* DIR/../share/tutti beside the running command; "" if it cannot be told. */
 const char *tutti_cli_installed(char *path, size_t bytes, const char *folder);

@@ -99,19 +99,6 @@ static ino_t config_of(const tutti_cli_settings *s)
     return stat(path, &found) == 0 ? found.st_ino : 0;
 }
 
-/* As a word of a shell. */
-static void print_word(FILE *to, const char *text)
-{
-    if (text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@%+=,-")] == 0) {
-        fputs(text, to);
-        return;
-    }
-    putc('\'', to);
-    for (; *text != 0; text++)
-        fputs(*text == '\'' ? "'\\''" : (char[]){ *text, 0 }, to);
-    putc('\'', to);
-}
-
 /* Of a run that was cut off after it had begun (`before`: config_of then):
    from where it can go on, and how. */
 static void say_how_to_go_on(const tutti_cli_settings *s, ino_t before, int code)
@@ -123,7 +110,7 @@ static void say_how_to_go_on(const tutti_cli_settings *s, ino_t before, int code
     if (tutti_checkpoint_find(s->rt, s->out, found, sizeof found, NULL, 0, NULL) != TUTTI_OK)
         return;
     fprintf(stderr, "tutti: the newest checkpoint is %s; to go on from there: tutti train --resume ", found);
-    print_word(stderr, s->out);
+    tutti_word_print(stderr, s->out);
     putc('\n', stderr);
 }
 

@@ -1,0 +1,226 @@
+/* cells.c: one table in three places: the terminal, a CSV file, a page. A figure becomes text when
+   it is put in, so all three have the same digits. */
+#include <math.h>
+#include <string.h>
+
+#include "page_internal.h"
+
+struct tutti_cells {
+    const tutti_column *columns;
+    int n;
+    char **cells;                /* a RANGE has three of them */
+    size_t used, room;
+    char (*anchors)[32];         /* a row each */
+    size_t at;                   /* column of the next cell */
+    size_t rows, rows_room;
+    bool whole;
+};
+
+static size_t cells_of(tutti_cell kind)
+{
+    return kind == TUTTI_CELL_RANGE ? 3 : 1;
+}
+
+tutti_cells *tutti_cells_open(const tutti_column *columns, int n)
+{
+    tutti_cells *t = tutti_alloc(1, sizeof *t);
+
+    if (t != NULL)
+        *t = (tutti_cells){ .columns = columns, .n = n, .whole = true };
+    return t;
+}
+
+void tutti_cells_close(tutti_cells *t)
+{
+    for (size_t i = 0; t != NULL && i < t->used; i++)
+        tutti_free(t->cells[i]);
+    if (t != NULL) {
+        tutti_free(t->cells);
+        tutti_free(t->anchors);
+    }
+    tutti_free(t);
+}
+
+/* Twice as much room, or not whole. */
+static void *grow(tutti_cells *t, void *old, size_t used, size_t *room, size_t size)
+{
+    const size_t more = *room > 0 ? 2 * *room : 64;
+    void *new = tutti_alloc(more, size);
+
+    if (new == NULL) {
+        t->whole = false;
+        return old;
+    }
+    if (used > 0)
+        memcpy(new, old, used * size);
+    tutti_free(old);
+    *room = more;
+    return new;
+}
+
+static void put(tutti_cells *t, const char *text)
+{
+    if (t->used == t->room)
+        t->cells = grow(t, t->cells, t->used, &t->room, sizeof *t->cells);
+    if (t->whole && (t->cells[t->used] = tutti_copy_text(text)) != NULL)
+        t->used++;
+    else
+        t->whole = false;
+}
+
+static void next(tutti_cells *t)
+{
+    if (t->at == 0) {
+        if (t->rows == t->rows_room)
+            t->anchors = grow(t, t->anchors, t->rows, &t->rows_room, sizeof *t->anchors);
+        if (t->whole)
+            t->anchors[t->rows++][0] = 0;
+    }
+    t->at = (t->at + 1) % (size_t)t->n;
+}
+
+void tutti_figure_print(double value, char *text, size_t bytes)
+{
+    const double size = fabs(value);
+    const int whole = size > 0 ? (int)floor(log10(size)) + 1 : 1;
+    const bool exact = size < 1e15 && size == floor(size);
+
+    snprintf(text, bytes, "%.*f", exact || whole >= 4 ? 0 : whole < -8 ? 12 : 4 - whole, value);
+}
+
+static void put_number(tutti_cells *t, double value)
+{
+    char text[400] = "";
+
+    if (isfinite(value))
+        tutti_figure_print(value, text, sizeof text);
+    put(t, text);
+}
+
+void tutti_cells_text(tutti_cells *t, const char *text)
+{
+    next(t);
+    put(t, text);
+}
+
+void tutti_cells_number(tutti_cells *t, double value)
+{
+    next(t);
+    put_number(t, value);
+}
+
+void tutti_cells_range(tutti_cells *t, const double of[3])
+{
+    next(t);
+    for (int i = 0; i < 3; i++)
+        put_number(t, of[i]);
+}
+
+void tutti_cells_anchor(tutti_cells *t, const char *anchor)
+{
+    if (t->whole && t->rows > 0)
+        snprintf(t->anchors[t->rows - 1], sizeof t->anchors[0], "%s", anchor);
+}
+
+bool tutti_cells_whole(const tutti_cells *t)
+{
+    return t != NULL && t->whole;
+}
+
+/* As a person reads it: 12.3 (11.9 to 13.0), and a dash for what there is not. */
+static void shown(char *const *cell, tutti_cell kind, char *text, size_t bytes)
+{
+    if (cell[0][0] == 0)
+        snprintf(text, bytes, "-");
+    else if (kind != TUTTI_CELL_RANGE || (strcmp(cell[0], cell[1]) == 0 && strcmp(cell[0], cell[2]) == 0))
+        snprintf(text, bytes, "%s", cell[0]);
+    else
+        snprintf(text, bytes, "%s (%s to %s)", cell[0], cell[1], cell[2][0] != 0 ? cell[2] : "never");
+}
+
+void tutti_cells_print(const tutti_cells *t, FILE *out)
+{
+    int width[64] = { 0 };
+    char text[1400];
+
+    for (int c = 0; c < t->n; c++)
+        width[c] = (int)strlen(t->columns[c].title);
+    for (int pass = 0; pass < 2; pass++) {
+        size_t at = 0;
+        for (int c = 0; pass == 1 && c < t->n; c++)
+            fprintf(out, "%s%*s", c > 0 ? "  " : "",
+                    t->columns[c].kind != TUTTI_CELL_TEXT ? width[c] : c + 1 < t->n ? -width[c] : 0,
+                    t->columns[c].title);
+        fputs(pass == 1 ? "\n" : "", out);
+        for (size_t r = 0; r < t->rows; r++)
+            for (int c = 0; c < t->n; c++) {
+                shown(&t->cells[at], t->columns[c].kind, text, sizeof text);
+                at += cells_of(t->columns[c].kind);
+                if (pass == 0)
+                    width[c] = (int)strlen(text) > width[c] ? (int)strlen(text) : width[c];
+                else
+                    fprintf(out, "%s%*s%s", c > 0 ? "  " : "",
+                            t->columns[c].kind != TUTTI_CELL_TEXT ? width[c] : c + 1 < t->n ? -width[c] : 0, text,
+                            c + 1 == t->n ? "\n" : "");
+            }
+    }
+}
+
+static void csv_field(FILE *out, const char *text, bool first)
+{
+    fputs(first ? "" : ",", out);
+    if (text[strcspn(text, ",\"\r\n")] == 0) {
+        fputs(text, out);
+        return;
+    }
+    putc('"', out);
+    for (; *text != 0; text++)
+        fputs(*text == '"' ? "\"\"" : (char[]){ *text, 0 }, out);
+    putc('"', out);
+}
+
+void tutti_cells_csv(const tutti_cells *t, FILE *out)
+{
+    static const char *const ends[] = { "", "_least", "_most" };
+    size_t at = 0;
+
+    for (int c = 0; c < t->n; c++)
+        for (size_t k = 0; k < cells_of(t->columns[c].kind); k++)
+            fprintf(out, "%s%s%s", c > 0 || k > 0 ? "," : "", t->columns[c].name, ends[k]);
+    putc('\n', out);
+    for (size_t r = 0; r < t->rows; r++) {
+        for (int c = 0; c < t->n; c++)
+            for (size_t k = 0; k < cells_of(t->columns[c].kind); k++)
+                csv_field(out, t->cells[at++], c == 0 && k == 0);
+        putc('\n', out);
+    }
+}
+
+void tutti_cells_html(const tutti_cells *t, FILE *out)
+{
+    char text[1400];
+    size_t at = 0;
+
+    fputs("<div class=\"wide\"><table>\n<tr>", out);
+    for (int c = 0; c < t->n; c++) {
+        fprintf(out, "<th%s>", t->columns[c].kind != TUTTI_CELL_TEXT ? " class=\"n\"" : "");
+        tutti_page_say(out, t->columns[c].title);
+        fputs("</th>", out);
+    }
+    fputs("</tr>\n", out);
+    for (size_t r = 0; r < t->rows; r++) {
+        fputs("<tr>", out);
+        for (int c = 0; c < t->n; c++) {
+            const bool link = c == 0 && t->anchors[r][0] != 0;
+            shown(&t->cells[at], t->columns[c].kind, text, sizeof text);
+            at += cells_of(t->columns[c].kind);
+            fprintf(out, "<td%s>", t->columns[c].kind != TUTTI_CELL_TEXT ? " class=\"n\"" : "");
+            if (link)
+                fprintf(out, "<a href=\"#%s\">", t->anchors[r]);
+            tutti_page_say(out, text);
+            fputs(link ? "</a></td>" : "</td>", out);
+        }
+        fputs("</tr>\n", out);
+    }
+    fputs("</table></div>\n", out);
+}

@@ -1,0 +1,52 @@
+/* flags.c: the flags of a command that has a table of its own, beside which others may stand. */
+#include <string.h>
+
+#include "cli_internal.h"
+
+static tutti_status set(void *user, const tutti_option *option, const char *value, tutti_error *err)
+{
+    char what[80];
+
+    snprintf(what, sizeof what, "--%s", option->name);
+    return tutti_option_set(option, what, value, user, err);
+}
+
+tutti_status tutti_cli_take_flags(const tutti_option *options, int *argc, char **argv,
+                                  tutti_status (*each)(void *user, const tutti_option *option, const char *value,
+                                                       tutti_error *err),
+                                  void *user, bool *help, tutti_error *err)
+{
+    int kept = 1;
+
+    for (int i = 1; i < *argc; i++) {
+        const bool flag = strncmp(argv[i], "--", 2) == 0;
+        const size_t length = flag ? strcspn(argv[i] + 2, "=") : 0;
+        const char *value = flag && argv[i][2 + length] == '=' ? argv[i] + 3 + length : NULL;
+        const tutti_option *option;
+        char name[64];
+        if (strcmp(argv[i], "--") == 0) { /* what comes behind is no flag */
+            while (i < *argc)
+                argv[kept++] = argv[i++];
+            break;
+        }
+        if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0) {
+            *help = true;
+            return TUTTI_OK;
+        }
+        snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), argv[i] + 2 * flag);
+        option = flag ? tutti_option_find(options, name) : NULL;
+        if (option == NULL) {
+            argv[kept++] = argv[i];
+            continue;
+        }
+        if (value == NULL && option->type == TUTTI_BOOL && option->initial == 0)
+            value = "true";
+        else if (value == NULL && i + 1 < *argc)
+            value = argv[++i];
+        if (value == NULL)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '--%s' needs a value: %s", option->name, option->help);
+        TUTTI_TRY(each != NULL ? each(user, option, value, err) : set(user, option, value, err));
+    }
+    argv[*argc = kept] = NULL;
+    return TUTTI_OK;
+}

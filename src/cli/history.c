@@ -1,0 +1,143 @@
+/* history.c: a run, read back from its directory. Its files may be half written, of another version
+   or somebody's mistake, so nothing in them is taken for granted. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "page_internal.h"
+
+enum { MOST_BYTES = 64 << 20 };
+
+double tutti_history_number(const json_t *object, const char *name)
+{
+    const json_t *value = json_object_get(object, name);
+
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+const char *tutti_history_text(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+
+    return text != NULL ? text : "";
+}
+
+tutti_status tutti_history_read(tutti_runtime *rt, const char *path, char **text, size_t *bytes, tutti_error *err)
+{
+    tutti_file *file = NULL;
+    tutti_status status = tutti_file_open(&file, rt, path, TUTTI_FILE_READ, err);
+    const uint64_t all = status == TUTTI_OK ? tutti_file_bytes(file) : 0;
+
+    *text = NULL;
+    *bytes = 0;
+    if (status == TUTTI_OK && all > MOST_BYTES)
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s has %llu bytes; pages are made of files of at most %d MiB",
+                            path, (unsigned long long)all, MOST_BYTES >> 20);
+    if (status == TUTTI_OK && (*text = tutti_alloc((size_t)all + 1, 1)) == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %s (%llu bytes)", path, (unsigned long long)all);
+    if (status == TUTTI_OK)
+        status = tutti_file_read(file, 0, *text, (size_t)all, err);
+    tutti_file_close(file, NULL);
+    if (status == TUTTI_OK)
+        *bytes = (size_t)all;
+    else {
+        tutti_free(*text);
+        *text = NULL;
+    }
+    return status;
+}
+
+static tutti_status read_object(tutti_runtime *rt, const char *directory, const char *name, json_t **object,
+                                tutti_error *err)
+{
+    char path[4200], *text;
+    json_error_t why;
+    size_t bytes;
+
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    TUTTI_TRY(tutti_history_read(rt, path, &text, &bytes, err));
+    *object = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
+    tutti_free(text);
+    if (!json_is_object(*object)) {
+        const bool read = *object != NULL;
+        json_decref(*object);
+        *object = NULL;
+        return read ? tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s is not an object of JSON, as a run writes it", path)
+                    : tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s:%d: %s", path, why.line, why.text);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status take_lines(tutti_history *h, const char *path, const char *text, size_t bytes, tutti_error *err)
+{
+    size_t room = 0, line = 0;
+
+    for (size_t at = 0; at < bytes; at++)
+        room += text[at] == '\n';
+    h->moments = tutti_alloc(room + 1, sizeof *h->moments);
+    if (h->moments == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu lines of %s", room, path);
+    for (size_t at = 0; at < bytes;) {
+        const char *end = memchr(text + at, '\n', bytes - at);
+        json_error_t why;
+        json_t *object;
+        if (end == NULL)
+            break;
+        line++;
+        object = json_loadb(text + at, (size_t)(end - text) - at, 0, &why);
+        if (!json_is_object(object)) {
+            json_decref(object);
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s:%zu is no line of a run's metrics", path, line);
+        }
+        at = (size_t)(end - text) + 1;
+        if (json_object_get(object, "train_loss") != NULL || json_object_get(object, "test_loss") != NULL)
+            h->moments[h->n++] = (tutti_moment){
+                .step = tutti_history_number(object, "step"),
+                .seconds = tutti_history_number(object, "wall_seconds"),
+                .bytes = tutti_history_number(object, "bytes_sent_total"),
+                .train_loss = tutti_history_number(object, "train_loss"),
+                .test_loss = tutti_history_number(object, "test_loss"),
+                .accuracy = tutti_history_number(object, "test_accuracy"),
+            };
+        json_decref(object);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_history_open(tutti_history *h, tutti_runtime *rt, const char *directory, tutti_error *err)
+{
+    char path[4200], *text = NULL;
+    size_t bytes = 0;
+    tutti_status status = TUTTI_OK;
+
+    *h = (tutti_history){ 0 };
+    if (strlen(directory) > 4000)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the directory's name has %zu bytes; at most 4000 are possible",
+                          strlen(directory));
+    snprintf(path, sizeof path, "%s/config.json", directory);
+    if (!tutti_file_exists(rt, path))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s holds no run: it has no config.json; give the --out of `tutti train`", directory);
+    status = read_object(rt, directory, "config.json", &h->config, err);
+    snprintf(path, sizeof path, "%s/summary.json", directory);
+    if (status == TUTTI_OK && tutti_file_exists(rt, path))
+        status = read_object(rt, directory, "summary.json", &h->summary, err);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", directory);
+    if (status == TUTTI_OK && tutti_file_exists(rt, path))
+        status = tutti_history_read(rt, path, &text, &bytes, err);
+    if (status == TUTTI_OK)
+        status = take_lines(h, path, text, bytes, err);
+    tutti_free(text);
+    if (status != TUTTI_OK)
+        tutti_history_close(h);
+    return status;
+}
+
+void tutti_history_close(tutti_history *h)
+{
+    json_decref(h->config);
+    json_decref(h->summary);
+    tutti_free(h->moments);
+    *h = (tutti_history){ 0 };
+}

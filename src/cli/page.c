@@ -1,0 +1,168 @@
+/* page.c: one file of HTML: style, pictures and figures are in it, and it asks for nothing from
+   anywhere. It follows the reader's choice of light or dark, and goes from a telephone's width to a
+   desk's: pictures stand beside each other where there is room, and a table that is too wide
+   scrolls by itself. There is no script in it. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "page_internal.h"
+
+static const char style[] =
+    ":root{color-scheme:light dark;--ink:#1d2329;--soft:#5c6670;--line:#d5dae0;--ground:#fff;--box:#f4f6f8}\n"
+    "@media(prefers-color-scheme:dark){:root{--ink:#e4e8ec;--soft:#9aa5b0;--line:#3a424b;--ground:#14181c;"
+    "--box:#1e242a}}\n"
+    "*{box-sizing:border-box}\n"
+    "body{margin:0 auto;max-width:1320px;padding:16px;background:var(--ground);color:var(--ink);"
+    "font:15px/1.5 system-ui,sans-serif}\n"
+    "h1{font-size:1.5rem;margin:.3em 0 0}h2{font-size:1.15rem;margin:1.6em 0 .4em}p{margin:.4em 0;max-width:60em}\n"
+    "a{color:inherit}.soft{color:var(--soft)}\n"
+    ".grid{display:grid;gap:14px;grid-template-columns:repeat(auto-fill,minmax(min(100%,340px),1fr))}\n"
+    "figure{margin:0;padding:8px;background:var(--box);border-radius:6px;min-width:0}\n"
+    "figcaption{font-size:.87rem;color:var(--soft)}\n"
+    "svg{display:block;width:100%;height:auto}svg.marks{position:absolute;width:0;height:0}\n"
+    "svg [color=black]{color:var(--ink)}svg [stroke=black]{stroke:var(--ink)}svg [fill=black]{fill:var(--ink)}\n"
+    "svg [stroke=gray]{stroke:var(--line)}\n"
+    ".keys{display:flex;flex-wrap:wrap;gap:4px 16px;margin:.5em 0;padding:0;list-style:none}\n"
+    ".keys b{display:inline-block;width:22px;border-top:3px solid var(--c);vertical-align:middle;margin-right:6px}\n"
+    ".keys b.dashed{border-top-style:dashed}\n"
+    ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;margin:.4em 0}\n"
+    "th,td{padding:3px 10px 3px 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}\n"
+    "th{font-weight:600}.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
+    "pre{background:var(--box);padding:8px;border-radius:6px;white-space:pre-wrap;overflow-wrap:anywhere;"
+    "font-size:.85rem;margin:.3em 0}\n"
+    ":target{outline:2px solid #3b82c4;outline-offset:2px}\n";
+
+void tutti_page_say(FILE *out, const char *text)
+{
+    for (; *text != 0; text++)
+        switch (*text) {
+        case '&': fputs("&amp;", out); break;
+        case '<': fputs("&lt;", out); break;
+        case '>': fputs("&gt;", out); break;
+        case '"': fputs("&quot;", out); break;
+        default: putc(*text, out);
+        }
+}
+
+tutti_status tutti_page_open(tutti_page *p, bool pictures, const char *title, const char *subtitle, tutti_error *err)
+{
+    *p = (tutti_page){ .pictures = pictures };
+    p->out = open_memstream(&p->text, &p->bytes);
+    if (p->out == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "making a page");
+    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
+          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>", p->out);
+    tutti_page_say(p->out, title);
+    fprintf(p->out, "</title>\n<style>\n%s</style>\n<h1>", style);
+    tutti_page_say(p->out, title);
+    fputs("</h1>\n<p class=\"soft\">", p->out);
+    tutti_page_say(p->out, subtitle);
+    fputs("</p>\n", p->out);
+    return TUTTI_OK;
+}
+
+void tutti_page_drop(tutti_page *p)
+{
+    if (p->out != NULL)
+        fclose(p->out);
+    free(p->text);
+    *p = (tutti_page){ 0 };
+}
+
+tutti_status tutti_page_write(tutti_page *p, tutti_runtime *rt, const char *directory, const char *name,
+                              tutti_error *err)
+{
+    bool whole;
+    tutti_status status;
+
+    fprintf(p->out, "<p class=\"soft\">Tutti %s</p>\n</html>\n", tutti_version());
+    whole = !ferror(p->out);
+    whole = fclose(p->out) == 0 && whole;
+    p->out = NULL;
+    status = whole ? tutti_train_write_file(rt, directory, name, p->text, p->bytes, err)
+                   : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "making the page %s", name);
+    tutti_page_drop(p);
+    return status;
+}
+
+void tutti_page_figures_begin(tutti_page *p)
+{
+    fputs(p->pictures ? "<div class=\"grid\">\n" : "", p->out);
+}
+
+void tutti_page_figures_end(tutti_page *p)
+{
+    fputs(p->pictures ? "</div>\n" : "", p->out);
+}
+
+static bool shows_something(const tutti_plot *plot)
+{
+    for (int k = 0; k < plot->n; k++)
+        for (size_t i = 0; i < plot->series[k].n; i++)
+            if (isfinite(plot->series[k].x[i]) && isfinite(plot->series[k].y[i]))
+                return true;
+    return false;
+}
+
+/* A name on an SVG's elements is one of the whole page, so what gnuplot names alike in every
+   picture stands in the page once. */
+tutti_status tutti_page_figure(tutti_page *p, const tutti_plot *plot, const char *caption, const char *command,
+                               tutti_error *err)
+{
+    char *inside, *marks;
+    const char *from, *named;
+    tutti_status status;
+
+    if (!p->pictures || !shows_something(plot))
+        return TUTTI_OK;
+    status = tutti_plot_svg(plot, &inside, &marks, err);
+    if (status == TUTTI_OK) {
+        p->figures++;
+        fprintf(p->out, "<figure id=\"figure-%d\">", p->figures);
+        if (!p->marked)
+            fprintf(p->out, "<svg class=\"marks\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" aria-hidden=\"true\">%s"
+                    "</svg>\n", marks);
+        p->marked = true;
+        fprintf(p->out, "<svg viewBox=\"0 0 %d %d\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" role=\"img\" "
+                "aria-label=\"", TUTTI_PLOT_WIDE, TUTTI_PLOT_HIGH);
+        tutti_page_say(p->out, caption);
+        fputs("\">", p->out);
+        for (from = inside; (named = strstr(from, "<g id=\"")) != NULL; from = strchr(named, '>')) {
+            fwrite(from, 1, (size_t)(named - from), p->out);
+            fputs("<g", p->out);
+        }
+        fprintf(p->out, "%s</svg>\n<figcaption>", from);
+        tutti_page_say(p->out, caption);
+        fprintf(p->out, " <a href=\"#%s\">command</a></figcaption></figure>\n", command);
+    }
+    free(inside);
+    free(marks);
+    return status;
+}
+
+void tutti_page_key(tutti_page *p, int colour, bool dashed, const char *text)
+{
+    fprintf(p->out, "<li><b%s style=\"--c:%s\"></b>", dashed ? " class=\"dashed\"" : "", tutti_plot_colour(colour));
+    tutti_page_say(p->out, text);
+    fputs("</li>\n", p->out);
+}
+
+void tutti_page_command(tutti_page *p, const char *anchor, const char *title, const json_t *words)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *plain = open_memstream(&text, &bytes);
+
+    fprintf(p->out, "<div id=\"%s\"><p class=\"soft\">", anchor);
+    tutti_page_say(p->out, title);
+    fputs("</p><pre>", p->out);
+    if (plain != NULL) {
+        tutti_words_print(plain, words);
+        fclose(plain);
+        tutti_page_say(p->out, text != NULL ? text : "");
+    }
+    fputs("</pre></div>\n", p->out);
+    free(text);
+}

@@ -1,0 +1,417 @@
+/* report.c: `tutti report DIR`: the page of a run. C reads the run's files and writes the page
+   (history.c, cells.c, page.c); gnuplot, a child, draws (plot.c). Nothing is trained, and nothing in
+   DIR changes but the page. A run that has not ended has a page too, of what there is. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "page_internal.h"
+
+typedef struct report_config {
+    bool pictures;
+} report_config;
+
+static const tutti_option report_options[] = {
+    { "pictures", TUTTI_BOOL, TUTTI_AT(report_config, pictures), 1, 0, 1, NULL,
+      "draw them, by gnuplot; off: a page with tables alone" },
+    { 0 }
+};
+
+static void print_help(void)
+{
+    printf("tutti report DIR [--pictures on|off]\n\n");
+    tutti_cli_wrap(stdout, "", 0,
+                   "Makes DIR/report.html of a run (DIR: its --out), one file that needs no network: loss and accuracy "
+                   "against time, steps and bytes, where each worker's time went, what each has sent, bytes by tensor, "
+                   "staleness, events, and the command. A run that has not ended has one too.");
+    printf("\n  option               type   default                    meaning\n");
+    tutti_cli_print_options(stdout, report_options, true);
+}
+
+/* ---- curves ---- */
+
+/* What a moment is drawn over. */
+static const struct over {
+    const char *title, *words;
+    size_t offset;
+    double unit;
+} overs[] = {
+    { "seconds", "time", offsetof(tutti_moment, seconds), 1 },
+    { "steps", "steps", offsetof(tutti_moment, step), 1 },
+    { "MB sent by all", "bytes", offsetof(tutti_moment, bytes), 1e6 },
+};
+
+static double of_moment(const tutti_moment *m, size_t offset, double unit)
+{
+    return *(const double *)(const void *)((const char *)m + offset) / unit;
+}
+
+static tutti_status draw_curves(tutti_page *p, const tutti_history *h, tutti_error *err)
+{
+    double *room = tutti_alloc(h->n + 1, 4 * sizeof *room), *x = room, *train = room + h->n, *test = train + h->n,
+           *accuracy = test + h->n;
+    tutti_status status = TUTTI_OK;
+
+    if (room == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu points of curves", h->n);
+    for (size_t i = 0; i < h->n; i++) {
+        train[i] = h->moments[i].train_loss;
+        test[i] = h->moments[i].test_loss;
+        accuracy[i] = 100 * h->moments[i].accuracy;
+    }
+    for (size_t k = 0; k < 2 * TUTTI_LENGTH(overs) && status == TUTTI_OK; k++) {
+        const struct over *o = &overs[k % TUTTI_LENGTH(overs)];
+        const bool loss = k < TUTTI_LENGTH(overs);
+        const tutti_plot_series losses[] = { { TUTTI_PLOT_DASHES, 1, h->n, x, train, NULL, NULL },
+                                             { TUTTI_PLOT_LINE, 0, h->n, x, test, NULL, NULL } },
+                                hits = { TUTTI_PLOT_LINE, 0, h->n, x, accuracy, NULL, NULL };
+        const tutti_plot plot = { .x = o->title,
+                                  .y = loss ? "loss" : "test accuracy, %",
+                                  .series = loss ? losses : &hits,
+                                  .n = loss ? 2 : 1 };
+        char caption[80];
+        for (size_t i = 0; i < h->n; i++)
+            x[i] = of_moment(&h->moments[i], o->offset, o->unit);
+        snprintf(caption, sizeof caption, "%s against %s.", loss ? "Loss" : "Test accuracy", o->words);
+        status = tutti_page_figure(p, &plot, caption, "command", err);
+    }
+    tutti_free(room);
+    return status;
+}
+
+static tutti_status put_curves(tutti_page *p, const tutti_history *h, tutti_error *err)
+{
+    tutti_status status;
+
+    fputs("<h2>Curves</h2>\n", p->out);
+    if (!p->pictures || h->n == 0) {
+        fprintf(p->out, "<p>%s</p>\n", h->n == 0 ? "No line of metrics.jsonl was written yet." :
+                                                   "Without pictures; metrics.jsonl has their figures.");
+        return TUTTI_OK;
+    }
+    fputs("<ul class=\"keys\">\n", p->out);
+    tutti_page_key(p, 0, false, "on the test set");
+    tutti_page_key(p, 1, true, "training loss, of the samples since the line before");
+    fputs("</ul>\n", p->out);
+    tutti_page_figures_begin(p);
+    status = draw_curves(p, h, err);
+    tutti_page_figures_end(p);
+    return status;
+}
+
+/* ---- workers ---- */
+
+static const tutti_column worker_columns[] = {
+    { "worker", "worker", TUTTI_CELL_NUMBER },          { "steps", "steps", TUTTI_CELL_NUMBER },
+    { "compute_seconds", "computing, s", TUTTI_CELL_NUMBER }, { "exposed_comm_seconds", "waiting, s", TUTTI_CELL_NUMBER },
+    { "other_seconds", "other, s", TUTTI_CELL_NUMBER }, { "wait_percent", "waiting, %", TUTTI_CELL_NUMBER },
+    { "megabytes_sent", "MB sent", TUTTI_CELL_NUMBER },
+};
+
+static tutti_status draw_workers(tutti_page *p, const json_t *rows, tutti_error *err)
+{
+    const size_t n = json_array_size(rows);
+    double *x = tutti_alloc(n + 1, 5 * sizeof *x), *other = x + n, *waiting = other + n, *computing = waiting + n,
+           *sent = computing + n;
+    tutti_status status;
+
+    if (x == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu workers", n);
+    for (size_t i = 0; i < n; i++) { /* a stack: each bar begins where the one before it ends */
+        const json_t *row = json_array_get(rows, i);
+        x[i] = tutti_history_number(row, "worker");
+        computing[i] = tutti_history_number(row, "compute_seconds");
+        waiting[i] = computing[i] + tutti_history_number(row, "exposed_comm_seconds");
+        other[i] = waiting[i] + tutti_history_number(row, "other_seconds");
+        sent[i] = tutti_history_number(row, "bytes_sent") / 1e6;
+    }
+    const tutti_plot_series stack[] = { { TUTTI_PLOT_BARS, 7, n, x, other, NULL, NULL },
+                                        { TUTTI_PLOT_BARS, 1, n, x, waiting, NULL, NULL },
+                                        { TUTTI_PLOT_BARS, 0, n, x, computing, NULL, NULL } },
+                            bytes = { TUTTI_PLOT_BARS, 2, n, x, sent, NULL, NULL };
+    const tutti_plot times = { .x = "worker", .y = "seconds", .from_zero = true, .series = stack, .n = 3 },
+                     by_bytes = { .x = "worker", .y = "MB sent", .from_zero = true, .series = &bytes, .n = 1 };
+    status = tutti_page_figure(p, &times, "Where the time went, by worker.", "command", err);
+    if (status == TUTTI_OK)
+        status = tutti_page_figure(p, &by_bytes, "What each worker has sent.", "command", err);
+    tutti_free(x);
+    return status;
+}
+
+static tutti_status put_workers(tutti_page *p, const json_t *rows, tutti_error *err)
+{
+    tutti_cells *t = tutti_cells_open(worker_columns, TUTTI_LENGTH(worker_columns));
+    tutti_status status = TUTTI_OK;
+
+    fputs("<h2>Workers</h2>\n<ul class=\"keys\">\n", p->out);
+    tutti_page_key(p, 0, false, "computing");
+    tutti_page_key(p, 1, false, "waiting for communication");
+    tutti_page_key(p, 7, false, "batches, updates");
+    fputs("</ul>\n", p->out);
+    tutti_page_figures_begin(p);
+    status = draw_workers(p, rows, err);
+    tutti_page_figures_end(p);
+    for (size_t i = 0; i < json_array_size(rows) && t != NULL; i++) {
+        const json_t *row = json_array_get(rows, i);
+        tutti_cells_number(t, tutti_history_number(row, "worker"));
+        tutti_cells_number(t, tutti_history_number(row, "steps"));
+        tutti_cells_number(t, tutti_history_number(row, "compute_seconds"));
+        tutti_cells_number(t, tutti_history_number(row, "exposed_comm_seconds"));
+        tutti_cells_number(t, tutti_history_number(row, "other_seconds"));
+        tutti_cells_number(t, 100 * tutti_history_number(row, "exposed_comm_seconds") /
+                                  tutti_history_number(row, "wall_seconds"));
+        tutti_cells_number(t, tutti_history_number(row, "bytes_sent") / 1e6);
+    }
+    if (status == TUTTI_OK && !tutti_cells_whole(t))
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the table of workers");
+    if (status == TUTTI_OK)
+        tutti_cells_html(t, p->out);
+    tutti_cells_close(t);
+    return status;
+}
+
+/* ---- the rest of a summary ---- */
+
+static tutti_status put_staleness(tutti_page *p, const json_t *histogram, tutti_error *err)
+{
+    const size_t n = json_array_size(histogram);
+    double *x = tutti_alloc(n + 1, 2 * sizeof *x), *y = x + n, all = 0;
+    tutti_status status;
+
+    if (x == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu delays", n);
+    for (size_t i = 0; i < n; i++) { /* [delay, how many] */
+        const json_t *pair = json_array_get(histogram, i), *delay = json_array_get(pair, 0),
+                     *count = json_array_get(pair, 1);
+        x[i] = json_is_number(delay) ? json_number_value(delay) : (double)NAN;
+        y[i] = json_is_number(count) ? json_number_value(count) : (double)NAN;
+        all += isfinite(y[i]) ? y[i] : 0;
+    }
+    for (size_t i = 0; i < n; i++)
+        y[i] *= all > 0 ? 100 / all : 0;
+    const tutti_plot_series bars = { TUTTI_PLOT_BARS, 4, n, x, y, NULL, NULL };
+    const tutti_plot plot = { .x = "steps late", .y = "gradients, %", .from_zero = true, .series = &bars, .n = 1 };
+    fputs("<h2>Staleness</h2>\n", p->out);
+    tutti_page_figures_begin(p);
+    status = tutti_page_figure(p, &plot, "How many steps late gradients were.", "command", err);
+    tutti_page_figures_end(p);
+    tutti_free(x);
+    return status;
+}
+
+static const tutti_column tensor_columns[] = {
+    { "tensor", "tensor", TUTTI_CELL_TEXT },
+    { "params", "parameters", TUTTI_CELL_NUMBER },
+    { "megabytes", "MB encoded by worker 0", TUTTI_CELL_NUMBER },
+    { "bits", "bits a parameter and message, if all went in each step", TUTTI_CELL_NUMBER },
+};
+
+static const tutti_column event_columns[] = {
+    { "step", "step", TUTTI_CELL_NUMBER },
+    { "kind", "kind", TUTTI_CELL_TEXT },
+    { "text", "what happened", TUTTI_CELL_TEXT },
+};
+
+static tutti_status put_rows(tutti_page *p, const char *title, const tutti_column *columns, int n, const json_t *rows,
+                             double steps, tutti_error *err)
+{
+    const bool tensors = columns == tensor_columns;
+    tutti_cells *t = tutti_cells_open(columns, n);
+    tutti_status status = TUTTI_OK;
+
+    for (size_t i = 0; i < json_array_size(rows) && t != NULL; i++) {
+        const json_t *row = json_array_get(rows, i);
+        if (tensors) {
+            const double bytes = tutti_history_number(row, "bytes"), params = tutti_history_number(row, "params");
+            tutti_cells_text(t, tutti_history_text(row, "tensor"));
+            tutti_cells_number(t, params);
+            tutti_cells_number(t, bytes / 1e6);
+            tutti_cells_number(t, 8 * bytes / params / steps);
+        } else {
+            tutti_cells_number(t, tutti_history_number(row, "step"));
+            tutti_cells_text(t, tutti_history_text(row, "kind"));
+            tutti_cells_text(t, tutti_history_text(row, "text"));
+        }
+    }
+    if (!tutti_cells_whole(t))
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a table of the page");
+    fprintf(p->out, "<h2>%s</h2>\n", title);
+    if (status == TUTTI_OK)
+        tutti_cells_html(t, p->out);
+    tutti_cells_close(t);
+    return status;
+}
+
+/* What the first screen says. */
+static const struct figure {
+    const char *name, *title;
+    double unit;
+} figures[] = {
+    { "final_test_accuracy", "test accuracy, %", 0.01 },
+    { "final_test_loss", "test loss", 1 },
+    { "final_train_loss", "training loss", 1 },
+    { "wall_seconds", "time in training, s", 1 },
+    { "time_to_target_seconds", "time to the target, s", 1 },
+    { "steps", "steps", 1 },
+    { "epochs", "epochs", 1 },
+    { "samples", "samples", 1 },
+    { "samples_per_second", "samples a second", 1 },
+    { "bytes_sent_total", "sent by all, MB", 1e6 },
+    { "bytes_sent_per_worker", "sent by the worker that sent most, MB", 1e6 },
+    { "staleness_max", "most steps late", 1 },
+    { "staleness_mean", "steps late on average", 1 },
+    { "peak_rss_bytes_per_worker", "memory of a process, MiB", 1048576 },
+    { "workers", "workers", 1 },
+    { "servers", "servers", 1 },
+    { "params", "parameters", 1 },
+};
+static const tutti_column figure_columns[] = { { "what", "", TUTTI_CELL_TEXT }, { "value", "", TUTTI_CELL_NUMBER } };
+
+static tutti_status put_figures(tutti_page *p, const json_t *summary, tutti_error *err)
+{
+    tutti_cells *t = tutti_cells_open(figure_columns, TUTTI_LENGTH(figure_columns));
+    tutti_status status = TUTTI_OK;
+
+    for (size_t i = 0; i < TUTTI_LENGTH(figures) && t != NULL; i++) {
+        const double value = tutti_history_number(summary, figures[i].name);
+        if (!isfinite(value))
+            continue;
+        tutti_cells_text(t, figures[i].title);
+        tutti_cells_number(t, value / figures[i].unit);
+    }
+    if (!tutti_cells_whole(t))
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the table of figures");
+    else
+        tutti_cells_html(t, p->out);
+    tutti_cells_close(t);
+    if (json_is_true(json_object_get(summary, "simulated")))
+        fputs("<p class=\"soft\">A simulated run: its times are those of the simulated machines, and all workers "
+              "were in one process.</p>\n", p->out);
+    return status;
+}
+
+static tutti_status put_summary(tutti_page *p, const json_t *s, tutti_error *err)
+{
+    const json_t *tensors = json_object_get(s, "payload_by_tensor"), *events = json_object_get(s, "events");
+
+    TUTTI_TRY(put_workers(p, json_object_get(s, "by_worker"), err));
+    if (tutti_history_number(s, "staleness_max") > 0)
+        TUTTI_TRY(put_staleness(p, json_object_get(s, "staleness"), err));
+    if (json_array_size(tensors) > 0)
+        TUTTI_TRY(put_rows(p, "Bytes by tensor", tensor_columns, TUTTI_LENGTH(tensor_columns), tensors,
+                           tutti_history_number(s, "steps"), err));
+    if (json_array_size(events) > 0)
+        TUTTI_TRY(put_rows(p, "Events", event_columns, TUTTI_LENGTH(event_columns), events, 1, err));
+    else
+        fputs("<h2>Events</h2>\n<p>None: no worker was lost, and nothing was warned of.</p>\n", p->out);
+    return TUTTI_OK;
+}
+
+/* The command, of the run's settings; those that this version does not know are refused. */
+static tutti_status words_of_run(const char *directory, json_t **words, tutti_error *err)
+{
+    tutti_train_config config;
+    tutti_settings *settings;
+    char path[4200];
+    tutti_status status = tutti_settings_open(&settings, tutti_train_options, &config, err);
+
+    *words = NULL;
+    snprintf(path, sizeof path, "%s/config.json", directory);
+    if (status == TUTTI_OK)
+        status = tutti_settings_file(settings, path, err);
+    if (status == TUTTI_OK)
+        status = tutti_words_of(&config, words, err);
+    tutti_settings_close(settings);
+    return status;
+}
+
+static tutti_status write_page(tutti_page *p, const tutti_history *h, const json_t *words, tutti_error *err)
+{
+    const char *codec = tutti_history_text(h->config, "codec");
+    char title[512], what[1024];
+
+    snprintf(title, sizeof title, "%.200s%s%.200s: %.60s", tutti_history_text(h->config, "method"),
+             codec[0] != 0 ? " with " : "", codec, tutti_history_text(h->config, "model"));
+    snprintf(what, sizeof what, "%.200s on %.200s, %.0f workers over %.60s, optimizer %.200s, seed %.0f",
+             tutti_history_text(h->config, "model"), tutti_history_text(h->config, "data"),
+             tutti_history_number(h->config, "n"), tutti_history_text(h->config, "transport"),
+             tutti_history_text(h->config, "optimizer"), tutti_history_number(h->config, "seed"));
+    TUTTI_TRY(tutti_page_open(p, p->pictures, title, what, err));
+    if (h->summary != NULL)
+        TUTTI_TRY(put_figures(p, h->summary, err));
+    else
+        fputs("<p>This run has not ended, or was cut off: it has no summary.json, so this page has no figures of its "
+              "end.</p>\n", p->out);
+    TUTTI_TRY(put_curves(p, h, err));
+    if (h->summary != NULL)
+        TUTTI_TRY(put_summary(p, h->summary, err));
+    fputs("<h2>Command</h2>\n", p->out);
+    tutti_page_command(p, "command", "All figures of this page are of this run:", words);
+    return TUTTI_OK;
+}
+
+static tutti_status report(const char *directory, bool pictures, tutti_error *err)
+{
+    tutti_page page = { .pictures = pictures };
+    tutti_history h = { 0 };
+    tutti_runtime *rt;
+    json_t *words = NULL;
+    tutti_status status = tutti_runtime_open_posix(&rt, err);
+
+    if (status == TUTTI_OK)
+        status = tutti_history_open(&h, rt, directory, err);
+    if (status == TUTTI_OK)
+        status = words_of_run(directory, &words, err);
+    if (status == TUTTI_OK && pictures)
+        status = tutti_plot_check(err);
+    if (status == TUTTI_OK)
+        status = write_page(&page, &h, words, err);
+    if (status == TUTTI_OK)
+        status = tutti_page_write(&page, rt, directory, "report.html", err);
+    if (status == TUTTI_OK)
+        printf("%s/report.html\n", directory);
+    tutti_page_drop(&page);
+    json_decref(words);
+    tutti_history_close(&h);
+    tutti_runtime_close(rt);
+    return status;
+}
+
+/* Exactly one directory, and no flag that the table does not have. */
+static tutti_status take_directory(int argc, char **argv, const char **directory, tutti_error *err)
+{
+    const char *const names[] = { "pictures" };
+    char near[80];
+
+    *directory = argc > 1 ? argv[1] : NULL;
+    for (int i = 1; i < argc; i++)
+        if (argv[i][0] == '-' && argv[i][1] != 0) {
+            tutti_suggest(argv[i] + strspn(argv[i], "-"), names, TUTTI_LENGTH(names), near, sizeof near);
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no option '%.80s'%s; `tutti report --help` lists them",
+                              argv[i], near);
+        }
+    if (argc > 2)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "two directories, '%.80s' and '%.80s'; give one", argv[1], argv[2]);
+    if (argc < 2)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "which run? give its directory, the --out of `tutti train`");
+    return TUTTI_OK;
+}
+
+int tutti_cli_report(int argc, char **argv)
+{
+    tutti_error err = { .rank = -1 };
+    report_config c;
+    const char *directory = NULL;
+    bool help = false;
+    tutti_status status;
+
+    tutti_options_default(report_options, &c);
+    status = tutti_cli_take_flags(report_options, &argc, argv, NULL, &c, &help, &err);
+    if (status == TUTTI_OK && help)
+        print_help();
+    else if (status == TUTTI_OK)
+        status = take_directory(argc, argv, &directory, &err);
+    if (status == TUTTI_OK && !help)
+        status = report(directory, c.pictures, &err);
+    return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
+}

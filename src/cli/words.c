@@ -1,0 +1,93 @@
+/* words.c: a configuration as the words that one would type. A run's files have all of its
+   settings; a person wants the command. */
+#include <errno.h>
+#include <string.h>
+
+#include "page_internal.h"
+
+/* How this start was made, and nothing of the run. */
+static bool of_the_start(const char *name)
+{
+    static const char *const names[] = { "out", "resume", "overwrite", "meet", "quiet" };
+
+    for (size_t i = 0; i < TUTTI_LENGTH(names); i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* "flag", "value" if they are not what the run would have without. */
+static bool add_option(json_t *words, const tutti_option *o, const tutti_train_config *config,
+                       const tutti_train_config *usual)
+{
+    char flag[80], value[4200], without[4200];
+    bool told = true;
+
+    if (o->type == TUTTI_TEXT || o->type == TUTTI_SPEC) { /* as it was given: quotes are for specs */
+        snprintf(value, sizeof value, "%s", *(const char *const *)(const void *)((const char *)config + o->offset));
+        snprintf(without, sizeof without, "%s", *(const char *const *)(const void *)((const char *)usual + o->offset));
+    } else {
+        tutti_option_print(o, config, value, sizeof value);
+        tutti_option_print(o, usual, without, sizeof without);
+    }
+    if (strcmp(value, without) == 0)
+        return true;
+    snprintf(flag, sizeof flag, "%s%s", strlen(o->name) == 1 ? "-" : "--", o->name);
+    told = json_array_append_new(words, json_string(flag)) == 0;
+    return json_array_append_new(words, json_string(value)) == 0 && told;
+}
+
+tutti_status tutti_words_of(const tutti_train_config *config, json_t **words, tutti_error *err)
+{
+    tutti_train_config usual;
+    tutti_cli_settings s = { .config = { 0 } };
+    tutti_status status = tutti_settings_open(&s.settings, tutti_train_options, &s.config, err);
+    bool whole;
+
+    *words = json_array();
+    if (status == TUTTI_OK) { /* a method has defaults of its own, which go by the number of workers */
+        s.config.method = config->method;
+        s.config.n = config->n;
+        status = tutti_cli_method_defaults(&s, err);
+    }
+    usual = s.config;
+    whole = *words != NULL && json_array_append_new(*words, json_string("tutti")) == 0 &&
+            json_array_append_new(*words, json_string("train")) == 0;
+    usual.method = "";
+    usual.n = 1;
+    if (tutti_world_simulated(config->transport)) /* as `train` settles it where nobody has said it */
+        usual.threads = 1;
+    for (const tutti_option *o = tutti_train_options; o->name != NULL && status == TUTTI_OK; o++)
+        if (!of_the_start(o->name))
+            whole = add_option(*words, o, config, &usual) && whole;
+    tutti_settings_close(s.settings);
+    if (status == TUTTI_OK && !whole)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing a command");
+    if (status != TUTTI_OK) {
+        json_decref(*words);
+        *words = NULL;
+    }
+    return status;
+}
+
+void tutti_word_print(FILE *out, const char *text)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@%+=,-";
+
+    if (text[0] != 0 && text[strspn(text, plain)] == 0) {
+        fputs(text, out);
+        return;
+    }
+    putc('\'', out);
+    for (; *text != 0; text++)
+        fputs(*text == '\'' ? "'\\''" : (char[]){ *text, 0 }, out);
+    putc('\'', out);
+}
+
+void tutti_words_print(FILE *out, const json_t *words)
+{
+    for (size_t i = 0; i < json_array_size(words); i++) {
+        fputs(i > 0 ? " " : "", out);
+        tutti_word_print(out, json_string_value(json_array_get(words, i)));
+    }
+}
