@@ -8,10 +8,10 @@
 struct tutti_cells {
     const tutti_column *columns;
     int n;
-    char **cells;                /* a RANGE has three of them */
+    char **cells; /* a RANGE has three of them */
     size_t used, room;
-    char (*anchors)[32];         /* a row each */
-    size_t at;                   /* column of the next cell */
+    char (*anchors)[32]; /* a row each */
+    size_t at;           /* column of the next cell */
     size_t rows, rows_room;
     bool whole;
 };
@@ -131,11 +131,25 @@ bool tutti_cells_whole(const tutti_cells *t)
 static void shown(char *const *cell, tutti_cell kind, char *text, size_t bytes)
 {
     if (cell[0][0] == 0)
-        snprintf(text, bytes, "-");
+        snprintf(text, bytes, "%s", kind == TUTTI_CELL_TEXT ? "" : "-");
     else if (kind != TUTTI_CELL_RANGE || (strcmp(cell[0], cell[1]) == 0 && strcmp(cell[0], cell[2]) == 0))
         snprintf(text, bytes, "%s", cell[0]);
     else
         snprintf(text, bytes, "%s (%s to %s)", cell[0], cell[1], cell[2][0] != 0 ? cell[2] : "never");
+}
+
+/* A column of nothing is for CSV alone. */
+static bool empty(const tutti_cells *t, int column)
+{
+    size_t at = 0;
+
+    for (size_t r = 0; r < t->rows; r++)
+        for (int c = 0; c < t->n; c++) {
+            if (c == column && t->cells[at][0] != 0)
+                return false;
+            at += cells_of(t->columns[c].kind);
+        }
+    return true;
 }
 
 void tutti_cells_print(const tutti_cells *t, FILE *out)
@@ -144,25 +158,26 @@ void tutti_cells_print(const tutti_cells *t, FILE *out)
     char text[1400];
 
     for (int c = 0; c < t->n; c++)
-        width[c] = (int)strlen(t->columns[c].title);
+        width[c] = empty(t, c) ? -1 : (int)strlen(t->columns[c].title);
     for (int pass = 0; pass < 2; pass++) {
         size_t at = 0;
         for (int c = 0; pass == 1 && c < t->n; c++)
-            fprintf(out, "%s%*s", c > 0 ? "  " : "",
-                    t->columns[c].kind != TUTTI_CELL_TEXT ? width[c] : c + 1 < t->n ? -width[c] : 0,
-                    t->columns[c].title);
+            if (width[c] >= 0)
+                fprintf(out, "%s%*s", c > 0 ? "  " : "", t->columns[c].kind != TUTTI_CELL_TEXT ? width[c] : -width[c],
+                        t->columns[c].title);
         fputs(pass == 1 ? "\n" : "", out);
-        for (size_t r = 0; r < t->rows; r++)
+        for (size_t r = 0; r < t->rows; r++) {
             for (int c = 0; c < t->n; c++) {
                 shown(&t->cells[at], t->columns[c].kind, text, sizeof text);
                 at += cells_of(t->columns[c].kind);
-                if (pass == 0)
+                if (pass == 0 && width[c] >= 0)
                     width[c] = (int)strlen(text) > width[c] ? (int)strlen(text) : width[c];
-                else
-                    fprintf(out, "%s%*s%s", c > 0 ? "  " : "",
-                            t->columns[c].kind != TUTTI_CELL_TEXT ? width[c] : c + 1 < t->n ? -width[c] : 0, text,
-                            c + 1 == t->n ? "\n" : "");
+                else if (pass == 1 && width[c] >= 0)
+                    fprintf(out, "%s%*s", c > 0 ? "  " : "",
+                            t->columns[c].kind != TUTTI_CELL_TEXT ? width[c] : -width[c], text);
             }
+            fputs(pass == 1 ? "\n" : "", out);
+        }
     }
 }
 
@@ -203,6 +218,8 @@ void tutti_cells_html(const tutti_cells *t, FILE *out)
 
     fputs("<div class=\"wide\"><table>\n<tr>", out);
     for (int c = 0; c < t->n; c++) {
+        if (empty(t, c))
+            continue;
         fprintf(out, "<th%s>", t->columns[c].kind != TUTTI_CELL_TEXT ? " class=\"n\"" : "");
         tutti_page_say(out, t->columns[c].title);
         fputs("</th>", out);
@@ -212,11 +229,21 @@ void tutti_cells_html(const tutti_cells *t, FILE *out)
         fputs("<tr>", out);
         for (int c = 0; c < t->n; c++) {
             const bool link = c == 0 && t->anchors[r][0] != 0;
+            char *range;
             shown(&t->cells[at], t->columns[c].kind, text, sizeof text);
             at += cells_of(t->columns[c].kind);
+            if (empty(t, c))
+                continue;
+            range = t->columns[c].kind == TUTTI_CELL_RANGE ? strchr(text, ' ') : NULL;
             fprintf(out, "<td%s>", t->columns[c].kind != TUTTI_CELL_TEXT ? " class=\"n\"" : "");
             if (link)
                 fprintf(out, "<a href=\"#%s\">", t->anchors[r]);
+            if (range != NULL) { /* it may stand below where there is no room beside */
+                *range = 0;
+                tutti_page_say(out, text);
+                fprintf(out, " <small>%s</small></td>", range + 1);
+                continue;
+            }
             tutti_page_say(out, text);
             fputs(link ? "</a></td>" : "</td>", out);
         }

@@ -47,6 +47,6 @@ tutti_status tutti_cli_take_flags(const tutti_option *options, int *argc, char *
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "option '--%s' needs a value: %s", option->name, option->help);
         TUTTI_TRY(each != NULL ? each(user, option, value, err) : set(user, option, value, err));
     }
-    argv[*argc = kept] = NULL;
+    argv[ *argc = kept] = NULL;
     return TUTTI_OK;
 }

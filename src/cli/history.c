@@ -9,6 +9,17 @@
 
 enum { MOST_BYTES = 64 << 20 };
 
+const tutti_over_axis tutti_over[TUTTI_OVER] = {
+    { "seconds", "time", offsetof(tutti_moment, seconds), 1 },
+    { "steps", "steps", offsetof(tutti_moment, step), 1 },
+    { "MB sent by all", "bytes", offsetof(tutti_moment, bytes), 1e6 },
+};
+
+double tutti_moment_at(const tutti_moment *m, const tutti_over_axis *axis)
+{
+    return *(const double *)(const void *)((const char *)m + axis->offset) / axis->unit;
+}
+
 double tutti_history_number(const json_t *object, const char *name)
 {
     const json_t *value = json_object_get(object, name);

@@ -21,6 +21,8 @@ const tutti_command tutti_commands[] = {
       "data sets: what is known, what is in one, parts of one; encodings, token files, click logs", tutti_cli_data },
     { "bench", "allreduce|step|io|kernels|codec [...]",
       "measure, with ratios to peers and to what the machine can do", tutti_cli_bench },
+    { "compare", "--methods M,M [--OPTION VALUE ...]",
+      "the same training by several methods: one table, one page", tutti_cli_compare },
     { "report", "DIR", "a page of a run: curves, where the time went, bytes, events", tutti_cli_report },
     { "check", "DIR", "read a run's checkpoints and check every hash", tutti_cli_check },
     { "platform", "SPEC > FILE.xml", "write a cluster for simulated runs", tutti_cli_platform },

@@ -29,7 +29,8 @@ static const char style[] =
     ".keys b.dashed{border-top-style:dashed}\n"
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;margin:.4em 0}\n"
     "th,td{padding:3px 10px 3px 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}\n"
-    "th{font-weight:600}.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
+    "th{font-weight:600}.n{text-align:right;font-variant-numeric:tabular-nums}"
+    "td:first-child,small{white-space:nowrap}small{color:var(--soft)}\n"
     "pre{background:var(--box);padding:8px;border-radius:6px;white-space:pre-wrap;overflow-wrap:anywhere;"
     "font-size:.85rem;margin:.3em 0}\n"
     ":target{outline:2px solid #3b82c4;outline-offset:2px}\n";
@@ -38,11 +39,20 @@ void tutti_page_say(FILE *out, const char *text)
 {
     for (; *text != 0; text++)
         switch (*text) {
-        case '&': fputs("&amp;", out); break;
-        case '<': fputs("&lt;", out); break;
-        case '>': fputs("&gt;", out); break;
-        case '"': fputs("&quot;", out); break;
-        default: putc(*text, out);
+        case '&':
+            fputs("&amp;", out);
+            break;
+        case '<':
+            fputs("&lt;", out);
+            break;
+        case '>':
+            fputs("&gt;", out);
+            break;
+        case '"':
+            fputs("&quot;", out);
+            break;
+        default:
+            putc(*text, out);
         }
 }
 
@@ -53,7 +63,8 @@ tutti_status tutti_page_open(tutti_page *p, bool pictures, const char *title, co
     if (p->out == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "making a page");
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
-          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>", p->out);
+          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>",
+          p->out);
     tutti_page_say(p->out, title);
     fprintf(p->out, "</title>\n<style>\n%s</style>\n<h1>", style);
     tutti_page_say(p->out, title);
@@ -122,11 +133,15 @@ tutti_status tutti_page_figure(tutti_page *p, const tutti_plot *plot, const char
         p->figures++;
         fprintf(p->out, "<figure id=\"figure-%d\">", p->figures);
         if (!p->marked)
-            fprintf(p->out, "<svg class=\"marks\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" aria-hidden=\"true\">%s"
-                    "</svg>\n", marks);
+            fprintf(p->out,
+                    "<svg class=\"marks\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" aria-hidden=\"true\">%s"
+                    "</svg>\n",
+                    marks);
         p->marked = true;
-        fprintf(p->out, "<svg viewBox=\"0 0 %d %d\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" role=\"img\" "
-                "aria-label=\"", TUTTI_PLOT_WIDE, TUTTI_PLOT_HIGH);
+        fprintf(p->out,
+                "<svg viewBox=\"0 0 %d %d\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" role=\"img\" "
+                "aria-label=\"",
+                TUTTI_PLOT_WIDE, TUTTI_PLOT_HIGH);
         tutti_page_say(p->out, caption);
         fputs("\">", p->out);
         for (from = inside; (named = strstr(from, "<g id=\"")) != NULL; from = strchr(named, '>')) {

@@ -10,6 +10,15 @@
 typedef struct tutti_moment {
     double step, seconds, bytes, train_loss, test_loss, accuracy;
 } tutti_moment;
+/* What a moment is drawn over: the axis, its word in a sentence, its unit. */
+typedef struct tutti_over_axis {
+    const char *title, *words;
+    size_t offset;
+    double unit;
+} tutti_over_axis;
+enum { TUTTI_OVER = 3 };
+extern const tutti_over_axis tutti_over[TUTTI_OVER]; /* time, steps, bytes */
+double tutti_moment_at(const tutti_moment *m, const tutti_over_axis *axis);
 typedef struct tutti_history {
     json_t *config, *summary;        /* objects; summary is NULL where the run has not ended */
     tutti_moment *moments;           /* in the order of the file */
@@ -46,7 +55,10 @@ typedef enum {
     TUTTI_CELL_NUMBER,
     TUTTI_CELL_RANGE /* three numbers: middle, least, most; CSV has a column each */
 } tutti_cell;
-typedef struct tutti_column { const char *name, *title; tutti_cell kind; } tutti_column; /* name: in CSV */
+typedef struct tutti_column {
+    const char *name, *title;    /* in CSV; elsewhere */
+    tutti_cell kind;
+} tutti_column;
 /* keeps columns. NULL: no memory. */
 tutti_cells *tutti_cells_open(const tutti_column *columns, int n);
 void tutti_cells_close(tutti_cells *t);
@@ -66,7 +78,12 @@ void tutti_figure_print(double value, char *text, size_t bytes);
 
 /* ---- plot.c: pictures by gnuplot ---- */
 
-typedef enum { TUTTI_PLOT_LINE, TUTTI_PLOT_DASHES, TUTTI_PLOT_POINTS, TUTTI_PLOT_BARS } tutti_plot_kind;
+typedef enum {
+    TUTTI_PLOT_LINE,
+    TUTTI_PLOT_DASHES,
+    TUTTI_PLOT_POINTS,
+    TUTTI_PLOT_BARS
+} tutti_plot_kind;
 typedef struct tutti_plot_series {
     tutti_plot_kind kind;
     int colour;                  /* of tutti_plot_colour */

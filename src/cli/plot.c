@@ -37,6 +37,23 @@ static void put_data(FILE *script, const tutti_plot *plot)
     }
 }
 
+/* From 0 on, as no axis of ours begins elsewhere; bars need half of their width beside them. */
+static void put_range(FILE *script, const tutti_plot *plot)
+{
+    double most = 0;
+    bool bars = false;
+
+    for (int k = 0; k < plot->n; k++) {
+        bars = bars || plot->series[k].kind == TUTTI_PLOT_BARS;
+        for (size_t i = 0; i < plot->series[k].n; i++)
+            most = isfinite(plot->series[k].x[i]) ? fmax(most, plot->series[k].x[i]) : most;
+    }
+    if (bars)
+        fprintf(script, "set xrange [-0.7:%.9g]\n", most + 0.7);
+    else if (most > 0)
+        fputs("set xrange [0:*]\n", script);
+}
+
 static void put_script(FILE *script, const tutti_plot *plot)
 {
     static const char *const kinds[] = { [TUTTI_PLOT_LINE] = "with linespoints lw 1.6 pt 7 ps 0.25",
@@ -44,14 +61,16 @@ static void put_script(FILE *script, const tutti_plot *plot)
                                          [TUTTI_PLOT_POINTS] = "with points pt 7 ps 0.9",
                                          [TUTTI_PLOT_BARS] = "with boxes fs solid noborder" };
 
-    fprintf(script, "set terminal svg size %d,%d dynamic font 'sans-serif,13'\nset encoding utf8\nset decimalsign '.'\n"
+    fprintf(script,
+            "set terminal svg size %d,%d dynamic font 'sans-serif,13'\nset encoding utf8\nset decimalsign '.'\n"
             "set border 3\nset tics nomirror out scale 0.5\nset grid back lt 1 lc rgb 'gray' lw 0.5\nunset key\n"
-            "set boxwidth 0.8\nset offsets graph 0.02,graph 0.02,0,0\nset format '%%g'\nset xlabel '%s'\nset ylabel '%s'\n",
+            "set boxwidth 0.8\nset format '%%g'\nset xlabel '%s'\nset ylabel '%s'\n",
             TUTTI_PLOT_WIDE, TUTTI_PLOT_HIGH, plot->x, plot->y);
     if (plot->from_zero)
         fputs("set yrange [0:*]\n", script);
     if (plot->log_y)
         fputs("set logscale y\n", script);
+    put_range(script, plot);
     put_data(script, plot);
     fputs("plot", script);
     for (int k = 0; k < plot->n; k++) {
@@ -150,7 +169,8 @@ tutti_status tutti_plot_svg(const tutti_plot *plot, char **inside, char **marks,
     if (status == TUTTI_OK && (code != 0 || end == NULL || end == drawn))
         status = tutti_fail(err, TUTTI_ERR_IO, 0,
                             "gnuplot has drawn no picture that can be read (code %d); "
-                            "say --pictures off for a page with tables alone", code);
+                            "say --pictures off for a page with tables alone",
+                            code);
     if (status == TUTTI_OK) {
         drawn += strlen("</defs>");
         *marks = strndup(defs, (size_t)(drawn - defs));

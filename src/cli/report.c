@@ -1,6 +1,6 @@
 /* report.c: `tutti report DIR`: the page of a run. C reads the run's files and writes the page
-   (history.c, cells.c, page.c); gnuplot, a child, draws (plot.c). Nothing is trained, and nothing in
-   DIR changes but the page. A run that has not ended has a page too, of what there is. */
+   (history.c, cells.c, page.c); gnuplot, a child, draws (plot.c). Nothing is trained, and nothing
+   in DIR changes but the page. A run that has not ended has a page too, of what there is. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -11,11 +11,9 @@ typedef struct report_config {
     bool pictures;
 } report_config;
 
-static const tutti_option report_options[] = {
-    { "pictures", TUTTI_BOOL, TUTTI_AT(report_config, pictures), 1, 0, 1, NULL,
-      "draw them, by gnuplot; off: a page with tables alone" },
-    { 0 }
-};
+static const tutti_option report_options[] = { { "pictures", TUTTI_BOOL, TUTTI_AT(report_config, pictures), 1, 0, 1,
+                                                 NULL, "draw them, by gnuplot; off: a page with tables alone" },
+                                               { 0 } };
 
 static void print_help(void)
 {
@@ -30,22 +28,6 @@ static void print_help(void)
 
 /* ---- curves ---- */
 
-/* What a moment is drawn over. */
-static const struct over {
-    const char *title, *words;
-    size_t offset;
-    double unit;
-} overs[] = {
-    { "seconds", "time", offsetof(tutti_moment, seconds), 1 },
-    { "steps", "steps", offsetof(tutti_moment, step), 1 },
-    { "MB sent by all", "bytes", offsetof(tutti_moment, bytes), 1e6 },
-};
-
-static double of_moment(const tutti_moment *m, size_t offset, double unit)
-{
-    return *(const double *)(const void *)((const char *)m + offset) / unit;
-}
-
 static tutti_status draw_curves(tutti_page *p, const tutti_history *h, tutti_error *err)
 {
     double *room = tutti_alloc(h->n + 1, 4 * sizeof *room), *x = room, *train = room + h->n, *test = train + h->n,
@@ -59,19 +41,18 @@ static tutti_status draw_curves(tutti_page *p, const tutti_history *h, tutti_err
         test[i] = h->moments[i].test_loss;
         accuracy[i] = 100 * h->moments[i].accuracy;
     }
-    for (size_t k = 0; k < 2 * TUTTI_LENGTH(overs) && status == TUTTI_OK; k++) {
-        const struct over *o = &overs[k % TUTTI_LENGTH(overs)];
-        const bool loss = k < TUTTI_LENGTH(overs);
+    for (size_t k = 0; k < 2 * TUTTI_OVER && status == TUTTI_OK; k++) {
+        const tutti_over_axis *o = &tutti_over[k % TUTTI_OVER];
+        const bool loss = k < TUTTI_OVER;
         const tutti_plot_series losses[] = { { TUTTI_PLOT_DASHES, 1, h->n, x, train, NULL, NULL },
                                              { TUTTI_PLOT_LINE, 0, h->n, x, test, NULL, NULL } },
                                 hits = { TUTTI_PLOT_LINE, 0, h->n, x, accuracy, NULL, NULL };
-        const tutti_plot plot = { .x = o->title,
-                                  .y = loss ? "loss" : "test accuracy, %",
-                                  .series = loss ? losses : &hits,
-                                  .n = loss ? 2 : 1 };
+        const tutti_plot plot = {
+            .x = o->title, .y = loss ? "loss" : "test accuracy, %", .series = loss ? losses : &hits, .n = loss ? 2 : 1
+        };
         char caption[80];
         for (size_t i = 0; i < h->n; i++)
-            x[i] = of_moment(&h->moments[i], o->offset, o->unit);
+            x[i] = tutti_moment_at(&h->moments[i], o);
         snprintf(caption, sizeof caption, "%s against %s.", loss ? "Loss" : "Test accuracy", o->words);
         status = tutti_page_figure(p, &plot, caption, "command", err);
     }
@@ -85,8 +66,9 @@ static tutti_status put_curves(tutti_page *p, const tutti_history *h, tutti_erro
 
     fputs("<h2>Curves</h2>\n", p->out);
     if (!p->pictures || h->n == 0) {
-        fprintf(p->out, "<p>%s</p>\n", h->n == 0 ? "No line of metrics.jsonl was written yet." :
-                                                   "Without pictures; metrics.jsonl has their figures.");
+        fprintf(p->out, "<p>%s</p>\n",
+                h->n == 0 ? "No line of metrics.jsonl was written yet."
+                          : "Without pictures; metrics.jsonl has their figures.");
         return TUTTI_OK;
     }
     fputs("<ul class=\"keys\">\n", p->out);
@@ -102,9 +84,12 @@ static tutti_status put_curves(tutti_page *p, const tutti_history *h, tutti_erro
 /* ---- workers ---- */
 
 static const tutti_column worker_columns[] = {
-    { "worker", "worker", TUTTI_CELL_NUMBER },          { "steps", "steps", TUTTI_CELL_NUMBER },
-    { "compute_seconds", "computing, s", TUTTI_CELL_NUMBER }, { "exposed_comm_seconds", "waiting, s", TUTTI_CELL_NUMBER },
-    { "other_seconds", "other, s", TUTTI_CELL_NUMBER }, { "wait_percent", "waiting, %", TUTTI_CELL_NUMBER },
+    { "worker", "worker", TUTTI_CELL_NUMBER },
+    { "steps", "steps", TUTTI_CELL_NUMBER },
+    { "compute_seconds", "computing, s", TUTTI_CELL_NUMBER },
+    { "exposed_comm_seconds", "waiting, s", TUTTI_CELL_NUMBER },
+    { "other_seconds", "other, s", TUTTI_CELL_NUMBER },
+    { "wait_percent", "waiting, %", TUTTI_CELL_NUMBER },
     { "megabytes_sent", "MB sent", TUTTI_CELL_NUMBER },
 };
 
@@ -286,7 +271,8 @@ static tutti_status put_figures(tutti_page *p, const json_t *summary, tutti_erro
     tutti_cells_close(t);
     if (json_is_true(json_object_get(summary, "simulated")))
         fputs("<p class=\"soft\">A simulated run: its times are those of the simulated machines, and all workers "
-              "were in one process.</p>\n", p->out);
+              "were in one process.</p>\n",
+              p->out);
     return status;
 }
 
@@ -341,7 +327,8 @@ static tutti_status write_page(tutti_page *p, const tutti_history *h, const json
         TUTTI_TRY(put_figures(p, h->summary, err));
     else
         fputs("<p>This run has not ended, or was cut off: it has no summary.json, so this page has no figures of its "
-              "end.</p>\n", p->out);
+              "end.</p>\n",
+              p->out);
     TUTTI_TRY(put_curves(p, h, err));
     if (h->summary != NULL)
         TUTTI_TRY(put_summary(p, h->summary, err));

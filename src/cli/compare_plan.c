@@ -1,0 +1,595 @@
+/* compare_plan.c: from lists to runs. Each run is read and checked as `tutti train` would do it, so
+   what is misspelt is said before anything runs. A combination that a method refuses is left out
+   and told of, as long as each method, codec and condition is left somewhere. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "compare_internal.h"
+#include "tutti/codec.h"
+#include "tutti/data.h"
+#include "tutti/launch.h"
+#include "tutti/optim.h"
+
+enum { MOST_RUNS = 10000 };
+
+/* ---- lists ---- */
+
+/* Parts of the text between separators that stand outside of brackets and quotes. */
+static tutti_status split(const char *what, const char *text, char separator, bool empty, json_t **list,
+                          tutti_error *err)
+{
+    const char *from = text;
+    int depth = 0;
+    bool quoted = false;
+
+    *list = json_array();
+    for (const char *at = text;; at++) {
+        quoted = quoted != (*at == '"');
+        depth += !quoted && *at == '(';
+        depth -= !quoted && *at == ')' && depth > 0;
+        if (*at != 0 && (*at != separator || depth > 0 || quoted))
+            continue;
+        if (at == from && !empty)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.120s', in which something is missing beside a '%c'",
+                              what, text, separator);
+        if (json_array_append_new(*list, json_stringn(from, (size_t)(at - from))) != 0)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is no text in UTF-8", what);
+        if (*at == 0)
+            return TUTTI_OK;
+        from = at + 1;
+    }
+}
+
+static tutti_status no_twice(const char *what, const json_t *list, tutti_error *err)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        for (size_t k = 0; k < i; k++)
+            if (json_equal(json_array_get(list, i), json_array_get(list, k)))
+                return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s has '%.80s' twice; give it once", what,
+                                  json_string_value(json_array_get(list, i)));
+    return TUTTI_OK;
+}
+
+static tutti_status read_list(const char *what, const char *text, char separator, bool empty, json_t **list,
+                              tutti_error *err)
+{
+    TUTTI_TRY(split(what, text, separator, empty, list, err));
+    return no_twice(what, *list, err);
+}
+
+static tutti_status read_seeds(const char *text, json_t **seeds, tutti_error *err)
+{
+    const bool listed = strchr(text, ',') != NULL;
+    json_t *words;
+    tutti_status status = read_list("seeds", text, ',', false, &words, err);
+
+    *seeds = json_array();
+    for (size_t i = 0; i < json_array_size(words) && status == TUTTI_OK; i++) {
+        const char *word = json_string_value(json_array_get(words, i));
+        char *end;
+        const long long value = strtoll(word, &end, 10);
+        if (word[0] < '0' || word[0] > '9' || *end != 0 || value > 9007199254740992 ||
+            (!listed && (value < 1 || value > 1000)))
+            status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                "seeds is '%.80s'; write how many (1 to 1000), or a list of them: 4,8,15", text);
+        for (long long k = 0; status == TUTTI_OK && k < (listed ? 1 : value); k++)
+            json_array_append_new(*seeds, json_integer(listed ? value : k));
+    }
+    json_decref(words);
+    return status;
+}
+
+/* ---- axes: KEY=VALUES, and all combinations of several ---- */
+
+/* texts -> [{"lr": "0.1", "momentum": "0"}, ...], the first axis slowest; [{}] of none. */
+static tutti_status combine(const char *flag, const json_t *texts, char separator, json_t **points, tutti_error *err)
+{
+    *points = json_array();
+    json_array_append_new(*points, json_object());
+    for (size_t i = 0; i < json_array_size(texts); i++) {
+        const char *text = json_string_value(json_array_get(texts, i)), *equals = strchr(text, '=');
+        json_t *values = NULL, *more = json_array();
+        char key[64], what[80];
+        tutti_status status = TUTTI_OK;
+        if (equals == NULL || equals == text || (size_t)(equals - text) >= sizeof key)
+            status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "--%s is '%.80s'; write an option and its values: %s", flag,
+                                text, separator == ',' ? "lr=0.02,0.05,0.1" : "'slow=;0:5'");
+        snprintf(key, sizeof key, "%.*s", equals != NULL && status == TUTTI_OK ? (int)(equals - text) : 0, text);
+        snprintf(what, sizeof what, "--%s %.60s", flag, key);
+        if (status == TUTTI_OK && json_object_get(json_array_get(*points, 0), key) != NULL)
+            status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "--%s has '%s' twice; give all its values at once", flag, key);
+        if (status == TUTTI_OK)
+            status = read_list(what, equals + 1, separator, separator == ';', &values, err);
+        for (size_t p = 0; p < json_array_size(*points) && status == TUTTI_OK; p++)
+            for (size_t v = 0; v < json_array_size(values); v++) {
+                json_t *point = json_copy(json_array_get(*points, p));
+                json_object_set(point, key, json_array_get(values, v));
+                json_array_append_new(more, point);
+            }
+        json_decref(values);
+        json_decref(*points);
+        *points = more;
+        TUTTI_TRY(status);
+        if (json_array_size(more) > MOST_RUNS)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "--%s makes more than %d combinations", flag, MOST_RUNS);
+    }
+    return TUTTI_OK;
+}
+
+/* "slow=0:5 n=4"; "slow=none" for an empty value. */
+static void print_point(json_t *point, char *text, size_t bytes)
+{
+    const char *key;
+    json_t *value;
+    size_t used = 0;
+
+    text[0] = 0;
+    json_object_foreach(point, key, value)
+    {
+        const char *of = json_string_value(value);
+        used +=
+            (size_t)snprintf(text + used, bytes - used, "%s%s=%s", used > 0 ? " " : "", key, of[0] != 0 ? of : "none");
+        used = used < bytes ? used : bytes - 1;
+    }
+}
+
+/* ---- one run ---- */
+
+typedef struct choice {
+    const char *method, *codec; /* codec: "" none */
+    json_t *condition, *point;  /* {key: value} */
+    json_int_t seed;
+} choice;
+
+static const char *const ours[] = { "method", "codec", "seed", "target", "overwrite", "quiet", "meet", "trace" };
+
+/* What is a list here, or of one start, is no option that holds for all. */
+static tutti_status refuse_ours(const tutti_cli_settings *s, tutti_error *err)
+{
+    for (size_t i = 0; i < TUTTI_LENGTH(ours); i++)
+        if (tutti_settings_origin(s->settings, ours[i], NULL) == TUTTI_FROM_FLAG)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "--%s is %s; `tutti compare --help` lists its options", ours[i],
+                              i < 3 ? "a list here: --methods, --codecs, --seeds" : "none of a comparison");
+    return TUTTI_OK;
+}
+
+/* An option of the optimizer in its spec, or false if it has none of that name. */
+static tutti_status tune_optimizer(tutti_cli_settings *s, const char *key, const char *value, bool *known,
+                                   tutti_error *err)
+{
+    tutti_spec *spec;
+    const tutti_optim_ops *ops;
+    const tutti_option *option;
+    char text[4096], what[80];
+    void *self = NULL;
+    tutti_status status = tutti_spec_open(&spec, s->config.optimizer, err);
+
+    *known = false;
+    ops = status == TUTTI_OK ? tutti_optim_find(tutti_spec_name(spec)) : NULL;
+    option = ops != NULL ? tutti_option_find(ops->options, key) : NULL;
+    if (option != NULL) {
+        *known = true;
+        snprintf(what, sizeof what, "--grid %s", key);
+        self = tutti_alloc(1, ops->self_bytes);
+        if (self == NULL)
+            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading an optimizer");
+        if (status == TUTTI_OK)
+            status = tutti_spec_apply(spec, "optimizer", ops->options, self, err);
+        if (status == TUTTI_OK)
+            status = tutti_option_set(option, what, value, self, err);
+        if (status == TUTTI_OK) {
+            tutti_spec_print(tutti_spec_name(spec), ops->options, self, text, sizeof text);
+            status = tutti_settings_flag(s->settings, "optimizer", text, "--grid", err);
+        }
+    }
+    tutti_free(self);
+    tutti_spec_close(spec);
+    return status;
+}
+
+static tutti_status set_all(tutti_cli_settings *s, json_t *point, const char *flag, bool tunes, tutti_error *err)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(point, key, value)
+    {
+        bool known = false;
+        char what[96];
+        if (tunes)
+            TUTTI_TRY(tune_optimizer(s, key, json_string_value(value), &known, err));
+        if (known)
+            continue;
+        for (size_t i = 0; i < TUTTI_LENGTH(ours); i++)
+            if (strcmp(ours[i], key) == 0)
+                return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                  "--%s is of '%s', which has a flag of its own or none; "
+                                  "`tutti compare --help` lists them",
+                                  flag, key);
+        snprintf(what, sizeof what, "--%s %.60s", flag, key);
+        if (tutti_option_find(tutti_train_options, key) == NULL)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "there is no option '%s' of %strain for --%s; "
+                              "`tutti train --help all` lists them",
+                              key, tunes ? "the optimizer or of " : "", flag);
+        TUTTI_TRY(tutti_settings_flag(s->settings, key, json_string_value(value), what, err));
+    }
+    return TUTTI_OK;
+}
+
+/* Ten evaluations over a run, unless it was said how many. */
+static tutti_status set_evaluations(tutti_cli_settings *s, tutti_error *err)
+{
+    char installed[4096], every[32];
+    const char *const path = tutti_cli_installed(installed, sizeof installed, "data");
+    const bool evaluates = tutti_settings_origin(s->settings, "eval-every", NULL) == TUTTI_FROM_DEFAULT,
+               reports = tutti_settings_origin(s->settings, "report-every", NULL) == TUTTI_FROM_DEFAULT;
+    double steps = (double)s->config.steps;
+    tutti_data *data = NULL;
+
+    if (!evaluates && !reports)
+        return TUTTI_OK;
+    if (steps == 0) {
+        TUTTI_TRY(tutti_data_open_spec(&data, s->rt, s->config.data, path, err));
+        steps = (double)s->config.epochs * (double)tutti_data_shape_of(data)->samples[TUTTI_TRAIN] /
+                ((double)s->config.batch * (double)s->config.n * (double)s->config.accumulate);
+        tutti_data_close(data);
+    }
+    snprintf(every, sizeof every, "%.0f", fmax(1, floor(steps / 10)));
+    if (evaluates)
+        TUTTI_TRY(tutti_settings_flag(s->settings, "eval-every", every, "a tenth of the run", err));
+    return reports ? tutti_settings_flag(s->settings, "report-every", every, "a tenth of the run", err) : TUTTI_OK;
+}
+
+/* The command of one run. Refused: what `train` would refuse. */
+static tutti_status make_words(int argc, char **argv, const choice *of, json_t **words, tutti_error *err)
+{
+    tutti_cli_settings s;
+    char seed[32];
+    tutti_status status = tutti_cli_read(&s, argc, argv, NULL, err);
+
+    *words = NULL;
+    snprintf(seed, sizeof seed, "%lld", (long long)of->seed);
+    if (status == TUTTI_OK)
+        status = refuse_ours(&s, err);
+    if (status == TUTTI_OK && s.config.hosts[0] != 0)
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "a comparison runs on this machine; leave out the hosts, or simulate "
+                            "them: --transport sim");
+    if (status == TUTTI_OK)
+        status = tutti_settings_flag(s.settings, "method", of->method, "--methods", err);
+    if (status == TUTTI_OK && of->codec[0] != 0)
+        status = tutti_settings_flag(s.settings, "codec", of->codec, "--codecs", err);
+    if (status == TUTTI_OK)
+        status = tutti_settings_flag(s.settings, "seed", seed, "--seeds", err);
+    if (status == TUTTI_OK)
+        status = set_all(&s, of->condition, "vary", false, err);
+    if (status == TUTTI_OK)
+        status = tutti_cli_method_defaults(&s, err);
+    if (status == TUTTI_OK) /* an optimizer's options are those of the method's own, where it has one */
+        status = set_all(&s, of->point, "grid", true, err);
+    if (status == TUTTI_OK)
+        status = set_evaluations(&s, err);
+    if (status == TUTTI_OK && s.config.transport[0] == 0)
+        s.config.transport = "shm";
+    if (status == TUTTI_OK)
+        status = tutti_world_check(s.config.transport, err);
+    if (status == TUTTI_OK && tutti_world_simulated(s.config.transport) && s.config.threads == 0)
+        s.config.threads = 1;
+    s.config.target = s.config.resume = s.config.out = "";
+    if (status == TUTTI_OK)
+        status = tutti_train_check(&s.config, tutti_cores(), err);
+    if (status == TUTTI_OK)
+        status = tutti_words_of(&s.config, words, err);
+    tutti_cli_close(&s);
+    return status;
+}
+
+/* ---- the plan ---- */
+
+typedef struct lists {
+    json_t *methods, *codecs, *conditions, *points, *seeds;
+} lists;
+
+static void drop_lists(lists *l)
+{
+    json_decref(l->methods);
+    json_decref(l->codecs);
+    json_decref(l->conditions);
+    json_decref(l->points);
+    json_decref(l->seeds);
+}
+
+/* The name and the options of a method or a codec. What goes beyond (an inner codec, another number
+   of workers than it can have) its run says. */
+static tutti_status check_spec(const char *kind, const char *text, const char *const *names, size_t n,
+                               const tutti_option *(*options)(const char *name, size_t *bytes), tutti_error *err)
+{
+    tutti_spec *spec;
+    char near[160], what[120];
+    size_t bytes = 0, k = 0;
+    void *self = NULL;
+    tutti_status status = tutti_fail_within(err, tutti_spec_open(&spec, text, err), "%s", kind);
+
+    while (status == TUTTI_OK && k < n && strcmp(names[k], tutti_spec_name(spec)) != 0)
+        k++;
+    if (status == TUTTI_OK && k == n) {
+        tutti_suggest(tutti_spec_name(spec), names, n, near, sizeof near);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no %s '%.60s'%s; `tutti %ss` lists them", kind,
+                            tutti_spec_name(spec), near, kind);
+    }
+    if (status == TUTTI_OK) {
+        const tutti_option *table = options(names[k], &bytes);
+        snprintf(what, sizeof what, "%s '%.60s'", kind, names[k]);
+        self = tutti_alloc(bytes + 1, 1);
+        status = self != NULL ? tutti_spec_apply(spec, what, table, self, err)
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %s", what);
+    }
+    tutti_free(self);
+    tutti_spec_close(spec);
+    return status;
+}
+
+static const tutti_option *method_options(const char *name, size_t *bytes)
+{
+    const tutti_method_ops *m = tutti_method_find(name);
+
+    *bytes = m->self_bytes;
+    return m->options;
+}
+
+static const tutti_option *codec_options(const char *name, size_t *bytes)
+{
+    const tutti_codec_ops *c = tutti_codec_find(name);
+
+    *bytes = c->self_bytes;
+    return c->options;
+}
+
+static tutti_status check_specs(const lists *l, tutti_error *err)
+{
+    const char *names[128];
+    size_t n = 0;
+
+    for (; tutti_methods[n] != NULL && n < TUTTI_LENGTH(names); n++)
+        names[n] = tutti_methods[n]->name;
+    for (size_t i = 0; i < json_array_size(l->methods); i++)
+        TUTTI_TRY(
+            check_spec("method", json_string_value(json_array_get(l->methods, i)), names, n, method_options, err));
+    for (n = 0; tutti_codecs[n] != NULL && n < TUTTI_LENGTH(names); n++)
+        names[n] = tutti_codecs[n]->name;
+    for (size_t i = 0; i < json_array_size(l->codecs); i++)
+        if (strcmp(json_string_value(json_array_get(l->codecs, i)), "none") != 0)
+            TUTTI_TRY(
+                check_spec("codec", json_string_value(json_array_get(l->codecs, i)), names, n, codec_options, err));
+    return TUTTI_OK;
+}
+
+static tutti_status read_lists(lists *l, const tutti_compare_config *c, tutti_error *err)
+{
+    bool accuracy;
+    double value;
+
+    *l = (lists){ 0 };
+    if (c->methods[0] == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "what is to be compared? say --methods ddp,local-sgd; `tutti methods` lists them");
+    TUTTI_TRY(read_list("methods", c->methods, ',', false, &l->methods, err));
+    TUTTI_TRY(read_list("codecs", c->codecs[0] != 0 ? c->codecs : "none", ',', false, &l->codecs, err));
+    TUTTI_TRY(check_specs(l, err));
+    TUTTI_TRY(combine("vary", c->varies, ';', &l->conditions, err));
+    TUTTI_TRY(combine("grid", c->grids, ',', &l->points, err));
+    TUTTI_TRY(read_seeds(c->seeds, &l->seeds, err));
+    if (c->target[0] != 0)
+        TUTTI_TRY(tutti_compare_target(c->target, &accuracy, &value, err));
+    if ((double)json_array_size(l->methods) * (double)json_array_size(l->codecs) *
+            (double)json_array_size(l->conditions) * (double)json_array_size(l->points) *
+            (double)json_array_size(l->seeds) >
+        MOST_RUNS)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "these lists make more than %d runs; shorten one", MOST_RUNS);
+    return TUTTI_OK;
+}
+
+static const char *text_at(const json_t *list, size_t i)
+{
+    return json_string_value(json_array_get(list, i));
+}
+
+/* Is all of one kind left out? `at`: which member of a row it is. */
+static tutti_status check_left(const json_t *rows, const json_t *left_out, const char *member, tutti_error *err)
+{
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *value = json_object_get(json_array_get(rows, i), member);
+        const char *why = NULL;
+        bool some = false;
+        for (size_t k = 0; k < json_array_size(rows); k++) {
+            const json_t *out = NULL;
+            if (!json_equal(json_object_get(json_array_get(rows, k), member), value))
+                continue;
+            for (size_t o = 0; o < json_array_size(left_out) && out == NULL; o++)
+                if (json_integer_value(json_object_get(json_array_get(left_out, o), "row")) == (json_int_t)k)
+                    out = json_array_get(left_out, o);
+            some = some || out == NULL;
+            why = out != NULL && why == NULL ? tutti_history_text(out, "why") : why;
+        }
+        if (!some)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s", why);
+    }
+    return TUTTI_OK;
+}
+
+/* Rows and what of them is left out; then the runs, in an order in which methods take turns. */
+static tutti_status fill(json_t *plan, const lists *l, int argc, char **argv, tutti_error *err)
+{
+    json_t *rows = json_object_get(plan, "rows"), *out = json_object_get(plan, "left_out"),
+           *runs = json_object_get(plan, "runs");
+    const size_t n_methods = json_array_size(l->methods), n_codecs = json_array_size(l->codecs),
+                 n_conditions = json_array_size(l->conditions), n_rows = n_methods * n_codecs * n_conditions;
+    char text[4096], name[32];
+
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t s = 0; s < (pass == 0 ? 1 : json_array_size(l->seeds)); s++)
+            for (size_t p = 0; p < (pass == 0 ? 1 : json_array_size(l->points)); p++)
+                for (size_t r = 0; r < n_rows; r++) {
+                    const char *codec = text_at(l->codecs, r / n_methods % n_codecs);
+                    const choice of = { .method = text_at(l->methods, r % n_methods),
+                                        .codec = strcmp(codec, "none") == 0 ? "" : codec,
+                                        .condition = json_array_get(l->conditions, r / n_methods / n_codecs),
+                                        .point = json_array_get(l->points, p),
+                                        .seed = json_integer_value(json_array_get(l->seeds, s)) };
+                    json_t *words = NULL;
+                    bool left = false;
+                    tutti_status status;
+                    for (size_t o = 0; o < json_array_size(out); o++)
+                        left =
+                            left || json_integer_value(json_object_get(json_array_get(out, o), "row")) == (json_int_t)r;
+                    if (left)
+                        continue;
+                    status = make_words(argc, argv, &of, &words, err);
+                    if (pass == 0) {
+                        print_point(of.condition, text, sizeof text);
+                        json_array_append_new(rows, json_pack("{s:s, s:s, s:s}", "method", of.method, "codec", of.codec,
+                                                              "condition", text));
+                        if (status == TUTTI_ERR_USAGE && n_rows > 1)
+                            json_array_append_new(out, json_pack("{s:I, s:s}", "row", (json_int_t)r, "why", err->text));
+                        else
+                            TUTTI_TRY(status);
+                        json_decref(words);
+                        continue;
+                    }
+                    TUTTI_TRY(status);
+                    snprintf(name, sizeof name, "%04zu", json_array_size(runs));
+                    json_array_append_new(runs,
+                                          json_pack("{s:s, s:I, s:I, s:I, s:o}", "name", name, "row", (json_int_t)r,
+                                                    "point", (json_int_t)p, "seed", of.seed, "words", words));
+                }
+    TUTTI_TRY(check_left(rows, out, "method", err));
+    TUTTI_TRY(check_left(rows, out, "codec", err));
+    TUTTI_TRY(check_left(rows, out, "condition", err));
+    for (size_t p = 0; p < json_array_size(l->points); p++) {
+        print_point(json_array_get(l->points, p), text, sizeof text);
+        json_array_append_new(json_object_get(plan, "points"), json_string(text));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_compare_make_plan(const tutti_compare_config *c, int argc, char **argv, json_t *typed, json_t **plan,
+                                     tutti_error *err)
+{
+    char directory[4096];
+    lists l;
+    tutti_status status = read_lists(&l, c, err);
+
+    *plan = NULL;
+    if (status == TUTTI_OK && getcwd(directory, sizeof directory) == NULL)
+        status = tutti_fail(err, TUTTI_ERR_IO, errno, "finding the working directory");
+    if (status == TUTTI_OK) {
+        *plan = json_pack("{s:i, s:O, s:s, s:s, s:[], s:[], s:[], s:[]}", "version", TUTTI_COMPARE_FORMAT, "command",
+                          typed, "directory", directory, "target", c->target, "rows", "points", "left_out", "runs");
+        status = *plan != NULL
+                     ? fill(*plan, &l, argc, argv, err)
+                     : tutti_fail(err, TUTTI_ERR_USAGE, 0, "the working directory's name is no text in UTF-8");
+    }
+    drop_lists(&l);
+    return status;
+}
+
+/* ---- the file ---- */
+
+tutti_status tutti_compare_write_plan(tutti_runtime *rt, const char *directory, const json_t *plan, tutti_error *err)
+{
+    char *text = json_dumps(plan, JSON_INDENT(1));
+    tutti_status status = text != NULL ? tutti_train_write_file(rt, directory, "plan.json", text, strlen(text), err)
+                                       : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing plan.json");
+
+    free(text);
+    return status;
+}
+
+/* Somebody may have edited it: what is used without another look must be there. */
+static bool is_plan(const json_t *plan)
+{
+    const json_t *rows = json_object_get(plan, "rows"), *points = json_object_get(plan, "points"),
+                 *runs = json_object_get(plan, "runs"), *out = json_object_get(plan, "left_out");
+    bool good = json_is_string(json_object_get(plan, "directory")) && json_is_string(json_object_get(plan, "target")) &&
+                json_is_array(json_object_get(plan, "command")) && json_is_array(out) && json_array_size(rows) > 0 &&
+                json_array_size(rows) <= MOST_RUNS && json_array_size(points) > 0 && json_array_size(runs) <= MOST_RUNS;
+
+    for (size_t i = 0; good && i < json_array_size(json_object_get(plan, "command")); i++)
+        good = json_is_string(json_array_get(json_object_get(plan, "command"), i));
+    for (size_t i = 0; good && i < json_array_size(points); i++)
+        good = json_is_string(json_array_get(points, i));
+    for (size_t i = 0; good && i < json_array_size(out); i++) {
+        const json_int_t row = json_integer_value(json_object_get(json_array_get(out, i), "row"));
+        good = row >= 0 && row < (json_int_t)json_array_size(rows);
+    }
+    for (size_t i = 0; good && i < json_array_size(runs); i++) {
+        const json_t *run = json_array_get(runs, i), *words = json_object_get(run, "words");
+        const json_int_t row = json_integer_value(json_object_get(run, "row")),
+                         point = json_integer_value(json_object_get(run, "point"));
+        const char *name = tutti_history_text(run, "name");
+        good = row >= 0 && row < (json_int_t)json_array_size(rows) && point >= 0 &&
+               point < (json_int_t)json_array_size(points) && name[0] != 0 && name[strspn(name, "0123456789")] == 0 &&
+               strlen(name) < 16 && json_array_size(words) >= 2;
+        for (size_t k = 0; good && k < json_array_size(words); k++)
+            good = json_is_string(json_array_get(words, k));
+    }
+    return good;
+}
+
+tutti_status tutti_compare_read_plan(tutti_runtime *rt, const char *directory, json_t **plan, tutti_error *err)
+{
+    char path[4200], *text;
+    json_error_t why;
+    size_t bytes;
+    json_int_t format;
+
+    *plan = NULL;
+    if (strlen(directory) > 3000)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the directory's name has %zu bytes; at most 3000 are possible",
+                          strlen(directory));
+    snprintf(path, sizeof path, "%s/plan.json", directory);
+    if (!tutti_file_exists(rt, path))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%s holds no comparison: it has no plan.json; give the --out of "
+                          "`tutti compare`",
+                          directory);
+    TUTTI_TRY(tutti_history_read(rt, path, &text, &bytes, err));
+    *plan = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
+    tutti_free(text);
+    if (*plan == NULL)
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s:%d: %s", path, why.line, why.text);
+    format = json_integer_value(json_object_get(*plan, "version"));
+    if (format == TUTTI_COMPARE_FORMAT && is_plan(*plan))
+        return TUTTI_OK;
+    json_decref(*plan);
+    *plan = NULL;
+    return format > TUTTI_COMPARE_FORMAT
+               ? tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s is of a newer version of Tutti; go on with that one", path)
+               : tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s is no plan of a comparison, or was changed by hand", path);
+}
+
+void tutti_compare_label(const json_t *row, char *text, size_t bytes)
+{
+    const char *codec = tutti_history_text(row, "codec");
+
+    snprintf(text, bytes, "%s%s%s", tutti_history_text(row, "method"), codec[0] != 0 ? " with " : "", codec);
+}
+
+tutti_status tutti_compare_target(const char *text, bool *accuracy, double *value, tutti_error *err)
+{
+    const char *equals = strchr(text, '=');
+    char *end = NULL;
+
+    *accuracy = strncmp(text, "accuracy=", 9) == 0;
+    *value = equals != NULL ? strtod(equals + 1, &end) : (double)NAN;
+    if ((!*accuracy && strncmp(text, "loss=", 5) != 0) || end == equals + 1 || *end != 0 || !(*value > 0) ||
+        (*accuracy && *value > 1) || !isfinite(*value))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "target is '%.80s'; write accuracy=A with A above 0 and at most 1, or loss=L with L above 0",
+                          text);
+    return TUTTI_OK;
+}

@@ -1,0 +1,396 @@
+/* compare_runs.c: the runs of a comparison, as children. What has a summary.json is done: that file
+   appears whole, as the last one of a run. Anything else of a run that was cut off is overwritten.
+   The children die with this process, however it ends. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "compare_internal.h"
+#include "tutti/launch.h"
+
+enum { MOST_JOBS = 256, LOOK_NS = 50 * 1000 * 1000 };
+
+static struct {               /* a signal handler has nothing else to write to */
+    volatile sig_atomic_t by; /* which signal; 0: none yet */
+} asked;
+
+static void note(int number)
+{
+    asked.by = asked.by == 0 ? number : asked.by;
+}
+
+typedef struct job {
+    pid_t child;
+    size_t run;
+    int64_t since_ns;
+} job; /* child 0: free */
+typedef struct work {
+    tutti_runtime *rt;
+    const json_t *plan, *runs;
+    char directory[4096], self[4096]; /* absolute: the children work elsewhere */
+    job jobs[MOST_JOBS];
+    int active, most;
+    bool limited;    /* most was not given: memory counts */
+    double *seconds; /* runs: what those took that have ended here; NAN */
+    bool *done;      /* runs: has results, or has failed here */
+    double memory;   /* the most that one has taken */
+    int failed;
+    tutti_screen *screen; /* NULL: quiet */
+} work;
+
+static const char *name_of(const work *w, size_t run)
+{
+    return tutti_history_text(json_array_get(w->runs, run), "name");
+}
+
+static bool has_results(const work *w, size_t run)
+{
+    char path[4200];
+
+    snprintf(path, sizeof path, "%s/runs/%s/summary.json", w->directory, name_of(w, run));
+    return tutti_file_exists(w->rt, path);
+}
+
+bool tutti_compare_last_words(tutti_runtime *rt, const char *directory, const char *name, char *text, size_t bytes)
+{
+    char path[4300], *log = NULL;
+    size_t length = 0, from;
+
+    snprintf(path, sizeof path, "%s/runs/%s.log", directory, name);
+    if (!tutti_file_exists(rt, path) || tutti_history_read(rt, path, &log, &length, NULL) != TUTTI_OK)
+        return false;
+    while (length > 0 && log[length - 1] == '\n')
+        length--;
+    for (from = length; from > 0 && log[from - 1] != '\n';)
+        from--;
+    if (strncmp(log + from, "tutti: ", 7) == 0)
+        from += 7;
+    snprintf(text, bytes, "%.*s", (int)(length - from), log + from);
+    for (char *at = text; *at != 0; at++) /* a terminal's codes are not for a table */
+        *at = (char)((unsigned char)*at < 32 ? ' ' : *at);
+    if (text[0] == 0)
+        snprintf(text, bytes, "ended without a word");
+    tutti_free(log);
+    return true;
+}
+
+/* Options from the environment are in the words already; another one now must not change them. */
+static void forget_options(void)
+{
+    for (const tutti_option *o = tutti_train_options; o->name != NULL; o++) {
+        char name[80];
+        snprintf(name, sizeof name, "TUTTI_%s", o->name);
+        for (char *at = name + 6; *at != 0; at++)
+            *at = (char)(*at == '-' ? '_' : *at >= 'a' && *at <= 'z' ? *at - 'a' + 'A' : *at);
+        if (strcmp(o->name, "data") != 0)
+            unsetenv(name);
+    }
+}
+
+static void become_run(const work *w, size_t run, char **words, pid_t parent)
+{
+    const char *const start = tutti_history_text(w->plan, "directory");
+    char log[4300];
+    int to;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGPIPE, SIG_DFL);
+    if (getppid() != parent)
+        _exit(EXIT_TRAINING);
+    snprintf(log, sizeof log, "%s/runs/%s.log", w->directory, name_of(w, run));
+    to = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (to < 0 || dup2(to, STDOUT_FILENO) < 0 || dup2(to, STDERR_FILENO) < 0)
+        _exit(EXIT_TRAINING);
+    if (chdir(start) != 0) {
+        fprintf(stderr, "tutti: the directory %s, where this comparison was begun, is gone (%s)\n", start,
+                strerror(errno));
+        _exit(EXIT_USAGE);
+    }
+    forget_options();
+    execv(w->self, words);
+    _exit(EXIT_TRAINING);
+}
+
+static tutti_status start(work *w, size_t run, tutti_error *err)
+{
+    const json_t *words = json_object_get(json_array_get(w->runs, run), "words");
+    const size_t n = json_array_size(words);
+    const char **argv = tutti_alloc(n + 4, sizeof *argv);
+    const pid_t parent = getpid();
+    char out[4300];
+    job *free_one = w->jobs;
+    sigset_t all, before;
+
+    if (argv == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting run %s", name_of(w, run));
+    for (size_t i = 0; i < n; i++)
+        argv[i] = json_string_value(json_array_get(words, i));
+    snprintf(out, sizeof out, "--out=%s/runs/%s", w->directory, name_of(w, run));
+    argv[n] = out;
+    argv[n + 1] = "--overwrite";
+    argv[n + 2] = "--quiet";
+    while (free_one->child != 0)
+        free_one++;
+    fflush(NULL); /* nothing that waits here is written twice */
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, &before); /* the child has no handler of ours for a moment */
+    *free_one = (job){ .child = fork(), .run = run, .since_ns = tutti_now_ns(w->rt) };
+    if (free_one->child == 0) {
+        signal(SIGINT, SIG_IGN); /* the terminal's is ours; we hand on SIGTERM */
+        signal(SIGTERM, SIG_DFL);
+        signal(SIGHUP, SIG_IGN);
+        sigprocmask(SIG_SETMASK, &before, NULL);
+        become_run(w, run, (char **)(uintptr_t)argv, parent);
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    tutti_free(argv);
+    if (free_one->child < 0) {
+        free_one->child = 0;
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "starting run %s", name_of(w, run));
+    }
+    w->active++;
+    return TUTTI_OK;
+}
+
+/* ---- what is left ---- */
+
+static bool same_row(const work *w, size_t a, size_t b)
+{
+    return json_equal(json_object_get(json_array_get(w->runs, a), "row"),
+                      json_object_get(json_array_get(w->runs, b), "row"));
+}
+
+/* By what others of its row took, else all. < 0: nothing is known. */
+static double expected(const work *w, size_t run)
+{
+    double own = 0, all = 0;
+    int n_own = 0, n = 0;
+
+    for (size_t i = 0; i < json_array_size(w->runs); i++)
+        if (isfinite(w->seconds[i])) {
+            all += w->seconds[i];
+            n++;
+            own += same_row(w, i, run) ? w->seconds[i] : 0;
+            n_own += same_row(w, i, run);
+        }
+    return n_own > 0 ? own / n_own : n > 0 ? all / n : -1;
+}
+
+static void say(const work *w, int status, const char *what)
+{
+    const size_t n = json_array_size(w->runs);
+    double left = 0;
+    size_t done = 0;
+    bool known = true;
+    char line[600], time[48] = "";
+
+    if (w->screen == NULL)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        const double takes = w->done[i] ? 0 : expected(w, i);
+        double spent = 0;
+        done += w->done[i];
+        for (int k = 0; k < w->most && !w->done[i]; k++)
+            if (w->jobs[k].child != 0 && w->jobs[k].run == i)
+                spent = (double)(tutti_now_ns(w->rt) - w->jobs[k].since_ns) * 1e-9;
+        known = known && takes >= 0;
+        left += fmax(0, takes - spent);
+    }
+    left /= fmax(1, fmin(w->most, (double)(n - done)));
+    if (done < n && known)
+        snprintf(time, sizeof time, "  %.0f:%02.0f left", floor(left / 60), floor(fmod(left, 60)));
+    snprintf(line, sizeof line, "%zu of %zu runs%s%s", done, n, time, what);
+    tutti_screen_say(w->screen, status, line);
+}
+
+/* A method that refuses its row says so each time: the row's other runs are left out. */
+static void leave_row(work *w, size_t run)
+{
+    for (size_t i = 0; i < json_array_size(w->runs); i++) {
+        bool active = false;
+        for (int k = 0; k < w->most; k++)
+            active = active || (w->jobs[k].child != 0 && w->jobs[k].run == i);
+        if (!active && same_row(w, i, run))
+            w->done[i] = true;
+    }
+}
+
+static void note_end(work *w, const job *of, int state)
+{
+    const json_t *run = json_array_get(w->runs, of->run),
+                 *row = json_array_get(json_object_get(w->plan, "rows"),
+                                       (size_t)json_integer_value(json_object_get(run, "row")));
+    const double seconds = (double)(tutti_now_ns(w->rt) - of->since_ns) * 1e-9;
+    const bool there = has_results(w, of->run),
+               refused = !there && WIFEXITED(state) && WEXITSTATUS(state) == EXIT_USAGE;
+    char label[300], what[600];
+
+    w->done[of->run] = true;
+    w->failed += !there && !refused;
+    if (refused)
+        leave_row(w, of->run);
+    if (there) {
+        char path[4200];
+        tutti_history h;
+        w->seconds[of->run] = seconds;
+        snprintf(path, sizeof path, "%s/runs/%s", w->directory, name_of(w, of->run));
+        if (tutti_history_open(&h, w->rt, path, NULL) == TUTTI_OK) {
+            w->memory = fmax(w->memory, tutti_history_number(h.summary, "peak_rss_bytes_per_worker"));
+            tutti_history_close(&h);
+        }
+    }
+    tutti_compare_label(row, label, sizeof label);
+    snprintf(what, sizeof what, "  %s %.80s %.80s seed %lld: %s", label, tutti_history_text(row, "condition"),
+             json_string_value(json_array_get(json_object_get(w->plan, "points"),
+                                              (size_t)json_integer_value(json_object_get(run, "point")))),
+             (long long)json_integer_value(json_object_get(run, "seed")),
+             there     ? "done"
+             : refused ? "refused"
+                       : "failed");
+    say(w, 0, what);
+}
+
+/* A simulated run has all its workers' memory; beyond this machine's it would be killed. */
+static bool has_room(const work *w)
+{
+    if (w->active == 0)
+        return true;
+    return w->active < w->most && (!w->limited || (w->active + 1) * w->memory < 0.8 * (double)tutti_machine_bytes());
+}
+
+static void reap(work *w)
+{
+    for (int k = 0; k < w->most; k++) {
+        int state;
+        if (w->jobs[k].child == 0 || waitpid(w->jobs[k].child, &state, WNOHANG) != w->jobs[k].child)
+            continue;
+        w->active--;
+        if (asked.by == 0)
+            note_end(w, &w->jobs[k], state);
+        w->jobs[k].child = 0;
+    }
+}
+
+static void end_all(work *w)
+{
+    const int64_t until = tutti_now_ns(w->rt) + INT64_C(10000000000);
+
+    for (int sent = SIGTERM; w->active > 0; sent = tutti_now_ns(w->rt) > until ? SIGKILL : 0) {
+        for (int k = 0; k < w->most && sent != 0; k++)
+            if (w->jobs[k].child != 0)
+                kill(w->jobs[k].child, sent);
+        tutti_sleep_until(w->rt, tutti_now_ns(w->rt) + LOOK_NS / 5);
+        reap(w);
+    }
+}
+
+static tutti_status run_them(work *w, tutti_error *err)
+{
+    const size_t n = json_array_size(w->runs);
+    int64_t said = 0;
+    tutti_status status = TUTTI_OK;
+
+    for (size_t next = 0; (next < n || w->active > 0) && asked.by == 0 && status == TUTTI_OK;) {
+        while (next < n && w->done[next])
+            next++;
+        if (next < n && has_room(w)) {
+            status = start(w, next++, err);
+            continue;
+        }
+        tutti_sleep_until(w->rt, tutti_now_ns(w->rt) + LOOK_NS);
+        reap(w);
+        if (tutti_now_ns(w->rt) - said > INT64_C(500000000)) {
+            said = tutti_now_ns(w->rt);
+            say(w, 2, "");
+        }
+    }
+    end_all(w);
+    return status;
+}
+
+static tutti_status find_places(work *w, const char *directory, tutti_error *err)
+{
+    const ssize_t length = readlink("/proc/self/exe", w->self, sizeof w->self - 1);
+    char runs[4200], *whole;
+
+    if (length < 0)
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "finding this command's own file (/proc/self/exe)");
+    w->self[length] = 0;
+    snprintf(runs, sizeof runs, "%s/runs", directory);
+    TUTTI_TRY(tutti_directory_make(w->rt, runs, err));
+    whole = realpath(directory, NULL);
+    if (whole == NULL || strlen(whole) > 3700) {
+        free(whole);
+        return tutti_fail(err, TUTTI_ERR_IO, errno, "finding %.3000s", directory);
+    }
+    snprintf(w->directory, sizeof w->directory, "%s", whole);
+    free(whole);
+    return TUTTI_OK;
+}
+
+static bool all_simulated(const json_t *runs)
+{
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        const json_t *words = json_object_get(json_array_get(runs, i), "words");
+        bool simulated = false;
+        for (size_t k = 0; k + 1 < json_array_size(words); k++)
+            simulated = simulated || (strcmp(json_string_value(json_array_get(words, k)), "--transport") == 0 &&
+                                      tutti_world_simulated(json_string_value(json_array_get(words, k + 1))));
+        if (!simulated)
+            return false;
+    }
+    return true;
+}
+
+tutti_status tutti_compare_run_all(tutti_runtime *rt, const char *directory, const json_t *plan, int jobs, bool quiet,
+                                   int *failed, int *signal, tutti_error *err)
+{
+    static const int wanted[] = { SIGTERM, SIGINT, SIGHUP };
+    const struct sigaction noting = { .sa_handler = note };
+    struct sigaction before[TUTTI_LENGTH(wanted)];
+    tutti_screen screen = { .terminal = tutti_screen_replaces() };
+    work w = { .rt = rt, .plan = plan, .runs = json_object_get(plan, "runs"), .screen = quiet ? NULL : &screen };
+    const bool simulated = all_simulated(w.runs);
+    tutti_status status;
+
+    *failed = *signal = 0;
+    if (jobs > 1 && !simulated)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "jobs is %d, but these runs are not simulated: each would take the others' time; leave it out", jobs);
+    w.limited = jobs == 0;
+    w.most = jobs > 0 ? jobs : simulated ? tutti_cores() : 1;
+    w.most = w.most < MOST_JOBS ? w.most : MOST_JOBS;
+    TUTTI_TRY(find_places(&w, directory, err));
+    w.seconds = tutti_alloc(json_array_size(w.runs) + 1, sizeof *w.seconds);
+    w.done = tutti_alloc(json_array_size(w.runs) + 1, sizeof *w.done);
+    status = w.seconds != NULL && w.done != NULL ? TUTTI_OK
+                                                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the comparison");
+    for (size_t i = 0; status == TUTTI_OK && i < json_array_size(w.runs); i++) {
+        w.seconds[i] = (double)NAN;
+        w.done[i] = has_results(&w, i);
+    }
+    for (size_t i = 0; i < TUTTI_LENGTH(wanted); i++) { /* what is ignored (nohup) stays ignored */
+        sigaction(wanted[i], NULL, &before[i]);
+        if (before[i].sa_handler != SIG_IGN)
+            sigaction(wanted[i], &noting, NULL);
+    }
+    if (status == TUTTI_OK) {
+        say(&w, 0, "");
+        status = run_them(&w, err);
+    }
+    for (size_t i = 0; i < TUTTI_LENGTH(wanted); i++)
+        sigaction(wanted[i], &before[i], NULL);
+    tutti_screen_end(&screen);
+    tutti_free(w.seconds);
+    tutti_free(w.done);
+    *failed = w.failed;
+    *signal = (int)asked.by;
+    return status;
+}

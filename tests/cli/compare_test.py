@@ -1,0 +1,317 @@
+"""`tutti compare` and `tutti report`: the same numbers in table, CSV and page; what was killed goes
+on and ends with the same files; pages that need nothing but themselves."""
+import csv, html.parser, json, os, re, shutil, signal, subprocess, time, unittest
+from command import *
+
+GNUPLOT, BROWSER = shutil.which("gnuplot") is not None, shutil.which("chromium")
+if not GNUPLOT:
+    narrowed("pages have no pictures here: gnuplot is not installed")
+
+
+class Page(html.parser.HTMLParser):
+    """What a test asks of a page: text of its table's cells, ids, links, elements."""
+    def __init__(self, path):
+        super().__init__()
+        self.ids, self.links, self.asked, self.tags, self.rows, self.cell = [], [], [], [], [], None
+        self.text = read(path).decode()
+        self.feed(self.text)
+
+    def handle_starttag(self, tag, attributes):
+        a = dict(attributes)
+        self.tags.append(tag)
+        self.ids += [a["id"]] if "id" in a else []
+        self.links += [a["href"]] if tag == "a" else []
+        self.asked += [v for k, v in attributes if k in ("src", "href", "xlink:href") and not v.startswith("#")]
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+            self.cell = self.rows[-1]
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th"):
+            self.cell = None
+
+    def handle_data(self, data):
+        if self.cell is not None:
+            self.cell[-1] += data
+
+
+class Pages(Case):
+    def whole(self, path):
+        """It asks for nothing from anywhere, and each of its links leads somewhere in it."""
+        page = Page(path)
+        self.assertEqual(page.asked, [])
+        self.assertNotRegex(page.text.replace("http://www.w3.org/1999/xlink", ""), r"https?://|url\(|@import|<script")
+        self.assertEqual(len(page.ids), len(set(page.ids)), "an id twice")
+        self.assertLessEqual({link[1:] for link in page.links}, set(page.ids))
+        self.assertEqual(page.tags.count("figure") > 0, GNUPLOT)
+        for figure in re.findall(r"<figure.*?</figure>", page.text, re.S):
+            self.assertIn('href="#command"', figure)
+        self.assertEqual("gpPt6" in page.ids, GNUPLOT)
+        return page
+
+    def seen(self, path):
+        """In a browser, wide and narrow, light and dark, nothing goes over the edge."""
+        if BROWSER is None or not GNUPLOT:
+            narrowed("no page was looked at in a browser: chromium or gnuplot is not installed")
+            return
+        looked = os.path.join(os.path.dirname(path), "looked.html")
+        with open(looked, "w") as f:
+            f.write(read(path).decode() + "<script>const e=document.documentElement,s=getComputedStyle;"
+                    "e.dataset.seen=JSON.stringify([innerWidth,e.scrollWidth,"
+                    "Math.min(...[...document.querySelectorAll('figure')].map(x=>x.clientWidth)),"
+                    "s(document.body).color,s(document.querySelector('figure text tspan')).fill])</script>")
+        for width in (1280, 390):
+            for dark in (False, True):
+                done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+                                       "--hide-scrollbars",
+                                       "--user-data-dir=" + os.path.join(self.folder, "browser"),
+                                       "--blink-settings=preferredColorScheme=%d" % (0 if dark else 1),
+                                       "--window-size=%d,900" % width, "file://" + looked],
+                                      capture_output=True, text=True, timeout=120, env=clean_environment())
+                found = re.search(r'data-seen="(.*?)"', done.stdout)
+                self.assertIsNotNone(found, done.stderr)
+                inner, most, figure, ink, fill = json.loads(found[1].replace("&quot;", '"'))
+                self.assertLessEqual(most, inner, (width, dark))
+                self.assertGreater(figure, 300)
+                self.assertEqual(ink, fill, "an axis in the colour of the text")
+                self.assertEqual(int(re.findall(r"\d+", ink)[0]) > 128, dark)
+
+    def pictures(self):
+        return [] if GNUPLOT else ["--pictures", "off"]
+
+
+class Report(Pages):
+    def run_of(self, *more):
+        return self.train("run", "--model", "mlp(hidden=16)", "--data", self.data, "-n", "2", "--steps", "20", "--batch", "16",
+                          "--eval-every", "5", "--report-every", "5", "--quiet", *more)
+
+    def test_a_runs_page_has_its_figures_and_the_command_that_makes_it_again(self):
+        out = self.run_of("--codec", "topk(ratio=0.1)")
+        done = tutti("report", out, *self.pictures())
+        self.assertEqual((done.returncode, done.stdout), (0, out + "/report.html\n"), done.stderr)
+        page, s = self.whole(out + "/report.html"), summary(out)
+        figures = dict(row for row in page.rows if len(row) == 2)
+        self.assertEqual(float(figures["test accuracy, %"]), round(100 * s["final_test_accuracy"], 2))
+        self.assertEqual(figures["steps"], "20")
+        self.assertAlmostEqual(float(figures["sent by all, MB"]), s["bytes_sent_total"] / 1e6, delta=1e-3)
+        workers = [row for row in page.rows if len(row) == 7][1:]
+        self.assertEqual([row[:2] for row in workers], [["0", "20"], ["1", "20"]])
+        self.assertAlmostEqual(float(workers[1][6]), s["by_worker"][1]["bytes_sent"] / 1e6, delta=1e-3)
+        tensors = [row for row in page.rows if row[0] == "0.weight"]
+        self.assertEqual(len(tensors), 1)
+        command = html.unescape(re.search(r"<pre>(.*?)</pre>", page.text)[1])
+        again = self.out("again")
+        self.assertTrue(command.startswith("tutti train "))
+        subprocess.run(TUTTI + command[5:] + " --quiet --out " + again, shell=True, check=True, env=clean_environment())
+        self.assertEqual(self.model(again), self.model(out))
+        self.seen(out + "/report.html")
+
+    def test_lines_of_evaluations_say_when_and_after_how_many_bytes(self):
+        out = self.run_of()
+        lines = [json.loads(line) for line in read(out + "/metrics.jsonl").splitlines()]
+        last, s = [line for line in lines if "test_loss" in line][-1], summary(out)
+        self.assertEqual((last["bytes_sent_total"], last["samples"]), (s["bytes_sent_total"], s["samples"]))
+        self.assertAlmostEqual(last["wall_seconds"], s["wall_seconds"], delta=0.05)
+
+    def test_a_run_that_has_not_ended_has_a_page_and_text_from_files_is_no_mark(self):
+        out = self.run_of()
+        os.remove(out + "/summary.json")
+        with open(out + "/metrics.jsonl", "a") as f:
+            f.write('{"step": 30, "train_lo')
+        config = json.loads(read(out + "/config.json"))
+        config["data"] = "<b onclick=x>&'`touch here`"
+        with open(out + "/config.json", "w") as f:
+            json.dump(config, f)
+        done = tutti("report", out, *self.pictures())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        page = self.whole(out + "/report.html")
+        self.assertIn("has not ended", page.text)
+        self.assertNotIn("<b on", page.text)
+        self.assertIn("&lt;b onclick=x&gt;&amp;", page.text)
+
+    def test_what_is_no_run_is_a_sentence(self):
+        out = self.run_of()
+        self.refused("which run? give its directory", "report")
+        self.refused("holds no run: it has no config.json", "report", self.folder)
+        self.refused("two directories", "report", out, out)
+        self.refused("there is no option '--picture'; did you mean 'pictures'", "report", out, "--picture", "off")
+        self.refused("gnuplot, which draws the pictures, cannot be started", "report", out, PATH="/nowhere")
+        with open(out + "/metrics.jsonl", "a") as f:
+            f.write("[1]\n")
+        self.refused("metrics.jsonl:", "report", out, *self.pictures(), code=1)
+        with open(out + "/summary.json", "w") as f:
+            f.write("{}}")
+        self.refused("summary.json:1", "report", out, *self.pictures(), code=1)
+
+
+class Compare(Pages):
+    WORK = ["--model", "mlp(hidden=16)", "--batch", "16", "-n", "4", "--steps", "20"]
+
+    def compare(self, out, *arguments, code=0, **more):
+        done = tutti("compare", "--data", self.data, "--out", out, *self.WORK, *self.pictures(), *arguments, **more)
+        self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+        return done
+
+    def results(self, out, name="results.csv"):
+        with open(os.path.join(out, name), newline="") as f:
+            return list(csv.DictReader(f))
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_table_csv_and_page_have_the_same_numbers_and_they_are_the_runs(self):
+        out = self.out("all")
+        done = self.compare(out, "--transport", "sim", "--methods", "ddp,local-sgd(4),ad-psgd", "--codecs", "none,fp16",
+                            "--vary", "slow=;0:5", "--seeds", "2", "--target", "accuracy=0.3")
+        page, rows, runs = self.whole(out + "/compare.html"), self.results(out), self.results(out, "runs.csv")
+        table = read(out + "/table.txt").decode()
+        self.assertIn(table, done.stdout)
+        self.assertEqual(len(rows), 10, "ad-psgd takes no codec")
+        self.assertEqual(len(runs), 20)
+        self.assertEqual(table.count("No results of 2 of 2 runs: ad-psgd with fp16, slow="), 2)
+        self.assertEqual({(r["method"], r["condition"]) for r in rows},
+                         {(m, c) for m in ("ddp", "local-sgd(4)", "ad-psgd", "ddp with fp16", "local-sgd(4) with fp16")
+                          for c in ("slow=none", "slow=0:5")})
+        head = next(k for k, row in enumerate(page.rows) if row[0] == "method")
+        lines = table.splitlines()
+        at = next(k for k, line in enumerate(lines) if line.startswith("method "))
+        for k, row in enumerate(rows):
+            shown = [row["method"], row["condition"], row["seeds"]]
+            for name in ("accuracy_percent", "test_loss", "seconds", "megabytes", "waiting_percent", "reached",
+                         "seconds_to_target", "megabytes_to_target"):
+                middle, least, most = (row.get(name + end, row[name]) for end in ("", "_least", "_most"))
+                shown.append("-" if middle == "" else middle if middle == least == most else
+                             "%s (%s to %s)" % (middle, least, most or "never"))
+            shown.append(row["front"])
+            self.assertEqual(page.rows[head + 1 + k], shown)
+            self.assertEqual(re.split(r"  +", lines[at + 1 + k].strip()), [s for s in shown if s])
+            mine = [r for r in runs if (r["method"], r["condition"]) == (row["method"], row["condition"])]
+            self.assertEqual(len(mine), 2)
+            self.assertEqual([row["seconds_least"], row["seconds_most"]], sorted((r["seconds"] for r in mine), key=float))
+        for r in runs:
+            s = summary(os.path.join(out, "runs", r["run"]))
+            self.assertAlmostEqual(float(r["seconds"]), s["wall_seconds"], delta=1e-3 * s["wall_seconds"])
+            self.assertAlmostEqual(float(r["megabytes"]), s["bytes_sent_total"] / 1e6, delta=1e-3 * s["bytes_sent_total"] / 1e6)
+            self.assertEqual(s["method"], r["method"].split()[0].split("(")[0])
+            first = next((json.loads(line) for line in read(os.path.join(out, "runs", r["run"], "metrics.jsonl")).splitlines()
+                          if (json.loads(line).get("test_accuracy") or 0) >= 0.3), None)
+            self.assertEqual(r["seconds_to_target"] == "", first is None)
+            if first is not None:
+                self.assertAlmostEqual(float(r["seconds_to_target"]), first["wall_seconds"], delta=1e-3 * first["wall_seconds"])
+        for condition in ("slow=none", "slow=0:5"):
+            judged = [(float(r["seconds_to_target"]), float(r["megabytes_to_target"]), r["front"]) for r in rows
+                      if r["condition"] == condition and r["seconds_to_target"]]
+            for t, b, front in judged:
+                beaten = any(x <= t and y <= b and (x < t or y < b) for x, y, _ in judged)
+                self.assertEqual(front, "" if beaten else "yes")
+        self.seen(out + "/compare.html")
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_one_that_was_killed_goes_on_and_ends_with_the_same_files(self):
+        words = ["compare", "--data", self.data, "--out", "it", *self.WORK, *self.pictures(), "--transport", "sim",
+                 "--methods", "ddp,ad-psgd", "--seeds", "3"]
+        homes = [self.out("whole"), self.out("killed")]
+        for home in homes:
+            os.makedirs(home)
+        subprocess.run([TUTTI, *words], check=True, cwd=homes[0], env=clean_environment(), capture_output=True)
+        for how in (signal.SIGKILL, signal.SIGTERM):
+            run = subprocess.Popen([TUTTI, *words], cwd=homes[1], env=clean_environment(), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+            ended = os.path.join(homes[1], "it/runs/%s/summary.json" % ("0001" if how == signal.SIGKILL else "0003"))
+            deadline = time.monotonic() + 60
+            while not os.path.exists(ended) and time.monotonic() < deadline and run.poll() is None:
+                time.sleep(0.01)
+            children = children_of(run.pid)
+            run.send_signal(how)
+            _, err = run.communicate(timeout=60)
+            while any(map(alive, children)) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            self.assertFalse(any(map(alive, children)))
+            self.assertFalse(os.path.exists(os.path.join(homes[1], "it/compare.html")), "it had ended by then")
+            if how == signal.SIGTERM:
+                self.assertEqual(run.returncode, 128 + how)
+                self.assertIn("to go on: tutti compare --resume it", err)
+            words = ["compare", "--resume", "it", *self.pictures()]
+        kept = os.stat(os.path.join(homes[1], "it/runs/0001/summary.json")).st_mtime_ns
+        done = subprocess.run([TUTTI, *words], cwd=homes[1], env=clean_environment(TUTTI_BATCH="32"), capture_output=True,
+                              text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(os.stat(os.path.join(homes[1], "it/runs/0001/summary.json")).st_mtime_ns, kept, "it ran again")
+        names = lambda home: sorted(os.path.relpath(f, home) for f in self.files(home))
+        self.assertEqual(names(homes[0]), names(homes[1]))
+        for name in ("table.txt", "results.csv", "runs.csv", "compare.html"):
+            self.assertEqual(*(read(os.path.join(home, "it", name)) for home in homes), name)
+        for k in range(6):
+            self.assertEqual(*(read(os.path.join(home, "it/runs/%04d/model.safetensors" % k)) for home in homes))
+        again = subprocess.run([TUTTI, *words], cwd=homes[1], env=clean_environment(), capture_output=True, text=True)
+        self.assertEqual(again.returncode, 0, again.stderr)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_the_grid_is_the_same_for_each_and_the_best_of_each_is_shown(self):
+        out = self.out("grid")
+        self.compare(out, "--transport", "sim", "--methods", "ddp,local-sgd(4)", "--seeds", "7,", code=2)
+        self.compare(out, "--transport", "sim", "--methods", "ddp,local-sgd(4)", "--seeds", "7,9", "--grid",
+                     "lr=1e-9,0.05,1e-8", "--grid", "momentum=0.5,0.9", "--target", "loss=1e-9")
+        runs, rows = self.results(out, "runs.csv"), self.results(out)
+        self.assertEqual(len(runs), 24)
+        self.assertEqual({r["seed"] for r in runs}, {"7", "9"})
+        for row in rows:
+            self.assertRegex(row["tuned"], r"^lr=0.05 momentum=0\.[59] \(border\)$")
+            self.assertEqual((row["reached"], row["seconds_to_target"]), ("0", ""))
+        with open(out + "/plan.json") as f:
+            plan = json.load(f)
+        self.assertEqual([r["row"] for r in plan["runs"][:4]], [0, 1, 0, 1], "they take turns")
+        self.assertIn("sgd(lr=1e-9,momentum=0.5)", plan["runs"][0]["words"])
+
+    def test_runs_that_take_real_time_go_one_by_one(self):
+        out = self.out("shm")
+        self.compare(out, "--methods", "ddp,local-sgd(4)", "--seeds", "1", "-n", "2", "--jobs", "2", code=2)
+        shutil.rmtree(out)
+        self.compare(out, "--methods", "ddp,local-sgd(4)", "--seeds", "1", "-n", "2")
+        self.assertEqual([r["method"] for r in self.results(out)], ["ddp", "local-sgd(4)"])
+
+    def test_what_cannot_be_compared_is_a_sentence_before_anything_runs(self):
+        out = self.out("none")
+        work = ["compare", "--data", self.data, "--out", out, *self.WORK, *self.pictures()]
+        for sentence, more in (
+                ("what is to be compared? say --methods", []),
+                ("there is no method 'dpd'", ["--methods", "ddp,dpd"]),
+                ("methods has 'ddp' twice", ["--methods", "ddp,ddp"]),
+                ("something is missing beside a ','", ["--methods", "ddp,,d-psgd"]),
+                ("there is no codec 'fp61'", ["--methods", "ddp", "--codecs", "fp61"]),
+                ("--vary is 'slow'; write an option and its values", ["--methods", "ddp", "--vary", "slow"]),
+                ("there is no option 'slw' of train", ["--methods", "ddp", "--vary", "slw=;0:5"]),
+                ("slow is '9:5'", ["--methods", "ddp", "--vary", "slow=9:5"]),
+                ("there is no option 'lrr' of the optimizer or of train", ["--methods", "ddp", "--grid", "lrr=1,2"]),
+                ("--grid lr is -1", ["--methods", "ddp", "--grid", "lr=-1,2"]),
+                ("seeds is 'x'", ["--methods", "ddp", "--seeds", "x"]),
+                ("target is 'speed=3'", ["--methods", "ddp", "--target", "speed=3"]),
+                ("--method is a list here", ["--methods", "ddp", "--method", "ddp"]),
+                ("--seed is a list here", ["--methods", "ddp", "--seed", "1"]),
+                ("there is no option '--methds'; did you mean 'methods'", ["--methods", "ddp", "--methds", "ddp"]),
+                ("these lists make more than 10000 runs", ["--methods", "ddp,d-psgd", "--seeds", "1000", "--grid",
+                                                           "lr=1,2,3,4,5,6"]),
+                ("a comparison runs on this machine", ["--methods", "ddp", "-H", "a:2,b:2"])):
+            with self.subTest(sentence):
+                self.refused(sentence, *work, *more)
+                self.assertFalse(os.path.exists(out))
+        self.refused("holds no comparison", "compare", "--resume", self.folder, *self.pictures())
+        self.refused("option '--methods' needs a value", "compare", "--methods")
+
+    def test_a_plan_that_was_changed_by_hand_is_refused(self):
+        out = self.out("plan")
+        self.compare(out, "--methods", "ddp", "--seeds", "1", "-n", "1")
+        self.refused("holds a comparison; go on with it", "compare", "--methods", "ddp", "--out", out, *self.pictures())
+        for more in (["--batch", "3"], ["--target", "loss=1"], ["--methods", "ddp"]):
+            self.refused("goes on with a comparison as it was planned", "compare", "--resume", out, *more,
+                         *self.pictures())
+        plan = json.loads(read(out + "/plan.json"))
+        for change in (dict(runs=[dict(plan["runs"][0], name="../x")]), dict(runs=[dict(plan["runs"][0], row=7)]),
+                       dict(rows=[]), dict(command=[3]), dict(version=99), dict(points=[1])):
+            with open(out + "/plan.json", "w") as f:
+                json.dump(dict(plan, **change), f)
+            self.refused("plan.json is ", "compare", "--resume", out, *self.pictures(), code=1)
+
+
+if __name__ == "__main__":
+    unittest.main()
