@@ -6,7 +6,8 @@
      compare_runs.c     each run is a child, `tutti train` with its words, into DIR/runs/NAME; what
                         has a whole summary.json is not run again, so a comparison that was cut off
                         goes on. Methods take turns: a machine that slows down slows down all
-     compare_results.c  reads the runs back, and writes table, CSV and page from the same cells
+     compare_findings.c reads the runs back: the best point of each row, ranges, the front
+     compare_results.c  writes table and CSV files, and compare_page.c the page, from the same cells
    gnuplot, a child, draws the pictures (plot.c). Nothing is written by Python, which the user of
    the command may not have. A run is a process of its own, also under sim: one that fails fails
    alone, and its memory is given back. */

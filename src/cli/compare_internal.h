@@ -51,10 +51,63 @@ tutti_status tutti_compare_run_all(tutti_runtime *rt, const char *directory, con
 bool tutti_compare_last_words(tutti_runtime *rt, const char *directory, const char *name,
                               char *text, size_t bytes);
 
+/* ---- compare_findings.c ---- */
+
+typedef struct tutti_compare_result { /* of a run */
+    const json_t *run;
+    tutti_history h;                                    /* without a summary: no results */
+    double accuracy, loss, seconds, megabytes, waiting; /* at its end; % and MB */
+    double best_accuracy;                               /* of all evaluations */
+    double seconds_to, megabytes_to;                    /* the target; NAN: not reached */
+} tutti_compare_result;
+
+typedef struct tutti_compare_line { /* of a row, at its best point */
+    size_t row, point;
+    int seeds, reached;
+    double accuracy[3], loss[3], seconds[3], megabytes[3], waiting[3]; /* median, least, most */
+    double seconds_to[3], megabytes_to[3];
+    bool front;
+} tutti_compare_line;
+
+typedef struct tutti_findings {
+    tutti_runtime *rt;
+    const json_t *plan, *rows, *points, *runs;
+    const char *directory;
+    tutti_compare_result *results; /* runs */
+    size_t n;
+    tutti_compare_line *lines;
+    size_t n_lines;      /* rows with results */
+    bool aims, accuracy; /* is there a target, and is it an accuracy */
+    double target;
+    bool simulated;
+} tutti_findings;
+
+size_t tutti_compare_index(const json_t *run, const char *what); /* "row", "point" */
+/* plan, rows, points, runs, n, rt and directory of f are set. drop also after a failure. */
+tutti_status tutti_compare_find(tutti_findings *f, tutti_error *err);
+void tutti_compare_drop(tutti_findings *f);
+const char *tutti_compare_condition(const tutti_findings *f, size_t row);
+bool tutti_compare_together(const tutti_findings *f, const tutti_compare_line *a,
+                            const tutti_compare_line *b); /* of one condition */
+/* What time or bytes a row is judged by: to the target, else of all of it. */
+const double *tutti_compare_judged(const tutti_findings *f, const tutti_compare_line *l,
+                                   bool bytes);
+/* " (border)" if one of a point's values is the first or the last of its list, "". */
+const char *tutti_compare_border(const tutti_findings *f, size_t point);
+
 /* ---- compare_results.c ---- */
 
-/* table.txt (and standard output), results.csv, runs.csv and, unless pictures are off too,
-   compare.html with them, of the runs that are there. */
+typedef void (*tutti_compare_speaker)(FILE *out, const char *text); /* a sentence */
+void tutti_compare_say_target(const tutti_findings *f, FILE *out, tutti_compare_speaker say);
+void tutti_compare_say_answers(const tutti_findings *f, FILE *out, tutti_compare_speaker say);
+void tutti_compare_say_missing(const tutti_findings *f, FILE *out, tutti_compare_speaker say);
+/* table.txt (and standard output), results.csv, runs.csv and compare.html, of the runs that are
+   there. TUTTI_ERR_USAGE: there are none. */
 tutti_status tutti_compare_results(tutti_runtime *rt, const char *directory, const json_t *plan,
                                    bool pictures, tutti_error *err);
+
+/* ---- compare_page.c ---- */
+
+tutti_status tutti_compare_write_page(const tutti_findings *f, const tutti_cells *table,
+                                      bool pictures, tutti_error *err);
 #endif

@@ -84,8 +84,8 @@ class Pages(Case):
 
 class Report(Pages):
     def run_of(self, *more):
-        return self.train("run", "--model", "mlp(hidden=16)", "--data", self.data, "-n", "2", "--steps", "20", "--batch", "16",
-                          "--eval-every", "5", "--report-every", "5", "--quiet", *more)
+        return self.train("run", "--model", "mlp(hidden=16)", "--data", self.data, "-n", "2", "--steps", "20",
+                          "--batch", "16", "--eval-every", "5", "--report-every", "5", "--quiet", *more)
 
     def test_a_runs_page_has_its_figures_and_the_command_that_makes_it_again(self):
         out = self.run_of("--codec", "topk(ratio=0.1)")
@@ -187,17 +187,20 @@ class Compare(Pages):
             self.assertEqual(re.split(r"  +", lines[at + 1 + k].strip()), [s for s in shown if s])
             mine = [r for r in runs if (r["method"], r["condition"]) == (row["method"], row["condition"])]
             self.assertEqual(len(mine), 2)
-            self.assertEqual([row["seconds_least"], row["seconds_most"]], sorted((r["seconds"] for r in mine), key=float))
+            self.assertEqual([row["seconds_least"], row["seconds_most"]],
+                             sorted((r["seconds"] for r in mine), key=float))
         for r in runs:
             s = summary(os.path.join(out, "runs", r["run"]))
             self.assertAlmostEqual(float(r["seconds"]), s["wall_seconds"], delta=1e-3 * s["wall_seconds"])
-            self.assertAlmostEqual(float(r["megabytes"]), s["bytes_sent_total"] / 1e6, delta=1e-3 * s["bytes_sent_total"] / 1e6)
+            sent = s["bytes_sent_total"] / 1e6
+            self.assertAlmostEqual(float(r["megabytes"]), sent, delta=1e-3 * sent)
             self.assertEqual(s["method"], r["method"].split()[0].split("(")[0])
-            first = next((json.loads(line) for line in read(os.path.join(out, "runs", r["run"], "metrics.jsonl")).splitlines()
-                          if (json.loads(line).get("test_accuracy") or 0) >= 0.3), None)
+            told = map(json.loads, read(os.path.join(out, "runs", r["run"], "metrics.jsonl")).splitlines())
+            first = next((line for line in told if (line.get("test_accuracy") or 0) >= 0.3), None)
             self.assertEqual(r["seconds_to_target"] == "", first is None)
             if first is not None:
-                self.assertAlmostEqual(float(r["seconds_to_target"]), first["wall_seconds"], delta=1e-3 * first["wall_seconds"])
+                self.assertAlmostEqual(float(r["seconds_to_target"]), first["wall_seconds"],
+                                       delta=1e-3 * first["wall_seconds"])
         for condition in ("slow=none", "slow=0:5"):
             judged = [(float(r["seconds_to_target"]), float(r["megabytes_to_target"]), r["front"]) for r in rows
                       if r["condition"] == condition and r["seconds_to_target"]]
@@ -233,8 +236,8 @@ class Compare(Pages):
                 self.assertIn("to go on: tutti compare --resume it", err)
             words = ["compare", "--resume", "it", *self.pictures()]
         kept = os.stat(os.path.join(homes[1], "it/runs/0001/summary.json")).st_mtime_ns
-        done = subprocess.run([TUTTI, *words], cwd=homes[1], env=clean_environment(TUTTI_BATCH="32"), capture_output=True,
-                              text=True)
+        done = subprocess.run([TUTTI, *words], cwd=homes[1], env=clean_environment(TUTTI_BATCH="32"),
+                              capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(os.stat(os.path.join(homes[1], "it/runs/0001/summary.json")).st_mtime_ns, kept, "it ran again")
         names = lambda home: sorted(os.path.relpath(f, home) for f in self.files(home))

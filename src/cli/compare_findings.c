@@ -1,0 +1,267 @@
+/* compare_findings.c: what a comparison has found, from its runs' files alone, so it is the same
+   whoever asks and however often it was cut off. Nothing of it depends on this machine's speed
+   where time was virtual.
+
+   Of each row the best point of the grid is taken: that with which most seeds reach the target, of
+   several the one that is there soonest (median); where there is no target the lowest loss. A best
+   point at the end of a list is told: a better one may lie beyond. Ranges are over seeds. The front
+   has the rows that no other of their condition beats in both time and bytes to the target. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compare_internal.h"
+
+size_t tutti_compare_index(const json_t *run, const char *what)
+{
+    return (size_t)json_integer_value(json_object_get(run, what));
+}
+
+/* ---- reading ---- */
+
+static double mean_waiting(const json_t *by_worker)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < json_array_size(by_worker); i++) {
+        const json_t *w = json_array_get(by_worker, i);
+        sum += 100 * tutti_history_number(w, "exposed_comm_seconds") / tutti_history_number(w, "wall_seconds");
+    }
+    return sum / (double)json_array_size(by_worker);
+}
+
+static tutti_status read_run(tutti_findings *f, tutti_compare_result *r, tutti_error *err)
+{
+    char path[4200];
+
+    snprintf(path, sizeof path, "%s/runs/%s/summary.json", f->directory, tutti_history_text(r->run, "name"));
+    r->best_accuracy = (double)NAN;
+    if (!tutti_file_exists(f->rt, path))
+        return TUTTI_OK;
+    snprintf(path, sizeof path, "%s/runs/%s", f->directory, tutti_history_text(r->run, "name"));
+    TUTTI_TRY(tutti_history_open(&r->h, f->rt, path, err));
+    r->accuracy = 100 * tutti_history_number(r->h.summary, "final_test_accuracy");
+    r->loss = tutti_history_number(r->h.summary, "final_test_loss");
+    r->seconds = tutti_history_number(r->h.summary, "wall_seconds");
+    r->megabytes = tutti_history_number(r->h.summary, "bytes_sent_total") / 1e6;
+    r->waiting = mean_waiting(json_object_get(r->h.summary, "by_worker"));
+    f->simulated = f->simulated || json_is_true(json_object_get(r->h.summary, "simulated"));
+    for (size_t i = 0; i < r->h.n; i++)
+        r->best_accuracy = fmax(r->best_accuracy, r->h.moments[i].accuracy);
+    return TUTTI_OK;
+}
+
+/* At least half of the rows reach it with each seed, at their best point; down to a whole percent.
+   0: there is no accuracy. */
+static double usual_target(const tutti_findings *f)
+{
+    const size_t n_rows = json_array_size(f->rows);
+    double *reach = tutti_alloc(n_rows + 1, sizeof *reach), found = 0;
+    size_t rows = 0, above;
+
+    for (size_t row = 0; row < n_rows && reach != NULL; row++) {
+        double best = -1;
+        for (size_t point = 0; point < json_array_size(f->points); point++) {
+            double least = INFINITY;
+            for (size_t i = 0; i < f->n; i++)
+                if (tutti_compare_index(f->results[i].run, "row") == row &&
+                    tutti_compare_index(f->results[i].run, "point") == point && f->results[i].h.summary != NULL)
+                    least = fmin(least, isfinite(f->results[i].best_accuracy) ? f->results[i].best_accuracy : 0);
+            best = isfinite(least) ? fmax(best, least) : best;
+        }
+        if (best >= 0)
+            reach[rows++] = best;
+    }
+    for (int percent = 99; percent > 0 && found == 0 && rows > 0; percent--) {
+        above = 0;
+        for (size_t k = 0; k < rows; k++)
+            above += reach[k] >= percent / 100.0;
+        found = 2 * above >= rows ? percent / 100.0 : 0;
+    }
+    tutti_free(reach);
+    return found;
+}
+
+/* The first evaluation that is there. */
+static void find_target(const tutti_findings *f, tutti_compare_result *r)
+{
+    r->seconds_to = r->megabytes_to = (double)NAN;
+    for (size_t i = 0; i < r->h.n && f->aims; i++) {
+        const tutti_moment *m = &r->h.moments[i];
+        if (f->accuracy ? m->accuracy >= f->target : m->test_loss <= f->target) {
+            r->seconds_to = m->seconds;
+            r->megabytes_to = m->bytes / 1e6;
+            return;
+        }
+    }
+}
+
+/* ---- rows ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return isnan(x) || isnan(y) ? isnan(x) - isnan(y) : (x > y) - (x < y);
+}
+
+/* Median, least, most over seeds. Without a value counts as later than any; as the middle one it
+   makes the median unknown. */
+static void range(const tutti_compare_result *const *seeds, int n, size_t offset, double of[3])
+{
+    double *v = tutti_alloc((size_t)n + 1, sizeof *v);
+
+    of[0] = of[1] = of[2] = (double)NAN;
+    for (int i = 0; i < n && v != NULL; i++)
+        v[i] = *(const double *)(const void *)((const char *)seeds[i] + offset);
+    if (n > 0 && v != NULL) {
+        qsort(v, (size_t)n, sizeof *v, by_size);
+        of[0] = (v[(n - 1) / 2] + v[n / 2]) / 2;
+        of[1] = v[0];
+        of[2] = v[n - 1];
+    }
+    tutti_free(v);
+}
+
+static void summarise(const tutti_findings *f, size_t row, size_t point, const tutti_compare_result **seeds,
+                      tutti_compare_line *l)
+{
+    *l = (tutti_compare_line){ .row = row, .point = point };
+    for (size_t i = 0; i < f->n; i++) {
+        const tutti_compare_result *r = &f->results[i];
+        if (tutti_compare_index(r->run, "row") != row || tutti_compare_index(r->run, "point") != point ||
+            r->h.summary == NULL)
+            continue;
+        seeds[l->seeds++] = r;
+        l->reached += isfinite(r->seconds_to);
+    }
+    range(seeds, l->seeds, offsetof(tutti_compare_result, accuracy), l->accuracy);
+    range(seeds, l->seeds, offsetof(tutti_compare_result, loss), l->loss);
+    range(seeds, l->seeds, offsetof(tutti_compare_result, seconds), l->seconds);
+    range(seeds, l->seeds, offsetof(tutti_compare_result, megabytes), l->megabytes);
+    range(seeds, l->seeds, offsetof(tutti_compare_result, waiting), l->waiting);
+    range(seeds, l->seeds, offsetof(tutti_compare_result, seconds_to), l->seconds_to);
+    range(seeds, l->seeds, offsetof(tutti_compare_result, megabytes_to), l->megabytes_to);
+}
+
+static bool better(const tutti_findings *f, const tutti_compare_line *a, const tutti_compare_line *b)
+{
+    if (f->aims && a->reached != b->reached)
+        return a->reached > b->reached;
+    if (f->aims && isfinite(a->seconds_to[0]) && isfinite(b->seconds_to[0]))
+        return a->seconds_to[0] < b->seconds_to[0];
+    return isfinite(a->loss[0]) && (!isfinite(b->loss[0]) || a->loss[0] < b->loss[0]);
+}
+
+/* What time and bytes a row is judged by: to the target, else of all of it. */
+const double *tutti_compare_judged(const tutti_findings *f, const tutti_compare_line *l, bool bytes)
+{
+    return f->aims ? bytes ? l->megabytes_to : l->seconds_to : bytes ? l->megabytes : l->seconds;
+}
+
+const char *tutti_compare_condition(const tutti_findings *f, size_t row)
+{
+    return tutti_history_text(json_array_get(f->rows, row), "condition");
+}
+
+bool tutti_compare_together(const tutti_findings *f, const tutti_compare_line *a, const tutti_compare_line *b)
+{
+    return strcmp(tutti_compare_condition(f, a->row), tutti_compare_condition(f, b->row)) == 0;
+}
+
+static void find_front(tutti_findings *f)
+{
+    for (tutti_compare_line *l = f->lines; l < f->lines + f->n_lines; l++) {
+        const double t = tutti_compare_judged(f, l, false)[0], b = tutti_compare_judged(f, l, true)[0];
+        l->front = isfinite(t) && isfinite(b);
+        for (const tutti_compare_line *o = f->lines; o < f->lines + f->n_lines && l->front; o++) {
+            const double ot = tutti_compare_judged(f, o, false)[0], ob = tutti_compare_judged(f, o, true)[0];
+            l->front = !(tutti_compare_together(f, l, o) && ot <= t && ob <= b && (ot < t || ob < b));
+        }
+    }
+}
+
+/* " (border)" if one of a point's values is the first or the last of its list. */
+const char *tutti_compare_border(const tutti_findings *f, size_t point)
+{
+    const char *mine = json_string_value(json_array_get(f->points, point));
+    const size_t n = json_array_size(f->points);
+
+    for (int word = 0; mine[0] != 0; word++) {
+        const char *first = NULL, *last = NULL, *own = NULL;
+        size_t own_length = 0, first_length = 0, last_length = 0;
+        for (size_t i = 0; i <= n; i++) {
+            const char *at = json_string_value(json_array_get(f->points, i < n ? i : point));
+            for (int k = 0; k < word && at[0] != 0; k++) {
+                at += strcspn(at, " ");
+                at += strspn(at, " ");
+            }
+            if (i == n) {
+                own = at;
+                own_length = strcspn(at, " ");
+            } else if (first == NULL) {
+                first = at;
+                first_length = strcspn(at, " ");
+            }
+            if (i < n) {
+                last = at;
+                last_length = strcspn(at, " ");
+            }
+        }
+        if (own_length == 0)
+            break;
+        if ((first_length != last_length || strncmp(first, last, first_length) != 0) &&
+            ((own_length == first_length && strncmp(own, first, own_length) == 0) ||
+             (own_length == last_length && strncmp(own, last, own_length) == 0)))
+            return " (border)";
+    }
+    return "";
+}
+
+tutti_status tutti_compare_find(tutti_findings *f, tutti_error *err)
+{
+    const char *given = tutti_history_text(f->plan, "target");
+    const tutti_compare_result **seeds = tutti_alloc(f->n + 1, sizeof *seeds);
+    tutti_status status = TUTTI_OK;
+
+    f->lines = tutti_alloc(json_array_size(f->rows) + 1, sizeof *f->lines);
+    f->results = tutti_alloc(f->n + 1, sizeof *f->results);
+    if (seeds == NULL || f->lines == NULL || f->results == NULL)
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu runs' results", f->n);
+    for (size_t i = 0; i < f->n && status == TUTTI_OK; i++) {
+        f->results[i].run = json_array_get(f->runs, i);
+        status = read_run(f, &f->results[i], err);
+    }
+    if (status == TUTTI_OK && given[0] != 0)
+        status = tutti_compare_target(given, &f->accuracy, &f->target, err);
+    else if (status == TUTTI_OK) {
+        f->accuracy = true;
+        f->target = usual_target(f);
+    }
+    f->aims = f->target > 0;
+    for (size_t i = 0; i < f->n && status == TUTTI_OK; i++)
+        find_target(f, &f->results[i]);
+    for (size_t row = 0; row < json_array_size(f->rows) && status == TUTTI_OK; row++) {
+        tutti_compare_line best = { 0 }, l;
+        for (size_t point = 0; point < json_array_size(f->points); point++) {
+            summarise(f, row, point, seeds, &l);
+            if (l.seeds > 0 && (best.seeds == 0 || better(f, &l, &best)))
+                best = l;
+        }
+        if (best.seeds > 0)
+            f->lines[f->n_lines++] = best;
+    }
+    if (status == TUTTI_OK)
+        find_front(f);
+    tutti_free(seeds);
+    return status;
+}
+
+void tutti_compare_drop(tutti_findings *f)
+{
+    for (size_t i = 0; f->results != NULL && i < f->n; i++)
+        tutti_history_close(&f->results[i].h);
+    tutti_free(f->results);
+    tutti_free(f->lines);
+}
