@@ -89,7 +89,7 @@ typedef struct tutti_plot_series {
     int colour;                  /* of tutti_plot_colour */
     size_t n;
     const double *x, *y;         /* n; a point with a NAN is left out, and the line goes on */
-    const double *low, *high;    /* n: a range round y; NULL: none */
+    const double *low, *high;    /* n: points with a range round y; NULL: none */
 } tutti_plot_series;
 /* Bars are drawn in their order from 0 on: of a stack the tallest comes first. */
 typedef struct tutti_plot {

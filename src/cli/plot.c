@@ -56,10 +56,10 @@ static void put_range(FILE *script, const tutti_plot *plot)
 
 static void put_script(FILE *script, const tutti_plot *plot)
 {
-    static const char *const kinds[] = { [TUTTI_PLOT_LINE] = "with linespoints lw 1.6 pt 7 ps 0.25",
-                                         [TUTTI_PLOT_DASHES] = "with lines lw 1.8 dt 2",
-                                         [TUTTI_PLOT_POINTS] = "with points pt 7 ps 0.9",
-                                         [TUTTI_PLOT_BARS] = "with boxes fs solid noborder" };
+    static const char *const kinds[] = { [TUTTI_PLOT_LINE] = "1:2 with linespoints lw 1.6 pt 7 ps 0.25",
+                                         [TUTTI_PLOT_DASHES] = "1:2 with lines lw 1.8 dt 2",
+                                         [TUTTI_PLOT_POINTS] = "1:2 with points pt 7 ps 0.9",
+                                         [TUTTI_PLOT_BARS] = "1:2 with boxes fs solid noborder" };
 
     fprintf(script,
             "set terminal svg size %d,%d dynamic font 'sans-serif,13'\nset encoding utf8\nset decimalsign '.'\n"
@@ -75,11 +75,9 @@ static void put_script(FILE *script, const tutti_plot *plot)
     fputs("plot", script);
     for (int k = 0; k < plot->n; k++) {
         const tutti_plot_series *s = &plot->series[k];
-        fprintf(script, "%s $s%d using 1:2 %s lc rgb '%s' notitle", k > 0 ? "," : "", k, kinds[s->kind],
+        fprintf(script, "%s $s%d using %s lc rgb '%s' notitle", k > 0 ? "," : "", k,
+                s->low != NULL ? "1:2:3:4 with yerrorbars pt 7 ps 0.7 lw 1.6" : kinds[s->kind],
                 tutti_plot_colour(s->colour));
-        if (s->low != NULL)
-            fprintf(script, ", $s%d using 1:2:3:4 with yerrorbars pt 0 lw 1.6 lc rgb '%s' notitle", k,
-                    tutti_plot_colour(s->colour));
     }
     putc('\n', script);
 }

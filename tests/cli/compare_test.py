@@ -49,6 +49,7 @@ class Pages(Case):
         for figure in re.findall(r"<figure.*?</figure>", page.text, re.S):
             self.assertIn('href="#command"', figure)
         self.assertEqual("gpPt6" in page.ids, GNUPLOT)
+        self.assertNotRegex(page.text, r"<use[^>]*gpDot", "a point of the ground's colour")
         return page
 
     def seen(self, path):
@@ -317,4 +318,4 @@ class Compare(Pages):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)
