@@ -407,6 +407,14 @@ class tutti_range(Structure):
     ]
 
 
+class tutti_place(Structure):
+    _fields_ = [
+        ("tier", c_void_p),
+        ("at", c_ulong),
+        ("memory", c_void_p),
+    ]
+
+
 class tutti_optim(Structure):
     _fields_ = [
         ("ops", POINTER(tutti_optim_ops)),
@@ -418,6 +426,7 @@ class tutti_optim(Structure):
         ("count", c_ulong),
         ("at", POINTER(c_ulong)),
         ("slot", (POINTER(c_float) * 3)),
+        ("place", (tutti_place * 3)),
     ]
 
 
@@ -498,6 +507,13 @@ class tutti_method(Structure):
     ]
 
 
+class tutti_arena_part(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("bytes", c_ulong),
+    ]
+
+
 class tutti_arena_sum(Structure):
     _fields_ = [
         ("now", c_ulong),
@@ -546,6 +562,8 @@ class tutti_saved(Structure):
         ("begin", c_ulong),
         ("end", c_ulong),
         ("data", c_void_p),
+        ("tier", c_void_p),
+        ("at", c_ulong),
     ]
 
 
@@ -582,6 +600,7 @@ class tutti_state(Structure):
         ("placed", c_bool),
         ("late", c_bool),
         ("shared", c_bool),
+        ("tier", c_char_p),
     ]
 
 
@@ -728,6 +747,7 @@ class tutti_engine_options(Structure):
         ("servers", c_int),
         ("own_values", c_ulong),
         ("only_declared", c_bool),
+        ("device_memory", c_ulong),
     ]
 
 
@@ -915,6 +935,16 @@ class tutti_mixer_options(Structure):
     ]
 
 
+class tutti_offload_options(Structure):
+    _fields_ = [
+        ("tier", c_char_p),
+        ("tile_bytes", c_ulong),
+        ("threads", c_int),
+        ("delayed", c_bool),
+        ("warmup", c_ulong),
+    ]
+
+
 class tutti_pairs_options(Structure):
     _fields_ = [
         ("graph", c_char_p),
@@ -937,6 +967,22 @@ class tutti_freight(Structure):
         ("all", POINTER(c_uint8)),
         ("stride", c_ulong),
         ("counts", POINTER(c_ulong)),
+    ]
+
+
+class tutti_update_part(Structure):
+    _fields_ = [
+        ("first", c_ulong),
+        ("count", c_ulong),
+        ("g", POINTER(c_float)),
+        ("x", POINTER(c_float)),
+    ]
+
+
+class tutti_placed_options(Structure):
+    _fields_ = [
+        ("tile_bytes", c_ulong),
+        ("threads", c_int),
     ]
 
 
@@ -1016,6 +1062,8 @@ class tutti_tensor_entry(Structure):
         ("begin", c_ulong),
         ("bytes", c_ulong),
         ("data", c_void_p),
+        ("tier", c_void_p),
+        ("at", c_ulong),
         ("hash", c_ulong),
     ]
 
@@ -1243,20 +1291,20 @@ class tutti_tune_options(Structure):
     ]
 
 
+class tutti_tier_kind(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("help", c_char_p),
+        ("options", POINTER(tutti_option)),
+    ]
+
+
 class tutti_lr_schedule_ops(Structure):
     _fields_ = [
         ("name", c_char_p),
         ("help", c_char_p),
         ("options", POINTER(tutti_option)),
         ("shape", CFUNCTYPE(c_double, c_void_p, c_ulong, c_ulong)),
-    ]
-
-
-class tutti_tier_kind(Structure):
-    _fields_ = [
-        ("name", c_char_p),
-        ("help", c_char_p),
-        ("options", POINTER(tutti_option)),
     ]
 
 
@@ -1285,6 +1333,7 @@ FUNCTIONS = {
     "tutti_alltoall_v": (c_int, [POINTER(tutti_group), POINTER(c_ulong), tutti_buffer, tutti_buffer,
         POINTER(tutti_error)]),
     "tutti_arena_charge": (c_int, [c_void_p, c_char_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_arena_charge_all": (c_int, [c_void_p, POINTER(tutti_arena_part), c_ulong, POINTER(tutti_error)]),
     "tutti_arena_close": (None, [c_void_p]),
     "tutti_arena_count": (tutti_arena_sum, [c_void_p, c_char_p]),
     "tutti_arena_give": (None, [c_void_p, c_void_p]),
@@ -1327,6 +1376,7 @@ FUNCTIONS = {
     "tutti_buffers_declare": (c_int, [POINTER(tutti_method), c_void_p, c_bool, POINTER(tutti_error)]),
     "tutti_buffers_reset": (None, [POINTER(tutti_method)]),
     "tutti_by_piece_check": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
+    "tutti_bytes_parse": (c_int, [c_char_p, c_ulong, POINTER(c_ulong), POINTER(tutti_error)]),
     "tutti_call": (c_int, [POINTER(tutti_method), c_int, c_int, POINTER(tutti_note), tutti_buffer, tutti_buffer,
         POINTER(tutti_error)]),
     "tutti_cancel": (None, [c_void_p, POINTER(tutti_request)]),
@@ -1434,6 +1484,7 @@ FUNCTIONS = {
     "tutti_engine_swap": (c_bool, [c_void_p]),
     "tutti_engine_takes": (c_int, [c_void_p]),
     "tutti_engine_trace": (c_ulong, [c_void_p, POINTER(POINTER(tutti_trace_event))]),
+    "tutti_engine_use_device": (c_int, [c_void_p, c_ulong, POINTER(tutti_error)]),
     "tutti_engine_values": (POINTER(c_float), [c_void_p, c_int]),
     "tutti_entropy": (None, [POINTER(tutti_runtime), c_void_p, c_ulong]),
     "tutti_evaluate": (c_int, [POINTER(tutti_method), POINTER(c_double), POINTER(tutti_error)]),
@@ -1600,15 +1651,19 @@ FUNCTIONS = {
     "tutti_norm2_blocks": (None, [POINTER(tutti_method), c_ulong, c_ulong, POINTER(c_double)]),
     "tutti_normal": (c_double, [tutti_rng, c_ulong]),
     "tutti_now_ns": (c_long, [POINTER(tutti_runtime)]),
+    "tutti_offload_declare": (c_int, [POINTER(tutti_method), c_void_p, POINTER(tutti_offload_options),
+        POINTER(tutti_error)]),
+    "tutti_offload_step": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
     "tutti_optim_by_rows": (c_bool, [POINTER(tutti_optim)]),
     "tutti_optim_close": (None, [POINTER(tutti_optim)]),
     "tutti_optim_declare": (c_int, [POINTER(POINTER(tutti_optim)), c_void_p, c_char_p, c_char_p, c_ulong, c_ulong,
         c_int, c_void_p, POINTER(tutti_error)]),
     "tutti_optim_declare_ranges": (c_int, [POINTER(POINTER(tutti_optim)), c_void_p, c_char_p, c_char_p,
-        POINTER(tutti_range), c_ulong, c_void_p, POINTER(tutti_error)]),
+        POINTER(tutti_range), c_ulong, c_char_p, c_void_p, POINTER(tutti_error)]),
     "tutti_optim_find": (POINTER(tutti_optim_ops), [c_char_p]),
     "tutti_optim_lazy": (c_bool, [POINTER(tutti_optim)]),
     "tutti_optim_lr": (c_double, [POINTER(tutti_optim)]),
+    "tutti_optim_placed": (None, [POINTER(tutti_optim)]),
     "tutti_optimizer_declare": (c_int, [POINTER(tutti_method), c_void_p, c_ulong, c_ulong, c_int,
         POINTER(tutti_error)]),
     "tutti_option_find": (POINTER(tutti_option), [POINTER(tutti_option), c_char_p]),
@@ -1632,10 +1687,20 @@ FUNCTIONS = {
     "tutti_permuted": (c_ulong, [tutti_rng, c_ulong, c_ulong]),
     "tutti_philox": (None, [POINTER(c_uint), POINTER(c_uint), POINTER(c_uint)]),
     "tutti_philox_begin": (None, [tutti_rng, POINTER(c_uint), POINTER(c_uint)]),
+    "tutti_placed_close": (None, [c_void_p]),
+    "tutti_placed_give": (c_int, [c_void_p, POINTER(tutti_update_part), POINTER(tutti_error)]),
+    "tutti_placed_open": (c_int, [POINTER(c_void_p), POINTER(tutti_optim), POINTER(tutti_place),
+        POINTER(tutti_runtime), POINTER(tutti_placed_options), c_void_p, POINTER(tutti_error)]),
+    "tutti_placed_take": (c_int, [c_void_p, POINTER(tutti_update_part), POINTER(tutti_error)]),
+    "tutti_placed_update": (c_int, [c_void_p, POINTER(tutti_update_part), c_ulong, POINTER(tutti_rate), CFUNCTYPE(None,
+        c_void_p, c_ulong), c_void_p, POINTER(tutti_error)]),
+    "tutti_placed_updated": (c_ulong, [c_void_p]),
     "tutti_plan_carry_out": (c_int, [c_void_p, c_void_p, POINTER(tutti_error)]),
     "tutti_plan_close": (None, [c_void_p]),
     "tutti_plan_count": (c_ulong, [c_void_p]),
+    "tutti_plan_count_in": (None, [c_void_p, c_void_p, c_void_p]),
     "tutti_plan_open": (c_int, [POINTER(c_void_p), c_ulong, POINTER(tutti_error)]),
+    "tutti_plan_place": (POINTER(tutti_place), [c_void_p, c_ulong]),
     "tutti_plan_state": (POINTER(tutti_state), [c_void_p, c_ulong, POINTER(c_void_p)]),
     "tutti_port_of": (c_ulong, [c_char_p, c_ulong, c_ulong]),
     "tutti_post_recv": (c_int, [c_void_p, POINTER(tutti_request), c_int, c_ulong, tutti_buffer, POINTER(tutti_error)]),

@@ -94,7 +94,7 @@ typedef struct tutti_plot_series {
 /* Bars are drawn in their order from 0 on: of a stack the tallest comes first. */
 typedef struct tutti_plot {
     const char *x, *y;           /* of the axes: words of ours, without quotes */
-    bool from_zero, log_y;
+    bool from_zero;
     const tutti_plot_series *series;
     int n;
 } tutti_plot;

@@ -68,8 +68,6 @@ static void put_script(FILE *script, const tutti_plot *plot)
             TUTTI_PLOT_WIDE, TUTTI_PLOT_HIGH, plot->x, plot->y);
     if (plot->from_zero)
         fputs("set yrange [0:*]\n", script);
-    if (plot->log_y)
-        fputs("set logscale y\n", script);
     put_range(script, plot);
     put_data(script, plot);
     fputs("plot", script);

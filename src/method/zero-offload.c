@@ -76,6 +76,7 @@ static tutti_status offload_declare(tutti_method *m, tutti_plan *plan, tutti_err
                           z->first_bucket, z->bucket);
     m->piece_bytes = (size_t)(z->bucket * 1048576);
     m->first_piece_bytes = (size_t)((z->first_bucket < z->bucket ? z->first_bucket : z->bucket) * 1048576);
+    m->cut_bytes = true; /* a buffer is of the largest piece, and tensors may be larger than that */
     return tutti_offload_declare(m, plan, &options, err);
 }
 

@@ -500,7 +500,8 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
             continue;
         TUTTI_TRY(status);
         TUTTI_TRY(tutti_engine_passed(run->engine, loss, err));
-        TUTTI_TRY(tutti_engine_use_device(run->engine, tutti_nn_bytes(run->nn), err));
+        if (run->nn != NULL) /* else the run is gone through without */
+            TUTTI_TRY(tutti_engine_use_device(run->engine, tutti_nn_bytes(run->nn), err));
         run->loss_sum += pass.again ? 0 : loss;
         run->loss_samples += pass.again ? 0 : (double)batch.samples;
         run->shares_samples += (double)batch.samples;

@@ -145,13 +145,13 @@ static void the_device_has_room_or_the_run_is_refused_before_it_begins(void **st
     uint64_t least;
 
     (void)state;
-    /* values, and two buckets of the largest tensor, each from a line on */
-    least = 4 * ((SIZE + 127) / 128 * 128 + 2 * ((9001 + 15) / 16 * 16));
+    /* values, and two buckets, which end at lines inside tensors */
+    least = 4 * ((SIZE + 127) / 128 * 128) + 2 * ((10485 + 63) / 64 * 64);
     r = run_of("zero-offload(bucket_mb=0.01)");
     r.options.device_memory = least;
     go(&r, 2);
     r.options.device_memory = least - 1;
-    snprintf(sentence, sizeof sentence, "device memory: %llu bytes are needed, and %llu of %llu are free: 'g.buffers' ",
+    snprintf(sentence, sizeof sentence, "device memory: %llu bytes are needed, and %llu of %llu are free: 'x' ",
              (unsigned long long)least, (unsigned long long)least - 1, (unsigned long long)least - 1);
     refuse(&r, TUTTI_ERR_MEMORY, sentence);
     r = run_of("ddp"); /* values, gradient and two slots */
