@@ -153,7 +153,7 @@ static tutti_status compare(const tutti_compare_config *c, tutti_runtime *rt, in
     if (status == TUTTI_OK && c->resume[0] == 0)
         status = tutti_compare_write_plan(rt, directory, plan, err);
     if (status == TUTTI_OK)
-        status = tutti_compare_run_all(rt, directory, plan, (int)c->jobs, c->quiet, &failed, &stopped, err);
+        status = tutti_compare_run_all(rt, directory, plan, (int)c->jobs, c->quiet, NULL, &failed, &stopped, err);
     if (status == TUTTI_OK && stopped != 0) {
         fprintf(stderr, "tutti: stopped by signal %d (SIG%s); to go on: tutti compare --resume ", stopped,
                 sigabbrev_np(stopped));

@@ -20,6 +20,9 @@ typedef struct tutti_compare_config {
     bool pictures, quiet;
     const char *grid, *vary;     /* the last one */
     json_t *grids, *varies;      /* all: texts "KEY=A,B" */
+    /* Of `tutti plan`: no evaluations are added, and what is refused is left out and told of even
+       where nothing of its method is left. */
+    bool of_plan;
 } tutti_compare_config;
 enum { TUTTI_COMPARE_FORMAT = 1 };
 
@@ -40,13 +43,16 @@ tutti_status tutti_compare_target(const char *text, bool *accuracy, double *valu
 
 /* ---- compare_runs.c ---- */
 
+/* After so many seconds no run is begun any more, and those that go on are ended. cut: runs; true
+   for those that have no results for that reason. */
+typedef struct tutti_compare_limit { double seconds; bool *cut; } tutti_compare_limit;
 /* Runs what is not there yet, at most `jobs` at a time (0: as many as the cores and the memory have
-   room for, where time is virtual, else one). *failed: how many have ended without results, but for
-   those that were refused, whose rows are left out.
-   *signal: by which the person has ended it, 0. Blocks. */
+   room for, where time is virtual, else one), within the limit (NULL: none). *failed: how many have
+   ended without results, but for those that were refused, whose rows are left out, and those that
+   were cut. *signal: by which the person has ended it, 0. Blocks. */
 tutti_status tutti_compare_run_all(tutti_runtime *rt, const char *directory, const json_t *plan,
-                                   int jobs, bool quiet, int *failed, int *signal,
-                                   tutti_error *err);
+                                   int jobs, bool quiet, const tutti_compare_limit *limit,
+                                   int *failed, int *signal, tutti_error *err);
 /* The last thing that a run without results has said; false: it was not begun. */
 bool tutti_compare_last_words(tutti_runtime *rt, const char *directory, const char *name,
                               char *text, size_t bytes);

@@ -147,12 +147,17 @@ typedef struct choice {
 static const char *const ours[] = { "method", "codec", "seed", "target", "overwrite", "quiet", "meet", "trace" };
 
 /* What is a list here, or of one start, is no option that holds for all. */
-static tutti_status refuse_ours(const tutti_cli_settings *s, tutti_error *err)
+static tutti_status refuse_ours(const tutti_cli_settings *s, bool of_plan, tutti_error *err)
 {
     for (size_t i = 0; i < TUTTI_LENGTH(ours); i++)
         if (tutti_settings_origin(s->settings, ours[i], NULL) == TUTTI_FROM_FLAG)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "--%s is %s; `tutti compare --help` lists its options", ours[i],
-                              i < 3 ? "a list here: --methods, --codecs, --seeds" : "none of a comparison");
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "--%s is %s; `tutti %s --help` lists its options",
+                              ours[i],
+                              i < 2 ? "a list here: --methods, --codecs"
+                              : of_plan ? "none of a plan"
+                              : i == 2  ? "a list here: --seeds"
+                                        : "none of a comparison",
+                              of_plan ? "plan" : "compare");
     return TUTTI_OK;
 }
 
@@ -245,20 +250,21 @@ static tutti_status set_evaluations(tutti_cli_settings *s, tutti_error *err)
 }
 
 /* The command of one run. Refused: what `train` would refuse. */
-static tutti_status make_words(int argc, char **argv, const choice *of, json_t **words, tutti_error *err)
+static tutti_status make_words(int argc, char **argv, const choice *of, bool of_plan, json_t **words, tutti_error *err)
 {
     tutti_cli_settings s;
     char seed[32];
+    int64_t threads = 0;
     tutti_status status = tutti_cli_read(&s, argc, argv, NULL, err);
 
     *words = NULL;
     snprintf(seed, sizeof seed, "%lld", (long long)of->seed);
     if (status == TUTTI_OK)
-        status = refuse_ours(&s, err);
+        status = refuse_ours(&s, of_plan, err);
     if (status == TUTTI_OK && s.config.hosts[0] != 0)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "a comparison runs on this machine; leave out the hosts, or simulate "
-                            "them: --transport sim");
+                            "%s runs on this machine; leave out the hosts, or simulate them: %s",
+                            of_plan ? "a plan" : "a comparison", of_plan ? "-n and --platform" : "--transport sim");
     if (status == TUTTI_OK)
         status = tutti_settings_flag(s.settings, "method", of->method, "--methods", err);
     if (status == TUTTI_OK && of->codec[0] != 0)
@@ -271,7 +277,7 @@ static tutti_status make_words(int argc, char **argv, const choice *of, json_t *
         status = tutti_cli_method_defaults(&s, err);
     if (status == TUTTI_OK) /* an optimizer's options are those of the method's own, where it has one */
         status = set_all(&s, of->point, "grid", true, err);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK && !of_plan)
         status = set_evaluations(&s, err);
     if (status == TUTTI_OK && s.config.transport[0] == 0)
         s.config.transport = "shm";
@@ -279,9 +285,12 @@ static tutti_status make_words(int argc, char **argv, const choice *of, json_t *
         status = tutti_world_check(s.config.transport, err);
     if (status == TUTTI_OK && tutti_world_simulated(s.config.transport) && s.config.threads == 0)
         s.config.threads = 1;
+    threads = s.config.threads;
     s.config.target = s.config.resume = s.config.out = "";
     if (status == TUTTI_OK)
         status = tutti_train_check(&s.config, tutti_cores(), err);
+    if (of_plan) /* the command may be typed on another machine, whose cores it is to go by */
+        s.config.threads = threads;
     if (status == TUTTI_OK)
         status = tutti_words_of(&s.config, words, err);
     tutti_cli_close(&s);
@@ -422,7 +431,7 @@ static tutti_status check_left(const json_t *rows, const json_t *left_out, const
 }
 
 /* Rows and what of them is left out; then the runs, in an order in which methods take turns. */
-static tutti_status fill(json_t *plan, const lists *l, int argc, char **argv, tutti_error *err)
+static tutti_status fill(json_t *plan, const lists *l, bool of_plan, int argc, char **argv, tutti_error *err)
 {
     json_t *rows = json_object_get(plan, "rows"), *out = json_object_get(plan, "left_out"),
            *runs = json_object_get(plan, "runs");
@@ -448,12 +457,12 @@ static tutti_status fill(json_t *plan, const lists *l, int argc, char **argv, tu
                             left || json_integer_value(json_object_get(json_array_get(out, o), "row")) == (json_int_t)r;
                     if (left)
                         continue;
-                    status = make_words(argc, argv, &of, &words, err);
+                    status = make_words(argc, argv, &of, of_plan, &words, err);
                     if (pass == 0) {
                         print_point(of.condition, text, sizeof text);
                         json_array_append_new(rows, json_pack("{s:s, s:s, s:s}", "method", of.method, "codec", of.codec,
                                                               "condition", text));
-                        if (status == TUTTI_ERR_USAGE && n_rows > 1)
+                        if (status == TUTTI_ERR_USAGE && (n_rows > 1 || of_plan))
                             json_array_append_new(out, json_pack("{s:I, s:s}", "row", (json_int_t)r, "why", err->text));
                         else
                             TUTTI_TRY(status);
@@ -466,9 +475,11 @@ static tutti_status fill(json_t *plan, const lists *l, int argc, char **argv, tu
                                           json_pack("{s:s, s:I, s:I, s:I, s:o}", "name", name, "row", (json_int_t)r,
                                                     "point", (json_int_t)p, "seed", of.seed, "words", words));
                 }
-    TUTTI_TRY(check_left(rows, out, "method", err));
-    TUTTI_TRY(check_left(rows, out, "codec", err));
-    TUTTI_TRY(check_left(rows, out, "condition", err));
+    if (!of_plan) {
+        TUTTI_TRY(check_left(rows, out, "method", err));
+        TUTTI_TRY(check_left(rows, out, "codec", err));
+        TUTTI_TRY(check_left(rows, out, "condition", err));
+    }
     for (size_t p = 0; p < json_array_size(l->points); p++) {
         print_point(json_array_get(l->points, p), text, sizeof text);
         json_array_append_new(json_object_get(plan, "points"), json_string(text));
@@ -490,7 +501,7 @@ tutti_status tutti_compare_make_plan(const tutti_compare_config *c, int argc, ch
         *plan = json_pack("{s:i, s:O, s:s, s:s, s:[], s:[], s:[], s:[]}", "version", TUTTI_COMPARE_FORMAT, "command",
                           typed, "directory", directory, "target", c->target, "rows", "points", "left_out", "runs");
         status = *plan != NULL
-                     ? fill(*plan, &l, argc, argv, err)
+                     ? fill(*plan, &l, c->of_plan, argc, argv, err)
                      : tutti_fail(err, TUTTI_ERR_USAGE, 0, "the working directory's name is no text in UTF-8");
     }
     drop_lists(&l);

@@ -41,6 +41,8 @@ typedef struct work {
     bool *done;      /* runs: has results, or has failed here */
     double memory;   /* the most that one has taken */
     int failed;
+    bool *cut;       /* runs: ended, or not begun, for the time limit; NULL: there is none */
+    int64_t until_ns;
     tutti_screen *screen; /* NULL: quiet */
 } work;
 
@@ -271,7 +273,7 @@ static void reap(work *w)
         if (w->jobs[k].child == 0 || waitpid(w->jobs[k].child, &state, WNOHANG) != w->jobs[k].child)
             continue;
         w->active--;
-        if (asked.by == 0)
+        if (asked.by == 0 && (w->cut == NULL || !w->cut[w->jobs[k].run]))
             note_end(w, &w->jobs[k], state);
         w->jobs[k].child = 0;
     }
@@ -290,13 +292,23 @@ static void end_all(work *w)
     }
 }
 
+static bool is_late(work *w)
+{
+    if (w->cut == NULL || tutti_now_ns(w->rt) < w->until_ns)
+        return false;
+    reap(w); /* what has ended by itself was not cut */
+    for (size_t i = 0; i < json_array_size(w->runs); i++)
+        w->cut[i] = !w->done[i];
+    return true;
+}
+
 static tutti_status run_them(work *w, tutti_error *err)
 {
     const size_t n = json_array_size(w->runs);
     int64_t said = 0;
     tutti_status status = TUTTI_OK;
 
-    for (size_t next = 0; (next < n || w->active > 0) && asked.by == 0 && status == TUTTI_OK;) {
+    for (size_t next = 0; (next < n || w->active > 0) && asked.by == 0 && status == TUTTI_OK && !is_late(w);) {
         while (next < n && w->done[next])
             next++;
         if (next < n && has_room(w)) {
@@ -349,7 +361,7 @@ static bool all_simulated(const json_t *runs)
 }
 
 tutti_status tutti_compare_run_all(tutti_runtime *rt, const char *directory, const json_t *plan, int jobs, bool quiet,
-                                   int *failed, int *signal, tutti_error *err)
+                                   const tutti_compare_limit *limit, int *failed, int *signal, tutti_error *err)
 {
     static const int wanted[] = { SIGTERM, SIGINT, SIGHUP };
     const struct sigaction noting = { .sa_handler = note };
@@ -364,6 +376,10 @@ tutti_status tutti_compare_run_all(tutti_runtime *rt, const char *directory, con
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "jobs is %d, but these runs are not simulated: each would take the others' time; leave it out", jobs);
+    if (limit != NULL) {
+        w.cut = limit->cut;
+        w.until_ns = tutti_now_ns(rt) + (int64_t)(limit->seconds * 1e9);
+    }
     w.limited = jobs == 0;
     w.most = jobs > 0 ? jobs : simulated ? tutti_cores() : 1;
     w.most = w.most < MOST_JOBS ? w.most : MOST_JOBS;
