@@ -13,6 +13,8 @@ static const tutti_command plans[] = {
 static void print_plans(FILE *out)
 {
     fprintf(out, "tutti plan: what a run would be like, with the arguments of `tutti train`\n\n");
+    tutti_cli_wrap(out, "  tutti plan --OPTION VALUE ...", 30,
+                   "which methods would be how fast, with reasons and commands; `tutti plan --help` explains it");
     for (const tutti_command *p = plans; p->name != NULL; p++) {
         char text[160];
         snprintf(text, sizeof text, "  tutti plan %s %s", p->name, p->arguments);
@@ -27,10 +29,12 @@ int tutti_cli_plan(int argc, char **argv)
     size_t n = 0;
     char near[128];
 
-    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        print_plans(argc < 2 ? stderr : stdout);
-        return argc < 2 ? EXIT_USAGE : EXIT_DONE;
+    if (argc < 2) {
+        print_plans(stderr);
+        return EXIT_USAGE;
     }
+    if (argv[1][0] == '-')
+        return tutti_cli_plan_methods(argc, argv);
     for (const tutti_command *p = plans; p->name != NULL; p++) {
         if (strcmp(p->name, argv[1]) == 0)
             return p->run(argc - 1, argv + 1);

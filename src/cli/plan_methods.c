@@ -1,0 +1,321 @@
+/* plan_methods.c: `tutti plan`: which methods would be how fast in a run, before it is begun.
+
+   Nothing is computed by a formula. Each method trains for some steps in the simulator, with its own
+   code and messages, each as a child (compare_runs.c). On what hosts and links, a platform file
+   says; without one this machine is measured (plan_measure.c). What the runs have counted becomes
+   the table (plan_findings.c). */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench_internal.h"
+#include "plan_internal.h"
+#include "tutti/launch.h"
+
+typedef struct plan_config {
+    const char *methods, *codecs, *platform, *slow, *out;
+    double step_time, minutes;
+    int64_t over, jobs;
+    bool profile, json, quiet;
+} plan_config;
+#define AT(member) TUTTI_AT(plan_config, member)
+static const tutti_option options[] = {
+    { "methods", TUTTI_TEXT, AT(methods), 0, 0, 0, "", "with their options, by commas: ddp,local-sgd(8); default: all" },
+    { "codecs", TUTTI_TEXT, AT(codecs), 0, 0, 0, "",
+      "by commas, each with every method that takes one; none: as they are; default: none alone" },
+    { "platform", TUTTI_TEXT, AT(platform), 0, 0, 0, "",
+      "hosts and links, a file as of `tutti platform`; default: this machine, which is measured" },
+    { "step-time", TUTTI_REAL, AT(step_time), 0, 0, 1e9, NULL,
+      "seconds of a pass over a worker's batch; 0: as measured, or by the speed of the platform's hosts" },
+    { "profile", TUTTI_BOOL, AT(profile), 0, 0, 1, NULL,
+      "with a platform: measure here what a pass takes, instead of going by the speed of its hosts" },
+    { "slow", TUTTI_TEXT, AT(slow), 0, 0, 0, "", "workers that compute slower, 3:5,7:2, as of `tutti train`" },
+    { "over", TUTTI_INT, AT(over), 24, 1, 100000, NULL,
+      "steps to simulate of each method; of one that sends in some steps only, a multiple of its period" },
+    { "minutes", TUTTI_REAL, AT(minutes), 10, 0.01, 10000, NULL,
+      "for all simulations; methods whose turn has not come by then are told of" },
+    { "jobs", TUTTI_INT, AT(jobs), 0, 0, 256, NULL, "simulations at a time; 0: as many as cores, within the memory" },
+    { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "", "directory that keeps plan.json and the simulated runs; default: none" },
+    { "json", TUTTI_BOOL, AT(json), 0, 0, 1, NULL, "as JSON; docs/PLAN.md has its members" },
+    { "quiet", TUTTI_BOOL, AT(quiet), 0, 0, 1, NULL, "say nothing but the table and errors" },
+    { 0 }
+};
+
+static void print_help(void)
+{
+    printf("tutti plan [--OPTION VALUE ...] [--TRAIN-OPTION VALUE ...]\n\n");
+    tutti_cli_wrap(stdout, "", 0,
+                   "Which methods would be how fast in a run, before it is begun. Each trains for some simulated steps, "
+                   "with its own code and messages. They are listed by the time of a step, with the share of it in "
+                   "which workers wait, memory, what is sent, what is known of their effect on training, a reason "
+                   "and the command. Those that cannot do this run are listed with what they say. All other options "
+                   "are those of `tutti train`.");
+    printf("\n  option               type   default                    meaning\n");
+    tutti_cli_print_options(stdout, options, true);
+    printf("\nExamples:\n"
+           "  tutti plan --model cnn -n 4\n"
+           "  tutti platform 'cluster(n=16,rate=1Gbps)' > lan.xml\n"
+           "  tutti plan --model mlp -n 16 --platform lan.xml --step-time 0.01 --slow 3:5 --methods ddp,ad-psgd,powersgd\n"
+           "\n`tutti plan memory --help`: what one method would take of memory and wire.\n");
+}
+
+tutti_status tutti_plan_of(int argc, char **argv, const char *const *more, const char *methods, const char *codecs,
+                           json_t **plan, tutti_error *err)
+{
+    tutti_compare_config c = { .methods = methods, .codecs = codecs, .seeds = "1", .target = "", .of_plan = true };
+    json_t *typed = json_array();
+    const char **words;
+    int n = 0;
+    tutti_status status;
+
+    while (more != NULL && more[n] != NULL)
+        n++;
+    *plan = NULL;
+    c.grids = json_array();
+    c.varies = json_array();
+    words = tutti_alloc((size_t)(argc + n) + 1, sizeof *words);
+    if (words != NULL && typed != NULL && c.grids != NULL && c.varies != NULL) {
+        for (int i = 0; i < argc; i++)
+            words[i] = argv[i];
+        for (int i = 0; i < n; i++)
+            words[argc + i] = more[i];
+        status = tutti_compare_make_plan(&c, argc + n, (char **)(uintptr_t)words, typed, plan, err);
+    } else
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading the options of a plan");
+    tutti_free(words);
+    json_decref(c.grids);
+    json_decref(c.varies);
+    json_decref(typed);
+    return status;
+}
+
+/* All that train with several workers, for whom there is nothing to say otherwise. */
+static char *all_methods(void)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    for (size_t i = 0; out != NULL && tutti_methods[i] != NULL; i++)
+        if (strcmp(tutti_methods[i]->family, "baseline") != 0)
+            fprintf(out, "%s%s", ftell(out) > 0 ? "," : "", tutti_methods[i]->name);
+    if (out != NULL)
+        fclose(out);
+    return text;
+}
+
+typedef struct work {
+    const plan_config *config;
+    const tutti_train_config *run;
+    tutti_runtime *rt;
+    int argc;
+    char **argv;                 /* flags of `tutti train` */
+    const char *directory;
+    const char *methods;
+    int signal;
+} work;
+
+/* Before anything is measured: of what would be refused in any case nothing has to be. */
+static tutti_status ask(const work *w, json_t **asked, tutti_error *err)
+{
+    const plan_config *c = w->config;
+    const char *more[8];
+    char pass[32];
+    const json_t *left_out;
+    size_t n = 0;
+
+    snprintf(pass, sizeof pass, "%.9g", c->step_time);
+    if (tutti_world_simulated(w->run->transport)) { /* there the conditions are the run's own */
+        const char *const flags[][2] = { { "--platform", c->platform }, { "--slow", c->slow }, { "--step-time", pass } };
+        for (size_t i = 0; i < TUTTI_LENGTH(flags); i++)
+            if (flags[i][1][0] != 0 && (i < 2 || c->step_time > 0)) {
+                more[n++] = flags[i][0];
+                more[n++] = flags[i][1];
+            }
+    }
+    more[n] = NULL;
+    TUTTI_TRY(tutti_plan_of(w->argc, w->argv, more, w->methods, c->codecs, asked, err));
+    left_out = json_object_get(*asked, "left_out");
+    if (json_array_size(left_out) < json_array_size(json_object_get(*asked, "rows")))
+        return TUTTI_OK;
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s", tutti_history_text(json_array_get(left_out, 0), "why"));
+}
+
+static tutti_status simulate(work *w, const tutti_measured *m, json_t **plan, bool **cut, tutti_error *err)
+{
+    const plan_config *c = w->config;
+    char over[24], pass[32], path[4200];
+    const char *more[32] = { "--steps", over, "--eval-every", "0", "--report-every", "1000000000", "--checkpoint-every", "0",
+                             "--final-eval", "off", "--threads", "1" };
+    size_t n = 12;
+    int failed;
+
+    snprintf(over, sizeof over, "%lld", (long long)c->over);
+    snprintf(pass, sizeof pass, "%.9g", c->step_time > 0 || m == NULL ? c->step_time
+                                      : m->platform[0] == 0         ? m->pass_seconds + m->update_seconds
+                                                                    : m->pass_seconds);
+    snprintf(path, sizeof path, "%s", c->platform);
+    if (m != NULL && m->platform[0] != 0)
+        snprintf(path, sizeof path, "%s/platform.xml", w->directory);
+    if (!tutti_world_simulated(w->run->transport)) {
+        more[n++] = "--transport";
+        more[n++] = "sim";
+    }
+    if (path[0] != 0) {
+        more[n++] = "--platform";
+        more[n++] = path;
+    }
+    if (c->slow[0] != 0) {
+        more[n++] = "--slow";
+        more[n++] = c->slow;
+    }
+    more[n++] = "--step-time";
+    more[n++] = pass;
+    more[n] = NULL;
+    TUTTI_TRY(tutti_plan_of(w->argc, w->argv, more, w->methods, c->codecs, plan, err));
+    *cut = tutti_alloc(json_array_size(json_object_get(*plan, "runs")) + 1, sizeof **cut);
+    if (*cut == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the plan");
+    return tutti_compare_run_all(w->rt, w->directory, *plan, (int)c->jobs, c->quiet || c->json,
+                                 &(tutti_compare_limit){ c->minutes * 60, *cut }, &failed, &w->signal, err);
+}
+
+static tutti_status show(const work *w, const tutti_plan_findings *f, tutti_error *err)
+{
+    json_t *o = tutti_plan_json(f);
+    char *text = o != NULL ? json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+    tutti_status status = text != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "showing a plan");
+
+    if (status == TUTTI_OK && w->config->out[0] != 0)
+        status = tutti_train_write_file(w->rt, w->directory, "plan.json", text, strlen(text), err);
+    if (status == TUTTI_OK && f->n == 0) /* none has an answer: the first one's reason is the message */
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "no method was simulated; %s: %s",
+                            tutti_history_text(json_array_get(f->refused, 0), "method"),
+                            tutti_history_text(json_array_get(f->refused, 0), "why"));
+    if (status == TUTTI_OK && w->config->json)
+        puts(text);
+    else if (status == TUTTI_OK)
+        status = tutti_plan_print(f, err);
+    free(text);
+    json_decref(o);
+    return status;
+}
+
+static tutti_status plan_it(work *w, tutti_error *err)
+{
+    const plan_config *c = w->config;
+    const bool links = c->platform[0] == 0 && !tutti_world_simulated(w->run->transport),
+               measures = links || (c->profile && c->step_time == 0);
+    json_t *asked = NULL, *simulated = NULL;
+    tutti_measured m = { 0 };
+    bool *cut = NULL;
+    tutti_status status = ask(w, &asked, err);
+
+    if (status == TUTTI_OK && measures)
+        status = tutti_plan_measure(&m, w->rt, w->run, w->argc, w->argv, links, w->directory, &w->signal,
+                                    err);
+    if (status == TUTTI_OK && w->signal == 0)
+        status = simulate(w, measures ? &m : NULL, &simulated, &cut, err);
+    if (status == TUTTI_OK && w->signal == 0) {
+        tutti_plan_findings f = { .config = w->run, .measured = measures ? &m : NULL, .platform = c->platform,
+                                  .slow = c->slow, .step_time = c->step_time, .over = c->over };
+        status = tutti_plan_find(&f, w->rt, asked, simulated, w->directory, cut, err);
+        if (status == TUTTI_OK)
+            status = show(w, &f, err);
+        tutti_plan_drop(&f);
+    }
+    tutti_free(cut);
+    json_decref(asked);
+    json_decref(simulated);
+    return status;
+}
+
+/* In --out, or in a folder that goes when the plan is there. */
+static tutti_status plan_somewhere(work *w, tutti_error *err)
+{
+    const char *const out = w->config->out, *const temporary = getenv("TMPDIR");
+    tutti_bench_folder folder = { .made = false };
+    tutti_launch_claim *claim = NULL;
+    char path[4200];
+    tutti_status status;
+
+    if (out[0] != 0) {
+        if (strlen(out) > 3000)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the name of --out has %zu bytes; give one of at most 3000",
+                              strlen(out));
+        snprintf(path, sizeof path, "%s/runs", out);
+        if (access(path, F_OK) == 0)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s holds runs already; give another --out", out);
+        TUTTI_TRY(tutti_launch_claim_open(&claim, w->rt, out, err));
+        w->directory = out;
+        status = plan_it(w, err);
+        tutti_launch_claim_close(claim);
+        return status;
+    }
+    TUTTI_TRY(tutti_bench_folder_make(&folder, temporary != NULL && temporary[0] != 0 ? temporary : "/tmp", err));
+    sigprocmask(SIG_SETMASK, &folder.mask, NULL); /* the runs hear them, and end */
+    w->directory = folder.path;
+    status = plan_it(w, err);
+    tutti_bench_folder_remove(&folder);
+    return status;
+}
+
+/* A number of a platform's file that is not there would be said by each of the methods. */
+static tutti_status check(const plan_config *c, const tutti_train_config *run, tutti_runtime *rt, tutti_error *err)
+{
+    if (c->platform[0] != 0 && !tutti_file_exists(rt, c->platform))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no platform file '%.200s'; `tutti platform SPEC > FILE` makes one",
+                          c->platform);
+    if (run->hosts[0] != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "hosts is '%.200s', and a plan is made on this machine alone; give -n, and their network as "
+                          "--platform",
+                          run->hosts);
+    if (c->profile && tutti_world_simulated(run->transport))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "profile measures passes of a real run, and the transport is '%.80s'; leave it out, or give "
+                          "--platform with a transport of this machine",
+                          run->transport);
+    return tutti_world_check(c->platform[0] != 0 ? "sim" : run->transport, err);
+}
+
+int tutti_cli_plan_methods(int argc, char **argv)
+{
+    tutti_error err = { .rank = -1 };
+    plan_config c = { 0 };
+    tutti_cli_settings s = { 0 };
+    work w = { .config = &c };
+    char *all = NULL;
+    bool help = false;
+    tutti_status status = TUTTI_OK;
+
+    tutti_options_default(options, &c);
+    status = tutti_cli_take_flags(options, &argc, argv, NULL, &c, &help, &err);
+    if (status == TUTTI_OK && help)
+        print_help();
+    else if (status == TUTTI_OK) {
+        tutti_cli_keep_running();
+        status = tutti_cli_read(&s, argc, argv, NULL, &err);
+        if (status == TUTTI_OK && s.config.transport[0] == 0)
+            s.config.transport = "shm";
+        if (status == TUTTI_OK)
+            status = check(&c, &s.config, s.rt, &err);
+        all = all_methods();
+        if (status == TUTTI_OK && all == NULL)
+            status = tutti_fail(&err, TUTTI_ERR_MEMORY, ENOMEM, "listing the methods");
+        w.run = &s.config;
+        w.rt = s.rt;
+        w.argc = argc;
+        w.argv = argv;
+        w.methods = c.methods[0] != 0 ? c.methods : all;
+        if (status == TUTTI_OK)
+            status = plan_somewhere(&w, &err);
+    }
+    free(all);
+    tutti_cli_close(&s);
+    if (w.signal != 0)
+        return 128 + w.signal;
+    return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
+}
