@@ -15,9 +15,9 @@ from net import Bench
 
 SEED = 20331
 CONDITIONS, OVER, TIMES, BATCH, HOSTS_STEPS = 10, 24, 4, 16, 60
-METHODS = ("ddp", "zero", "bytescheduler", "hetero-ring", "parameter-server", "pipe-sgd", "powersgd", "qsgd", "dgc",
-           "local-sgd(period=4)", "slowmo", "d-psgd", "ad-psgd", "asgd", "ssp", "backup-workers")
-THERE = ("ddp", "zero", "bytescheduler", "pipe-sgd", "powersgd", "qsgd", "local-sgd(period=4)", "ad-psgd")
+METHODS = ("ddp", "zero", "bytescheduler", "hetero-ring", "parameter-server", "pipe-sgd(warmup=0)", "powersgd", "qsgd",
+           "dgc(warmup=0)", "local-sgd(period=4)", "slowmo", "d-psgd", "ad-psgd", "asgd", "ssp", "backup-workers")
+THERE = ("ddp", "zero", "bytescheduler", "pipe-sgd(warmup=0)", "powersgd", "qsgd", "local-sgd(period=4)", "ad-psgd")
 
 
 def drawn(k):
@@ -51,9 +51,9 @@ class Plan(Bench):
 
     def judged(self, name):
         if self.good:
-            facts = dict(command=f"bench/run plan --piece {name}", runs=len(self.good), seed=SEED, conditions=self.seen)
+            facts = dict(command=f"bench/run plan --piece {name}", runs=len(self.good), seed=SEED)
             self.record.row(f"{name}: conditions in which the first method is within 10 % of the best",
-                            statistics.mean(self.good), "", **facts)
+                            statistics.mean(self.good), "", conditions=self.seen, **facts)
             self.record.row(f"{name}: predicted time of a step, off by, the median", statistics.median(self.off), "",
                             most=max(self.off), **facts)
 
@@ -79,8 +79,8 @@ class Plan(Bench):
         self.off += [abs(plan[m] / measured[m] - 1) for m in measured]
         self.seen.append(dict(condition=k, first=first, best=best, ratio=measured[first] / measured[best],
                               off=statistics.median(abs(plan[m] / measured[m] - 1) for m in measured),
-                              predicted_ms={m: 1e3 * s for m, s in plan.items()},
-                              measured_ms={m: 1e3 * s for m, s in measured.items()}, **facts))
+                              predicted_ms={m: round(1e3 * s, 3) for m, s in plan.items()},
+                              measured_ms={m: round(1e3 * s, 3) for m, s in measured.items()}, **facts))
 
     def simulated(self, k, folder):
         c = drawn(k)

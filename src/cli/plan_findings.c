@@ -16,8 +16,10 @@ static const tutti_effect effects[] = {
     [DELAYED] = { "delayed", "gradients are applied a step or more late, which may take more steps" },
     [PARTIAL] = { "partial", "a step goes without the last workers, whose samples count less" },
     [LOCAL] = { "local", "models part for some steps before they are averaged, which may take more steps" },
-    [NEIGHBOURS] = { "neighbours", "models are averaged with a few others only, and agree the later the more there are" },
-    [STALE] = { "stale", "gradients are of older models, the older the more workers differ, which may take more steps" },
+    [NEIGHBOURS] = { "neighbours",
+                     "models are averaged with a few others only, and agree the later the more there are" },
+    [STALE] = { "stale",
+                "gradients are of older models, the older the more workers differ, which may take more steps" },
 };
 
 /* By traits first; the rest by the method's own words on its axes. */
@@ -120,6 +122,33 @@ static void times(double ratio, const char *more, const char *less, const char *
         snprintf(text, bytes, "%s", same);
 }
 
+/* A plan has a run's first steps, and some methods do other things there. "" or what to beware of. */
+static void beware(const char *method, char *text, size_t bytes)
+{
+    static const char *const names[] = { "warmup", "warmup_steps", "freeze_step" };
+    tutti_spec *spec = NULL;
+    const tutti_method_ops *m =
+        tutti_spec_open(&spec, method, NULL) == TUTTI_OK ? tutti_method_find(tutti_spec_name(spec)) : NULL;
+    void *self = m != NULL && m->options != NULL ? tutti_alloc(m->self_bytes + 1, 1) : NULL;
+
+    text[0] = 0;
+    if (self != NULL && tutti_spec_apply(spec, "method", m->options, self, NULL) == TUTTI_OK)
+        for (size_t i = 0; i < TUTTI_LENGTH(names); i++) {
+            const tutti_option *option = tutti_option_find(m->options, names[i]);
+            char value[64];
+            if (option == NULL)
+                continue;
+            tutti_option_print(option, self, value, sizeof value);
+            if (strcmp(value, "0") != 0)
+                snprintf(text, bytes,
+                         "; beware of %s=%.40s, to which all steps of a plan may belong: plan it with a smaller "
+                         "one, too",
+                         names[i], value);
+        }
+    tutti_free(self);
+    tutti_spec_close(spec);
+}
+
 /* Against ddp, without a codec, if that is there. */
 static void give_reasons(tutti_plan_findings *f)
 {
@@ -130,18 +159,19 @@ static void give_reasons(tutti_plan_findings *f)
             ddp = &f->rows[i];
     for (size_t i = 0; i < f->n; i++) {
         tutti_planned *row = &f->rows[i];
-        char speed[60], sent[60];
+        char speed[60], sent[60], warm[160];
+        beware(row->method, warm, sizeof warm);
         if (ddp == NULL || row == ddp) {
-            snprintf(row->reason, sizeof row->reason, "%.3g s a step, of which workers wait %.0f %%; %s.", row->seconds,
-                     100 * row->exposed, row->effect->text);
+            snprintf(row->reason, sizeof row->reason, "%.3g s a step, of which workers wait %.0f %%; %s%s.",
+                     row->seconds, 100 * row->exposed, row->effect->text, warm);
             continue;
         }
         times(ddp->seconds / row->seconds, "%.3g times as fast as ddp", "%.2g of ddp's speed", "as fast as ddp", speed,
               sizeof speed);
-        times(ddp->bytes > 0 ? row->bytes / ddp->bytes : 1, "%.3g times its bytes", "%.2g of its bytes", "as many bytes",
-              sent, sizeof sent);
-        snprintf(row->reason, sizeof row->reason, "%s: it sends %s and waits %.0f %% of the time (ddp %.0f %%); %s.",
-                 speed, sent, 100 * row->exposed, 100 * ddp->exposed, row->effect->text);
+        times(ddp->bytes > 0 ? row->bytes / ddp->bytes : 1, "%.3g times its bytes", "%.2g of its bytes",
+              "as many bytes", sent, sizeof sent);
+        snprintf(row->reason, sizeof row->reason, "%s: it sends %s and waits %.0f %% of the time (ddp %.0f %%); %s%s.",
+                 speed, sent, 100 * row->exposed, 100 * ddp->exposed, row->effect->text, warm);
     }
 }
 
@@ -169,15 +199,18 @@ tutti_status tutti_plan_find(tutti_plan_findings *f, tutti_runtime *rt, const js
             continue;
         }
         snprintf(path, sizeof path, "%s/runs/%s", directory, tutti_history_text(run, "name"));
-        *mine = (tutti_planned){ .method = tutti_history_text(row, "method"), .codec = tutti_history_text(row, "codec") };
+        *mine =
+            (tutti_planned){ .method = tutti_history_text(row, "method"), .codec = tutti_history_text(row, "codec") };
         mine->command = json_object_get(command, "words");
         mine->effect = tutti_plan_effect(mine->method, mine->codec);
         if (tutti_history_open(&h, rt, path, NULL) == TUTTI_OK && h.summary != NULL &&
             read_row(mine, h.summary, f->config))
             f->n++;
         else if (cut[strtoul(tutti_history_text(run, "name"), NULL, 10)])
-            status = refuse(f, row, "its simulation had not ended when the time for this plan had passed; give it "
-                                    "more --minutes, or fewer --methods", err);
+            status = refuse(f, row,
+                            "its simulation had not ended when the time for this plan had passed; give it "
+                            "more --minutes, or fewer --methods",
+                            err);
         else {
             if (!tutti_compare_last_words(rt, directory, tutti_history_text(run, "name"), why, sizeof why))
                 snprintf(why, sizeof why, "its simulation has left no results");
@@ -214,8 +247,8 @@ static void print_setting(const tutti_plan_findings *f)
     const tutti_measured *m = f->measured;
     char text[1000];
 
-    snprintf(text, sizeof text, "%s on %s, %lld worker%s, batches of %lld; %lld simulated steps of each method", c->model,
-             c->data, (long long)c->n, c->n > 1 ? "s" : "", (long long)c->batch, (long long)f->over);
+    snprintf(text, sizeof text, "%s on %s, %lld worker%s, batches of %lld; %lld simulated steps of each method",
+             c->model, c->data, (long long)c->n, c->n > 1 ? "s" : "", (long long)c->batch, (long long)f->over);
     tutti_cli_wrap(stdout, "", 0, text);
     if (m != NULL) {
         snprintf(text, sizeof text,
@@ -231,9 +264,12 @@ static void print_setting(const tutti_plan_findings *f)
 static tutti_status print_table(const tutti_plan_findings *f, tutti_error *err)
 {
     static const tutti_column columns[] = {
-        { "method", "method", TUTTI_CELL_TEXT },         { "step_ms", "ms/step", TUTTI_CELL_NUMBER },
-        { "waiting_percent", "waiting %", TUTTI_CELL_NUMBER }, { "memory_mib", "MiB", TUTTI_CELL_NUMBER },
-        { "sent_mb", "MB sent/step", TUTTI_CELL_NUMBER }, { "effect", "effect", TUTTI_CELL_TEXT },
+        { "method", "method", TUTTI_CELL_TEXT },
+        { "step_ms", "ms/step", TUTTI_CELL_NUMBER },
+        { "waiting_percent", "waiting %", TUTTI_CELL_NUMBER },
+        { "memory_mib", "MiB", TUTTI_CELL_NUMBER },
+        { "sent_mb", "MB sent/step", TUTTI_CELL_NUMBER },
+        { "effect", "effect", TUTTI_CELL_TEXT },
     };
     tutti_cells *t = tutti_cells_open(columns, TUTTI_LENGTH(columns));
     bool whole = t != NULL;
@@ -268,8 +304,10 @@ static void print_choice(const tutti_plan_findings *f)
     }
     if (f->synchronous != &f->rows[0]) {
         label(&f->rows[0], name, sizeof name);
-        snprintf(text, sizeof text, "Soonest of all: %s. Its steps are others (%s): try how many of them are enough, with "
-                                    "`tutti compare`, before it is chosen.", name, f->rows[0].effect->name);
+        snprintf(text, sizeof text,
+                 "Soonest of all: %s. Its steps are others (%s): try how many of them are enough, with "
+                 "`tutti compare`, before it is chosen.",
+                 name, f->rows[0].effect->name);
         tutti_cli_wrap(stdout, "", 0, text);
     }
 }
@@ -293,8 +331,8 @@ tutti_status tutti_plan_print(const tutti_plan_findings *f, tutti_error *err)
     for (size_t i = 0; i < json_array_size(f->refused); i++) {
         const json_t *one = json_array_get(f->refused, i);
         const char *codec = tutti_history_text(one, "codec");
-        snprintf(text, sizeof text, "%s%s%s: %s", tutti_history_text(one, "method"), codec[0] != 0 ? " with " : "", codec,
-                 tutti_history_text(one, "why"));
+        snprintf(text, sizeof text, "%s%s%s: %s", tutti_history_text(one, "method"), codec[0] != 0 ? " with " : "",
+                 codec, tutti_history_text(one, "why"));
         if (i == 0)
             printf("\nNot for this run:\n");
         tutti_cli_wrap(stdout, "  ", 4, text);

@@ -42,7 +42,7 @@ typedef struct tutti_planned { /* a row that was simulated */
        which they wait in, 0 to 1; memory: of the worker that has most; bytes: sent in a step, by all
        ranks over the number of workers. */
     double seconds, exposed, memory, bytes;
-    char reason[400];
+    char reason[600];
 } tutti_planned;
 
 typedef struct tutti_plan_findings {

@@ -5,16 +5,16 @@
    that of steps that have warmed up.
 
    Speed: what a step has besides its pass (the update) the simulator charges as operations of a
-   host with a speed. A simulated run of `single` says what it charges, so the speed is that at which
-   it is what was measured. Exchanges and codecs are loops over vectors, as updates are, so it is
-   their speed too.
+   host with a speed. A simulated run of `single` says what it charges, so the speed is that at
+   which it is what was measured. Exchanges and codecs are loops over vectors, as updates are, so it
+   is their speed too.
 
    Of a platform that is given the speed is as it stands there, and the whole step is taken for the
    pass.
 
-   Network: all workers send to the next one and receive from the one before, at the same time. In a
-   simulated `cluster` a message takes latency + bytes / rate, which is turned round here. Links that
-   differ are not looked for: a platform file has them. */
+   Network: all workers send to the next one and receive from the one before, at the same time. In
+   a simulated `cluster` a message takes latency + bytes / rate, which is turned round here. Links
+   that differ are not looked for: a platform file has them. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -28,7 +28,9 @@ enum { WARM = 3, MORE = 16, SMALL = 4, LARGE = 1 << 20, HEADER = 40, SMALL_ROUND
 
 /* ---- runs without an exchange ---- */
 
-typedef struct figures { double pass, other; } figures; /* s, of all steps of a worker, the mean */
+typedef struct figures {
+    double pass, other;
+} figures; /* s, of all steps of a worker, the mean */
 
 typedef struct place {
     tutti_runtime *rt;
@@ -95,7 +97,9 @@ static double of_a_step(double few, double many)
 
 /* ---- messages ---- */
 
-typedef struct ring { double seconds[2]; /* of a round: small, large; rank 0's */ } ring;
+typedef struct ring {
+    double seconds[2]; /* of a round: small, large; rank 0's */
+} ring;
 
 static tutti_status pass_on(tutti_world *world, float *from, float *to, size_t n, tutti_error *err)
 {
@@ -118,11 +122,15 @@ static tutti_status pass_on(tutti_world *world, float *from, float *to, size_t n
 
 static tutti_status one_rank(tutti_world *world, void *arg, tutti_error *err)
 {
-    static const struct { size_t bytes; int rounds; } kinds[] = { { SMALL, SMALL_ROUNDS }, { LARGE, LARGE_ROUNDS } };
+    static const struct {
+        size_t bytes;
+        int rounds;
+    } kinds[] = { { SMALL, SMALL_ROUNDS }, { LARGE, LARGE_ROUNDS } };
     tutti_runtime *rt = tutti_world_runtime(world);
-    float *from = tutti_alloc(LARGE / sizeof(float), sizeof *from), *to = tutti_alloc(LARGE / sizeof(float), sizeof *to);
-    tutti_status status = from != NULL && to != NULL ? TUTTI_OK
-                                                     : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "measuring messages");
+    float *from = tutti_alloc(LARGE / sizeof(float), sizeof *from),
+          *to = tutti_alloc(LARGE / sizeof(float), sizeof *to);
+    tutti_status status =
+        from != NULL && to != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "measuring messages");
 
     for (size_t k = 0; k < TUTTI_LENGTH(kinds) && status == TUTTI_OK; k++) {
         int64_t since = 0;
@@ -175,8 +183,8 @@ static tutti_status write_platform(tutti_measured *m, const place *at, double sp
     return status;
 }
 
-tutti_status tutti_plan_measure(tutti_measured *m, tutti_runtime *rt, const tutti_train_config *c, int argc, char **argv,
-                                bool links, const char *directory, int *signal, tutti_error *err)
+tutti_status tutti_plan_measure(tutti_measured *m, tutti_runtime *rt, const tutti_train_config *c, int argc,
+                                char **argv, bool links, const char *directory, int *signal, tutti_error *err)
 {
     const place at = { rt, c, argc, argv, directory, signal };
     figures few = { 0 }, many = { 0 }, simulated = { 0 };

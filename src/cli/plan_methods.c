@@ -1,7 +1,7 @@
 /* plan_methods.c: `tutti plan`: which methods would be how fast in a run, before it is begun.
 
-   Nothing is computed by a formula. Each method trains for some steps in the simulator, with its own
-   code and messages, each as a child (compare_runs.c). On what hosts and links, a platform file
+   Nothing is computed by a formula. Each method trains for some steps in the simulator, with its
+   own code and messages, each as a child (compare_runs.c). On what hosts and links, a platform file
    says; without one this machine is measured (plan_measure.c). What the runs have counted becomes
    the table (plan_findings.c). */
 #include <errno.h>
@@ -22,7 +22,8 @@ typedef struct plan_config {
 } plan_config;
 #define AT(member) TUTTI_AT(plan_config, member)
 static const tutti_option options[] = {
-    { "methods", TUTTI_TEXT, AT(methods), 0, 0, 0, "", "with their options, by commas: ddp,local-sgd(8); default: all" },
+    { "methods", TUTTI_TEXT, AT(methods), 0, 0, 0, "",
+      "with their options, by commas: ddp,local-sgd(8); default: all" },
     { "codecs", TUTTI_TEXT, AT(codecs), 0, 0, 0, "",
       "by commas, each with every method that takes one; none: as they are; default: none alone" },
     { "platform", TUTTI_TEXT, AT(platform), 0, 0, 0, "",
@@ -46,19 +47,21 @@ static const tutti_option options[] = {
 static void print_help(void)
 {
     printf("tutti plan [--OPTION VALUE ...] [--TRAIN-OPTION VALUE ...]\n\n");
-    tutti_cli_wrap(stdout, "", 0,
-                   "Which methods would be how fast in a run, before it is begun. Each trains for some simulated steps, "
-                   "with its own code and messages. They are listed by the time of a step, with the share of it in "
-                   "which workers wait, memory, what is sent, what is known of their effect on training, a reason "
-                   "and the command. Those that cannot do this run are listed with what they say. All other options "
-                   "are those of `tutti train`.");
+    tutti_cli_wrap(
+        stdout, "", 0,
+        "Which methods would be how fast in a run, before it is begun. Each trains for some simulated steps, "
+        "with its own code and messages. They are listed by the time of a step, with the share of it in "
+        "which workers wait, memory, what is sent, what is known of their effect on training, a reason "
+        "and the command. Those that cannot do this run are listed with what they say. All other options "
+        "are those of `tutti train`.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, options, true);
-    printf("\nExamples:\n"
-           "  tutti plan --model cnn -n 4\n"
-           "  tutti platform 'cluster(n=16,rate=1Gbps)' > lan.xml\n"
-           "  tutti plan --model mlp -n 16 --platform lan.xml --step-time 0.01 --slow 3:5 --methods ddp,ad-psgd,powersgd\n"
-           "\n`tutti plan memory --help`: what one method would take of memory and wire.\n");
+    printf(
+        "\nExamples:\n"
+        "  tutti plan --model cnn -n 4\n"
+        "  tutti platform 'cluster(n=16,rate=1Gbps)' > lan.xml\n"
+        "  tutti plan --model mlp -n 16 --platform lan.xml --step-time 0.01 --slow 3:5 --methods ddp,ad-psgd,powersgd\n"
+        "\n`tutti plan memory --help`: what one method would take of memory and wire.\n");
 }
 
 tutti_status tutti_plan_of(int argc, char **argv, const char *const *more, const char *methods, const char *codecs,
@@ -111,7 +114,7 @@ typedef struct work {
     const tutti_train_config *run;
     tutti_runtime *rt;
     int argc;
-    char **argv;                 /* flags of `tutti train` */
+    char **argv; /* flags of `tutti train` */
     const char *directory;
     const char *methods;
     int signal;
@@ -128,7 +131,9 @@ static tutti_status ask(const work *w, json_t **asked, tutti_error *err)
 
     snprintf(pass, sizeof pass, "%.9g", c->step_time);
     if (tutti_world_simulated(w->run->transport)) { /* there the conditions are the run's own */
-        const char *const flags[][2] = { { "--platform", c->platform }, { "--slow", c->slow }, { "--step-time", pass } };
+        const char *const flags[][2] = { { "--platform", c->platform },
+                                         { "--slow", c->slow },
+                                         { "--step-time", pass } };
         for (size_t i = 0; i < TUTTI_LENGTH(flags); i++)
             if (flags[i][1][0] != 0 && (i < 2 || c->step_time > 0)) {
                 more[n++] = flags[i][0];
@@ -147,15 +152,17 @@ static tutti_status simulate(work *w, const tutti_measured *m, json_t **plan, bo
 {
     const plan_config *c = w->config;
     char over[24], pass[32], path[4200];
-    const char *more[32] = { "--steps", over, "--eval-every", "0", "--report-every", "1000000000", "--checkpoint-every", "0",
-                             "--final-eval", "off", "--threads", "1" };
+    const char *more[32] = { "--steps",        over,         "--eval-every",       "0",
+                             "--report-every", "1000000000", "--checkpoint-every", "0",
+                             "--final-eval",   "off",        "--threads",          "1" };
     size_t n = 12;
     int failed;
 
     snprintf(over, sizeof over, "%lld", (long long)c->over);
-    snprintf(pass, sizeof pass, "%.9g", c->step_time > 0 || m == NULL ? c->step_time
-                                      : m->platform[0] == 0         ? m->pass_seconds + m->update_seconds
-                                                                    : m->pass_seconds);
+    snprintf(pass, sizeof pass, "%.9g",
+             c->step_time > 0 || m == NULL ? c->step_time
+             : m->platform[0] == 0         ? m->pass_seconds + m->update_seconds
+                                           : m->pass_seconds);
     snprintf(path, sizeof path, "%s", c->platform);
     if (m != NULL && m->platform[0] != 0)
         snprintf(path, sizeof path, "%s/platform.xml", w->directory);
@@ -214,13 +221,16 @@ static tutti_status plan_it(work *w, tutti_error *err)
     tutti_status status = ask(w, &asked, err);
 
     if (status == TUTTI_OK && measures)
-        status = tutti_plan_measure(&m, w->rt, w->run, w->argc, w->argv, links, w->directory, &w->signal,
-                                    err);
+        status = tutti_plan_measure(&m, w->rt, w->run, w->argc, w->argv, links, w->directory, &w->signal, err);
     if (status == TUTTI_OK && w->signal == 0)
         status = simulate(w, measures ? &m : NULL, &simulated, &cut, err);
     if (status == TUTTI_OK && w->signal == 0) {
-        tutti_plan_findings f = { .config = w->run, .measured = measures ? &m : NULL, .platform = c->platform,
-                                  .slow = c->slow, .step_time = c->step_time, .over = c->over };
+        tutti_plan_findings f = { .config = w->run,
+                                  .measured = measures ? &m : NULL,
+                                  .platform = c->platform,
+                                  .slow = c->slow,
+                                  .step_time = c->step_time,
+                                  .over = c->over };
         status = tutti_plan_find(&f, w->rt, asked, simulated, w->directory, cut, err);
         if (status == TUTTI_OK)
             status = show(w, &f, err);
@@ -262,12 +272,12 @@ static tutti_status plan_somewhere(work *w, tutti_error *err)
     return status;
 }
 
-/* A number of a platform's file that is not there would be said by each of the methods. */
+/* What would otherwise be said by each of the methods. */
 static tutti_status check(const plan_config *c, const tutti_train_config *run, tutti_runtime *rt, tutti_error *err)
 {
     if (c->platform[0] != 0 && !tutti_file_exists(rt, c->platform))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no platform file '%.200s'; `tutti platform SPEC > FILE` makes one",
-                          c->platform);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "there is no platform file '%.200s'; `tutti platform SPEC > FILE` makes one", c->platform);
     if (run->hosts[0] != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "hosts is '%.200s', and a plan is made on this machine alone; give -n, and their network as "
@@ -315,7 +325,10 @@ int tutti_cli_plan_methods(int argc, char **argv)
     }
     free(all);
     tutti_cli_close(&s);
-    if (w.signal != 0)
+    if (w.signal != 0) {
+        fprintf(stderr, "tutti: stopped by signal %d (SIG%s), before there was a plan\n", w.signal,
+                sigabbrev_np(w.signal));
         return 128 + w.signal;
+    }
     return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
 }

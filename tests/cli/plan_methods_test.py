@@ -52,7 +52,7 @@ class PlanMethods(Case):
                      self.out("refused"))
         self.assertEqual(said.returncode, 2)
         self.assertTrue(said.stderr.endswith(refused["zero", "fp16"] + "\n"), said.stderr)
-        # the table has these figures, to its digits, in this order; then a reason and a command each
+        # the table has these figures, to its digits, in this order; then reasons and commands
         table = re.findall(r"(?m)^(\S+(?: with \S+)?) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +(\w+) *$", done.stdout)
         self.assertEqual(len(table), len(rows))
         for shown, m in zip(table, p["methods"]):
@@ -68,6 +68,8 @@ class PlanMethods(Case):
             self.assertEqual(m["reason"][-1], ".")
             self.assertIn("  " + " ".join(map(shlex.quote, m["command"])) + "\n", done.stdout)
             self.assertEqual([w for w in ("sim", "--platform", "--step-time", "--slow") if w in m["command"]], [])
+        self.assertIn("beware of warmup=-1", rows["pipe-sgd", ""]["reason"])
+        self.assertNotIn("beware", rows["ddp", ""]["reason"])
         for why in refused.values():
             self.assertIn(" ".join(why.split()), flat)
         # what is predicted is what such a run counts; a longer one, of another seed, is near
@@ -97,6 +99,23 @@ class PlanMethods(Case):
         why = self.plan("-n", 4, "--transport", "sim", "--step-time", 0.01, "--over", 5000, "--methods", "ddp,zero",
                         "--minutes", 0.01, code=2).stderr
         self.assertIn("no method was simulated; ddp: its simulation had not ended", why)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_that_is_stopped_leaves_nothing_behind(self):
+        temporary = self.out("tmp")
+        os.mkdir(temporary)
+        plan = subprocess.Popen([TUTTI, "plan", *MLP, "--data", self.data, "-n", "4", "--transport", "sim",
+                                 "--step-time", "0.01", "--over", "100000", "--quiet"], stdout=subprocess.DEVNULL,
+                                stderr=subprocess.PIPE, text=True, env=clean_environment(TMPDIR=temporary))
+        deadline = time.monotonic() + 30
+        while not children_of(plan.pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        children = children_of(plan.pid)
+        plan.send_signal(signal.SIGINT)
+        said = plan.communicate(timeout=30)[1]
+        self.assertEqual((plan.returncode, said),
+                         (130, "tutti: stopped by signal 2 (SIGINT), before there was a plan\n"))
+        self.assertEqual((os.listdir(temporary), [c for c in children if alive(c)]), ([], []))
 
     def test_what_nobody_can_do_is_refused_at_once(self):
         for words, said in ((("--method", "ddp"), "--method is a list here: --methods, --codecs"),
