@@ -14,7 +14,7 @@ from command import clean_environment, small_mnist
 from net import Bench
 
 SEED = 20331
-CONDITIONS, OVER, TIMES, BATCH, HOSTS_STEPS = 10, 24, 4, 16, 60
+CONDITIONS, OVER, TIMES, BATCH, HOSTS_STEPS = 10, 24, 4, 16, 30
 METHODS = ("ddp", "zero", "bytescheduler", "hetero-ring", "parameter-server", "pipe-sgd(warmup=0)", "powersgd", "qsgd",
            "dgc(warmup=0)", "local-sgd(period=4)", "slowmo", "d-psgd", "ad-psgd", "asgd", "ssp", "backup-workers")
 THERE = ("ddp", "zero", "bytescheduler", "pipe-sgd(warmup=0)", "powersgd", "qsgd", "local-sgd(period=4)", "ad-psgd")

@@ -39,8 +39,8 @@ typedef struct tutti_planned { /* a row that was simulated */
     const json_t *command;       /* words */
     const tutti_effect *effect;
     /* A step is one batch of each worker. seconds: of a step; exposed: of the workers' time that
-       which they wait in, 0 to 1; memory: of the worker that has most; bytes: sent in a step, by all
-       ranks over the number of workers. */
+       which they wait in, 0 to 1; memory: of the worker that has most; bytes: sent in a step, by
+       all ranks over the number of workers. */
     double seconds, exposed, memory, bytes;
     char reason[600];
 } tutti_planned;
