@@ -1,5 +1,5 @@
-/* plan_internal.h: what the files of `tutti plan` share. A plan is a comparison (compare_internal.h)
-   of one seed, whose runs are short and simulated. */
+/* plan_internal.h: what the files of `tutti plan` share. A plan is a comparison
+   (compare_internal.h) of one seed, whose runs are short and simulated. */
 #ifndef TUTTI_CLI_PLAN_INTERNAL_H
 #define TUTTI_CLI_PLAN_INTERNAL_H
 #include "compare_internal.h"
@@ -21,12 +21,12 @@ typedef struct tutti_measured {
     double speed;                /* flop/s at which a simulated update takes as long as it does */
     char platform[160];          /* the spec of `tutti platform` that follows */
 } tutti_measured;
-/* c, argv: the run, as it was asked for. links: measure those, too, and write DIRECTORY/platform.xml.
-   directory: where the runs of the measurement may be.
-   Takes seconds: runs without any exchange, and messages. Blocks. */
+/* c, argv: the run, as it was asked for. links: measure those, too, and write
+   DIRECTORY/platform.xml. directory: where the runs of the measurement may be. Takes seconds: runs
+   without any exchange, and messages. Blocks. */
 tutti_status tutti_plan_measure(tutti_measured *m, tutti_runtime *rt, const tutti_train_config *c,
-                                int argc, char **argv, bool links, const char *directory, int *signal,
-                                tutti_error *err);
+                                int argc, char **argv, bool links, const char *directory,
+                                int *signal, tutti_error *err);
 
 /* ---- plan_findings.c ---- */
 
