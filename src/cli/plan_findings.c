@@ -122,7 +122,7 @@ static void times(double ratio, const char *more, const char *less, const char *
         snprintf(text, bytes, "%s", same);
 }
 
-/* A plan has a run's first steps, and some methods do other things there. "" or what to beware of. */
+/* A plan has a run's first steps, in which some methods do other things. "": not this one. */
 static void beware(const char *method, char *text, size_t bytes)
 {
     static const char *const names[] = { "warmup", "warmup_steps", "freeze_step" };
