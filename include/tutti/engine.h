@@ -356,9 +356,9 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
 /* Before the values of a unit are read, in forward and again in backward. Blocks. */
 tutti_status tutti_engine_need(tutti_engine *e, int unit, bool backward, tutti_error *err);
 
-/* For a tensor with asks_rows, once a pass and before it reads them: the rows ids[0] < ids[1] < ...
-   are all that this pass reads and touches. Afterwards they are in the client's memory, where it
-   has its own. Blocks. */
+/* For a tensor with asks_rows, before the pass reads them: the rows ids[0] < ids[1] < ... Those of
+   all its calls are all that a pass reads and touches; none comes after the table's gradient.
+   Afterwards they are in the client's memory, where it has its own. Blocks. */
 tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
                                     tutti_error *err);
 

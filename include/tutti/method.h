@@ -183,7 +183,7 @@ typedef struct tutti_method_ops {
     tutti_status (*hold)(tutti_method *m, tutti_error *err);
     tutti_status (*release)(tutti_method *m, tutti_error *err);
     /* Before a pass reads these rows of table `tensor` (asked): bring them into x. n > 0,
-       ascending; once a table and pass. Client thread, TUTTI_KNOWS_ROWS. NULL: x has every row at
+       ascending; each row once a pass. Client thread, TUTTI_KNOWS_ROWS. NULL: x has every row at
        any time. */
     tutti_status (*need_rows)(tutti_method *m, int tensor, const uint32_t *ids, size_t n,
                               tutti_error *err);

@@ -32,7 +32,7 @@ static uint64_t bytes_of_rows(const tutti_engine *e)
         const tutti_engine_rows *r = &e->rows[i];
         const size_t rows = r->ids != NULL ? e->tensors[i].rows : 0;
         bytes += rows * sizeof *r->ids + rows / 8 +
-                 (r->needed_room + r->mine_room + r->all_room) * sizeof *r->needed;
+                 (r->needed_room + r->fresh_room + r->mine_room + r->all_room) * sizeof *r->needed;
     }
     return bytes;
 }

@@ -65,6 +65,7 @@ void tutti_engine_rows_close(tutti_engine *e)
         tutti_free(r->mine);
         tutti_free(r->all);
         tutti_free(r->needed);
+        tutti_free(r->fresh);
     }
     tutti_free(e->rows);
 }
@@ -187,28 +188,75 @@ static tutti_status grow(uint32_t **memory, size_t *room, size_t words, tutti_er
     return TUTTI_OK;
 }
 
-/* Of one pass: `ids` of ready_rows are among those of need_rows, which is kept for that. */
-tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+/* What of ids is not among those that were asked for, into r->fresh. */
+static tutti_status leave_out_needed(tutti_engine_rows *r, const uint32_t *ids, size_t n, size_t *n_fresh,
+                                     tutti_error *err)
+{
+    size_t at = 0;
+
+    *n_fresh = 0;
+    TUTTI_TRY(grow(&r->fresh, &r->fresh_room, n, err));
+    for (size_t k = 0; k < n; k++) {
+        while (at < r->n_needed && r->needed[at] < ids[k])
+            at++;
+        if (at == r->n_needed || r->needed[at] != ids[k])
+            r->fresh[(*n_fresh)++] = ids[k];
+    }
+    return TUTTI_OK;
+}
+
+/* r->needed takes them in. The highest first, so that none is written over before it is read. */
+static tutti_status take_in_fresh(tutti_engine_rows *r, size_t n_fresh, tutti_error *err)
+{
+    size_t old = r->n_needed, to = old + n_fresh;
+
+    if (to > r->needed_room) {
+        uint32_t *before = r->needed;
+        r->needed = tutti_alloc(2 * to, sizeof *r->needed);
+        if (r->needed == NULL) {
+            r->needed = before;
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu words of rows", to);
+        }
+        if (old > 0)
+            memcpy(r->needed, before, old * sizeof *before);
+        tutti_free(before);
+        r->needed_room = 2 * to;
+    }
+    r->n_needed = to;
+    while (n_fresh > 0) {
+        const bool stays = old > 0 && r->needed[old - 1] > r->fresh[n_fresh - 1];
+        r->needed[--to] = stays ? r->needed[--old] : r->fresh[--n_fresh];
+    }
+    return TUTTI_OK;
+}
+
+/* Of one pass: `ids` of ready_rows are among those of need_rows, which are kept for that. What is
+   left of ids are those that this pass had not asked for. */
+tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t **fresh, size_t *n_fresh,
+                                    tutti_error *err)
 {
     const tutti_tensor *t = &e->tensors[tensor];
     tutti_engine_rows *r = &e->rows[tensor];
+    const uint32_t *const ids = *fresh;
+    const size_t n = *n_fresh;
 
-    if (r->needs)
-        return tutti_fail(
-            err, TUTTI_ERR_STATE, 0,
-            "need_rows was called twice for %s in one pass; a pass asks once for all the rows that it reads", t->name);
+    if (e->announced[tensor])
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "need_rows was called for %s after its gradient was announced; a pass asks for the rows that "
+                          "it reads before that",
+                          t->name);
     for (size_t k = 0; k < n; k++)
         if (ids[k] >= t->rows || (k > 0 && ids[k] <= ids[k - 1]))
             return tutti_fail(
                 err, TUTTI_ERR_USAGE, 0,
                 "need_rows was called for row %lu of %s at place %zu; rows must ascend, and there are %zu",
                 (unsigned long)ids[k], t->name, k, t->rows);
-    TUTTI_TRY(grow(&r->needed, &r->needed_room, n, err));
-    if (n > 0)
-        memcpy(r->needed, ids, n * sizeof *ids);
-    r->n_needed = n;
+    if (!r->needs)
+        r->n_needed = 0;
     r->needs = true;
-    return TUTTI_OK;
+    TUTTI_TRY(leave_out_needed(r, ids, n, n_fresh, err));
+    *fresh = r->fresh;
+    return take_in_fresh(r, *n_fresh, err);
 }
 
 tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, const uint32_t *ids, size_t n,

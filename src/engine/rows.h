@@ -11,6 +11,8 @@ typedef struct tutti_engine_rows {
     bool needs;                  /* this pass has asked; whatever the method */
     uint32_t *needed;            /* for which rows */
     size_t n_needed, needed_room;
+    uint32_t *fresh;             /* of one call: those that had not been asked for before */
+    size_t fresh_room;
     tutti_rows known;            /* rows of g that may be other than 0 */
     uint32_t *ids;               /* known.ids; room for every row */
     uint64_t *mark;              /* a bit a row; 0 between calls */
@@ -31,7 +33,8 @@ void tutti_engine_rows_close(tutti_engine *e);
 void tutti_engine_rows_clear(tutti_engine *e);
 /* Besides those before; ids below rows. */
 void tutti_engine_rows_touch(tutti_engine *e, int tensor, const uint32_t *ids, size_t n);
-tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
+/* In: ascending ids that a pass reads. Out: those of them that it had not asked for. */
+tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t **ids, size_t *n,
                                     tutti_error *err);
 tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, const uint32_t *ids,
                                            size_t n, tutti_error *err);

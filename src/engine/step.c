@@ -320,7 +320,7 @@ tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t 
                           tensor, tensor >= 0 && tensor < e->layout.n_tensors ? ", " : "",
                           tensor >= 0 && tensor < e->layout.n_tensors ? e->tensors[tensor].name : "");
     t = &e->tensors[tensor];
-    TUTTI_TRY(tutti_engine_rows_need(e, tensor, ids, n, err));
+    TUTTI_TRY(tutti_engine_rows_need(e, tensor, &ids, &n, err));
     if (e->m.beside)
         TUTTI_TRY(failed(e, tutti_engine_by_piece_need_table(e, tensor, err), err));
     if (!t->asked || n == 0)
