@@ -506,8 +506,13 @@ class Engine(_Owner):
         """False: the step begins anew (tutti_engine_done)."""
         return check(_c.tutti_engine_done, self._at, unit, backward)
 
-    def need_rows(self, tensor: int, ids: Sequence[int]) -> None:
-        check(_c.tutti_engine_need_rows, self._at, tensor, (ctypes.c_uint32 * len(ids))(*ids), len(ids))
+    @staticmethod
+    def _ids(ids: Sequence[int] | ctypes.Array) -> ctypes.Array:
+        return ids if isinstance(ids, ctypes.Array) else (ctypes.c_uint32 * len(ids))(*ids)
+
+    def need_rows(self, tensor: int, ids: Sequence[int] | ctypes.Array) -> None:
+        """Before this pass reads these rows of a table with asks_rows, ascending. An array is one of c_uint32."""
+        check(_c.tutti_engine_need_rows, self._at, tensor, self._ids(ids), len(ids))
 
     def _announce(self, call: Callable[..., int], *arguments: object) -> None:
         at = self._at
@@ -521,8 +526,15 @@ class Engine(_Owner):
         """Ready, with a gradient that lies at `address` for this call only."""
         self._announce(_c.tutti_engine_ready_from, tensor, address, _DTYPES[dtype])
 
-    def ready_rows(self, tensor: int, ids: Sequence[int]) -> None:
-        self._announce(_c.tutti_engine_ready_rows, tensor, (ctypes.c_uint32 * len(ids))(*ids), len(ids))
+    def ready_rows(self, tensor: int, ids: Sequence[int] | ctypes.Array) -> None:
+        """Ready, of a table of which this pass has touched these rows, ascending."""
+        self._announce(_c.tutti_engine_ready_rows, tensor, self._ids(ids), len(ids))
+
+    def ready_rows_from(
+        self, tensor: int, ids: Sequence[int] | ctypes.Array, address: int, dtype: str = "fp32"
+    ) -> None:
+        """The same with those rows one behind the other at `address` for this call only."""
+        self._announce(_c.tutti_engine_ready_rows_from, tensor, self._ids(ids), len(ids), address, _DTYPES[dtype])
 
     def passed(self, loss_sum: float = 0.0) -> None:
         check(_c.tutti_engine_passed, self._at, loss_sum)

@@ -145,7 +145,6 @@ def what_cannot_be_is_refused_in_a_sentence():
     p = nn.Parameter
     refused(ValueError, "parameter 'w' is float64; float32, bfloat16", Bare(w=p(torch.ones(2, dtype=torch.float64))))
     refused(ValueError, "parameter 'w' is complex", Bare(w=p(torch.ones(2, dtype=torch.complex64))))
-    refused(ValueError, "sparse=True", nn.Embedding(4, 2, sparse=True))
     refused(ValueError, "no parameter that requires a gradient", nn.ReLU())
     refused(ValueError, "no parameter that requires a gradient", nn.Linear(2, 2).requires_grad_(False))
     refused(TypeError, "has no shape yet", nn.LazyLinear(2))

@@ -6,8 +6,7 @@ import pytest
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 torch = pytest.importorskip("torch")
 
-import forked  # noqa: E402
-from prepare_test import alone, batch, loop, net, prepared, sgd, values  # noqa: E402
+from prepare_test import alone, batch, loop, net, prepared, values  # noqa: E402
 
 import tutti.torch  # noqa: E402
 
@@ -125,16 +124,3 @@ def test_a_trainer_with_schedule_accumulation_and_validation_trains(method, code
     assert first == second
     before, after, _, rate = first
     assert after < before and rate < 1e-4
-
-
-# ---- what cannot be ----
-
-
-def sparse():
-    model = torch.nn.Sequential(torch.nn.Embedding(10, 3, sparse=True), torch.nn.Linear(3, 2))
-    prepared(model=model, optimizer=sgd)
-
-
-def test_sparse_gradients_are_refused_before_anything_is_done():
-    (answer,) = forked.ranks(1, sparse)
-    assert answer["error"] == "ValueError" and "make it with sparse=False" in answer["text"], answer

@@ -6,6 +6,9 @@ memory. After a backward `.grad` of a float32 parameter is a view of g.
 
 Views have the strides that the parameter has (channels_last, transposed). So the engine's memory is in the
 parameter's memory order, and the shape it is told is the shape in that order.
+
+The weight of embeddings with sparse=True is a table (row_sparse): its gradient comes as rows, goes to the engine as
+rows, and a sparse one is what the script's optimiser gets.
 """
 
 import ctypes
@@ -39,6 +42,19 @@ class Bound:
     g: torch.Tensor | None = None  # its gradient there; None, too, where gradients are handed over
     at: int = 0  # the address of g
     host: torch.Tensor | None = None  # of a parameter on a device: its values as the engine hands them out and in
+    table: bool = False  # of embeddings with sparse=True alone
+    asks: bool = False  # a table whose rows are asked for before a pass reads them
+
+    def lies_in(self, grad: torch.Tensor) -> bool:
+        """Is it the place in g?"""
+        return not grad.is_sparse and grad.data_ptr() == self.at
+
+    def sparse(self) -> torch.Tensor:
+        """A table's exchanged gradient: the rows of g that are not 0 in all their elements."""
+        ids = self.g.ne(0).any(1).nonzero().flatten()
+        return torch.sparse_coo_tensor(
+            ids.unsqueeze(0), self.g[ids].to(self.param.dtype), self.param.shape, is_coalesced=True
+        )
 
     def view(self, memory: object) -> torch.Tensor:
         """Memory of the engine's, shaped as the parameter."""
@@ -87,6 +103,26 @@ def check_trainable(name: str, p: torch.Tensor) -> None:
         raise ValueError(f"parameter '{name}' is on the meta device and has no values; materialise the module first")
 
 
+def words(ids: torch.Tensor) -> ctypes.Array:
+    """Row numbers as the engine takes them."""
+    array = (ctypes.c_uint32 * len(ids))()
+    if len(ids) > 0:
+        torch.frombuffer(array, dtype=torch.int32).copy_(ids)
+    return array
+
+
+def _embeddings(module: nn.Module) -> tuple[set[torch.Tensor], list[tuple[str, nn.Module]]]:
+    """Weights that only embeddings with sparse=True have, and those embeddings."""
+    found, elsewhere = [], set()
+    for name, child in module.named_modules():
+        sparse = isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse
+        if sparse:
+            found.append((name, child))
+        elsewhere |= {p for key, p in child._parameters.items() if p is not None and not (sparse and key == "weight")}
+    found = [(name, child) for name, child in found if child.weight not in elsewhere]
+    return {child.weight for _, child in found}, found
+
+
 def _overlapping(params: list[tuple[str, torch.Tensor]]) -> set[str]:
     """Names of tensors that share memory with another of the list."""
     spans = []
@@ -124,12 +160,7 @@ class Binding:
             raise ValueError("the module has no parameter that requires a gradient; there is nothing to exchange")
         for name, p in trained:
             check_trainable(name, p)
-        for name, child in module.named_modules():
-            if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse and child.weight.requires_grad:
-                raise ValueError(
-                    f"module '{name}' is made with sparse=True; its gradient would be sparse, which cannot be "
-                    "exchanged: make it with sparse=False"
-                )
+        tables, self.embeddings = _embeddings(module)
         others = [(name, b) for name, b in module.named_buffers()]
         shared = _overlapping(named + others)
         self.empty = [(name, p) for name, p in trained if p.numel() == 0]
@@ -142,14 +173,28 @@ class Binding:
             if order is None:  # it becomes dense, or has a dense gradient
                 order, strides = tuple(range(p.dim())), torch.empty(p.shape, device="meta").stride()
             shape = tuple(p.size(d) for d in order) or (1,)
-            self.bound.append(Bound(len(self.bound), name, p, shape, order, strides, apart, dense))
+            table = p in tables and dense and order == (0, 1) and p.size(0) < 2**32
+            self.bound.append(Bound(len(self.bound), name, p, shape, order, strides, apart, dense, table=table))
         if not self.bound:
             raise ValueError("all parameters of the module that require a gradient are empty; nothing is to exchange")
         self.engine: Engine | None = None
 
+    def ask(self) -> bool:
+        """Tables' rows are to be asked for. Is there one?"""
+        of = {b.param: b for b in self.bound if b.table}
+        for name, child in self.embeddings:
+            if child.weight in of and child.max_norm is not None:
+                raise ValueError(
+                    f"module '{name}' has max_norm={child.max_norm}, which changes rows where they are read, and this "
+                    "method has them at servers; leave max_norm out, or make the module with sparse=False"
+                )
+        for b in of.values():
+            b.asks = True
+        return bool(of)
+
     def params(self) -> list[Param]:
         """For an Engine that hands no values out."""
-        return [Param(b.name, b.shape) for b in self.bound]
+        return [Param(b.name, b.shape, row_sparse=b.table) for b in self.bound]
 
     def delivered(self, pinned: Callable[[Sequence[int], torch.dtype], torch.Tensor] | None = None) -> list[Param]:
         """For an Engine that hands values out to parameters that are apart, and reads them there.
@@ -167,9 +212,8 @@ class Binding:
                     "that memory with another; give it memory of its own (parameter.data = parameter.data.contiguous())"
                 )
         return [
-            Param(b.name, b.shape, dtype=DTYPES[b.param.dtype], values=b.outside().data_ptr())
-            if b.apart
-            else Param(b.name, b.shape)
+            Param(b.name, b.shape, dtype=DTYPES[b.param.dtype], values=b.outside().data_ptr() if b.apart else None,
+                  row_sparse=b.table, asks_rows=b.asks)
             for b in self.bound
         ]
 
@@ -230,7 +274,7 @@ class Binding:
         with torch.no_grad():
             for b in self.bound:
                 p, grad = b.param, b.param.grad
-                if grad is not None and grad.data_ptr() == b.at:
+                if grad is not None and b.lies_in(grad):
                     p.grad = None
                     grad = grad.clone()
                 if p.data_ptr() == b.x.data_ptr():
@@ -263,6 +307,14 @@ class Exchange:
     def take(self, b: Bound) -> None:
         """The parameter's .grad is final. From here on its place in g belongs to the engine, until `end`."""
         grad = b.param.grad
+        if grad.is_sparse and b.table:
+            grad = grad.coalesce()
+            ids = grad.indices()[0]
+            b.g.index_copy_(0, ids, grad.values().float())
+            self.engine.ready_rows(b.index, words(ids))
+            return
+        if grad.is_sparse:
+            grad = grad.to_dense()
         at = grad.data_ptr()
         if at == b.at:
             self.engine.ready(b.index)
@@ -286,10 +338,12 @@ class Exchange:
     def give(self, b: Bound) -> None:
         """The exchanged gradient becomes the parameter's .grad."""
         p = b.param
-        if self.views and p.dtype == torch.float32:
-            if p.grad is None or p.grad.data_ptr() != b.at:
+        if b.table:
+            p.grad = b.sparse()
+        elif self.views and p.dtype == torch.float32:
+            if p.grad is None or not b.lies_in(p.grad):
                 p.grad = b.g
-        elif p.grad is not None and p.grad.data_ptr() != b.at:
+        elif p.grad is not None and not b.lies_in(p.grad) and not p.grad.is_sparse:
             p.grad.copy_(b.g)
         else:
             p.grad = b.g.to(p.dtype, copy=True)
@@ -299,7 +353,14 @@ def device_of(binding: Binding) -> torch.device:
     """Where all of the module's parameters are."""
     devices = {b.param.device for b in binding.bound}
     if len(devices) == 1 and next(iter(devices)).type in ("cpu", "cuda"):
-        return devices.pop()
+        device = devices.pop()
+        tables = [b.name for b in binding.bound if b.table]
+        if device.type == "cuda" and tables:
+            raise ValueError(
+                f"parameter '{tables[0]}' is of an embedding with sparse=True on {device}; sparse gradients can be "
+                "exchanged on the CPU: make it with sparse=False"
+            )
+        return device
     names = " and ".join(sorted(map(str, devices)))
     raise ValueError(f"the module's parameters are on {names}; they must all be on the CPU, or on one CUDA device")
 

@@ -15,7 +15,7 @@ import ctypes
 import logging
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from .._library import library as _c
 from ..engine import Engine, World
 from ..errors import StateError
 from . import _saved, _serve, _state, _translate
-from ._bind import DTYPES, Binding, Bound, device_of
+from ._bind import DTYPES, Binding, Bound, device_of, words
 from ._cuda import Cuda, Device, Ferry
 from ._meet import Meetings
 from .sampler import BatchSampler
@@ -65,6 +65,12 @@ def _traits(method: str) -> int:
     bits = ctypes.c_uint()
     _c.tutti_method_traits(method.encode(), bits)
     return bits.value
+
+
+def _asks(method: str) -> bool:
+    """Does it bring rows of tables when they are asked for, and update those at servers?"""
+    ops = _c.tutti_method_find(method.split("(")[0].strip().encode())
+    return bool(ops) and bool(ops.contents.need_rows)
 
 
 def _device(binding: Binding) -> Device | None:
@@ -113,6 +119,8 @@ class Run:
         self._statistics = _statistics(model)
         self._validation, self._sampler = validation, sampler
         self.itself = bool(_traits(method) & _UPDATES_ITSELF)
+        if _asks(method) and self.binding.ask():
+            self.itself = True  # at servers, or where all wait for them
         self._lr = optimizer.param_groups[0]["lr"]
         options |= {"optimizer": "client", "update": self._update, "names": sampler is not None}
         if self.itself:
@@ -174,7 +182,64 @@ class Run:
         if self.overlaps:
             for b in self.binding.bound:
                 self._hooks.append(b.param.register_post_accumulate_grad_hook(lambda _, b=b: self._on_gradient(b)))
+        self._hook_tables()
         runs[model] = self
+
+    # ---- tables whose rows are asked for ----
+
+    def _hook_tables(self) -> None:
+        of = {b.param: b for b in self.binding.bound if b.asks}
+        if not of:
+            return
+        for _, child in self.binding.embeddings:
+            if child.weight in of:
+                self._hooks.append(
+                    child.register_forward_pre_hook(
+                        lambda _, args, named, b=of[child.weight]: self._before_rows(b, args, named), with_kwargs=True
+                    )
+                )
+        tables = list(of.values())
+        look = self.model.register_state_dict_pre_hook(lambda *_: self._check_rows(tables, "state_dict()"))
+        self._hooks.append(look)
+
+    def _check_rows(self, tables: Iterable[Bound], what: str) -> None:
+        """Are all rows here, as somebody reads them outside a pass?"""
+        tensor = self.engine.method.layout.contents.tensor
+        if self._shown or (self.steps == 0 and not self.within and self._pass is None):
+            return
+        for b in tables:
+            if tensor[b.index].asked:
+                raise StateError(
+                    f"{what} reads '{b.name}', whose rows are at servers under method '{self.method}' and are here as "
+                    "they were last read; train with the model itself in training mode, and look at it within "
+                    "optimizer.evaluate()"
+                )
+
+    @torch.compiler.disable
+    def _before_rows(self, b: Bound, args: tuple, named: dict[str, Any]) -> None:
+        """An embedding is about to read rows."""
+        if self._pass is None or self._given[b.index] is not None:
+            self._check_rows([b], "a forward outside a pass")
+            return
+        ids = torch.unique((args[0] if args else named["input"]).detach())
+        if len(ids) > 0 and 0 <= int(ids[0]) and int(ids[-1]) < b.param.size(0):  # or torch says so
+            self.engine.need_rows(b.index, words(ids))
+
+    def _announce_rows(self, b: Bound, grad: torch.Tensor) -> None:
+        keep, grad = self._pass.keep, grad.coalesce()
+        ids, rows = grad.indices()[0], grad.values()
+        if self._factor == 0:  # a batch that does not count
+            ids, rows = ids[:0], rows[:0]
+        with torch.no_grad():
+            rows = (rows.float() if self._factor == 1 else rows.float() * self._factor).contiguous()
+            if b.g is not None and keep:
+                b.g.index_add_(0, ids, rows)
+            elif b.g is not None:
+                b.g.index_copy_(0, ids, rows)
+        if b.g is None:
+            self.engine.ready_rows_from(b.index, words(ids), rows.data_ptr())
+        else:
+            self.engine.ready_rows(b.index, words(ids))
 
     # ---- a pass ----
 
@@ -253,9 +318,12 @@ class Run:
         if self.engine.takes() == 0 or self.begin().samples > 0:
             return False
         for b in self.binding.bound:
-            with torch.no_grad():
-                b.g.zero_()
-            self.engine.ready(b.index)
+            if b.table:
+                self.engine.ready_rows(b.index, ())
+            else:
+                with torch.no_grad():
+                    b.g.zero_()
+                self.engine.ready(b.index)
             self._given[b.index] = -1 if b.param.grad is None else b.param.grad._version
         self._end_pass(None)
         return True
@@ -302,6 +370,16 @@ class Run:
     def _announce(self, tensor: int, grad: torch.Tensor) -> None:
         """It is in the memory of the host."""
         now, b = self._pass, self.binding.bound[tensor]
+        if grad.is_sparse and b.table:
+            self._announce_rows(b, grad)
+            return
+        if grad.is_sparse:
+            grad = grad.to_dense()
+        if b.asks:
+            raise StateError(
+                f"the gradient of '{b.name}' is dense, but it is the weight of an embedding with sparse=True, of which "
+                "only rows are read; make that with sparse=False where the weight is used otherwise, too"
+            )
         if b.g is None:
             self._hand_over(b, grad)
             return
@@ -313,7 +391,7 @@ class Run:
                     b.g.zero_()
             elif self._factor != 1:
                 torch.mul(grad, self._factor, out=b.g)
-            elif grad.data_ptr() != b.at:
+            elif not b.lies_in(grad):
                 b.g.copy_(grad)
         self.engine.ready(tensor)
 
@@ -482,6 +560,8 @@ class Run:
 
     def _exchanged(self, b: Bound) -> torch.Tensor:
         """A gradient as it stands in the engine, where the parameter is and in its type."""
+        if b.table:
+            return b.sparse()
         if self._ferry is None:
             return b.g if b.param.dtype == torch.float32 else b.g.to(b.param.dtype)
         grad = torch.empty_like(b.param)

@@ -290,8 +290,12 @@ class DistributedDataParallel(nn.Module):
                     "them by torch.autograd.grad(..., create_graph=True) and call backward without it"
                 )
             )
-        if grad.layout != torch.strided:
-            self._fail(StateError(f"the gradient of '{b.name}' is {grad.layout}; only dense ones can be exchanged"))
+        if grad.layout not in (torch.strided, torch.sparse_coo):
+            self._fail(
+                StateError(
+                    f"the gradient of '{b.name}' is {grad.layout}; dense and sparse_coo ones can be exchanged"
+                )
+            )
         self._taken[b.index] = 1
         with self._failing(), torch.no_grad():
             self._exchange.take(b)
@@ -321,7 +325,7 @@ class DistributedDataParallel(nn.Module):
             missing = [b for b in bound if not self._taken[b.index]]
             for b in missing:  # what an earlier backward has left in .grad counts, as it does under torch
                 if b.param.grad is not None:
-                    if b.param.grad.data_ptr() == b.at:
+                    if b.lies_in(b.param.grad):
                         kept[b.index] = b.g.clone()
                     self._exchange.take(b)
         self._exchange.end()
