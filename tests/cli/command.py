@@ -240,13 +240,15 @@ class Case(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stderr + done.stdout)
         return out
 
-    def killed(self, n, victim, *arguments):
-        """Trains the mlp on n ranks, of which `victim` is killed a moment after all have started;
-        slowly, since asynchronous ones go beyond float within that moment otherwise. The run ends
-        with code 3; gives what it said and the ranks' process ids."""
-        run = subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=64)", "--data", self.data,
-                                "--batch", "16", "--epochs", "100000", "--optimizer", "sgd(lr=0.001)",
-                                "--quiet", "--out", self.out("killed"), *map(str, arguments)], stdout=subprocess.PIPE,
+    def killed(self, n, victim, *arguments, of=None):
+        """Trains the mlp, or `of` (a model and its data), on n ranks, of which `victim` is killed a
+        moment after all have started; slowly, since asynchronous ones go beyond float within that
+        moment otherwise. The run ends with code 3; gives what it said and the ranks' process
+        ids."""
+        model, data = of or ("mlp(hidden=64)", self.data)
+        run = subprocess.Popen([TUTTI, "train", "--model", model, "--data", data, "--batch",
+                                "16", "--epochs", "100000", "--optimizer", "sgd(lr=0.001)", "--quiet",
+                                "--out", self.out("killed"), *map(str, arguments)], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, env=clean_environment())
         deadline = time.monotonic() + 30
         while len(children_of(run.pid)) < n and time.monotonic() < deadline:

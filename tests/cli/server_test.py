@@ -238,6 +238,18 @@ class Servers(Case):
             self.assertIn("worker 3 was lost: process %d was killed by signal 9 (SIGKILL); it was server 1 of 2, "
                           "and its slice of the model is gone with it" % ranks[3], err)
 
+    def test_who_is_lost_with_tables_at_servers_is_named_and_ends_the_run(self):
+        log = os.path.join(self.folder, "clicks.tsv")
+        self.assertEqual(tutti("data", "clicks", "--samples", 400, "--out", log).returncode, 0)
+        for victim, servers, last in ((1, (), ""), (0, ("--servers", 1), ""),
+                                      (2, ("--servers", 1), "; it was server 0 of 1, and its slice of the model is "
+                                                            "gone with it")):
+            n = 2 if servers else 3
+            err, ranks = self.killed(3, victim, "-n", n, *servers, "--method", "parallax(profile=0)",
+                                     of=("ctr", "clicks(file=%s,rows=100)" % log))
+            self.assertIn("worker %d was lost: process %d was killed by signal 9 (SIGKILL)%s"
+                          % (victim, ranks[victim], last), err)
+
     def kill_one(self, name, victim, method, transport, *options, stopped=None):
         """Three workers and a server train until the file of reports has lines, and some more; then
         one is killed, while another is stopped for a moment. Gives exit code, errors and folder."""
