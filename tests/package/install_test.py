@@ -75,8 +75,8 @@ class Install(Case):
         there = os.listdir(os.path.join(self.prefix, "include/tutti"))
         self.assertEqual(set(HEADERS) - set(there), {"arrivals.h", "clicks.h", "codec.h", "compare.h", "data.h",
                                                      "kernels.h", "meet.h", "nn.h", "pipe.h", "pipeline.h",
-                                                     "platform.h", "problem.h", "regime.h", "search.h", "stages.h",
-                                                     "text.h", "train.h"})
+                                                     "placement.h", "platform.h", "problem.h", "regime.h", "search.h",
+                                                     "stages.h", "text.h", "train.h"})
         source = self.write("all.c", "".join(f"#include <tutti/{header}>\n" for header in there))
         run(CC, "-std=c99", *STRICT, *self.flags("--cflags"), "-fsyntax-only", source)
 

@@ -1,0 +1,95 @@
+/* reinforce.c: the policy's training.
+
+   A round draws plans; theta goes along  mean over them of (reward - baseline) grad log P. Rewards
+   are costs of the least so far, negative, so that currencies are no matter. A plan that
+   does not reach the floor has `penalty` times the dearest feasible one's cost so far. The baseline
+   is a moving mean of rewards that begins with the first round's. The cheapest plan that was ever
+   drawn is kept, and the one with the likeliest types at the end if it is cheaper. */
+#include <math.h>
+#include <string.h>
+
+#include "placement_internal.h"
+
+typedef struct learner {
+    const tutti_placement_problem *p;
+    const placement_rl *o;
+    placement_policy policy;
+    double *gradient;
+    int *on;                     /* samples x layers */
+    double *cost;
+    double best, dearest;        /* costs of feasible plans so far */
+    int *best_on;
+} learner;
+
+static void look_at(learner *r, const int *on, double cost)
+{
+    if (!(cost < INFINITY))
+        return;
+    r->dearest = fmax(r->dearest, cost);
+    if (cost < r->best) {
+        r->best = cost;
+        memcpy(r->best_on, on, (size_t)r->p->layers * sizeof *on);
+    }
+}
+
+static double reward_of(const learner *r, double cost)
+{
+    if (!(r->best < INFINITY))
+        return -r->o->penalty;
+    return r->best > 0 ? -(cost < INFINITY ? cost : r->o->penalty * r->dearest) / r->best : -(double)(cost > 0);
+}
+
+static void learn(learner *r)
+{
+    const int samples = (int)r->o->samples, layers = r->p->layers;
+    double baseline = 0;
+
+    for (int64_t round = 0; round < r->o->rounds; round++) {
+        double mean = 0;
+        for (int j = 0; j < samples; j++) {
+            int *on = r->on + j * layers;
+            tutti_placement_policy_run(&r->policy, PLACEMENT_DRAWN,
+                                       (tutti_rng){ (uint64_t)r->o->seed, 2 + (uint64_t)j, (uint64_t)round }, on);
+            r->cost[j] = tutti_placement_cost(r->p, on);
+            look_at(r, on, r->cost[j]);
+        }
+        for (int j = 0; j < samples; j++)
+            mean += reward_of(r, r->cost[j]) / samples;
+        if (round == 0)
+            baseline = mean;
+        memset(r->gradient, 0, r->policy.count * sizeof *r->gradient);
+        for (int j = 0; j < samples; j++) {
+            int *on = r->on + j * layers;
+            tutti_placement_policy_run(&r->policy, PLACEMENT_GIVEN, (tutti_rng){ 0 }, on);
+            tutti_placement_policy_back(&r->policy, on, (reward_of(r, r->cost[j]) - baseline) / samples, r->gradient);
+        }
+        for (size_t i = 0; i < r->policy.count; i++)
+            r->policy.theta[i] += r->o->lr * r->gradient[i];
+        baseline += r->o->baseline_decay * (mean - baseline);
+    }
+    tutti_placement_policy_run(&r->policy, PLACEMENT_LIKELIEST, (tutti_rng){ 0 }, r->on);
+    look_at(r, r->on, tutti_placement_cost(r->p, r->on));
+}
+
+tutti_status tutti_placement_reinforce(const tutti_placement_problem *p, const placement_rl *o, int *on,
+                                       double *cost, tutti_error *err)
+{
+    learner r = { .p = p, .o = o, .best = INFINITY, .best_on = on };
+    tutti_status status = TUTTI_OK;
+
+    *cost = INFINITY;
+    TUTTI_TRY(tutti_placement_policy_open(&r.policy, p, (int)o->hidden, (uint64_t)o->seed, err));
+    r.gradient = tutti_alloc(r.policy.count, sizeof *r.gradient);
+    r.on = tutti_alloc((size_t)o->samples * (size_t)p->layers, sizeof *r.on);
+    r.cost = tutti_alloc((size_t)o->samples, sizeof *r.cost);
+    if (r.gradient != NULL && r.on != NULL && r.cost != NULL)
+        learn(&r);
+    else
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a round of %d plans", (int)o->samples);
+    *cost = r.best;
+    tutti_free(r.cost);
+    tutti_free(r.on);
+    tutti_free(r.gradient);
+    tutti_placement_policy_close(&r.policy);
+    return status;
+}
