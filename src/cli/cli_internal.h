@@ -25,6 +25,7 @@ int tutti_cli_data_bpe(int argc, char **argv), tutti_cli_data_tokens(int argc, c
     tutti_cli_data_clicks(int argc, char **argv); /* data_make.c; argv[0]: bpe, tokens, clicks */
 
 int tutti_cli_plan_memory(int argc, char **argv),  /* plan_memory.c; argv[0]: memory */
+    tutti_cli_plan_stages(int argc, char **argv),  /* plan_stages.c; argv[0]: stages */
     tutti_cli_plan_methods(int argc, char **argv); /* plan_methods.c; argv[0]: plan */
 
 enum { EXIT_DONE = 0, EXIT_TRAINING = 1, EXIT_USAGE = 2, EXIT_LOST = 3 };

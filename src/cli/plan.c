@@ -7,6 +7,9 @@ static const tutti_command plans[] = {
     { "memory", "[FILE] [--OPTION VALUE ...]",
       "bytes of values, gradients, states, activations and buffers on each rank, and what a step sends",
       tutti_cli_plan_memory },
+    { "stages", "--resources FILE [--OPTION VALUE ...]",
+      "layers to types of resources and numbers of units, so that a run costs least above a floor of examples a second",
+      tutti_cli_plan_stages },
     { 0 }
 };
 
