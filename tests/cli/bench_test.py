@@ -678,6 +678,18 @@ class Page(Tree):
         self.assertEqual((len(screen), picture.count("<rect x=")), (10, 10))
         self.assertTrue(any(float(cells[3]) < 1 for cells in screen))
 
+    def test_the_page_of_results_is_that_of_the_shelf_which_has_all_methods(self):
+        made = subprocess.run([ROOT + "/tools/results-doc"], capture_output=True, text=True)
+        self.assertEqual((made.stderr, made.returncode), ("", 0))
+        old = "docs/RESULTS.md is old: tools/results-doc > docs/RESULTS.md"
+        self.assertEqual(read(ROOT + "/docs/RESULTS.md").decode(), made.stdout, old)
+        named = re.findall(r"(?m)^([a-z][a-z0-9-]*)$", read(ROOT + "/bench/shelf").decode())
+        relatives = re.search(r"(?m)^relatives +(.*)$", read(ROOT + "/bench/shelf").decode())[1].split()
+        order = re.findall(r"\]\(docs/methods/([a-z0-9-]+)\.md\)", read(ROOT + "/README.md").decode())
+        order = [m for k, m in enumerate(order) if m not in order[:k]]
+        self.assertEqual(named, [m for m in order if m not in relatives], "bench/shelf, in the order of README.md")
+        self.assertLessEqual(set(relatives), set(order))
+
     def test_each_miss_has_one_sentence(self):
         with open(ROOT + "/bench/results/causes.json") as f:
             causes = json.load(f)
