@@ -74,12 +74,12 @@ typedef struct job {
 
 static tutti_status zero_step(tutti_engine *e, tutti_error *err)
 {
+    static const float zeros[COUNT];
     tutti_pass pass;
     tutti_status status;
 
     while ((status = tutti_engine_pass(e, &pass, err)) == TUTTI_OK) {
-        memset(tutti_engine_gradient(e, 0), 0, COUNT * sizeof(float));
-        TUTTI_TRY(tutti_engine_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_ready_from(e, 0, zeros, TUTTI_F32, err)); /* which every method takes */
         for (int64_t i = 0; pass.losses != NULL && i < pass.samples; i++)
             pass.losses[i] = 0;
         TUTTI_TRY(tutti_engine_passed(e, 0, err));
