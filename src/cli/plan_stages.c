@@ -374,7 +374,8 @@ static tutti_status prepare(placed *x, const request *r, const tutti_cli_setting
         TUTTI_TRY(tutti_option_set(&floor, "plan stages", r->floor, &x->problem.floor, err));
     if (x->problem.layers > 0 && model_given)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%.200s has layers of its own, and --model names others; leave one of them out", r->resources);
+                          "%.200s has layers of its own, and --model names others; leave one of them out",
+                          r->resources);
     if (x->problem.layers == 0 && !model_given)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s has no layers; give them there, or --model and --data",
                           r->resources);
