@@ -525,7 +525,8 @@ typedef struct tutti_memory_record {
 } tutti_memory_record;
 
 /* What this rank's engine has: each declared state, then what has been taken since for messages of
-   codecs ("codec.rooms"), rows of tables ("rows.rooms") and more pieces at a time ("g.more").
+   codecs ("codec.rooms"), rows of tables ("rows.rooms") and more pieces at a time ("g.more"). What
+   is on a disk is no memory, but the tiles that it is streamed through are ("tiles").
    Tables of a few bytes a tensor or worker are not counted. Gives how many there are, writes at
    most `room`. Between steps. */
 size_t tutti_engine_memory(const tutti_engine *e, tutti_memory_record *records, size_t room);

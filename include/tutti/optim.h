@@ -113,6 +113,8 @@ tutti_status tutti_placed_open(tutti_placed **out, tutti_optim *o, const tutti_p
                                tutti_runtime *rt, const tutti_placed_options *options,
                                tutti_arena *host, tutti_error *err);
 void tutti_placed_close(tutti_placed *p);
+/* Of those tiles. */
+size_t tutti_placed_bytes(const tutti_optim *o, const tutti_placed_options *options);
 
 /* The update of these parts, in their order, with the bits of tutti_update on masters in memory.
    over: may be NULL; part k's w stands in its x. Its masters may still be on their way. All is

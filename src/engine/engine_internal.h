@@ -404,6 +404,9 @@ float *tutti_engine_shard_gradient(const tutti_engine *e, int piece);
 /* The run ends: x has every update once all are at rest. */
 tutti_status tutti_engine_offload_drain(tutti_engine *e, tutti_error *err);
 
+/* Bytes of the tiles that an update streams through; 0: none. From declare() on. */
+size_t tutti_engine_offload_tiles(const tutti_engine *e);
+
 /* ---- facility.c: as method.h says when ---- */
 
 /* Facilities, and the method's own hook. */

@@ -21,7 +21,15 @@ static tutti_memory kind_of(const tutti_state *s)
     for (size_t i = 0; i < TUTTI_LENGTH(gradients); i++)
         if (strcmp(s->name, gradients[i]) == 0)
             return TUTTI_MEMORY_GRADIENTS;
+    if (strcmp(s->name, "masters") == 0)
+        return TUTTI_MEMORY_STATES;
     return s->keep == TUTTI_SCRATCH ? TUTTI_MEMORY_BUFFERS : TUTTI_MEMORY_STATES;
+}
+
+/* What is on a disk is no memory. */
+static bool is_memory(const tutti_state *s)
+{
+    return s->tier == NULL || strcmp(s->tier, "host") == 0;
 }
 
 static uint64_t bytes_of_rows(const tutti_engine *e)
@@ -43,14 +51,18 @@ size_t tutti_engine_memory(const tutti_engine *e, tutti_memory_record *records, 
         { "codec.rooms", TUTTI_MEMORY_BUFFERS, tutti_exchange_bytes(e) },
         { "rows.rooms", TUTTI_MEMORY_BUFFERS, bytes_of_rows(e) },
         { "g.more", TUTTI_MEMORY_GRADIENTS, (uint64_t)e->held.n_more * e->held.room * sizeof(float) },
+        { "tiles", TUTTI_MEMORY_BUFFERS, tutti_engine_offload_tiles(e) },
     };
     const size_t declared = tutti_plan_count(e->plan);
     size_t n = 0;
 
-    for (size_t i = 0; i < declared; i++, n++) {
+    for (size_t i = 0; i < declared; i++) {
         const tutti_state *s = tutti_plan_state(e->plan, i, NULL);
+        if (!is_memory(s))
+            continue;
         if (n < room)
             records[n] = (tutti_memory_record){ s->name, kind_of(s), s->count * tutti_dtype_bytes(s->dtype) };
+        n++;
     }
     for (size_t i = 0; i < TUTTI_LENGTH(taken); i++) {
         if (taken[i].bytes == 0)

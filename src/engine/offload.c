@@ -1,4 +1,4 @@
-/* offload.c: an update beside the device (method.h). Ren, Rajbhandari, Yazdani Aminabadi, Ruwase,
+/* offload.c: an update beside the device (steps.h). Ren, Rajbhandari, Yazdani Aminabadi, Ruwase,
    Yang, Zhang, Li, He, "ZeRO-Offload: Democratizing Billion-Scale Model Training", USENIX ATC 2021:
    what the update needs of a worker's shards (masters, slots and their mean gradient) is kept away
    from the device, which computes and has the values.
@@ -18,6 +18,7 @@
    checkpoint waits for the update under way: masters are one update ahead of x, and both are saved,
    so no gradient is. At the end x follows. */
 #include <errno.h>
+#include <string.h>
 
 #include "engine_internal.h"
 
@@ -89,6 +90,7 @@ static tutti_status open_offload(void *self, tutti_error *err)
 {
     tutti_engine *e = self;
     tutti_engine_offload *o = &e->offload;
+    const tutti_placed_options tiles = { o->options.tile_bytes, o->options.threads };
 
     e->shards.g = o->g.memory;
     tutti_optim_placed(e->m.optim);
@@ -97,8 +99,14 @@ static tutti_status open_offload(void *self, tutti_error *err)
         return no_memory(e, err);
     if (o->options.delayed)
         TUTTI_TRY(tutti_lane_open(&o->lane, e->rt, "update", e->options.lane < 0 ? 0 : 1, err));
-    return tutti_placed_open(&o->placed, e->m.optim, &o->masters, e->rt,
-                             &(tutti_placed_options){ o->options.tile_bytes, o->options.threads }, e->host, err);
+    return tutti_placed_open(&o->placed, e->m.optim, &o->masters, e->rt, &tiles, e->host, err);
+}
+
+size_t tutti_engine_offload_tiles(const tutti_engine *e)
+{
+    const tutti_placed_options tiles = { e->offload.options.tile_bytes, e->offload.options.threads };
+
+    return e->offload.on && strcmp(e->offload.options.tier, "host") != 0 ? tutti_placed_bytes(e->m.optim, &tiles) : 0;
 }
 
 static void close_offload(void *self)

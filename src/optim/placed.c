@@ -34,9 +34,24 @@ struct tutti_placed {
     uint64_t updated;
 };
 
+static size_t elements_of(const tutti_placed_options *options)
+{
+    return (options->tile_bytes + LEAST - 1) / LEAST * LEAST / sizeof(float);
+}
+
+static size_t room_of(size_t elements)
+{
+    return elements * sizeof(float) + TUTTI_FILE_BLOCK;
+}
+
+size_t tutti_placed_bytes(const tutti_optim *o, const tutti_placed_options *options)
+{
+    return SETS * (size_t)(1 + o->ops->slots(o->self)) * room_of(elements_of(options));
+}
+
 static tutti_status take_tiles(tutti_placed *p, tutti_error *err)
 {
-    const size_t room = p->elements * sizeof(float) + TUTTI_FILE_BLOCK;
+    const size_t room = room_of(p->elements);
     char *at;
 
     TUTTI_TRY(tutti_arena_take(p->host, "tiles", SETS * (size_t)p->streams * room, TUTTI_FILE_BLOCK, &p->memory, err));
@@ -59,7 +74,7 @@ tutti_status tutti_placed_open(tutti_placed **out, tutti_optim *o, const tutti_p
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the update of what is in a tier");
     p->o = o;
     p->host = host;
-    p->elements = (options->tile_bytes + LEAST - 1) / LEAST * LEAST / sizeof(float);
+    p->elements = elements_of(options);
     p->stream[p->streams++] = *masters;
     for (int k = 0; k < o->ops->slots(o->self); k++)
         p->stream[p->streams++] = o->place[k];

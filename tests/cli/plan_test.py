@@ -1,7 +1,7 @@
 """`tutti plan memory`: what it says beforehand is what the run then counts. A short run of each case
 is compared with its plan: every kind of every rank within 5 %, and to the byte where it depends on
 nothing but the options; likewise what is sent."""
-import json, os, re, unittest
+import json, os, re, tempfile, unittest
 from command import *
 
 KINDS = ("values", "gradients", "states", "activations", "buffers")
@@ -45,11 +45,15 @@ class Plan(Case):
         for k, (n, method, *more) in enumerate((
                 (1, "single"), (2, "ddp", "--batch", 100, "--accumulate", 2), (3, "zero"),
                 (3, "zero(stage=2)", "--optimizer", "adamw"), (2, "pipe-sgd", "--batch", 8), (3, "bytescheduler"),
-                (2, "powersgd"), (3, "qsgd", "--lane", "on"), (2, "onebit-adam"),
+                (2, "powersgd"), (3, "qsgd", "--lane", "on"), (2, "onebit-adam"), (2, "zero-offload(delayed=on)"),
+                (2, "zero-offload(tier=nvme(path=%s,direct=off),tile_mb=0.1)" % tempfile.gettempdir()),
                 (3, "ddp", "--codec", "ef(topk(ratio=0.01))"), (3, "ddp", "--batch-share", "1:2:5"))):
             p, s = self.compared("a%d" % k, *MLP, "-n", n, "--method", method, *more)
             if method == "zero":
                 self.assertEqual(p["bytes_sent_total"], OVER * 2 * (n - 1) * 4 * PARAMS)
+            if "nvme" in method:  # masters and momentum are on the disk, and three tiles of each in memory
+                self.assertLess(s["memory"]["states"], 100)
+                self.assertGreater(s["memory"]["buffers"], 2 * 3 * 0.1 * 2 ** 20)
 
     def test_of_methods_that_average_models_and_of_gossip(self):
         for k, (n, method) in enumerate(((3, "local-sgd(period=3)"), (2, "slowmo"), (4, "d-psgd"), (4, "sgp"),
