@@ -25,7 +25,8 @@ BATCH, EXAMPLES, FLOOR = 4096, 1e9, 20000
 TYPES = {"cpu": dict(price=0.04, units=20000, flops=2e10, bandwidth=1.3e8, shares=(0.999, 0.999)),
          "gpu": dict(price=2.42, units=64, flops=7e12, bandwidth=1.5e9, shares=(0.99, 0.99)),
          "old": dict(price=0.8, units=64, flops=1.4e12, bandwidth=1.5e9, shares=(0.99, 0.99))}
-# Categories of an example of each table, then the widths of the dense layers; a sum of rows is a layer, too.
+# Categories of an example of each table, then the widths of the dense layers. A sum of rows is a
+# layer, too.
 MODELS = {"NCE": ([100], [512, 256, 128]),
           "2EMB": ([80, 120], [1024, 1024, 512, 512, 256, 128]),
           "MATCHNET": ([60, 60, 40], [2048, 2048, 1024, 1024, 1024, 512, 512, 512, 256, 256, 128, 64]),

@@ -61,7 +61,8 @@ static void print_help(void)
         "  tutti plan --model cnn -n 4\n"
         "  tutti platform 'cluster(n=16,rate=1Gbps)' > lan.xml\n"
         "  tutti plan --model mlp -n 16 --platform lan.xml --step-time 0.01 --slow 3:5 --methods ddp,ad-psgd,powersgd\n"
-        "\n`tutti plan memory --help`: what one method would take of memory and wire.\n");
+        "\n`tutti plan memory --help`: what one method would take of memory and wire.\n"
+        "`tutti plan stages --help`: layers to types of resources, so that a run costs least.\n");
 }
 
 tutti_status tutti_plan_of(int argc, char **argv, const char *const *more, const char *methods, const char *codecs,
