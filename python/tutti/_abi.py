@@ -970,19 +970,19 @@ class tutti_freight(Structure):
     ]
 
 
+class tutti_placed_options(Structure):
+    _fields_ = [
+        ("tile_bytes", c_ulong),
+        ("threads", c_int),
+    ]
+
+
 class tutti_update_part(Structure):
     _fields_ = [
         ("first", c_ulong),
         ("count", c_ulong),
         ("g", POINTER(c_float)),
         ("x", POINTER(c_float)),
-    ]
-
-
-class tutti_placed_options(Structure):
-    _fields_ = [
-        ("tile_bytes", c_ulong),
-        ("threads", c_int),
     ]
 
 
@@ -1687,6 +1687,7 @@ FUNCTIONS = {
     "tutti_permuted": (c_ulong, [tutti_rng, c_ulong, c_ulong]),
     "tutti_philox": (None, [POINTER(c_uint), POINTER(c_uint), POINTER(c_uint)]),
     "tutti_philox_begin": (None, [tutti_rng, POINTER(c_uint), POINTER(c_uint)]),
+    "tutti_placed_bytes": (c_ulong, [POINTER(tutti_optim), POINTER(tutti_placed_options)]),
     "tutti_placed_close": (None, [c_void_p]),
     "tutti_placed_give": (c_int, [c_void_p, POINTER(tutti_update_part), POINTER(tutti_error)]),
     "tutti_placed_open": (c_int, [POINTER(c_void_p), POINTER(tutti_optim), POINTER(tutti_place),
