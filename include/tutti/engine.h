@@ -235,6 +235,7 @@ typedef struct tutti_engine_options {
        thread at the end of the step. */
     int lane;
     size_t trace_events;             /* room for that many trace events; 0: no trace */
+    uint64_t trace_first, trace_steps; /* of steps from that one on, so many; 0: all */
     bool stop_on_loss;               /* a lost worker ends the run, whatever the method could */
     bool once;                       /* no samples are computed again */
     bool names;                      /* passes may name their samples and ask for losses */
@@ -648,8 +649,10 @@ typedef struct tutti_trace_event {
     uint64_t step;
     int64_t begin_ns, end_ns;        /* equal: an instant */
 } tutti_trace_event;
-/* The first trace_events ones; gives how many. */
+/* Of the steps that were asked for, the first trace_events ones; gives how many. The other one gives
+   how many there was no room for. */
 size_t tutti_engine_trace(const tutti_engine *e, const tutti_trace_event **events);
+uint64_t tutti_engine_trace_lost(const tutti_engine *e);
 #ifdef __cplusplus
 }
 #endif

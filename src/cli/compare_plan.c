@@ -144,7 +144,8 @@ typedef struct choice {
     json_int_t seed;
 } choice;
 
-static const char *const ours[] = { "method", "codec", "seed", "target", "overwrite", "quiet", "meet", "trace" };
+static const char *const ours[] = { "method", "codec", "seed", "target", "overwrite", "quiet", "meet", "trace",
+                                   "trace-steps" };
 
 /* What is a list here, or of one start, is no option that holds for all. */
 static tutti_status refuse_ours(const tutti_cli_settings *s, bool of_plan, tutti_error *err)

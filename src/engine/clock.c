@@ -213,19 +213,28 @@ void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread,
 void tutti_engine_mark_step(tutti_engine *e, const char *what, int index, int thread, uint64_t step, int64_t begin_ns,
                             int64_t end_ns)
 {
-    if (e->n_trace < e->options.trace_events)
-        e->trace[e->n_trace++] = (tutti_trace_event){ .what = what,
-                                                      .index = index,
-                                                      .thread = (uint8_t)thread,
-                                                      .step = step,
-                                                      .begin_ns = begin_ns,
-                                                      .end_ns = end_ns };
+    const tutti_engine_options *o = &e->options;
+
+    if (o->trace_events == 0 || step < o->trace_first || (o->trace_steps > 0 && step - o->trace_first >= o->trace_steps))
+        return;
+    if (e->n_trace == o->trace_events) {
+        e->trace_lost++;
+        return;
+    }
+    e->trace[e->n_trace++] = (tutti_trace_event){
+        .what = what, .index = index, .thread = (uint8_t)thread, .step = step, .begin_ns = begin_ns, .end_ns = end_ns
+    };
 }
 
 size_t tutti_engine_trace(const tutti_engine *e, const tutti_trace_event **events)
 {
     *events = e->trace;
     return e->n_trace;
+}
+
+uint64_t tutti_engine_trace_lost(const tutti_engine *e)
+{
+    return e->trace_lost;
 }
 
 void tutti_event(tutti_method *m, const char *kind, const char *format, ...)

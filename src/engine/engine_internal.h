@@ -314,7 +314,7 @@ struct tutti_engine {
     /* times, events, figures (clock.c) */
     tutti_engine_clock clock;
     tutti_trace_event *trace;
-    size_t n_trace;
+    size_t n_trace; uint64_t trace_lost;
     int64_t *unit_began_ns;      /* 2 x n_units: forward, backward */
     tutti_event_record *events;
     int n_events, room_events;

@@ -140,7 +140,9 @@ const tutti_option tutti_train_options[] = {
       "what an earlier run has left in --out, checkpoints too, goes once this one has begun; "
       "without it such a directory is refused" },
     { "trace", TUTTI_BOOL, AT(trace), 0, 0, 1, NULL,
-      "write OUT/trace.json (Chrome, Perfetto): passes, exchanges, updates of all workers" },
+      "write OUT/trace.json (Chrome, Perfetto): passes, exchanges, updates of all workers, on one clock" },
+    { "trace-steps", TUTTI_TEXT, AT(trace_steps), 0, 0, 0, "",
+      "A:B: trace the steps from A to B only (the first is 0); without --trace, too" },
     { "quiet", TUTTI_BOOL, AT(quiet), 0, 0, 1, NULL, "no progress; errors are always shown" },
     { 0 }
 };
@@ -312,6 +314,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
     if (c->target[0] != 0)
         TUTTI_TRY(tutti_train_parse_target(c->target, &of, &value, err));
     TUTTI_TRY(tutti_train_device_bytes(c, &bytes, err));
+    TUTTI_TRY(tutti_train_check_trace(c, err));
     return check_on_loss(c, err);
 }
 

@@ -349,6 +349,7 @@ tutti_status tutti_train_plan_make(tutti_train_plan *plan, const tutti_train_con
     c.step_time = 0;
     c.checkpoint_every = c.codec_report = c.codec_cost = 0;
     c.checkpoint_on_signal = c.trace = false;
+    c.trace_steps = "";
     c.quiet = true;
     plan->rank = tutti_alloc((size_t)(c.n + c.servers), sizeof *plan->rank);
     if (plan->rank == NULL)

@@ -1,5 +1,5 @@
-/* results.c: what a run leaves: model.safetensors, summary.json, trace.json. Each appears whole or
-   not at all. */
+/* results.c: what a run leaves: model.safetensors, summary.json, trace.json (trace.c). Each appears
+   whole or not at all. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -47,139 +47,6 @@ static tutti_status write_model(tutti_run *run, tutti_error *err)
     snprintf(path, sizeof path, "%s/model.safetensors", run->config->out);
     status = tutti_safetensors_write(run->rt, path, entries, (size_t)n, metadata, NULL, err);
     tutti_free(entries);
-    return status;
-}
-
-/* ---- trace: all workers' events in one Chrome file; one host, one clock ---- */
-
-typedef struct trace_text { char *at; size_t length, room; } trace_text;
-
-static bool put_event(trace_text *t, int rank, const tutti_trace_event *e, const tutti_run *run)
-{
-    const bool tensor = strcmp(e->what, "ready") == 0;
-    char name[64], line[320];
-    int length;
-
-    if (tensor && e->index < run->n_params)
-        snprintf(name, sizeof name, "ready %s", run->params[e->index].name);
-    else if (strcmp(e->what, "update") == 0)
-        snprintf(name, sizeof name, "update");
-    else
-        snprintf(name, sizeof name, "%s %d", e->what, e->index);
-    length = snprintf(line, sizeof line,
-                      "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,%s%.3f%"
-                      "s\"args\":{\"step\":%llu}},\n",
-                      name, e->what, e->begin_ns == e->end_ns ? "i" : "X", rank, e->thread, (double)e->begin_ns * 1e-3,
-                      e->begin_ns == e->end_ns ? "\"s\":\"t\",\"dur\":" : "\"dur\":",
-                      (double)(e->end_ns - e->begin_ns) * 1e-3, ",", (unsigned long long)e->step);
-    if (t->length + (size_t)length + 1 > t->room)
-        return false;
-    memcpy(t->at + t->length, line, (size_t)length + 1);
-    t->length += (size_t)length;
-    return true;
-}
-
-/* Of all, at index 0: "[\n" and the events' lines, with room for the end. */
-static void finish_trace(trace_text *all)
-{
-    memcpy(all->at, "[\n", 2);
-    memcpy(all->at + all->length - 2, "\n]\n", 3); /* over the last comma and line end */
-    all->length++;
-}
-
-/* As collectives, so that all hear of a loss. */
-static tutti_status gather_trace(tutti_run *run, const trace_text *mine, trace_text *whole, tutti_error *err)
-{
-    const size_t n = (size_t)run->all.size;
-    size_t *counts = tutti_alloc(n, sizeof *counts), length = 2;
-    int64_t *bytes = tutti_alloc(n, sizeof *bytes), own = (int64_t)mine->length;
-    char *all = NULL;
-    tutti_status status =
-        counts != NULL && bytes != NULL
-            ? tutti_allgather(&run->all, tutti_host(&own, 1, TUTTI_I64), tutti_host(bytes, n, TUTTI_I64), err)
-            : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of %zu workers", n);
-
-    for (size_t i = 0; status == TUTTI_OK && i < n; i++) {
-        counts[i] = (size_t)bytes[i];
-        length += counts[i];
-    }
-    if (status == TUTTI_OK && run->all.index == 0 && (all = tutti_alloc(length + 64, 1)) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of %zu workers", n);
-    if (status == TUTTI_OK)
-        status = tutti_gather_parts_v(&run->all, 0, counts, tutti_host(mine->at, mine->length, TUTTI_U8),
-                                      all != NULL ? tutti_host(all + 2, length - 2, TUTTI_U8) : tutti_nothing(), err);
-    if (status == TUTTI_OK && all != NULL) {
-        *whole = (trace_text){ all, length, length + 64 };
-        finish_trace(whole);
-    } else
-        tutti_free(all);
-    tutti_free(counts);
-    tutti_free(bytes);
-    return status;
-}
-
-/* *whole: at index 0 the text of the file, the caller's to free. */
-static tutti_status tell_trace(tutti_run *run, trace_text *whole, tutti_error *err)
-{
-    const tutti_trace_event *events;
-    const size_t n = tutti_engine_trace(run->engine, &events);
-    trace_text mine = { .room = n * 320 + 1024 };
-    uint64_t bytes;
-    tutti_status status = TUTTI_OK;
-    const tutti_port port = tutti_port_of("train.trace", 0, 0);
-
-    mine.at = tutti_alloc(mine.room, 1);
-    if (mine.at == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing a trace of %zu events", n);
-    mine.length = (size_t)snprintf(
-        mine.at, mine.room,
-        "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"%s %d\"}},\n"
-        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{\"name\":\"compute\"}},\n"
-        "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":1,\"args\":{\"name\":\"lane\"}},\n",
-        run->rank, tutti_train_serves(run) ? "server" : "worker",
-        tutti_train_serves(run) ? run->rank - run->workers : run->rank, run->rank, run->rank);
-    for (size_t i = 0; i < n && put_event(&mine, run->rank, &events[i], run); i++)
-        ;
-    bytes = mine.length;
-    if (tutti_engine_goes_on(run->engine)) {
-        status = gather_trace(run, &mine, whole, err);
-    } else if (run->all.index != 0) {
-        status = tutti_send(run->world, 0, port, NULL, tutti_host(&bytes, 1, TUTTI_I64), err);
-        if (status == TUTTI_OK)
-            status = tutti_send(run->world, 0, port, NULL, tutti_host(mine.at, (size_t)bytes, TUTTI_U8), err);
-    } else {
-        char *all = NULL;
-        size_t length = 2;
-        for (int r = 0; status == TUTTI_OK && r < run->all.size; r++) {
-            char *more;
-            uint64_t theirs = bytes;
-            if (r > 0)
-                status = tutti_recv(run->world, r, port, NULL, tutti_host(&theirs, 1, TUTTI_I64), TUTTI_FOREVER, err);
-            if (status != TUTTI_OK)
-                break;
-            more = tutti_alloc(length + (size_t)theirs + 64, 1);
-            if (more == NULL) {
-                status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of %d workers", run->all.size);
-                break;
-            }
-            if (all != NULL)
-                memcpy(more, all, length);
-            tutti_free(all);
-            all = more;
-            if (r == 0)
-                memcpy(all + length, mine.at, (size_t)theirs);
-            else
-                status = tutti_recv(run->world, r, port, NULL, tutti_host(all + length, (size_t)theirs, TUTTI_U8),
-                                    TUTTI_FOREVER, err);
-            length += (size_t)theirs;
-        }
-        if (status == TUTTI_OK) {
-            *whole = (trace_text){ all, length, length + 64 };
-            finish_trace(whole);
-        } else
-            tutti_free(all);
-    }
-    tutti_free(mine.at);
     return status;
 }
 
@@ -420,7 +287,7 @@ static json_t *codec_report(const tutti_run *run)
     return json_null();
 }
 
-typedef struct results { tutti_figures f; tutti_train_delays stale; trace_text trace; } results;
+typedef struct results { tutti_figures f; tutti_train_delays stale; tutti_train_trace trace; } results;
 
 static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
 {
@@ -459,9 +326,7 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
         mine[HELD + k] = (double)held[k];
     TUTTI_TRY(tutti_train_gather(run, mine, FIGURES, err));
     TUTTI_TRY(tutti_train_delays_gather(run, f->staleness, &r->stale, err));
-    tutti_free(r->trace.at); /* of a try that was spoilt */
-    r->trace = (trace_text){ 0 };
-    return run->config->trace ? tell_trace(run, &r->trace, err) : TUTTI_OK;
+    return tutti_train_trace_gather(run, &r->trace, err);
 }
 
 /* What all have told, put together. Times are those of one worker, so that they add up: of the
@@ -624,7 +489,10 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     tutti_status status;
 
     if (run->config->trace)
-        TUTTI_TRY(tutti_train_write_file(run->rt, folder, "trace.json", r->trace.at, r->trace.length, err));
+        TUTTI_TRY(tutti_train_write_file(run->rt, folder, "trace.json", r->trace.text, r->trace.length, err));
+    if (r->trace.lost > 0)
+        tutti_train_say(run, 0, "note: trace.json lacks %llu events for which there was no room; "
+                        "--trace-steps A:B traces fewer steps", (unsigned long long)r->trace.lost);
     add_up(run, &t);
     keep_totals(run, &r->f, &t);
     TUTTI_TRY(write_model(run, err));
@@ -657,7 +525,7 @@ tutti_status tutti_train_results(tutti_run *run, tutti_error *err)
         if (status == TUTTI_OK)
             status = tutti_train_written(run, run->all.index == 0 ? write_results(run, &r, err) : TUTTI_OK, err);
     } while (status == TUTTI_OK && tutti_train_rank(run, 0) != writer);
-    tutti_free(r.trace.at);
+    tutti_free(r.trace.text);
     tutti_train_delays_drop(&r.stale);
     return status;
 }

@@ -121,8 +121,10 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
     const tutti_train_config *c = run->config;
     const uint64_t samples = tutti_train_samples(run);
     char fingerprint[2048];
+    uint64_t trace_first, trace_steps;
     size_t device_bytes;
 
+    tutti_train_trace_steps(c, &trace_first, &trace_steps);
     TUTTI_TRY(tutti_train_device_bytes(c, &device_bytes, err));
     plan_steps(run, samples);
     snprintf(fingerprint, sizeof fingerprint,
@@ -162,6 +164,8 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
         .lane = wants_lane(run) ? 0 : -1,
         .needs = true,
         .trace_events = c->trace ? TRACE_EVENTS : 0,
+        .trace_first = trace_first,
+        .trace_steps = trace_steps,
         .own_values = own,
         .servers = (int)c->servers,
         .names = true,
@@ -673,6 +677,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
     tutti_engine_figures(run->engine, &f);
     run->first_samples = f.samples;
     over = run->takes ? f.samples >= run->samples_in_all : f.gradients >= end;
+    TUTTI_TRY(tutti_train_trace_begin(run, err));
     TUTTI_TRY(tutti_train_meet(run, begin_together, NULL, err)); /* start-up is outside: all clocks begin together */
     tutti_train_stream_begin(run);
     for (uint64_t done = f.gradients, until; !over && !run->target_reached; done = until) {

@@ -24,6 +24,8 @@ typedef struct tutti_dry {
     uint64_t *named; uint32_t *ids;  /* rows of the largest table: a bit each; those of a pass */
 } tutti_dry;
 
+typedef struct tutti_train_clock { int of; int64_t at_ns, ahead_ns; } tutti_train_clock;
+
 typedef struct tutti_run {
     tutti_world *world;
     tutti_runtime *rt;
@@ -74,6 +76,10 @@ typedef struct tutti_run {
     double *sample_seconds;          /* workers: smoothed, for automatic shares */
     int64_t shares_compute_ns;       /* compute time and samples of mine at the last look */
     double shares_samples;
+
+    /* trace.c: at my time at_ns my clock was ahead_ns ahead of that of rank `of`; of < 0: nobody
+       asked */
+    tutti_train_clock clock;
 
     /* --step-time: the network's; NULL: it charges the world's device */
     tutti_runtime meter; tutti_device *metered;
@@ -333,6 +339,19 @@ json_t *tutti_train_delays_of_all(const tutti_run *run, const tutti_train_delays
    summary. In its histograms, those of the method's figures too, such a number means "from here to
    below the next". */
 json_t *tutti_train_delays_edges(const tutti_run *run, const tutti_train_delays *s);
+
+/* ---- trace.c: what all ranks did when, on one clock ---- */
+
+tutti_status tutti_train_check_trace(tutti_train_config *c, tutti_error *err);
+/* Of config->trace_steps, "" for all: the first one, and how many. */
+void tutti_train_trace_steps(const tutti_train_config *c, uint64_t *first, uint64_t *steps);
+/* Before the first step: how far the clocks of hosts are apart. Collective. */
+tutti_status tutti_train_trace_begin(tutti_run *run, tutti_error *err);
+/* At index 0 the text of trace.json, which is tutti_free'd by who has the struct; else NULL. lost:
+   events of all ranks for which there was no room. */
+typedef struct tutti_train_trace { char *text; size_t length; uint64_t lost; } tutti_train_trace;
+/* Collective, within a meeting; drops what *trace had. */
+tutti_status tutti_train_trace_gather(tutti_run *run, tutti_train_trace *trace, tutti_error *err);
 
 /* ---- results.c ---- */
 

@@ -32,6 +32,11 @@ def workers_of(out):
     return found
 
 
+def clocks_can_differ():
+    return subprocess.run(["unshare", "--time", "--monotonic", "5000", "--fork", "true"], stderr=subprocess.DEVNULL,
+                          check=False).returncode == 0
+
+
 class HostCase(Case):
     def start(self, name, *arguments, workers=3, command=(), ready=True):
         """A run for ever; comes back once all workers have made a step."""
@@ -73,6 +78,27 @@ class Hosts(HostCase):
                          ("tcp", 3, summary(two)["bytes_sent_total"]))
         local = self.train("local", *common, "-n", 3, "--transport", "tcp")
         self.assertEqual(read(os.path.join(one, "model.safetensors")), read(os.path.join(local, "model.safetensors")))
+
+    @unittest.skipUnless(clocks_can_differ(), "this kernel or user gives no clock of its own (unshare --time)")
+    def test_traces_of_hosts_are_on_one_clock(self):
+        """The second host's clock is 5000 s ahead. Nobody leaves an all-reduce before the other has come."""
+        out = self.train("clocks", "--model", "mlp(hidden=48)", "--data", self.data, "--batch", 16, "--steps", 40,
+                         "--lane", "off", "--trace-steps", "10:29", "--final-eval", "off", "-H", "127.0.0.1:1,127.0.0.2:1",
+                         "--rsh", "sh -c 'case $0 in *.2) exec unshare --time --monotonic 5000 --fork -- sh -c \"$1\";; "
+                         "esac; eval \"$1\"'")
+        with open(os.path.join(out, "trace.json")) as f:
+            events = json.load(f)
+        clocks = {e["pid"]: e["args"] for e in events if e["name"] == "clock"}
+        self.assertEqual(clocks[0]["ahead_us"], 0)
+        self.assertAlmostEqual(abs(clocks[1]["ahead_us"]), 5e9, delta=2e6)
+        self.assertEqual({e["args"]["step"] for e in events if e["ph"] != "M"}, set(range(10, 30)))
+        exchanged = [{(e["args"]["step"], e["name"]): e for e in events
+                      if e.get("cat") == "exchange" and e["pid"] == rank} for rank in (0, 1)]
+        self.assertEqual(exchanged[0].keys(), exchanged[1].keys())
+        self.assertGreaterEqual(len(exchanged[0]), 20)
+        for key, a in exchanged[0].items():
+            for x, y in ((a, exchanged[1][key]), (exchanged[1][key], a)):
+                self.assertLessEqual(x["ts"], y["ts"] + y["dur"] + 2 * clocks[1]["within_us"] + 1)
 
     def test_one_host_shares_memory(self):
         out = self.train("one", "--model", "mlp(hidden=16)", "--data", self.data, "-H", "localhost:2", "--rsh", HERE,

@@ -615,6 +615,54 @@ static tutti_status refuse_rank(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
+typedef struct traced { tutti_engine_options options; size_t n; uint64_t lost, first, last; } traced;
+
+static tutti_status trace_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    traced *j = arg;
+    const tutti_trace_event *events;
+    toy t = toy_default();
+    tutti_engine *e;
+
+    t.options.trace_events = j->options.trace_events;
+    t.options.trace_first = j->options.trace_first;
+    t.options.trace_steps = j->options.trace_steps;
+    TUTTI_TRY(toy_open(&e, world, &t, err));
+    for (int s = 0; s < 8; s++)
+        TUTTI_TRY(toy_step(e, &t, err));
+    TUTTI_TRY(tutti_engine_finish(e, err));
+    j->n = tutti_engine_trace(e, &events);
+    j->lost = tutti_engine_trace_lost(e);
+    j->first = j->n > 0 ? events[0].step : 0;
+    j->last = j->n > 0 ? events[j->n - 1].step : 0;
+    tutti_engine_close(e);
+    return TUTTI_OK;
+}
+
+static void a_trace_is_of_the_steps_that_were_asked_for_and_counts_what_it_lacks(void **state)
+{
+    traced all = { .options = { .trace_events = 10000 } }, some = all, narrow = all, none = { 0 };
+    traced *const each[] = { &all, &some, &narrow, &none };
+    tutti_error err = { .rank = -1 };
+
+    (void)state;
+    some.options.trace_first = 3;
+    some.options.trace_steps = 2;
+    narrow.options.trace_events = 5;
+    for (size_t i = 0; i < TUTTI_LENGTH(each); i++)
+        if (tutti_world_run("shm", 1, trace_rank, each[i], &err) != TUTTI_OK)
+            fail_msg("%s", err.text);
+    assert_int_equal(all.first, 0);
+    assert_int_equal(all.last, 7);
+    assert_int_equal(all.n % 8, 0);
+    assert_int_equal(some.first, 3);
+    assert_int_equal(some.last, 4);
+    assert_int_equal(some.n, all.n / 8 * 2);
+    assert_int_equal(narrow.n, 5);
+    assert_int_equal(narrow.lost, all.n - 5);
+    assert_int_equal(all.lost + some.lost + none.lost + none.n, 0);
+}
+
 static void bad_options_are_refused_with_value_and_mend(void **state)
 {
     static const refusal cases[] = {
@@ -679,6 +727,7 @@ int main(void)
         cmocka_unit_test(workers_that_differ_are_refused_on_all_with_both_values),
         cmocka_unit_test(a_second_engine_of_a_world_is_refused),
         cmocka_unit_test(calls_out_of_order_are_named),
+        cmocka_unit_test(a_trace_is_of_the_steps_that_were_asked_for_and_counts_what_it_lacks),
         cmocka_unit_test(bad_options_are_refused_with_value_and_mend),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
