@@ -649,8 +649,8 @@ typedef struct tutti_trace_event {
     uint64_t step;
     int64_t begin_ns, end_ns;        /* equal: an instant */
 } tutti_trace_event;
-/* Of the steps that were asked for, the first trace_events ones; gives how many. The other one gives
-   how many there was no room for. */
+/* Of the steps that were asked for, the first trace_events ones; gives how many. The other: how
+   many there was no room for. */
 size_t tutti_engine_trace(const tutti_engine *e, const tutti_trace_event **events);
 uint64_t tutti_engine_trace_lost(const tutti_engine *e);
 #ifdef __cplusplus

@@ -215,7 +215,8 @@ void tutti_engine_mark_step(tutti_engine *e, const char *what, int index, int th
 {
     const tutti_engine_options *o = &e->options;
 
-    if (o->trace_events == 0 || step < o->trace_first || (o->trace_steps > 0 && step - o->trace_first >= o->trace_steps))
+    if (o->trace_events == 0 || step < o->trace_first ||
+        (o->trace_steps > 0 && step - o->trace_first >= o->trace_steps))
         return;
     if (e->n_trace == o->trace_events) {
         e->trace_lost++;

@@ -109,14 +109,17 @@ static int64_t ahead_at(const tutti_train_clock *a, const tutti_train_clock *b, 
 {
     if (a->of != b->of || b->at_ns <= a->at_ns)
         return b->ahead_ns;
-    return a->ahead_ns + (int64_t)((double)(b->ahead_ns - a->ahead_ns) * (double)(at_ns - a->at_ns) /
-                                   (double)(b->at_ns - a->at_ns));
+    return a->ahead_ns +
+           (int64_t)((double)(b->ahead_ns - a->ahead_ns) * (double)(at_ns - a->at_ns) / (double)(b->at_ns - a->at_ns));
 }
 
 /* ---- text ---- */
 
 enum { LINE_BYTES = 320 };
-typedef struct lines { char *at; size_t length; } lines; /* with room for all */
+typedef struct lines {
+    char *at;
+    size_t length;
+} lines; /* with room for all */
 
 static void put_event(lines *t, const tutti_run *run, const tutti_trace_event *e, int64_t ahead_ns)
 {
@@ -133,11 +136,11 @@ static void put_event(lines *t, const tutti_run *run, const tutti_trace_event *e
         snprintf(how_long, sizeof how_long, "\"s\":\"t\"");
     else
         snprintf(how_long, sizeof how_long, "\"dur\":%.3f", (double)(e->end_ns - e->begin_ns) * 1e-3);
-    t->length += (size_t)snprintf(
-        t->at + t->length, LINE_BYTES,
-        "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,%s,\"args\":{\"step\":%llu}},\n",
-        name, e->what, instant ? "i" : "X", run->rank, e->thread, (double)(e->begin_ns - ahead_ns) * 1e-3, how_long,
-        (unsigned long long)e->step);
+    t->length += (size_t)snprintf(t->at + t->length, LINE_BYTES,
+                                  "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,%s,"
+                                  "\"args\":{\"step\":%llu}},\n",
+                                  name, e->what, instant ? "i" : "X", run->rank, e->thread,
+                                  (double)(e->begin_ns - ahead_ns) * 1e-3, how_long, (unsigned long long)e->step);
 }
 
 /* This rank's own. */

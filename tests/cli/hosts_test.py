@@ -82,10 +82,11 @@ class Hosts(HostCase):
     @unittest.skipUnless(clocks_can_differ(), "this kernel or user gives no clock of its own (unshare --time)")
     def test_traces_of_hosts_are_on_one_clock(self):
         """The second host's clock is 5000 s ahead. Nobody leaves an all-reduce before the other has come."""
+        remote = ("sh -c 'case $0 in *.2) exec unshare --time --monotonic 5000 --fork -- sh -c \"$1\";; esac; "
+                  "eval \"$1\"'")
         out = self.train("clocks", "--model", "mlp(hidden=48)", "--data", self.data, "--batch", 16, "--steps", 40,
-                         "--lane", "off", "--trace-steps", "10:29", "--final-eval", "off", "-H", "127.0.0.1:1,127.0.0.2:1",
-                         "--rsh", "sh -c 'case $0 in *.2) exec unshare --time --monotonic 5000 --fork -- sh -c \"$1\";; "
-                         "esac; eval \"$1\"'")
+                         "--lane", "off", "--trace-steps", "10:29", "--final-eval", "off",
+                         "-H", "127.0.0.1:1,127.0.0.2:1", "--rsh", remote)
         with open(os.path.join(out, "trace.json")) as f:
             events = json.load(f)
         clocks = {e["pid"]: e["args"] for e in events if e["name"] == "clock"}
