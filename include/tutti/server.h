@@ -123,8 +123,12 @@ typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_err
    proportion, in all from 1 to 2^24 - 1; 0: it has nothing, and nobody asks it. Each range is cut
    so, at the multiples above. NULL: each has as much. Read within declare(). Not with rails.
    tables: with `pieces`: requests are about tables (tutti_server_tables_declare).
+   codec: of pieces: they go through the run's codec, if it has one, both ways (src/server/coded.c).
+   feedback: what it loses is sent with the next, by workers and by servers; auto: unless the codec
+   is unbiased and does not contract. Not with rails.
    anew: of a checkpoint of other workers, be they as many as have saved it, all begin at the
    servers' model: what they had is nothing to the rule any more. */
+typedef enum { TUTTI_FEEDBACK_AUTO, TUTTI_FEEDBACK_ON, TUTTI_FEEDBACK_OFF } tutti_feedback;
 typedef struct tutti_server_setup {
     tutti_server_rule rule;
     int service;                 /* index of the method's service whose run() is tutti_server_run */
@@ -144,6 +148,8 @@ typedef struct tutti_server_setup {
     int node, rails;             /* rails <= node, which divides the workers */
     bool turns, undivided, mixed;
     const uint32_t *parts;
+    bool codec;
+    tutti_feedback feedback;
     bool anew;
     bool tells;                  /* its rule calls tutti_server_tell */
     tutti_server_loss lost;      /* NULL: the rule waits for nobody: it answers each request before
@@ -251,6 +257,8 @@ typedef struct tutti_server_sums_options {
     bool undivided, mixed;
     const uint32_t *parts;
     tutti_dtype wire;            /* sums are of floats whatever it is */
+    bool codec;                  /* and whatever codec there is */
+    tutti_feedback feedback;
     int slots;                   /* 0: as many as come */
     const char *slots_name;      /* the method's option of that; NULL: "slots" */
     bool told;                   /* agree() calls tutti_server_sums_agree */

@@ -122,6 +122,9 @@ TUTTI_QUEUES_NOTIFY_ACK = 1
 TUTTI_QUEUES_LINEAR = 0
 TUTTI_QUEUES_UNIFORM = 1
 TUTTI_QUEUES_GAPS = 64
+TUTTI_FEEDBACK_AUTO = 0
+TUTTI_FEEDBACK_ON = 1
+TUTTI_FEEDBACK_OFF = 2
 TUTTI_SERVER_CHUNKS = 64
 
 
@@ -1113,6 +1116,8 @@ class tutti_server_setup(Structure):
         ("undivided", c_bool),
         ("mixed", c_bool),
         ("parts", POINTER(c_uint)),
+        ("codec", c_bool),
+        ("feedback", c_int),
         ("anew", c_bool),
         ("tells", c_bool),
         ("lost", CFUNCTYPE(c_int, POINTER(tutti_method), c_int, POINTER(tutti_error))),
@@ -1130,6 +1135,8 @@ class tutti_server_sums_options(Structure):
         ("mixed", c_bool),
         ("parts", POINTER(c_uint)),
         ("wire", c_int),
+        ("codec", c_bool),
+        ("feedback", c_int),
         ("slots", c_int),
         ("slots_name", c_char_p),
         ("told", c_bool),

@@ -97,7 +97,7 @@ tutti_status tutti_engine_check_pieces(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
 
-    if (m->cut_bytes && tutti_exchange_codec(m) != NULL)
+    if (m->cut_bytes && e->exchange != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "codec is '%.80s', which encodes whole tensors, but method '%s' cuts pieces inside of them; "
                           "leave codec away, or take a method whose pieces end between tensors (ddp)",

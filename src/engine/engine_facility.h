@@ -25,6 +25,10 @@ const char *tutti_engine_collective(const tutti_engine *e);
 bool tutti_engine_has_lanes(const tutti_engine *e);
 /* Within declare(): something goes by how pieces are cut, so tutti_recut is refused. */
 void tutti_engine_keep_pieces(tutti_engine *e);
+/* Within declare(), once the method has said how: they are cut now, and m->layout has them. */
+tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err);
+/* May steps be left out (nonfinite=skip, loss scaling)? */
+bool tutti_engine_may_skip(const tutti_engine *e);
 /* From declare() on, once the method has said how pieces are cut: how many there may be. */
 double tutti_engine_most_pieces(const tutti_engine *e);
 /* Likewise: how many there will be, as long as nobody cuts them anew. *largest: elements of the

@@ -328,11 +328,10 @@ struct tutti_engine {
 
 /* ---- layout.c ---- */
 
-/* Tensors get their places. / Pieces are cut: within declare() too, by what has to know of them
-   before there is memory. */
+/* Tensors get their places. Pieces are cut by tutti_engine_cut: within declare() too, by what has
+   to know of them before there is memory. */
 tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int n,
                                 tutti_error *err);
-tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err);
 
 /* ---- pieces.c ---- */
 
@@ -479,8 +478,6 @@ void tutti_engine_locked(tutti_method *m, const tutti_locks *locks, tutti_locked
 
 /* The first number of p->g that is not finite. Looks at no other piece's. */
 void tutti_engine_find_bad_of(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad);
-/* A step whose gradients are not finite is left out, rather than the end. */
-bool tutti_engine_may_skip(const tutti_engine *e);
 /* Is this worker's gradient of a piece finite? A failure unless such steps may be left out, or such
    gradients are the client's to judge. / The same of the mean, where a codec decoded it. Any
    thread. */

@@ -15,6 +15,8 @@
                         them at once; up to `credits` chunks are under way
      3. server          when all have sent theirs: the sum, to all of them
      4. a machine       hands the sum on; every worker makes the update
+   With a codec (--codec) chunks are messages both ways: a server decodes what comes, adds, and
+   encodes the sum anew; what is lost is sent with the next (feedback, src/server/coded.c).
    Servers only add, so every optimiser, clipping and share of a step of ddp works, to its bits.
    With async=on nobody waits for others, and the same machines hold the one model by those parts:
      worker             x' := one step of its optimiser from x; sends x' - x; x := what comes back
@@ -39,7 +41,9 @@
    7. Where ranks only serve a worker sends one chunk at a time, and more to servers whose part is
       larger (server.h, turns): messages that are sent at a time share a link alike. With k = 0 it
       sends what it has: links are as busy then, and 4 % faster.
-   8. async=on: every worker goes at its own pace, where those of a machine wait for each other in
+   8. What a codec makes of a chunk it makes of each server's part of it, and no momentum is put in
+      front. The release has Nesterov's there: here it is the optimiser's, at the worker.
+   9. async=on: every worker goes at its own pace, where those of a machine wait for each other in
       the release. Its store begins as zeros and not as the weights. */
 #include <errno.h>
 #include <string.h>
@@ -48,7 +52,7 @@
 
 typedef struct byteps {
     int64_t partition, credits;
-    int priority, assign, wire;
+    int priority, assign, wire, feedback;
     bool cross_barrier, async;
     const char *node;
     tutti_server_sums *sums;          /* NULL: async */
@@ -88,6 +92,10 @@ static const tutti_option byteps_options[] = {
       "async=off" },
     { "wire", TUTTI_CHOICE, TUTTI_AT(byteps, wire), 0, 0, 1, "fp32|fp16",
       "what travels between machines, both ways; servers add in fp32" },
+    { "feedback", TUTTI_CHOICE, TUTTI_AT(byteps, feedback), TUTTI_FEEDBACK_AUTO, 0, 2, "auto|on|off",
+      "with --codec: what it loses is sent with the next, by workers and by servers; auto: unless the codec is "
+      "unbiased and does not contract",
+      "async=off" },
     { "async", TUTTI_BOOL, TUTTI_AT(byteps, async), 0, 0, 1, NULL,
       "nobody waits for others: a worker updates by itself, and servers add what that has changed to the one model" },
     { 0 }
@@ -192,6 +200,8 @@ static tutti_status declare_sums(tutti_method *m, byteps *s, tutti_plan *plan, t
                                                                    .mixed = s->parts != NULL,
                                                                    .parts = s->parts,
                                                                    .wire = s->wire == 0 ? TUTTI_F32 : TUTTI_F16,
+                                                                   .codec = true,
+                                                                   .feedback = (tutti_feedback)s->feedback,
                                                                    .slots = credits_of(m, s),
                                                                    .slots_name = "credits",
                                                                    .told = true },

@@ -27,7 +27,7 @@ tutti_status tutti_server_assign(tutti_server *s, tutti_error *err)
     const tutti_piece **order;
     double *load;
 
-    if (!s->setup.undivided)
+    if (!s->setup.undivided || s->owner != NULL)
         return TUTTI_OK;
     s->owner = tutti_alloc((size_t)l->n_pieces, sizeof *s->owner);
     order = tutti_alloc((size_t)l->n_pieces, sizeof *order);

@@ -195,7 +195,7 @@ static void leave_in_window(const tutti_server *s, tutti_server_caller *c, const
 }
 
 /* One call to each server that has a part of what this rail sends of [first, first + count);
-   values, into: element 0 of the flat space. */
+   values, into: element 0 of the flat space, both there where pieces go through a codec. */
 static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t kind, int64_t b, int rail, size_t first,
                               size_t count, float *values, float *into, tutti_error *err)
 {
@@ -209,7 +209,10 @@ static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t 
         tutti_buffer request = tutti_nothing(), reply = tutti_nothing();
         if (part == 0)
             continue;
-        if (slice.tables == 0) {
+        if (slice.tables == 0 && s->coded != NULL)
+            TUTTI_TRY(tutti_server_coded_send(s->coded, (int)kind, k, b, values, (int)(c - s->callers), &request,
+                                              &reply, err));
+        else if (slice.tables == 0) {
             request = values == NULL             ? request
                       : tutti_server_is_float(s) ? tutti_f32(s->m->device, values + at, part)
                                                  : tutti_server_half(s, s->half[0], at, part);
@@ -339,7 +342,8 @@ static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_erro
             c->back_in_window[k] > 0 ? c->back_in_window[k] : c->reply[k].count * tutti_dtype_bytes(c->reply[k].dtype);
         if (c->back_in_window[k] > 0)
             c->note[k].bytes = c->note[k].ticket;
-        if (c->note[k].bytes != 0 && c->slice[k].count == 0 && c->note[k].bytes != wanted)
+        if (c->note[k].bytes != 0 && c->slice[k].count == 0 &&
+            (c->reply[k].dtype == TUTTI_U8 ? c->note[k].bytes > wanted : c->note[k].bytes != wanted))
             return tutti_fail_rank(
                 err, TUTTI_ERR_CORRUPT, c->member[k],
                 "the server at worker %d answered %llu bytes for a slice of %zu; all workers must run one version",
@@ -534,6 +538,9 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
                 c->member[k], p->index);
         else if (p->rows != NULL)
             tutti_slice_known(m, &c->slice[k], c->reply[k].data, k == 0);
+        else if (s->coded != NULL)
+            status = tutti_server_coded_came(s->coded, p->index, c->server[k], b, (size_t)c->note[k].bytes,
+                                             (int)(c - s->callers), m->g, err);
     if (status == TUTTI_OK && halves)
         tutti_cast(m->device, tutti_server_half(s, s->half[1], first, count),
                    tutti_f32(m->device, m->g + first, count));

@@ -68,7 +68,13 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
         r->stays = true;
     } else if (slice.tables > 0 && r->in != NULL)
         TUTTI_TRY(tutti_slice_check(m, &slice, r->in, r->words, worker, err));
-    else if (note->bytes > 0 && note->bytes != r->count * tutti_dtype_bytes(s->setup.wire))
+    else if (s->coded != NULL && r->in != NULL) {
+        TUTTI_TRY(tutti_server_coded_heard(s->coded, (int)kind, note->b, in, (size_t)note->bytes, worker, s->wide,
+                                           err));
+        r->in = s->wide;
+        r->stays = false;
+        r->words = r->count;
+    } else if (note->bytes > 0 && note->bytes != r->count * tutti_dtype_bytes(s->setup.wire))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
                                "worker %d sent %llu bytes for a slice of %zu; all workers must run one version", worker,
                                (unsigned long long)note->bytes, r->count * tutti_dtype_bytes(s->setup.wire));
@@ -372,6 +378,7 @@ tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tut
 tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request *r, const tutti_note *requests, int n,
                                      uint32_t kind, float *const *parts, const float *weights, tutti_error *err)
 {
+    const bool rows = tutti_slice_of(s->m, r->first, r->count).tables > 0;
     bool all = true;
     size_t words;
     float *sum;
@@ -379,8 +386,13 @@ tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request
     for (int k = 0; k < n && all; k++)
         all = (requests[k].kind & KINDS) == KINDS;
     if (!all) {
+        tutti_buffer payload;
         sum = tutti_server_sum(s, r, n, parts, weights, &words);
-        return answer(s, requests, n, &kind, false, false, sum == s->words, tutti_f32(s->m->device, sum, words), err);
+        if (s->coded == NULL || rows)
+            return answer(s, requests, n, &kind, false, false, rows, tutti_f32(s->m->device, sum, words), err);
+        TUTTI_TRY(tutti_server_coded_answer(s->coded, (int)r->kind, r->b, sum, &payload, err));
+        place_answers(s, requests, n, NULL, 0);
+        return tell(s, requests, n, &kind, false, false, payload, err);
     }
     tutti_tree_sum_all(s->m->device, r->count, n, parts, weights);
     for (int k = 0; k < n; k++)

@@ -11,6 +11,7 @@
      sums.c     servers that sum pieces, for methods that exchange gradients
      tables.c   servers of tables alone, for methods that exchange all other gradients
      assign.c   pieces that go to servers whole
+     coded.c    pieces that go through a codec
      told.c     what the sums have measured
      saved.c    checkpoints of other slices or other workers
 
@@ -103,7 +104,7 @@ static int unanswered(const tutti_server *s)
 
 bool tutti_server_keeps(const tutti_server *s)
 {
-    return !tutti_server_is_float(s);
+    return !tutti_server_as_it_is(s);
 }
 
 /* ---- from declare to close ---- */
@@ -151,17 +152,24 @@ static void declare_desk(tutti_server *s, tutti_plan *plan)
 
     s->rooms = s->index < 0 ? 0 : waits && words > 0 ? unanswered(s) : as_many(s, unanswered(s));
     s->copies = m->workers == 1 || answers == 0 ? 0 : as_many(s, answers);
-    in.count = (size_t)s->rooms * words;
+    s->in_bytes = words * tutti_dtype_bytes(in.dtype);
+    s->out_bytes = told * tutti_dtype_bytes(in.dtype);
+    if (s->coded != NULL) { /* rows of tables travel as words */
+        const size_t most = tutti_server_coded_most(s->coded);
+        in.dtype = TUTTI_U8;
+        s->in_bytes = tutti_server_slack(m) > 0 && s->in_bytes > most ? s->in_bytes : most;
+        in.count = (size_t)s->rooms * s->in_bytes;
+    } else
+        in.count = (size_t)s->rooms * words;
     out.name = "server.out";
     out.count = (size_t)s->copies * told;
     wide.name = "server.in-wide";
     wide.dtype = TUTTI_F32;
-    wide.count = s->index < 0 || tutti_server_is_float(s) ? 0 : words;
+    out.dtype = room_type(s);
+    wide.count = s->index < 0 || tutti_server_as_it_is(s) ? 0 : words;
     tutti_declare(plan, &in, &s->desk_in);
     tutti_declare(plan, &out, &s->desk_out);
     tutti_declare(plan, &wide, &s->wide);
-    s->in_bytes = words * tutti_dtype_bytes(in.dtype);
-    s->out_bytes = told * tutti_dtype_bytes(in.dtype);
 }
 
 /* Where the wire has halves: what the client sends and gets, of all of x; what the server sends. */
@@ -254,6 +262,7 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", m->ops->name);
     tutti_server_place(s);
     TUTTI_TRY(tutti_server_weigh(s, err));
+    TUTTI_TRY(tutti_server_coded_declare(s, plan, err));
     if (setup->whole)
         tutti_engine_rows_whole(m->engine);
     if (setup->pieces)
@@ -264,7 +273,7 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         TUTTI_TRY(tutti_optimizer_declare(m, plan, s->first, s->count, TUTTI_SLICE, err));
     s->slice = tutti_slice_of(m, s->first, s->count);
     s->in_windows =
-        tutti_world_shares(m->world) && tutti_server_is_float(s) && !setup->tables &&
+        tutti_world_shares(m->world) && tutti_server_as_it_is(s) && !setup->tables &&
         (setup->pieces || tutti_engine_pushes(m));
     declare_desk(s, plan);
     tutti_declare(
@@ -367,6 +376,7 @@ static tutti_status open_server(void *self, tutti_error *err)
              s->answer != NULL && s->placed != NULL && s->told != NULL && open_sums(s) && tutti_server_callers_open(s);
     if (!enough)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", s->m->ops->name);
+    TUTTI_TRY(tutti_server_coded_open(s, err));
     tutti_engine_service_hears(e, s->setup.service);
     if (s->index >= 0) {
         const tutti_desk_setup desk = { .rooms = s->rooms,
@@ -388,6 +398,7 @@ static void close_server(void *self)
 
     tutti_monitor_close(s->monitor);
     tutti_server_callers_close(s);
+    tutti_server_coded_close(s->coded);
     tutti_free(s->summand);
     tutti_free(s->from);
     tutti_free(s->no_row);

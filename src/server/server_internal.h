@@ -31,6 +31,7 @@ typedef struct tutti_server_caller {
 /* Of what is sent at a time: so many turns, taken in order; of them, which are over. */
 typedef struct tutti_server_turns { int width; uint64_t taken, over; } tutti_server_turns;
 
+typedef struct tutti_server_coded tutti_server_coded;
 enum { COUNTS_MOST = 4 };
 
 struct tutti_server {
@@ -38,6 +39,7 @@ struct tutti_server {
     tutti_server_setup setup;
     tutti_server_sums *sums;     /* in place of the method's rule; NULL: none */
     tutti_server_tables *tables; /* likewise: only tables are here. setup.pieces is set, too */
+    tutti_server_coded *coded;   /* pieces go through a codec; NULL: they do not */
     int servers, index;          /* index: mine, or -1 */
     int *member;                 /* servers: ranks; ascending */
     size_t *before;              /* servers + 1: parts of those before each; the last: of all.
@@ -108,6 +110,12 @@ static inline bool tutti_server_is_float(const tutti_server *s)
     return s->setup.wire == TUTTI_F32;
 }
 
+/* What is sent is what stands in memory, but for tables. */
+static inline bool tutti_server_as_it_is(const tutti_server *s)
+{
+    return tutti_server_is_float(s) && s->coded == NULL;
+}
+
 static inline tutti_buffer tutti_server_half(const tutti_server *s, void *from, size_t at, size_t n)
 {
     return (tutti_buffer){ s->m->device, (char *)from + at * tutti_dtype_bytes(s->setup.wire), n,
@@ -161,6 +169,30 @@ void tutti_server_callers_close(tutti_server *s);
    number it is. A gradient's that is not finite itself is judged by the engine. */
 tutti_status tutti_server_narrow(const tutti_server *s, float *values, void *to, size_t first,
                                  size_t n, tutti_error *err);
+
+/* ---- coded.c ---- */
+
+/* Within declare(), once parts are weighed: where setup.codec says so and the run has one. */
+tutti_status tutti_server_coded_declare(tutti_server *s, tutti_plan *plan, tutti_error *err);
+/* After the callers. */
+tutti_status tutti_server_coded_open(tutti_server *s, tutti_error *err);
+void tutti_server_coded_close(tutti_server_coded *c); /* NULL-safe */
+size_t tutti_server_coded_most(const tutti_server_coded *c); /* bytes of a message, rounded up */
+/* A client's thread, `caller` of them: its part of the piece as a message, and where the answer is
+   to come. / What came, to `into`. values, into: element 0 of the flat space. b: a request's. */
+tutti_status tutti_server_coded_send(tutti_server_coded *c, int piece, int server, int64_t b,
+                                     const float *values, int caller, tutti_buffer *request,
+                                     tutti_buffer *reply, tutti_error *err);
+tutti_status tutti_server_coded_came(tutti_server_coded *c, int piece, int server, int64_t b,
+                                     size_t bytes, int caller, float *into, tutti_error *err);
+/* The server's thread: what a worker sent, as floats. / The sum as a message, good until the next;
+   of the sum itself nothing is changed. */
+tutti_status tutti_server_coded_heard(tutti_server_coded *c, int piece, int64_t b, const void *in,
+                                      size_t bytes, int worker, float *out, tutti_error *err);
+tutti_status tutti_server_coded_answer(tutti_server_coded *c, int piece, int64_t b, float *sum,
+                                       tutti_buffer *payload, tutti_error *err);
+/* Bytes of the last answer about so many elements of that piece, as it went to one worker. */
+size_t tutti_server_answered(const tutti_server *s, int piece, size_t count);
 
 /* ---- sums.c: as the rule and `lost` of a method's ---- */
 

@@ -128,7 +128,8 @@ tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m,
                                        .wire = options->wire, .even = options->even, .node = options->node,
                                        .rails = options->rails, .turns = m->servers > 0 || options->undivided,
                                        .undivided = options->undivided, .mixed = options->mixed,
-                                       .parts = options->parts };
+                                       .parts = options->parts, .codec = options->codec,
+                                       .feedback = options->feedback };
     tutti_server_sums *s;
     tutti_server *server;
 
@@ -378,15 +379,27 @@ static tutti_status exchange_of_node(tutti_server_sums *s, tutti_piece *p, tutti
     return with_mates(s, tutti_allgather_v(&spread, counts, slot, all, err), err);
 }
 
+/* Through a codec goes what counts (coded.c); the servers take the plain mean. */
+static float weigh_here(const tutti_server_sums *s, tutti_piece *p)
+{
+    const double counts = p->weight * s->m->workers;
+
+    if (fabs(counts - 1) > 1e-12)
+        tutti_scale(s->m->device, p->count, (float)counts, p->g);
+    return 1.0f / (float)s->m->workers;
+}
+
 tutti_status tutti_server_sums_exchange(tutti_server_sums *s, tutti_piece *p, tutti_error *err)
 {
     tutti_status status;
 
     count(s, 1);
-    if (s->options.node == 1 || p->rows != NULL)
-        status = go(s, p, (float)p->weight, err);
-    else
+    if (s->options.node > 1 && p->rows == NULL)
         status = exchange_of_node(s, p, err);
+    else if (s->server->coded != NULL && p->rows == NULL)
+        status = go(s, p, weigh_here(s, p), err);
+    else
+        status = go(s, p, (float)p->weight, err);
     count(s, -1);
     return status;
 }
@@ -431,7 +444,8 @@ static void choose_present(const tutti_server_sums *s, const sum *of)
 
 static tutti_status end_sum(tutti_server_sums *s, sum *of, size_t first, size_t count, tutti_error *err)
 {
-    const tutti_server_request part = { .first = first, .count = count };
+    const tutti_server_request part = { .kind = (uint32_t)((of - s->sums) / s->rails),
+                                        .b = (int64_t)(of->step << 32), .first = first, .count = count };
     const int n = of->arrived;
 
     choose_present(s, of);
@@ -441,9 +455,10 @@ static tutti_status end_sum(tutti_server_sums *s, sum *of, size_t first, size_t 
     if (of->place >= 0)
         s->taken[of->place] = false;
     of->place = -1;
-    s->served_bytes += count * tutti_dtype_bytes(s->options.wire);
+    TUTTI_TRY(tutti_server_answer_sum(s->server, &part, of->note, n, 0, s->present, s->share, err));
+    s->served_bytes += tutti_server_answered(s->server, (int)part.kind, count);
     s->ended++;
-    return tutti_server_answer_sum(s->server, &part, of->note, n, 0, s->present, s->share, err);
+    return TUTTI_OK;
 }
 
 /* Where this contribution is kept; NULL: more have begun than there are slots. */

@@ -63,6 +63,25 @@ class BytePS(Case):
                 self.assertEqual(model(eight), model(again))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_what_a_codec_owes_is_in_the_checkpoint(self):
+        """To the bit with the same workers and servers; what servers owe goes along with other ones by elements."""
+        common = (*MODEL, "--data", self.data, "--seed", 2, "--steps", 12, "--transport", "sim",
+                  "--optimizer", "sgd(lr=0.03)", "--codec", "topk(ratio=0.05)", "--method",
+                  "byteps(partition_bytes=50000)")
+        whole = self.train("w", *common, "-n", 4, "--batch", 10, "--servers", 2, "--checkpoint-every", 5,
+                           "--checkpoint-keep", 9)
+        folder = os.path.join(whole, "checkpoints")
+        first = os.path.join(folder, sorted(os.listdir(folder))[0])
+        again = self.train("a", *common, "-n", 4, "--batch", 10, "--servers", 2, "--resume", first)
+        self.assertEqual(model(whole), model(again))
+        losses = [summary(whole)["final_test_loss"]]
+        for n, servers in ((4, 0), (4, 4), (2, 1), (8, 3)):
+            out = self.train("o%d%d" % (n, servers), *common, "-n", n, "--batch", 40 // n, "--servers", servers,
+                             "--resume", first)
+            losses.append(summary(out)["final_test_loss"])
+        self.assertLess(max(losses) - min(losses), 0.3 * min(losses), losses)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_asynchronous_runs_learn_repeat_and_resume(self):
         common = (*MODEL, "--data", self.data, "-n", 4, "--batch", 10, "--seed", 2, "--steps", 60, "--transport", "sim",
                   "--slow", "*:2:0.3", "--optimizer", "sgd(lr=0.03)", "--method", "byteps(async=on)", "--servers", 2)

@@ -60,6 +60,7 @@ static const struct also {
     { "scadles", "batch_max", NULL, { "simulate_clock=on", "batch_min=1" } },
     { "scadles", "cap", NULL, { "simulate_clock=on", "policy=cap", "batch_min=1" } },
     { "scadles", NULL, NULL, { "simulate_clock=on" } },
+    { "byteps", "feedback", NULL, { NULL }, "topk(ratio=0.5)" },
     { "accordion", "period_low", ">", { "mode=localsteps", "period_high=1000000000" } },
     { "accordion", "low", NULL, { "high=topk(ratio=0.001)" } },
     { "accordion", "high", NULL, { "low=topk(ratio=0.9)" } },

@@ -450,11 +450,10 @@ tutti_status tutti_exchange_check_cost(const tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     if (e->exchange == NULL)
         return tutti_fail(
-            err, TUTTI_ERR_USAGE, 0, "codec-cost is '%s', but %s; leave codec-cost off",
+            err, TUTTI_ERR_USAGE, 0, "codec-cost is '%s', but %s%s; leave codec-cost off",
             o->codec_cost == TUTTI_CODEC_COST_EXPLAIN ? "explain" : "auto-off",
-            e->codec_is_used
-                ? "the codec is of models, between neighbours, and what it is compared with is an exchange of gradients"
-                : "gradients travel as they are: there is no codec");
+            e->codec_is_used ? tutti_exchange_elsewhere(e) : "gradients travel as they are",
+            e->codec_is_used ? ", and what it is compared with is an exchange of gradients" : ": there is no codec");
     if (o->codec_cost == TUTTI_CODEC_COST_EXPLAIN)
         return TUTTI_OK;
     if (o->codec[0] == 0)

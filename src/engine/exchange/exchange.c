@@ -209,6 +209,12 @@ tutti_status tutti_exchange_check_all(const tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
+const char *tutti_exchange_elsewhere(const tutti_engine *e)
+{
+    return (e->m.traits & TUTTI_THROUGH_SERVERS) != 0 ? "the codec is between workers and servers"
+                                                      : "the codec is of models, between neighbours";
+}
+
 const char *tutti_exchange_codec(const tutti_method *m)
 {
     const tutti_engine *e = m->engine;

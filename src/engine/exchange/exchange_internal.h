@@ -140,4 +140,6 @@ tutti_status tutti_exchange_measure(const tutti_exchange_job *job, const tutti_e
                                     size_t bytes, tutti_error *err);
 /* u->y is the mean as decoded. */
 void tutti_exchange_measure_end(const tutti_exchange_job *job);
+/* Where the run's codec is, if that is not in the exchange of gradients (codec_is_used). */
+const char *tutti_exchange_elsewhere(const tutti_engine *e);
 #endif

@@ -73,7 +73,7 @@ tutti_status tutti_exchange_check_team(const tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     return tutti_fail(
         err, TUTTI_ERR_USAGE, 0, "codec-hierarchy is '%.40s', but %s; leave it at none%s", e->options.codec_hierarchy,
-        e->codec_is_used ? "the codec is of models, between neighbours" : "no gradient goes through a codec",
+        e->codec_is_used ? tutti_exchange_elsewhere(e) : "no gradient goes through a codec",
         e->codec_is_used ? "" : ", or give a codec. Sums of float32 know of machines by themselves");
 }
 

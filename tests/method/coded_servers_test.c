@@ -1,0 +1,287 @@
+/* Goal: what src/server/coded.c promises of gradients through a codec at servers, on ranks that are
+   real threads: a codec that loses nothing changes nothing; the recursion of both residuals to the
+   bit, against one written here; equal replicas whatever the codec; exact traffic of every pair;
+   what is refused. Method: byteps, and 16-bit brain floats, whose rounding is written here anew. */
+#include "trial.h"
+
+enum { ALL = 1533, STEPS = 6, TENSORS = 3 };
+static const uint64_t begins[TENSORS + 1] = { 0, 1000, 1033, 1533 }; /* of tensors */
+
+static trial coded(const char *method, const char *codec, int servers)
+{
+    trial t = trial_served(method, "sgd(lr=0.0625)", STEPS, servers);
+
+    t.options.codec = codec;
+    t.gradient = trial_rough;
+    return t;
+}
+
+static void a_codec_that_loses_nothing_changes_no_bit(void **state)
+{
+    static const char *const forms[] = { "byteps", "byteps(partition_bytes=700,credits=3)",
+                                         "byteps(partition_bytes=600,priority=layer)",
+                                         "byteps(partition_bytes=256,assign=greedy)", "byteps(feedback=off)" };
+
+    (void)state;
+    for (size_t f = 0; f < TUTTI_LENGTH(forms); f++)
+        for (int n = 1; n <= 4; n += f == 0 ? 1 : 3)
+            for (int servers = 0; servers <= 4; servers += 2) {
+                trial a = coded(forms[f], "fp32", servers), b = coded("ddp", "", 0);
+                trial_run(&a, n + servers);
+                trial_run(&b, n);
+                for (int r = 0; r < n; r++)
+                    for (int s = 0; s <= STEPS; s++)
+                        assert_true(trial_same(&a, a.x[r][s], b.x[r][s]));
+                trial_drop(&a);
+                trial_drop(&b);
+            }
+}
+
+/* ---- the recursion ---- */
+
+/* To nearest, halves to even. */
+static float brain(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    bits += 0x7fff + ((bits >> 16) & 1);
+    bits &= 0xffff0000;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Products rounded once, then neighbours, as all sums of the house. */
+static float tree(const float *v, int n)
+{
+    int half = 1;
+
+    if (n == 1)
+        return v[0];
+    while (2 * half < n)
+        half *= 2;
+    return tree(v, half) + tree(v + half, n - half);
+}
+
+/* Of workers in machines of `node`: x after each step. */
+static void expect(float (*x)[ALL], int n, int node, bool feedback)
+{
+    const int senders = n / node;
+    static float owes[TRIAL_RANKS][ALL], owed[ALL];
+    float now[ALL];
+
+    memset(owes, 0, sizeof owes);
+    memset(owed, 0, sizeof owed);
+    for (size_t i = 0; i < ALL; i++)
+        now[i] = trial_initial_value(i);
+    for (uint64_t s = 0; s < STEPS; s++) {
+        for (size_t i = 0; i < ALL; i++) {
+            float sent[TRIAL_RANKS], inside[TRIAL_RANKS], sum, all;
+            for (int m = 0; m < senders; m++) {
+                for (int u = 0; u < node; u++) {
+                    inside[u] = trial_rough(m * node + u, s, i, now[i]);
+                    if (node > 1)
+                        inside[u] *= 1.0f / (float)n;
+                }
+                sum = tree(inside, node);
+                sum = feedback ? owes[m][i] + sum : sum;
+                sent[m] = brain(sum);
+                owes[m][i] = sum - sent[m];
+                sent[m] *= node > 1 ? 1.0f : 1.0f / (float)n;
+            }
+            sum = tree(sent, senders);
+            sum = feedback ? owed[i] + sum : sum;
+            all = brain(sum);
+            owed[i] = sum - all;
+            now[i] -= 0.0625f * all;
+        }
+        memcpy(x[s], now, sizeof now);
+    }
+}
+
+static void residuals_of_workers_and_servers_are_the_recursions(void **state)
+{
+    static const struct { const char *method; int n, node; bool feedback; } cases[] = {
+        { "byteps", 2, 1, true },
+        { "byteps(partition_bytes=700)", 3, 1, true },
+        { "byteps(partition_bytes=300,assign=greedy)", 4, 1, true },
+        { "byteps(node=2,partition_bytes=700)", 4, 2, true },
+        { "byteps(feedback=on,priority=layer)", 4, 1, true },
+        { "byteps(feedback=off)", 4, 1, false },
+    };
+    static float x[STEPS][ALL];
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        expect(x, cases[c].n, cases[c].node, cases[c].feedback);
+        for (int servers = 0; servers <= 3; servers++) {
+            trial t = coded(cases[c].method, "bf16", servers);
+            trial_run(&t, cases[c].n + servers);
+            for (int r = 0; r < cases[c].n; r++)
+                for (int s = 0; s < STEPS; s++)
+                    for (size_t i = 0; i < ALL; i++)
+                        if (t.x[r][s][i] != x[s][i])
+                            fail_msg("%s on %d and %d servers: worker %d, step %d, element %zu is %.9g, expected %.9g",
+                                     cases[c].method, cases[c].n, servers, r, s, i, (double)t.x[r][s][i],
+                                     (double)x[s][i]);
+            trial_drop(&t);
+        }
+    }
+}
+
+/* A worker without samples in a step owes what it owed. All shares uneven: the mean is ddp's but for
+   what sixteen bits lose, which is made good. */
+static void what_is_owed_weighs_the_same_in_uneven_steps(void **state)
+{
+    int64_t shares[TRIAL_RANKS] = { 5, 0, 1 };
+    trial a = coded("byteps", "bf16", 1), b = coded("ddp", "", 0);
+
+    (void)state;
+    a.gradient = b.gradient = trial_quadratic;
+    a.options.batch_of = b.options.batch_of = shares;
+    trial_run(&a, 4);
+    trial_run(&b, 3);
+    for (int r = 0; r < 3; r++) {
+        assert_true(trial_same(&a, a.x[r][STEPS], a.x[0][STEPS]));
+        assert_true(trial_apart(&a, a.x[r][STEPS], b.x[0][STEPS]) < 1e-3);
+    }
+    trial_drop(&a);
+    trial_drop(&b);
+}
+
+static void all_workers_have_the_same_bits_whatever_the_codec(void **state)
+{
+    static const char *const codecs[] = { "topk(ratio=0.1)", "sign",           "onebit",  "randomk(ratio=0.3)",
+                                          "qsgd(bits=4)",    "nuqsgd(bits=3)", "int8",    "minmax8",
+                                          "threshold",       "wangni",         "fp16",    "large(codec=topk,min=100)" };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(codecs); c++)
+        for (int servers = 0; servers <= 2; servers += 2) {
+            trial t = coded("byteps(partition_bytes=1024,credits=2)", codecs[c], servers), b = coded("ddp", "", 0);
+            t.gradient = b.gradient = trial_quadratic;
+            trial_run(&t, 4 + servers);
+            trial_run(&b, 4);
+            for (int r = 1; r < 4; r++)
+                for (int s = 0; s <= STEPS; s++)
+                    assert_true(trial_same(&t, t.x[r][s], t.x[0][s]));
+            assert_false(strcmp(codecs[c], "fp16") != 0 && trial_same(&t, t.x[0][STEPS], b.x[0][STEPS]));
+            trial_drop(&t);
+            trial_drop(&b);
+        }
+}
+
+/* ---- traffic ---- */
+
+/* Of a part, 2 bytes an element, and 4 a vector but the last. */
+static uint64_t message(uint64_t first, uint64_t count)
+{
+    uint64_t vectors = 0;
+
+    for (int t = 0; t < TENSORS; t++)
+        vectors += first < begins[t + 1] && first + count > begins[t];
+    return count == 0 ? 0 : 2 * count + 4 * (vectors - 1);
+}
+
+static void each_pair_sends_the_messages_of_its_parts(void **state)
+{
+    static const struct { int n, k, bytes; uint32_t parts[TRIAL_RANKS]; } cases[] = {
+        { 2, 0, 0, { 1, 1 } },
+        { 4, 0, 1024, { 1, 1, 1, 1 } },
+        { 4, 2, 0, { 2, 2, 2, 2, 6, 6 } },
+        { 4, 4, 2048, { 0, 0, 0, 0, 1, 1, 1, 1 } },
+    };
+
+    (void)state;
+    for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
+        const int n = cases[c].n, ranks = n + cases[c].k;
+        const uint32_t *parts = cases[c].parts;
+        const uint64_t each = cases[c].bytes > 0 ? (uint64_t)cases[c].bytes / 4 : ALL;
+        char method[80];
+        trial t;
+        snprintf(method, sizeof method, "byteps(partition_bytes=%d)", cases[c].bytes > 0 ? cases[c].bytes : 4096000);
+        t = coded(method, "bf16", cases[c].k);
+        trial_run(&t, ranks);
+        for (int i = 0; i < ranks; i++)
+            for (int j = 0; j < ranks; j++) {
+                uint64_t bytes = 0, messages = 0;
+                for (uint64_t at = 0; at < ALL && i != j; at += each) {
+                    const uint64_t count = ALL - at < each ? ALL - at : each,
+                                   mine = message(at + trial_part_begin(parts, ranks, i, count),
+                                                  trial_part(parts, ranks, i, count)),
+                                   its = message(at + trial_part_begin(parts, ranks, j, count),
+                                                 trial_part(parts, ranks, j, count));
+                    bytes += STEPS * ((i < n ? its : 0) + (j < n ? mine : 0));
+                    messages += STEPS * (uint64_t)((i < n && its > 0) + (j < n && mine > 0));
+                }
+                if (t.bytes[i][j] != bytes)
+                    fail_msg("%s on %d and %d: %d sent %d %llu bytes, expected %llu", method, n, cases[c].k, i, j,
+                             (unsigned long long)t.bytes[i][j], (unsigned long long)bytes);
+                assert_int_equal(t.messages[i][j], messages);
+            }
+        trial_drop(&t);
+    }
+}
+
+/* ---- refusals ---- */
+
+static void check_refused(const char *method, const char *codec, int nonfinite, const char *sentence)
+{
+    trial t = coded(method, codec, 0);
+    tutti_error err;
+
+    t.options.nonfinite = (tutti_nonfinite)nonfinite;
+    assert_int_equal(trial_try(&t, 2, &err), TUTTI_ERR_USAGE);
+    if (strstr(err.text, sentence) == NULL)
+        fail_msg("'%s' is not in: %s", sentence, err.text);
+    trial_drop(&t);
+}
+
+static void what_cannot_be_is_refused_with_what_mends_it(void **state)
+{
+    (void)state;
+    check_refused("byteps", "ef(topk)", TUTTI_NONFINITE_STOP, "give the codec inside of it alone");
+    check_refused("byteps", "powersgd(rank=1)", TUTTI_NONFINITE_STOP, "nothing of it can go from one worker to another");
+    check_refused("byteps", "alq", TUTTI_NONFINITE_STOP, "there is no such sum");
+    check_refused("byteps(wire=fp16)", "sign", TUTTI_NONFINITE_STOP, "leave one of the two away");
+    check_refused("byteps(feedback=on)", "qsgd(bits=4)", TUTTI_NONFINITE_STOP, "take feedback=off");
+    check_refused("byteps(feedback=off)", "", TUTTI_NONFINITE_STOP, "leave feedback away, or give a codec");
+    check_refused("byteps", "sign", TUTTI_NONFINITE_SKIP, "or feedback=off");
+    check_refused("byteps(cross_barrier=on)", "sign", TUTTI_NONFINITE_STOP, "leave codec away");
+    check_refused("byteps(async=on)", "sign", TUTTI_NONFINITE_STOP, "codec is 'sign', but method 'byteps'");
+}
+
+/* Without residuals a step may be left out; the run ends over such a gradient otherwise. */
+static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
+{
+    trial a = coded("byteps", "topk(ratio=0.5)", 1), b = coded("byteps(feedback=off)", "topk(ratio=0.5)", 1);
+    tutti_error err;
+
+    (void)state;
+    a.gradient = b.gradient = trial_bad;
+    assert_int_equal(trial_try(&a, 5, &err), TUTTI_ERR_NUMBER);
+    assert_non_null(strstr(err.text, "nan"));
+    b.options.nonfinite = TUTTI_NONFINITE_SKIP;
+    trial_run(&b, 5);
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(b.figures[r].skipped, 1);
+        assert_true(trial_same(&b, b.x[r][STEPS], b.x[0][STEPS]));
+    }
+    trial_drop(&a);
+    trial_drop(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_codec_that_loses_nothing_changes_no_bit),
+        cmocka_unit_test(residuals_of_workers_and_servers_are_the_recursions),
+        cmocka_unit_test(what_is_owed_weighs_the_same_in_uneven_steps),
+        cmocka_unit_test(all_workers_have_the_same_bits_whatever_the_codec),
+        cmocka_unit_test(each_pair_sends_the_messages_of_its_parts),
+        cmocka_unit_test(what_cannot_be_is_refused_with_what_mends_it),
+        cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
