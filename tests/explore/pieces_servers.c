@@ -203,7 +203,8 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, tutti_error *er
     return check_model(e, c, err);
 }
 
-static tutti_status train_with(tutti_world *world, explore_case *c, const char *method, int servers, tutti_error *err)
+static tutti_status train_with(tutti_world *world, explore_case *c, const char *method, const char *codec, int servers,
+                               tutti_error *err)
 {
     const tutti_param whole = { .name = "w", .dims = 1, .dim = { COUNT } };
     const tutti_param parts[] = {
@@ -216,7 +217,7 @@ static tutti_status train_with(tutti_world *world, explore_case *c, const char *
                                             &(tutti_engine_options){
                                                 .method = method, .optimizer = "sgd(lr=0.0625)", .batch = 1,
                                                 .seed = c->seed, .initial = fill_initial, .user = c,
-                                                .servers = servers,
+                                                .servers = servers, .codec = codec,
                                             },
                                             err);
 
@@ -229,7 +230,7 @@ static tutti_status train_with(tutti_world *world, explore_case *c, const char *
 
 static tutti_status train(tutti_world *world, explore_case *c, const char *method, tutti_error *err)
 {
-    return train_with(world, c, method, 0, err);
+    return train_with(world, c, method, NULL, 0, err);
 }
 
 static int servers_of(explore_case *c)
@@ -321,13 +322,15 @@ static tutti_status parallax(tutti_world *world, explore_case *c, tutti_error *e
     return train(world, c, method, err);
 }
 
-/* Chunks that are cut over up to six servers, beside the workers and of their own, or deltas that
-   they add: as many servers as machines, fewer, more, none. */
+/* Chunks that are cut over up to six servers, beside the workers and of their own, as they are or as
+   messages of a codec that loses nothing of these numbers, or deltas that they add: as many servers as machines, fewer, more, none. */
 static tutti_status byteps(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int servers = (int)explore_draw(c, "servers", (uint64_t)c->ranks), workers = c->ranks - servers;
     const bool async = explore_draw(c, "async", 3) == 0, chunks = explore_draw(c, "chunks", 3) > 0,
-               halves = explore_draw(c, "halves", 2) == 0 && !async && (workers & (workers - 1)) == 0;
+               exact = !async && (workers & (workers - 1)) == 0, halves = explore_draw(c, "halves", 2) == 0 && exact,
+               crosses = explore_draw(c, "crosses", 2) != 0,
+               coded = explore_draw(c, "coded", 2) == 0 && exact && !halves && !crosses;
     char method[200];
 
     shared_of(c)->bound = async ? -1 : 0;
@@ -339,10 +342,10 @@ static tutti_status byteps(tutti_world *world, explore_case *c, tutti_error *err
                  "byteps(partition_bytes=%d,credits=%d,priority=%s,cross_barrier=%s,node=%d,wire=%s,assign=%s)",
                  chunks && c->ranks <= 4 ? 256 : 4096, 1 + (int)explore_draw(c, "credits", 4),
                  explore_draw(c, "priority", 2) == 0 ? "fifo" : "layer",
-                 explore_draw(c, "crosses", 2) == 0 ? "off" : "on",
+                 crosses ? "on" : "off",
                  workers % 2 == 0 && explore_draw(c, "node", 3) == 0 ? 2 : 1, halves ? "fp16" : "fp32",
                  explore_draw(c, "assign", 3) == 0 ? "greedy" : "slices");
-    return train_with(world, c, method, servers, err);
+    return train_with(world, c, method, coded ? "fp16" : NULL, servers, err);
 }
 
 static tutti_status any(tutti_world *world, explore_case *c, tutti_error *err)
