@@ -10,9 +10,9 @@
 
    So all workers have the same bits. Without `feedback` there is neither e_r nor e.
 
-   What workers send is x_r = workers * weight_r * g_r, and a_r = 1 / workers. So what a worker still
-   owes weighs the same in every step, and nothing is lost with a step in which it has no samples.
-   Of machines (node) x is the sum of what its workers' gradients count, and a = 1.
+   What workers send is x_r = workers * weight_r * g_r, and a_r = 1 / workers. So what a worker
+   still owes weighs the same in every step, and nothing is lost with a step in which it has no
+   samples. Of machines (node) x is the sum of what its workers' gradients count, and a = 1.
 
    A part is what one server has of one piece. What it has of a tensor is a vector of its own to
    the codec: its scale and its largest elements are of that alone. Their messages follow one

@@ -322,8 +322,9 @@ static tutti_status parallax(tutti_world *world, explore_case *c, tutti_error *e
     return train(world, c, method, err);
 }
 
-/* Chunks that are cut over up to six servers, beside the workers and of their own, as they are or as
-   messages of a codec that loses nothing of these numbers, or deltas that they add: as many servers as machines, fewer, more, none. */
+/* Chunks that are cut over up to six servers, beside the workers and of their own, as they are
+   or as messages of a codec that loses nothing of these numbers, or deltas that they add: as many
+   servers as machines, fewer, more, none. */
 static tutti_status byteps(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int servers = (int)explore_draw(c, "servers", (uint64_t)c->ranks), workers = c->ranks - servers;
