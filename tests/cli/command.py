@@ -1,6 +1,6 @@
 """What the command's tests share: running it, small data sets, reading its results, folders to
 write in."""
-import collections, fcntl, gzip, json, math, operator, os, shutil, signal, struct, subprocess, tempfile, time, unittest
+import collections, contextlib, fcntl, gzip, json, math, operator, os, shutil, signal, struct, subprocess, tempfile, time, unittest
 
 TUTTI = os.path.abspath(os.environ.get("TUTTI", os.path.join(os.path.dirname(__file__), "../../build/dev/bin/tutti")))
 DATA = os.path.abspath(os.environ.get("TUTTI_DATA", os.path.join(os.path.dirname(__file__), "../../data")))
@@ -72,6 +72,16 @@ def scratch(memory=True):
     folder = tempfile.mkdtemp(prefix="tutti-test-", dir=MEMORY)
     fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH) # for as long as this process lives
     return folder
+
+
+@contextlib.contextmanager
+def scratch_folder():
+    """scratch(), removed at the end of the block."""
+    folder = scratch()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def tutti(*arguments, timeout=120, **environment):
