@@ -1,6 +1,7 @@
 """What the command's tests share: running it, small data sets, reading its results, folders to
 write in."""
-import collections, contextlib, fcntl, gzip, json, math, operator, os, shutil, signal, struct, subprocess, tempfile, time, unittest
+import collections, contextlib, fcntl, gzip, json, math, operator, os
+import shutil, signal, struct, subprocess, tempfile, time, unittest
 
 TUTTI = os.path.abspath(os.environ.get("TUTTI", os.path.join(os.path.dirname(__file__), "../../build/dev/bin/tutti")))
 DATA = os.path.abspath(os.environ.get("TUTTI_DATA", os.path.join(os.path.dirname(__file__), "../../data")))
@@ -108,6 +109,22 @@ def small_mnist(folder, train=600, test=200):
         with open(os.path.join(folder, name), "wb") as f:
             f.write(out)
     return folder
+
+
+def small_text(folder):
+    """A text of 18 KB."""
+    path = os.path.join(folder, "text.txt")
+    with open(path, "w") as f:
+        f.write("the quick brown fox jumps over the lazy dog. " * 400)
+    return path
+
+
+def small_clicks(folder, samples=400):
+    """A click log."""
+    path = os.path.join(folder, "clicks.tsv")
+    done = tutti("data", "clicks", "--samples", samples, "--out", path)
+    assert done.returncode == 0, done.stderr
+    return path
 
 
 def read(path):
