@@ -268,26 +268,25 @@ class Case(unittest.TestCase):
         return out
 
     def killed(self, n, victim, *arguments, of=None):
-        """Trains the mlp, or `of` (a model and its data), on n ranks, of which `victim` is killed a
-        moment after all have started; slowly, since asynchronous ones go beyond float within that
-        moment otherwise. The run ends with code 3; gives what it said and the ranks' process
-        ids."""
+        """Trains the mlp, or `of` (a model and its data), on n ranks, of which `victim` is killed when
+        they train, as the first line of the metrics says; slowly, since asynchronous ones go beyond
+        float within that time otherwise. The run ends with code 3; gives what it said and the
+        ranks' process ids."""
         model, data = of or ("mlp(hidden=64)", self.data)
-        run = subprocess.Popen([TUTTI, "train", "--model", model, "--data", data, "--batch",
-                                "16", "--epochs", "100000", "--optimizer", "sgd(lr=0.001)", "--quiet",
-                                "--out", self.out("killed"), *map(str, arguments)], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, env=clean_environment())
-        deadline = time.monotonic() + 30
-        while len(children_of(run.pid)) < n and time.monotonic() < deadline:
+        out = self.out("killed")
+        shutil.rmtree(out, ignore_errors=True)
+        run = subprocess.Popen([TUTTI, "train", "--model", model, "--data", data, "--batch", "16", "--epochs", "100000",
+                                "--optimizer", "sgd(lr=0.001)", "--report-every", "1", "--quiet", "--out", out,
+                                *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=clean_environment())
+        deadline = time.monotonic() + 60
+        while lines_told(out) == 0 and run.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         ranks = children_of(run.pid)
-        time.sleep(0.3)
-        try:
-            os.kill(ranks[victim], signal.SIGKILL)
-        except ProcessLookupError:
-            out, err = run.communicate(timeout=30)
-            self.fail("rank %d of %s had ended before it was killed; the run, code %d, says: "
-                      "%s%s" % (victim, ranks, run.returncode, out, err))
+        if lines_told(out) == 0 or len(ranks) != n:
+            run.kill()
+            self.fail("%s ranks of %d, and nobody trains; the run says: %s%s" % (len(ranks), n, *run.communicate()))
+        os.kill(ranks[victim], signal.SIGKILL)
         _, err = run.communicate(timeout=30)
         self.assertEqual(run.returncode, 3, err)
         return err, ranks
