@@ -30,14 +30,15 @@ dev:              ## the build that tests run in
 demo: setup release ## train a convolutional network on MNIST with two workers and show what happened
 	@tools/demo
 
-# One more than there are cores: some tests wait for a silence or a grace to be over. What is labelled
-# `long` is shown by other tests too (docs/TESTING.md says by which): make check-long, and .ci/run.
+# Two more than there are cores: tests compute for half of the time that they take, and else wait
+# for a silence, a grace, a disk, or processes of theirs. What is labelled `long` is shown by other
+# tests too (docs/TESTING.md says by which): make check-long, and .ci/run.
 test: setup dev   ## set up, build, run all tests but those of check-long
-	@ctest --preset dev -LE '^long$$' -j $$(($(JOBS) + 1)); code=$$?; tools/skipped build/dev; \
+	@ctest --preset dev -LE '^long$$' -j $$(($(JOBS) + 2)); code=$$?; tools/skipped build/dev; \
 	  echo "Left to make check-long:" $$(ctest --preset dev -N -L '^long$$' | sed -n 's/^ *Test *#[0-9]*: //p'); exit $$code
 
 check-long: setup dev ## what make test leaves out: cases of tests that other tests show, too
-	@ctest --preset dev -L '^long$$' -j $$(($(JOBS) + 1)); code=$$?; tools/skipped build/dev; exit $$code
+	@ctest --preset dev -L '^long$$' -j $$(($(JOBS) + 2)); code=$$?; tools/skipped build/dev; exit $$code
 
 bench: setup release ## measure, with ratios
 	@bench/run

@@ -352,11 +352,8 @@ static float weight_of_node(const tutti_server_sums *s, uint64_t step)
     return all > 0 ? (float)((double)mine / (double)all) : 0;
 }
 
-/* Without one of them no sum of theirs comes about any more. */
-static tutti_status with_mates(const tutti_server_sums *s, tutti_status status, tutti_error *err)
-{
-    return tutti_leaves_with(s->m, "the workers of its node", status, err);
-}
+/* Without one of these no sum of theirs comes about any more. */
+static const char mates[] = "the workers of its node";
 
 static tutti_status exchange_of_node(tutti_server_sums *s, tutti_piece *p, tutti_error *err)
 {
@@ -373,10 +370,10 @@ static tutti_status exchange_of_node(tutti_server_sums *s, tutti_piece *p, tutti
     tutti_server_slot(s->server, mine, 0, p->count, &first);
     slot = tutti_f32(m->device, p->g + first, counts[mine]);
     tutti_scale(m->device, p->count, (float)p->weight, p->g);
-    TUTTI_TRY(with_mates(s, tutti_reduce_scatter_v(&sums, TUTTI_SUM, counts, all, slot, err), err));
+    TUTTI_TRY(tutti_leaves_with(m, mates, tutti_reduce_scatter_v(&sums, TUTTI_SUM, counts, all, slot, err), err));
     if (nodes_of(s) > 1 && counts[mine] > 0)
         TUTTI_TRY(go(s, p, weight_of_node(s, p->step), err));
-    return with_mates(s, tutti_allgather_v(&spread, counts, slot, all, err), err);
+    return tutti_leaves_with(m, mates, tutti_allgather_v(&spread, counts, slot, all, err), err);
 }
 
 /* Through a codec goes what counts (coded.c); the servers take the plain mean. */

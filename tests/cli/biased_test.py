@@ -104,13 +104,9 @@ class Biased(Case):
         self.assertEqual(sum(n for _, n in figures["score_quarters"]), 600) # by then all have been seen
 
     def test_words_and_clicks_are_chosen_too(self):
-        text = os.path.join(self.folder, "text.txt")
-        with open(text, "w") as f:
-            f.write("the quick brown fox jumps over the lazy dog. " * 400)
-        log = os.path.join(self.folder, "clicks.tsv")
-        self.assertEqual(tutti("data", "clicks", "--samples", 400, "--out", log).returncode, 0)
-        for net, data in (("gpt(layers=1,dim=8,heads=2)", "text(file=%s,context=16,val_windows=8)" % text),
-                          ("ctr", "clicks(file=%s,rows=100)" % log), ("cnn", self.data)):
+        for net, data in (("gpt(layers=1,dim=8,heads=2)",
+                           "text(file=%s,context=16,val_windows=8)" % small_text(self.folder)),
+                          ("ctr", "clicks(file=%s,rows=100)" % small_clicks(self.folder)), ("cnn", self.data)):
             s = summary(self.train("k", "--model", net, "--data", data, "-n", 2, "--batch", 4, "--epochs", 2,
                                    "--method", "biased-local-sgd(steps=9:1)", "--quiet"))
             self.assertGreater(s["method_figures"]["mean_loss_slow"], 0, net)

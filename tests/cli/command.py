@@ -1,6 +1,7 @@
 """What the command's tests share: running it, small data sets, reading its results, folders to
 write in."""
-import collections, fcntl, gzip, json, math, operator, os, shutil, signal, struct, subprocess, tempfile, time, unittest
+import collections, contextlib, fcntl, gzip, json, math, operator, os
+import shutil, signal, struct, subprocess, tempfile, time, unittest
 
 TUTTI = os.path.abspath(os.environ.get("TUTTI", os.path.join(os.path.dirname(__file__), "../../build/dev/bin/tutti")))
 DATA = os.path.abspath(os.environ.get("TUTTI_DATA", os.path.join(os.path.dirname(__file__), "../../data")))
@@ -74,6 +75,16 @@ def scratch(memory=True):
     return folder
 
 
+@contextlib.contextmanager
+def scratch_folder():
+    """scratch(), removed at the end of the block."""
+    folder = scratch()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def tutti(*arguments, timeout=120, **environment):
     """Runs the command to its end; gives what subprocess.run gives, with text."""
     return subprocess.run([TUTTI, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
@@ -98,6 +109,22 @@ def small_mnist(folder, train=600, test=200):
         with open(os.path.join(folder, name), "wb") as f:
             f.write(out)
     return folder
+
+
+def small_text(folder):
+    """A text of 18 KB."""
+    path = os.path.join(folder, "text.txt")
+    with open(path, "w") as f:
+        f.write("the quick brown fox jumps over the lazy dog. " * 400)
+    return path
+
+
+def small_clicks(folder, samples=400):
+    """A click log."""
+    path = os.path.join(folder, "clicks.tsv")
+    done = tutti("data", "clicks", "--samples", samples, "--out", path)
+    assert done.returncode == 0, done.stderr
+    return path
 
 
 def read(path):
@@ -241,26 +268,25 @@ class Case(unittest.TestCase):
         return out
 
     def killed(self, n, victim, *arguments, of=None):
-        """Trains the mlp, or `of` (a model and its data), on n ranks, of which `victim` is killed a
-        moment after all have started; slowly, since asynchronous ones go beyond float within that
-        moment otherwise. The run ends with code 3; gives what it said and the ranks' process
-        ids."""
+        """Trains the mlp, or `of` (a model and its data), on n ranks, of which `victim` is killed when
+        they train, as the first line of the metrics says; slowly, since asynchronous ones go beyond
+        float within that time otherwise. The run ends with code 3; gives what it said and the
+        ranks' process ids."""
         model, data = of or ("mlp(hidden=64)", self.data)
-        run = subprocess.Popen([TUTTI, "train", "--model", model, "--data", data, "--batch",
-                                "16", "--epochs", "100000", "--optimizer", "sgd(lr=0.001)", "--quiet",
-                                "--out", self.out("killed"), *map(str, arguments)], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, env=clean_environment())
-        deadline = time.monotonic() + 30
-        while len(children_of(run.pid)) < n and time.monotonic() < deadline:
+        out = self.out("killed")
+        shutil.rmtree(out, ignore_errors=True)
+        run = subprocess.Popen([TUTTI, "train", "--model", model, "--data", data, "--batch", "16", "--epochs", "100000",
+                                "--optimizer", "sgd(lr=0.001)", "--report-every", "1", "--quiet", "--out", out,
+                                *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=clean_environment())
+        deadline = time.monotonic() + 60
+        while lines_told(out) == 0 and run.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         ranks = children_of(run.pid)
-        time.sleep(0.3)
-        try:
-            os.kill(ranks[victim], signal.SIGKILL)
-        except ProcessLookupError:
-            out, err = run.communicate(timeout=30)
-            self.fail("rank %d of %s had ended before it was killed; the run, code %d, says: "
-                      "%s%s" % (victim, ranks, run.returncode, out, err))
+        if lines_told(out) == 0 or len(ranks) != n:
+            run.kill()
+            self.fail("%s ranks of %d, and nobody trains; the run says: %s%s" % (len(ranks), n, *run.communicate()))
+        os.kill(ranks[victim], signal.SIGKILL)
         _, err = run.communicate(timeout=30)
         self.assertEqual(run.returncode, 3, err)
         return err, ranks

@@ -26,6 +26,16 @@ class Loss(Case):
             time.sleep(0.005)
         return run, children_of(run.pid)
 
+    def training(self, name, **more):
+        """start(), and all train, as the first line of the metrics says."""
+        run, workers = self.start(name, "--report-every", "1", **more)
+        deadline = time.monotonic() + 60
+        while lines_told(self.out(name)) == 0:
+            self.assertLess(time.monotonic(), deadline, "nobody trains")
+            self.assertIsNone(run.poll(), "it ended before it was to")
+            time.sleep(0.005)
+        return run, workers
+
     def ended(self, run, seconds):
         try:
             out, err = run.communicate(timeout=seconds)
@@ -75,14 +85,8 @@ class Loss(Case):
         self.assertEqual(shm_entries(), before)
 
     def test_ctrl_c_of_a_terminal_reaches_the_whole_group_and_ends_it_cleanly(self):
-        """A terminal's signal goes to everybody in the group of its foreground job. It is sent when
-        all train, as the first line of the metrics says."""
-        run, workers = self.start("g", "--report-every", "1", n=2, start_new_session=True)
-        deadline = time.monotonic() + 60
-        while lines_told(self.out("g")) == 0:
-            self.assertLess(time.monotonic(), deadline, "nobody trains")
-            self.assertIsNone(run.poll(), "it ended before it was to")
-            time.sleep(0.005)
+        """A terminal's signal goes to everybody in the group of its foreground job."""
+        run, workers = self.training("g", n=2, start_new_session=True)
         self.assertEqual([os.getpgid(p) for p in workers], [run.pid] * 2)
         os.killpg(run.pid, signal.SIGINT)
         err = self.ended(run, 20)
@@ -114,8 +118,7 @@ class Loss(Case):
             self.assertIn("fewer workers", done.stderr)
 
     def test_a_stopped_worker_is_lost_with_how_it_was_stopped(self):
-        run, workers = self.start("t", n=3)
-        time.sleep(0.5)
+        run, workers = self.training("t", n=3)
         begin = time.monotonic()
         os.kill(workers[1], signal.SIGSTOP)
         err = self.ended(run, 60)
@@ -148,11 +151,19 @@ class GoesOn(HostCase):
                 self.assertEqual(summary(out)["workers"], 3)
                 self.nothing_is_left(out)
 
+    def says(self, run, sentence):
+        """Waits for this sentence; gives all that the run has said by then."""
+        said = b""
+        while sentence.encode() not in said:
+            part = os.read(run.stderr.fileno(), 4096)
+            self.assertNotEqual(part, b"", "it has ended, and has said %s" % said)
+            said += part
+        return said.decode()
+
     def test_too_few_workers_end_it(self):
         run, out, workers = self.going("f", "-n", "3", "--min-workers", "2", steps=1000000)
         os.kill(workers[2][0], signal.SIGKILL)
-        time.sleep(1)
-        self.assertIsNone(run.poll())
+        self.says(run, "the run goes on with 2 workers\n")
         os.kill(workers[1][0], signal.SIGKILL)
         err = self.ended(run, 60)
         self.assertEqual(run.returncode, 3, err)
@@ -167,15 +178,15 @@ class GoesOn(HostCase):
         self.assertEqual(err, "tutti: worker 1 was lost: process %d was killed by signal 9 (SIGKILL)\n" % workers[1][0])
 
     def test_a_worker_on_another_host_and_a_whole_host_are_lost_likewise(self):
-        run, out, workers = self.going("w", "-H", "127.0.0.1:2,127.0.0.2:2", "--rsh", HERE, steps=7000, workers=4)
+        run, out, workers = self.going("w", "-H", "127.0.0.1:2,127.0.0.2:2", "--rsh", HERE, steps=2500, workers=4)
         os.kill(workers[3][0], signal.SIGKILL)
-        time.sleep(0.25)
+        first = self.says(run, "the run goes on with 3 workers\n")
         with open("/proc/%d/stat" % workers[2][0]) as f:
             launcher = int(f.read().rsplit(")", 1)[1].split()[1])
         with open("/proc/%d/stat" % launcher) as f:
             agent = int(f.read().rsplit(")", 1)[1].split()[1])
         os.kill(agent, signal.SIGKILL)  # the workers die with it
-        err = self.ended(run, 90)
+        err = first + self.ended(run, 90)
         self.assertEqual(run.returncode, 0, err)
         lines = [l for l in err.splitlines() if "the run goes on" in l]
         self.assertEqual(lines[0], "tutti: worker 3 was lost: process %d on host 127.0.0.2 was killed by signal 9 "

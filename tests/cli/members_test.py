@@ -17,10 +17,11 @@ class Members(Case):
         self.addCleanup(lambda: (run.kill(), run.communicate()) if run.poll() is None else None)
         return run, out
 
-    def lines(self, out):
+    def lines(self, out, last=0):
+        """Of its metrics, all or the last ones."""
         try:
             with open(os.path.join(out, "metrics.jsonl")) as f:
-                return [json.loads(line) for line in f.read().split("\n")[:-1]]
+                return [json.loads(line) for line in f.read().split("\n")[:-1][-last:]]
         except FileNotFoundError:
             return []
 
@@ -28,7 +29,7 @@ class Members(Case):
         """Waits until a line of metrics tells of that step; gives the workers' processes, by
         rank."""
         deadline = time.monotonic() + 60
-        while not any(line["step"] >= step for line in self.lines(out)):
+        while not any(line["step"] >= step for line in self.lines(out, 1)):
             self.assertIsNone(run.poll(), run.stderr.read() if run.poll() is not None else "")
             self.assertLess(time.monotonic(), deadline, "step %d is not reached" % step)
             time.sleep(0.002)
@@ -72,11 +73,11 @@ class Members(Case):
 
     def test_one_is_killed_and_the_others_end_the_run_on_every_graph(self):
         before = shm_entries()
-        for graph, rank, steps, model in (("ring", 2, 600, []), ("complete", 0, 60, LARGE),
-                                          ("exponential", 3, 600, [])):
+        for graph, rank, steps, model in (("ring", 2, 400, []), ("complete", 0, 40, LARGE),
+                                          ("exponential", 3, 400, [])):
             run, out = self.start(graph, *model, "--steps", steps, "--report-every", 5,
                                   method="d-psgd(graph=%s)" % graph)
-            self.kill(self.until(run, out, 20), [rank])
+            self.kill(self.until(run, out, steps // 20), [rank])
             self.ended(run)
             s = self.check(out, 4, [rank])
             self.assertEqual(s["steps"], steps)
@@ -90,13 +91,13 @@ class Members(Case):
 
     def test_two_of_four_and_all_but_one(self):
         for ranks in ((0, 1), (3, 1), (0, 2, 3)):
-            run, out = self.start("-".join(map(str, ranks)), "--steps", 600, "--report-every", 5, "--seed", 3)
+            run, out = self.start("-".join(map(str, ranks)), "--steps", 400, "--report-every", 5, "--seed", 3)
             self.kill(self.until(run, out, 10), ranks)
             self.ended(run)
             self.check(out, 4, list(ranks))
 
     def test_killed_one_after_the_other(self):
-        run, out = self.start("then", "--steps", 900, "--report-every", 5, n=4, method="d-psgd(graph=complete)")
+        run, out = self.start("then", "--steps", 600, "--report-every", 5, n=4, method="d-psgd(graph=complete)")
         pids = self.until(run, out, 10)
         self.kill(pids, [0])
         self.until(run, out, 150)
@@ -130,16 +131,16 @@ class Members(Case):
             self.assertEqual(tutti("check", saved[-1]).returncode, 0)
 
     def test_a_checkpoint_of_those_who_are_left_is_resumed_by_as_many(self):
-        run, out = self.start("first", "--steps", 600, "--report-every", 5, "--checkpoint-every", 300, n=3)
+        run, out = self.start("first", "--steps", 400, "--report-every", 5, "--checkpoint-every", 200, n=3)
         self.kill(self.until(run, out, 5), [0])
         self.ended(run)
         self.check(out, 3, [0], accuracy=0)
-        again = ["train", "--method", "d-psgd", "--data", self.data, *TRAIN, "--steps", "620", "--resume", out]
+        again = ["train", "--method", "d-psgd", "--data", self.data, *TRAIN, "--steps", "420", "--resume", out]
         self.refused("resume it with -n 2 instead of 3", *again, "-n", "3", "--out", self.out("three"))
         done = tutti(*again, "-n", "2", "--out", self.out("two"))
         self.assertEqual(done.returncode, 0, done.stderr)
         s = summary(self.out("two"))
-        self.assertEqual((s["steps"], s["resumed_at_step"], s["workers"], s["members"]), (620, 600, 2, [0, 1]))
+        self.assertEqual((s["steps"], s["resumed_at_step"], s["workers"], s["members"]), (420, 400, 2, [0, 1]))
 
     def test_on_loss_stop_ends_the_run_as_ddp_does(self):
         for method, extra in (("d-psgd", ["--on-loss", "stop"]), ("ddp", [])):
@@ -167,11 +168,11 @@ class Members(Case):
 
     def test_over_tcp(self):
         # large messages in flight: over shared memory above; over tcp in `make check-long`
-        runs = [("complete", [0], 500, []), ("exponential", [3, 0], 500, [])]
-        for graph, ranks, steps, model in runs + ([("ring", [1], 60, LARGE)] if LONG else []):
+        runs = [("complete", [0], 400, []), ("exponential", [3, 0], 400, [])]
+        for graph, ranks, steps, model in runs + ([("ring", [1], 40, LARGE)] if LONG else []):
             run, out = self.start(graph, *model, "--steps", steps, "--report-every", 5, "--transport", "tcp",
                                   method="d-psgd(graph=%s)" % graph)
-            self.kill(self.until(run, out, 20), ranks)
+            self.kill(self.until(run, out, steps // 20), ranks)
             self.ended(run)
             self.check(out, 4, ranks)
 

@@ -1,6 +1,6 @@
 """local-sgd and d-psgd as a person runs them: accuracy, the same bytes twice, traffic against the
 formula, resuming."""
-import json, math, os, signal, subprocess, sys, time, unittest
+import json, math, os, sys, unittest
 from command import *
 
 sys.dont_write_bytecode = True
@@ -154,23 +154,8 @@ class Methods(Case):
             self.assertEqual(model(whole), model(resumed), method)
 
     def test_a_killed_neighbour_ends_the_run_and_is_named(self):
-        for i, method in enumerate(("d-psgd", "d-psgd(one-peer-exponential,order=atc)", "local-sgd(period=3)")):
-            run = subprocess.Popen([TUTTI, "train", *MODEL, "--data", self.data, "-n", "5", "--batch", "16",
-                                    "--epochs", "100000", "--quiet", "--method", method, "--on-loss", "stop",
-                                    "--out", self.out("k%d" % i)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True, env=clean_environment())
-            deadline = time.monotonic() + 30
-            while len(children_of(run.pid)) < 5 and time.monotonic() < deadline:
-                time.sleep(0.005)
-            workers = children_of(run.pid)
-            time.sleep(0.3)
-            os.kill(workers[3], signal.SIGKILL)
-            try:
-                err = run.communicate(timeout=20)[1]
-            except subprocess.TimeoutExpired:
-                run.kill()
-                self.fail("%s did not end within 20 s" % method)
-            self.assertEqual(run.returncode, 3, err)
+        for method in ("d-psgd", "d-psgd(one-peer-exponential,order=atc)", "local-sgd(period=3)"):
+            err, workers = self.killed(5, 3, "-n", 5, "--method", method, "--on-loss", "stop")
             self.assertIn("worker 3 was lost: process %d was killed by signal 9 (SIGKILL)" % workers[3], err)
 
     def test_mixing_is_in_the_trace_beside_the_computation(self):

@@ -239,8 +239,7 @@ class Servers(Case):
                           "and its slice of the model is gone with it" % ranks[3], err)
 
     def test_who_is_lost_with_tables_at_servers_is_named_and_ends_the_run(self):
-        log = os.path.join(self.folder, "clicks.tsv")
-        self.assertEqual(tutti("data", "clicks", "--samples", 400, "--out", log).returncode, 0)
+        log = small_clicks(self.folder)
         for victim, servers, last in ((1, (), ""), (0, ("--servers", 1), ""),
                                       (2, ("--servers", 1), "; it was server 0 of 1, and its slice of the model is "
                                                             "gone with it")):

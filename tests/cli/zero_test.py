@@ -3,22 +3,13 @@ stage says."""
 import os, unittest
 from command import *
 
-TEXT = "the quick brown fox jumps over the lazy dog. "
-
 
 class Zero(Case):
-    def text(self):
-        path = os.path.join(self.folder, "text.txt")
-        with open(path, "w") as f:
-            f.write(TEXT * 400)
-        return path
-
     def test_every_network_hands_its_gradients_over_unit_by_unit(self):
         """Batches of several blocks with a tail, of one, and a last step in which a worker has no samples; tied
         matrices, tables, tiles of convolutions, segments."""
-        text, log = self.text(), os.path.join(self.folder, "clicks.tsv")
-        self.assertEqual(tutti("data", "clicks", "--samples", 500, "--out", log).returncode, 0)
-        words = "text(file=%s,context=16,val_windows=8)" % text
+        words = "text(file=%s,context=16,val_windows=8)" % small_text(self.folder)
+        log = small_clicks(self.folder, 500)
         for k, (net, data, batch, more) in enumerate((
                 ("gpt(layers=2,dim=16,heads=2,tied=on,recompute=on)", words, 70, ()),
                 ("wordlm(dim=8,hidden=12)", words, 140, ("--clip-norm", 0.5)),
@@ -40,13 +31,13 @@ class Zero(Case):
         if os.environ.get("TUTTI_SIMULATED") == "off":
             narrowed("peaks of memory: a sanitizer has its own")
             return
-        most = {"zero": 12.5, "zero(stage=2)": 10.5}
+        text, most = small_text(self.folder), {"zero": 12.5, "zero(stage=2)": 10.5}
         for method in ("ddp", *most):
             peak, params = [], []
             for layers in (1, 4):
                 out = self.train("%d%s" % (layers, method[-3:]), "--model", "gpt(layers=%d,dim=512,heads=4)" % layers,
-                                 "--data", "text(file=%s,context=16)" % self.text(), "--batch", 1, "--steps", 2, "-n",
-                                 2, "--threads", 1, "--optimizer", "adamw", "--final-eval", "off", "--method", method,
+                                 "--data", "text(file=%s,context=16)" % text, "--batch", 1, "--steps", 2, "-n", 2,
+                                 "--threads", 1, "--optimizer", "adamw", "--final-eval", "off", "--method", method,
                                  "--transport", "tcp", "--quiet")
                 s = summary(out)
                 peak.append(s["peak_rss_bytes_per_worker"])

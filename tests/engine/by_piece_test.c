@@ -10,12 +10,13 @@
 /* Both run as `like`, and see the same. */
 static void same(const job *like, const char *options, const char *transport, int n)
 {
-    job *a = job_of("", NULL), *b = job_of("", NULL);
+    char method[2][200];
+    job *a, *b;
 
-    memcpy(a, like, sizeof *a);
-    memcpy(b, like, sizeof *b);
-    snprintf(a->method, sizeof a->method, "cut(bytes=512%s)", options);
-    snprintf(b->method, sizeof b->method, "cut(bytes=512,by_piece=yes%s)", options);
+    snprintf(method[0], sizeof method[0], "cut(bytes=512%s)", options);
+    snprintf(method[1], sizeof method[1], "cut(bytes=512,by_piece=yes%s)", options);
+    a = job_like(like, method[0]);
+    b = job_like(like, method[1]);
     job_run(a, "shm", n);
     job_run(b, transport, n);
     job_same(a, b, n, 0);
@@ -220,60 +221,31 @@ static void it_is_resumed_to_the_bit_by_any_number_of_workers(void **state)
 
 static void a_gradient_that_is_not_finite_ends_the_run_wherever_it_is(void **state)
 {
-    static const char *const orders[] = { "", ",order=led,forward=yes,width=3", ",order=led,credit=512" };
-    static const char *const names[TENSORS] = { "g", "f", "e", "d", "c", "b", "a" };
+    static const char *const methods[] = { "cut(bytes=512,by_piece=yes)",
+                                           "cut(bytes=512,by_piece=yes,order=led,forward=yes,width=3)",
+                                           "cut(bytes=512,by_piece=yes,order=led,credit=512)" };
 
     (void)state;
     for (int n = 1; n <= 3; n += 2)
         for (int k = 0; k < TENSORS; k++)
-            for (int step = 0; step < STEPS; step += STEPS - 1) { /* the last one is told by finish */
-                job *j = job_of("", optimizers[0]);
-                char start[80];
-                tutti_error err;
-                snprintf(j->method, sizeof j->method, "cut(bytes=512,by_piece=yes%s)", orders[k % 3]);
-                j->bad_rank = n - 1, j->bad_tensor = k, j->bad_step = step, j->bad_element = j->count[k] - 1;
-                assert_int_equal(job_try(j, "shm", n, &err), TUTTI_ERR_NUMBER);
-                snprintf(start, sizeof start, "worker %d: the gradient of %s is nan at element %zu in step %d", n - 1,
-                         names[k], j->bad_element, step);
-                if (strstr(err.text, start) == NULL)
-                    fail_msg("%s: %s", j->method, err.text);
-                drop(j);
-            }
+            for (int step = 0; step < STEPS; step += STEPS - 1) /* the last one is told by finish */
+                job_has_nan(methods[k % 3], false, n, k, step);
 }
 
 static void a_worker_that_leaves_in_the_middle_ends_the_run_of_all(void **state)
 {
-    static const char *const orders[] = { "", ",width=3", ",order=led,forward=yes,width=2,credit=1024" };
-
     (void)state;
-    for (int o = 0; o < 3; o++)
-        for (int unit = -1; unit < UNITS; unit += 3) {
-            job *j = job_of("", optimizers[0]);
-            tutti_error err;
-            snprintf(j->method, sizeof j->method, "cut(bytes=512,by_piece=yes%s)", orders[o]);
-            j->quits_rank = o, j->quits_step = 2, j->quits_unit = unit;
-            assert_int_equal(job_try(j, "shm", 3, &err), TUTTI_ERR_STATE);
-            if (strstr(err.text, "that is enough") == NULL)
-                fail_msg("%s: %s", j->method, err.text);
-            drop(j);
-        }
+    job_is_left("cut(bytes=512,by_piece=yes)", false, 0);
+    job_is_left("cut(bytes=512,by_piece=yes,width=3)", false, 1);
+    job_is_left("cut(bytes=512,by_piece=yes,order=led,forward=yes,width=2,credit=1024)", false, 2);
 }
 
 /* ---- what is refused ---- */
 
-static void refuse_as_it_is(job *j, const char *sentence)
-{
-    tutti_error err;
-
-    assert_int_equal(job_try(j, "shm", 2, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, sentence);
-    drop(j);
-}
-
 static void refuse(job *j, const char *options, const char *sentence)
 {
     snprintf(j->method, sizeof j->method, "cut(by_piece=yes%s)", options);
-    refuse_as_it_is(j, sentence);
+    job_refused(j, sentence);
 }
 
 static job *plain(void)
@@ -342,7 +314,7 @@ static void what_needs_all_gradients_first_is_refused_in_a_sentence(void **state
                  methods[k].why);
         j = plain();
         snprintf(j->method, sizeof j->method, "%s(by_piece=yes)", methods[k].name);
-        refuse_as_it_is(j, sentence);
+        job_refused(j, sentence);
     }
 }
 

@@ -315,4 +315,60 @@ static inline void job_same(const job *a, const job *b, int n, int from)
     }
 }
 
+/* The same job under another method; nothing of what the first has left. */
+static inline job *job_like(const job *like, const char *method)
+{
+    job *j = job_of("", NULL);
+
+    memcpy(j, like, offsetof(job, seen));
+    snprintf(j->method, sizeof j->method, "%s", method);
+    return j;
+}
+
+/* It is refused with this sentence. */
+static inline void job_refused(job *j, const char *sentence)
+{
+    tutti_error err;
+
+    assert_int_equal(job_try(j, "shm", 2, &err), TUTTI_ERR_USAGE);
+    assert_string_equal(err.text, sentence);
+    drop(j);
+}
+
+/* The last of n workers has a nan at the end of tensor k in that step: it is named. */
+static inline void job_has_nan(const char *method, bool own_memory, int n, int k, int step)
+{
+    static const char *const names[TENSORS] = { "g", "f", "e", "d", "c", "b", "a" };
+    job *j = job_of(method, "sgd(lr=0.1,momentum=0.9,nesterov=true)");
+    char start[80];
+    tutti_error err;
+
+    j->own_memory = own_memory;
+    j->bad_rank = n - 1, j->bad_tensor = k, j->bad_step = step;
+    j->bad_element = j->count[k] - 1;
+    assert_int_equal(job_try(j, "shm", n, &err), TUTTI_ERR_NUMBER);
+    snprintf(start, sizeof start, "worker %d: the gradient of %s is nan at element %zu in step %d",
+             n - 1, names[k], j->bad_element, step);
+    if (strstr(err.text, start) == NULL)
+        fail_msg("%s: %s", j->method, err.text);
+    drop(j);
+}
+
+/* Of three workers that one leaves, once after a step, once in its last unit and once in its first:
+   all are told why. */
+static inline void job_is_left(const char *method, bool own_memory, int rank)
+{
+    for (int unit = -1; unit < UNITS; unit += 3) {
+        job *j = job_of(method, "sgd(lr=0.1,momentum=0.9,nesterov=true)");
+        tutti_error err;
+
+        j->own_memory = own_memory;
+        j->quits_rank = rank, j->quits_step = 2, j->quits_unit = unit;
+        assert_int_equal(job_try(j, "shm", 3, &err), TUTTI_ERR_STATE);
+        if (strstr(err.text, "that is enough") == NULL)
+            fail_msg("%s: %s", j->method, err.text);
+        drop(j);
+    }
+}
+
 #endif

@@ -7,31 +7,47 @@
 #include "pieces.h"
 #include "scratch.h"
 
-static void compare(const job *like, const char *options, const char *transport, int n, const char *held)
+/* n workers that update all of it. */
+static job *all_of_it(const job *like, int n)
 {
-    job *a = job_of("", NULL), *b = job_of("", NULL);
+    job *j = job_like(like, "cut(bytes=512)");
 
-    memcpy(a, like, sizeof *a);
-    memcpy(b, like, sizeof *b);
-    snprintf(a->method, sizeof a->method, "cut(bytes=512)");
-    snprintf(b->method, sizeof b->method, "cut-shards(%s%s%s)",
-             strstr(options, "bytes=") != NULL ? "close=0" : "bytes=512", options, held);
-    if (held[0] != 0)
-        b->own_memory = true;
-    job_run(a, "shm", n);
+    job_run(j, "shm", n);
+    return j;
+}
+
+/* Those that update shards see and leave what these do. */
+static void compare(const job *a, const char *options, const char *transport, int n, bool held)
+{
+    char method[200];
+    job *b;
+
+    snprintf(method, sizeof method, "cut-shards(%s%s%s)", strstr(options, "bytes=") != NULL ? "close=0" : "bytes=512",
+             options, held ? ",held=yes" : "");
+    b = job_like(a, method);
+    b->own_memory = a->own_memory || held;
     job_run(b, transport, n);
     job_same(a, b, n, 0);
     assert_int_equal(a->figures[n - 1].samples, b->figures[n - 1].samples);
     assert_int_equal(a->figures[n - 1].skipped, b->figures[n - 1].skipped);
-    drop(a);
     drop(b);
 }
 
-/* Both run as `like`, and see the same; gradients are held whole, and by piece. */
+/* Gradients are held whole, and by piece. With each of some options, the last of them NULL. */
+static void same_with(const job *like, const char *const *options, const char *transport, int n)
+{
+    job *a = all_of_it(like, n);
+
+    for (; *options != NULL; options++) {
+        compare(a, *options, transport, n, false);
+        compare(a, *options, transport, n, true);
+    }
+    drop(a);
+}
+
 static void same(const job *like, const char *options, const char *transport, int n)
 {
-    compare(like, options, transport, n, "");
-    compare(like, options, transport, n, ",held=yes");
+    same_with(like, (const char *const[]){ options, NULL }, transport, n);
 }
 
 static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9,nesterov=true)", "adamw(lr=0.01)", "sgd(lr=0.05)" };
@@ -48,14 +64,14 @@ static job *large(const char *optimizer)
 
 static void it_trains_the_bits_of_workers_that_have_all(void **state)
 {
+    /* the first is less than a line for each */
+    static const char *const options[] = { ",bytes=120", "", ",inside=no,width=3", NULL };
+
     (void)state;
     for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
         for (int n = 1; n <= RANKS; n++) {
             job *j = job_of("", optimizers[o]);
-            same(j, "", "shm", n);
-            same(j, ",inside=no,width=3", "shm", n);
-            if (o == 0)
-                same(j, ",bytes=120", "shm", n); /* less than a line for each */
+            same_with(j, o == 0 ? options : options + 1, "shm", n);
             drop(j);
         }
 }
@@ -63,17 +79,20 @@ static void it_trains_the_bits_of_workers_that_have_all(void **state)
 static void clipping_has_the_bits_of_whoever_has_all_of_the_gradient(void **state)
 {
     static const char *const cuts[] = { ",bytes=2880", ",bytes=16384", ",bytes=30000,inside=no", ",bytes=100000" };
+    static const double norms[] = { 0.25, 1e9 }; /* the second is asked for, and does nothing */
 
     (void)state;
     for (int n = 1; n <= RANKS; n++)
-        for (size_t c = 0; c < TUTTI_LENGTH(cuts); c++) {
-            job *j = large(optimizers[c % 2]);
-            j->options.clip_norm = 0.25;
-            compare(j, cuts[c], "shm", n, n % 2 == 0 ? "" : ",held=yes");
-            j->options.clip_norm = 1e9; /* it is asked for, and does nothing */
-            compare(j, cuts[c], "shm", n, n % 2 != 0 ? "" : ",held=yes");
-            drop(j);
-        }
+        for (int o = 0; o < 2; o++)
+            for (int k = 0; k < 2; k++) {
+                job *j = large(optimizers[o]), *a;
+                j->options.clip_norm = norms[k];
+                a = all_of_it(j, n);
+                for (size_t c = (size_t)o; c < TUTTI_LENGTH(cuts); c += 2)
+                    compare(a, cuts[c], "shm", n, (n + k) % 2 == 1);
+                drop(a);
+                drop(j);
+            }
 }
 
 static void steps_are_left_out_by_all(void **state)
@@ -123,8 +142,11 @@ static void passes_schedules_and_short_steps_are_as_ever(void **state)
     j->options.lr_schedule = "cosine(warmup=2)";
     j->options.steps = STEPS;
     j->options.accumulate = 3;
-    for (int n = 1; n <= 3; n++)
-        compare(j, "", "shm", n, "");
+    for (int n = 1; n <= 3; n++) {
+        job *a = all_of_it(j, n);
+        compare(a, "", "shm", n, false);
+        drop(a);
+    }
     j->options.accumulate = 1;
     j->options.data_samples = 9; /* in short steps some have no samples */
     for (int n = 2; n <= RANKS; n++)
@@ -176,6 +198,7 @@ static void clients_of_all_kinds_have_the_values_when_they_need_them(void **stat
 static void tables_are_like_anything_else(void **state)
 {
     static const char *const rules[] = { "sgd(lr=0.1)", "adam(lr=0.01)", "adamw(lr=0.01)" };
+    static const char *const options[] = { "", ",inside=no", NULL };
 
     (void)state;
     for (size_t o = 0; o < TUTTI_LENGTH(rules); o++)
@@ -184,8 +207,7 @@ static void tables_are_like_anything_else(void **state)
             j->table[1] = j->table[5] = true;
             j->by_rows = o != 2;
             j->own_memory = n == 2;
-            same(j, "", "shm", n);
-            same(j, ",inside=no", "shm", n);
+            same_with(j, options, "shm", n);
             drop(j);
         }
 }
@@ -203,42 +225,68 @@ static void over_sockets_too(void **state)
 
 /* ---- resuming ---- */
 
+enum { METHODS_MOST = 5 };
+
+static job *resumable(const char *method, const char *directory)
+{
+    job *j = job_of(method, optimizers[1]);
+
+    j->directory = directory;
+    j->options.data_samples = 0;
+    j->own_memory = true;
+    return j;
+}
+
+/* `to` workers go on from the checkpoint in that directory. */
+static job *goes_on(const char *method, const char *directory, int to)
+{
+    job *j = resumable(method, directory);
+
+    j->load_at = 3;
+    job_run(j, "shm", to);
+    return j;
+}
+
+/* n workers save under each of the methods. From each of these checkpoints any number up to `most`
+   goes on, under a method in turn, and sees and leaves what as many of the first method do that go
+   on from the first. */
+static void resumes(const char *const *methods, int n_methods, int n, int most)
+{
+    char directory[METHODS_MOST][SCRATCH_PATH];
+    job *saved[METHODS_MOST];
+
+    for (int from = 0; from < n_methods; from++) {
+        scratch_make(directory[from]);
+        saved[from] = resumable(methods[from], directory[from]);
+        saved[from]->save_at = 3;
+        job_run(saved[from], "shm", n);
+    }
+    for (int to = 1; to <= most; to++) {
+        job *first = goes_on(methods[0], directory[0], to);
+        for (int from = 0; from < n_methods; from++) {
+            job *other = goes_on(methods[(from + n + to) % n_methods], directory[from], to);
+            job_same(first, other, to, 3);
+            if (to == n)
+                job_same(saved[from], first, n, 3);
+            drop(other);
+        }
+        drop(first);
+    }
+    for (int from = 0; from < n_methods; from++) {
+        drop(saved[from]);
+        scratch_remove(directory[from]);
+    }
+}
+
 static void any_number_of_workers_resumes_from_any_other(void **state)
 {
-    static const char *const methods[] = { "cut(bytes=512)", "cut-shards(bytes=700)",
-                                           "cut-shards(bytes=300,held=yes)", "cut-offload(bytes=500)",
-                                           "cut-offload(bytes=400,disk=yes)" };
-    char directory[SCRATCH_PATH];
+    static const char *const methods[METHODS_MOST] = { "cut(bytes=512)", "cut-shards(bytes=700)",
+                                                       "cut-shards(bytes=300,held=yes)", "cut-offload(bytes=500)",
+                                                       "cut-offload(bytes=400,disk=yes)" };
 
     (void)state;
-    for (size_t from = 0; from < TUTTI_LENGTH(methods); from++)
-        for (int n = 1; n <= RANKS; n++) {
-            job *saves = job_of(methods[from], optimizers[1]);
-            scratch_make(directory);
-            saves->save_at = 3;
-            saves->directory = directory;
-            saves->options.data_samples = 0;
-            saves->own_memory = true;
-            job_run(saves, "shm", n);
-            for (int to = 1; to <= RANKS; to++) {
-                job *goes[TUTTI_LENGTH(methods)];
-                for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
-                    goes[k] = job_of(methods[k], optimizers[1]);
-                    goes[k]->load_at = 3;
-                    goes[k]->directory = directory;
-                    goes[k]->options.data_samples = 0;
-                    goes[k]->own_memory = true;
-                    job_run(goes[k], "shm", to);
-                    job_same(goes[0], goes[k], to, 3);
-                }
-                if (to == n)
-                    job_same(saves, goes[0], n, 3);
-                for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
-                    drop(goes[k]);
-            }
-            drop(saves);
-            scratch_remove(directory);
-        }
+    for (int n = 1; n <= RANKS; n++)
+        resumes(methods, METHODS_MOST, n, RANKS);
 }
 
 /* The checkpoint waits for the update under way, and has it in masters alone. */
@@ -246,92 +294,37 @@ static void a_delayed_update_under_way_is_in_a_checkpoint(void **state)
 {
     static const char *const methods[] = { "cut-offload(bytes=500,delayed=yes)",
                                            "cut-offload(bytes=300,disk=yes,delayed=yes)" };
-    char directory[SCRATCH_PATH];
 
     (void)state;
-    for (size_t from = 0; from < TUTTI_LENGTH(methods); from++)
-        for (int n = 1; n <= 3; n += 2) {
-            job *saves = job_of(methods[from], optimizers[1]);
-            scratch_make(directory);
-            saves->save_at = 3;
-            saves->directory = directory;
-            saves->options.data_samples = 0;
-            saves->own_memory = true;
-            job_run(saves, "shm", n);
-            for (int to = 1; to <= 3; to++) {
-                job *goes[TUTTI_LENGTH(methods)];
-                for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
-                    goes[k] = job_of(methods[k], optimizers[1]);
-                    goes[k]->load_at = 3;
-                    goes[k]->directory = directory;
-                    goes[k]->options.data_samples = 0;
-                    goes[k]->own_memory = true;
-                    job_run(goes[k], "shm", to);
-                    job_same(goes[0], goes[k], to, 3);
-                }
-                if (to == n)
-                    job_same(saves, goes[0], n, 3);
-                for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
-                    drop(goes[k]);
-            }
-            drop(saves);
-            scratch_remove(directory);
-        }
+    for (int n = 1; n <= 3; n += 2)
+        resumes(methods, 2, n, 3);
 }
 
 /* ---- failures ---- */
 
 static void a_gradient_that_is_not_finite_ends_the_run_wherever_it_is(void **state)
 {
-    static const char *const names[TENSORS] = { "g", "f", "e", "d", "c", "b", "a" };
-
     (void)state;
     for (int n = 1; n <= 3; n += 2)
-        for (int k = 0; k < TENSORS; k++) {
-            job *j = job_of("", optimizers[0]);
-            char start[80];
-            tutti_error err;
-            snprintf(j->method, sizeof j->method, "cut-shards(bytes=512%s)", k % 2 == 1 ? ",held=yes" : "");
-            j->own_memory = k % 2 == 1;
-            j->bad_rank = n - 1, j->bad_tensor = k, j->bad_step = k % 3, j->bad_element = j->count[k] - 1;
-            assert_int_equal(job_try(j, "shm", n, &err), TUTTI_ERR_NUMBER);
-            snprintf(start, sizeof start, "worker %d: the gradient of %s is nan at element %zu in step %d", n - 1,
-                     names[k], j->bad_element, k % 3);
-            if (strstr(err.text, start) == NULL)
-                fail_msg("%s: %s", j->method, err.text);
-            drop(j);
-        }
+        for (int k = 0; k < TENSORS; k++)
+            job_has_nan(k % 2 == 1 ? "cut-shards(bytes=512,held=yes)" : "cut-shards(bytes=512)", k % 2 == 1, n, k,
+                        k % 3);
 }
 
 static void a_worker_that_leaves_in_the_middle_ends_the_run_of_all(void **state)
 {
-    static const char *const cuts[] = { "", ",width=3", ",held=yes" };
-
     (void)state;
-    for (int o = 0; o < 3; o++)
-        for (int unit = -1; unit < UNITS; unit += 3) {
-            job *j = job_of("", optimizers[0]);
-            tutti_error err;
-            snprintf(j->method, sizeof j->method, "cut-shards(bytes=512%s)", cuts[o]);
-            j->own_memory = true;
-            j->quits_rank = o, j->quits_step = 2, j->quits_unit = unit;
-            assert_int_equal(job_try(j, "shm", 3, &err), TUTTI_ERR_STATE);
-            if (strstr(err.text, "that is enough") == NULL)
-                fail_msg("%s: %s", j->method, err.text);
-            drop(j);
-        }
+    job_is_left("cut-shards(bytes=512)", true, 0);
+    job_is_left("cut-shards(bytes=512,width=3)", true, 1);
+    job_is_left("cut-shards(bytes=512,held=yes)", true, 2);
 }
 
 /* ---- what is refused ---- */
 
 static void refuse(job *j, const char *method, const char *sentence)
 {
-    tutti_error err;
-
     snprintf(j->method, sizeof j->method, "%s", method);
-    assert_int_equal(job_try(j, "shm", 2, &err), TUTTI_ERR_USAGE);
-    assert_string_equal(err.text, sentence);
-    drop(j);
+    job_refused(j, sentence);
 }
 
 static job *plain(void)

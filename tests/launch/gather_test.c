@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include "transport/shm/shm_region.h"
 #include "tutti/launch.h"
+#include "together.h"
 
 #define WAIT_NS INT64_C(1000000000)
 
@@ -42,7 +43,7 @@ static int entries(const char *path)
 
 static tutti_status gather_as(int rank, const char *transport, tutti_launch_gathering **g, tutti_error *err)
 {
-    char name[16], port[32];
+    char name[20], port[32];
     char *const environment[] = { name, (char *)(uintptr_t) "WORLD_SIZE=2", (char *)(uintptr_t) "MASTER_ADDR=localhost",
                                   port, runtime_directory, NULL };
     tutti_launch_place found;
@@ -116,36 +117,42 @@ static void ranks_get_what_a_launcher_would_give(void **state)
     }
 }
 
-static void no_memory_at_any_step(void **state)
+/* Allocation `first` fails, or one a stride later, or two. Most of it is waiting until the other
+   one gives up, so strides go side by side. */
+enum { STRIDE = 2 };
+static void no_memory(int rank, long first)
 {
-    (void)state;
-    for (int rank = 0; rank < 2; rank++) {
-        bool done = false;
-        for (long n = 1; !done; n++) {
-            const int before = entries("/proc/self/fd");
-            tutti_launch_gathering *g;
-            tutti_error err = { .rank = -1 };
-            const pid_t pid = other(1 - rank, "shm");
-            tutti_status status;
-            allocations = 0;
-            fail_at = n;
-            status = gather_as(rank, "shm", &g, &err);
-            fail_at = 0;
-            done = status == TUTTI_OK;
-            if (done)
-                close(atoi(value(tutti_launch_gathered(g), "TUTTI_SHM_FD")));
-            else {
-                assert_int_equal(status, TUTTI_ERR_MEMORY);
-                assert_null(g);
-            }
-            status_of(pid); /* it ends, well or not */
-            tutti_launch_gather_close(g);
-            assert_int_equal(entries("/proc/self/fd"), before);
-            assert_int_equal(entries(place), 2);
-            assert_true(n < 100);
+    bool done = false;
+
+    for (long n = first; !done; n += STRIDE) {
+        const int before = entries("/proc/self/fd");
+        tutti_launch_gathering *g;
+        tutti_error err = { .rank = -1 };
+        const pid_t pid = other(1 - rank, "shm");
+        tutti_status status;
+        allocations = 0;
+        fail_at = n;
+        status = gather_as(rank, "shm", &g, &err);
+        fail_at = 0;
+        done = status == TUTTI_OK;
+        if (done)
+            close(atoi(value(tutti_launch_gathered(g), "TUTTI_SHM_FD")));
+        else {
+            assert_int_equal(status, TUTTI_ERR_MEMORY);
+            assert_null(g);
         }
+        status_of(pid); /* it ends, well or not */
+        tutti_launch_gather_close(g);
+        assert_int_equal(entries("/proc/self/fd"), before);
+        assert_int_equal(entries(place), 2);
+        assert_true(n < 100);
     }
 }
+
+static void no_memory_at_odd_steps_of_rank_0(void **state) { (void)state, no_memory(0, 1); }
+static void no_memory_at_even_steps_of_rank_0(void **state) { (void)state, no_memory(0, 2); }
+static void no_memory_at_odd_steps_of_rank_1(void **state) { (void)state, no_memory(1, 1); }
+static void no_memory_at_even_steps_of_rank_1(void **state) { (void)state, no_memory(1, 2); }
 
 static int make_folder(void **state)
 {
@@ -164,11 +171,15 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_get_what_a_launcher_would_give),
-        cmocka_unit_test(no_memory_at_any_step),
+        cmocka_unit_test(no_memory_at_odd_steps_of_rank_0),
+        cmocka_unit_test(no_memory_at_even_steps_of_rank_0),
+        cmocka_unit_test(no_memory_at_odd_steps_of_rank_1),
+        cmocka_unit_test(no_memory_at_even_steps_of_rank_1),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+
+    return together(tests, TUTTI_LENGTH(tests), make_folder, remove_folder, argc > 1 ? argv[1] : NULL);
 }

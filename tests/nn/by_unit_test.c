@@ -3,6 +3,7 @@
    units can have their gradients in one memory; what is held is as little as nn.h says. Method:
    every kind of network, of 2 to 7 blocks with tails, written and added, precisions, segments; all
    gradients in one room, taken from there when they are ready. */
+#include "allocations.h"
 #include "subject.h"
 
 /* ---- bits ---- */
@@ -202,19 +203,7 @@ static void blocks_in_a_row_need_all_gradients(void **state)
     subject_free(&s);
 }
 
-/* ---- memory that runs out: the linker gives our allocations to this counter ---- */
-void *__real_tutti_alloc(size_t count, size_t size);
-void *__wrap_tutti_alloc(size_t count, size_t size);
-static int alloc_left = -1; /* allocations that succeed; -1: all */
-
-void *__wrap_tutti_alloc(size_t count, size_t size)
-{
-    if (alloc_left == 0)
-        return NULL;
-    alloc_left -= alloc_left > 0;
-    return __real_tutti_alloc(count, size);
-}
-
+/* ---- memory that runs out ---- */
 static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **state)
 {
     const char *const model = "gpt(layers=2,dim=8,heads=2,tied=on,recompute=on)";
@@ -229,26 +218,26 @@ static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **s
     (void)state;
     for (n = 0; status != TUTTI_OK; n++) {
         tutti_nn *nn;
-        alloc_left = n;
+        allocations_left = n;
         status = tutti_nn_open(&nn, model, &text, &options, NULL);
-        alloc_left = -1;
+        allocations_left = -1;
         assert_true(status == TUTTI_OK || status == TUTTI_ERR_MEMORY);
         tutti_nn_close(nn);
     }
     assert_true(n > 30);
     b = side_of(&s, model, &options);
     for (n = 0, status = TUTTI_ERR_MEMORY; status != TUTTI_OK; n++) { /* what is added to, and a tail's plan */
-        alloc_left = n;
+        allocations_left = n;
         status = tutti_nn_pass_tokens(b.nn, s.tokens, s.next, 5, 5, true, false, (const float *const *)b.values,
                                       b.gradients, NULL, &loss, NULL);
-        alloc_left = -1;
+        allocations_left = -1;
         assert_true(status == TUTTI_OK || status == TUTTI_ERR_MEMORY);
     }
     assert_true(n > 1);
     run(&s, &a, 5, false, NULL);
-    alloc_left = 0; /* nothing is new */
+    allocations_left = 0; /* nothing is new */
     run(&s, &b, 5, false, NULL);
-    alloc_left = -1;
+    allocations_left = -1;
     same_bits(model, &s, &a, &b);
     side_free(&s, &a);
     side_free(&s, &b);

@@ -4,6 +4,7 @@
    Method: categories.h from PyTorch (categories.py); an oracle in double that only goes forward,
    and central differences of its loss; every allocation failing in turn. */
 #include "nn/sequence.h"
+#include "allocations.h"
 #include "nn_test.h"
 #include "categories.h"
 
@@ -521,19 +522,7 @@ static void passes_that_cannot_be_are_refused_in_a_sentence(void **state)
     clicks_free(&c);
 }
 
-/* ---- memory: the linker gives our allocations to this counter ---- */
-void *__real_tutti_alloc(size_t count, size_t size);
-void *__wrap_tutti_alloc(size_t count, size_t size);
-static int alloc_left = -1;
-
-void *__wrap_tutti_alloc(size_t count, size_t size)
-{
-    if (alloc_left == 0)
-        return NULL;
-    alloc_left -= alloc_left > 0;
-    return __real_tutti_alloc(count, size);
-}
-
+/* ---- memory that runs out ---- */
 static void every_allocation_that_fails_is_an_error_and_steps_need_none(void **state)
 {
     const char *model = "ctr(dim=2,hidden=8)";
@@ -546,16 +535,16 @@ static void every_allocation_that_fails_is_an_error_and_steps_need_none(void **s
 
     (void)state;
     for (n = 0; status != TUTTI_OK; n++) {
-        alloc_left = n;
+        allocations_left = n;
         status = tutti_nn_open(&nn, model, &c.task, &(tutti_nn_options){ .batch = 200 }, &err);
-        alloc_left = -1;
+        allocations_left = -1;
         assert_true(status == TUTTI_OK ? nn != NULL : nn == NULL && status == TUTTI_ERR_MEMORY);
     }
     assert_true(n > 15);
     loss = pass(nn, &c, 0, 200, 200, false, c.gradients, NULL); /* a plan for the short block */
-    alloc_left = 0;
+    allocations_left = 0;
     assert_true(pass(nn, &c, 0, 200, 200, false, c.gradients, NULL) == loss);
-    alloc_left = -1;
+    allocations_left = -1;
     tutti_nn_close(nn);
     clicks_free(&c);
 }

@@ -1,5 +1,6 @@
 /* The contract of a pass with its caller: order of the hooks, when values and gradients may be
    touched, refusals, charging, failures of memory, and what `describe` and `bytes` tell. */
+#include "allocations.h"
 #include "nn_test.h"
 
 static const char *const backend_names[] = { "onednn", "reference" };
@@ -306,19 +307,7 @@ static void every_sample_is_charged_with_the_flops_of_its_layers(void **state)
     }
 }
 
-/* ---- memory that runs out: the linker gives our allocations to this counter ---- */
-void *__real_tutti_alloc(size_t count, size_t size);
-void *__wrap_tutti_alloc(size_t count, size_t size);
-static int alloc_left = -1; /* allocations that succeed; -1: all */
-
-void *__wrap_tutti_alloc(size_t count, size_t size)
-{
-    if (alloc_left == 0)
-        return NULL;
-    alloc_left -= alloc_left > 0;
-    return __real_tutti_alloc(count, size);
-}
-
+/* ---- memory that runs out ---- */
 static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **state)
 {
     static const char *const models[] = { "mlp(hidden=8)", "cnn", "quadratic(dim=100)" };
@@ -338,9 +327,9 @@ static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **s
         int n;
 
         for (n = 0; status != TUTTI_OK; n++) {
-            alloc_left = n;
+            allocations_left = n;
             status = tutti_nn_open(&nn, models[i / 2], &task, &options, &err);
-            alloc_left = -1;
+            allocations_left = -1;
             assert_true(status == TUTTI_OK ? nn != NULL : nn == NULL);
             if (status != TUTTI_OK) {
                 assert_int_equal(status, TUTTI_ERR_MEMORY);
@@ -350,15 +339,15 @@ static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **s
         assert_true(n > 5);
         /* An evaluation and a size that need memory of their own; afterwards everything works. */
         for (n = 0, status = TUTTI_ERR_MEMORY; status != TUTTI_OK; n++) {
-            alloc_left = n;
+            allocations_left = n;
             status = tutti_nn_evaluate(nn, e.x, e.labels, 11, values, &loss, &correct, NULL);
-            alloc_left = -1;
+            allocations_left = -1;
             assert_true(status == TUTTI_OK || status == TUTTI_ERR_MEMORY);
         }
         for (n = 0, status = TUTTI_ERR_MEMORY; status != TUTTI_OK; n++) {
-            alloc_left = n;
+            allocations_left = n;
             status = tutti_nn_pass(nn, e.x, e.labels, 5, 5, false, false, values, e.gradients, NULL, &loss, NULL);
-            alloc_left = -1;
+            allocations_left = -1;
             assert_true(status == TUTTI_OK || status == TUTTI_ERR_MEMORY);
         }
         loss = run_pass(nn, &e, 11, false, NULL);
@@ -380,14 +369,14 @@ static void passes_of_known_sizes_allocate_nothing(void **state)
         tutti_nn *nn = open_net(&net, backend_names[i % 2], 11);
         example e = example_of(&net, 11, 1);
 
-        alloc_left = 0; /* any allocation now would fail the pass: the full batch needs none from the start */
+        allocations_left = 0; /* any allocation now would fail the pass: the full batch needs none from the start */
         run_pass(nn, &e, 11, false, NULL);
-        alloc_left = -1;
+        allocations_left = -1;
         run_pass(nn, &e, 6, false, NULL);
-        alloc_left = 0;
+        allocations_left = 0;
         run_pass(nn, &e, 6, false, NULL);
         run_pass(nn, &e, 11, true, NULL);
-        alloc_left = -1;
+        allocations_left = -1;
         example_free(&e);
         tutti_nn_close(nn);
     }
@@ -404,14 +393,14 @@ static void the_sizes_used_last_keep_their_plans(void **state)
     (void)state;
     for (int n = 1; n <= 8; n++)
         run_pass(nn, &e, n, false, NULL);
-    alloc_left = 0;
+    allocations_left = 0;
     for (int n = 8; n >= 1; n--)
         run_pass(nn, &e, n, false, NULL);
     run_pass(nn, &e, 30, false, NULL);
-    alloc_left = -1;
+    allocations_left = -1;
     run_pass(nn, &e, 9, false, NULL); /* in place of 8 */
     run_pass(nn, &e, 10, false, NULL); /* of 7 */
-    alloc_left = 0;
+    allocations_left = 0;
     for (int n = 1; n <= 6; n++)
         run_pass(nn, &e, n, false, NULL);
     run_pass(nn, &e, 9, false, NULL);
@@ -422,7 +411,7 @@ static void the_sizes_used_last_keep_their_plans(void **state)
                                        e.gradients, NULL, &loss, NULL),
                          TUTTI_ERR_MEMORY); /* was dropped */
     }
-    alloc_left = -1;
+    allocations_left = -1;
     example_free(&e);
     tutti_nn_close(nn);
 }
@@ -499,9 +488,9 @@ static void what_an_evaluation_needs_is_given_back(void **state)
                 tutti_nn_evaluate(nn, e.x, e.labels, 20, (const float *const *)e.values, &loss, &correct, NULL),
                 TUTTI_OK);
             bytes = tutti_nn_bytes(nn); /* with a plan of its tiles, of which a small batch has had none */
-            alloc_left = 0;
+            allocations_left = 0;
             after = run_pass(nn, &e, batch, false, NULL);
-            alloc_left = -1;
+            allocations_left = -1;
             assert_true(before == after);
             assert_int_equal(
                 tutti_nn_evaluate(nn, e.x, e.labels, 20, (const float *const *)e.values, &loss, &correct, NULL),

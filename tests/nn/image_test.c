@@ -4,6 +4,7 @@
    have, with awkward sizes and channels; running statistics from their rule; equal bits of blocks,
    pieces and sums; every allocation failing in turn. */
 #include "nn/image.h"
+#include "allocations.h"
 #include "nn_test.h"
 
 #define KIND(k) { .kind = TUTTI_LAYER_##k }
@@ -690,19 +691,7 @@ static void models_have_the_paper_s_layers_and_pytorch_s_names(void **state)
     }
 }
 
-/* ---- memory: the linker gives our allocations to this counter ---- */
-void *__real_tutti_alloc(size_t count, size_t size);
-void *__wrap_tutti_alloc(size_t count, size_t size);
-static int alloc_left = -1;
-
-void *__wrap_tutti_alloc(size_t count, size_t size)
-{
-    if (alloc_left == 0)
-        return NULL;
-    alloc_left -= alloc_left > 0;
-    return __real_tutti_alloc(count, size);
-}
-
+/* ---- memory that runs out ---- */
 static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **state)
 {
     const tutti_nn_task task = { 1, 8, 8, 5 };
@@ -722,25 +711,25 @@ static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **s
         int n;
         for (n = 0; status != TUTTI_OK; n++) {
             tutti_error err = { 0 };
-            alloc_left = n;
+            allocations_left = n;
             status = tutti_nn_open(&nn, spec, &task, &options, &err);
-            alloc_left = -1;
+            allocations_left = -1;
             assert_true(status == TUTTI_OK || (status == TUTTI_ERR_MEMORY && nn == NULL && err.text[0] != '\0'));
         }
         assert_true(n > 8);
         assert_int_equal(tutti_nn_open(&fresh, spec, &task, &options, NULL), TUTTI_OK);
         for (status = TUTTI_ERR_MEMORY, n = 0; status != TUTTI_OK; n++) { /* a pass of a new size */
-            alloc_left = n;
+            allocations_left = n;
             status = tutti_nn_pass(nn, e.x, e.labels, 3, 3, false, false, values, e.gradients, NULL, &loss, NULL);
-            alloc_left = -1;
+            allocations_left = -1;
         }
         assert_int_equal(
             tutti_nn_pass(fresh, e.x, e.labels, 3, 3, false, false, values, e.gradients, NULL, &again, NULL), TUTTI_OK);
         assert_true(loss == again);
         for (status = TUTTI_ERR_MEMORY, n = 0; status != TUTTI_OK; n++) {
-            alloc_left = n;
+            allocations_left = n;
             status = tutti_nn_evaluate(nn, e.x, e.labels, 7, values, &loss, &correct, NULL);
-            alloc_left = -1;
+            allocations_left = -1;
         }
         assert_int_equal(tutti_nn_evaluate(fresh, e.x, e.labels, 7, values, &again, &correct, NULL), TUTTI_OK);
         assert_true(loss == again);
@@ -760,17 +749,17 @@ static void passes_of_known_sizes_allocate_nothing(void **state)
 
     (void)state;
     run_pass(nn, &e, 4, false, NULL);
-    alloc_left = 0;
+    allocations_left = 0;
     run_pass(nn, &e, 9, false, NULL);
     run_pass(nn, &e, 4, true, NULL);
     run_pass(nn, &e, 9, true, NULL);
-    alloc_left = -1;
+    allocations_left = -1;
     assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 9, (const float *const *)e.values, &loss, &correct, NULL),
                      TUTTI_OK);
     run_pass(nn, &e, 9, false, NULL);
-    alloc_left = 0;
+    allocations_left = 0;
     run_pass(nn, &e, 9, false, NULL);
-    alloc_left = -1;
+    allocations_left = -1;
     example_free(&e);
     tutti_nn_close(nn);
 }

@@ -5,25 +5,12 @@
    to float32, which can be neither 0 nor more than the format's unit roundoff allows; equal bits of
    blocks and evaluations; allocations counted. */
 #include "nn/dnnl_compat.h"
+#include "allocations.h"
 #include "nn_test.h"
 #include "sanitized.h"
 
 /* the most that a number moves, relative */
 static const double roundoff[] = { [TUTTI_BF16] = 0x1p-8, [TUTTI_F16] = 0x1p-11 };
-
-/* ---- memory: the linker gives our allocations to this counter ---- */
-void *__real_tutti_alloc(size_t count, size_t size);
-void *__wrap_tutti_alloc(size_t count, size_t size);
-static int allocations, alloc_left = -1;
-
-void *__wrap_tutti_alloc(size_t count, size_t size)
-{
-    if (alloc_left == 0)
-        return NULL;
-    alloc_left -= alloc_left > 0;
-    allocations++;
-    return __real_tutti_alloc(count, size);
-}
 
 /* ---- examples of any kind ---- */
 typedef struct subject {
@@ -496,10 +483,10 @@ static void every_allocation_that_fails_is_an_error(void **state)
         for (int n = 0; status != TUTTI_OK; n++) {
             tutti_error err = { 0 };
             tutti_nn *nn;
-            alloc_left = n;
+            allocations_left = n;
             status = tutti_nn_open(&nn, kinds[i].model, &kinds[i].task,
                                    &(tutti_nn_options){ .batch = kinds[i].samples, .precision = TUTTI_BF16 }, &err);
-            alloc_left = -1;
+            allocations_left = -1;
             if (status != TUTTI_OK) {
                 assert_int_equal(status, TUTTI_ERR_MEMORY);
                 assert_null(nn);

@@ -4,6 +4,7 @@
    stacked, in branches, awkward widths and lengths from 1 on; equal bits of blocks, of
    evaluations however they are cut, of sums. */
 #include "nn/sequence.h"
+#include "allocations.h"
 #include "nn_test.h"
 
 enum { NODES_MAX = 16 };
@@ -672,19 +673,7 @@ static void labels_that_are_no_class_are_refused(void **state)
     sample_free(&t);
 }
 
-/* ---- memory: the linker gives our allocations to this counter ---- */
-void *__real_tutti_alloc(size_t count, size_t size);
-void *__wrap_tutti_alloc(size_t count, size_t size);
-static int alloc_left = -1;
-
-void *__wrap_tutti_alloc(size_t count, size_t size)
-{
-    if (alloc_left == 0)
-        return NULL;
-    alloc_left -= alloc_left > 0;
-    return __real_tutti_alloc(count, size);
-}
-
+/* ---- memory that runs out ---- */
 static void steps_allocate_nothing_and_failing_allocations_lose_nothing(void **state)
 {
     const tutti_nn_task tasks[] = { words(300, 7), frames(300, 5, 7) };
@@ -701,19 +690,19 @@ static void steps_allocate_nothing_and_failing_allocations_lose_nothing(void **s
         int n;
 
         for (n = 0; status != TUTTI_OK; n++) {
-            alloc_left = n;
+            allocations_left = n;
             status = tutti_nn_open(&nn, models[m], &tasks[m], &(tutti_nn_options){ .batch = 5 }, NULL);
-            alloc_left = -1;
+            allocations_left = -1;
             assert_true(status == TUTTI_OK ? nn != NULL : nn == NULL && status == TUTTI_ERR_MEMORY);
         }
         assert_true(n > 12);
         evaluate(nn, &t, 0, 5, &correct);
         pass(nn, &t, 1, false);
         loss = pass(nn, &t, 5, false);
-        alloc_left = 0; /* of sizes known by now */
+        allocations_left = 0; /* of sizes known by now */
         assert_true(pass(nn, &t, 5, false) == loss);
         pass(nn, &t, 1, true);
-        alloc_left = -1;
+        allocations_left = -1;
         fresh = open_net(&net, NULL, 5);
         assert_true(pass(fresh, &t, 5, false) == loss);
         assert_int_equal(tutti_nn_bytes(nn), tutti_nn_bytes(fresh)); /* what the evaluation took was given back */

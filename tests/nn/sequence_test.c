@@ -5,6 +5,7 @@
    sums; every allocation failing in turn. */
 #include "nn/math/math.h"
 #include "nn/sequence.h"
+#include "allocations.h"
 #include "nn_test.h"
 
 enum { NODES_MAX = 40, VALUES_MAX = 200000 };
@@ -827,19 +828,7 @@ static void passes_that_cannot_be_are_refused_in_a_sentence(void **state)
     text_free(&t);
 }
 
-/* ---- memory: the linker gives our allocations to this counter ---- */
-void *__real_tutti_alloc(size_t count, size_t size);
-void *__wrap_tutti_alloc(size_t count, size_t size);
-static int alloc_left = -1;
-
-void *__wrap_tutti_alloc(size_t count, size_t size)
-{
-    if (alloc_left == 0)
-        return NULL;
-    alloc_left -= alloc_left > 0;
-    return __real_tutti_alloc(count, size);
-}
-
+/* ---- memory that runs out ---- */
 static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **state)
 {
     const tutti_nn_task task = { .classes = 7, .context = 300 };
@@ -855,32 +844,32 @@ static void every_allocation_that_fails_is_an_error_and_nothing_is_lost(void **s
 
     (void)state;
     for (n = 0; status != TUTTI_OK; n++) {
-        alloc_left = n;
+        allocations_left = n;
         status = tutti_nn_open(&nn, "gpt(layers=1,dim=8,heads=2,dropout=0.1,positions=rotary)", &task,
                                &(tutti_nn_options){ .batch = 5 }, &err);
-        alloc_left = -1;
+        allocations_left = -1;
         assert_true(status == TUTTI_OK ? nn != NULL : nn == NULL);
         if (status != TUTTI_OK)
             assert_int_equal(status, TUTTI_ERR_MEMORY);
     }
     assert_true(n > 12);
     for (n = 0, status = TUTTI_ERR_MEMORY; status != TUTTI_OK; n++) {
-        alloc_left = n;
+        allocations_left = n;
         status = tutti_nn_evaluate_tokens(nn, t.tokens, t.next, 5, values, &loss, &correct, NULL);
-        alloc_left = -1;
+        allocations_left = -1;
         assert_true(status == TUTTI_OK || status == TUTTI_ERR_MEMORY);
     }
     for (n = 0, status = TUTTI_ERR_MEMORY; status != TUTTI_OK; n++) {
-        alloc_left = n;
+        allocations_left = n;
         status = tutti_nn_pass_tokens(nn, t.tokens, t.next, 1, 1, false, false, values, t.gradients, NULL, &loss, NULL);
-        alloc_left = -1;
+        allocations_left = -1;
         assert_true(status == TUTTI_OK || status == TUTTI_ERR_MEMORY);
     }
     loss = pass(nn, &t, 5, false, NULL);
-    alloc_left = 0; /* of sizes known by now */
+    allocations_left = 0; /* of sizes known by now */
     assert_true(pass(nn, &t, 5, false, NULL) == loss);
     pass(nn, &t, 1, true, NULL);
-    alloc_left = -1;
+    allocations_left = -1;
     fresh = open_net(&net, NULL, 5);
     again = pass(fresh, &t, 5, false, NULL);
     assert_true(again == loss);

@@ -3,6 +3,7 @@
    the values that its forward saw; activations come from a store whose bound holds, and go back
    there; what cannot be cut is said in a sentence. Method: every cut of every kind of model, k
    stages chained by hand, 1F1B and random orders, values of their own for each micro-batch. */
+#include "allocations.h"
 #include "subject.h"
 #include "tutti/stages.h"
 
@@ -467,17 +468,6 @@ static void what_cannot_be_cut_is_a_sentence(void **state)
 }
 
 /* ---- memory that is not there ---- */
-void *__real_tutti_alloc(size_t count, size_t size);
-void *__wrap_tutti_alloc(size_t count, size_t size);
-static int allowed = -1;
-void *__wrap_tutti_alloc(size_t count, size_t size)
-{
-    if (allowed == 0)
-        return NULL;
-    allowed -= allowed > 0;
-    return __real_tutti_alloc(count, size);
-}
-
 static void without_memory_it_fails_and_goes_on(void **state)
 {
     static const char *const models[] = { "cnn", "gpt(layers=1,dim=16,heads=2)" };
@@ -496,9 +486,9 @@ static void without_memory_it_fails_and_goes_on(void **state)
 
         for (int n = 0; status != TUTTI_OK; n++) {
             assert_int_equal(tutti_nn_store_open(&o.store, 0, NULL), TUTTI_OK);
-            allowed = n;
+            allocations_left = n;
             status = tutti_nn_stage_open(&stage, models[i], &task, &o, NULL);
-            allowed = -1;
+            allocations_left = -1;
             if (status != TUTTI_OK) {
                 assert_int_equal(status, TUTTI_ERR_MEMORY);
                 assert_null(stage);
@@ -507,9 +497,9 @@ static void without_memory_it_fails_and_goes_on(void **state)
         }
         status = TUTTI_ERR_MEMORY;
         for (int n = 0; status != TUTTI_OK; n++) {
-            allowed = n;
+            allocations_left = n;
             status = tutti_nn_stage_forward(stage, 0, &x, NULL, (const float *const *)d.values, out, NULL);
-            allowed = -1;
+            allocations_left = -1;
             assert_true(status == TUTTI_OK || status == TUTTI_ERR_MEMORY);
         }
         tutti_nn_stage_close(stage);

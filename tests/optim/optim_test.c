@@ -11,6 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include <tutti/optim.h>
+#include "allocations.h"
 #include "vectors.h"
 
 typedef struct bench { tutti_device *device; tutti_plan *plan; tutti_optim *optim; } bench;
@@ -266,17 +267,6 @@ static void a_thousand_steps_stay_near_double_arithmetic(void **state)
 
 /* Every allocation of the two open functions fails once: a status, a sentence, nothing given
    out, nothing leaked (sanitizers). */
-static int allocations_left = -1;
-void *__real_tutti_alloc(size_t count, size_t size);
-void *__wrap_tutti_alloc(size_t count, size_t size);
-void *__wrap_tutti_alloc(size_t count, size_t size)
-{
-    if (allocations_left == 0)
-        return NULL;
-    allocations_left -= allocations_left > 0;
-    return __real_tutti_alloc(count, size);
-}
-
 static void opening_survives_any_failed_allocation(void **state)
 {
     (void)state;

@@ -8,7 +8,9 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../cli"))
+from command import scratch_folder
 
 command = sys.argv[1]
 # what the dead held is nobody's
@@ -47,7 +49,7 @@ def without_host_times(out):
     return s
 
 
-with tempfile.TemporaryDirectory() as folder:
+with scratch_folder() as folder:
     for k, method in enumerate(GOES_ON):
         # Worker 4 at 0.2034 s, in the middle of a step, and worker 5 a little later; of a machine
         # of two both are lost anyway.

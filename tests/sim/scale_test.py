@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../cli"))
+from command import scratch_folder
 
 command = sys.argv[1]
 environment = dict(os.environ, TUTTI_DATA=sys.argv[2])
@@ -23,7 +25,7 @@ def train(n, out, *more):
         return json.load(summary), [json.loads(line) for line in metrics]
 
 
-with tempfile.TemporaryDirectory() as folder:
+with scratch_folder() as folder:
     # The three vectors of a worker's state, what a tree's partner sends, a batch of five,
     # activations; room for as much again.
     one = train(1, folder + "/one")[0]["peak_rss_bytes_per_worker"]

@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../cli"))
+from command import scratch_folder, small_mnist
 
 command, ROUNDS, N = sys.argv[1], 9, 8  # n - 2 + lg n
 environment = dict(os.environ, TUTTI_DATA=sys.argv[2])
@@ -21,9 +23,9 @@ def run(*words):
 
 
 def train(out, method, steps, *more):
-    run("train", "--model", "mlp(hidden=64)", "--method", method, "--transport", f"sim(platform={platform})", "-n",
-        str(N), "--steps", str(steps), "--batch", "8", "--step-time", "0.01", "--final-eval", "off",
-        "--quiet", "--out", out, *more)
+    run("train", "--model", "mlp(hidden=64)", "--data", data, "--method", method, "--transport",
+        f"sim(platform={platform})", "-n", str(N), "--steps", str(steps), "--batch", "8", "--step-time", "0.01",
+        "--final-eval", "off", "--quiet", "--out", out, *more)
     with open(out + "/model.safetensors", "rb") as model, open(out + "/summary.json") as summary:
         return model.read(), json.load(summary)
 
@@ -32,7 +34,8 @@ def events(summary):
     return [(e["step"], e["text"]) for e in summary["events"] if e["kind"] == "stragglar"]
 
 
-with tempfile.TemporaryDirectory() as folder:
+with scratch_folder() as folder:
+    data = small_mnist(folder + "/data", 8192)  # more than any run goes through
     platform = folder + "/p.xml"
     with open(platform, "w") as file:
         file.write(run("platform", "cluster(n=8,rate=1Gbps,latency=2us)"))

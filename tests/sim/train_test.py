@@ -5,14 +5,16 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../cli"))
+from command import scratch_folder, small_mnist
 
 command = sys.argv[1]
 environment = dict(os.environ, TUTTI_DATA=sys.argv[2])
 
 
 def train(out, *more):
-    words = [command, "train", "--model", "mlp(hidden=32)", "--data", "mnist", "-n", "4", "--steps", "40",
+    words = [command, "train", "--model", "mlp(hidden=32)", "--data", data, "-n", "4", "--steps", "40",
              "--batch", "16", "--threads", "1", "--final-eval", "off", "--quiet", "--out", out]
     done = subprocess.run(words + list(more), env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
@@ -20,7 +22,8 @@ def train(out, *more):
         return model.read(), json.load(summary)
 
 
-with tempfile.TemporaryDirectory() as folder:
+with scratch_folder() as folder:
+    data = small_mnist(folder + "/data", 4096)  # more than any run goes through
     real, told = train(folder + "/real")
     assert told["simulated"] is False
     once, first = train(folder + "/once", "--transport", "sim")

@@ -8,7 +8,9 @@ import re
 import struct
 import subprocess
 import sys
-import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../cli"))
+from command import scratch_folder, small_mnist
 
 command = sys.argv[1]
 environment = dict(os.environ, TUTTI_DATA=sys.argv[2])
@@ -17,7 +19,7 @@ LATENCY, BYTES_A_SECOND, HEADER = 50e-6, 1.25e9, 40  # of the bare platform; a m
 
 
 def train(out, *more):
-    words = [command, "train", "--model", "mlp(hidden=32)", "--data", "mnist", "-n", str(N), "--steps", str(STEPS),
+    words = [command, "train", "--model", "mlp(hidden=32)", "--data", data, "-n", str(N), "--steps", str(STEPS),
              "--batch", "32", "--transport", "sim", "--step-time", str(T), "--report-every", str(STEPS),
              "--final-eval", "off", "--quiet", "--out", out]
     done = subprocess.run(words + list(more), env=environment, capture_output=True, text=True, timeout=200)
@@ -45,7 +47,8 @@ def near(a, b, relative):
     assert abs(a - b) <= relative * abs(b), f"{a} is not {b} to {relative}"
 
 
-with tempfile.TemporaryDirectory() as folder:
+with scratch_folder() as folder:
+    data = small_mnist(folder + "/data", 16384)  # more than any run goes through
     slow = ("--slow", "3:%d" % SLOW)
     plain, even = train(folder + "/plain"), train(folder + "/even", *slow)
     d = even["params"]

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "allocations.h"
 #include "tutti/tune.h"
 
 static const char *const onoff[] = { "off", "on", NULL };
@@ -300,18 +301,6 @@ static void values_are_told_in_words(void **state)
 
 /* ---- memory ---- */
 
-static int allocations_left = -1, allocated;
-void *__real_tutti_alloc(size_t count, size_t size);
-void *__wrap_tutti_alloc(size_t count, size_t size);
-void *__wrap_tutti_alloc(size_t count, size_t size)
-{
-    allocated++;
-    if (allocations_left == 0)
-        return NULL;
-    allocations_left -= allocations_left > 0;
-    return __real_tutti_alloc(count, size);
-}
-
 static void opening_survives_any_failed_allocation_and_asking_needs_none(void **state)
 {
     const tutti_tuner_options o = { .knobs = &partition, .n_knobs = 1, .points = 9, .drawn = 3, .xi = 0.1 };
@@ -332,11 +321,11 @@ static void opening_survives_any_failed_allocation_and_asking_needs_none(void **
         assert_null(t);
         assert_int_not_equal(n, 19);
     }
-    before = allocated;
+    before = allocations;
     while (tutti_tuner_ask(t, &v, NULL) == TUTTI_OK)
         assert_int_equal(tutti_tuner_tell(t, &v, bowl(&v), NULL), TUTTI_OK);
     assert_int_equal(tutti_tuner_best(t, &v, NULL), TUTTI_OK);
-    assert_int_equal(allocated, before);
+    assert_int_equal(allocations, before);
     tutti_tuner_close(t);
 }
 
