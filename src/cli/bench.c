@@ -13,16 +13,20 @@
 
 #include "bench_internal.h"
 
-static const tutti_command benchmarks[] = {
+const tutti_command tutti_cli_benchmarks[] = {
     { "allreduce", "[-n N] [--sizes 4,64KiB,...]",
-      "sums over workers, by size; beside Open MPI, MPICH, Gloo and hand-written loops", tutti_bench_allreduce },
+      "sums over workers, by size; beside Open MPI, MPICH, Gloo and hand-written loops", tutti_bench_allreduce,
+      { tutti_bench_allreduce_options } },
     { "step", "[-n N] [--model mlp] [--method ddp]",
-      "training steps: samples a second, exposed communication, memory; beside PyTorch", tutti_bench_step },
+      "training steps: samples a second, exposed communication, memory; beside PyTorch", tutti_bench_step,
+      { tutti_bench_step_options } },
     { "io", "[--dir DIR] [--bytes 256MiB]", "checkpoints, against direct writes and reads of the same size",
-      tutti_bench_io },
-    { "kernels", "[--bytes 32MiB]", "vector kernels at each SIMD level, against memcpy", tutti_bench_kernels },
+      tutti_bench_io, { tutti_bench_io_options } },
+    { "kernels", "[--bytes 32MiB]", "vector kernels at each SIMD level, against memcpy", tutti_bench_kernels,
+      { tutti_bench_kernels_options } },
     { "codec", "[--codec SPEC] [--rows 5000]", "codecs: encoding, decoding and adding, against memcpy",
-      tutti_bench_codec },
+      tutti_bench_codec,
+      { tutti_bench_codec_options } },
     { 0 }
 };
 
@@ -308,7 +312,7 @@ static void print_benchmarks(FILE *out)
 {
     fprintf(out, "tutti bench allreduce|step|io|kernels|codec [--OPTION VALUE ...]\n\n"
                  "Measures, with ratios to what was measured in the same run:\n\n");
-    for (const tutti_command *c = benchmarks; c->name != NULL; c++)
+    for (const tutti_command *c = tutti_cli_benchmarks; c->name != NULL; c++)
         fprintf(out, "  tutti bench %-9s %-36s %s\n", c->name, c->arguments, c->help);
     fprintf(out, "\n`tutti bench NAME --help` explains one. "
                  "--json: rows for programs; `make bench` keeps them in bench/results.\n");
@@ -326,7 +330,7 @@ int tutti_cli_bench(int argc, char **argv)
     }
     if (argc < 2)
         return tutti_cli_usage("bench", "say which one: allreduce, step, io, kernels or codec");
-    for (const tutti_command *c = benchmarks; c->name != NULL; c++) {
+    for (const tutti_command *c = tutti_cli_benchmarks; c->name != NULL; c++) {
         if (strcmp(argv[1], c->name) == 0)
             return c->run(argc - 1, argv + 1);
         names[n++] = c->name;

@@ -29,7 +29,7 @@ typedef struct config {
     double seconds;
 } config;
 enum { REGISTERED, FOREIGN, BOTH };
-static const tutti_option options[] = {
+const tutti_option tutti_bench_allreduce_options[] = {
     { "n", TUTTI_INT, TUTTI_AT(config, n), 2, 1, 1024, NULL, "workers" },
     { "sizes", TUTTI_TEXT, TUTTI_AT(config, sizes), 0, 0, 0, "4,1KiB,64KiB,1MiB,16MiB", "bytes of float32, in a list" },
     { "registered", TUTTI_CHOICE, TUTTI_AT(config, buffers), BOTH, 0, 0, "on|off|both",
@@ -587,13 +587,14 @@ int tutti_bench_allreduce(int argc, char **argv)
     tutti_error err = { .rank = -1 };
     int code = EXIT_DONE;
     bench k = { 0 };
-    tutti_status status = tutti_bench_open(&k.b, "allreduce", options, &k.config, &k.config.common, argc, argv, &err);
+    tutti_status status = tutti_bench_open(&k.b, "allreduce", tutti_bench_allreduce_options, &k.config,
+                                           &k.config.common, argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
         printf("tutti bench allreduce [--OPTION VALUE ...]\n\nTimes sums over n workers for each size; time of a call: "
                "maximum over workers after a barrier. Exit code 1: a peer that was asked for is absent.\n\n"
                "  option               type   default                    meaning\n");
-        tutti_cli_print_options(stdout, options, true);
+        tutti_cli_print_options(stdout, tutti_bench_allreduce_options, true);
         printf("\nExamples:\n  tutti bench allreduce -n 2 --sizes 4,64KiB,16MiB --with-peers\n"
                "  tutti bench allreduce -n 4 --registered on --tune allreduce.table\n");
     } else if (status == TUTTI_OK) {

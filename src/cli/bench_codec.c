@@ -21,7 +21,7 @@
 #include "tutti/codec.h"
 
 typedef struct config { tutti_bench_common common; int64_t rows, cols; int level; const char *codec; } config;
-static const tutti_option options[] = {
+const tutti_option tutti_bench_codec_options[] = {
     { "rows", TUTTI_INT, TUTTI_AT(config, rows), 5000, 1, 1 << 20, NULL, "of the gradient, a matrix" },
     { "cols", TUTTI_INT, TUTTI_AT(config, cols), 5000, 1, 1 << 20, NULL, "of the gradient" },
     { "codec", TUTTI_TEXT, TUTTI_AT(config, codec), 0, 0, 0, "",
@@ -273,13 +273,14 @@ int tutti_bench_codec(int argc, char **argv)
 {
     tutti_error err = { .rank = -1 };
     bench k = { 0 };
-    tutti_status status = tutti_bench_open(&k.b, "codec", options, &k.config, &k.config.common, argc, argv, &err);
+    tutti_status status = tutti_bench_open(&k.b, "codec", tutti_bench_codec_options, &k.config, &k.config.common,
+                                           argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
         printf("tutti bench codec [--OPTION VALUE ...]\n\nTimes every codec on one gradient: encoding, and decoding "
                "and adding, in memcpys of the same run; bytes are those of the message as a part of float32.\n\n"
                "  option               type   default                    meaning\n");
-        tutti_cli_print_options(stdout, options, true);
+        tutti_cli_print_options(stdout, tutti_bench_codec_options, true);
     } else if (status == TUTTI_OK) {
         status = open_all(&k, &err);
         if (status == TUTTI_OK)

@@ -82,4 +82,6 @@ void tutti_bench_layers_free(tutti_bench_layers *l); /* takes a zeroed one */
 int tutti_bench_allreduce(int argc, char **argv), tutti_bench_kernels(int argc, char **argv),
     tutti_bench_io(int argc, char **argv), tutti_bench_step(int argc, char **argv),
     tutti_bench_codec(int argc, char **argv);
+extern const tutti_option tutti_bench_allreduce_options[], tutti_bench_step_options[],
+    tutti_bench_io_options[], tutti_bench_kernels_options[], tutti_bench_codec_options[];
 #endif

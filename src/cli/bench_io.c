@@ -18,7 +18,7 @@
 #include "bench_internal.h"
 
 typedef struct config { tutti_bench_common common; const char *dir, *bytes; } config;
-static const tutti_option options[] = {
+const tutti_option tutti_bench_io_options[] = {
     { "dir", TUTTI_TEXT, TUTTI_AT(config, dir), 0, 0, 0, ".",
       "on the disk to measure; a folder is made in it and removed" },
     { "bytes", TUTTI_TEXT, TUTTI_AT(config, bytes), 0, 0, 0, "256MiB", "of a checkpoint" },
@@ -306,13 +306,14 @@ int tutti_bench_io(int argc, char **argv)
 {
     tutti_error err = { .rank = -1 };
     bench k = { 0 };
-    tutti_status status = tutti_bench_open(&k.b, "io", options, &k.config, &k.config.common, argc, argv, &err);
+    tutti_status status = tutti_bench_open(&k.b, "io", tutti_bench_io_options, &k.config, &k.config.common,
+                                           argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
         printf("tutti bench io [--OPTION VALUE ...]\n\nWrites and reads checkpoints of one worker, "
                "and as many bytes directly, in turn. Exit code 1: fio was asked for and is absent.\n\n"
                "  option               type   default                    meaning\n");
-        tutti_cli_print_options(stdout, options, true);
+        tutti_cli_print_options(stdout, tutti_bench_io_options, true);
     } else if (status == TUTTI_OK)
         status = run(&k, &err);
     tutti_world_close(k.world);

@@ -13,7 +13,7 @@
 #include "bench_internal.h"
 
 typedef struct config { tutti_bench_common common; const char *bytes, *only; } config;
-static const tutti_option options[] = {
+const tutti_option tutti_bench_kernels_options[] = {
     { "bytes", TUTTI_TEXT, TUTTI_AT(config, bytes), 0, 0, 0, "32MiB", "of each vector" },
     { "only", TUTTI_TEXT, TUTTI_AT(config, only), 0, 0, 0, "", "one kernel by name" },
     TUTTI_BENCH_COMMON(config),
@@ -247,13 +247,14 @@ int tutti_bench_kernels(int argc, char **argv)
 {
     tutti_error err = { .rank = -1 };
     bench k = { 0 };
-    tutti_status status = tutti_bench_open(&k.b, "kernels", options, &k.config, &k.config.common, argc, argv, &err);
+    tutti_status status = tutti_bench_open(&k.b, "kernels", tutti_bench_kernels_options, &k.config, &k.config.common,
+                                           argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
         printf("tutti bench kernels [--OPTION VALUE ...]\n\nTimes every vector kernel at each SIMD level this CPU has: "
                "bytes moved a second, and their ratio to memcpy of the same round.\n\n"
                "  option               type   default                    meaning\n");
-        tutti_cli_print_options(stdout, options, true);
+        tutti_cli_print_options(stdout, tutti_bench_kernels_options, true);
     } else if (status == TUTTI_OK)
         status = run(&k, &err);
     for (int i = 0; i < VECTORS; i++)

@@ -30,7 +30,7 @@ typedef struct config {
     const char *model, *method, *data, *transport, *optimizer, *loss_scale;
     int precision;
 } config;
-static const tutti_option options[] = {
+const tutti_option tutti_bench_step_options[] = {
     { "n", TUTTI_INT, TUTTI_AT(config, n), 2, 1, 1024, NULL, "workers" },
     { "model", TUTTI_SPEC, TUTTI_AT(config, model), 0, 0, 0, "mlp", "as of `tutti train`" },
     { "data", TUTTI_TEXT, TUTTI_AT(config, data), 0, 0, 0, "mnist", "as of `tutti train`" },
@@ -584,7 +584,8 @@ int tutti_bench_step(int argc, char **argv)
     tutti_error err = { .rank = -1 };
     bench k = { 0 };
     bool absent = false;
-    tutti_status status = tutti_bench_open(&k.b, "step", options, &k.config, &k.config.common, argc, argv, &err);
+    tutti_status status = tutti_bench_open(&k.b, "step", tutti_bench_step_options, &k.config, &k.config.common,
+                                           argc, argv, &err);
 
     if (status == TUTTI_OK && k.b.help) {
         printf("tutti bench step [--OPTION VALUE ...]\n\nRuns `tutti train` with a method and without exchange, "
@@ -592,7 +593,7 @@ int tutti_bench_step(int argc, char **argv)
                "to a first step; with --seeds the accuracy after an epoch; then how much of a large product's "
                "rate it reaches, and the time of each layer. Exit code 1: PyTorch was asked for and is absent.\n\n"
                "  option               type   default                    meaning\n");
-        tutti_cli_print_options(stdout, options, true);
+        tutti_cli_print_options(stdout, tutti_bench_step_options, true);
         printf("\nExamples:\n  tutti bench step --model cnn -n 2 --with-peers\n"
                "  TUTTI_PYTHON=/opt/new/bin/python:/usr/bin/python3 tutti bench step --with-peers --seeds 3\n"
                "  tutti bench step --method 'local-sgd(period=8)' -n 4\n  tutti bench step --model 'gpt(4,256,4)' "

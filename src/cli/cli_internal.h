@@ -10,8 +10,13 @@
 typedef struct tutti_command {
     const char *name, *arguments, *help;
     int (*run)(int argc, char **argv); /* argv[0]: the command's name */
+    const tutti_option *tables[2];     /* of its flags; NULL: no more */
+    const struct tutti_command *sub;   /* {0}-ended; NULL: none */
 } tutti_command;
-extern const tutti_command tutti_commands[]; /* {0}-ended */
+/* {0}-ended. help NULL: nothing for people */
+extern const tutti_command tutti_commands[], tutti_cli_benchmarks[], tutti_cli_plans[];
+extern const tutti_option tutti_cli_run_options[], tutti_cli_compare_options[],
+    tutti_cli_report_options[], tutti_cli_plan_options[];
 int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **argv),
     tutti_cli_config(int argc, char **argv), tutti_cli_data(int argc, char **argv),
     tutti_cli_check(int argc, char **argv), tutti_cli_version(int argc, char **argv),
@@ -19,7 +24,8 @@ int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **a
     tutti_cli_bench(int argc, char **argv), tutti_cli_agent(int argc, char **argv),
     tutti_cli_key(int argc, char **argv), tutti_cli_codecs(int argc, char **argv),
     tutti_cli_run(int argc, char **argv), tutti_cli_plan(int argc, char **argv),
-    tutti_cli_report(int argc, char **argv), tutti_cli_compare(int argc, char **argv);
+    tutti_cli_report(int argc, char **argv), tutti_cli_compare(int argc, char **argv),
+    tutti_cli_complete(int argc, char **argv), tutti_cli_completion(int argc, char **argv);
 
 int tutti_cli_data_bpe(int argc, char **argv), tutti_cli_data_tokens(int argc, char **argv),
     tutti_cli_data_clicks(int argc, char **argv); /* data_make.c; argv[0]: bpe, tokens, clicks */

@@ -19,7 +19,7 @@
 #include "tutti/launch.h"
 
 #define AT(member) TUTTI_AT(tutti_compare_config, member)
-static const tutti_option compare_options[] = {
+const tutti_option tutti_cli_compare_options[] = {
     { "methods", TUTTI_TEXT, AT(methods), 0, 0, 0, "", "methods with their options, by commas: ddp,local-sgd(8)" },
     { "codecs", TUTTI_TEXT, AT(codecs), 0, 0, 0, "",
       "codecs, by commas, each with every method; none: as they are; default: none alone" },
@@ -52,7 +52,7 @@ static void print_help(void)
         "time and bytes to a target with their ranges over seeds, the workers' waiting, and which of them no "
         "other beats in both time and bytes. All other options are those of `tutti train` and hold for all.");
     printf("\n  option               type   default                    meaning\n");
-    tutti_cli_print_options(stdout, compare_options, true);
+    tutti_cli_print_options(stdout, tutti_cli_compare_options, true);
     putchar('\n');
     tutti_cli_wrap(stdout, "", 0,
                    "DIR receives table.txt, results.csv (a line each that is compared), runs.csv (a line a run), "
@@ -85,7 +85,7 @@ static tutti_status check_flags(int argc, char **argv, tutti_error *err)
     size_t n = 0;
     char near[160];
 
-    for (const tutti_option *o = compare_options; o->name != NULL; o++)
+    for (const tutti_option *o = tutti_cli_compare_options; o->name != NULL; o++)
         names[n++] = o->name;
     for (const tutti_option *o = tutti_train_options; o->name != NULL && n < TUTTI_LENGTH(names); o++)
         names[n++] = o->name;
@@ -186,9 +186,9 @@ int tutti_cli_compare(int argc, char **argv)
     for (int i = 0; i < argc; i++)
         if (json_array_append_new(typed, json_string(argv[i])) != 0 && status == TUTTI_OK)
             status = tutti_fail(&err, TUTTI_ERR_USAGE, 0, "argument %d is no text in UTF-8", i);
-    tutti_options_default(compare_options, &c);
+    tutti_options_default(tutti_cli_compare_options, &c);
     if (status == TUTTI_OK)
-        status = tutti_cli_take_flags(compare_options, &argc, argv, take, &c, &help, &err);
+        status = tutti_cli_take_flags(tutti_cli_compare_options, &argc, argv, take, &c, &help, &err);
     if (status == TUTTI_OK && help)
         print_help();
     else if (status == TUTTI_OK) {

@@ -8,26 +8,35 @@
 #include "cli_internal.h"
 
 const tutti_command tutti_commands[] = {
-    { "train", "[FILE] [--OPTION VALUE ...]", "train a network with several workers", tutti_cli_train },
-    { "run", "-n N|-H HOSTS [...] -- COMMAND", "start any command as the workers of a run", tutti_cli_run },
+    { "train", "[FILE] [--OPTION VALUE ...]", "train a network with several workers", tutti_cli_train,
+      { tutti_train_options } },
+    { "run", "-n N|-H HOSTS [...] -- COMMAND", "start any command as the workers of a run", tutti_cli_run,
+      { tutti_cli_run_options } },
     { "methods", "[NAME] [--json]", "catalogue of training methods with their options", tutti_cli_methods },
     { "codecs", "[NAME] [--json]", "what gradients may travel as, with options (train --codec)", tutti_cli_codecs },
     { "config", "[FILE] [--explain] [--OPTION VALUE ...]",
-      "the configuration that `train` would use; --explain: and where each value comes from", tutti_cli_config },
+      "the configuration that `train` would use; --explain: and where each value comes from", tutti_cli_config,
+      { tutti_train_options } },
     { "plan", "[memory|stages] [--OPTION VALUE ...]",
-      "before a run: which methods would be how fast, what one would take, who computes which layers", tutti_cli_plan },
+      "before a run: which methods would be how fast, what one would take, who computes which layers", tutti_cli_plan,
+      { tutti_cli_plan_options, tutti_train_options }, tutti_cli_plans },
     { "topology", "[SPEC] [-n N]", "graphs of gossip methods: who averages with whom, weights, spectral gap",
       tutti_cli_topology },
     { "data", "list|inspect|verify|partition|bpe|tokens|clicks [...]",
       "data sets: what is known, what is in one, parts of one; encodings, token files, click logs", tutti_cli_data },
     { "bench", "allreduce|step|io|kernels|codec [...]",
-      "measure, with ratios to peers and to what the machine can do", tutti_cli_bench },
+      "measure, with ratios to peers and to what the machine can do", tutti_cli_bench,
+      { NULL }, tutti_cli_benchmarks },
     { "compare", "--methods M,M [--OPTION VALUE ...]",
-      "the same training by several methods: one table, one page", tutti_cli_compare },
-    { "report", "DIR", "a page of a run: curves, where the time went, bytes, events", tutti_cli_report },
+      "the same training by several methods: one table, one page", tutti_cli_compare,
+      { tutti_cli_compare_options, tutti_train_options } },
+    { "report", "DIR", "a page of a run: curves, where the time went, bytes, events", tutti_cli_report,
+      { tutti_cli_report_options } },
     { "check", "DIR", "read a run's checkpoints and check every hash", tutti_cli_check },
     { "platform", "SPEC > FILE.xml", "write a cluster for simulated runs", tutti_cli_platform },
     { "key", "[FILE]", "make the key that ranks share where no launcher of ours does it", tutti_cli_key },
+    { "completion", "bash|zsh", "the script by which a shell completes what is typed", tutti_cli_completion },
+    { "complete", "WORD...", NULL, tutti_cli_complete }, /* what that script asks */
     { "agent", "", NULL, tutti_cli_agent }, /* what `train -H` starts on each host; nothing for people */
     { "version", "", "versions of Tutti and of what it runs on", tutti_cli_version },
     { 0 }
@@ -120,7 +129,7 @@ static int told(int code)
 
 static int no_such_command(const char *name)
 {
-    const char *names[16];
+    const char *names[32];
     size_t n = 0;
     char near[128];
 

@@ -3,10 +3,10 @@
 
 #include "cli_internal.h"
 
-static const tutti_command plans[] = {
+const tutti_command tutti_cli_plans[] = {
     { "memory", "[FILE] [--OPTION VALUE ...]",
       "bytes of values, gradients, states, activations and buffers on each rank, and what a step sends",
-      tutti_cli_plan_memory },
+      tutti_cli_plan_memory, { tutti_train_options } },
     { "stages", "--resources FILE [--OPTION VALUE ...]",
       "layers to types of resources and numbers of units, so that a run costs least above a floor of examples a second",
       tutti_cli_plan_stages },
@@ -18,7 +18,7 @@ static void print_plans(FILE *out)
     fprintf(out, "tutti plan: what a run would be like, with the arguments of `tutti train`\n\n");
     tutti_cli_wrap(out, "  tutti plan --OPTION VALUE ...", 30,
                    "which methods would be how fast, with reasons and commands; `tutti plan --help` explains it");
-    for (const tutti_command *p = plans; p->name != NULL; p++) {
+    for (const tutti_command *p = tutti_cli_plans; p->name != NULL; p++) {
         char text[160];
         snprintf(text, sizeof text, "  tutti plan %s %s", p->name, p->arguments);
         tutti_cli_wrap(out, text, 30, p->help);
@@ -28,7 +28,7 @@ static void print_plans(FILE *out)
 
 int tutti_cli_plan(int argc, char **argv)
 {
-    const char *names[TUTTI_LENGTH(plans)];
+    const char *names[TUTTI_LENGTH(tutti_cli_plans)];
     size_t n = 0;
     char near[128];
 
@@ -38,7 +38,7 @@ int tutti_cli_plan(int argc, char **argv)
     }
     if (argv[1][0] == '-')
         return tutti_cli_plan_methods(argc, argv);
-    for (const tutti_command *p = plans; p->name != NULL; p++) {
+    for (const tutti_command *p = tutti_cli_plans; p->name != NULL; p++) {
         if (strcmp(p->name, argv[1]) == 0)
             return p->run(argc - 1, argv + 1);
         names[n++] = p->name;

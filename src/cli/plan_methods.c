@@ -21,7 +21,7 @@ typedef struct plan_config {
     bool profile, json, quiet;
 } plan_config;
 #define AT(member) TUTTI_AT(plan_config, member)
-static const tutti_option options[] = {
+const tutti_option tutti_cli_plan_options[] = {
     { "methods", TUTTI_TEXT, AT(methods), 0, 0, 0, "",
       "with their options, by commas: ddp,local-sgd(8); default: all" },
     { "codecs", TUTTI_TEXT, AT(codecs), 0, 0, 0, "",
@@ -55,7 +55,7 @@ static void print_help(void)
         "and the command. Those that cannot do this run are listed with what they say. All other options "
         "are those of `tutti train`.");
     printf("\n  option               type   default                    meaning\n");
-    tutti_cli_print_options(stdout, options, true);
+    tutti_cli_print_options(stdout, tutti_cli_plan_options, true);
     printf(
         "\nExamples:\n"
         "  tutti plan --model cnn -n 4\n"
@@ -302,8 +302,8 @@ int tutti_cli_plan_methods(int argc, char **argv)
     bool help = false;
     tutti_status status = TUTTI_OK;
 
-    tutti_options_default(options, &c);
-    status = tutti_cli_take_flags(options, &argc, argv, NULL, &c, &help, &err);
+    tutti_options_default(tutti_cli_plan_options, &c);
+    status = tutti_cli_take_flags(tutti_cli_plan_options, &argc, argv, NULL, &c, &help, &err);
     if (status == TUTTI_OK && help)
         print_help();
     else if (status == TUTTI_OK) {

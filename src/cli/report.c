@@ -11,7 +11,7 @@ typedef struct report_config {
     bool pictures;
 } report_config;
 
-static const tutti_option report_options[] = { { "pictures", TUTTI_BOOL, TUTTI_AT(report_config, pictures), 1, 0, 1,
+const tutti_option tutti_cli_report_options[] = { { "pictures", TUTTI_BOOL, TUTTI_AT(report_config, pictures), 1, 0, 1,
                                                  NULL, "draw them, by gnuplot; off: a page with tables alone" },
                                                { 0 } };
 
@@ -23,7 +23,7 @@ static void print_help(void)
                    "against time, steps and bytes, where each worker's time went, what each has sent, bytes by tensor, "
                    "staleness, events, and the command. A run that has not ended has one too.");
     printf("\n  option               type   default                    meaning\n");
-    tutti_cli_print_options(stdout, report_options, true);
+    tutti_cli_print_options(stdout, tutti_cli_report_options, true);
 }
 
 /* ---- curves ---- */
@@ -392,8 +392,8 @@ int tutti_cli_report(int argc, char **argv)
     bool help = false;
     tutti_status status;
 
-    tutti_options_default(report_options, &c);
-    status = tutti_cli_take_flags(report_options, &argc, argv, NULL, &c, &help, &err);
+    tutti_options_default(tutti_cli_report_options, &c);
+    status = tutti_cli_take_flags(tutti_cli_report_options, &argc, argv, NULL, &c, &help, &err);
     if (status == TUTTI_OK && help)
         print_help();
     else if (status == TUTTI_OK)

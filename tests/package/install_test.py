@@ -47,7 +47,9 @@ class Install(Case):
 
     def test_all_parts_are_there(self):
         for path in ("bin/tutti", "include/tutti/tutti.h", "share/tutti/LICENSE",
-                     "share/tutti/data/mnist", "share/doc/tutti/README.md", "share/doc/tutti/docs/api/README.md",
+                     "share/tutti/data/mnist", "share/bash-completion/completions/tutti",
+                     "share/zsh/site-functions/_tutti", "share/doc/tutti/README.md",
+                     "share/doc/tutti/docs/api/README.md",
                      "share/doc/tutti/examples/regression.c"):
             self.assertTrue(os.path.exists(os.path.join(self.prefix, path)), path)
         for path in ("allreduce", "disk", "train", "make"):
