@@ -25,7 +25,8 @@ int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **a
     tutti_cli_key(int argc, char **argv), tutti_cli_codecs(int argc, char **argv),
     tutti_cli_run(int argc, char **argv), tutti_cli_plan(int argc, char **argv),
     tutti_cli_report(int argc, char **argv), tutti_cli_compare(int argc, char **argv),
-    tutti_cli_complete(int argc, char **argv), tutti_cli_completion(int argc, char **argv);
+    tutti_cli_complete(int argc, char **argv), tutti_cli_completion(int argc, char **argv),
+    tutti_cli_man(int argc, char **argv);
 
 int tutti_cli_data_bpe(int argc, char **argv), tutti_cli_data_tokens(int argc, char **argv),
     tutti_cli_data_clicks(int argc, char **argv); /* data_make.c; argv[0]: bpe, tokens, clicks */

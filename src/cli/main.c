@@ -37,6 +37,7 @@ const tutti_command tutti_commands[] = {
     { "key", "[FILE]", "make the key that ranks share where no launcher of ours does it", tutti_cli_key },
     { "completion", "bash|zsh", "the script by which a shell completes what is typed", tutti_cli_completion },
     { "complete", "WORD...", NULL, tutti_cli_complete }, /* what that script asks */
+    { "man", "[COMMAND]", NULL, tutti_cli_man }, /* what the build asks, for pages of the manual */
     { "agent", "", NULL, tutti_cli_agent }, /* what `train -H` starts on each host; nothing for people */
     { "version", "", "versions of Tutti and of what it runs on", tutti_cli_version },
     { 0 }

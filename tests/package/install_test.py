@@ -48,7 +48,7 @@ class Install(Case):
     def test_all_parts_are_there(self):
         for path in ("bin/tutti", "include/tutti/tutti.h", "share/tutti/LICENSE",
                      "share/tutti/data/mnist", "share/bash-completion/completions/tutti",
-                     "share/zsh/site-functions/_tutti", "share/doc/tutti/README.md",
+                     "share/zsh/site-functions/_tutti", "share/man/man1/tutti.1", "share/doc/tutti/README.md",
                      "share/doc/tutti/docs/api/README.md",
                      "share/doc/tutti/examples/regression.c"):
             self.assertTrue(os.path.exists(os.path.join(self.prefix, path)), path)
