@@ -15,7 +15,8 @@ split     4 machines, 0 to 6 servers, 5.1 MB in 50 chunks: an exchange, of what 
           is six times a machine's, six chunks are sent at a time, so they are 100 and not 50.
 chunks    4 machines, 2 servers, chunks of 4 MB to 25.6 kB: an exchange, of t_opt.
 window    the same with 1 to 16 chunks under way.
-wire      4 machines, 2 servers: an exchange with fp32, in multiples of that with fp16.
+wire      4 machines, 2 servers: an exchange with fp32, in multiples of that with fp16, and of that
+          through onebit both ways, whose messages have a thirty-second of the bytes.
 netlab    4 machines and 0, 1, 2 and 4 servers, a host of a lab of tools/netlab (root) each, at 100 Mbit/s:
           `split` with what such a line carries in the long run. Beside it the same in virtual time. It
           needs a machine on which nothing else runs."""
@@ -33,7 +34,7 @@ class BytePS(Papers):
     FIGURES = ("split", "chunks", "window", "wire", "netlab")
     SAMPLES = 2000, 500
 
-    def exchange(self, servers, method, links="rate=1Gbps,latency=50us"):
+    def exchange(self, servers, method, links="rate=1Gbps,latency=50us", *more):
         """Seconds of an exchange; the summary; the command."""
         path = os.path.join(self.folder, f"cluster-{servers}.xml")
         with open(path, "w") as f:
@@ -42,7 +43,7 @@ class BytePS(Papers):
                                          servers, "--batch", 1, "--transport", "sim", "--platform", path,
                                          "--step-time", 0.001, "--threads", 1, "--steps", STEPS, "--report-every",
                                          STEPS, "--eval-every", 1000, "--final-eval", "off", "--seed", 1, "--method",
-                                         method)
+                                         method, *more)
         figures = summary["method_figures"]
         seconds = figures["exchange_seconds"][0] if figures else summary["comm_seconds"]
         return seconds / STEPS, summary, command
@@ -73,10 +74,13 @@ class BytePS(Papers):
                      command, of_gradient=of_gradient)
 
     def wire(self):
-        took = [self.exchange(2, f"byteps(partition_bytes={size},wire={wire})") for size, wire in
-                ((102400, "fp32"), (204800, "fp16"))]
-        self.row("byteps, 4 machines, 2 servers, fp16: an exchange with fp32, of this", took[0][0] / took[1][0], "",
-                 took[1][2])
+        links = "rate=1Gbps,latency=50us"
+        plain, half, coded = (self.exchange(2, f"byteps(partition_bytes={size}{more})", links, *codec)
+                              for size, more, codec in ((102400, "", ()), (204800, ",wire=fp16", ()),
+                                                        (1638400, "", ("--codec", "onebit"))))
+        for name, took in (("fp16", half), ("onebit", coded)):
+            self.row(f"byteps, 4 machines, 2 servers, {name}: an exchange with fp32, of this", plain[0] / took[0], "",
+                     took[2])
 
     # ---- real links ----
     def there(self, lab, servers, method, rate, steps):
