@@ -1,6 +1,7 @@
 /* man.c: pages of the manual, from the tables that commands read: `tutti man` writes tutti(1), and
    `tutti man COMMAND [SUBCOMMAND]` that of one. For the build, which installs them; nothing for
    people. */
+#include <ctype.h>
 #include <string.h>
 
 #include "cli_internal.h"

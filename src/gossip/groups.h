@@ -104,6 +104,9 @@ int64_t tutti_groups_due(const tutti_groups *g);
 tutti_status tutti_groups_report(tutti_groups *g, int worker, int64_t id, const int *member,
                                  int n, bool kept, tutti_error *err);
 
+/* Likewise, behind the reports: it has left the last one, and asks nobody any more. */
+void tutti_groups_left(tutti_groups *g, int worker);
+
 typedef struct tutti_groups_figures {
     uint64_t groups;             /* started */
     uint64_t conflicts;          /* planned with a worker that an earlier group still waited for */

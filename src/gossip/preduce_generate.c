@@ -7,7 +7,8 @@
       most, also where only one connection has failed and the dismissed one lives.
    3. The new one begins when all that are there have told it, and knows then which groups have
       started: a member that has not heard of its group, because the answer was lost with the old
-      generator, hears of it from the new one. What was planned and not started is forgotten.
+      generator, hears of it from the new one. What was planned and not started is forgotten. Who
+      has left says so, too, since it asks nobody any more.
    4. An answer of a dismissed generator is not taken (ask of preduce.c).
    5. A dismissed generator that lives sends whoever waits to the next.
    6. Words are of a phase, which begins when all are quiet. A loss that is learnt then makes words
@@ -82,7 +83,7 @@ static tutti_status tell_all(tutti_preduce *p, tutti_error *err)
     news = p->view > p->spread;
     p->spread = p->view;
     word.a = p->last.id;
-    word.b = p->phase << 32 | (int64_t)p->view << 1 | p->last.kept;
+    word.b = p->phase << 32 | (int64_t)p->view << 2 | (int64_t)p->left << 1 | p->last.kept;
     n = p->last.n;
     memcpy(p->word, p->last.member, (size_t)n * sizeof *p->word);
     tutti_unlock(p->door);
@@ -210,6 +211,9 @@ static tutti_status take_over(tutti_preduce *p, tutti_error *err)
             TUTTI_TRY(tutti_groups_report(p->groups, r, p->report[r].id, p->report[r].member, p->report[r].n,
                                           p->report[r].kept, err));
     for (int r = 0; r < m->workers; r++)
+        if (!p->known[r] && p->report[r].left)
+            tutti_groups_left(p->groups, r);
+    for (int r = 0; r < m->workers; r++)
         TUTTI_TRY(serve_held(p, r, err));
     return TUTTI_OK;
 }
@@ -286,12 +290,12 @@ static tutti_status hear_word(tutti_preduce *p, const tutti_note *note, const in
     tutti_lock(p->door);
     before = p->view;
     if (phase == p->of_phase) {
-        *t = (tutti_preduce_told){ .id = note->a, .kept = note->b & 1, .member = t->member };
+        *t = (tutti_preduce_told){ .id = note->a, .kept = note->b & 1, .left = note->b >> 1 & 1, .member = t->member };
         status = copy_members(p, &t->member, &t->n, note, in, err);
     }
     if (phase >= p->phase) {
         p->word_phase[note->from] = phase;
-        p->heard[note->from] = (int)(note->b >> 1 & INT32_MAX);
+        p->heard[note->from] = (int)((note->b & UINT32_MAX) >> 2);
     }
     if (phase == p->phase)
         dismiss(p, p->heard[note->from]);
@@ -442,6 +446,7 @@ void tutti_preduce_generator_begin(tutti_preduce *p)
     p->phase++;
     p->n_made = 0;
     p->last = (tutti_preduce_told){ .member = p->last.member };
+    p->left = false;
     p->view = p->spread = first;
     for (int r = 0; r < p->m->workers; r++) {
         p->gone[r] = !tutti_engine_has(p->m->engine, r);

@@ -8,10 +8,11 @@
 #pragma GCC visibility push(default) /* of rooms, not of the library: cmake/Install.cmake */
 
 enum { REDUCE, GENERATE, TELL }; /* of the three services */
-/* Kinds of requests. ASK: a = number of the request. LEAVE: likewise; no more steps. OVER: a = id,
-   b = 1 + whom the member lost, 0: it went well; its payload the members. WORD: a = id of the last
-   group, b = phase << 32 | who generates now << 1 | it counts; its payload the members. Of answers:
-   tutti_groups_word, with a = id, b = members, and MOVED: a = who generates now. */
+/* Kinds of requests. ASK: a = number of the request. LEAVE: likewise; no more steps. OVER: a =
+   id, b = 1 + whom the member lost, 0: it went well; its payload the members. WORD: a = id of the
+   last group, b = phase << 32 | who generates now << 2 | it has left << 1 | it counts; its payload
+   the members. Of answers: tutti_groups_word, with a = id, b = members, and MOVED: a = who
+   generates now. */
 enum { ASK = 1, LEAVE, OVER, WORD };
 enum { MOVED = 16, APART = 1 << 24 };
 enum { MADE = 16 }; /* groups that a worker remembers */
@@ -22,6 +23,7 @@ typedef struct tutti_preduce_told {
     int n;
     int *member;                 /* workers */
     bool kept, apart;
+    bool left;                   /* of another's word: it is through with the phase */
     bool given_up;               /* by this worker: another was told of it */
 } tutti_preduce_told;
 
@@ -59,7 +61,7 @@ struct tutti_preduce {
     int64_t gradients;           /* declared: of mine, client's */
     int64_t syncs;               /* declared: asked for; under door */
     int64_t due;                 /* of them, not begun; under door */
-    bool leaves;                 /* under door */
+    bool leaves, left;           /* it makes no more steps; nothing is left to do; under door */
     int64_t made[MADE];          /* the last groups that it has begun, the n-th at n % MADE */
     uint64_t n_made;             /* under door, too */
     tutti_preduce_told last;     /* only `reduce` changes it, under door */
