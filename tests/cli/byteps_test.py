@@ -81,6 +81,22 @@ class BytePS(Case):
             losses.append(summary(out)["final_test_loss"])
         self.assertLess(max(losses) - min(losses), 0.3 * min(losses), losses)
 
+    def test_a_codec_has_the_same_bits_over_every_transport(self):
+        common = (*MODEL, "--data", self.data, "-n", 2, "--servers", 1, "--batch", 10, "--seed", 2, "--steps", 6,
+                  "--method", "byteps", "--codec", "onebit", "--final-eval", "off")
+        models = [model(self.train(transport, *common, "--transport", transport))
+                  for transport in ("shm", "tcp", *(["sim"] if SIMULATOR else []))]
+        self.assertEqual(len(set(models)), 1)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_others_go_on_through_a_codec_without_a_worker_that_is_lost(self):
+        out = self.train("lost", *MODEL, "--data", self.data, "-n", 3, "--servers", 3, "--batch", 10, "--seed", 2,
+                         "--steps", 40, "--transport", "sim", "--step-time", 0.01, "--fail", "1@0.2", "--method",
+                         "byteps(partition_bytes=50000)", "--codec", "topk(ratio=0.1)", "--optimizer", "sgd(lr=0.03)")
+        s = summary(out)
+        self.assertEqual((s["steps"], s["members"]), (40, [0, 2]))
+        self.assertLess(s["final_test_loss"], 2)
+
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_asynchronous_runs_learn_repeat_and_resume(self):
         common = (*MODEL, "--data", self.data, "-n", 4, "--batch", 10, "--seed", 2, "--steps", 60, "--transport", "sim",
