@@ -38,6 +38,7 @@ typedef struct tutti_engine_piece {
     int64_t updating_ns, updated_ns;
 
     bool gathers;                /* shards: what is pending is its values */
+    uint32_t said;               /* by unit: the turn of its word */
 } tutti_engine_piece;
 /* Pieces that a tensor meets. */
 typedef struct tutti_engine_span { int first, end; } tutti_engine_span;
@@ -154,6 +155,43 @@ typedef struct tutti_engine_shards {
     float *out, *in;
     double *sums, *all_sums;     /* of my blocks; of all, worker by worker */
 } tutti_engine_shards;
+
+/* Values that are held by unit (units.c); client thread, but for what a job touches. */
+typedef struct tutti_engine_unit {
+    size_t first, count;         /* in the flat space */
+    tutti_engine_span pieces;
+    bool keeps;                  /* its values stay until the next update */
+    float *home;                 /* then: where */
+    float *values;               /* all of them, there or on their way; NULL: they are not */
+    bool apart;                  /* taken from the arena */
+    int needs;                   /* need without its done */
+    bool pending;                /* on their way */
+    bool counts;                 /* their time is the method's */
+    tutti_engine *engine;
+    tutti_job job;               /* and its: */
+    tutti_group group;
+    uint32_t turn, said;
+} tutti_engine_unit;
+typedef struct tutti_engine_units {
+    bool on;
+    float *x, *kept, *memory;    /* declared: my shards, one behind the other as shards.at says;
+                                    units that stay; buffers */
+    size_t room;                 /* of a buffer */
+    int buffers;
+    float *free[2];              /* n_free */
+    int n_free;
+    tutti_engine_unit *unit;     /* n_units */
+    bool ahead;                  /* one may be gathered beside what is computed */
+    tutti_lane *lane;            /* gathers, and nothing else */
+    int *seen;                   /* n_seen: units in the order in which a step needs them */
+    int n_seen, room_seen, at;   /* at: the next one */
+    bool records;                /* the rest of this pass is not known */
+    bool says;                   /* workers tell each other what they do */
+    uint32_t said;
+    int64_t *words;              /* 2 x workers: of gathers, of pieces */
+    int live, live_most, told;   /* units that are there; the most; as last told */
+    size_t live_values, live_values_most, more, more_most; /* values of them; of those apart */
+} tutti_engine_units;
 
 /* An update beside the device (offload.c). */
 typedef struct tutti_engine_offload {
@@ -286,6 +324,7 @@ struct tutti_engine {
     tutti_engine_given given;
     tutti_engine_client client;
     tutti_engine_shards shards;
+    tutti_engine_units units;
     tutti_engine_offload offload;
     tutti_engine_held held;
     double lr, lr_factor;        /* base rate; the schedule's, of this step */
@@ -397,6 +436,27 @@ tutti_status tutti_engine_shards_gather(tutti_engine *e, tutti_piece *p, tutti_e
 
 /* Where the mean of my shard of a piece is, from its exchange on. */
 float *tutti_engine_shard_gradient(const tutti_engine *e, int piece);
+
+/* ---- units.c: of values that are held by unit ---- */
+
+/* Within tutti_shards_declare. keep: units of at most so many values stay. / Memory is there. */
+tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_error *err);
+tutti_status tutti_engine_units_open(tutti_engine *e, tutti_error *err);
+/* Rank 0's first values, each worker's shards of them. */
+tutti_status tutti_engine_units_initial(tutti_engine *e, tutti_group *workers, tutti_error *err);
+/* A pass begins, and ends. / The shards have been updated. */
+void tutti_engine_units_pass(tutti_engine *e);
+tutti_status tutti_engine_units_passed(tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_units_updated(tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_units_need(tutti_engine *e, int unit, tutti_error *err);
+tutti_status tutti_engine_units_done(tutti_engine *e, int unit, tutti_error *err);
+/* Waits for what is under way; of any method. */
+tutti_status tutti_engine_units_rest(tutti_engine *e, tutti_error *err);
+/* Between need and done; else NULL. */
+float *tutti_engine_units_values(const tutti_engine *e, int tensor);
+/* A piece starts. / All are about to exchange that one. */
+uint32_t tutti_engine_units_turn(tutti_engine *e);
+tutti_status tutti_engine_units_say(tutti_engine *e, int piece, uint32_t turn, tutti_error *err);
 
 /* ---- offload.c ---- */
 

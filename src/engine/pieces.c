@@ -107,7 +107,10 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
 {
     tutti_engine_piece *s = job->owner;
     tutti_engine *e = s->engine;
-    const tutti_status status = exchange_piece(e, s, &e->pieces[job->index], err);
+    tutti_status status = tutti_engine_units_say(e, job->index, s->said, err);
+
+    if (status == TUTTI_OK)
+        status = exchange_piece(e, s, &e->pieces[job->index], err);
 
     ended(e, s, status, err);
     tutti_engine_let_go(e, job->index);
@@ -134,7 +137,7 @@ static tutti_status gather(tutti_job *job, tutti_error *err)
 
 static bool goes_to_lane(const tutti_engine *e, const tutti_piece *p)
 {
-    if (e->m.held == TUTTI_HELD_BY_PIECE) /* without threads it is exchanged as it is started */
+    if (e->m.held != TUTTI_HELD_WHOLE) /* without threads it is exchanged as it is started */
         return true;
     if (e->m.lane_width == 0)
         return false;
@@ -171,6 +174,7 @@ static void start_piece(tutti_engine *e, int k)
     s->pending = true;
     s->rate = e->by_piece.rate;
     s->on_lane = goes_to_lane(e, p);
+    s->said = tutti_engine_units_turn(e);
     if (s->on_lane) {
         tutti_engine_held_starts(e);
         give_to_lane(e, s);

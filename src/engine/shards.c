@@ -76,7 +76,7 @@ size_t tutti_shards_count(const tutti_method *m, int worker)
 /* Where the mean of my shard of a piece is, from its exchange on. / Of a stretch of it. */
 static float *gradient_of(const tutti_engine *e, int piece)
 {
-    return e->m.held == TUTTI_HELD_BY_PIECE ? e->shards.g + e->shards.at[piece] : e->m.g + e->shards.mine[piece].first;
+    return e->m.held != TUTTI_HELD_WHOLE ? e->shards.g + e->shards.at[piece] : e->m.g + e->shards.mine[piece].first;
 }
 
 float *tutti_engine_shard_gradient(const tutti_engine *e, int piece)
@@ -212,7 +212,7 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
                       &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .tier = "host",
                                       .count = e->offload.options.delayed ? 2 * all : all },
                       &e->offload.g);
-    else if (m->held == TUTTI_HELD_BY_PIECE)
+    else if (m->held != TUTTI_HELD_WHOLE)
         tutti_declare(plan, &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = all },
                       &s->g);
     TUTTI_TRY(tutti_optim_declare_ranges(&m->optim, plan, e->options.optimizer, "optim", s->mine,
@@ -224,6 +224,8 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
                           "step has touched is not known; leave lazy away, or take ddp",
                           m->ops->name);
     e->lr = tutti_optim_lr(m->optim);
+    if (m->held == TUTTI_HELD_BY_UNIT)
+        TUTTI_TRY(tutti_engine_units_declare(e, m->keep_values, err));
     return e->options.clip_norm > 0 ? plan_norm(e, err) : TUTTI_OK;
 }
 
@@ -343,8 +345,10 @@ tutti_status tutti_shards_step(tutti_method *m, tutti_error *err)
         return TUTTI_OK;
     for (int k = e->layout.n_pieces - 1; k >= 0; k--) { /* the last is needed first */
         const tutti_range *mine = &e->shards.mine[k];
-        tutti_update(m->optim, mine->first, mine->count, m->x + mine->first, gradient_of(e, k), &rate);
-        tutti_engine_start_gather(e, k);
+        float *const x = e->units.on ? e->units.x + e->shards.at[k] : m->x + mine->first;
+        tutti_update(m->optim, mine->first, mine->count, x, gradient_of(e, k), &rate);
+        if (!e->units.on)
+            tutti_engine_start_gather(e, k);
     }
     return TUTTI_OK;
 }

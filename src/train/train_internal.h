@@ -54,6 +54,7 @@ typedef struct tutti_run {
     int64_t *cut;                    /* workers: batch_of or passes_of of the engine; NULL: even */
     const float **values;            /* n_params: the engine's */
     float **gradients;
+    bool by_unit;                    /* values are the engine's, unit by unit */
     bool hands_over;                 /* gradients are the network's, unit by unit, and handed over
                                         when they are ready: the engine has no memory of all */
 
@@ -231,6 +232,8 @@ tutti_status tutti_train_dry_pass(tutti_run *run, const tutti_pass *pass, const 
 tutti_nn_options tutti_train_network(const tutti_train_config *c, int64_t batch, bool hands_over);
 /* Of one pass of this worker, whatever its share becomes. */
 int64_t tutti_train_most_samples(const tutti_run *run);
+/* tutti_engine_need; then run->values of that unit are where they are. */
+tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_error *err);
 /* Does it evaluate, before its end or then? */
 bool tutti_train_evaluates(const tutti_run *run);
 /* As tutti_train_worker, without network, evaluation and files. */
@@ -352,6 +355,11 @@ tutti_status tutti_train_trace_begin(tutti_run *run, tutti_error *err);
 typedef struct tutti_train_trace { char *text; size_t length; uint64_t lost; } tutti_train_trace;
 /* Collective, within a meeting; drops what *trace had. */
 tutti_status tutti_train_trace_gather(tutti_run *run, tutti_train_trace *trace, tutti_error *err);
+
+/* ---- model.c ---- */
+
+/* By index 0; where values come unit by unit collective. */
+tutti_status tutti_train_write_model(tutti_run *run, tutti_error *err);
 
 /* ---- results.c ---- */
 

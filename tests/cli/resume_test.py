@@ -252,7 +252,8 @@ class Resume(Case):
     def test_methods_with_the_same_steps_go_on_from_each_other(self):
         """ddp, zero and zero-offload, with any number of workers, and single with one: each from each. What a codec has
         kept would be lost, and others' own states."""
-        methods = ("ddp", "zero(bucket_mb=0.02)", "zero(stage=2,bucket_mb=0.01,first_bucket_mb=0.01)", "single",
+        methods = ("ddp", "zero(bucket_mb=0.02)", "zero(stage=2,bucket_mb=0.01,first_bucket_mb=0.01)",
+                   "zero(stage=3,bucket_mb=0.02)", "single",
                    "zero-offload(bucket_mb=0.02)",
                    "zero-offload(tier=nvme(path=%s,direct=off),bucket_mb=0.01)" % tempfile.gettempdir())
         common = ("--model", "mlp(hidden=24)", "--data", self.data, "--steps", 6, "--seed", 3, "--checkpoint-every", 3,
