@@ -259,7 +259,7 @@ class Resume(Case):
         common = ("--model", "mlp(hidden=24)", "--data", self.data, "--steps", 6, "--seed", 3, "--checkpoint-every", 3,
                   "--optimizer", "adam(lr=0.01)", "--clip-norm", 0.5, "--final-eval", "off", "--quiet")
         all_of_them = [(m, n) for m in methods for n in range(1, 5 if m != "single" else 2)]
-        for k, (method, n) in enumerate(all_of_them if LONG else zip(methods, (4, 3, 2, 1, 2, 3))):
+        for k, (method, n) in enumerate(all_of_them if LONG else zip(methods, (4, 3, 2, 3, 1, 2, 3))):
             whole = self.train("same%d" % k, *common, "--method", method, "-n", n, "--batch", 12 // n)
             half, ends = os.path.join(whole, "checkpoints", "step-00000003"), {n: self.model(whole)}
             for i, other in enumerate(methods):
