@@ -17,7 +17,7 @@ SSH = 'for last; do :; done; export SSH_CONNECTION="127.0.0.1 1 127.0.0.1 22"; e
 
 
 def has(words):
-    return subprocess.run(words, capture_output=True).returncode == 0
+    return shutil.which(words[0]) is not None and subprocess.run(words, capture_output=True).returncode == 0
 
 
 def whole(pattern, text):
@@ -167,14 +167,14 @@ class Commands(Case):
         return home
 
     def page(self, page, chosen):
-        """Runs these commands of it; gives seconds, and what failed or None."""
+        """Runs these commands of it; gives seconds, what failed or None, and what took long."""
         begin, home = time.monotonic(), self.home(page)
         script = ["set -eu"] + ["(%s) >/dev/null" % words for words in listed.BEFORE.get(page, [])]
         for number, of in itertools.groupby(enumerate(chosen), lambda pair: pair[1].block):
             script.append("(") # a block is typed into a shell of its own, in the same folder
             waits = []
             for k, command in of:
-                script.append("echo %d >at; exec >said-%d 2>&1" % (k, k))
+                script.append("echo %d >at; echo $EPOCHREALTIME >>times; exec >said-%d 2>&1" % (k, k))
                 alone = re.match(r"(TUTTI_)?RANK=\d+ ", command.text) # a process of a run, in its own terminal
                 script.append(replaced(command.text) + " & p%d=$!" % k if alone else replaced(command.words))
                 waits += ["wait $p%d" % k] if alone else []
@@ -197,8 +197,12 @@ class Commands(Case):
                 if missed is not None:
                     failed = "%s\n  does not print a line like this, in its place: %s\n%s" % (command, missed, told(k))
                     break
+        slow = []
+        if os.path.exists(os.path.join(home, "times")):
+            times = [float(t) for t in read(os.path.join(home, "times")).split()] + [time.time()]
+            slow = [(b - a, c.text) for a, b, c in zip(times, times[1:], chosen) if b - a > 3]
         shutil.rmtree(home, ignore_errors=True)
-        return time.monotonic() - begin, failed
+        return time.monotonic() - begin, failed, slow
 
     def test_all_are_run_or_listed_with_a_reason_that_holds(self):
         for command in COLLECTED:
@@ -233,8 +237,9 @@ class Commands(Case):
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
             waiting = {page: pool.submit(self.page, page, of) for page, of in pages.items()}
             for page, ended in waiting.items():
-                seconds, failed = ended.result()
-                print("%5.1f s  %d commands of %s" % (seconds, len(pages[page]), page), flush=True)
+                seconds, failed, slow = ended.result()
+                print("%5.1f s  %d commands of %s" % (seconds, len(pages[page]), page),
+                      *("\n  %5.1f s  %s" % pair for pair in slow), flush=True)
                 with self.subTest(page):
                     self.assertIsNone(failed, failed)
 
