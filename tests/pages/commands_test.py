@@ -43,6 +43,7 @@ LACKING = {}
 def lacks(command):
     """What this machine has not, which a command needs; None: it has all."""
     for pattern, name, there in (
+            (r"build/python/", "build/python", lambda: os.path.exists(PYTHON)),
             (r"(torchrun|.*torch\.distributed|.*examples/pytorch/|.*with-peers)", "PyTorch for TUTTI_PYTHON",
              lambda: has([PYTHON, "-c", "import torch"])),
             (r"mpirun .*mtl ofi", "libfabric", lambda: has(["fi_info", "-p", "tcp;ofi_rxm"])),
@@ -91,7 +92,7 @@ def programs(folder):
     python = PYTHON if os.path.exists(PYTHON) else shutil.which("python3")
     for name, target in (("tutti", TUTTI), ("explore", os.path.join(BUILD, "tests/explore/explore"))):
         os.symlink(target, os.path.join(folder, name))
-    for name, text in (("python", 'exec "%s" -B "$@"' % python), ("ssh", SSH),
+    for name, text in (("python", 'exec "%s" -B "$@"' % python), ("ssh", SSH), ("killed", KILLED),
                        ("torchrun", 'exec "%s" -B -m torch.distributed.run "$@"' % python)):
         with open(os.path.join(folder, name), "w") as f:
             f.write("#!/bin/sh\n%s\n" % text)
@@ -127,6 +128,17 @@ def shown_in(shown, printed):
             return line
         before = s
     return None
+
+
+# COMMAND ... --out DIR: is killed when it has saved, which takes as long as it takes.
+KILLED = """for last; do :; done
+"$@" & pid=$!
+while kill -0 $pid && ! ls "$last"/checkpoints/*/manifest.json; do sleep 0.01; done >/dev/null 2>&1
+kill -9 $pid
+wait $pid
+code=$?
+echo Killed
+exit $code"""
 
 
 class Commands(Case):
@@ -176,7 +188,9 @@ class Commands(Case):
             for k, command in of:
                 script.append("echo %d >at; echo $EPOCHREALTIME >>times; exec >said-%d 2>&1" % (k, k))
                 alone = re.match(r"(TUTTI_)?RANK=\d+ ", command.text) # a process of a run, in its own terminal
-                script.append(replaced(command.text) + " & p%d=$!" % k if alone else replaced(command.words))
+                code = next((code for pattern, code in listed.ENDS if whole(pattern, command.text)), 0)
+                words = replaced(command.text if alone or code else command.words)
+                script.append(words + (" & p%d=$!" % k if alone else " && exit 99 || [ $? = %d ]" % code if code else ""))
                 waits += ["wait $p%d" % k] if alone else []
             script += [*waits, ")"]
         try:
@@ -210,7 +224,7 @@ class Commands(Case):
                 shown, cannot = entry(listed.SHOWN, command), entry(listed.CANNOT, command)
                 self.assertFalse(shown and cannot, "it is listed twice")
                 self.assertTrue(shown or cannot or is_long(command) or re.match(
-                    r"(tutti|explore|(TUTTI_)?RANK=\d+|export|source|cc|\./dynamic|timeout) ", command.text),
+                    r"(tutti|explore|(TUTTI_)?RANK=\d+|export|source|cc|cmp|\./dynamic|timeout) ", command.text),
                     "nothing runs this command, and it is not listed (tests/pages/listed.py); "
                     "what is no command stands in a block ```text")
                 if shown:
@@ -218,7 +232,7 @@ class Commands(Case):
         for table in (listed.SHOWN, listed.CANNOT):
             for row in table:
                 self.assertTrue(any(row is entry(table, c) for c in COLLECTED), "of no command: %s" % (row,))
-        for pattern in listed.LONG:
+        for pattern in listed.LONG + [row[0] for row in listed.ENDS]:
             self.assertTrue(any(whole(pattern, c.text) for c in COLLECTED), "of no command: " + pattern)
 
     def test_commands_do_what_their_page_says(self):
