@@ -9,8 +9,9 @@ comment that it begins with.
 import glob, os, re
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
-PROGRAMS = ("tutti ", "make ", "mpirun ", "torchrun ", "srun ", "python ", "pip ", "ctest ", "cmake ", "explore ", "cc ", "tools/",
-            "bench/", "build/", "./", "TUTTI_", "RANK=", "export ", "source ", "git ", "cd ", "timeout ")
+PROGRAMS = ("tutti ", "make ", "mpirun ", "torchrun ", "srun ", "python ", "pip ", "ctest ", "cmake ", "explore ",
+            "cc ", "tools/", "bench/", "build/", "./", "TUTTI_", "RANK=", "export ", "source ", "git ", "cd ",
+            "timeout ")
 
 
 class Command:
@@ -18,7 +19,7 @@ class Command:
 
     def __init__(self, page, line, words, block):
         self.page, self.line, self.words, self.block, self.shown = page, line, words, block, None
-        self.text = re.sub(r"(^|\s+)#.*$", "", re.sub(r"\s*\\\n\s*", " ", words)).strip()
+        self.text = re.sub(r"""('[^']*'|"[^"]*")|(^|\s+)#.*$""", r"\1", re.sub(r"\s*\\\n\s*", " ", words)).strip()
 
     def __str__(self):
         return "%s:%d: %s" % (self.page, self.line, self.text)

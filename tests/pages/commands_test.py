@@ -110,7 +110,7 @@ def installed(folder):
 
 def shape(line):
     """What of a line does not change from run to run: numbers, bars and widths do."""
-    line = re.sub(r"#{2,}|(?<= )#(?= )", "", line)
+    line = re.sub(r"#{2,}|(?<= )#(?= )| --report-every \d+$", "", line) # the last is of listed.ENVIRONMENT
     line = re.sub(r"\d+\.\d+\.\d+|[\d,]*\d(\.\d+)?(e[-+]?\d+)?( ?([kMG]i?B|B|k?MB)\b)?", "0", line)
     return " ".join(line.replace("0:0 left", "left").split())
 
@@ -139,6 +139,25 @@ wait $pid
 code=$?
 echo Killed
 exit $code"""
+
+
+class Reading(unittest.TestCase):
+    def test_commands_are_found_with_their_lines_and_what_they_print(self):
+        found = commands.commands_of("PAGE", "\n".join([
+            "Text `tutti no`.", "", "```", "tutti a 'b # c'   # why", "tutti d \\", "    --e f", "# nothing", "```", "",
+            "```text", "tutti no", "```", "", "- tutti no", "", "    tutti no", "", "Text.", "", "    mpirun g", "",
+            "```", "$ tutti h \\", "  i", "one 1", "...", "$ tutti j", "```"]))
+        self.assertEqual([(c.line, c.text, c.shown) for c in found], [
+            (4, "tutti a 'b # c'", None), (5, "tutti d --e f", None), (20, "mpirun g", None),
+            (23, "tutti h i", ["one 1", "..."]), (27, "tutti j", None)])
+        self.assertEqual(str(found[0]), "PAGE:4: tutti a 'b # c'")
+
+    def test_what_is_shown_has_to_be_printed_in_its_order_up_to_numbers(self):
+        printed = "a  1.5 s\nnoise\nb 3,000 samples  ####  5 %\nb 17 samples 6 %\nend\n"
+        for shown in (["a 7 s", "end"], ["a 70.1 s", "...", "b 2 samples  ##  1 %", "b 2 samples 1 %"], ["..."]):
+            self.assertIsNone(shown_in(shown, printed))
+        for shown, missed in ((["end", "a 7 s"], "a 7 s"), (["a 7 min"], "a 7 min"), (["noise 4"], "noise 4")):
+            self.assertEqual(shown_in(shown, printed), missed)
 
 
 class Commands(Case):
@@ -190,11 +209,12 @@ class Commands(Case):
                 alone = re.match(r"(TUTTI_)?RANK=\d+ ", command.text) # a process of a run, in its own terminal
                 code = next((code for pattern, code in listed.ENDS if whole(pattern, command.text)), 0)
                 words = replaced(command.text if alone or code else command.words)
-                script.append(words + (" & p%d=$!" % k if alone else " && exit 99 || [ $? = %d ]" % code if code else ""))
+                script.append(words + (" & p%d=$!" % k if alone else
+                                       " && exit 99 || [ $? = %d ]" % code if code else ""))
                 waits += ["wait $p%d" % k] if alone else []
             script += [*waits, ")"]
         try:
-            done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=home, env=self.environment(home), timeout=200,
+            done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=home, env=self.environment(home), timeout=300,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             code = done.returncode
         except subprocess.TimeoutExpired:

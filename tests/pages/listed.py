@@ -11,7 +11,8 @@ REPLACED = [
     (r"(--(steps|samples|checkpoint-every|eval-every|epochs) )(\d+)",
      lambda m: m[1] + str(min(int(m[3]), FEWER[m[2]]))),
     (r"--model mlp -n (8|16)", r"--model 'mlp(hidden=64)' -n \1"),
-    (r"tutti train (-n 8 )?--transport sim --platform", r"tutti train --model 'mlp(hidden=64)' \1--transport sim --platform"),
+    (r"tutti train (-n 8 )?--transport sim --platform",
+     r"tutti train --model 'mlp(hidden=64)' \1--transport sim --platform"),
     (r"rows=20000", "rows=1000"),
     (r"timeout --signal=KILL \d+", "TUTTI_STREAM=500 killed"), # once there is a checkpoint (commands_test.py)
     (r"(tutti compare --methods \S+)(?=\s|$)(?!\s+--model)", r"\1 --model 'mlp(hidden=64)'"),
@@ -59,7 +60,7 @@ def text(root, name):
         return f.read()
 
 
-# Run where there is time: by make check-long, with the rest of their page's commands that they need.
+# Run where there is time: by make check-long, with the rest of their page, which they may need.
 LONG = [
     r"tutti compare .*",
     r"tutti plan (?!memory|stages).*",
@@ -77,7 +78,8 @@ SHOWN = [
     (r"docs/TUTORIAL\.md", r"python3 -m venv env.*", "tests/python/wheel_test.py", r'"-m", "venv"'),
     (r"CONTRIBUTING\.md", r"make", "Makefile", r"(?m)^test: setup dev\b"),
     (r"CONTRIBUTING\.md", r"tools/setup --python", ".ci/run", r"tools/setup --python"),
-    (r"README\.md|docs/(PYTORCH|TUTORIAL)\.md", r"pip install ('\.\[torch\]'|\.)", "tests/python/wheel_test.py", r'"pip", "wheel"'),
+    (r"README\.md|docs/(PYTORCH|TUTORIAL)\.md", r"pip install ('\.\[torch\]'|\.)", "tests/python/wheel_test.py",
+     r'"pip", "wheel"'),
     (r"docs/DATA\.md", r"tools/speech-data", "tests/cli/speech_test.py", r"tools/speech-data"),
     (r"docs/ADD-A-METHOD\.md", r"make (dev|test)", ".ci/run", r'"build" \d+ make dev'),
     (r"examples/regression\.c", r"cc .*", "tests/api/CMakeLists.txt", r"foreach\(example regression"),
