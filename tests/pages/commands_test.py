@@ -133,7 +133,7 @@ def shown_in(shown, printed):
 # COMMAND ... --out DIR: is killed when it has saved, which takes as long as it takes.
 KILLED = """for last; do :; done
 "$@" & pid=$!
-while kill -0 $pid && ! ls "$last"/checkpoints/*/manifest.json; do sleep 0.01; done >/dev/null 2>&1
+while kill -0 $pid && ! ls "$last"/checkpoints/step-*/manifest.json; do sleep 0.01; done >/dev/null 2>&1
 kill -9 $pid
 wait $pid
 code=$?
