@@ -3,7 +3,8 @@
 memory    gpt with 101 M parameters, AdamW, two workers of one thread on shared memory, a batch of one window of 32
           tokens: bytes of a parameter that a worker has at its peak above what `tutti version` takes, by proportional set
           size (half of what both have is each one's), and as declared. A unit is the largest layer, 0.17 bytes.
-step      the same model: time of a step over ddp's, in pairs, and bytes sent over ddp's, which is a count.
+step      the same model: time of a step over ddp's, in pairs, and bytes sent over those of an all-reduce of all values,
+          which is a count. (ddp sends tables by rows.)
 hidden    zero-infinity on a disk, one worker: of the time that the disk takes for values and gradients, by the rate that
           tier_bench finds on it, the share in which the worker does not wait. Batches are so large that computing takes
           longer. DIR is TUTTI_TIER_DIR, or else the build's folder."""
@@ -71,18 +72,18 @@ class Zero:
     def step(self, folder):
         steps, pairs = (2, 1) if self.quick else (6, 5)
         for method in STAGES:
-            took, sent = ([], []), ([], [])
+            took, sent = ([], []), 0
             for k in range(pairs):
                 for mine in (k % 2 == 0, k % 2 == 1):
                     s = self.train(folder, method if mine else "ddp", steps)
                     took[mine].append(s["wall_seconds"] / steps)
-                    sent[mine].append(s["bytes_sent_total"])
+                    sent = s["bytes_sent_total"] / steps if mine else sent
             ratios = [ours / theirs for theirs, ours in zip(*took)]
             self.record.row(self.name + method + ": time of a step", 1e3 * statistics.median(took[1]), "ms",
                             statistics.median(ratios), "ddp", command="bench/run zero --piece step", pairs=pairs,
                             ratios=ratios, values=took[1], peers=took[0])
-            self.record.row(self.name + method + ": bytes sent", sent[1][0] / steps, "B a step", sent[1][0] / sent[0][0],
-                            "ddp", command="bench/run zero --piece step", timed=False)
+            self.record.row(self.name + method + ": bytes sent", sent, "B a step", sent / (2 * 4 * s["params"]),
+                            "an all-reduce", command="bench/run zero --piece step", timed=False)
 
     def hidden(self, folder):
         """A batch of 16 windows of 128 tokens: some 2000 tokens, where 560 would do at 1.2 GB/s and 200 GFLOP/s."""
