@@ -363,6 +363,12 @@ void tutti_nn_hold_statistics(tutti_nn *nn, bool hold);
    adds up. NULL, as at first: they do not, and it costs nothing. */
 void tutti_nn_losses(tutti_nn *nn, float *losses);
 
+/* Evaluations that follow write the logits of their sample k to outputs: `classes` floats a sample,
+   one sample behind the other. Of tokens: those of the token at `place` of each window, or with
+   place -1 of each of its tokens, in their order. NULL, as at first: they do not. Not for
+   quadratics, nor for samples with categories (tutti_nn_evaluate_rows has those). */
+void tutti_nn_outputs(tutti_nn *nn, float *outputs, int place);
+
 /* As tutti_nn_pass, for samples with categories. rows: samples x tables, each below task.rows; x
    and labels as for images. The loss is the binary cross-entropy of one logit. TUTTI_ERR_CORRUPT: a
    row that is none of the table, with its sample and table. */

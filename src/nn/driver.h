@@ -61,6 +61,8 @@ struct tutti_nn {
     double *mean_statistics;      /* of the blocks of a pass so far, times their samples */
     bool held;                    /* running statistics stay (tutti_nn_hold_statistics) */
     float *losses;         /* tutti_nn_losses */
+    float *outputs;        /* tutti_nn_outputs, and the place in a window */
+    int place;
     bool prepared;         /* the backend's copies are of the values given last */
     size_t bytes_most;     /* tutti_nn_bytes at its most, up to the last evaluation */
 };

@@ -334,6 +334,12 @@ void tutti_nn_losses(tutti_nn *nn, float *losses)
     nn->losses = losses;
 }
 
+void tutti_nn_outputs(tutti_nn *nn, float *outputs, int place)
+{
+    nn->outputs = outputs;
+    nn->place = place;
+}
+
 tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples,
                                const float *const *values, double *loss_sum, int64_t *correct, tutti_error *err)
 {
