@@ -108,6 +108,9 @@ const char *tutti_data_class_name(const tutti_data *data, int k);
 /* NULL of a text, and before attach. */
 const uint8_t *tutti_data_labels(const tutti_data *data, tutti_split split);
 
+/* Of a token file: tutti_bpe_hash of what made it. 0: bytes, or no text. */
+uint64_t tutti_data_encoding(const tutti_data *data);
+
 /* Of a text: n windows of `context` tokens, and the token after each. ids: indexes in the split.
    Tokens are below `classes`. */
 void tutti_data_gather_tokens(const tutti_data *data, tutti_split split, const uint64_t *ids,

@@ -107,7 +107,9 @@ tutti_status tutti_train_accept(tutti_run *run, tutti_error *err)
             TUTTI_TRY(tutti_directory_list(run->rt, path, remove_checkpoint, &in, err));
     }
     TUTTI_TRY(tutti_train_config_json(c, &json, err));
-    status = tutti_train_write_file(run->rt, c->out, "config.json", json, strlen(json), err);
+    status = tutti_train_write_model_file(run, err);
+    if (status == TUTTI_OK)
+        status = tutti_train_write_file(run->rt, c->out, "config.json", json, strlen(json), err);
     tutti_free(json);
     return status;
 }
