@@ -110,6 +110,9 @@ static tutti_status decode_jpeg(picture *p, const char *path, const uint8_t *fil
     if (tjDecompressHeader3(decoder, file, (unsigned long)bytes, &width, &height, &sampling, &space) != 0)
         status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' is no whole JPEG file (%s); make or fetch it again", path,
                             tjGetErrorStr2(decoder));
+    else if (width < 1 || height < 1) /* tables alone */
+        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' is no whole JPEG file (it ends before its picture); make "
+                            "or fetch it again", path);
     if (status == TUTTI_OK)
         status = take_room(p, path, (unsigned long)width, (unsigned long)height, err);
     if (status == TUTTI_OK && tjDecompress2(decoder, file, (unsigned long)bytes, p->rgb, width, 0, height, TJPF_RGB,

@@ -294,6 +294,8 @@ tutti_status tutti_data_pictures_open(tutti_data **out, tutti_runtime *rt, const
     tutti_status status;
 
     *out = NULL;
+    if (!is_folder(rt, path))
+        return tutti_fail(err, TUTTI_ERR_USAGE, ENOENT, "there is no directory of pictures at '%s'", path);
     TUTTI_TRY(tutti_data_elsewhere_open(&s.d, rt, path, fill, err));
     s.f = s.d->elsewhere.files = tutti_alloc(1, sizeof *s.f);
     status = s.f != NULL ? list(&s, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing '%s'", path);
