@@ -54,7 +54,7 @@ typedef struct tutti_data_set {
     const char *name, *title;
     const tutti_option *options;
     bool drawn;                   /* a problem: made from its options, found everywhere */
-    bool text, clicks, pictures;  /* its samples are windows of tokens; clicks; PNG and JPEG files */
+    bool text, clicks, pictures;  /* its samples are windows of tokens; clicks; PNG, JPEG files */
     /* Of labelled files: how many classes. A label beyond them is damage (TUTTI_ERR_CORRUPT when
        filling). 0: as many as the labels say, as for a directory given by its path. */
     int classes;

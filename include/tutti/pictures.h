@@ -22,8 +22,9 @@ bool tutti_picture_named(const char *name);
 /* pixels: channels x size x size bytes, a plane after another: 3 (red, green, blue) or 1 (grey).
 
    The largest square in the middle is taken and brought to size x size by a triangle as wide as the
-   two sizes' ratio, at least 1, and rounded. So a picture of that size stays as it is. Grey is 0.299
-   red + 0.587 green + 0.114 blue. What is transparent is over black. 16 bits a channel become 8.
+   two sizes' ratio, at least 1, and rounded. So a picture of that size stays as it is. Grey is
+   0.299 red + 0.587 green + 0.114 blue. What is transparent is over black. 16 bits a channel
+   become 8.
 
    `path` is for the messages. TUTTI_ERR_CORRUPT: no PNG or JPEG, cut short, damaged, too large.
    TUTTI_ERR_USAGE: this build has no decoder for it. */

@@ -49,9 +49,10 @@ tutti_status tutti_train_transport(const tutti_train_config *config, char **spec
    ns. 0: it has none. Loads a plug-in. */
 int64_t tutti_train_silence_ns(const tutti_train_config *config);
 
-/* Does the model take these samples, and is init a safetensors file? It says what is known before the set is read: of a text,
+/* Does the model take these samples? It says what is known before the set is read: of a text,
    whether it is there, its context and vocabulary. Of others nothing is known, and their workers
-   say it. installed: as in tutti_train_io. */
+   say it. Also whether init is a safetensors file; what is in it rank 0 compares. installed: as in
+   tutti_train_io. */
 tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config *config,
                                     const char *installed, tutti_error *err);
 

@@ -48,7 +48,7 @@ typedef struct tutti_evaluation {
 } tutti_evaluation;
 
 /* data: as --data has it; NULL: what the run was trained on. Images are normalised as the run's
-   were. most: of the samples, the first so many; 0: all. logits: a safetensors file that is written:
+   were. most: of the samples, the first so many; 0: all. logits: a safetensors file to write:
    "logits" (samples x classes; of tokens samples x context x vocabulary; of clicks samples) and
    "labels"; NULL: none. TUTTI_ERR_USAGE: data that the model cannot take, or whose classes have
    other names. Blocks. */

@@ -46,9 +46,11 @@ static tutti_status take_prompt(story *s, const tutti_trained_facts *f, tutti_ru
 
     if (f->task.context == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "model '%.80s' takes no tokens, so it has no text to go on with; gpt and wordlm do", f->model);
+                          "model '%.80s' takes no tokens, so it has no text to go on with; gpt and wordlm do",
+                          f->model);
     if (bytes == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is nothing to go on from; give --prompt of a character or more");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "there is nothing to go on from; give --prompt of a character or more");
     if (c->bpe[0] != 0)
         TUTTI_TRY(tutti_bpe_read(&s->bpe, rt, c->bpe, err));
     if ((s->bpe != NULL ? tutti_bpe_hash(s->bpe) : 0) != f->encoding)
@@ -93,9 +95,9 @@ static tutti_status go_on(story *s, tutti_trained *t, const generate_config *c, 
     const size_t classes = (size_t)f->task.classes;
     const tutti_sampling how = { c->temperature, c->top_k, (uint64_t)c->seed };
     float *logits = tutti_alloc(classes, 2 * sizeof *logits);
-    tutti_status status = logits != NULL ? TUTTI_OK
-                                         : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the logits of %zu tokens",
-                                                      classes);
+    tutti_status status =
+        logits != NULL ? TUTTI_OK
+                       : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the logits of %zu tokens", classes);
 
     for (int64_t k = 0; k < c->length && status == TUTTI_OK; k++) {
         int64_t next = -1;

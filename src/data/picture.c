@@ -55,7 +55,8 @@ static tutti_status take_room(picture *p, const char *path, unsigned long width,
     p->rgb = tutti_alloc((size_t)width * height, 3);
     return p->rgb != NULL
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %lu x %lu pixels of '%s'", width, height, path);
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %lu x %lu pixels of '%s'", width, height,
+                            path);
 }
 
 #if !defined TUTTI_PNG || !defined TUTTI_JPEG

@@ -376,8 +376,8 @@ tutti_status tutti_train_config_json(const tutti_train_config *c, char **json, t
    know. The others are what each has of its own: files may be elsewhere on every host (data are
    compared by their hash), cores another number, and a worker that is slow may be the only one that
    knows. */
-static const char *const of_a_rank[] = { "out", "init", "overwrite", "quiet", "hosts", "rsh", "meet", "start-timeout", "n",
-                                        "data", "transport", "platform", "lane", "slow", "device-memory",
+static const char *const of_a_rank[] = { "out", "init", "overwrite", "quiet", "hosts", "rsh", "meet", "start-timeout",
+                                        "n", "data", "transport", "platform", "lane", "slow", "device-memory",
                                         NULL };
 
 tutti_status tutti_train_compare(tutti_world *world, const tutti_train_config *c, tutti_error *err)

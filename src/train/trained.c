@@ -1,5 +1,5 @@
-/* trained.c: a model read back: model.json says what it is, model.safetensors or a checkpoint has its
-   values. One network, used by one thread. */
+/* trained.c: a model read back: model.json says what it is, model.safetensors or a checkpoint has
+   its values. One network, used by one thread. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -1,5 +1,6 @@
-/* trained_evaluate.c: a trained model over a data set: what evaluate.c does for a run, by one process
-   and from the files alone. Chunks are the same, so that the sums have the bits of one worker's. */
+/* trained_evaluate.c: a trained model over a data set: what evaluate.c does for a run, by one
+   process and from the files alone. Chunks are the same, so that the sums have the bits of one
+   worker's. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -64,8 +65,8 @@ static tutti_status compare_shape(const tutti_trained_facts *f, const tutti_data
         return TUTTI_OK;
     if (s->tables != t->tables || s->rows != t->rows)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "data is '%.120s' with %d categories in tables of %u, and model '%.80s' has %d in tables of %u",
-                          text, s->tables, s->rows, f->model, t->tables, t->rows);
+                          "data is '%.120s' with %d categories in tables of %u, and model '%.80s' has %d in tables of "
+                          "%u", text, s->tables, s->rows, f->model, t->tables, t->rows);
     if (s->channels != t->channels || s->height != t->height || s->width != t->width)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "data is '%.120s' of %d x %d x %d values, and model '%.80s' takes %d x %d x %d%s", text,
@@ -131,7 +132,8 @@ static tutti_status samples(assessment *a, tutti_split split, uint64_t end, tutt
         tutti_data_gather(a->data, split, ids, n, x, labels);
         if (tables > 0) {
             tutti_data_gather_rows(a->data, split, ids, n, rows);
-            status = tutti_nn_evaluate_rows(a->t->nn, x, rows, labels, (int64_t)n, a->t->values, &loss, &correct, z, err);
+            status = tutti_nn_evaluate_rows(a->t->nn, x, rows, labels, (int64_t)n, a->t->values, &loss, &correct, z,
+                                            err);
         } else {
             if (a->logits != NULL)
                 tutti_nn_outputs(a->t->nn, a->logits + a->done * a->width, 0);
@@ -214,7 +216,9 @@ static tutti_status go_over(assessment *a, tutti_trained_split which, uint64_t m
         status = tutti_click_auc(a->ranks, a->clicked, (size_t)a->done, &expected, &auc, err);
     if (status == TUTTI_OK && logits != NULL)
         status = write_logits(a, logits, err);
-    *result = (tutti_evaluation){ .samples = a->done, .loss = a->loss / (double)total, .accuracy = a->hits / (double)total,
+    *result = (tutti_evaluation){ .samples = a->done,
+                                  .loss = a->loss / (double)total,
+                                  .accuracy = a->hits / (double)total,
                                   .auc = auc >= 0 ? auc : -1, .tokens = shape->context > 0 };
     return status;
 }

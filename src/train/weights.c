@@ -1,5 +1,5 @@
-/* weights.c: a safetensors file against the tensors of a network: PyTorch's names and shapes, all of
-   them and no others. What a batch norm counts (num_batches_tracked) is of no use here and passed
+/* weights.c: a safetensors file against the tensors of a network: PyTorch's names and shapes, all
+   of them and no others. What a batch norm counts (num_batches_tracked) is of no use here and passed
    over. */
 #include <errno.h>
 #include <math.h>
@@ -97,8 +97,8 @@ static tutti_status refuse(const tutti_tensor_file *f, const char *path, const c
     snprintf(wrapped, sizeof wrapped, "module.%.50s", of->params[0].name);
     if (tutti_safetensors_find(f, wrapped) != NULL)
         add(why, sizeof why, "; its names begin with 'module.': save the state_dict of the module within");
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%.300s' does not fit model '%.80s'%s; docs/PYTORCH-MODELS.md has the names",
-                      path, model, why);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "'%.300s' does not fit model '%.80s'%s; docs/PYTORCH-MODELS.md has the names", path, model, why);
 }
 
 tutti_status tutti_train_weights_open(tutti_tensor_file **out, tutti_runtime *rt, const char *path, const char *model,

@@ -116,7 +116,8 @@ class Use(Case):
         """At the last step a checkpoint has what the run ends with: replicas, workers' own models (the mean), servers'
         values, shards."""
         for method in ("ddp", "local-sgd(period=3)", "d-psgd", "parameter-server", "asgd", "zero"):
-            out = self.run_of(method, MLP, self.data, "--steps", 8, "-n", 2, "--method", method, "--checkpoint-every", 4)
+            out = self.run_of(method, MLP, self.data, "--steps", 8, "-n", 2, "--method", method, "--checkpoint-every",
+                              4)
             s = summary(out)
             newest = os.path.join(out, "checkpoints", "step-00000008")
             for run in (newest, os.path.join(out, "checkpoints")):
@@ -187,7 +188,8 @@ class Use(Case):
         self.eval(out, "--split", "all", "--logits", self.out("l"))
         t = tensors(self.out("l"))["logits"]
         rows = [struct.unpack_from("<3f", t[2], 12 * k) for k in range(36)]
-        files = [os.path.join(self.pictures, c, "%02d.png" % k) for c in ("blue sky", "green", "red") for k in range(12)]
+        files = [os.path.join(self.pictures, c, "%02d.png" % k) for c in ("blue sky", "green", "red")
+                 for k in range(12)]
         lines = [json.loads(x) for x in self.told("predict", out, *files, "--json", "--logits").splitlines()]
         seen = [tuple(struct.unpack("<3f", struct.pack("<3f", *x["logits"]))) for x in lines]
         self.assertEqual(sorted(seen), sorted(rows))

@@ -1,7 +1,7 @@
-/* Goal: directories of PNG and JPEG files become samples as pictures.h and pictures.c say, CIFAR-10's
-   files as cifar.c does, and what cannot be used is named before anybody trains. Method: files are
-   made here by the libraries' own writers, and a few by hand; what is expected is computed from the
-   rules, pixel by pixel. */
+/* Goal: directories of PNG and JPEG files become samples as pictures.h and pictures.c say,
+   CIFAR-10's files as cifar.c does, and what cannot be used is named before anybody trains. Method:
+   files are made here by the libraries' own writers, and a few by hand; what is expected is computed
+   from the rules, pixel by pixel. */
 #include "make.h"
 #include "data/data_internal.h"
 #include "tutti/pictures.h"
@@ -106,7 +106,8 @@ static void a_picture_of_the_size_stays_as_it_is(void **state)
             assert_int_equal(pixels[16 * c + i], rgb[3 * i + c]);
     decode(png_of(rgb, 4, 4, PNG_FORMAT_RGB), 1, 4, grey);
     for (int i = 0; i < 16; i++)
-        assert_int_equal(grey[i], (int)floor(0.299 * rgb[3 * i] + 0.587 * rgb[3 * i + 1] + 0.114 * rgb[3 * i + 2] + 0.5));
+        assert_int_equal(grey[i],
+                         (int)floor(0.299 * rgb[3 * i] + 0.587 * rgb[3 * i + 1] + 0.114 * rgb[3 * i + 2] + 0.5));
 }
 
 /* A grey file has three equal channels, and one channel of it is the file's. */
@@ -129,8 +130,8 @@ static void grey_files_and_colours_are_one_another_s(void **state)
         assert_int_equal(out[i], 77);
 }
 
-/* The triangle's weights, written out: half as large is 1, 3, 3, 1 eighths, cut at the borders; twice
-   as large 1, 3 quarters. */
+/* The triangle's weights, written out: half as large is 1, 3, 3, 1 eighths, cut at the borders;
+   twice as large 1, 3 quarters. */
 static void the_middle_square_is_scaled_by_a_triangle(void **state)
 {
     uint8_t wide[8 * 4 * 3] = { 0 }, small[3 * 4], large[3 * 64];
@@ -436,9 +437,9 @@ static void cifar_s_files_have_their_sizes_and_labels(void **state)
 
     put_cifar(f, "c");
     memory_files_put(f->m, "c/data_batch_3.bin", "abc", 3);
-    cannot(f, "c", TUTTI_ERR_CORRUPT, "'c/data_batch_3.bin' has 3 bytes, but records of 3073 bytes each make a multiple");
+    cannot(f, "c", TUTTI_ERR_CORRUPT, "'c/data_batch_3.bin' has 3 bytes, but records of 3073 bytes each make a");
     put_batch(f, "c/data_batch_3.bin", (uint8_t[]){ 1, 10 }, 2, 1);
-    cannot(f, "c", TUTTI_ERR_CORRUPT, "'c/data_batch_3.bin': the label of record 1 is 10, but CIFAR-10 has the classes");
+    cannot(f, "c", TUTTI_ERR_CORRUPT, "'c/data_batch_3.bin': the label of record 1 is 10, but CIFAR-10 has the");
     put_batch(f, "c/data_batch_3.bin", (uint8_t[]){ 1, 1 }, 2, 1);
     put_cifar(f, "data/cifar10");
     cannot(f, "cifar10", TUTTI_ERR_CORRUPT,

@@ -193,7 +193,7 @@ def test_clicks_give_their_logits_in_the_module(data, tmp_path):
 
 def test_the_lines_about_files_run_as_they_stand(data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    train(data, tmp_path / "runs/cnn", "cnn", "images", "--steps", 2)
+    train(data, tmp_path / "runs/to-torch", "cnn", "images", "--steps", 2)
     if "safetensors" not in sys.modules: # what this test needs of it
         package, inner = types.ModuleType("safetensors"), types.ModuleType("safetensors.torch")
         inner.load_file, inner.save_file = load_file, save_file
@@ -202,5 +202,5 @@ def test_the_lines_about_files_run_as_they_stand(data, tmp_path, monkeypatch):
     exec(compile(FILES, "docs/PYTORCH-MODELS.md", "exec"), dict(M))
     train(data, tmp_path / "further", "cnn", "images", "--steps", 1, "--init", "cnn.safetensors", "--method",
           "powersgd", "-n", 2, "--optimizer", "sgd(lr=0)")
-    before, after = load_file("runs/cnn/model.safetensors"), load_file("further/model.safetensors")
+    before, after = load_file("runs/to-torch/model.safetensors"), load_file("further/model.safetensors")
     assert before.keys() == after.keys() and all(torch.equal(before[k], after[k]) for k in before)

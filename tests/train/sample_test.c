@@ -32,8 +32,8 @@ static void check(const float *logits, size_t n, double temperature, int64_t top
         const double p = in[k] ? exp((double)logits[k] / temperature) / sum : 0, seen = (double)count[k] / DRAWS;
         /* five deviations of a share of so many draws */
         if (!(fabs(seen - p) <= 5 * sqrt(p * (1 - p) / DRAWS)))
-            fail_msg("temperature %g, top %lld: class %zu has %g of the draws, not %g", temperature, (long long)top_k, k,
-                     seen, p);
+            fail_msg("temperature %g, top %lld: class %zu has %g of the draws, not %g", temperature, (long long)top_k,
+                     k, seen, p);
     }
 }
 
