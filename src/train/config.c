@@ -16,8 +16,9 @@ const tutti_option tutti_train_options[] = {
       "as cnn(recompute=on), which keeps fewer activations and computes them again; "
       "naming a problem (logistic, quadratic) names its data too" },
     { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "mnist",
-      "mnist, mnist(distort=0.5), quadratic, logistic, moby-dick, speech, a text's path, "
-      "clicks(file=PATH), or a directory of IDX files with the four MNIST names (plain or .gz); docs/DATA.md" },
+      "mnist, mnist(distort=0.5), cifar10, quadratic, logistic, moby-dick, speech, a text's path, "
+      "clicks(file=PATH), images(dir=PATH,size=32), or a directory of images: IDX files with the four MNIST names "
+      "(plain or .gz), CIFAR-10's files, PNG and JPEG files by class; docs/DATA.md" },
     { "n", TUTTI_INT, AT(n), 1, 1, 1024, NULL, "workers on this machine; with several hosts what they add up to" },
     { "servers", TUTTI_INT, AT(servers), 0, 0, 1023, NULL,
       "ranks besides the n workers that only serve, of methods with servers; "

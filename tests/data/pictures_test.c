@@ -1,7 +1,7 @@
 /* Goal: directories of PNG and JPEG files become samples as pictures.h and pictures.c say,
-   CIFAR-10's files as cifar.c does, and what cannot be used is named before anybody trains. Method:
-   files are made here by the libraries' own writers, and a few by hand; what is expected is computed
-   from the rules, pixel by pixel. */
+   CIFAR-10's files as cifar.c does, and what cannot be used is named before anybody trains.
+   Method: files are made here by the libraries' own writers, and a few by hand; what is expected is
+   computed from the rules, pixel by pixel. */
 #include "make.h"
 #include "data/data_internal.h"
 #include "tutti/pictures.h"

@@ -1,8 +1,8 @@
 /* Goal: tutti_nn_outputs gives the logits that an evaluation goes by: of every kind of network and
    backend, in evaluations of several pieces, with heads of one chunk of classes and of three.
-   Method: their softmax has the loss that the evaluation tells, their largest its hits; a place alone is
-   that place among all, to the bit; what is not asked for is not written, and the loss has the same
-   bits. */
+   Method: their softmax has the loss that the evaluation tells, their largest its hits; a place
+   alone is that place among all, to the bit; what is not asked for is not written, and the loss has
+   the same bits. */
 #include "kinds.h"
 
 typedef struct told { double loss; int64_t correct; } told;
