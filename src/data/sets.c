@@ -62,9 +62,7 @@ static tutti_status unknown(const char *text, const char *name, tutti_error *err
     if (name != NULL)
         tutti_suggest(name, names, n, near, sizeof near);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "no data at '%.160s'%s; give %s, a directory of images (IDX files with the four MNIST names, "
-                      "CIFAR-10's files, or PNG and JPEG files by class), or a text",
-                      text,
+                      "no data at '%.160s'%s; give %s, a directory of images, or a text", text,
                       name != NULL ? near : "", all);
 }
 
