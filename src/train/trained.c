@@ -75,7 +75,6 @@ static tutti_status find(tutti_trained *t, const char *run, char *facts, size_t 
 static tutti_status list_tensors(tutti_trained *t, tutti_error *err)
 {
     const tutti_trained_facts *f = &t->file.facts;
-    size_t all = 0;
     int n;
 
     TUTTI_TRY(tutti_nn_params(f->model, &f->task, NULL, 0, &n, err));
@@ -91,38 +90,69 @@ static tutti_status list_tensors(tutti_trained *t, tutti_error *err)
     TUTTI_TRY(tutti_nn_statistics(f->model, &f->task, t->statistics, t->tensors.n_statistics, &n, err));
     t->tensors.params = t->params;
     t->tensors.statistics = t->statistics;
-    for (int k = 0; k < t->tensors.n_params; k++)
-        all += t->params[k].count;
     for (int k = 0; k < t->tensors.n_statistics; k++)
         t->own += t->statistics[k].count;
-    t->parameters = all;
-    t->memory = tutti_alloc(all, sizeof *t->memory);
+    for (int k = 0; k < t->tensors.n_params; k++)
+        if (!tutti_size_add(t->parameters, t->params[k].count, &t->parameters))
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s would have more parameters than memory can hold",
+                              f->model);
+    return TUTTI_OK;
+}
+
+/* Not on the word of model.json alone: after the file or the checkpoint has been seen. */
+static tutti_status take_room(tutti_trained *t, tutti_error *err)
+{
+    size_t at = 0;
+
+    t->memory = tutti_alloc(t->parameters, sizeof *t->memory);
     t->running = tutti_alloc(t->own + 1, sizeof *t->running);
     if (t->memory == NULL || t->running == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %zu parameters of %s", all, f->model);
-    all = 0;
-    for (int k = 0; k < t->tensors.n_params; k++) {
-        t->values[k] = t->memory + all;
-        all += t->params[k].count;
-    }
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %zu parameters of %s", t->parameters,
+                          t->file.facts.model);
+    for (int k = 0; k < t->tensors.n_params; at += t->params[k++].count)
+        t->values[k] = t->memory + at;
     return TUTTI_OK;
 }
 
 static tutti_status read_file(tutti_trained *t, tutti_error *err)
 {
     tutti_tensor_file *f;
+    size_t at = 0;
     tutti_status status = tutti_train_weights_open(&f, t->rt, t->weights, t->file.facts.model, &t->tensors, err);
-    float *at = t->memory;
 
     if (status != TUTTI_OK)
         return status;
+    status = take_room(t, err);
     for (int k = 0; k < t->tensors.n_params && status == TUTTI_OK; at += t->params[k++].count)
-        status = tutti_train_weights_read(f, t->weights, t->params[k].name, t->params[k].count, at, err);
+        status = tutti_train_weights_read(f, t->weights, t->params[k].name, t->params[k].count, t->memory + at, err);
     for (int k = 0; k < t->tensors.n_statistics && status == TUTTI_OK; k++)
         status = tutti_train_weights_read(f, t->weights, t->statistics[k].name, t->statistics[k].count,
                                           t->running + t->statistics[k].first, err);
     tutti_safetensors_close(f);
     return status;
+}
+
+/* Has it all of each parameter, as the model wants it? */
+static tutti_status compare_pieces(const tutti_trained *t, const tutti_checkpoint *c, const char *state,
+                                   tutti_error *err)
+{
+    tutti_saved piece;
+
+    for (int k = 0; k < t->tensors.n_params; k++) {
+        const tutti_nn_param *p = &t->params[k];
+        size_t i = 0;
+        while (tutti_checkpoint_piece(c, i, &piece) &&
+               (strcmp(piece.state, state) != 0 || strcmp(piece.tensor, p->name) != 0))
+            i++;
+        if (!tutti_checkpoint_piece(c, i, &piece) || piece.count != p->count)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "the checkpoint '%.300s' %s '%s', of which model '%.80s' has %zu elements; is its "
+                              "model.json that of another run?",
+                              t->weights, tutti_checkpoint_piece(c, i, &piece) ? "has another number of elements of"
+                                                                               : "has no",
+                              p->name, t->file.facts.model, p->count);
+    }
+    return TUTTI_OK;
 }
 
 /* Of the state `name` how many owners there are: -1: it is global; 0: there is none. */
@@ -207,7 +237,11 @@ static tutti_status read_checkpoint(tutti_trained *t, tutti_error *err)
     if (owners == 0)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "the checkpoint '%.300s' has no model that `tutti train` saved",
                             t->weights);
-    else if ((sum = tutti_alloc(most, sizeof *sum)) == NULL)
+    else
+        status = compare_pieces(t, c, state, err);
+    if (status == TUTTI_OK)
+        status = take_room(t, err);
+    if (status == TUTTI_OK && (sum = tutti_alloc(most, sizeof *sum)) == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to average the models of '%.300s'", t->weights);
     for (int k = 0; k < t->tensors.n_params && status == TUTTI_OK; first += t->params[k++].count)
         status = read_tensor(t, c, state, owners, &t->params[k], t->memory + first, sum, err);
