@@ -255,6 +255,9 @@ typedef struct tutti_nn_options {
     /* Passes will add: the set of gradients for that is taken while opening. Else it is by the
        first such pass of several blocks. */
     bool adds;
+    /* Of tokens: windows that an evaluation takes at a time, at most; 0: as many as have 1024
+       tokens. For who asks about one at a time. A network with an lstm takes what it takes. */
+    int64_t windows;
     struct tutti_runtime *clock; /* kept; times layers (tutti_nn_times); NULL: they are not timed */
 } tutti_nn_options;
 tutti_status tutti_nn_open(tutti_nn **out, const char *model, const tutti_nn_task *task,

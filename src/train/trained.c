@@ -254,6 +254,17 @@ static tutti_status read_checkpoint(tutti_trained *t, tutti_error *err)
 
 /* ---- life ---- */
 
+static tutti_status open_network(tutti_trained *t, tutti_nn **nn, int64_t windows, tutti_error *err)
+{
+    const tutti_nn_options options = { .batch = 1,
+                                       .threads = t->threads,
+                                       .running = t->running,
+                                       .precision = t->file.facts.precision,
+                                       .windows = windows };
+
+    return tutti_nn_open(nn, t->file.facts.model, &t->file.facts.task, &options, err);
+}
+
 tutti_status tutti_trained_open(tutti_trained **out, tutti_runtime *rt, const char *run, int threads, tutti_error *err)
 {
     tutti_trained *t = tutti_alloc(1, sizeof *t);
@@ -276,11 +287,9 @@ tutti_status tutti_trained_open(tutti_trained **out, tutti_runtime *rt, const ch
         status = tutti_fail_within(err, list_tensors(t, err), "'%.300s'", facts);
     if (status == TUTTI_OK)
         status = t->of_file ? read_file(t, err) : read_checkpoint(t, err);
+    t->threads = threads;
     if (status == TUTTI_OK)
-        status = tutti_nn_open(&t->nn, t->file.facts.model, &t->file.facts.task,
-                               &(tutti_nn_options){ .batch = 1, .threads = threads, .running = t->running,
-                                                    .precision = t->file.facts.precision },
-                               err);
+        status = open_network(t, &t->nn, 0, err);
     if (status == TUTTI_OK)
         *out = t;
     else
@@ -293,6 +302,7 @@ void tutti_trained_close(tutti_trained *t)
     if (t == NULL)
         return;
     tutti_nn_close(t->nn);
+    tutti_nn_close(t->asked);
     tutti_free(t->params);
     tutti_free(t->statistics);
     tutti_free(t->values);
@@ -374,13 +384,14 @@ tutti_status tutti_trained_next(tutti_trained *t, const uint32_t *tokens, size_t
                           t->file.facts.model);
     if (n == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is nothing to go on from; give a prompt of a token or more");
+    if (t->asked == NULL)
+        TUTTI_TRY(open_network(t, &t->asked, 1, err));
     window = tutti_alloc(2 * context, sizeof *window);
     if (window == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for a window of %zu tokens", context);
     memcpy(window, tokens + (n - known), known * sizeof *window);
-    tutti_nn_outputs(t->nn, logits, (int)known - 1);
-    status = tutti_nn_evaluate_tokens(t->nn, window, window + context, 1, t->values, &loss, &correct, err);
-    tutti_nn_outputs(t->nn, NULL, 0);
+    tutti_nn_outputs(t->asked, logits, (int)known - 1);
+    status = tutti_nn_evaluate_tokens(t->asked, window, window + context, 1, t->values, &loss, &correct, err);
     tutti_free(window);
     return status;
 }

@@ -14,6 +14,8 @@ struct tutti_trained {
     size_t parameters, own;          /* elements of them */
     float *memory, *running;
     const float **values;            /* of each parameter, in memory */
-    tutti_nn *nn;
+    int threads;
+    tutti_nn *nn, *asked;            /* the second takes one window of tokens at a time; NULL:
+                                        nobody has asked for one */
 };
 #endif

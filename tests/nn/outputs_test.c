@@ -1,8 +1,8 @@
 /* Goal: tutti_nn_outputs gives the logits that an evaluation goes by: of every kind of network and
    backend, in evaluations of several pieces, with heads of one chunk of classes and of three.
    Method: their softmax has the loss that the evaluation tells, their largest its hits; a place
-   alone is that place among all, to the bit; what is not asked for is not written, and the loss has
-   the same bits. */
+   alone is that place among all, to the bit, also where windows are taken one at a time; what is
+   not asked for is not written, and the loss has the same bits. */
 #include "kinds.h"
 
 typedef struct told { double loss; int64_t correct; } told;
@@ -81,6 +81,15 @@ static void check(const char *model, const char *backend, const tutti_nn_task *t
     evaluate(nn, &s, values);
     for (size_t i = 0; i < N * classes; i++)
         assert_true(one[i] == 0);
+    tutti_nn_close(nn);
+    /* one window at a time, as many at a time */
+    assert_int_equal(tutti_nn_open(&nn, model, task,
+                                   &(tutti_nn_options){ .backend = backend, .batch = 1, .windows = 1 }, &err),
+                     TUTTI_OK);
+    tutti_nn_outputs(nn, one, 0);
+    assert_true(evaluate(nn, &s, values).correct == unasked.correct);
+    for (size_t i = 0; i < N; i++)
+        assert_memory_equal(one + i * classes, logits + i * places * classes, classes * sizeof *one);
     tutti_nn_close(nn);
     for (int k = 0; k < count; k++)
         free(values[k]);
