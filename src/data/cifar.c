@@ -55,32 +55,36 @@ static tutti_status count_records(const tutti_data *d, int batch, bool whole, ui
     return TUTTI_OK;
 }
 
-/* Lines of batches.meta.txt: as many as there are classes, or none is used. */
-static void read_names(tutti_data *d)
+/* Lines of batches.meta.txt: one for each class, or none is used. */
+static tutti_status read_names(tutti_data *d, tutti_error *err)
 {
     char path[4200], text[1024];
     tutti_file *file;
     size_t bytes;
     const char *line = text;
+    tutti_status status = TUTTI_OK;
 
     snprintf(path, sizeof path, "%s/batches.meta.txt", d->elsewhere.path);
-    if (!tutti_file_exists(d->rt, path) || tutti_file_open(&file, d->rt, path, TUTTI_FILE_READ, NULL) != TUTTI_OK)
-        return;
+    if (!tutti_file_exists(d->rt, path))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_file_open(&file, d->rt, path, TUTTI_FILE_READ, err));
     bytes = tutti_file_bytes(file) < sizeof text ? (size_t)tutti_file_bytes(file) : 0;
-    if (tutti_file_read(file, 0, text, bytes, NULL) != TUTTI_OK)
-        bytes = 0;
+    status = tutti_file_read(file, 0, text, bytes, err);
     tutti_file_close(file, NULL);
     text[bytes] = '\0';
-    if (strlen(text) < bytes || tutti_utf8_valid((const uint8_t *)text, bytes) < bytes)
-        return;
+    if (status != TUTTI_OK || strlen(text) < bytes || tutti_utf8_valid((const uint8_t *)text, bytes) < bytes)
+        return status;
     for (int k = 0; k < CLASSES; k++) {
         const size_t n = strcspn(line, "\r\n");
-        if (n == 0 || tutti_data_name_class(d, k, line, n) != TUTTI_OK) {
+        if (n == 0) {
             tutti_data_forget_classes(d);
-            return;
+            return TUTTI_OK;
         }
+        if (tutti_data_name_class(d, k, line, n) != TUTTI_OK)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "keeping the names in '%s'", path);
         line += n + strspn(line + n, "\r\n");
     }
+    return TUTTI_OK;
 }
 
 static tutti_status fill_batch(const tutti_data *d, int batch, uint64_t records, uint8_t *x, uint8_t *labels,
@@ -142,11 +146,11 @@ tutti_status tutti_data_cifar_open(tutti_data **out, tutti_runtime *rt, const ch
         status = count_records(d, batch, whole, &d->elsewhere.records[batch], err);
         samples[batch == BATCHES] += d->elsewhere.records[batch];
     }
-    if (status == TUTTI_OK) {
-        d->most_classes = CLASSES;
-        read_names(d);
+    d->most_classes = CLASSES;
+    if (status == TUTTI_OK)
+        status = read_names(d, err);
+    if (status == TUTTI_OK)
         status = tutti_data_elsewhere_place(d, samples, 3, SIDE, err);
-    }
     if (status == TUTTI_OK)
         *out = d;
     else

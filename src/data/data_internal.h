@@ -139,7 +139,8 @@ void tutti_data_forget_classes(tutti_data *d);
 /* pictures.c. how->dir is not looked at. is: does the directory hold folders? */
 tutti_status tutti_data_pictures_open(tutti_data **out, tutti_runtime *rt, const char *path,
                                       const tutti_data_pictures *how, tutti_error *err);
-bool tutti_data_is_pictures(tutti_runtime *rt, const char *path);
+tutti_status tutti_data_is_pictures(tutti_runtime *rt, const char *path, bool *is,
+                                    tutti_error *err);
 void tutti_data_files_close(tutti_data_files *f); /* takes NULL */
 
 /* cifar.c. whole: files have the published sizes. is: does the directory hold such files? */

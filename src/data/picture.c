@@ -41,6 +41,7 @@ bool tutti_picture_named(const char *name)
 
 typedef struct picture { int width, height; uint8_t *rgb; } picture;
 
+#if defined TUTTI_PNG || defined TUTTI_JPEG
 static tutti_status take_room(picture *p, const char *path, unsigned long width, unsigned long height,
                               tutti_error *err)
 {
@@ -58,6 +59,7 @@ static tutti_status take_room(picture *p, const char *path, unsigned long width,
                : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %lu x %lu pixels of '%s'", width, height,
                             path);
 }
+#endif
 
 #if !defined TUTTI_PNG || !defined TUTTI_JPEG
 static tutti_status left_out(const char *path, const char *format, const char *library, const char *package,

@@ -99,9 +99,14 @@ static tutti_status ignore(void *user, const char *name, tutti_error *err)
     return TUTTI_OK;
 }
 
-static bool is_folder(tutti_runtime *rt, const char *path)
+static tutti_status is_folder(tutti_runtime *rt, const char *path, bool *is, tutti_error *err)
 {
-    return tutti_file_exists(rt, path) && tutti_directory_list(rt, path, ignore, NULL, NULL) == TUTTI_OK;
+    tutti_error why = { .rank = -1 };
+    const tutti_status status =
+        tutti_file_exists(rt, path) ? tutti_directory_list(rt, path, ignore, NULL, &why) : TUTTI_ERR_USAGE;
+
+    *is = status == TUTTI_OK;
+    return status == TUTTI_ERR_MEMORY ? tutti_fail(err, status, ENOMEM, "%s", why.text) : TUTTI_OK;
 }
 
 static tutti_status take_file(void *user, const char *name, tutti_error *err)
@@ -153,11 +158,13 @@ static tutti_status take_class(void *user, const char *name, tutti_error *err)
     search *s = user;
     char path[4200], parent[sizeof s->folder];
     tutti_status status;
+    bool folder;
 
     if (name[0] == '.')
         return TUTTI_OK;
     TUTTI_TRY(path_of(s, name, path, sizeof path, err));
-    if (!is_folder(s->d->rt, path))
+    TUTTI_TRY(is_folder(s->d->rt, path, &folder, err));
+    if (!folder)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "'%s' is no folder; beside the folders of the classes nothing else may stand: put pictures "
                           "into the folder of their class",
@@ -207,23 +214,26 @@ static tutti_status take_split(search *s, const char *name, int split, tutti_err
     return tutti_directory_list(s->d->rt, path, take_class, s, err);
 }
 
-static bool has_folder(const tutti_data *d, const char *name)
+static tutti_status has_folder(const tutti_data *d, const char *name, bool *has, tutti_error *err)
 {
     char path[4200];
 
     snprintf(path, sizeof path, "%s/%s", d->elsewhere.path, name);
-    return is_folder(d->rt, path);
+    return is_folder(d->rt, path, has, err);
 }
 
 static tutti_status list(search *s, tutti_error *err)
 {
     tutti_data *d = s->d;
-    const char *test = has_folder(d, "test") ? "test" : has_folder(d, "val") ? "val" : NULL;
+    bool train, test, val;
 
-    if (has_folder(d, "train") && test != NULL) {
+    TUTTI_TRY(has_folder(d, "train", &train, err));
+    TUTTI_TRY(has_folder(d, "test", &test, err));
+    TUTTI_TRY(has_folder(d, "val", &val, err));
+    if (train && (test || val)) {
         TUTTI_TRY(take_split(s, "train", TUTTI_TRAIN, err));
         s->known = true;
-        TUTTI_TRY(take_split(s, test, TUTTI_TEST, err));
+        TUTTI_TRY(take_split(s, test ? "test" : "val", TUTTI_TEST, err));
     } else
         TUTTI_TRY(take_split(s, "", -1, err));
     for (size_t i = 0; i < s->f->n; i++)
@@ -271,20 +281,25 @@ static tutti_status see_folder(void *user, const char *name, tutti_error *err)
 {
     search *s = user;
     char path[4200];
+    bool folder = false;
 
-    (void)err;
     snprintf(path, sizeof path, "%s/%s", s->d->elsewhere.path, name);
-    if (name[0] != '.' && s->classes == 0 && is_folder(s->d->rt, path))
-        s->classes++;
+    if (name[0] != '.' && s->classes == 0)
+        TUTTI_TRY(is_folder(s->d->rt, path, &folder, err));
+    s->classes += folder;
     return TUTTI_OK;
 }
 
-bool tutti_data_is_pictures(tutti_runtime *rt, const char *path)
+tutti_status tutti_data_is_pictures(tutti_runtime *rt, const char *path, bool *is, tutti_error *err)
 {
     tutti_data d = { .rt = rt, .elsewhere = { .path = (char *)(uintptr_t)path } };
     search s = { .d = &d };
 
-    return tutti_directory_list(rt, path, see_folder, &s, NULL) == TUTTI_OK && s.classes > 0;
+    *is = false;
+    if (tutti_file_exists(rt, path))
+        TUTTI_TRY(tutti_directory_list(rt, path, see_folder, &s, err));
+    *is = s.classes > 0;
+    return TUTTI_OK;
 }
 
 tutti_status tutti_data_pictures_open(tutti_data **out, tutti_runtime *rt, const char *path,
@@ -292,9 +307,11 @@ tutti_status tutti_data_pictures_open(tutti_data **out, tutti_runtime *rt, const
 {
     search s = { .how = how };
     tutti_status status;
+    bool folder;
 
     *out = NULL;
-    if (!is_folder(rt, path))
+    TUTTI_TRY(is_folder(rt, path, &folder, err));
+    if (!folder)
         return tutti_fail(err, TUTTI_ERR_USAGE, ENOENT, "there is no directory of pictures at '%s'", path);
     TUTTI_TRY(tutti_data_elsewhere_open(&s.d, rt, path, fill, err));
     s.f = s.d->elsewhere.files = tutti_alloc(1, sizeof *s.f);

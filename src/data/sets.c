@@ -232,7 +232,7 @@ tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const cha
                                   tutti_error *err)
 {
     char path[4096];
-    bool tokens;
+    bool tokens, pictures = false;
     found f;
 
     *out = NULL;
@@ -253,7 +253,9 @@ tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const cha
         return tutti_data_cifar_open(out, rt, path, true, err);
     if (f.set == NULL && tutti_data_is_cifar(rt, path))
         return tutti_data_cifar_open(out, rt, path, false, err);
-    if (f.set == NULL && !tutti_data_is_idx(rt, path) && tutti_data_is_pictures(rt, path)) {
+    if (f.set == NULL && !tutti_data_is_idx(rt, path))
+        TUTTI_TRY(tutti_data_is_pictures(rt, path, &pictures, err));
+    if (pictures) {
         tutti_options_default(tutti_data_pictures_options, &f.pictures);
         return tutti_data_pictures_open(out, rt, path, &f.pictures, err);
     }
