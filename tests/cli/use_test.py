@@ -353,6 +353,8 @@ class Use(Case):
             return {k: v for k, v in good.items() if k not in names}
 
         init("does not fit model 'mlp(hidden=24)'; it lacks '2.bias'; docs/PYTORCH-MODELS.md", without("2.bias"))
+        self.refused("worker 0: init: ", "train", "--model", MLP, "--data", self.data, "-n", 2, "--init", path, "--out",
+                     self.out("o")) # where the others wait for it
         init("; it lacks '4.weight' and 1 more;", without("4.weight", "0.bias"))
         init("; it has 'fc.weight', which the model has not;", {**good, "fc.weight": ("F32", [1], bytes(4))})
         init("; '2.weight' is 24 x 12 in it and 24 x 24 in the model;", {**good, "2.weight": ("F32", [24, 12],
