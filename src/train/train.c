@@ -34,10 +34,13 @@ static tutti_status open_data(tutti_run *run, tutti_error *err)
 
 static void initial_values(void *user, int tensor, float *values)
 {
-    const tutti_run *run = user;
+    tutti_run *run = user;
     const tutti_nn_param *p = &run->params[tensor];
     const int forward = 2 * p->unit + (p->dims == 1); /* weight, bias, layer by layer from the input */
-    tutti_nn_initialise(p, forward, (uint64_t)run->config->seed, values);
+    if (run->init.file != NULL)
+        tutti_train_init_read(run, tensor, values);
+    else
+        tutti_nn_initialise(p, forward, (uint64_t)run->config->seed, values);
 }
 
 /* Exchanging through memory is work: a lane without a core of its own takes that of the
@@ -210,10 +213,14 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
     if (status == TUTTI_OK)
         status = list_statistics(run, &own, err);
     if (status == TUTTI_OK)
+        status = tutti_train_init_open(run, err);
+    if (status == TUTTI_OK)
         status = open_engine_on(run, params, own, err);
     for (int k = 0; status == TUTTI_OK && tutti_engine_own(run->engine) != NULL && k < run->n_statistics; k++)
         for (size_t i = 0; i < run->statistics[k].count; i++)
             tutti_engine_own(run->engine)[run->statistics[k].first + i] = run->statistics[k].start;
+    if (status == TUTTI_OK)
+        status = tutti_train_init_settle(run, err);
     run->hands_over = status == TUTTI_OK && tutti_engine_method(run->engine)->held != TUTTI_HELD_WHOLE;
     run->by_unit = status == TUTTI_OK && tutti_engine_method(run->engine)->held == TUTTI_HELD_BY_UNIT;
     for (int i = 0; status == TUTTI_OK && i < run->n_params; i++) {
@@ -338,6 +345,7 @@ static void close_training(tutti_run *run)
     tutti_loader_close(run->loader);
     tutti_nn_close(run->nn);
     tutti_engine_close(run->engine);
+    tutti_train_init_close(run);
     tutti_free(run->params);
     tutti_free(run->statistics);
     tutti_free(run->values);

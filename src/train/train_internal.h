@@ -7,7 +7,9 @@
 #include "tutti/arrivals.h"
 #include "tutti/data.h"
 #include "tutti/nn.h"
+#include "tutti/safetensors.h"
 #include "tutti/train.h"
+#include "tutti/trained.h"
 
 enum { TUTTI_TRAIN_FIGURES = 32 };
 
@@ -66,6 +68,7 @@ typedef struct tutti_run {
     uint64_t gradients_in_all, steps, first_step; /* of the whole run; where this process begins */
     double steps_per_epoch;
     uint64_t samples_in_all;         /* takes: of the whole run */
+    struct { tutti_tensor_file *file; tutti_status status; tutti_error err; } init; /* init.c */
     tutti_parts parts;               /* of a partition; first is NULL: none */
     tutti_arrivals arrivals;         /* --stream: mine */
     tutti_data_room joined;          /* a batch with samples of other workers (given.c); NULL: the
@@ -325,6 +328,38 @@ void tutti_train_say_totals(const tutti_run *run);
 tutti_status tutti_train_accept(tutti_run *run, tutti_error *err);
 char *tutti_train_facts(const tutti_run *run); /* free() it */
 tutti_status tutti_train_resume(tutti_run *run, tutti_error *err);
+
+/* ---- weights.c: a safetensors file against the tensors of a network ---- */
+
+typedef struct tutti_tensors {
+    const tutti_nn_param *params; int n_params;
+    const tutti_nn_statistic *statistics; int n_statistics;
+} tutti_tensors;
+/* Refuses what lacks any of them, has others, other shapes or no floats, in one sentence. */
+tutti_status tutti_train_weights_open(tutti_tensor_file **out, tutti_runtime *rt, const char *path,
+                                      const char *model, const tutti_tensors *of,
+                                      tutti_error *err);
+/* One of them, as float32. TUTTI_ERR_CORRUPT: an element that is not finite. */
+tutti_status tutti_train_weights_read(tutti_tensor_file *f, const char *path, const char *name,
+                                      size_t count, float *values, tutti_error *err);
+
+/* ---- init.c: --init ---- */
+
+/* Before the engine: at rank 0 the file is opened. */
+tutti_status tutti_train_init_open(tutti_run *run, tutti_error *err);
+/* Of one parameter, at rank 0; what fails is kept until settle. */
+void tutti_train_init_read(tutti_run *run, int tensor, float *values);
+/* After the engine: running statistics go to all, the file is closed. Collective. */
+tutti_status tutti_train_init_settle(tutti_run *run, tutti_error *err);
+void tutti_train_init_close(tutti_run *run);
+
+/* ---- model_file.c: OUT/model.json, what the model takes ---- */
+
+tutti_status tutti_train_write_model_file(const tutti_run *run, tutti_error *err);
+typedef struct tutti_model_file { tutti_trained_facts facts; json_t *root; } tutti_model_file;
+/* facts point into root: json_decref it. */
+tutti_status tutti_train_read_model_file(tutti_model_file *m, tutti_runtime *rt, const char *path,
+                                         tutti_error *err);
 
 /* ---- delays.c: workers' histograms of staleness, all of them at index 0 ---- */
 
