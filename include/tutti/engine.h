@@ -189,6 +189,10 @@ typedef enum {
    engine may be asked for its method, shares and memory (tutti_engine_memory), and be closed. Then
    the world may have another.
 
+   aside_every, aside_most: models that are put aside while the run goes on (below, "put aside"):
+   after every so many gradients, 0: never; so many of them are kept at most. For methods at their
+   own pace; others put none aside. The same on all ranks.
+
    own_values: floats of client state: what the client computes along with gradients, such as
    running statistics of batch norms. They are no parameters, and no step exchanges them. The same
    number on all ranks. See tutti_engine_own. */
@@ -243,6 +247,8 @@ typedef struct tutti_engine_options {
     bool needs;                      /* values are read between need and done only */
     int servers;                     /* ranks that only serve */
     size_t own_values;               /* floats of client state */
+    uint64_t aside_every;            /* gradients from one model put aside to the next */
+    int aside_most;                  /* such models, from one rest to the next */
     bool only_declared;              /* no memory is taken */
     uint64_t device_memory;          /* bytes on the device; 0: as many as there are */
 } tutti_engine_options;
@@ -438,6 +444,39 @@ double tutti_engine_apart(tutti_engine *e);
    is. Called in pairs, with nothing between but looking. false: nothing was done, because replicas
    are equal or the model is not shown. Local; writes over gradients. */
 bool tutti_engine_swap(tutti_engine *e);
+
+/* ---- models put aside, of methods at their own pace ----
+
+   A look at the model of a run makes all workers wait for the slowest. A model that is put aside
+   makes nobody wait, and sends nothing. It is looked at when all are at rest anyway.
+
+   The model of a *point* P, a multiple of aside_every: a worker puts its own aside as its pass
+   begins with the first of its gradients from P on. So it has all gradients below P that this
+   worker has computed, and none of its later ones. What others have computed is in it as far as it
+   has come. Put together they are the mean over the workers, as they are at the end. Values at
+   servers (server.h) are put aside there instead, each slice before the first request of a worker
+   that has passed P. Who comes to rest without having passed a point puts aside what it has then.
+   A worker that is lost takes along what it has put aside.
+
+   aside_most models of each worker are declared memory. Points beyond are left out, so a client
+   comes to rest that often. */
+typedef struct tutti_aside {
+    uint64_t gradients;                  /* P */
+    /* This rank's own when it put its part aside: its clock, as wall_ns of tutti_figures; what it
+       had sent; samples that it has computed since. */
+    int64_t wall_ns;
+    uint64_t bytes_sent, samples_since;
+} tutti_aside;
+/* After all have been told that there is no step (tutti_engine_more), before anybody goes on, or
+   after finish: how many points were passed since the last drop. The same on all ranks. After
+   finish looking costs the run's clock nothing. */
+int tutti_engine_asides(tutti_engine *e);
+/* The k-th of them, from 0 on. */
+void tutti_engine_aside(const tutti_engine *e, int k, tutti_aside *aside);
+/* As tutti_engine_show, with the model of that point. All ranks; resume ends it. Blocks. */
+tutti_status tutti_engine_show_aside(tutti_engine *e, int k, tutti_error *err);
+/* They have been looked at. All ranks, as before. */
+void tutti_engine_drop_asides(tutti_engine *e);
 
 /* Saves a checkpoint. All ranks, between steps. facts: a JSON object stored with it. keep: see
    tutti_checkpoint_save. Blocks. */
