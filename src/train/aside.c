@@ -15,7 +15,7 @@
 
 /* Memory of all workers together, since all of a simulated run are one process. */
 enum { MOST = 1000 };
-#define MOST_BYTES ((double)(1 << 30))
+#define MOST_BYTES ((double)(INT64_C(2) << 30))
 
 int tutti_train_asides_open(tutti_run *run, uint64_t every, size_t own)
 {
