@@ -30,12 +30,13 @@ class Compare:
                 self.resumed(folder)
 
     def words(self):
-        return ["compare", "--methods", METHODS, "-n", str(WORKERS), "--transport", "sim", "--platform", "../P", "--seeds",
-                "1" if self.quick else str(SEEDS), "--model", "mlp", "--out", "it",
+        return ["compare", "--methods", METHODS, "-n", str(WORKERS), "--transport", "sim", "--platform", "../P",
+                "--seeds", "1" if self.quick else str(SEEDS), "--model", "mlp", "--out", "it",
                 *(("--steps", "10") if self.quick else ())]
 
     def facts(self):
-        return dict(command="tutti platform '%s' > P; tutti %s" % (PLATFORM, " ".join(self.words()).replace("../P", "P")))
+        words = " ".join(self.words()).replace("../P", "P")
+        return dict(command=f"tutti platform '{PLATFORM}' > P; tutti {words}")
 
     def line(self, folder):
         began = time.monotonic()
@@ -43,8 +44,8 @@ class Compare:
                        env=clean_environment())
         self.record.row("five methods, 16 simulated workers, 3 seeds, mlp: the comparison",
                         time.monotonic() - began, "s", **self.facts())
-        self.record.row("the same: numbers of the table that its page or CSV file lacks", self.lacking(folder + "/whole/it"),
-                        "", **self.facts())
+        self.record.row("the same: numbers of the table that its page or CSV file lacks",
+                        self.lacking(folder + "/whole/it"), "", **self.facts())
 
     def lacking(self, out):
         with open(out + "/table.txt") as f:

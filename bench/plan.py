@@ -1,8 +1,9 @@
 """bench/run plan: is the method that `tutti plan` names first a good one, and are its times right?
 
-simulation  CONDITIONS drawn from a seed (--draw): shape of the cluster, workers, rate, latency, slow workers, the time of a pass,
-            the model's size. The plan of each (24 steps of every method of METHODS, seed 0) is compared with runs of
-            four times as many steps and of another seed. Virtual time: other work on the machine changes nothing.
+simulation  CONDITIONS drawn from a seed (--draw): shape of the cluster, workers, rate, latency, slow workers, the time
+            of a pass, the model's size. The plan of each (24 steps of every method of METHODS, seed 0) is compared
+            with runs of four times as many steps and of another seed. Virtual time: other work on the machine changes
+            nothing.
 netlab      the same of hosts of tools/netlab (root), whose runs are real, over tcp. The plan is told goodput and
             latency of the lab's line, and measures here what a pass takes with all workers at work.
 
@@ -52,7 +53,8 @@ class Plan(Bench):
 
     def judged(self, name):
         if self.good:
-            facts = dict(command=f"bench/run plan --piece {name} --draw {self.seed}", runs=len(self.good), seed=self.seed)
+            facts = dict(command=f"bench/run plan --piece {name} --draw {self.seed}", runs=len(self.good),
+                         seed=self.seed)
             self.record.row(f"{name}: conditions in which the first method is within 10 % of the best",
                             statistics.mean(self.good), "", conditions=self.seen, **facts)
             self.record.row(f"{name}: predicted time of a step, off by, the median", statistics.median(self.off), "",

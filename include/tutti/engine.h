@@ -263,7 +263,7 @@ tutti_status tutti_collective_check(const char *collective, int workers, tutti_e
 
    A world is for one engine. Methods' services have the same ports in each engine, so what the
    first has left under way would be taken for the second's. To train again open another world. A
-   second engine is TUTTI_ERR_STATE before anything is done or sent, also once the first is closed
+ond engine is TUTTI_ERR_STATE before anything is done or sent, also once the first is closed
    or has failed. An engine that was refused (TUTTI_ERR_USAGE) before the fingerprints were found to
    be equal does not count. */
 tutti_status tutti_engine_open(tutti_engine **out, tutti_world *world, const tutti_param *params,
@@ -375,7 +375,7 @@ tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t 
 tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_error *err);
 
 /* The gradient of the tensor is final for this pass. Each tensor once a pass, in any order; a
-   second time is an error. */
+ond time is an error. */
 tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err);
 
 /* The same with a gradient that lies at `gradient` for this call only, in that type (TUTTI_F32,
@@ -445,9 +445,32 @@ double tutti_engine_apart(tutti_engine *e);
    are equal or the model is not shown. Local; writes over gradients. */
 bool tutti_engine_swap(tutti_engine *e);
 
-/* ---- models put aside, of methods at their own pace ----
+/* Saves a checkpoint. All ranks, between steps. facts: a JSON object stored with it. keep: see
+   tutti_checkpoint_save. Blocks. */
+tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const char *facts, int keep,
+                               tutti_error *err);
 
-   A look at the model of a run makes all workers wait for the slowest. A model that is put aside
+/* Loads every declared state of exactly that checkpoint. All ranks, before the first pass. Blocks.
+
+   Another number of workers is legal for methods whose replicas are equal. States of each worker
+   then become what state.h says. Residuals of error feedback are owed to the model as their mean,
+   so each worker gets the mean; local momenta start from 0. */
+tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err);
+
+/* Declared state of this rank where it lies, for a client that keeps it by itself. *pieces: n of
+   them, the engine's until its next call, with names as in a checkpoint. Everything is whole: what
+   is the same on all ranks (owner -1, keep SAME) as well as this rank's part of the rest. Between
+   steps, or while a model is shown that is the same anyway. Where the method has services all ranks
+   call it, for they come to rest first. Blocks. TUTTI_ERR_USAGE: workers were lost. */
+tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, size_t *n,
+                                tutti_error *err);
+
+/* The client has written to all pieces what they held in a run of as many workers, on the same
+   rank. All ranks, before the first pass. */
+tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err);
+
+/* ---- models put aside, of methods at their own pace ---- */
+/* A look at the model of a run makes all workers wait for the slowest. A model that is put aside
    makes nobody wait, and sends nothing. It is looked at when all are at rest anyway.
 
    The model of a *point* P, a multiple of aside_every: a worker puts its own aside as its pass
@@ -477,30 +500,6 @@ void tutti_engine_aside(const tutti_engine *e, int k, tutti_aside *aside);
 tutti_status tutti_engine_show_aside(tutti_engine *e, int k, tutti_error *err);
 /* They have been looked at. All ranks, as before. */
 void tutti_engine_drop_asides(tutti_engine *e);
-
-/* Saves a checkpoint. All ranks, between steps. facts: a JSON object stored with it. keep: see
-   tutti_checkpoint_save. Blocks. */
-tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const char *facts, int keep,
-                               tutti_error *err);
-
-/* Loads every declared state of exactly that checkpoint. All ranks, before the first pass. Blocks.
-
-   Another number of workers is legal for methods whose replicas are equal. States of each worker
-   then become what state.h says. Residuals of error feedback are owed to the model as their mean,
-   so each worker gets the mean; local momenta start from 0. */
-tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tutti_error *err);
-
-/* Declared state of this rank where it lies, for a client that keeps it by itself. *pieces: n of
-   them, the engine's until its next call, with names as in a checkpoint. Everything is whole: what
-   is the same on all ranks (owner -1, keep SAME) as well as this rank's part of the rest. Between
-   steps, or while a model is shown that is the same anyway. Where the method has services all ranks
-   call it, for they come to rest first. Blocks. TUTTI_ERR_USAGE: workers were lost. */
-tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, size_t *n,
-                                tutti_error *err);
-
-/* The client has written to all pieces what they held in a run of as many workers, on the same
-   rank. All ranks, before the first pass. */
-tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err);
 
 /* ---- runs that go on after losses. That needs a method with TUTTI_GOES_ON, a world that survives
    losses, and no stop_on_loss. Everywhere else settle gives `mine` back, has() is true of all, and

@@ -26,7 +26,7 @@ int tutti_train_asides_open(tutti_run *run, uint64_t every, size_t own)
     run->asides = 0;
     if (!run->own_pace || run->config->target[0] != 0 || every == 0 || every >= run->gradients_in_all)
         return 0;
-    most = fmin(fmin(fmax(most, 1), (double)((run->gradients_in_all - 1) / every)), MOST);
+    most = fmin(fmin(fmax(most, 1), floor((double)(run->gradients_in_all - 1) / (double)every)), MOST);
     run->asides = (int)most;
     return run->asides;
 }
