@@ -118,6 +118,17 @@ static void plan_steps(tutti_run *run, uint64_t samples)
     run->steps_per_epoch = (double)per_epoch / (double)run->unit;
 }
 
+/* In gradients at one's own pace. There nobody evaluates unasked: with --target it takes a meeting,
+   which waits for the slowest. 0: never. */
+static uint64_t evaluates_every(const tutti_run *run)
+{
+    const tutti_train_config *c = run->config;
+
+    return c->eval_every > 0                    ? (uint64_t)c->eval_every * run->unit
+           : run->own_pace && c->target[0] == 0 ? 0
+                                                : tutti_share_steps(&run->share);
+}
+
 /* own: how many values of the client's own state there are, for statistics. */
 static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, size_t own, tutti_error *err)
 {
@@ -126,10 +137,12 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
     char fingerprint[2048];
     uint64_t trace_first, trace_steps;
     size_t device_bytes;
+    int asides;
 
     tutti_train_trace_steps(c, &trace_first, &trace_steps);
     TUTTI_TRY(tutti_train_device_bytes(c, &device_bytes, err));
     plan_steps(run, samples);
+    asides = tutti_train_asides_open(run, evaluates_every(run), own);
     snprintf(fingerprint, sizeof fingerprint,
              "model=%s\ndata hash=%016llx\npartition=%s\n"
              "threads=%lld\nprecision=%s\neval-every=%lld\ncheckpoint-every=%lld\ntarget=%s\nresume=%s\n",
@@ -171,6 +184,8 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
         .trace_first = trace_first,
         .trace_steps = trace_steps,
         .own_values = own,
+        .aside_every = asides > 0 ? evaluates_every(run) : 0,
+        .aside_most = asides,
         .servers = (int)c->servers,
         .names = true,
         .streams = c->stream[0] != 0,
@@ -600,12 +615,19 @@ static uint64_t sooner(uint64_t next, uint64_t done, uint64_t every)
 }
 
 /* All workers come together after each step, or, where they go at their own
-   pace, only for what needs them all. */
+   pace, only for what needs them all, and when no more models can be put aside. */
 static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
                              uint64_t ask_every)
 {
-    return run->own_pace ? sooner(sooner(sooner(run->gradients_in_all, done, eval_every), done, save_every), done,
-                                  ask_every) : done + 1;
+    uint64_t next = run->gradients_in_all;
+
+    if (!run->own_pace)
+        return done + 1;
+    if (run->asides > 0 && (next - 1) / eval_every - done / eval_every > (uint64_t)run->asides)
+        next = (done / eval_every + (uint64_t)run->asides) * eval_every;
+    else if (run->asides == 0)
+        next = sooner(next, done, eval_every);
+    return sooner(sooner(next, done, save_every), done, ask_every);
 }
 
 /* ---- being asked to end ---- */
@@ -664,17 +686,6 @@ static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool
     return tutti_engine_more_samples(run->engine, run->samples_in_all, more, err);
 }
 
-/* A meeting waits for the slowest, which is what going at one's own pace avoids: there nobody
-   evaluates unasked. 0: never. */
-static uint64_t evaluates_every(const tutti_run *run)
-{
-    const tutti_train_config *c = run->config;
-
-    return c->eval_every > 0                    ? (uint64_t)c->eval_every * run->unit
-           : run->own_pace && c->target[0] == 0 ? 0
-                                                : tutti_share_steps(&run->share);
-}
-
 bool tutti_train_evaluates(const tutti_run *run)
 {
     const tutti_train_config *c = run->config;
@@ -723,7 +734,9 @@ static tutti_status train(tutti_run *run, tutti_error *err)
         over = run->takes ? !more : done == end;
         if (run->dry == NULL && (run->own_pace || falls_on(done, (uint64_t)c->report_every) || over))
             TUTTI_TRY(tutti_train_report(run, err));
-        if (run->dry != NULL)
+        if (run->asides > 0 && !over && !tutti_engine_ended(run->engine))
+            TUTTI_TRY(tutti_train_evaluate_asides(run, err));
+        if (run->asides > 0 || run->dry != NULL)
             ;
         else if (tutti_engine_ended(run->engine)
                 ? c->target[0] != 0
@@ -741,7 +754,8 @@ static tutti_status train(tutti_run *run, tutti_error *err)
         if (asked != 0)
             return TUTTI_CLOSED;
     }
-    return tutti_engine_finish(run->engine, err);
+    TUTTI_TRY(tutti_engine_finish(run->engine, err));
+    return run->asides > 0 ? tutti_train_evaluate_asides(run, err) : TUTTI_OK;
 }
 
 static tutti_status begin_run(tutti_run *run, tutti_world *world, const tutti_train_config *config, tutti_train_io *io,

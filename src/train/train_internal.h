@@ -63,6 +63,8 @@ typedef struct tutti_run {
     bool own_pace;                   /* workers meet for evaluations, checkpoints, the end only */
     bool takes;                      /* the method decides how many samples a step has
                                         (tutti_engine_takes): the run ends by samples */
+    int asides;                      /* models put aside from one meeting to the next, at most; 0:
+                                        evaluations are of the model as it is (aside.c) */
     uint64_t unit;                   /* gradients a step: 1, or the workers with own_pace */
     int said;                        /* events of the run that were looked at for warnings */
     uint64_t gradients_in_all, steps, first_step; /* of the whole run; where this process begins */
@@ -109,8 +111,9 @@ typedef struct tutti_run {
     double consensus_distance;
     /* Of the last evaluation. accuracy < 0: none yet, or none at all (quadratic). */
     double test_loss, test_accuracy;
-    /* When that was, as lines of metrics have it, and what all had sent by then. */
-    struct { double seconds, bytes; uint64_t samples; } evaluated;
+    /* When that was, as lines of metrics have it, and what all had sent by then. aside: it is, or
+       was, of a model that was put aside. */
+    struct { double seconds, bytes, epoch; uint64_t samples, step; bool aside; } evaluated;
     /* Likewise, of samples that get one logit; < 0: none, also where the labels are all alike. */
     double test_auc;
     /* Of the workers' own models at the end: the one whose test loss is largest. Where replicas are
@@ -264,6 +267,14 @@ tutti_status tutti_train_meet(tutti_run *run,
 /* After a meeting at which index 0 has written a file, `mine` on the others TUTTI_OK: all know
    whether it could, and the run ends for all if not. Collective. */
 tutti_status tutti_train_written(tutti_run *run, tutti_status mine, tutti_error *err);
+
+/* ---- aside.c: evaluations of methods at their own pace, without a meeting for each ---- */
+
+/* How many models are put aside at most, in a run whose client state is so many values; 0: it meets
+   for evaluations, or makes none. Sets run->asides. Before the engine opens. */
+int tutti_train_asides_open(tutti_run *run, uint64_t every, size_t own);
+/* Of those put aside since the last meeting, with a line of metrics.jsonl each. Collective. */
+tutti_status tutti_train_evaluate_asides(tutti_run *run, tutti_error *err);
 
 /* ---- evaluate.c ---- */
 
