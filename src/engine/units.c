@@ -117,14 +117,14 @@ static const tutti_facility_ops facility = { .close = close_units, .arrive = arr
 tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_error *err)
 {
     tutti_engine_units *s = &e->units;
-    const bool several = e->m.workers > 1;
+    const bool several = e->shards.team > 1; /* else all values are here */
     size_t kept = 0, count = 0;
 
     tutti_facility_add(&e->m, &facility, e);
     s->on = true;
     TUTTI_TRY(find_units(e, err));
     s->ahead = e->m.lane_width > 0 && e->options.lane >= 0 && several;
-    s->says = several && !e->options.same_order;
+    s->says = e->m.workers > 1 && !e->options.same_order;
     s->words = tutti_alloc(2 * (size_t)e->m.workers, sizeof *s->words);
     if (s->words == NULL)
         return no_memory(e, err);
@@ -287,7 +287,7 @@ static tutti_status gather(tutti_job *job, tutti_error *err)
     tutti_engine_unit *u = job->owner;
     tutti_engine *e = u->engine;
     tutti_engine_shards *of = &e->shards;
-    const int workers = e->m.workers;
+    const int team = of->team;
 
     if (e->units.says)
         TUTTI_TRY(say(e, job->index, u->said, e->units.words, err));
@@ -295,8 +295,8 @@ static tutti_status gather(tutti_job *job, tutti_error *err)
         const tutti_piece *p = &e->pieces[k];
         float *const whole = u->values + (p->first - u->first), *const mine = whole + (of->mine[k].first - p->first);
         tutti_copy(e->m.device, of->mine[k].count, e->units.x + of->at[k], mine);
-        if (workers > 1)
-            TUTTI_TRY(tutti_allgather_v(&u->group, of->counts + (size_t)k * (size_t)workers,
+        if (team > 1)
+            TUTTI_TRY(tutti_allgather_v(&u->group, of->counts + (size_t)k * (size_t)team,
                                         tutti_f32(e->m.device, mine, of->mine[k].count),
                                         tutti_f32(e->m.device, whole, p->count), err));
     }
@@ -311,7 +311,7 @@ static tutti_status start(tutti_engine *e, int unit, bool ahead, tutti_error *er
     TUTTI_TRY(place(e, u, ahead, err));
     if (u->values == NULL)
         return TUTTI_OK;
-    u->group = tutti_group_keyed(&e->m.all, (uint64_t)1 << 40 | (uint64_t)unit, u->turn);
+    u->group = tutti_group_keyed(&e->shards.inside, (uint64_t)1 << 40 | (uint64_t)unit, u->turn);
     u->group.algorithm = e->collective;
     u->turn += (uint32_t)(u->pieces.end - u->pieces.first);
     u->said = tutti_engine_units_turn(e);
