@@ -112,11 +112,13 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
 {
     tutti_engine_piece *s = job->owner;
     tutti_engine *e = s->engine;
+    tutti_piece *p = &e->pieces[job->index];
     tutti_status status = tutti_engine_units_say(e, job->index, s->said, err);
 
     if (status == TUTTI_OK)
-        status = exchange_piece(e, s, &e->pieces[job->index], err);
-
+        status = exchange_piece(e, s, p, err);
+    else /* others may have heard all of it, and wait in the piece */
+        give_up(e, s, p, status, err);
     ended(e, s, status, err);
     tutti_engine_let_go(e, job->index);
     if (status == TUTTI_OK && e->m.by_piece)
