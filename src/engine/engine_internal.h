@@ -397,6 +397,8 @@ void tutti_engine_piece_rests(tutti_engine *e, int k);
 /* What failed here by itself in a piece, which another worker may have failed because of. TUTTI_OK:
    nothing. */
 tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error *err);
+/* Because of which worker a piece has failed. */
+int tutti_engine_failed_by(const tutti_engine *e, tutti_status status, const tutti_error *err);
 
 /* ---- by_piece.c: nothing happens where no pieces are under way beside the next step (m->beside),
    unless noted ---- */

@@ -52,15 +52,20 @@ static bool may_be_waited_for(tutti_engine *e, const tutti_engine_piece *s)
     return s->job.turn < atomic_load(&e->turns_at_failure) + (uint64_t)e->m.lane_width;
 }
 
+int tutti_engine_failed_by(const tutti_engine *e, tutti_status status, const tutti_error *err)
+{
+    return status == TUTTI_ERR_PEER && err != NULL && err->rank >= 0 ? err->rank : e->m.rank;
+}
+
 /* This worker does not come to the piece. Others may wait for it there while it waits for one of
    them in another piece, in which that one has failed. So they hear of it at once, and not when it
    leaves; and if they hear of both, each of the two tells its own failure. */
 static void give_up(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_status status,
                     const tutti_error *err)
 {
-    const int rank = status == TUTTI_CLOSED ? (int)e->broken_by : e->m.rank;
+    const int rank = status == TUTTI_CLOSED ? (int)e->broken_by : tutti_engine_failed_by(e, status, err);
 
-    if (status != TUTTI_CLOSED && !atomic_exchange(&e->own_failure.claimed, true)) {
+    if (status != TUTTI_CLOSED && status != TUTTI_ERR_PEER && !atomic_exchange(&e->own_failure.claimed, true)) {
         e->own_failure.status = status;
         if (err != NULL)
             e->own_failure.error = *err;
@@ -101,7 +106,7 @@ static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti
 static void ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status, const tutti_error *err)
 {
     if (status != TUTTI_OK && status != TUTTI_CLOSED)
-        e->broken_by = (uint32_t)(status == TUTTI_ERR_PEER && err != NULL && err->rank >= 0 ? err->rank : e->m.rank);
+        e->broken_by = (uint32_t)tutti_engine_failed_by(e, status, err);
     if (status != TUTTI_OK)
         e->broken = true;
     s->exchanged_ns = tutti_now_ns(e->rt);

@@ -306,7 +306,7 @@ static tutti_status sum_of_teams(tutti_engine *e, const tutti_piece *p, tutti_st
     if (status == TUTTI_OK)
         return tutti_allreduce(between, TUTTI_SUM,
                                tutti_f32(e->m.device, gradient_of(e, p->index), e->shards.mine[p->index].count), err);
-    tutti_group_give_up(between, status == TUTTI_ERR_PEER && err != NULL && err->rank >= 0 ? err->rank : e->m.rank);
+    tutti_group_give_up(between, tutti_engine_failed_by(e, status, err));
     return status;
 }
 
