@@ -225,10 +225,10 @@ void tutti_credit(tutti_method *m, size_t bytes);
                 clip-norm besides 8 bytes a block of TUTTI_NORM_BLOCK elements to all, by whoever
                 has its first element, which gets the others of it
 
-   In teams (tutti_shards_group) a piece is cut over the workers of a team, and teams are replicas of
-   each other. A shard is reduced inside the team, then by an all-reduce among the workers that have
-   the same one. All else is among the workers of a team: values, the norm. What is declared is
-   saved once: range k by team k modulo the teams.
+   In teams (tutti_shards_group) a piece is cut over the workers of a team, and teams are replicas
+   of each other. A shard is reduced inside the team, then by an all-reduce among the workers that
+   have the same one. All else is among the workers of a team: values, the norm. What is declared is
+   saved once, a part of it by each team.
 
    declare: within declare(), under TUTTI_UPDATES_SLICES, once the method has said how pieces are
    cut. TUTTI_ERR_USAGE: a method whose replicas differ, whose tables go by rows, or that does

@@ -82,14 +82,18 @@ static tutti_status add_range(const tutti_engine *e, items *list, const tutti_st
     return TUTTI_OK;
 }
 
-/* A placed vector of several ranges. Of what other workers have too this one saves its turn. */
+/* A placed vector of several ranges. Of what other workers have too this one saves a part. */
 static tutti_status add_ranges(const tutti_engine *e, items *list, const tutti_state *s, tutti_place at, bool reading,
                                tutti_error *err)
 {
-    for (size_t k = 0; k < s->n_ranges; k++) {
+    const tutti_range part = reading ? (tutti_range){ 0, s->count } : tutti_engine_shards_saved(e, s->count);
+    size_t before = 0;
+
+    for (size_t k = 0; k < s->n_ranges; before += s->ranges[k++].count) {
         const tutti_range *r = &s->ranges[k];
-        if (reading || tutti_engine_shards_saves(e, k))
-            TUTTI_TRY(add_range(e, list, s, at, r->first, -1, r->first, r->first + r->count, err));
+        const size_t end = part.first + part.count, low = part.first > before ? part.first - before : 0,
+                     high = end > before + r->count ? r->count : end > before ? end - before : 0;
+        TUTTI_TRY(add_range(e, list, s, at, r->first, -1, r->first + low, r->first + high, err));
         at = further(at, r->count * tutti_dtype_bytes(s->dtype));
     }
     return TUTTI_OK;

@@ -416,9 +416,13 @@ tutti_status tutti_engine_shards_gather(tutti_engine *e, tutti_piece *p, tutti_e
                              tutti_f32(e->m.device, p->x, p->count), err);
 }
 
-bool tutti_engine_shards_saves(const tutti_engine *e, size_t k)
+tutti_range tutti_engine_shards_saved(const tutti_engine *e, size_t count)
 {
-    return e->shards.ranks == NULL || k % (size_t)e->shards.between.size == (size_t)e->shards.between.index;
+    const bool several = e->shards.ranks != NULL;
+    const int teams = several ? e->shards.between.size : 1, mine = several ? e->shards.between.index : 0;
+    const size_t first = shard_at(count, teams, mine);
+
+    return (tutti_range){ first, shard_at(count, teams, mine + 1) - first };
 }
 
 tutti_status tutti_shards_step(tutti_method *m, tutti_error *err)
