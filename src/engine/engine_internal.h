@@ -442,7 +442,8 @@ tutti_status tutti_engine_shards_norm2(tutti_engine *e, double *norm2, tutti_err
 tutti_status tutti_engine_shards_gather(tutti_engine *e, tutti_piece *p, tutti_error *err);
 /* The groups of a piece that starts. */
 void tutti_engine_shards_start(tutti_engine *e, tutti_piece *p);
-/* Of a state of so many elements, which those of my place in all teams have: what this worker saves. */
+/* Of a state of so many elements, which those of my place in all teams have: what this worker
+   saves. */
 tutti_range tutti_engine_shards_saved(const tutti_engine *e, size_t count);
 
 /* Where the mean of my shard of a piece is, from its exchange on. */

@@ -363,7 +363,8 @@ static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, 
 
     for (int k = 0; k < saved_by && status == TUTTI_OK; k++) {
         items list = { 0 };
-        status = add_range(e, &list, s, (tutti_place){ .memory = one }, s->first, k, s->first, s->first + s->count, err);
+        status = add_range(e, &list, s, (tutti_place){ .memory = one }, s->first, k, s->first, s->first + s->count,
+                           err);
         if (status == TUTTI_OK)
             status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
         for (size_t i = 0; i < s->count && status == TUTTI_OK; i++)

@@ -21,7 +21,7 @@
 
    In teams. A piece may be cut over the workers of a team alone, as those of a machine; teams are
    replicas of each other (Zhang et al., "MiCS: Near-linear Scaling for Training Gigantic Model on
-   Public Cloud", VLDB 2022, section 3.2; hybrid sharding of Zhao et al. 2023, PyTorch FSDP). After
+   Public Cloud", VLDB 2022; hybrid sharding of Zhao et al. 2023, PyTorch FSDP). After
    the reduce-scatter inside the team those who have the same shard sum it, one worker of each team.
    A tree of sums is split at powers of two, so with a power of two of workers a team is a branch of
    it, and the sum has its bits. Values and the norm are a team's own business: all teams have the
@@ -195,8 +195,8 @@ tutti_status tutti_shards_group(tutti_method *m, const char *option, const char 
         TUTTI_TRY(tutti_fail_within(err, tutti_team_parse(m, option, value, &team, err), "method '%s'", m->ops->name));
     if (team < m->workers && (team & (team - 1)) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method '%s': %s is %.40s, and sums over %d workers in teams of %d would have other bits than "
-                          "over all; take a power of two that divides %d, or none, which is one team of all",
+                          "method '%s': %s is %.40s, and sums over %d workers in teams of %d would have other bits "
+                          "than over all; take a power of two that divides %d, or none, which is one team of all",
                           m->ops->name, option, value, m->workers, team, m->workers);
     if (e->collective != NULL && team < m->workers)
         TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_check(e->collective, m->workers / team, err),
@@ -256,7 +256,8 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
         const tutti_piece *p = &e->pieces[k];
         for (int w = 0; w < s->team; w++)
             s->counts[k * s->team + w] = shard_at(p->count, s->team, w + 1) - shard_at(p->count, s->team, w);
-        s->mine[k] = (tutti_range){ p->first + shard_at(p->count, s->team, s->place), s->counts[k * s->team + s->place] };
+        s->mine[k] = (tutti_range){ p->first + shard_at(p->count, s->team, s->place),
+                                    s->counts[k * s->team + s->place] };
         s->at[k] = all;
         all += s->mine[k].count;
     }

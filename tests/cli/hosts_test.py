@@ -501,7 +501,8 @@ class Namespaces(HostCase):
         """Values stay on their side of the link, and the gradient's shards alone cross it."""
         common = ("--model", "mlp(hidden=48)", "--data", self.data, "--batch", "16", "--steps", "20", "--seed", "7",
                   "--clip-norm", "0.5", "--final-eval", "off")
-        one, report, out = self.train("one", *common, "-n", 4), os.path.join(self.folder, "report.json"), self.out("two")
+        one = self.train("one", *common, "-n", 4)
+        report, out = os.path.join(self.folder, "report.json"), self.out("two")
         method = "zero(stage=3,group=%s,bucket_mb=0.02)"
         done = subprocess.run([NETLAB, "-n", "2", "--rate", "100mbit", "--timeout", "100", "--json", report, "--",
                                TUTTI, "train", *common, "-H", "h1:2,h2:2", "--rsh", NETLAB + " rsh", "--method",
@@ -522,8 +523,8 @@ class Namespaces(HostCase):
                               capture_output=True, text=True, env=clean_environment())
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("method 'zero': group=machine: there are 2 workers on the machine of worker 1 and 1 on that of "
-                      "worker 0; machines must have equally many, of consecutive ranks: change the hosts, or give their "
-                      "number (group=N, which divides 3)", done.stderr)
+                      "worker 0; machines must have equally many, of consecutive ranks: change the hosts, or give "
+                      "their number (group=N, which divides 3)", done.stderr)
 
     def test_a_killed_worker_on_another_host_is_named(self):
         run, out, workers = self.start("k", "-H", "h1:1,h2:2", "--rsh", NETLAB + " rsh", command=self.lab())

@@ -250,8 +250,9 @@ class Resume(Case):
                     self.assertEqual(again, decided[before:][:len(again)], (method, at))
 
     def test_methods_with_the_same_steps_go_on_from_each_other(self):
-        """ddp, zero and zero-offload, with any number of workers, and single with one: each from each; and zero in groups
-        of half of the workers where they are even. What a codec has kept would be lost, and others' own states."""
+        """ddp, zero and zero-offload, with any number of workers, and single with one: each from each; and zero in
+        groups of half of the workers where they are even. What a codec has kept would be lost, and others' own
+        states."""
         methods = ("ddp", "zero(bucket_mb=0.02)", "zero(stage=2,bucket_mb=0.01,first_bucket_mb=0.01)",
                    "zero(stage=3,bucket_mb=0.02)", "zero(stage=3,bucket_mb=0.01,group=HALF)", "single",
                    "zero-offload(bucket_mb=0.02)",

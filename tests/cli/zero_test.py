@@ -58,9 +58,9 @@ class Zero(Case):
         adam = ("optim.exp_avg", "optim.exp_avg_sq")
         for method, n, states in (("zero(stage=1,group=1,bucket_mb=0.02)", 2, adam),
                                   ("zero(stage=3,group=2,bucket_mb=0.02)", 4, (*adam, "x"))):
-            out = self.train("saved%d" % n, "--model", "mlp(hidden=24)", "--data", self.data, "--batch", 4, "--steps", 3,
-                             "--checkpoint-every", 3, "--optimizer", "adam(lr=0.01)", "-n", n, "--method", method,
-                             "--final-eval", "off", "--quiet")
+            out = self.train("saved%d" % n, "--model", "mlp(hidden=24)", "--data", self.data, "--batch", 4,
+                             "--steps", 3, "--checkpoint-every", 3, "--optimizer", "adam(lr=0.01)", "-n", n,
+                             "--method", method, "--final-eval", "off", "--quiet")
             folder, found = os.path.join(out, "checkpoints", "step-00000003"), {}
             for name in (name for name in os.listdir(folder) if name.endswith(".safetensors")):
                 for key, (_, _, data) in tensors(os.path.join(folder, name)).items():

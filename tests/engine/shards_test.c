@@ -1,6 +1,7 @@
 /* Goal: workers that update a shard of each piece train the bits of workers that update all of it,
    with gradients held whole or by piece, by one team or several: whatever the sizes, the optimiser,
-   the number of workers, clipping, steps that are left out, lanes and transports. Values are there when they are needed.
+   the number of workers, clipping, steps that are left out, lanes and transports. Values are there
+   when they are needed.
    Any number of workers resumes from any other, with shards and without. A failure is told and
    nothing hangs. What does not go together is refused.
    Method: pieces.h; the reference is the same method without shards. */
@@ -289,7 +290,8 @@ static void resumes(const char *const *methods, int n_methods, int n, int most)
 static void any_number_of_workers_resumes_from_any_other(void **state)
 {
     static const char *const methods[METHODS_MOST] = { "cut(bytes=512)", "cut-shards(bytes=700)",
-                                                       "cut-shards(bytes=300,held=yes,teams=2)", "cut-offload(bytes=500,teams=2)",
+                                                       "cut-shards(bytes=300,held=yes,teams=2)",
+                                                       "cut-offload(bytes=500,teams=2)",
                                                        "cut-offload(bytes=400,disk=yes)",
                                                        "cut-shards(bytes=200,teams=4)" };
 

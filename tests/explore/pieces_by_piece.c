@@ -193,8 +193,8 @@ static double far(const explore_case *c)
     return explore_draw(c, "clip", 2) == 0 ? 0 : 1e9;
 }
 
-/* zero.md: whatever the buckets, with gradients held whole and by piece, and values by unit, cut over
-   all workers, pairs of them, or none but each itself. */
+/* zero.md: whatever the buckets, with gradients held whole and by piece, and values by unit, cut
+   over all workers, pairs of them, or none but each itself. */
 static tutti_status zero(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int bucket = 64 + 64 * (int)explore_draw(c, "bucket", 6), stage = 1 + (int)explore_draw(c, "stage", 3);

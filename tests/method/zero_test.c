@@ -161,8 +161,8 @@ static void every_pair_sends_what_an_all_reduce_sends_or_half_as_much_again(void
     }
 }
 
-/* Of `g`: to the others of mine as if there were no more; and the shard that I share with one worker
-   of each other group goes to those by an all-reduce of its own. */
+/* To the others of its group a worker sends as if there were no more; and the shard that it shares
+   with one worker of each other group goes to those by an all-reduce of its own. */
 static void groups_send_shards_of_gradients_to_each_other_and_no_values(void **state)
 {
     (void)state;
