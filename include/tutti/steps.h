@@ -294,13 +294,21 @@ size_t tutti_units_bytes(const tutti_method *m);
                 leaves no update. A checkpoint waits for the update under way. x has all of them at
                 the end, and in an evaluation before it those that it works with
      between    per step 4 bytes an element of the own shards go to the host, and 4 come back
-   tier: a spec of tier.h, kept. tile_bytes, threads: of the update (optim.h). */
+   Under TUTTI_BY_UNIT the values of the own shards are those masters, and the mean gradient is in
+   the tier as well: on the device there are a unit's values, and buckets. need(unit) reads the own
+   shards of its pieces into the unit's buffer before they are gathered, `ahead` units ahead of the
+   computation, by the order of the step before. Not with `delayed`.
+
+   tier: a spec of tier.h, kept. tile_bytes, threads: of the update (optim.h). ahead: units that are
+   read before they are needed, 0 to TUTTI_AHEAD_MOST. */
+enum { TUTTI_AHEAD_MOST = 16 };
 typedef struct tutti_offload_options {
     const char *tier;
     size_t tile_bytes;
     int threads;
     bool delayed;
     uint64_t warmup;
+    int ahead;
 } tutti_offload_options;
 tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan,
                                    const tutti_offload_options *options, tutti_error *err);

@@ -66,6 +66,7 @@ TUTTI_JOB_ENDED = 3
 TUTTI_KNOBS_MOST = 6
 TUTTI_POINTS_MOST = 200
 TUTTI_KNOB_WORDS = 64
+TUTTI_AHEAD_MOST = 16
 TUTTI_LATE_MOST = 15
 TUTTI_GRAPH_SIZE_MAX = 65536
 TUTTI_GRAPH_GAP_MAX = 2048
@@ -951,6 +952,7 @@ class tutti_offload_options(Structure):
         ("threads", c_int),
         ("delayed", c_bool),
         ("warmup", c_ulong),
+        ("ahead", c_int),
     ]
 
 
@@ -983,6 +985,7 @@ class tutti_placed_options(Structure):
     _fields_ = [
         ("tile_bytes", c_ulong),
         ("threads", c_int),
+        ("gradients", POINTER(tutti_place)),
     ]
 
 

@@ -89,8 +89,10 @@ tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error 
 
 static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_error *err)
 {
-    tutti_status status = look(e, s, p, err);
+    tutti_status status = tutti_engine_units_say(e, p->index, s->said, err);
 
+    if (status == TUTTI_OK)
+        status = look(e, s, p, err);
     if (status != TUTTI_OK)
         give_up(e, s, p, status, err);
     TUTTI_TRY(status);
@@ -102,13 +104,17 @@ static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti
     return status == TUTTI_OK ? tutti_engine_look_decoded(e, p, &s->bad, err) : status;
 }
 
-/* A failure is told to those that come later. */
-static void ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status, const tutti_error *err)
+void tutti_engine_breaks(tutti_engine *e, tutti_status status, const tutti_error *err)
 {
     if (status != TUTTI_OK && status != TUTTI_CLOSED)
         e->broken_by = (uint32_t)tutti_engine_failed_by(e, status, err);
     if (status != TUTTI_OK)
         e->broken = true;
+}
+
+static void ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status, const tutti_error *err)
+{
+    tutti_engine_breaks(e, status, err);
     s->exchanged_ns = tutti_now_ns(e->rt);
 }
 
@@ -117,13 +123,8 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
 {
     tutti_engine_piece *s = job->owner;
     tutti_engine *e = s->engine;
-    tutti_piece *p = &e->pieces[job->index];
-    tutti_status status = tutti_engine_units_say(e, job->index, s->said, err);
+    const tutti_status status = exchange_piece(e, s, &e->pieces[job->index], err);
 
-    if (status == TUTTI_OK)
-        status = exchange_piece(e, s, p, err);
-    else /* others may have heard all of it, and wait in the piece */
-        give_up(e, s, p, status, err);
     ended(e, s, status, err);
     tutti_engine_let_go(e, job->index);
     if (status == TUTTI_OK && e->m.by_piece)

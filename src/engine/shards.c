@@ -84,6 +84,8 @@ size_t tutti_shards_count(const tutti_method *m, int worker)
 /* Where the mean of my shard of a piece is, from its exchange on. / Of a stretch of it. */
 static float *gradient_of(const tutti_engine *e, int piece)
 {
+    if (e->offload.room != NULL) /* it is in a tier: where it is looked at */
+        return e->offload.room;
     return e->m.held != TUTTI_HELD_WHOLE ? e->shards.g + e->shards.at[piece] : e->m.g + e->shards.mine[piece].first;
 }
 
@@ -263,7 +265,8 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
     }
     if (e->offload.on)
         tutti_declare(plan,
-                      &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .tier = "host",
+                      &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                      .tier = m->held == TUTTI_HELD_BY_UNIT ? e->offload.options.tier : "host",
                                       .count = e->offload.options.delayed ? 2 * all : all },
                       &e->offload.g);
     else if (m->held != TUTTI_HELD_WHOLE)
@@ -298,15 +301,15 @@ void tutti_engine_shards_start(tutti_engine *e, tutti_piece *p)
 
 /* My shard, which is my team's, becomes that of all. Those who wait for me there hear of it if my
    team has failed. */
-static tutti_status sum_of_teams(tutti_engine *e, const tutti_piece *p, tutti_status status, tutti_error *err)
+static tutti_status sum_of_teams(tutti_engine *e, const tutti_piece *p, float *shard, tutti_status status,
+                                 tutti_error *err)
 {
     tutti_group *const between = &e->piece_state[p->index].between;
 
     if (e->shards.between.size < 2)
         return status;
     if (status == TUTTI_OK)
-        return tutti_allreduce(between, TUTTI_SUM,
-                               tutti_f32(e->m.device, gradient_of(e, p->index), e->shards.mine[p->index].count), err);
+        return tutti_allreduce(between, TUTTI_SUM, tutti_f32(e->m.device, shard, e->shards.mine[p->index].count), err);
     tutti_group_give_up(between, tutti_engine_failed_by(e, status, err));
     return status;
 }
@@ -315,15 +318,18 @@ tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error 
 {
     tutti_engine *e = m->engine;
     const tutti_range *mine = &e->shards.mine[p->index];
-    const tutti_buffer whole = tutti_f32(m->device, p->g, p->count),
-                       part = tutti_f32(m->device, gradient_of(e, p->index), mine->count);
+    const tutti_buffer whole = tutti_f32(m->device, p->g, p->count);
+    float *to = gradient_of(e, p->index);
+    tutti_status status;
 
     if ((float)p->weight != 1)
         tutti_scale(m->device, p->count, (float)p->weight, p->g);
-    return sum_of_teams(e, p,
-                        tutti_reduce_scatter_v(&p->group, TUTTI_SUM, e->shards.counts + p->index * e->shards.team,
-                                               whole, part, err),
-                        err);
+    status = tutti_engine_offload_takes(e, &to, err);
+    if (status == TUTTI_OK)
+        status = tutti_reduce_scatter_v(&p->group, TUTTI_SUM, e->shards.counts + p->index * e->shards.team, whole,
+                                        tutti_f32(m->device, to, mine->count), err);
+    TUTTI_TRY(sum_of_teams(e, p, to, status, err));
+    return tutti_engine_offload_keeps(e, p->index, to, err);
 }
 
 /* The elements that others add up go to them, and theirs come here. */
@@ -341,6 +347,7 @@ static tutti_status move_borders(tutti_engine *e, tutti_group *g, tutti_error *e
         const int adds = s->adder[of.block];
         if (of.worker != s->place || adds == s->place)
             continue;
+        TUTTI_TRY(tutti_engine_offload_bring(e, of.piece, err));
         memcpy(s->out + s->cursor[adds], gradient_at(e, &of), of.count * sizeof *s->out);
         s->cursor[adds] += of.count;
     }
@@ -349,7 +356,7 @@ static tutti_status move_borders(tutti_engine *e, tutti_group *g, tutti_error *e
 }
 
 /* Of the blocks that I add up, in their order. */
-static void add_blocks(tutti_engine *e)
+static tutti_status add_blocks(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_shards *s = &e->shards;
     float block[TUTTI_NORM_BLOCK];
@@ -362,9 +369,12 @@ static void add_blocks(tutti_engine *e)
     }
     for (bool more = next_stretch(e, &of); more;) {
         const stretch was = of;
-        const float *from = s->adder[of.block] != s->place ? NULL
-                            : of.worker == s->place        ? gradient_at(e, &of)
-                                                           : s->in + s->cursor[of.worker];
+        const float *from;
+        if (s->adder[of.block] == s->place && of.worker == s->place)
+            TUTTI_TRY(tutti_engine_offload_bring(e, of.piece, err));
+        from = s->adder[of.block] != s->place ? NULL
+               : of.worker == s->place        ? gradient_at(e, &of)
+                                              : s->in + s->cursor[of.worker];
         more = next_stretch(e, &of);
         if (from == NULL)
             continue;
@@ -381,6 +391,7 @@ static void add_blocks(tutti_engine *e)
         s->sums[n++] = tutti_norm2(e->m.device, held, block);
         held = 0;
     }
+    return TUTTI_OK;
 }
 
 tutti_status tutti_engine_shards_norm2(tutti_engine *e, double *norm2, tutti_error *err)
@@ -391,11 +402,11 @@ tutti_status tutti_engine_shards_norm2(tutti_engine *e, double *norm2, tutti_err
     size_t at = 0;
     tutti_status status = move_borders(e, &g, err);
 
-    if (status == TUTTI_OK) {
-        add_blocks(e);
+    if (status == TUTTI_OK)
+        status = add_blocks(e, err);
+    if (status == TUTTI_OK)
         status = tutti_allgather_v(&g, s->blocks_of, tutti_host(s->sums, s->blocks_of[s->place], TUTTI_F64),
                                    tutti_host(s->all_sums, s->blocks, TUTTI_F64), err);
-    }
     tutti_engine_doing(e, was);
     TUTTI_TRY(status);
     for (int w = 0; w < s->team; w++) {

@@ -13,6 +13,12 @@
    would be gained, and none is ahead. Where the order has changed the rest of the step goes without,
    and is the order from then on.
 
+   Shards may be on a disk (offload.c; Rajbhandari, Ruwase, Rasley, Smith, He, "ZeRO-Infinity:
+   Breaking the GPU Memory Wall for Extreme Scale Deep Learning", SC 2021, section 6). A unit's are
+   read into its buffer before it is gathered, each worker its own, so that all disks work for each
+   unit. Reads go on by themselves: without a lane, too, they are ahead, and the gather waits for the
+   need. How many units ahead is a matter of how long a read takes.
+
    A unit of few values may be kept whole, once it is gathered, until the next update: it takes
    memory, and is sent once a step and not twice.
 
@@ -28,7 +34,7 @@
 
 #include "engine_internal.h"
 
-enum { BUFFERS = 2, END = -1 };
+enum { END = -1 };
 
 /* ---- declare, open, close ---- */
 
@@ -42,6 +48,12 @@ static tutti_status find_units(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_units *s = &e->units;
 
+    if (!e->options.needs)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' holds values by unit, but this client does not say when it needs which "
+                          "(tutti_engine_need, engine_options.needs); take a client that does, or a method that has "
+                          "all values (of zero: stage=2)",
+                          e->m.ops->name);
     s->unit = tutti_alloc((size_t)e->layout.n_units, sizeof *s->unit);
     if (s->unit == NULL)
         return no_memory(e, err);
@@ -79,6 +91,11 @@ static void close_units(void *self)
     tutti_engine_units *s = &e->units;
 
     tutti_lane_close(s->lane);
+    for (int k = 0; s->io != NULL && k < e->layout.n_pieces; k++) { /* their memory is about to go */
+        tutti_io *const one = &s->io[k];
+        tutti_tier_wait(s->place.tier, &one, 1, NULL);
+    }
+    tutti_free(s->io);
     for (int i = 0; s->unit != NULL && i < e->layout.n_units; i++)
         if (s->unit[i].apart)
             tutti_arena_give(e->device, s->unit[i].values);
@@ -94,6 +111,9 @@ tutti_status tutti_engine_units_open(tutti_engine *e, tutti_error *err)
 
     if (!s->on)
         return TUTTI_OK;
+    if (e->offload.on && (s->x = s->place.memory) == NULL &&
+        (s->io = tutti_alloc((size_t)e->layout.n_pieces, sizeof *s->io)) == NULL)
+        return no_memory(e, err);
     for (int i = 0; i < e->layout.n_units; i++) {
         tutti_engine_unit *u = &s->unit[i];
         u->engine = e;
@@ -104,15 +124,43 @@ tutti_status tutti_engine_units_open(tutti_engine *e, tutti_error *err)
     }
     for (int i = 0; i < s->buffers; i++)
         s->free[s->n_free++] = s->memory + (size_t)i * s->room;
-    return tutti_lane_open(&s->lane, e->rt, "values", s->ahead ? 1 : 0, err);
+    return tutti_lane_open(&s->lane, e->rt, "values", s->beside ? 1 : 0, err);
+}
+
+/* What the steps have moved to and from a tier. */
+static void tell_tier(tutti_engine *e)
+{
+    const tutti_engine_units *s = &e->units;
+    tutti_tier_sum sum;
+
+    if (s->io == NULL || !e->clock.running)
+        return;
+    sum = tutti_tier_count(s->place.tier);
+    tutti_metric(&e->m, "tier_read_bytes", -1, (double)(sum.read - s->before.read));
+    tutti_metric(&e->m, "tier_written_bytes", -1, (double)(sum.written - s->before.written));
+}
+
+static tutti_status start_of_run(void *self, tutti_error *err)
+{
+    tutti_engine *e = self;
+
+    (void)err;
+    if (e->units.io != NULL && !e->units.counts)
+        e->units.before = tutti_tier_count(e->units.place.tier);
+    e->units.counts = true;
+    return TUTTI_OK;
 }
 
 static tutti_status arrive(void *self, tutti_error *err)
 {
-    return tutti_engine_units_rest(self, err);
+    TUTTI_TRY(tutti_engine_units_rest(self, err));
+    tell_tier(self);
+    return TUTTI_OK;
 }
 
-static const tutti_facility_ops facility = { .close = close_units, .arrive = arrive };
+static const tutti_facility_ops facility = {
+    .close = close_units, .begin = start_of_run, .arrive = arrive
+};
 
 tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_error *err)
 {
@@ -123,7 +171,9 @@ tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_erro
     tutti_facility_add(&e->m, &facility, e);
     s->on = true;
     TUTTI_TRY(find_units(e, err));
-    s->ahead = e->m.lane_width > 0 && e->options.lane >= 0 && several;
+    s->beside = e->m.lane_width > 0 && e->options.lane >= 0 && (several || e->offload.on);
+    s->ahead = e->offload.on && (s->beside || strcmp(e->offload.options.tier, "host") != 0) ? e->offload.options.ahead
+                                                                                            : s->beside;
     s->says = e->m.workers > 1 && !e->options.same_order;
     s->words = tutti_alloc(2 * (size_t)e->m.workers, sizeof *s->words);
     if (s->words == NULL)
@@ -136,13 +186,14 @@ tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_erro
         else if (lines_of(u->count) > s->room)
             s->room = lines_of(u->count);
     }
-    s->buffers = s->room == 0 ? 0 : s->ahead ? BUFFERS : 1;
+    s->buffers = s->room == 0 ? 0 : 1 + s->ahead;
     for (int k = 0; k < e->layout.n_pieces; k++)
         count += e->shards.mine[k].count;
     tutti_declare(e->plan,
                   &(tutti_state){ .name = "x", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count,
-                                  .ranges = e->shards.mine, .n_ranges = (size_t)e->layout.n_pieces, .placed = true },
-                  &s->x);
+                                  .ranges = e->shards.mine, .n_ranges = (size_t)e->layout.n_pieces, .placed = true,
+                                  .tier = e->offload.on ? e->offload.options.tier : NULL },
+                  e->offload.on ? (void *)&s->place : (void *)&s->x);
     if (kept > 0)
         tutti_declare(e->plan, &(tutti_state){ .name = "x.kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                                .count = kept, .shared = several }, &s->kept);
@@ -173,8 +224,59 @@ static void release(tutti_engine *e, tutti_engine_unit *u)
     } else if (!u->keeps)
         e->units.free[e->units.n_free++] = u->values;
     count_live(e, u, false);
-    u->apart = false;
+    u->apart = u->posted = false;
     u->values = NULL;
+}
+
+/* Where piece k's values are in a unit's. */
+static float *piece_in(const tutti_engine *e, const tutti_engine_unit *u, int k)
+{
+    return u->values + (e->pieces[k].first - u->first);
+}
+
+static float *shard_in(const tutti_engine *e, const tutti_engine_unit *u, int k)
+{
+    return u->values + (e->shards.mine[k].first - u->first);
+}
+
+/* My shards of a unit to its buffer, beside the caller. */
+static tutti_status read(tutti_engine *e, tutti_engine_unit *u, tutti_error *err)
+{
+    tutti_engine_units *s = &e->units;
+
+    for (int k = u->pieces.first; k < u->pieces.end; k++)
+        if (e->shards.mine[k].count > 0)
+            TUTTI_TRY(tutti_tier_read(s->place.tier, &s->io[k], s->place.at + e->shards.at[k] * sizeof(float),
+                                      shard_in(e, u, k), e->shards.mine[k].count * sizeof(float), err));
+    return TUTTI_OK;
+}
+
+static tutti_status read_ends(tutti_engine *e, const tutti_engine_unit *u, tutti_error *err)
+{
+    tutti_engine_units *s = &e->units;
+
+    for (int k = u->pieces.first; k < u->pieces.end; k++) {
+        tutti_io *const one = &s->io[k];
+        TUTTI_TRY(tutti_fail_within(err, tutti_tier_wait(s->place.tier, &one, 1, err), "values of unit %d",
+                                    (int)(u - s->unit)));
+    }
+    return TUTTI_OK;
+}
+
+/* An exchange was not begun, because another has failed: a gather that nobody has waited for, or a
+   piece's. */
+static tutti_status what_failed(tutti_engine *e, tutti_error *err)
+{
+    for (int i = 0; i < e->layout.n_units; i++) {
+        tutti_engine_unit *u = &e->units.unit[i];
+        tutti_status status = TUTTI_OK;
+        if (u->pending)
+            status = tutti_job_wait(e->units.lane, &u->job, err);
+        u->pending = false;
+        if (status != TUTTI_OK && status != TUTTI_CLOSED)
+            return status;
+    }
+    return tutti_engine_by_piece_rest(e, err);
 }
 
 static tutti_status await(tutti_engine *e, tutti_engine_unit *u, tutti_error *err)
@@ -182,6 +284,8 @@ static tutti_status await(tutti_engine *e, tutti_engine_unit *u, tutti_error *er
     tutti_doing was;
     tutti_status status;
 
+    if (u->posted)
+        return read_ends(e, u, err);
     if (!u->pending)
         return TUTTI_OK;
     was = tutti_engine_expose(e);
@@ -190,9 +294,9 @@ static tutti_status await(tutti_engine *e, tutti_engine_unit *u, tutti_error *er
     u->pending = false;
     if (status == TUTTI_OK && u->counts) {
         e->clock.comm_ns += u->job.ended_ns - u->job.started_ns;
-        tutti_engine_mark(e, "gather", u->job.index, e->units.ahead, u->job.started_ns, u->job.ended_ns);
+        tutti_engine_mark(e, "gather", u->job.index, e->units.beside, u->job.started_ns, u->job.ended_ns);
     }
-    return status;
+    return status == TUTTI_CLOSED ? what_failed(e, err) : status;
 }
 
 /* A place for its values: its own, a buffer, that of one that was ahead in vain, or one more. What
@@ -257,18 +361,28 @@ static tutti_status another(const tutti_engine *e, int64_t mine, int who, int64_
                       (unsigned long long)e->progress.step, e->m.ops->name);
 }
 
+/* Whoever waits for this worker in the group hears that it does not come. */
+static void give_up(tutti_engine *e, tutti_group *g, tutti_status status)
+{
+    tutti_group_give_up(g, status == TUTTI_CLOSED ? (int)e->broken_by : e->m.rank);
+}
+
 /* All say what they are about to do next, and it is the same. words: room for all. */
 static tutti_status say(tutti_engine *e, int64_t what, uint32_t turn, int64_t *words, tutti_error *err)
 {
     tutti_group g = tutti_group_keyed(&e->m.all, tutti_port_of("unit order", 0, 0), turn);
     int64_t mine = what;
+    tutti_status status = e->broken ? TUTTI_CLOSED : TUTTI_OK;
 
-    TUTTI_TRY(tutti_allgather(&g, tutti_host(&mine, 1, TUTTI_I64), tutti_host(words, (size_t)e->m.workers, TUTTI_I64),
-                              err));
-    for (int w = 0; w < e->m.workers; w++)
+    if (status == TUTTI_OK)
+        status = tutti_allgather(&g, tutti_host(&mine, 1, TUTTI_I64),
+                                 tutti_host(words, (size_t)e->m.workers, TUTTI_I64), err);
+    if (status != TUTTI_OK)
+        give_up(e, &g, status);
+    for (int w = 0; w < e->m.workers && status == TUTTI_OK; w++)
         if (words[w] != what)
             return another(e, what, w, words[w], err);
-    return TUTTI_OK;
+    return status;
 }
 
 uint32_t tutti_engine_units_turn(tutti_engine *e)
@@ -281,36 +395,47 @@ tutti_status tutti_engine_units_say(tutti_engine *e, int piece, uint32_t turn, t
     return e->units.says ? say(e, END - 1 - piece, turn, e->units.words + e->m.workers, err) : TUTTI_OK;
 }
 
-/* Lane thread or client thread: touches only this unit's buffer. */
-static tutti_status gather(tutti_job *job, tutti_error *err)
+static tutti_status gather_unit(tutti_engine *e, tutti_engine_unit *u, tutti_error *err)
 {
-    tutti_engine_unit *u = job->owner;
-    tutti_engine *e = u->engine;
     tutti_engine_shards *of = &e->shards;
     const int team = of->team;
 
     if (e->units.says)
-        TUTTI_TRY(say(e, job->index, u->said, e->units.words, err));
+        TUTTI_TRY(say(e, u - e->units.unit, u->said, e->units.words, err));
+    if (e->units.x == NULL)
+        TUTTI_TRY(read_ends(e, u, err));
     for (int k = u->pieces.first; k < u->pieces.end; k++) {
-        const tutti_piece *p = &e->pieces[k];
-        float *const whole = u->values + (p->first - u->first), *const mine = whole + (of->mine[k].first - p->first);
-        tutti_copy(e->m.device, of->mine[k].count, e->units.x + of->at[k], mine);
+        float *const mine = shard_in(e, u, k);
+        if (e->units.x != NULL)
+            tutti_copy(e->m.device, of->mine[k].count, e->units.x + of->at[k], mine);
         if (team > 1)
             TUTTI_TRY(tutti_allgather_v(&u->group, of->counts + (size_t)k * (size_t)team,
                                         tutti_f32(e->m.device, mine, of->mine[k].count),
-                                        tutti_f32(e->m.device, whole, p->count), err));
+                                        tutti_f32(e->m.device, piece_in(e, u, k), e->pieces[k].count), err));
     }
     return TUTTI_OK;
 }
 
-static tutti_status start(tutti_engine *e, int unit, bool ahead, tutti_error *err)
+/* Lane thread or client thread: touches only this unit's buffer. TUTTI_CLOSED: another exchange has
+   failed. */
+static tutti_status gather(tutti_job *job, tutti_error *err)
 {
-    tutti_engine_unit *u = &e->units.unit[unit];
+    tutti_engine_unit *u = job->owner;
+    tutti_engine *e = u->engine;
+    const tutti_status status = e->broken ? TUTTI_CLOSED : gather_unit(e, u, err);
+
+    if (status != TUTTI_OK && e->m.workers > 1)
+        give_up(e, &u->group, status);
+    tutti_engine_breaks(e, status, err);
+    return status;
+}
+
+static void begin(tutti_engine *e, tutti_engine_unit *u)
+{
+    const int unit = (int)(u - e->units.unit);
     tutti_doing was;
 
-    TUTTI_TRY(place(e, u, ahead, err));
-    if (u->values == NULL)
-        return TUTTI_OK;
+    u->posted = false;
     u->group = tutti_group_keyed(&e->shards.inside, (uint64_t)1 << 40 | (uint64_t)unit, u->turn);
     u->group.algorithm = e->collective;
     u->turn += (uint32_t)(u->pieces.end - u->pieces.first);
@@ -318,28 +443,51 @@ static tutti_status start(tutti_engine *e, int unit, bool ahead, tutti_error *er
     u->counts = e->clock.running && e->clock.doing != TUTTI_DOING_OUTSIDE && e->clock.doing != TUTTI_DOING_REPORT;
     u->job = (tutti_job){ .run = gather, .owner = u, .index = unit };
     u->pending = true;
-    was = e->units.ahead ? e->clock.doing : tutti_engine_expose(e); /* without a thread it is over on return */
+    was = e->units.beside ? e->clock.doing : tutti_engine_expose(e); /* without a thread it is over on return */
     tutti_lane_start(e->units.lane, &u->job);
     tutti_engine_doing(e, was);
+}
+
+/* Reads my shards; what is ahead without a thread for it is gathered when it is needed. */
+static tutti_status start(tutti_engine *e, int unit, bool ahead, tutti_error *err)
+{
+    tutti_engine_unit *u = &e->units.unit[unit];
+
+    TUTTI_TRY(place(e, u, ahead, err));
+    if (u->values == NULL)
+        return TUTTI_OK;
+    if (e->units.x == NULL) {
+        u->posted = true;
+        TUTTI_TRY(read(e, u, err));
+    }
+    if (e->units.beside || !ahead)
+        begin(e, u);
     return TUTTI_OK;
 }
 
 /* ---- the order of a step ---- */
 
-/* The unit that is needed next, if it may be gathered beside what is computed. */
+/* The units that are needed next, as far as they may be ahead of what is computed. One that is
+   needed now, and will be again, is in the way: its values go in between. */
 static tutti_status look_ahead(tutti_engine *e, tutti_error *err)
 {
     const tutti_engine_units *s = &e->units;
-    int at = s->at;
+    int ahead = 0;
 
-    if (!s->ahead || s->records)
-        return TUTTI_OK;
-    for (int i = 0; i < e->layout.n_units; i++) /* one is ahead already */
-        if (s->unit[i].values != NULL && s->unit[i].needs == 0 && !s->unit[i].keeps)
+    for (int i = 0; i < e->layout.n_units && s->ahead > 0; i++)
+        ahead += s->unit[i].values != NULL && s->unit[i].needs == 0 && !s->unit[i].keeps;
+    for (int at = s->at; !s->records && at < s->n_seen && ahead < s->ahead; at++) {
+        const tutti_engine_unit *u = &s->unit[s->seen[at]];
+        if (u->values != NULL && u->needs > 0 && !u->keeps)
             return TUTTI_OK;
-    while (at < s->n_seen && s->unit[s->seen[at]].values != NULL && s->unit[s->seen[at]].keeps)
-        at++;
-    return at < s->n_seen && s->unit[s->seen[at]].values == NULL ? start(e, s->seen[at], true, err) : TUTTI_OK;
+        if (u->values != NULL)
+            continue;
+        TUTTI_TRY(start(e, s->seen[at], true, err));
+        if (u->values == NULL) /* there is no room */
+            return TUTTI_OK;
+        ahead += !u->keeps;
+    }
+    return TUTTI_OK;
 }
 
 static tutti_status follow(tutti_engine *e, int unit, tutti_error *err)
@@ -377,6 +525,8 @@ tutti_status tutti_engine_units_need(tutti_engine *e, int unit, tutti_error *err
         TUTTI_TRY(follow(e, unit, err));
     if (u->values == NULL)
         TUTTI_TRY(start(e, unit, false, err));
+    else if (u->posted)
+        begin(e, u);
     u->needs++;
     TUTTI_TRY(await(e, u, err));
     return in_pass ? look_ahead(e, err) : TUTTI_OK;
@@ -430,7 +580,7 @@ tutti_status tutti_engine_units_passed(tutti_engine *e, tutti_error *err)
     was = tutti_engine_expose(e);
     status = say(e, END, s->said++, s->words, err);
     tutti_engine_doing(e, was);
-    return status;
+    return status == TUTTI_CLOSED ? TUTTI_OK : status; /* step() tells what has failed */
 }
 
 tutti_status tutti_engine_units_updated(tutti_engine *e, tutti_error *err)
@@ -461,11 +611,28 @@ float *tutti_engine_units_values(const tutti_engine *e, int tensor)
     return u->values != NULL && u->needs > 0 ? u->values + (t->first - u->first) : NULL;
 }
 
+static tutti_status keep_shards(tutti_engine *e, const tutti_engine_unit *u, tutti_error *err)
+{
+    tutti_engine_units *s = &e->units;
+    const tutti_engine_shards *of = &e->shards;
+
+    for (int k = u->pieces.first; k < u->pieces.end; k++) {
+        tutti_io io = { 0 }, *const one = &io;
+        if (s->x != NULL) {
+            tutti_copy(e->m.device, of->mine[k].count, shard_in(e, u, k), s->x + of->at[k]);
+            continue;
+        }
+        if (of->mine[k].count > 0)
+            TUTTI_TRY(tutti_tier_write(s->place.tier, &io, s->place.at + of->at[k] * sizeof(float), shard_in(e, u, k),
+                                       of->mine[k].count * sizeof(float), err));
+        TUTTI_TRY(tutti_tier_wait(s->place.tier, &one, 1, err));
+    }
+    return TUTTI_OK;
+}
+
 /* Unit by unit: nobody ever has all of them. */
 tutti_status tutti_engine_units_initial(tutti_engine *e, tutti_group *workers, tutti_error *err)
 {
-    const tutti_engine_shards *of = &e->shards;
-
     for (int i = 0; i < e->layout.n_units; i++) {
         tutti_engine_unit *u = &e->units.unit[i];
         if (u->count == 0)
@@ -477,9 +644,7 @@ tutti_status tutti_engine_units_initial(tutti_engine *e, tutti_group *workers, t
                 e->options.initial(e->options.user, k, u->values + (e->tensors[k].first - u->first));
         if (e->m.workers > 1)
             TUTTI_TRY(tutti_broadcast(workers, 0, tutti_f32(e->m.device, u->values, u->count), err));
-        for (int k = u->pieces.first; k < u->pieces.end; k++)
-            tutti_copy(e->m.device, of->mine[k].count, u->values + (of->mine[k].first - u->first),
-                       e->units.x + of->at[k]);
+        TUTTI_TRY(keep_shards(e, u, err));
         release(e, u);
     }
     return TUTTI_OK;

@@ -250,11 +250,12 @@ class Resume(Case):
                     self.assertEqual(again, decided[before:][:len(again)], (method, at))
 
     def test_methods_with_the_same_steps_go_on_from_each_other(self):
-        """ddp, zero and zero-offload, with any number of workers, and single with one: each from each; and zero in
+        """ddp, zero and those on it, with any number of workers, and single with one: each from each; and zero in
         groups of half of the workers where they are even. What a codec has kept would be lost, and others' own
         states."""
         methods = ("ddp", "zero(bucket_mb=0.02)", "zero(stage=2,bucket_mb=0.01,first_bucket_mb=0.01)",
                    "zero(stage=3,bucket_mb=0.02)", "zero(stage=3,bucket_mb=0.01,group=HALF)", "single",
+                   "zero-infinity(tier=nvme(path=%s,direct=off),bucket_mb=0.02)" % tempfile.gettempdir(),
                    "zero-offload(bucket_mb=0.02)",
                    "zero-offload(tier=nvme(path=%s,direct=off),bucket_mb=0.01)" % tempfile.gettempdir())
         common = ("--model", "mlp(hidden=24)", "--data", self.data, "--steps", 6, "--seed", 3, "--checkpoint-every", 3,
@@ -263,7 +264,7 @@ class Resume(Case):
         def of(method, n):
             return method.replace("HALF", str(n // 2 if n % 2 == 0 else n))
         all_of_them = [(m, n) for m in methods for n in range(1, 5 if m != "single" else 2)]
-        for k, (method, n) in enumerate(all_of_them if LONG else zip(methods, (4, 3, 2, 3, 4, 1, 2, 3))):
+        for k, (method, n) in enumerate(all_of_them if LONG else zip(methods, (4, 3, 2, 3, 4, 1, 4, 2, 3))):
             whole = self.train("same%d" % k, *common, "--method", of(method, n), "-n", n, "--batch", 12 // n)
             half, ends = os.path.join(whole, "checkpoints", "step-00000003"), {n: self.model(whole)}
             for i, other in enumerate(methods):

@@ -223,6 +223,19 @@ static tutti_status offload(tutti_world *world, explore_case *c, tutti_error *er
     return steps(world, c, method, tutti_methods, far(c), err);
 }
 
+/* zero-infinity.md: layers that are read ahead, by as many as there are and by fewer. */
+static tutti_status infinity(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const int bucket = 64 + 64 * (int)explore_draw(c, "bucket", 6);
+    char method[200];
+
+    snprintf(method, sizeof method,
+             "zero-infinity(ahead=%d,threads=%d,persist=%d,bucket_mb=%.17g,first_bucket_mb=%.17g)",
+             (int)explore_draw(c, "ahead", 4), 1 + (int)explore_draw(c, "threads", 2),
+             33 * (int)explore_draw(c, "persist", 3), bucket / 1048576.0, 64 / 1048576.0);
+    return steps(world, c, method, tutti_methods, far(c), err);
+}
+
 /* Shards of pieces that end inside tensors, on several threads, of one team or more. */
 static tutti_status shards(tutti_world *world, explore_case *c, tutti_error *err)
 {
@@ -277,6 +290,24 @@ const explore_piece explore_by_piece_pieces[] = {
       .least = 1,
       .most = 4,
       .rank_main = offload },
+    { .name = "zero-infinity",
+      .help = "zero-infinity: a unit has the values of the step before, however many are ahead of it",
+      .least = 1,
+      .most = 4,
+      .rank_main = infinity },
+    { .name = "zero-infinity-breaks",
+      .help = "two ranks have numbers that are not finite while layers are ahead: all end",
+      .least = 2,
+      .most = 4,
+      .rank_main = infinity,
+      .judge = judge_breaks },
+    { .name = "zero-infinity-dies",
+      .help = "a rank is killed while layers are ahead: all others end",
+      .least = 2,
+      .most = 4,
+      .rank_main = infinity,
+      .deaths = true,
+      .steps = 6000 },
     { .name = "zero-offload-dies",
       .help = "a rank is killed while an update runs beside the next step: all others end",
       .least = 2,

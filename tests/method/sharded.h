@@ -21,7 +21,7 @@ typedef struct run {
     uint64_t bytes[RANKS][RANKS], messages[RANKS][RANKS]; /* of the steps */
     int pieces;
     size_t piece_first[64], piece_count[64];
-    double updated[RANKS], state_bytes[RANKS], units_live, values_live;
+    double updated[RANKS], state_bytes[RANKS], units_live, values_live, tier_read, tier_written;
 } run;
 
 static inline run run_of(const char *method)
@@ -104,6 +104,10 @@ static inline void keep_what_is_told(run *r, tutti_engine *e)
             r->units_live = told[k].value;
         if (strcmp(told[k].name, "values_live") == 0)
             r->values_live = told[k].value;
+        if (strcmp(told[k].name, "tier_read_bytes") == 0)
+            r->tier_read = told[k].value;
+        if (strcmp(told[k].name, "tier_written_bytes") == 0)
+            r->tier_written = told[k].value;
     }
 }
 
