@@ -258,8 +258,8 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
         const tutti_piece *p = &e->pieces[k];
         for (int w = 0; w < s->team; w++)
             s->counts[k * s->team + w] = shard_at(p->count, s->team, w + 1) - shard_at(p->count, s->team, w);
-        s->mine[k] = (tutti_range){ p->first + shard_at(p->count, s->team, s->place),
-                                    s->counts[k * s->team + s->place] };
+        s->mine[k].first = p->first + shard_at(p->count, s->team, s->place);
+        s->mine[k].count = s->counts[k * s->team + s->place];
         s->at[k] = all;
         all += s->mine[k].count;
     }
