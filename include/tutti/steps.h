@@ -225,11 +225,21 @@ void tutti_credit(tutti_method *m, size_t bytes);
                 clip-norm besides 8 bytes a block of TUTTI_NORM_BLOCK elements to all, by whoever
                 has its first element, which gets the others of it
 
+   In teams (tutti_shards_group) a piece is cut over the workers of a team, and teams are replicas
+   of each other. A shard is reduced inside the team, then by an all-reduce among the workers that
+   have the same one. All else is among the workers of a team: values, the norm. What is declared is
+   saved once, a part of it by each team.
+
    declare: within declare(), under TUTTI_UPDATES_SLICES, once the method has said how pieces are
    cut. TUTTI_ERR_USAGE: a method whose replicas differ, whose tables go by rows, or that does
    something else with pieces (order, by_piece, tutti_late_declare, tutti_merge_declare); an
    optimiser that is the client's, or lazy.
+   group: before it: the teams, as the value of `option` says (tutti_team_parse; "none": all workers
+   are one). TUTTI_ERR_USAGE besides: several teams of no power of two of workers, since sums would
+   have other bits; teams of which collective does not serve the sums.
    count: elements of that worker's shards, from declare() on. */
+tutti_status tutti_shards_group(tutti_method *m, const char *option, const char *value,
+                                tutti_error *err);
 tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error *err);
 tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error *err);
 tutti_status tutti_shards_step(tutti_method *m, tutti_error *err);

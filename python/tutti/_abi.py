@@ -1893,6 +1893,7 @@ FUNCTIONS = {
     "tutti_shards_count": (c_ulong, [POINTER(tutti_method), c_int]),
     "tutti_shards_declare": (c_int, [POINTER(tutti_method), c_void_p, POINTER(tutti_error)]),
     "tutti_shards_exchange": (c_int, [POINTER(tutti_method), POINTER(tutti_piece), POINTER(tutti_error)]),
+    "tutti_shards_group": (c_int, [POINTER(tutti_method), c_char_p, c_char_p, POINTER(tutti_error)]),
     "tutti_shards_step": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
     "tutti_share_apportion": (None, [c_long, c_int, POINTER(c_double), c_long, POINTER(c_long)]),
     "tutti_share_batch": (c_long, [POINTER(tutti_share), c_int]),

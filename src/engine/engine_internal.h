@@ -38,6 +38,7 @@ typedef struct tutti_engine_piece {
     int64_t updating_ns, updated_ns;
 
     bool gathers;                /* shards: what is pending is its values */
+    tutti_group between;         /* shards in teams: who has the same one; its exchange's */
     uint32_t said;               /* by unit: the turn of its word */
 } tutti_engine_piece;
 /* Pieces that a tensor meets. */
@@ -140,20 +141,24 @@ typedef struct tutti_engine_held {
 /* Each worker's shard of every piece (shards.c). */
 typedef struct tutti_engine_shards {
     bool on;
+    int team;                    /* workers over which a piece is cut; 0, before declare: all */
+    int place;                   /* mine among them */
+    int *ranks;                  /* of the next two; NULL: there is one team */
+    tutti_group inside, between; /* my team; those of my place in all teams */
     tutti_range *mine;           /* n_pieces: in the flat space */
-    size_t *counts;              /* n_pieces x workers: elements of each worker's shard */
+    size_t *counts;              /* n_pieces x team: elements of each place's shard */
     float *g;                    /* declared, where gradients are held by piece: my shards, one
                                     behind the other; else they are in m->g */
     size_t *at;                  /* n_pieces: where each is in it */
     /* of the norm, with clip-norm: */
     size_t blocks;
-    int *adder;                  /* blocks: who adds each up */
-    size_t *blocks_of;           /* workers: how many each does */
-    size_t *moved;               /* 2 workers: elements to each, and of each */
+    int *adder;                  /* blocks: who of the team adds each up */
+    size_t *blocks_of;           /* team: how many each does */
+    size_t *moved;               /* 2 team: elements to each, and of each */
     size_t n_out, n_in;          /* their sums */
-    size_t *cursor;              /* workers: scratch */
+    size_t *cursor;              /* team: scratch */
     float *out, *in;
-    double *sums, *all_sums;     /* of my blocks; of all, worker by worker */
+    double *sums, *all_sums;     /* of my blocks; of all, place by place */
 } tutti_engine_shards;
 
 /* Values that are held by unit (units.c); client thread, but for what a job touches. */
@@ -426,6 +431,8 @@ void tutti_engine_breaks(tutti_engine *e, tutti_status status, const tutti_error
 /* What failed here by itself in a piece, which another worker may have failed because of. TUTTI_OK:
    nothing. */
 tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error *err);
+/* Because of which worker a piece has failed. */
+int tutti_engine_failed_by(const tutti_engine *e, tutti_status status, const tutti_error *err);
 
 /* ---- by_piece.c: nothing happens where no pieces are under way beside the next step (m->beside),
    unless noted ---- */
@@ -467,6 +474,11 @@ void tutti_engine_let_go(tutti_engine *e, int k);
 tutti_status tutti_engine_shards_norm2(tutti_engine *e, double *norm2, tutti_error *err);
 /* p->x := everybody's shards of it. On the thread that the job is on. */
 tutti_status tutti_engine_shards_gather(tutti_engine *e, tutti_piece *p, tutti_error *err);
+/* The groups of a piece that starts. */
+void tutti_engine_shards_start(tutti_engine *e, tutti_piece *p);
+/* Of a state of so many elements, which those of my place in all teams have: what this worker
+   saves. */
+tutti_range tutti_engine_shards_saved(const tutti_engine *e, size_t count);
 
 /* Where the mean of my shard of a piece is, from its exchange on. */
 float *tutti_engine_shard_gradient(const tutti_engine *e, int piece);

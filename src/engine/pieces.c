@@ -52,20 +52,30 @@ static bool may_be_waited_for(tutti_engine *e, const tutti_engine_piece *s)
     return s->job.turn < atomic_load(&e->turns_at_failure) + (uint64_t)e->m.lane_width;
 }
 
+int tutti_engine_failed_by(const tutti_engine *e, tutti_status status, const tutti_error *err)
+{
+    return status == TUTTI_ERR_PEER && err != NULL && err->rank >= 0 ? err->rank : e->m.rank;
+}
+
 /* This worker does not come to the piece. Others may wait for it there while it waits for one of
    them in another piece, in which that one has failed. So they hear of it at once, and not when it
    leaves; and if they hear of both, each of the two tells its own failure. */
-static void give_up(tutti_engine *e, const tutti_engine_piece *s, tutti_piece *p, tutti_status status,
+static void give_up(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_status status,
                     const tutti_error *err)
 {
-    if (status != TUTTI_CLOSED && !atomic_exchange(&e->own_failure.claimed, true)) {
+    const int rank = status == TUTTI_CLOSED ? (int)e->broken_by : tutti_engine_failed_by(e, status, err);
+
+    if (status != TUTTI_CLOSED && status != TUTTI_ERR_PEER && !atomic_exchange(&e->own_failure.claimed, true)) {
         e->own_failure.status = status;
         if (err != NULL)
             e->own_failure.error = *err;
         e->own_failure.told = true;
     }
-    if (e->m.lane_width > 0 && (status != TUTTI_CLOSED || may_be_waited_for(e, s)))
-        tutti_group_give_up(&p->group, status == TUTTI_CLOSED ? (int)e->broken_by : e->m.rank);
+    if (e->m.lane_width == 0 || (status == TUTTI_CLOSED && !may_be_waited_for(e, s)))
+        return;
+    tutti_group_give_up(&p->group, rank);
+    if (s->between.size > 1 && !s->gathers)
+        tutti_group_give_up(&s->between, rank);
 }
 
 tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error *err)
@@ -97,7 +107,7 @@ static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti
 void tutti_engine_breaks(tutti_engine *e, tutti_status status, const tutti_error *err)
 {
     if (status != TUTTI_OK && status != TUTTI_CLOSED)
-        e->broken_by = (uint32_t)(status == TUTTI_ERR_PEER && err != NULL && err->rank >= 0 ? err->rank : e->m.rank);
+        e->broken_by = (uint32_t)tutti_engine_failed_by(e, status, err);
     if (status != TUTTI_OK)
         e->broken = true;
 }
@@ -165,7 +175,10 @@ static void start_piece(tutti_engine *e, int k)
     tutti_engine_piece *s = &e->piece_state[k];
     tutti_piece *p = &e->pieces[k];
 
-    p->group = tutti_group_keyed(tutti_engine_together(e), (uint64_t)k + 1, (uint32_t)e->steps_here);
+    if (e->shards.on)
+        tutti_engine_shards_start(e, p);
+    else
+        p->group = tutti_group_keyed(tutti_engine_together(e), (uint64_t)k + 1, (uint32_t)e->steps_here);
     p->group.algorithm = e->collective;
     p->step = e->progress.step;
     p->weight = e->m.weight;

@@ -3,7 +3,7 @@
    What is saved. After losses those that are left write it as a run of so many workers, their
    indexes for ranks, and say who they are.
    1. A placed vector is saved by tensor and range, so that later it can be cut anew for another
-      number of workers.
+      number of workers. Ranges that several workers have (shards in teams) are saved once.
    2. What is the same everywhere is saved once, each worker writing its n-th of it.
    3. What is a worker's own carries its index.
    4. What has a part for each worker has one for those that were lost, too.
@@ -82,15 +82,18 @@ static tutti_status add_range(const tutti_engine *e, items *list, const tutti_st
     return TUTTI_OK;
 }
 
-/* The part [low, high) of a placed vector of one range, or all of one of several. */
-static tutti_status add_placed(const tutti_engine *e, items *list, const tutti_state *s, tutti_place at, int owner,
-                               size_t low, size_t high, tutti_error *err)
+/* A placed vector of several ranges. Of what other workers have too this one saves a part. */
+static tutti_status add_ranges(const tutti_engine *e, items *list, const tutti_state *s, tutti_place at, bool reading,
+                               tutti_error *err)
 {
-    if (s->ranges == NULL)
-        return add_range(e, list, s, at, s->first, owner, low, high, err);
-    for (size_t k = 0; k < s->n_ranges; k++) {
+    const tutti_range part = reading ? (tutti_range){ 0, s->count } : tutti_engine_shards_saved(e, s->count);
+    size_t before = 0;
+
+    for (size_t k = 0; k < s->n_ranges; before += s->ranges[k++].count) {
         const tutti_range *r = &s->ranges[k];
-        TUTTI_TRY(add_range(e, list, s, at, r->first, owner, r->first, r->first + r->count, err));
+        const size_t end = part.first + part.count, low = part.first > before ? part.first - before : 0,
+                     high = end > before + r->count ? r->count : end > before ? end - before : 0;
+        TUTTI_TRY(add_range(e, list, s, at, r->first, -1, r->first + low, r->first + high, err));
         at = further(at, r->count * tutti_dtype_bytes(s->dtype));
     }
     return TUTTI_OK;
@@ -160,11 +163,13 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
         if (s->of_workers && reading && by->run.changed) {
             if (!same)
                 TUTTI_TRY(add_parts(e, list, s, memory, checkpoint, by, err));
+        } else if (s->ranges != NULL) {
+            TUTTI_TRY(add_ranges(e, list, s, at, reading, err));
         } else if (s->placed) {
             const size_t end = s->first + s->count;
             const bool whole = reading || !same;
-            TUTTI_TRY(add_placed(e, list, s, at, owner, whole || low < s->first ? s->first : low,
-                                 whole || high > end ? end : high, err));
+            TUTTI_TRY(add_range(e, list, s, at, s->first, owner, whole || low < s->first ? s->first : low,
+                                whole || high > end ? end : high, err));
         } else if (reading || !same || index == 0)
             TUTTI_TRY(add(list,
                           &(tutti_saved){ .state = s->name,
@@ -358,7 +363,8 @@ static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, 
 
     for (int k = 0; k < saved_by && status == TUTTI_OK; k++) {
         items list = { 0 };
-        status = add_placed(e, &list, s, (tutti_place){ .memory = one }, k, s->first, s->first + s->count, err);
+        status = add_range(e, &list, s, (tutti_place){ .memory = one }, s->first, k, s->first, s->first + s->count,
+                           err);
         if (status == TUTTI_OK)
             status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
         for (size_t i = 0; i < s->count && status == TUTTI_OK; i++)

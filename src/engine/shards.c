@@ -17,7 +17,15 @@
    blocks are 4096 elements of the flat space, and borders of shards lie anywhere. So of a block
    that has several owners the one of its first element, who adds it up, gets the others' elements:
    N - 1 borders of a piece, 16 KiB each at most. Then all get the sums, 8 bytes a block, and add
-   them in order. */
+   them in order.
+
+   In teams. A piece may be cut over the workers of a team alone, as those of a machine; teams are
+   replicas of each other (Zhang et al., "MiCS: Near-linear Scaling for Training Gigantic Model on
+   Public Cloud", VLDB 2022; hybrid sharding of Zhao et al. 2023, PyTorch FSDP). After
+   the reduce-scatter inside the team those who have the same shard sum it, one worker of each team.
+   A tree of sums is split at powers of two, so with a power of two of workers a team is a branch of
+   it, and the sum has its bits. Values and the norm are a team's own business: all teams have the
+   same. */
 #include <errno.h>
 #include <string.h>
 
@@ -27,7 +35,7 @@ enum { LINE = 64 / sizeof(float) };
 
 /* ---- who has what ---- */
 
-/* Where shard w begins in `count` elements that `workers` share; workers: their end. */
+/* Where shard w begins in `count` elements that so many workers share; w = workers: their end. */
 static size_t shard_at(size_t count, int workers, int w)
 {
     const size_t lines = (count + LINE - 1) / LINE, base = lines / (size_t)workers, more = lines % (size_t)workers,
@@ -35,7 +43,7 @@ static size_t shard_at(size_t count, int workers, int w)
     return first < count ? first : count;
 }
 
-/* What a worker has of a block of the norm: elements of one piece. */
+/* What a worker of a team has of a block of the norm: elements of one piece. */
 typedef struct stretch {
     int piece, worker;
     size_t first, count, block;
@@ -44,7 +52,7 @@ typedef struct stretch {
 /* The next one, in the order of the flat space; false: it was the last. Zeroed at first. */
 static bool next_stretch(const tutti_engine *e, stretch *s)
 {
-    const int workers = e->m.workers;
+    const int workers = e->shards.team;
     const size_t at = s->first + s->count;
 
     while (s->piece < e->layout.n_pieces) {
@@ -69,7 +77,7 @@ size_t tutti_shards_count(const tutti_method *m, int worker)
     size_t count = 0;
 
     for (int k = 0; k < e->layout.n_pieces; k++)
-        count += e->shards.counts[k * m->workers + worker];
+        count += e->shards.counts[k * e->shards.team + worker % e->shards.team];
     return count;
 }
 
@@ -102,7 +110,7 @@ static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
 static tutti_status plan_norm(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_shards *s = &e->shards;
-    const size_t workers = (size_t)e->m.workers, me = (size_t)e->m.rank;
+    const size_t workers = (size_t)s->team, me = (size_t)s->place;
     size_t out = 0, in = 0;
     int adds = 0;
     stretch at = { 0 };
@@ -145,6 +153,7 @@ static void close_shards(void *self)
 {
     tutti_engine_shards *s = &((tutti_engine *)self)->shards;
 
+    tutti_free(s->ranks);
     tutti_free(s->mine);
     tutti_free(s->at);
     tutti_free(s->counts);
@@ -179,11 +188,54 @@ static tutti_status refuse(const tutti_method *m, tutti_error *err)
                                     m->ops->name, why);
 }
 
+tutti_status tutti_shards_group(tutti_method *m, const char *option, const char *value, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    int team = m->workers;
+
+    if (strcmp(value, "none") != 0)
+        TUTTI_TRY(tutti_fail_within(err, tutti_team_parse(m, option, value, &team, err), "method '%s'", m->ops->name));
+    if (team < m->workers && (team & (team - 1)) != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': %s is %.40s, and sums over %d workers in teams of %d would have other bits "
+                          "than over all; take a power of two that divides %d, or none, which is one team of all",
+                          m->ops->name, option, value, m->workers, team, m->workers);
+    if (e->collective != NULL && team < m->workers)
+        TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_check(e->collective, m->workers / team, err),
+                                    "collective, among the workers of %d teams (%s)", m->workers / team, option));
+    e->shards.team = team;
+    return TUTTI_OK;
+}
+
+/* Who is in my team, and who has my place in the others. */
+static tutti_status find_teams(tutti_engine *e, tutti_error *err)
+{
+    tutti_engine_shards *s = &e->shards;
+    const tutti_group *all = &e->m.all;
+    int teams;
+
+    s->team = s->team > 0 ? s->team : e->m.workers;
+    s->place = e->m.rank % s->team;
+    s->inside = *all;
+    teams = e->m.workers / s->team;
+    if (teams == 1)
+        return TUTTI_OK;
+    s->ranks = tutti_alloc((size_t)(s->team + teams), sizeof *s->ranks);
+    if (s->ranks == NULL)
+        return no_memory(e, err);
+    for (int j = 0; j < s->team; j++)
+        s->ranks[j] = tutti_group_rank(all, e->m.rank - s->place + j);
+    for (int k = 0; k < teams; k++)
+        s->ranks[s->team + k] = tutti_group_rank(all, k * s->team + s->place);
+    s->inside = tutti_group_of(e->world, s->ranks, s->team, tutti_port_of("shards", 1, 0));
+    s->between = tutti_group_of(e->world, s->ranks + s->team, teams, tutti_port_of("shards", 2, 0));
+    return TUTTI_OK;
+}
+
 tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     tutti_engine_shards *s = &e->shards;
-    const int workers = m->workers;
     size_t all = 0;
 
     TUTTI_TRY(refuse(m, err));
@@ -195,17 +247,19 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
                           m->ops->name);
     TUTTI_TRY(tutti_engine_cut(e, err));
     tutti_facility_add(m, &facility, e);
+    TUTTI_TRY(find_teams(e, err));
     s->on = true;
     s->mine = tutti_alloc((size_t)e->layout.n_pieces, sizeof *s->mine);
-    s->counts = tutti_alloc((size_t)e->layout.n_pieces * (size_t)workers, sizeof *s->counts);
+    s->counts = tutti_alloc((size_t)e->layout.n_pieces * (size_t)s->team, sizeof *s->counts);
     s->at = tutti_alloc((size_t)e->layout.n_pieces, sizeof *s->at);
     if (s->mine == NULL || s->counts == NULL || s->at == NULL)
         return no_memory(e, err);
     for (int k = 0; k < e->layout.n_pieces; k++) {
         const tutti_piece *p = &e->pieces[k];
-        for (int w = 0; w < workers; w++)
-            s->counts[k * workers + w] = shard_at(p->count, workers, w + 1) - shard_at(p->count, workers, w);
-        s->mine[k] = (tutti_range){ p->first + shard_at(p->count, workers, m->rank), s->counts[k * workers + m->rank] };
+        for (int w = 0; w < s->team; w++)
+            s->counts[k * s->team + w] = shard_at(p->count, s->team, w + 1) - shard_at(p->count, s->team, w);
+        s->mine[k].first = p->first + shard_at(p->count, s->team, s->place);
+        s->mine[k].count = s->counts[k * s->team + s->place];
         s->at[k] = all;
         all += s->mine[k].count;
     }
@@ -234,19 +288,48 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
 
 /* ---- a step ---- */
 
+void tutti_engine_shards_start(tutti_engine *e, tutti_piece *p)
+{
+    tutti_group *const between = &e->piece_state[p->index].between;
+
+    p->group = tutti_group_keyed(&e->shards.inside, (uint64_t)p->index + 1, (uint32_t)e->steps_here);
+    if (e->shards.between.size < 2)
+        return;
+    *between = tutti_group_keyed(&e->shards.between, (uint64_t)p->index + 1, (uint32_t)e->steps_here);
+    between->algorithm = e->collective;
+}
+
+/* My shard, which is my team's, becomes that of all. Those who wait for me there hear of it if my
+   team has failed. */
+static tutti_status sum_of_teams(tutti_engine *e, const tutti_piece *p, float *shard, tutti_status status,
+                                 tutti_error *err)
+{
+    tutti_group *const between = &e->piece_state[p->index].between;
+
+    if (e->shards.between.size < 2)
+        return status;
+    if (status == TUTTI_OK)
+        return tutti_allreduce(between, TUTTI_SUM, tutti_f32(e->m.device, shard, e->shards.mine[p->index].count), err);
+    tutti_group_give_up(between, tutti_engine_failed_by(e, status, err));
+    return status;
+}
+
 tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
-    const tutti_engine *e = m->engine;
+    tutti_engine *e = m->engine;
     const tutti_range *mine = &e->shards.mine[p->index];
     const tutti_buffer whole = tutti_f32(m->device, p->g, p->count);
     float *to = gradient_of(e, p->index);
+    tutti_status status;
 
     if ((float)p->weight != 1)
         tutti_scale(m->device, p->count, (float)p->weight, p->g);
-    TUTTI_TRY(tutti_engine_offload_takes(m->engine, &to, err));
-    TUTTI_TRY(tutti_reduce_scatter_v(&p->group, TUTTI_SUM, e->shards.counts + p->index * m->workers, whole,
-                                     tutti_f32(m->device, to, mine->count), err));
-    return tutti_engine_offload_keeps(m->engine, p->index, to, err);
+    status = tutti_engine_offload_takes(e, &to, err);
+    if (status == TUTTI_OK)
+        status = tutti_reduce_scatter_v(&p->group, TUTTI_SUM, e->shards.counts + p->index * e->shards.team, whole,
+                                        tutti_f32(m->device, to, mine->count), err);
+    TUTTI_TRY(sum_of_teams(e, p, to, status, err));
+    return tutti_engine_offload_keeps(e, p->index, to, err);
 }
 
 /* The elements that others add up go to them, and theirs come here. */
@@ -256,13 +339,13 @@ static tutti_status move_borders(tutti_engine *e, tutti_group *g, tutti_error *e
     size_t at = 0;
     stretch of = { 0 };
 
-    for (int w = 0; w < e->m.workers; w++) {
+    for (int w = 0; w < s->team; w++) {
         s->cursor[w] = at;
         at += s->moved[w];
     }
     while (next_stretch(e, &of)) {
         const int adds = s->adder[of.block];
-        if (of.worker != e->m.rank || adds == e->m.rank)
+        if (of.worker != s->place || adds == s->place)
             continue;
         TUTTI_TRY(tutti_engine_offload_bring(e, of.piece, err));
         memcpy(s->out + s->cursor[adds], gradient_at(e, &of), of.count * sizeof *s->out);
@@ -280,22 +363,22 @@ static tutti_status add_blocks(tutti_engine *e, tutti_error *err)
     size_t at = 0, held = 0, n = 0;
     stretch of = { 0 };
 
-    for (int w = 0; w < e->m.workers; w++) {
+    for (int w = 0; w < s->team; w++) {
         s->cursor[w] = at;
-        at += s->moved[e->m.workers + w];
+        at += s->moved[s->team + w];
     }
     for (bool more = next_stretch(e, &of); more;) {
         const stretch was = of;
         const float *from;
-        if (s->adder[of.block] == e->m.rank && of.worker == e->m.rank)
+        if (s->adder[of.block] == s->place && of.worker == s->place)
             TUTTI_TRY(tutti_engine_offload_bring(e, of.piece, err));
-        from = s->adder[of.block] != e->m.rank ? NULL
-               : of.worker == e->m.rank        ? gradient_at(e, &of)
-                                               : s->in + s->cursor[of.worker];
+        from = s->adder[of.block] != s->place ? NULL
+               : of.worker == s->place        ? gradient_at(e, &of)
+                                              : s->in + s->cursor[of.worker];
         more = next_stretch(e, &of);
         if (from == NULL)
             continue;
-        if (was.worker != e->m.rank)
+        if (was.worker != s->place)
             s->cursor[was.worker] += was.count;
         if (held == 0 && (!more || of.block != was.block)) { /* it is all mine */
             s->sums[n++] = tutti_norm2(e->m.device, was.count, from);
@@ -314,7 +397,7 @@ static tutti_status add_blocks(tutti_engine *e, tutti_error *err)
 tutti_status tutti_engine_shards_norm2(tutti_engine *e, double *norm2, tutti_error *err)
 {
     tutti_engine_shards *s = &e->shards;
-    tutti_group g = tutti_group_keyed(tutti_engine_together(e), tutti_port_of("norm", 0, 0), (uint32_t)e->steps_here);
+    tutti_group g = tutti_group_keyed(&s->inside, tutti_port_of("norm", 0, 0), (uint32_t)e->steps_here);
     const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
     size_t at = 0;
     tutti_status status = move_borders(e, &g, err);
@@ -322,11 +405,11 @@ tutti_status tutti_engine_shards_norm2(tutti_engine *e, double *norm2, tutti_err
     if (status == TUTTI_OK)
         status = add_blocks(e, err);
     if (status == TUTTI_OK)
-        status = tutti_allgather_v(&g, s->blocks_of, tutti_host(s->sums, s->blocks_of[e->m.rank], TUTTI_F64),
+        status = tutti_allgather_v(&g, s->blocks_of, tutti_host(s->sums, s->blocks_of[s->place], TUTTI_F64),
                                    tutti_host(s->all_sums, s->blocks, TUTTI_F64), err);
     tutti_engine_doing(e, was);
     TUTTI_TRY(status);
-    for (int w = 0; w < e->m.workers; w++) {
+    for (int w = 0; w < s->team; w++) {
         s->cursor[w] = at;
         at += s->blocks_of[w];
     }
@@ -340,9 +423,18 @@ tutti_status tutti_engine_shards_gather(tutti_engine *e, tutti_piece *p, tutti_e
 {
     const tutti_range *mine = &e->shards.mine[p->index];
 
-    return tutti_allgather_v(&p->group, e->shards.counts + p->index * e->m.workers,
+    return tutti_allgather_v(&p->group, e->shards.counts + p->index * e->shards.team,
                              tutti_f32(e->m.device, p->x + (mine->first - p->first), mine->count),
                              tutti_f32(e->m.device, p->x, p->count), err);
+}
+
+tutti_range tutti_engine_shards_saved(const tutti_engine *e, size_t count)
+{
+    const bool several = e->shards.ranks != NULL;
+    const int teams = several ? e->shards.between.size : 1, mine = several ? e->shards.between.index : 0;
+    const size_t first = shard_at(count, teams, mine);
+
+    return (tutti_range){ first, shard_at(count, teams, mine + 1) - first };
 }
 
 tutti_status tutti_shards_step(tutti_method *m, tutti_error *err)

@@ -165,7 +165,7 @@ static const tutti_facility_ops facility = {
 tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_error *err)
 {
     tutti_engine_units *s = &e->units;
-    const bool several = e->m.workers > 1;
+    const bool several = e->shards.team > 1; /* else all values are here */
     size_t kept = 0, count = 0;
 
     tutti_facility_add(&e->m, &facility, e);
@@ -174,7 +174,7 @@ tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_erro
     s->beside = e->m.lane_width > 0 && e->options.lane >= 0 && (several || e->offload.on);
     s->ahead = e->offload.on && (s->beside || strcmp(e->offload.options.tier, "host") != 0) ? e->offload.options.ahead
                                                                                             : s->beside;
-    s->says = several && !e->options.same_order;
+    s->says = e->m.workers > 1 && !e->options.same_order;
     s->words = tutti_alloc(2 * (size_t)e->m.workers, sizeof *s->words);
     if (s->words == NULL)
         return no_memory(e, err);
@@ -398,7 +398,7 @@ tutti_status tutti_engine_units_say(tutti_engine *e, int piece, uint32_t turn, t
 static tutti_status gather_unit(tutti_engine *e, tutti_engine_unit *u, tutti_error *err)
 {
     tutti_engine_shards *of = &e->shards;
-    const int workers = e->m.workers;
+    const int team = of->team;
 
     if (e->units.says)
         TUTTI_TRY(say(e, u - e->units.unit, u->said, e->units.words, err));
@@ -408,8 +408,8 @@ static tutti_status gather_unit(tutti_engine *e, tutti_engine_unit *u, tutti_err
         float *const mine = shard_in(e, u, k);
         if (e->units.x != NULL)
             tutti_copy(e->m.device, of->mine[k].count, e->units.x + of->at[k], mine);
-        if (workers > 1)
-            TUTTI_TRY(tutti_allgather_v(&u->group, of->counts + (size_t)k * (size_t)workers,
+        if (team > 1)
+            TUTTI_TRY(tutti_allgather_v(&u->group, of->counts + (size_t)k * (size_t)team,
                                         tutti_f32(e->m.device, mine, of->mine[k].count),
                                         tutti_f32(e->m.device, piece_in(e, u, k), e->pieces[k].count), err));
     }
@@ -436,7 +436,7 @@ static void begin(tutti_engine *e, tutti_engine_unit *u)
     tutti_doing was;
 
     u->posted = false;
-    u->group = tutti_group_keyed(&e->m.all, (uint64_t)1 << 40 | (uint64_t)unit, u->turn);
+    u->group = tutti_group_keyed(&e->shards.inside, (uint64_t)1 << 40 | (uint64_t)unit, u->turn);
     u->group.algorithm = e->collective;
     u->turn += (uint32_t)(u->pieces.end - u->pieces.first);
     u->said = tutti_engine_units_turn(e);

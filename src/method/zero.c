@@ -16,6 +16,10 @@
    twice: 3 (N - 1)/N. The bits are ddp's: sums have the one order of summation, and the update is
    elementwise.
 
+   With `group` all this is inside teams of G workers, as those of a machine, and N is G above
+   (Zhang et al., "MiCS", VLDB 2022; hybrid sharding of FSDP). Teams are replicas. Between them goes
+   an all-reduce of shards, n/G elements a worker, and no value ever.
+
    The engine does it (src/engine/shards.c, held.c, units.c). This file says what a run is to have of
    it.
 
@@ -35,13 +39,16 @@
       DeepSpeed goes ahead by a budget of elements. A layer that forward ends with is gathered again
       where backward begins, so a step sends 3 (N - 1)/N to the byte.
    8. persist is 0, where DeepSpeed keeps parameters of up to 1e5 elements: small models would not be
-      cut at all. */
+      cut at all.
+   9. Teams sum each bucket as it is ready. MiCS sums among them once a step, after passes that are
+      added up inside. */
 #include "tutti/method.h"
 
 typedef struct zero {
     int stage;
     double bucket, first_bucket;
     int64_t persist;
+    const char *group;
 } zero;
 
 enum { OPTIMIZER, GRADIENTS, VALUES }; /* stage */
@@ -57,6 +64,9 @@ static const tutti_option zero_options[] = {
     { "persist", TUTTI_INT, TUTTI_AT(zero, persist), 0, 0, 1e12, NULL,
       "layers of at most so many parameters keep their values from forward to backward, and are sent once a step",
       "stage=3" },
+    { "group", TUTTI_TEXT, TUTTI_AT(zero, group), 0, 0, 0, "none",
+      "workers over which it is cut, of which the others are replicas: none (all of them), machine (those of one), or "
+      "a number: a power of two of consecutive ranks" },
     { 0 }
 };
 
@@ -75,6 +85,7 @@ static tutti_status zero_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     if (z->stage == GRADIENTS)
         m->held = TUTTI_HELD_BY_PIECE;
     m->keep_values = (size_t)z->persist;
+    TUTTI_TRY(tutti_shards_group(m, "group", z->group, err));
     return tutti_shards_declare(m, plan, err);
 }
 
@@ -108,6 +119,7 @@ static const char *const zero_constraints[] = {
     "gradients and values travel as float32: a codec is refused, since what it loses of a value is lost every step",
     "stages 2 and 3 have one pass a step (accumulate 1): a gradient is freed as soon as it is exchanged",
     "first_bucket_mb may not exceed bucket_mb",
+    "several groups are of a power of two of workers that divides all of them: other sums would have other bits",
     "a lost worker ends the run (exit code 3): nobody else has its shard of the optimiser's buffers",
     NULL
 };

@@ -497,6 +497,35 @@ class Namespaces(HostCase):
         self.assertGreater(links[1]["bytes_sent"], crossed / 10)  # it was this link
         self.assertLess(links[1]["bytes_sent"], crossed)
 
+    def test_zero_in_groups_of_a_machine_has_the_bits_of_one_host(self):
+        """Values stay on their side of the link, and the gradient's shards alone cross it."""
+        common = ("--model", "mlp(hidden=48)", "--data", self.data, "--batch", "16", "--steps", "20", "--seed", "7",
+                  "--clip-norm", "0.5", "--final-eval", "off")
+        one = self.train("one", *common, "-n", 4)
+        report, out = os.path.join(self.folder, "report.json"), self.out("two")
+        method = "zero(stage=3,group=%s,bucket_mb=0.02)"
+        done = subprocess.run([NETLAB, "-n", "2", "--rate", "100mbit", "--timeout", "100", "--json", report, "--",
+                               TUTTI, "train", *common, "-H", "h1:2,h2:2", "--rsh", NETLAB + " rsh", "--method",
+                               method % "machine", "--out", out], capture_output=True, text=True,
+                              env=clean_environment())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        s, here = summary(out), summary(self.train("here", *common, "-n", 4, "--method", method % 2))
+        self.assertEqual(self.model(one), self.model(out))
+        self.assertEqual((s["transport"], s["method_figures"]["updated_elements"]),
+                         ("tcp", here["method_figures"]["updated_elements"]))
+        with open(report) as f:
+            links = json.load(f)["hosts"]
+        crossed = 20 * 4 * s["params"]  # an all-reduce among two, by all workers of a host
+        self.assertGreater(links[1]["bytes_sent"], crossed)
+        self.assertLess(links[1]["bytes_sent"], 1.5 * crossed)
+        done = subprocess.run([NETLAB, "-n", "2", "--timeout", "100", "--", TUTTI, "train", *common, "-H", "h1:1,h2:2",
+                               "--rsh", NETLAB + " rsh", "--method", method % "machine", "--out", self.out("unequal")],
+                              capture_output=True, text=True, env=clean_environment())
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("method 'zero': group=machine: there are 2 workers on the machine of worker 1 and 1 on that of "
+                      "worker 0; machines must have equally many, of consecutive ranks: change the hosts, or give "
+                      "their number (group=N, which divides 3)", done.stderr)
+
     def test_a_killed_worker_on_another_host_is_named(self):
         run, out, workers = self.start("k", "-H", "h1:1,h2:2", "--rsh", NETLAB + " rsh", command=self.lab())
         begin = time.monotonic()

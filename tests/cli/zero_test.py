@@ -53,6 +53,35 @@ class Zero(Case):
             for declared in s["method_figures"]["state_bytes_per_parameter"]:
                 self.assertAlmostEqual(declared, (12 if method == "zero" else 10) + buckets / s["params"], 2, method)
 
+    def test_a_checkpoint_of_groups_has_each_element_once(self):
+        """Groups have the same shards, and share the work of saving them."""
+        adam = ("optim.exp_avg", "optim.exp_avg_sq")
+        for method, n, states in (("zero(stage=1,group=1,bucket_mb=0.02)", 2, adam),
+                                  ("zero(stage=3,group=2,bucket_mb=0.02)", 4, (*adam, "x"))):
+            out = self.train("saved%d" % n, "--model", "mlp(hidden=24)", "--data", self.data, "--batch", 4,
+                             "--steps", 3, "--checkpoint-every", 3, "--optimizer", "adam(lr=0.01)", "-n", n,
+                             "--method", method, "--final-eval", "off", "--quiet")
+            folder, found = os.path.join(out, "checkpoints", "step-00000003"), {}
+            for name in (name for name in os.listdir(folder) if name.endswith(".safetensors")):
+                for key, (_, _, data) in tensors(os.path.join(folder, name)).items():
+                    state, place = key.split("/")
+                    tensor, begin = place.rsplit("@", 1)
+                    if state in states:
+                        found.setdefault((state, tensor), []).append((int(begin), len(data) // 4, name))
+            self.assertEqual({state for state, _ in found}, set(states))
+            for ranges in found.values():
+                at = 0
+                for begin, count, _ in sorted(ranges):
+                    self.assertEqual(begin, at)
+                    at += count
+            for state in states:
+                saved = {}
+                for (s, _), ranges in found.items():
+                    for _, count, name in ranges if s == state else ():
+                        saved[name] = saved.get(name, 0) + count
+                self.assertEqual((len(saved), sum(saved.values())), (n, summary(out)["params"]))
+                self.assertLess(max(saved.values()) - min(saved.values()), 200)  # lines, of each piece and part
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

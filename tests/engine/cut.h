@@ -1,10 +1,12 @@
 /* cut.h: a method whose pieces are cut, ordered and updated as its options say. Else it is ddp. */
 #ifndef TUTTI_TESTS_CUT_H
 #define TUTTI_TESTS_CUT_H
+#include <stdio.h>
+
 #include "tutti/engine.h"
 
 typedef struct cut {
-    int64_t bytes, first, close, least, width, credit, recut_step, recut_bytes;
+    int64_t bytes, first, close, least, width, credit, recut_step, recut_bytes, teams;
     bool inside, by_piece, forward, whole, late, merge, held, disk, delayed;
     int order;
 } cut;
@@ -27,6 +29,7 @@ static const tutti_option cut_options[] = {
     { "held", TUTTI_BOOL, TUTTI_AT(cut, held), 0, 0, 1, NULL, "gradients are held by piece" },
     { "disk", TUTTI_BOOL, TUTTI_AT(cut, disk), 0, 0, 1, NULL, "what is away is on a disk" },
     { "delayed", TUTTI_BOOL, TUTTI_AT(cut, delayed), 0, 0, 1, NULL, "updates of what is away are delayed" },
+    { "teams", TUTTI_INT, TUTTI_AT(cut, teams), 1, 1, 8, NULL, "of shards, where they can be" },
     { "order", TUTTI_CHOICE, TUTTI_AT(cut, order), 0, 0, 0, "ready|led", "order" },
     { 0 }
 };
@@ -52,9 +55,22 @@ static tutti_status cut_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     return tutti_late_declare(m, plan, s->late, 0, true, err);
 }
 
+/* So many, or where those would be of no power of two of workers one. */
+static tutti_status cut_teams(tutti_method *m, tutti_error *err)
+{
+    const cut *s = m->self;
+    const int team = m->workers / (int)s->teams;
+    char group[16] = "none";
+
+    if (s->teams > 1 && team > 0 && m->workers % s->teams == 0 && (team & (team - 1)) == 0)
+        snprintf(group, sizeof group, "%d", team);
+    return tutti_shards_group(m, "group", group, err);
+}
+
 static tutti_status cut_declare_shards(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     TUTTI_TRY(cut_declare(m, plan, err));
+    TUTTI_TRY(cut_teams(m, err));
     return tutti_shards_declare(m, plan, err);
 }
 
@@ -67,6 +83,7 @@ static tutti_status cut_declare_offload(tutti_method *m, tutti_plan *plan, tutti
     };
 
     TUTTI_TRY(cut_declare(m, plan, err));
+    TUTTI_TRY(cut_teams(m, err));
     return tutti_offload_declare(m, plan, &options, err);
 }
 

@@ -1,6 +1,7 @@
 /* Goal: workers that update a shard of each piece train the bits of workers that update all of it,
-   with gradients held whole or by piece: whatever the sizes, the optimiser, the number of workers,
-   clipping, steps that are left out, lanes and transports. Values are there when they are needed.
+   with gradients held whole or by piece, by one team or several: whatever the sizes, the optimiser,
+   the number of workers, clipping, steps that are left out, lanes and transports. Values are there
+   when they are needed.
    Any number of workers resumes from any other, with shards and without. A failure is told and
    nothing hangs. What does not go together is refused.
    Method: pieces.h; the reference is the same method without shards. */
@@ -16,14 +17,14 @@ static job *all_of_it(const job *like, int n)
     return j;
 }
 
-/* Those that update shards see and leave what these do. */
-static void compare(const job *a, const char *options, const char *transport, int n, bool held)
+/* So many teams that update shards see and leave what these do. */
+static void compare_teams(const job *a, const char *options, const char *transport, int n, bool held, int teams)
 {
     char method[200];
     job *b;
 
-    snprintf(method, sizeof method, "cut-shards(%s%s%s)", strstr(options, "bytes=") != NULL ? "close=0" : "bytes=512",
-             options, held ? ",held=yes" : "");
+    snprintf(method, sizeof method, "cut-shards(teams=%d,%s%s%s)", teams,
+             strstr(options, "bytes=") != NULL ? "close=0" : "bytes=512", options, held ? ",held=yes" : "");
     b = job_like(a, method);
     b->own_memory = a->own_memory || held;
     job_run(b, transport, n);
@@ -31,6 +32,14 @@ static void compare(const job *a, const char *options, const char *transport, in
     assert_int_equal(a->figures[n - 1].samples, b->figures[n - 1].samples);
     assert_int_equal(a->figures[n - 1].skipped, b->figures[n - 1].skipped);
     drop(b);
+}
+
+/* One, and where they can be two, or as many as there are workers. */
+static void compare(const job *a, const char *options, const char *transport, int n, bool held)
+{
+    compare_teams(a, options, transport, n, held, 1);
+    if (n % 2 == 0 || held)
+        compare_teams(a, options, transport, n, held, n % 2 == 0 ? 2 : n);
 }
 
 /* Gradients are held whole, and by piece. With each of some options, the last of them NULL. */
@@ -225,7 +234,7 @@ static void over_sockets_too(void **state)
 
 /* ---- resuming ---- */
 
-enum { METHODS_MOST = 5 };
+enum { METHODS_MOST = 6 };
 
 static job *resumable(const char *method, const char *directory)
 {
@@ -281,8 +290,10 @@ static void resumes(const char *const *methods, int n_methods, int n, int most)
 static void any_number_of_workers_resumes_from_any_other(void **state)
 {
     static const char *const methods[METHODS_MOST] = { "cut(bytes=512)", "cut-shards(bytes=700)",
-                                                       "cut-shards(bytes=300,held=yes)", "cut-offload(bytes=500)",
-                                                       "cut-offload(bytes=400,disk=yes)" };
+                                                       "cut-shards(bytes=300,held=yes,teams=2)",
+                                                       "cut-offload(bytes=500,teams=2)",
+                                                       "cut-offload(bytes=400,disk=yes)",
+                                                       "cut-shards(bytes=200,teams=4)" };
 
     (void)state;
     for (int n = 1; n <= RANKS; n++)
@@ -317,6 +328,7 @@ static void a_worker_that_leaves_in_the_middle_ends_the_run_of_all(void **state)
     job_is_left("cut-shards(bytes=512)", true, 0);
     job_is_left("cut-shards(bytes=512,width=3)", true, 1);
     job_is_left("cut-shards(bytes=512,held=yes)", true, 2);
+    job_is_left("cut-shards(bytes=512,teams=3)", true, 1);
 }
 
 /* ---- what is refused ---- */

@@ -193,16 +193,20 @@ static double far(const explore_case *c)
     return explore_draw(c, "clip", 2) == 0 ? 0 : 1e9;
 }
 
-/* zero.md: whatever the buckets, with gradients held whole and by piece, and values by unit. */
+/* zero.md: whatever the buckets, with gradients held whole and by piece, and values by unit, cut
+   over all workers, pairs of them, or none but each itself. */
 static tutti_status zero(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int bucket = 64 + 64 * (int)explore_draw(c, "bucket", 6), stage = 1 + (int)explore_draw(c, "stage", 3);
-    char method[200], stay[40] = "";
+    const int group = (int)explore_draw(c, "group", 3);
+    char method[200], stay[40] = "", in[40] = "";
 
     if (stage == 3)
         snprintf(stay, sizeof stay, ",persist=%d", 33 * (int)explore_draw(c, "persist", 3));
-    snprintf(method, sizeof method, "zero(stage=%d,bucket_mb=%.17g,first_bucket_mb=%.17g%s)", stage, bucket / 1048576.0,
-             64 / 1048576.0, stay);
+    if (group > 0 && c->ranks % group == 0)
+        snprintf(in, sizeof in, ",group=%d", group);
+    snprintf(method, sizeof method, "zero(stage=%d,bucket_mb=%.17g,first_bucket_mb=%.17g%s%s)", stage,
+             bucket / 1048576.0, 64 / 1048576.0, stay, in);
     return steps(world, c, method, tutti_methods, far(c), err);
 }
 
@@ -232,13 +236,14 @@ static tutti_status infinity(tutti_world *world, explore_case *c, tutti_error *e
     return steps(world, c, method, tutti_methods, far(c), err);
 }
 
-/* Shards of pieces that end inside tensors, on several threads. */
+/* Shards of pieces that end inside tensors, on several threads, of one team or more. */
 static tutti_status shards(tutti_world *world, explore_case *c, tutti_error *err)
 {
     char method[200];
 
-    snprintf(method, sizeof method, "cut-shards(bytes=%d,width=%d%s)", 64 + 64 * (int)explore_draw(c, "bytes", 6),
-             1 + (int)explore_draw(c, "width", 3), explore_draw(c, "held", 2) == 0 ? "" : ",held=yes");
+    snprintf(method, sizeof method, "cut-shards(bytes=%d,width=%d,teams=%d%s)",
+             64 + 64 * (int)explore_draw(c, "bytes", 6), 1 + (int)explore_draw(c, "width", 3),
+             1 + (int)explore_draw(c, "teams", 4), explore_draw(c, "held", 2) == 0 ? "" : ",held=yes");
     return steps(world, c, method, cut_methods, far(c), err);
 }
 
@@ -317,8 +322,14 @@ const explore_piece explore_by_piece_pieces[] = {
       .rank_main = zero,
       .deaths = true,
       .steps = 6000 },
+    { .name = "zero-breaks",
+      .help = "two ranks have numbers that are not finite in different pieces of a step under zero: all end",
+      .least = 2,
+      .most = 4,
+      .rank_main = zero,
+      .judge = judge_breaks },
     { .name = "shards",
-      .help = "shards of pieces that end inside tensors, gradients held whole or by piece",
+      .help = "shards of pieces that end inside tensors, gradients held whole or by piece, by one team or several",
       .least = 1,
       .most = 4,
       .rank_main = shards },

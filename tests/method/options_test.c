@@ -102,6 +102,7 @@ static const struct values {
     { "h-adpsgd", "super_learner", { "machine", "1", "2", "4" }, "3" },
     { "herring", "node", { "auto", "none", "2", "machine" }, "3" },
     { "parallax", "node", { "auto", "none", "2", "machine" }, "3" },
+    { "zero", "group", { "machine", "none", "1", "2" }, "3" },
     { "byteps", "node", { "auto", "none", "2", "machine" }, "3" },
     { "hetero-ring", "shares", { "1:1:1:1", "3:1:2:2" }, "1:2" },
     { "hetero-ring", "adapt_every", { "1", "1000000000", "epoch" }, "0" },

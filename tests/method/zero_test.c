@@ -1,6 +1,7 @@
 /* Goal: zero.md's invariants, on ranks that are threads. All stages train ddp's bits, clipped too;
    each worker updates n/N elements and keeps what its stage says; between two workers travel the
-   bytes of an all-reduce, no more and no fewer, and with clip-norm the sums of blocks besides.
+   bytes of an all-reduce, no more and no fewer, and with clip-norm the sums of blocks besides. In
+   groups all that is inside them, and shards' gradients alone travel between.
    Method: a client with memory of its own, which hands its gradients over; the reference is ddp.
    What shards and buffers do by themselves, resuming and failures are in
    tests/engine/shards_test.c, schedules in tests/explore. */
@@ -35,6 +36,36 @@ static void all_stages_train_ddps_bits(void **state)
         }
 }
 
+static const int64_t uneven[RANKS] = { 3, 1, 2, 2 };
+
+/* With shares of the step that differ, too. */
+static void groups_train_ddps_bits(void **state)
+{
+    static const char *const optimizers[] = { "adamw(lr=0.01)", "sgd(lr=0.05,momentum=0.9)" };
+
+    (void)state;
+    for (int n = 2; n <= RANKS; n++)
+        for (int clip = 0; clip < 2; clip++) {
+            static run a, b;
+            a = run_of("ddp");
+            a.options.clip_norm = clip == 1 ? 3 : 0;
+            a.options.optimizer = optimizers[(n + clip) % 2];
+            a.options.batch_of = n == 3 || clip == 1 ? uneven : NULL;
+            go(&a, n);
+            for (int g = 1; g <= n; g *= 2)
+                for (int stage = 1; stage <= 3 && n % g == 0; stage++) {
+                    char method[80];
+                    snprintf(method, sizeof method, "zero(stage=%d,group=%d," SIZES ")", stage, g);
+                    b = run_of(method);
+                    b.options = a.options;
+                    b.options.collective = clip == 1 ? "direct" : NULL;
+                    go(&b, n);
+                    for (int r = 0; r < n; r++)
+                        assert_memory_equal(a.x[r], b.x[r], sizeof a.x[r]);
+                }
+        }
+}
+
 /* Elements of a piece that worker w has: as even as lines of 16 go. */
 static size_t shard(size_t all, int n, int w)
 {
@@ -55,6 +86,14 @@ static size_t shards(const run *r, int n, int w)
     return sum;
 }
 
+/* Elements of g where it is whole. */
+static size_t padded(int n)
+{
+    const size_t pad = 64 * (size_t)n;
+
+    return (SIZE + pad - 1) / pad * pad;
+}
+
 static void each_updates_its_part_and_keeps_what_its_stage_says(void **state)
 {
     (void)state;
@@ -68,10 +107,10 @@ static void each_updates_its_part_and_keeps_what_its_stage_says(void **state)
                 most = r.piece_count[k] > most ? r.piece_count[k] : most;
             most = (most + 15) / 16 * 16;
             for (int w = 0; w < n; w++) {
-                const size_t mine = shards(&r, n, w), pad = 64 * (size_t)n, padded = (SIZE + pad - 1) / pad * pad;
+                const size_t mine = shards(&r, n, w);
                 const double buffers = (double)((r.pieces > 1 ? 2 : 1) * most), /* and of the largest unit: */
                              units_of = (double)((n > 1 ? 2 : 1) * ((9001 + 40 + 15) / 16 * 16)),
-                             want = 4 * (stage == 1   ? (double)(SIZE + padded + 2 * mine)
+                             want = 4 * (stage == 1   ? (double)(SIZE + padded(n) + 2 * mine)
                                          : stage == 2 ? (double)(SIZE + 3 * mine) + buffers
                                                       : (double)(4 * mine) + buffers + units_of);
                 assert_true(r.updated[w] == (double)mine);
@@ -120,6 +159,65 @@ static void every_pair_sends_what_an_all_reduce_sends_or_half_as_much_again(void
                 }
         }
     }
+}
+
+/* To the others of its group a worker sends as if there were no more; and the shard that it shares
+   with one worker of each other group goes to those by an all-reduce of its own. */
+static void groups_send_shards_of_gradients_to_each_other_and_no_values(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= RANKS; n++)
+        for (int g = 1; g < n; g *= 2)
+            for (int stage = 1; stage <= 3 && n % g == 0; stage++) {
+                const uint64_t values = stage == 3 ? 2 : 1;
+                const int groups = n / g;
+                static run r;
+                char method[80];
+                snprintf(method, sizeof method, "zero(stage=%d,group=%d," SIZES ")", stage, g);
+                r = run_of(method);
+                go(&r, n);
+                for (int w = 0; w < n; w++)
+                    for (int v = 0; v < n; v++) {
+                        uint64_t bytes = 0, messages = 0;
+                        if (w == v)
+                            continue;
+                        for (int k = 0; k < r.pieces; k++) {
+                            const size_t all = r.piece_count[k], mine = shard(all, g, w % g);
+                            const size_t part = shard(mine, groups, w / g), theirs = shard(mine, groups, v / g);
+                            if (w / g == v / g) {
+                                bytes += 4 * (shard(all, g, v % g) + values * mine);
+                                messages += 1 + values;
+                            } else if (w % g == v % g) {
+                                bytes += 4 * (theirs + part);
+                                messages += (theirs > 0) + (part > 0);
+                            }
+                        }
+                        assert_int_equal(r.bytes[w][v], STEPS * bytes);
+                        assert_int_equal(r.messages[w][v], STEPS * messages);
+                    }
+            }
+}
+
+/* What a group keeps and updates is what as many workers without groups would. */
+static void a_worker_of_a_group_keeps_and_updates_as_one_of_so_many_workers(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= RANKS; n += 2)
+        for (int stage = 1; stage <= 3; stage++) {
+            static run r, few;
+            char method[80];
+            snprintf(method, sizeof method, "zero(stage=%d,group=%d," SIZES ")", stage, n / 2);
+            r = run_of(method);
+            go(&r, n);
+            few = run_of(stages[stage - 1]);
+            go(&few, n / 2);
+            for (int w = 0; w < n; w++) {
+                assert_true(r.updated[w] == few.updated[w % (n / 2)]);
+                assert_true(r.updated[w] == (double)shards(&r, n / 2, w % (n / 2)));
+                assert_true(fabs((r.state_bytes[w] - few.state_bytes[w % (n / 2)]) * SIZE -
+                                 (stage == 1 ? 4 * (double)(padded(n) - padded(n / 2)) : 0)) < 1e-3);
+            }
+        }
 }
 
 /* Of layers that stay the values are sent once. With all of them it is stage 2's traffic. */
@@ -199,15 +297,66 @@ static void clipping_sends_sums_of_blocks_and_their_borders_besides(void **state
     }
 }
 
+/* Each group has all blocks, and finds their sums by itself. */
+static void of_the_norm_nothing_travels_between_groups(void **state)
+{
+    static run plain, clipped;
+    const int n = 4, g = 2;
+    uint64_t more[RANKS][RANKS] = { { 0 } };
+
+    (void)state;
+    plain = run_of("zero(group=2," SIZES ")");
+    clipped = run_of("zero(group=2," SIZES ")");
+    clipped.options.clip_norm = 1;
+    go(&plain, n);
+    go(&clipped, n);
+    for (size_t i = 0; i < SIZE; i++) {
+        const int adds = owner(&plain, g, i / BLOCK * BLOCK), has = owner(&plain, g, i);
+        more[has][adds] += 4;
+        for (int to = 0; to < g && i % BLOCK == 0; to++)
+            more[adds][to] += 8;
+    }
+    for (int w = 0; w < n; w++)
+        for (int v = 0; v < n; v++)
+            if (w != v)
+                assert_int_equal(clipped.bytes[w][v] - plain.bytes[w][v],
+                                 w / g == v / g ? STEPS * more[w % g][v % g] : 0);
+}
+
 /* ---- what is refused ---- */
 
-static void refuse(run *r, const char *sentence)
+static void refuse_on(run *r, int n, const char *sentence)
 {
     tutti_error err = { .rank = -1 };
 
-    assert_int_equal(tutti_world_run("shm", 2, rank_of, r, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_world_run("shm", n, rank_of, r, &err), TUTTI_ERR_USAGE);
     if (strstr(err.text, sentence) == NULL)
         fail_msg("%s: %s", r->method, err.text);
+}
+
+static void refuse(run *r, const char *sentence)
+{
+    refuse_on(r, 2, sentence);
+}
+
+static void groups_that_cannot_be_are_refused_in_a_sentence(void **state)
+{
+    static run r;
+
+    (void)state;
+    r = run_of("zero(group=3)");
+    refuse_on(&r, 4, "method 'zero': group is 3, which does not divide the 4 workers; take a number of workers that is "
+                     "a multiple of it, or another group");
+    r = run_of("zero(stage=2,group=8)");
+    refuse_on(&r, 4, "method 'zero': group is '8'; it must be machine, none, or a number of workers from 1 to 4");
+    r = run_of("zero(stage=3,group=host)");
+    refuse_on(&r, 2, "method 'zero': group is 'host'; it must be machine, none, or a number of workers from 1 to 2");
+    r = run_of("zero(group=3)");
+    refuse_on(&r, 6, "method 'zero': group is 3, and sums over 6 workers in teams of 3 would have other bits than over "
+                     "all; take a power of two that divides 6, or none, which is one team of all");
+    r = run_of("zero(group=2)");
+    r.options.collective = "stragglar(straggler=2,order=any)";
+    refuse_on(&r, 4, "collective, among the workers of 2 teams (group): ");
 }
 
 static void what_is_not_possible_is_refused_in_a_sentence(void **state)
@@ -247,6 +396,11 @@ int main(void)
         cmocka_unit_test(what_persists_is_sent_once),
         cmocka_unit_test(no_more_units_are_there_than_one_and_one_ahead),
         cmocka_unit_test(clipping_sends_sums_of_blocks_and_their_borders_besides),
+        cmocka_unit_test(groups_train_ddps_bits),
+        cmocka_unit_test(groups_send_shards_of_gradients_to_each_other_and_no_values),
+        cmocka_unit_test(a_worker_of_a_group_keeps_and_updates_as_one_of_so_many_workers),
+        cmocka_unit_test(of_the_norm_nothing_travels_between_groups),
+        cmocka_unit_test(groups_that_cannot_be_are_refused_in_a_sentence),
         cmocka_unit_test(what_is_not_possible_is_refused_in_a_sentence),
     };
 
