@@ -83,8 +83,10 @@ TUTTI_AGAIN = 1024
 TUTTI_EXACT = 2048
 TUTTI_NEEDS_ALL = 4096
 TUTTI_EXACT_ALONE = 8192
+TUTTI_BY_UNIT = 16384
 TUTTI_HELD_WHOLE = 0
 TUTTI_HELD_BY_PIECE = 1
+TUTTI_HELD_BY_UNIT = 2
 TUTTI_ORDER_READY = 0
 TUTTI_ORDER_LED = 1
 TUTTI_SERVICES_MOST = 4
@@ -494,6 +496,7 @@ class tutti_method(Structure):
         ("forward_first", c_bool),
         ("credit", c_ulong),
         ("held", c_int),
+        ("keep_values", c_ulong),
         ("beside", c_bool),
         ("rng", tutti_rng),
         ("step", c_ulong),
@@ -749,6 +752,7 @@ class tutti_engine_options(Structure):
         ("names", c_bool),
         ("streams", c_bool),
         ("needs", c_bool),
+        ("same_order", c_bool),
         ("servers", c_int),
         ("own_values", c_ulong),
         ("only_declared", c_bool),
@@ -1069,6 +1073,8 @@ class tutti_tensor_entry(Structure):
         ("data", c_void_p),
         ("tier", c_void_p),
         ("at", c_ulong),
+        ("bring", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(c_void_p), POINTER(tutti_error))),
+        ("with", c_void_p),
         ("hash", c_ulong),
     ]
 
@@ -1941,6 +1947,7 @@ FUNCTIONS = {
     "tutti_tuner_open": (c_int, [POINTER(c_void_p), POINTER(tutti_tuner_options), POINTER(tutti_error)]),
     "tutti_tuner_tell": (c_int, [c_void_p, POINTER(c_double), c_double, POINTER(tutti_error)]),
     "tutti_uniform": (c_double, [tutti_rng, c_ulong]),
+    "tutti_units_bytes": (c_ulong, [POINTER(tutti_method)]),
     "tutti_unlock": (None, [c_void_p]),
     "tutti_update": (None, [POINTER(tutti_optim), c_ulong, c_ulong, POINTER(c_float), POINTER(c_float),
         POINTER(tutti_rate)]),
