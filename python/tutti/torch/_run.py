@@ -467,6 +467,8 @@ class Run:
     def _take_written(self) -> None:
         """What the script wrote to such parameters before the first step, as load_state_dict() of the model does. The
         engine would hand out its own again. Where that is finer and rounds to what was written, it stays."""
+        if self.units is not None:
+            self.units.take_written()
         for b, version in self._versions.items():
             if b.param._version == version:
                 continue

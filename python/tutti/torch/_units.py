@@ -333,9 +333,6 @@ class Units:
 
     def pass_begins(self) -> None:
         self._left = [len(of) for of in self._of]
-        if self._written:
-            self._engine.state_written()
-            self._written = False
 
     def pass_ends(self) -> None:
         """What still is there goes, as units of which not all is used."""
@@ -398,6 +395,12 @@ class Units:
             mine, new = memory(p), flat[p.begin:p.end]
             mine.copy_(torch.where(mine.to(dtype) == new, mine, new.float()))
         self._written = True
+
+    def take_written(self) -> None:
+        """Before what comes next goes by the engine's values."""
+        if self._written:
+            self._written = False
+            self._engine.state_written()
 
     # ---- the rest ----
 
