@@ -1,7 +1,9 @@
 """zero(stage=3) under tutti.torch.prepare: values are there while their module runs, in forward and in backward, and
 nowhere else. The bits are those of workers that have all of them, and what cannot be is a sentence."""
 
+import inspect
 import signal
+import textwrap
 import time
 
 import pytest
@@ -212,12 +214,14 @@ def looking(method, where):
     model, optimizer = begun("cnn", method)
     loop(model, optimizer, range(2))
     x, y = batch(9, 0)
+    sent = optimizer.figures()["bytes_sent"]
     with optimizer.evaluate():
         model.eval()
         with torch.no_grad():
             agreed = [float(F.cross_entropy(model(x), y)) for _ in range(2)]
     with torch.no_grad() if where == "no_grad" else torch.inference_mode():
         agreed.append(float(F.cross_entropy(model(x), y)))
+    assert method != STAGE3 or optimizer.figures()["bytes_sent"] == sent  # what is looked at does not count
     model.train()
     loop(model, optimizer, range(2, 4))
     optimizer.finish()
@@ -528,3 +532,36 @@ def test_an_interrupt_ends_all(run, launcher):
     assert result.code != 0, result
     if launcher == "variables":
         assert "rank 1 is gone: worker 1 failed: KeyboardInterrupt" in result.ranks[0].err, result
+
+
+def launched():
+    import sys
+
+    import torch
+    from torch.nn import functional as F
+
+    import tutti.torch
+
+    method, transport = sys.argv[1:]
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(36, 30), torch.nn.LayerNorm(30), torch.nn.Linear(30, 3))
+    rule = torch.optim.AdamW(model.parameters(), lr=0.01)
+    model, optimizer = tutti.torch.prepare(model, rule, method, transport=transport)
+    for step in range(4):
+        x = torch.randn(4, 36, generator=torch.Generator().manual_seed(10 * step + optimizer.world.rank))
+        F.cross_entropy(model(x), torch.tensor([0, 1, 2, 0])).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    with torch.no_grad():
+        print(model.eval()(torch.ones(1, 36)).tolist())
+    print([t.flatten().tolist() for t in model.state_dict().values()])
+    optimizer.finish()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher, transport", [("torchrun", "tcp"), ("openmpi", "mpi"), ("mpich", "mpi")])
+def test_all_transports_give_the_same_bits(run, launcher, transport):
+    mine = run(launched, launcher=launcher, args=[STAGE3, transport]).ranks
+    text = textwrap.dedent(inspect.getsource(launched)) + "\nlaunched()\n"
+    assert mine[0].out == forked.script(text, args=["zero", ""])[0].out
+    assert mine[1].out.splitlines()[1] == "[]"

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from ._run import Run
 
 _COMES, _TOO_EARLY, _ENDS = 1, 2, 3
-_KINDS = ("evaluate()", "save()", "load()", "finish()", "state_dict()", "model.state_dict()", "a forward without training")
-_STATE, _MODEL, _FORWARD = map(_KINDS.index, ("state_dict()", "model.state_dict()", "a forward without training"))
+_OF_UNITS = ("model.state_dict()", "a forward without training")  # which bring values of all
+_KINDS = ("evaluate()", "save()", "load()", "finish()", "state_dict()", *_OF_UNITS)
+_STATE, _MODEL, _FORWARD = map(_KINDS.index, ("state_dict()", *_OF_UNITS))
 _FOREVER = 2**63 - 1
 _PORT = b"python: meetings"
 

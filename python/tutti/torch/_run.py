@@ -685,9 +685,13 @@ class Run:
         self._resting = True
         self.engine.show()
         self._shown = True
+        if self.units is not None:  # what travels then is not the method's
+            self._doing = self.engine.doing(_abi.TUTTI_DOING_OUTSIDE)
         self._take_own()
 
     def resume(self) -> None:
+        if self.units is not None and self._shown:
+            self.engine.doing(self._doing)
         self.engine.resume()
         self._shown = False
         self._take_own()

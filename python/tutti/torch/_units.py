@@ -48,8 +48,8 @@ _FACTS = {
         "_backward_hooks", "_post_accumulate_grad_hooks", "retains_grad",
     )
 } | {getattr(_T, name) for name in (
-    "size", "dim", "ndimension", "numel", "nelement", "element_size", "is_floating_point", "is_complex", "register_hook",
-    "register_post_accumulate_grad_hook", "requires_grad_", "get_device", "__len__", "is_inference",
+    "size", "dim", "ndimension", "numel", "nelement", "element_size", "is_floating_point", "is_complex",
+    "register_hook", "register_post_accumulate_grad_hook", "requires_grad_", "get_device", "__len__", "is_inference",
 )} | {torch.numel, torch.is_floating_point, torch.is_complex, _T.grad.__set__, _T.grad.__delete__}  # fmt: skip
 """What may be asked of a parameter whose values are not there, and done to it."""
 
@@ -69,9 +69,9 @@ class Cut(nn.Parameter):
             if func is _T.copy_ and type(args[0]) is Cut:
                 args[0]._units.write(args[0]._bound, args[1])
                 return args[0]
-            for t in _pytree.tree_leaves((args, kwargs)):
-                if type(t) is Cut:
-                    t._units.read(t._bound, func)
+            read = [t for t in _pytree.tree_leaves((args, kwargs)) if type(t) is Cut]
+            if all([t._units.read(t._bound, func) for t in read]):
+                return func(*args, **kwargs)
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
 
@@ -107,8 +107,8 @@ def check(model: nn.Module, bound: list[Bound], elsewhere: bool) -> None:
             )
     if elsewhere:
         raise ValueError(
-            f"the module's parameters are on {bound[0].param.device}, and this method brings values to the memory of the "
-            "host; take zero(stage=2), or leave the module on the CPU"
+            f"the module's parameters are on {bound[0].param.device}, and this method brings values to the memory of "
+            "the host; take zero(stage=2), or leave the module on the CPU"
         )
     for b in bound:
         if b.overlaps:
@@ -263,10 +263,12 @@ class Units:
         """Are values there for the asking?"""
         return self._run.in_pass or self._run.shown or self._run.finished
 
-    def read(self, b: Bound, func: Callable[..., Any]) -> None:
-        """Somebody reads a parameter that is not there."""
-        if b.x is not None or (self._gathered is not None and func is _T.detach):
-            return
+    def read(self, b: Bound, func: Callable[..., Any]) -> bool:
+        """Somebody reads a parameter that is not there. Is it now? Else what is in its place is to be taken."""
+        if self._gathered is not None and func is _T.detach:
+            return False
+        if b.x is not None:  # with another of its unit
+            return True
         if self._frames:
             self._bring(b.unit)
             self._frames[-1].units.append(b.unit)
@@ -279,6 +281,7 @@ class Units:
                 "runs; take model.state_dict(), on all workers"
                 + (", which is too late after close()" if self._run.ended else "")
             )
+        return True
 
     # ---- what autograd saves ----
 
@@ -408,8 +411,8 @@ class Units:
         for module, name, b in self._places:
             if module._parameters.get(name) is not b.param:
                 raise StateError(
-                    f"parameter '{b.name}' is another one than prepare() was given, which no worker would see; do to(), "
-                    "half() and load_state_dict(assign=True) before prepare()"
+                    f"parameter '{b.name}' is another one than prepare() was given, which no worker would see; do "
+                    "to(), half() and load_state_dict(assign=True) before prepare()"
                 )
 
     def close(self) -> None:
