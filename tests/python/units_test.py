@@ -207,6 +207,21 @@ def test_a_worker_has_its_part_and_the_units_at_work():
         assert part <= state
 
 
+def between():
+    model, optimizer = begun("mlp")
+    loop(model, optimizer, range(2))
+    model.zero_grad(set_to_none=False)
+    p = model[0].weight
+    facts = p.shape, p.dtype, p.device.type, p.requires_grad, p.numel(), p.dim(), p.is_leaf, p.grad, len(p)
+    assert facts == ((30, 36), torch.float32, "cpu", True, 1080, 2, True, None, 30)
+    assert isinstance(p, nn.Parameter) and "Linear(in_features=36" in repr(model)
+    optimizer.close()
+
+
+def test_a_parameter_between_its_uses_has_all_but_values():
+    alone(between)
+
+
 # ---- looking at the model ----
 
 
@@ -242,8 +257,8 @@ def test_the_model_is_looked_at_by_all_before_and_after_the_end(where):
 
 def unequal(how):
     model, optimizer = begun("mlp")
-    loop(model, optimizer, range(2))
     rank = optimizer.world.rank
+    loop(model, optimizer, range(2 + (rank if how == "train" else 0)))
     x, _ = batch(9, 0)
     model.eval()
     if how == "within":
@@ -253,6 +268,8 @@ def unequal(how):
     elif how == "state":
         if rank == 0:
             model.state_dict()
+    elif how == "train":
+        optimizer.finish()
     else:
         with torch.no_grad():
             for _ in range(1 + rank):
@@ -268,6 +285,7 @@ def unequal(how):
     cases(
         ("after", "no worker has all values, so all of them run the model equally often"),
         ("within", "all workers need the same units in the same order"),
+        ("train", "all workers make equally many steps"),
         ("state", "all of them call model.state_dict(), after the same step"),
         ("end", "all workers make the same calls in the same order"),
     ),
@@ -319,7 +337,7 @@ def through(net, folder, how, method, rule="adamw"):
 
 @pytest.mark.parametrize(
     "before, after",
-    cases(("zero", STAGE3), (KEEPS, KEEPS), (STAGE3, STAGE3), (STAGE3, "zero(stage=2)")),
+    cases(("zero", KEEPS), ("zero", STAGE3), (KEEPS, KEEPS), (STAGE3, STAGE3), (STAGE3, "zero(stage=2)")),
 )
 def test_a_checkpoint_goes_on_with_any_stage(before, after, tmp_path):
     whole = alone(through, "gpt", str(tmp_path), "through", "zero", n=2)[0]
@@ -400,6 +418,9 @@ def wrong(what):
         with torch.no_grad():
             inner["x"].add_(1)
         loss.backward()
+    elif what == "clipped":
+        F.cross_entropy(model(x), y).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     elif what == "closed":
         optimizer.close()
         model[0].weight.sum()
@@ -423,6 +444,7 @@ SENTENCES = {
     "late": "outside a pass",
     "changed": "modified by an inplace operation",
     "compiled": "prepare the module without torch.compile",
+    "clipped": "parameter '0.weight' has no gradient any more: method 'zero(stage=3)' exchanges gradients while",
     "closed": "which is too late after close()",
     "over": "the run is over",
     "wrapped": "optimizer is 'client', whose buffers are whole on each worker, but method 'zero' cuts them",

@@ -398,9 +398,9 @@ class Run:
             self._announce(b.index, grad)
         if now.keep or now.more or self.units is not None:  # or the next backward would add to it, and it counts twice
             p.grad = None
+        self._given[b.index] = -1 if p.grad is None else p.grad._version
         if self.units is not None:
             self.units.given(b)
-        self._given[b.index] = -1 if p.grad is None else p.grad._version
 
     def _announce(self, tensor: int, grad: torch.Tensor) -> None:
         """It is in the memory of the host."""
@@ -539,7 +539,7 @@ class Run:
     def _end_pass(self, loss: float | None) -> None:
         if self._pass is None:
             raise StateError("step() without a pass: there was no forward in training mode since the last one")
-        for b in self.binding.bound:
+        for b in self.binding.bound if self.units is None else ():  # there no gradient is left to be changed
             given, grad = self._given[b.index], b.param.grad
             if given is None:
                 if not self.overlaps and grad is not None:

@@ -54,6 +54,9 @@ _FACTS = {
 """What may be asked of a parameter whose values are not there, and done to it."""
 
 
+_GRAD = _T.grad.__get__
+
+
 class Cut(nn.Parameter):
     """What a parameter is while its values are not there."""
 
@@ -72,6 +75,8 @@ class Cut(nn.Parameter):
             read = [t for t in _pytree.tree_leaves((args, kwargs)) if type(t) is Cut]
             if all([t._units.read(t._bound, func) for t in read]):
                 return func(*args, **kwargs)
+        elif func == _GRAD:
+            args[0]._units.check_gradient(args[0]._bound)
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
 
@@ -125,7 +130,8 @@ class Units:
         self._of: list[list[Bound]] = [[] for _ in range(1 + max(b.unit for b in self._bound))]
         self._held = [0] * len(self._of)  # how many need it
         self._left = [0] * len(self._of)  # parameters whose gradient has not come in this pass
-        self._back: set[int] = set()  # those that backward needs
+        self._came: set[Bound] = set()  # and those whose has
+        self._back: set[int] = set()  # units that backward needs
         self._frames: list[_Frame] = []
         self._where: dict[int, Bound] = {}  # parameters whose values are there, by their storage
         self._empty: dict[int, Bound] = {}  # and what is in the place of those that are not
@@ -327,8 +333,18 @@ class Units:
         self._bring(b.unit, True)
         self._back.add(b.unit)
 
+    def check_gradient(self, b: Bound) -> None:
+        """Somebody looks for a gradient. Has it been handed over, for a step that is not made yet?"""
+        if self._run.in_pass and b in self._came:
+            raise StateError(
+                f"parameter '{b.name}' has no gradient any more: method '{self._run.method}' exchanges gradients while "
+                "backward runs, and each worker keeps a part; give prepare(clip_norm=...) in place of clip_grad_norm_, "
+                "and optimizer.scale(loss) in place of a GradScaler"
+            )
+
     def given(self, b: Bound) -> None:
         """Its gradient was handed over."""
+        self._came.add(b)
         self._left[b.unit] -= 1
         if self._left[b.unit] == 0 and b.unit in self._back:
             self._back.remove(b.unit)
@@ -336,6 +352,7 @@ class Units:
 
     def pass_begins(self) -> None:
         self._left = [len(of) for of in self._of]
+        self._came.clear()
 
     def pass_ends(self) -> None:
         """What still is there goes, as units of which not all is used."""
