@@ -347,6 +347,41 @@ def test_a_checkpoint_goes_on_with_any_stage(before, after, tmp_path):
         assert alone(through, "gpt", str(tmp_path), "state", after, n=2)[0] == whole
 
 
+@pytest.mark.parametrize(
+    "rule, before, after",
+    cases(
+        ("sgd", "ddp", STAGE3),
+        ("sgd", STAGE3, "ddp"),
+        *((r, *b) for r in ("sgd", "adamw") for b in (("ddp", "zero"), ("zero", "ddp"), ("ddp", STAGE3))),
+        ("adamw", STAGE3, "ddp"),
+    ),
+)
+def test_workers_with_all_and_with_parts_go_on_from_each_other(rule, before, after, tmp_path):
+    """With what the optimiser keeps, which is torch's under ddp. torch's Adam has other last bits."""
+    whole = alone(through, "mlp", str(tmp_path), "through", "zero", rule, n=2)[0]
+    alone(through, "mlp", str(tmp_path), "first", before, rule, n=2)
+    then = alone(through, "mlp", str(tmp_path), "then", after, rule, n=2)[0]
+    for name in whole:
+        torch.testing.assert_close(*map(torch.tensor, (then[name], whole[name])), rtol=0, atol=1e-6 * (rule == "adamw"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "before, after, rule, n, says",
+    [
+        ("ddp", STAGE3, "sgd", 1, "was saved by 2 workers whose optimizer was torch's own"),
+        (STAGE3, "ddp", "rmsprop", 2, "which RMSprop does not go on from"),
+        (STAGE3, "ddp", "adamw", 2, "has momentum of an optimiser of the library's, which AdamW does not go on from"),
+    ],
+)
+def test_an_optimizer_that_keeps_something_else_is_refused(before, after, rule, n, says, tmp_path):
+    RULES["rmsprop"] = lambda model: torch.optim.RMSprop(model.parameters(), lr=0.01)
+    alone(through, "mlp", str(tmp_path), "first", before, "sgd", n=2)
+    answers = forked.ranks(n, through, "mlp", str(tmp_path), "then", after, rule)
+    assert all(a["error"] in ("ValueError", "PeerError") for a in answers), answers
+    assert any(says in a["text"] for a in answers), answers
+
+
 def values_of(folder, how, method, net):
     """From the model of another method, as its state_dict() has it; the rule keeps nothing."""
     model, optimizer = begun(net, method, rule="plain")
