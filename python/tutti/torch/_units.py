@@ -353,6 +353,7 @@ class Units:
     def pass_begins(self) -> None:
         self._left = [len(of) for of in self._of]
         self._came.clear()
+        self._gathered = None  # of a state_dict() that has failed
 
     def pass_ends(self) -> None:
         """What still is there goes, as units of which not all is used."""
