@@ -504,8 +504,10 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
 }
 
 /* Declared state has become that of another run, which as many workers began. */
-static void taken_over(tutti_engine *e, int workers)
+static tutti_status taken_over(tutti_engine *e, int workers, tutti_error *err)
 {
+    if (e->units.on) /* what was kept of those that were looked at before is old */
+        TUTTI_TRY(tutti_engine_units_updated(e, err));
     if (e->own_pace)
         tutti_engine_pace_loaded(e, workers);
     tutti_engine_scaler_loaded(e);
@@ -513,6 +515,7 @@ static void taken_over(tutti_engine *e, int workers)
     e->values_changed = true;
     e->client.holds = false;
     tutti_engine_hand_out(e);
+    return TUTTI_OK;
 }
 
 tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err)
@@ -522,8 +525,7 @@ tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err)
     if (e->passes_of != NULL)
         TUTTI_TRY(tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err),
                                     "the state that was written has another cut of a step"));
-    taken_over(e, e->m.workers);
-    return TUTTI_OK;
+    return taken_over(e, e->m.workers, err);
 }
 
 static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const savers *by, tutti_error *err)
@@ -573,6 +575,5 @@ tutti_status tutti_engine_load(tutti_engine *e, tutti_checkpoint *checkpoint, tu
         status = load(e, checkpoint, &by, err);
     tutti_free(by.rank);
     TUTTI_TRY(status); /* the same engine may be given another checkpoint */
-    taken_over(e, by.began);
-    return status;
+    return taken_over(e, by.began, err);
 }

@@ -1,6 +1,6 @@
 """Each method's page says what PyTorch's users have of it, in the engine's own sentences.
 
-run: python tests/python/pages_test.py --write      writes that section of each page anew
+run: python tests/python/pages_test.py --write      writes the list of that section of each page anew
 """
 
 import pathlib
@@ -81,6 +81,6 @@ if __name__ == "__main__":
     import conftest  # noqa: F401 (where the package and its library are)
 
     for page, text in pages(forked.ranks(2, asked)[0]["value"]).items():
-        before = re.sub(rf"{HEAD}\n.*?(?=^## )", "", page.read_text(), flags=re.S | re.M)
+        before, there = re.subn(rf"{HEAD}\n(- .*\n(  .*\n)*)+\n", lambda _, text=text: text, page.read_text())
         assert before.count(BEFORE) == 1, page
-        page.write_text(before.replace(BEFORE, text + BEFORE))
+        page.write_text(before if there else before.replace(BEFORE, text + BEFORE))

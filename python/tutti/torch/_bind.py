@@ -15,6 +15,7 @@ import ctypes
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -44,6 +45,11 @@ class Bound:
     host: torch.Tensor | None = None  # of a parameter on a device: its values as the engine hands them out and in
     table: bool = False  # of embeddings with sparse=True alone
     asks: bool = False  # a table whose rows are asked for before a pass reads them
+    unit: int = 0  # the module that it is in, where values are held by unit (_units)
+    overlaps: bool = False  # another tensor's memory
+    kind: type = nn.Parameter  # what it is while its values are there
+    empty: torch.Tensor | None = None  # what is in their place when they are not
+    version: int = 0  # torch's, as they came
 
     def lies_in(self, grad: torch.Tensor) -> bool:
         """Is it the place in g?"""
@@ -123,6 +129,18 @@ def _embeddings(module: nn.Module) -> tuple[set[torch.Tensor], list[tuple[str, n
     return {child.weight for _, child in found}, found
 
 
+def _units(module: nn.Module, trained: set[torch.Tensor]) -> dict[torch.Tensor, int]:
+    """Modules with parameters of their own, numbered from the input as far as anybody knows. What several have (tied
+    weights) is in the first."""
+    found: dict[torch.Tensor, int] = {}
+    n = 0
+    for child in module.modules():
+        own = [p for p in child._parameters.values() if p is not None and p in trained and p not in found]
+        found |= dict.fromkeys(own, n)
+        n += bool(own)
+    return found
+
+
 def _overlapping(params: list[tuple[str, torch.Tensor]]) -> set[str]:
     """Names of tensors that share memory with another of the list."""
     spans = []
@@ -147,12 +165,12 @@ class Binding:
     Tied weights are one parameter, under the first of their names. The order is that of the parameters, reversed: as
     backward goes through the module, as far as anybody knows before the first. Tensors stand back to back in the
     engine, so one of 10 elements would move all that follow off the cache lines, and kernels lose some percent there.
-    Those, mostly a few biases, come last.
+    Those, mostly a few biases, come last; where values are held by unit, last of their unit.
     """
 
-    def __init__(self, module: nn.Module, ignore: frozenset[str] = frozenset()):
+    def __init__(self, module: nn.Module, ignore: frozenset[str] = frozenset(), by_unit: bool = False):
         named = [(name, p) for name, p in module.named_parameters() if name not in ignore]
-        self.module = module
+        self.module, self.by_unit = module, by_unit
         self.frozen = [(name, p) for name, p in named if not p.requires_grad]
         self.buffers_ignored = ignore
         trained = [(name, p) for name, p in named if p.requires_grad]
@@ -166,7 +184,8 @@ class Binding:
         self.empty = [(name, p) for name, p in trained if p.numel() == 0]
         self.bound: list[Bound] = []
         backward = reversed([t for t in trained if t[1].numel() > 0])
-        for name, p in sorted(backward, key=lambda t: t[1].numel() % _LINE != 0):
+        units = _units(module, {p for _, p in trained if p.numel() > 0}) if by_unit else {}
+        for name, p in sorted(backward, key=lambda t: (-units.get(t[1], 0), t[1].numel() % _LINE != 0)):
             order = memory_order(p)
             apart = p.dtype != torch.float32 or p.device.type != "cpu" or name in shared
             strides, dense = p.stride(), order is not None
@@ -174,10 +193,12 @@ class Binding:
                 order, strides = tuple(range(p.dim())), torch.empty(p.shape, device="meta").stride()
             shape = tuple(p.size(d) for d in order) or (1,)
             table = p in tables and dense and order == (0, 1) and p.size(0) < 2**32
-            self.bound.append(Bound(len(self.bound), name, p, shape, order, strides, apart, dense, table=table))
+            self.bound.append(Bound(len(self.bound), name, p, shape, order, strides, apart, dense, table=table,
+                                    unit=units.get(p, 0), overlaps=name in shared))
         if not self.bound:
             raise ValueError("all parameters of the module that require a gradient are empty; nothing is to exchange")
         self.engine: Engine | None = None
+        self.units: Any = None  # what brings values and lets them go, where they are held by unit
 
     def ask(self) -> bool:
         """Tables' rows are to be asked for. Is there one?"""
@@ -194,7 +215,7 @@ class Binding:
 
     def params(self) -> list[Param]:
         """For an Engine that hands no values out."""
-        return [Param(b.name, b.shape, row_sparse=b.table) for b in self.bound]
+        return [Param(b.name, b.shape, b.unit, row_sparse=b.table) for b in self.bound]
 
     def delivered(self, pinned: Callable[[Sequence[int], torch.dtype], torch.Tensor] | None = None) -> list[Param]:
         """For an Engine that hands values out to parameters that are apart, and reads them there.
@@ -239,6 +260,8 @@ class Binding:
         """After open: rank 0's values come to every parameter, and float32 ones move into the engine."""
         self.engine = engine
         tenants.add(self)
+        if self.by_unit:
+            return  # they come and go
         with torch.no_grad():
             for b in self.bound:
                 b.x = b.view(engine.values(b.index))
@@ -271,8 +294,10 @@ class Binding:
         """Values and gradients go back to memory of their own. The engine may be closed then."""
         if self.engine is None:
             return
+        if self.units is not None:
+            self.units.close()
         with torch.no_grad():
-            for b in self.bound:
+            for b in () if self.by_unit else self.bound:
                 p, grad = b.param, b.param.grad
                 if grad is not None and b.lies_in(grad):
                     p.grad = None

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from ._run import Run
 
 _COMES, _TOO_EARLY, _ENDS = 1, 2, 3
-_KINDS = ("evaluate()", "save()", "load()", "finish()", "state_dict()")
-_STATE = _KINDS.index("state_dict()")
+_OF_UNITS = ("model.state_dict()", "a forward without training")  # which bring values of all
+_KINDS = ("evaluate()", "save()", "load()", "finish()", "state_dict()", *_OF_UNITS)
+_STATE, _MODEL, _FORWARD = map(_KINDS.index, ("state_dict()", *_OF_UNITS))
 _FOREVER = 2**63 - 1
 _PORT = b"python: meetings"
 
@@ -123,6 +124,13 @@ class Meetings:
                 f"{what}: what method '{self._run.method}' keeps can be looked at when all workers rest, so all of "
                 "them call optimizer.state_dict(), after the same step"
             )
+        if kind in (_MODEL, _FORWARD):
+            alike = (
+                "call model.state_dict(), after the same step"
+                if kind == _MODEL
+                else "run the model equally often; give their loaders equally many batches"
+            )
+            return f"{what}: under method '{self._run.method}' no worker has all values, so all of them {alike}"
         return (
             f"{what}: under method '{self._run.method}' all workers make equally many steps; give their loaders "
             "equally many batches (tutti.torch.sampler does), or stop all at the shortest"

@@ -25,7 +25,7 @@ from .. import _abi
 from .._library import library as _c
 from ..engine import Engine, World
 from ..errors import StateError
-from . import _saved, _serve, _state, _translate
+from . import _saved, _serve, _state, _translate, _units
 from ._bind import DTYPES, Binding, Bound, device_of, words
 from ._cuda import Cuda, Device, Ferry
 from ._meet import Meetings
@@ -114,8 +114,11 @@ class Run:
         _check(model, optimizer)
         self.model, self.optimizer, self.method = model, optimizer, method
         self.servers = options["servers"]
-        self.binding = Binding(model)
+        by_unit = bool(_traits(method) & _abi.TUTTI_BY_UNIT)
+        self.binding = Binding(model, by_unit=by_unit)
         self._device = _device(self.binding)  # None: the host
+        if by_unit:
+            _units.check(model, self.binding.bound, self._device is not None)
         self._statistics = _statistics(model)
         self._validation, self._sampler = validation, sampler
         self.itself = bool(_traits(method) & _UPDATES_ITSELF)
@@ -132,8 +135,9 @@ class Run:
                 options |= sampler.options(self.world.size - self.servers)
             self.engine = Engine(
                 self.world,
-                self.binding.delivered(self._device and self._device.pinned),
+                self.binding.params() if by_unit else self.binding.delivered(self._device and self._device.pinned),
                 method=method,
+                needs=by_unit,
                 lr_schedule="constant",
                 nonfinite=_NONFINITE[nonfinite],
                 initial=self.binding.initial,
@@ -157,17 +161,17 @@ class Run:
             return
         self.binding.attach(self.engine)
         self._own = torch.frombuffer(self.engine.own(), dtype=torch.float32) if self._statistics else None
-        self._places = [b.param.data_ptr() for b in self.binding.bound]
+        self._places = [] if by_unit else [b.param.data_ptr() for b in self.binding.bound]
         self._ferry = Ferry(self._device, self._announce) if self._device else None
         # Who writes to parameters whose values the engine hands out is told by their versions.
-        self._versions = {b: b.param._version for b in self.binding.bound if b.apart}
+        self._versions = {b: b.param._version for b in self.binding.bound if b.apart and not by_unit}
         self._pass: _abi.tutti_pass | None = None  # under way
         self._factor = 1.0  # what the pass wants of a gradient of a mean over its samples
         self._given: list[int | None] = []  # versions of the gradients that were handed over in this pass
         self._draws: torch.Tensor | None = None  # torch's generator as it was before the step's first pass drew
         self.within = False  # a step has begun, and has more passes
         self.steps = 0
-        self._ended = self._shown = False
+        self._ended = self._shown = self.finished = False
         self._resting = True  # services of all are held, until somebody's next pass
         # Does the method decide while it runs which samples are this worker's?
         self.decides = self.own_pace or bool(self.engine.share().passes_of) or self.engine.takes() > 0
@@ -178,7 +182,8 @@ class Run:
         self._meetings = Meetings(self) if together else None
         self._tell_lr()
         self.overlaps = bool(self.engine.method.ops.contents.exchange)
-        self._hooks: list[Any] = [model.register_forward_pre_hook(self._before_forward)]
+        self.binding.units = self.units = _units.Units(self) if by_unit else None
+        self._hooks: list[Any] = [] if by_unit else [model.register_forward_pre_hook(self._before_forward)]
         if self.overlaps:
             for b in self.binding.bound:
                 self._hooks.append(b.param.register_post_accumulate_grad_hook(lambda _, b=b: self._on_gradient(b)))
@@ -248,6 +253,29 @@ class Run:
         if module.training and torch.is_grad_enabled():
             self.begin()
 
+    def before_forward(self) -> bool:
+        """The same where values are held by unit. true: the model is shown for this forward, until resume()."""
+        if self.model.training and torch.is_grad_enabled():
+            self.begin()
+            return False
+        return self._pass is None and self.look("a forward without training")
+
+    @property
+    def in_pass(self) -> bool:
+        return self._pass is not None
+
+    @property
+    def shown(self) -> bool:
+        return self._shown
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    @property
+    def before_first(self) -> bool:
+        return self.steps == 0 and self._pass is None and not self.within and not self._ended
+
     def begin(self) -> _abi.tutti_pass:
         """The pass under way, begun if there is none."""
         while self._pass is None:
@@ -279,6 +307,8 @@ class Run:
         samples = self.engine.method.samples if dealt else p.samples
         self._factor = samples / p.divisor if p.divisor else 0.0
         self._pass, self._given = p, [None] * len(self.binding.bound)
+        if self.units is not None:
+            self.units.pass_begins()
         if self.again and not p.again:
             self._draws = torch.get_rng_state()
         return True
@@ -332,10 +362,13 @@ class Run:
         return self.begin().scale
 
     def _check_training(self) -> None:
-        if self._ended:
+        if self._ended or self.finished:
             raise StateError("the run is over: optimizer.finish() or close() was called, and nothing trains any more")
         if self._shown:
             raise StateError("a forward in training mode within evaluate(): call model.eval(), or use torch.no_grad()")
+        if self.units is not None:
+            self.units.check()
+            return
         for b, place in zip(self.binding.bound, self._places, strict=True):
             if b.param.data_ptr() != place:
                 raise StateError(
@@ -363,9 +396,11 @@ class Run:
             self._ferry.bring(b.index, grad)
         else:
             self._announce(b.index, grad)
-        if now.keep or now.more:  # or the next backward would add to it, and it would count twice
+        if now.keep or now.more or self.units is not None:  # or the next backward would add to it, and it counts twice
             p.grad = None
         self._given[b.index] = -1 if p.grad is None else p.grad._version
+        if self.units is not None:
+            self.units.given(b)
 
     def _announce(self, tensor: int, grad: torch.Tensor) -> None:
         """It is in the memory of the host."""
@@ -432,6 +467,8 @@ class Run:
     def _take_written(self) -> None:
         """What the script wrote to such parameters before the first step, as load_state_dict() of the model does. The
         engine would hand out its own again. Where that is finer and rounds to what was written, it stays."""
+        if self.units is not None:
+            self.units.take_written()
         for b, version in self._versions.items():
             if b.param._version == version:
                 continue
@@ -502,7 +539,7 @@ class Run:
     def _end_pass(self, loss: float | None) -> None:
         if self._pass is None:
             raise StateError("step() without a pass: there was no forward in training mode since the last one")
-        for b in self.binding.bound:
+        for b in self.binding.bound if self.units is None else ():  # there no gradient is left to be changed
             given, grad = self._given[b.index], b.param.grad
             if given is None:
                 if not self.overlaps and grad is not None:
@@ -510,6 +547,8 @@ class Run:
             elif grad is not None and grad._version != given:
                 raise StateError(_CHANGED.format(self.method))
         self._arrived()
+        if self.units is not None:
+            self.units.pass_ends()
         self._put_own()
         now, self._pass = self._pass, None
         self.engine.passed(0.0 if loss is None else loss * now.samples)
@@ -582,7 +621,7 @@ class Run:
 
     def _between(self, what: str) -> None:
         """Ends the step that has begun with what it has, as a loop that stops in the middle of one does."""
-        if self._ended:
+        if self._ended or self.finished:
             raise StateError(f"{what} after the run's end")
         if self._shown:
             raise StateError(f"{what} within evaluate()")
@@ -631,15 +670,28 @@ class Run:
             for t, own in zip(self._statistics, self._own.split([t.numel() for t in self._statistics]), strict=True):
                 t.copy_(own.view(t.shape))
 
-    def show(self) -> None:
-        self._between("evaluate()")
+    def look(self, what: str) -> bool:
+        """The model is shown, if it is not, until resume()."""
+        if self._shown or self.finished:
+            return False
+        self.show(what)
+        return True
+
+    def show(self, what: str = "evaluate()") -> None:
+        if self.finished and self.units is not None:
+            return
+        self._between(what)
         self._tell("show")
         self._resting = True
         self.engine.show()
         self._shown = True
+        if self.units is not None:  # what travels then is not the method's
+            self._doing = self.engine.doing(_abi.TUTTI_DOING_OUTSIDE)
         self._take_own()
 
     def resume(self) -> None:
+        if self.units is not None and self._shown:
+            self.engine.doing(self._doing)
         self.engine.resume()
         self._shown = False
         self._take_own()
@@ -668,7 +720,7 @@ class Run:
 
     def state_dict(self) -> dict[str, Any]:
         inner = self.optimizer.state_dict()
-        if self._ended:
+        if self._ended or self.finished:
             return inner
         _state.check(self)
         if _state.rests(self):
@@ -711,13 +763,15 @@ class Run:
             raise StateError("state is loaded before the first step: after it workers would go on from unlike models")
 
     def finish(self) -> None:
-        if self._ended:
+        if self._ended or self.finished:
             return
         self._between("finish()")
         self._tell("finish")
         self.engine.finish()
         self._take_own()
-        self.close()
+        self.finished = True
+        if self.units is None:  # else no worker has all values, and the engine goes on bringing them
+            self.close()
 
     def close(self) -> None:
         """The module keeps its values, in memory of its own."""

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import CorruptError
+from . import _moments
 
 if TYPE_CHECKING:
     from ._run import Run
 
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
           "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
+_BY_ENGINE = "engine"  # who made the updates, and has what the optimiser keeps
 _NAMES = {t: name for name, t in _TYPES.items()}
 
 
@@ -101,7 +103,8 @@ def save(run: Run, directory: str, keep: int) -> None:
         # first, so that a checkpoint that can be found has its optimiser
         path = _mine(run, f"{directory}/step-{run.engine.figures()['steps']:08d}")
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, *_flat(run.optimizer.state_dict()))
+        tensors, words = _flat(run.optimizer.state_dict())
+        _write(path, tensors, words | {"by": _BY_ENGINE if run.itself else "torch"})
     run.engine.save(directory, keep=keep)
     if keep > 0 and run.world.rank == 0:
         for old in pathlib.Path(directory).glob("step-*-optimizer"):
@@ -112,11 +115,18 @@ def save(run: Run, directory: str, keep: int) -> None:
 
 def load(run: Run, path: str) -> None:
     found = run.world.find_checkpoint(path)
-    run.engine.load(found)
-    if not run.only_serves:
-        mine = _mine(run, found)
-        if not mine.exists():
+    mine = None if run.only_serves else _mine(run, found)
+    theirs, by = None, ""
+    if mine is not None and mine.exists():
+        tensors, words = _read(mine)
+        theirs, by = _unflat(tensors, words), words.get("by", "")
+    if theirs is None or not _moments.to_engine(run, found, theirs):
+        run.engine.load(found)
+    if mine is not None:
+        if theirs is None:
             raise ValueError(f"checkpoint '{found}' has no state of a torch optimizer for rank {run.world.rank} "
                              f"('{mine}'): under method '{run.method}' each worker's is its own, so go on with as many "
                              "as saved it")
-        run.optimizer.load_state_dict(_unflat(*_read(mine)))
+        if by == _BY_ENGINE:
+            theirs = _moments.from_engine(run, found, theirs)
+        run.optimizer.load_state_dict(theirs | {"state": {}} if run.itself else theirs)

@@ -6,7 +6,7 @@ Names are those of checkpoints: "optim.momentum/0.weight@0" is a state, a parame
 It is of this rank. Where each worker has a state of its own, it is for the same rank of as many workers; Tutti's
 checkpoints are cut anew for others. What the module's own state_dict() has is left out: its buffers, and float32
 parameters where all workers have the same. Other parameters are here, since the engine's are finer, or the worker's
-own.
+own. Where values are held by unit this worker's part of them is here.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ def check(run: Run) -> None:
         )
 
 
-def _memory(piece: _abi.tutti_saved) -> torch.Tensor:
+def memory(piece: _abi.tutti_saved) -> torch.Tensor:
     """Where it lies in the engine."""
     dtype, n = _TYPES[piece.dtype], piece.end - piece.begin
     return torch.frombuffer((ctypes.c_char * (n * dtype.itemsize)).from_address(piece.data), dtype=dtype)
 
 
 def _pieces(run: Run) -> dict[str, _abi.tutti_saved]:
-    modules = {b.name.encode() for b in run.binding.bound if run.replicas_equal and not b.apart}
+    whole = run.replicas_equal and not run.binding.by_unit
+    modules = {b.name.encode() for b in run.binding.bound if whole and not b.apart}
     return {
         f"{p.state.decode()}/{p.tensor.decode()}@{p.begin}": p
         for p in run.engine.state()
@@ -75,7 +76,7 @@ def get(run: Run) -> dict[str, Any]:
         "rank": run.world.rank,
         "workers": run.engine.workers,
         "step": run.engine.figures()["steps"],
-        "state": {name: _memory(p).clone() for name, p in pieces.items()},
+        "state": {name: memory(p).clone() for name, p in pieces.items()},
     }
 
 
@@ -123,5 +124,5 @@ def fit(run: Run, said: Any) -> dict[str, _abi.tutti_saved]:
 
 def write(run: Run, pieces: dict[str, _abi.tutti_saved], said: dict[str, Any]) -> None:
     for name, p in pieces.items():
-        _memory(p).copy_(said["state"][name])
+        memory(p).copy_(said["state"][name])
     run.engine.state_written()

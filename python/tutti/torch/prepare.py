@@ -8,7 +8,8 @@
         optimizer.zero_grad()
     optimizer.finish()
 
-The model stays the object it was, with hooks. A forward in training mode begins the method's pass: there new values
+The model stays the object it was, with hooks. Under zero(stage=3) its parameters have values while their modules run
+(_units.py). A forward in training mode begins the method's pass: there new values
 arrive, or are waited for. Where the method exchanges gradients each is on its way as soon as backward has it; where
 it does not they are handed over in step(), so until then they are the user's to change. optimizer.step() is the
 method's step. The user's torch optimiser makes the update within it wherever the method leaves that to the client.
@@ -121,7 +122,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def finish(self) -> None:
         """Ends the run: all come here, what is under way arrives, and the model that all agree on stands in the module
-        for good, in memory of its own."""
+        for good, in memory of its own. Under zero(stage=3) it stays in parts: forwards without training and
+        model.state_dict() bring it, on all workers, until close()."""
         self._run.finish()
 
     def close(self) -> None:

@@ -1,0 +1,97 @@
+"""What an optimiser keeps, from torch's own to the library's and back: under ddp the script's optimiser makes the
+update and keeps it, under zero the engine's does (_translate). So runs go on from each other's checkpoints.
+
+Both keep the same, under names that are nearly the same, and the library's lies flat in the order of memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .. import _abi
+from .._library import library as _c
+from ..checkpoints import Checkpoint
+from ..errors import check
+from ._state import memory
+
+if TYPE_CHECKING:
+    from ._bind import Bound
+    from ._run import Run
+
+_SLOTS = {torch.optim.SGD: ("momentum",), torch.optim.Adam: ("exp_avg", "exp_avg_sq"),
+          torch.optim.AdamW: ("exp_avg", "exp_avg_sq")}  # fmt: skip
+_TORCHS = {"momentum": "momentum_buffer"}
+
+
+def _places(run: Run) -> list[tuple[int, Bound]]:
+    """Each parameter's number in the torch optimiser's state_dict()."""
+    of = {b.param: b for b in run.binding.bound}
+    params = [p for group in run.optimizer.param_groups for p in group["params"]]
+    return [(k, of[p]) for k, p in enumerate(params) if p in of]
+
+
+def _ours(c: Checkpoint) -> set[str]:
+    return {i.state.removeprefix("optim.") for i in c.items if i.state.startswith("optim.")}
+
+
+def to_engine(run: Run, path: str, theirs: dict[str, Any]) -> bool:
+    """Loads a checkpoint of a run whose optimiser was torch's, with what that kept. False: it is no such."""
+    slots = _SLOTS.get(type(run.optimizer), ()) if run.itself else ()
+    kept = theirs["state"].values()
+    with Checkpoint(path) as c:
+        if _ours(c) or not any(_TORCHS.get(s, s) in one for s in slots for one in kept):
+            return False
+        if c.workers != run.world.size:
+            raise ValueError(
+                f"checkpoint '{path}' was saved by {c.workers} workers whose optimizer was torch's own, and method "
+                f"'{run.method}' updates by itself: what that kept is taken over by as many workers, and these are "
+                f"{run.world.size}. Go on with {c.workers}, and save there"
+            )
+        pieces = run.engine.state()
+        if not any(p.state.startswith(b"optim.") for p in pieces):
+            return False
+        plain = [p for p in pieces if not p.state.startswith(b"optim.")]
+        check(_c.tutti_checkpoint_read, c._open(), (_abi.tutti_saved * len(plain))(*plain), len(plain))
+    of = {b.name: (k, b) for k, b in _places(run)}
+    for p in pieces:
+        if not p.state.startswith(b"optim."):
+            continue
+        k, b = of[p.tensor.decode()]
+        slot = p.state.decode().removeprefix("optim.")
+        value = theirs["state"].get(k, {}).get(_TORCHS.get(slot, slot))
+        if value is None:  # a parameter that was never used
+            memory(p).zero_()
+        else:
+            memory(p).copy_(value.detach().permute(b.order).reshape(-1)[p.begin:p.end])
+    run.engine.state_written()
+    return True
+
+
+def from_engine(run: Run, path: str, theirs: dict[str, Any]) -> dict[str, Any]:
+    """The state for torch's optimiser, of a checkpoint that is loaded and whose optimiser was the library's."""
+    with Checkpoint(path) as c:
+        slots = _ours(c)
+        if run.itself or not slots:
+            return theirs
+        if slots != set(_SLOTS.get(type(run.optimizer), ())):
+            raise ValueError(
+                f"checkpoint '{path}' has {', '.join(sorted(slots))} of an optimiser of the library's, which "
+                f"{type(run.optimizer).__name__} does not go on from; take the optimizer that it was saved with"
+            )
+        figures, state = run.engine.figures(), {}
+        for k, b in _places(run):
+            one = {_TORCHS.get(s, s): _shaped(b, c.read(f"optim.{s}", b.name)) for s in slots}
+            if "exp_avg" in one:
+                one["step"] = torch.tensor(float(figures["steps"] - figures["skipped"]))
+            state[k] = one
+    return theirs | {"state": state}
+
+
+def _shaped(b: Bound, flat: Any) -> torch.Tensor:
+    """As the parameter has its dimensions."""
+    address = ctypes.addressof(ctypes.c_char.from_buffer(flat))
+    values = torch.frombuffer((ctypes.c_float * len(flat)).from_address(address), dtype=torch.float32).clone()
+    return values.as_strided(b.param.shape, b.strides).to(b.param.dtype)
