@@ -389,8 +389,8 @@ tutti_status tutti_nn_pass_rows(tutti_nn *nn, const float *x, const uint32_t *ro
                                 double *loss_sum, tutti_error *err);
 
 /* Forward only, any number of samples (cut into pieces). A sample's loss has the same bits whatever
-   stands round it. Calls no hook but those of tutti_nn_look. *correct: for how many the largest output is the label's, ties
-   going to the lowest class; 0 where tutti_nn_classifies is false. */
+   stands round it. Calls no hook but those of tutti_nn_look. *correct: for how many the largest
+   output is the label's, ties going to the lowest class; 0 where tutti_nn_classifies is false. */
 tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels,
                                int64_t samples, const float *const *values, double *loss_sum,
                                int64_t *correct, tutti_error *err);

@@ -265,8 +265,8 @@ size_t tutti_held_bytes(const tutti_method *m);
 /* ---- held by unit: no values of the whole model (src/engine/units.c) ---- */
 
 /* Held by piece, and of the values there are the own shards, and a unit's from its need to its
-   done: trait TUTTI_BY_UNIT, with tutti_shards_declare. Pieces end with units. m->x is NULL, so that
-   nothing else of a method reads values.
+   done: trait TUTTI_BY_UNIT, with tutti_shards_declare. Pieces end with units. m->x is NULL, so
+   that nothing else of a method reads values.
 
    need       the unit's pieces are gathered, unless that has begun beside the unit before
    step       tutti_shards_step: shards are updated, and nothing is sent
@@ -274,8 +274,8 @@ size_t tutti_held_bytes(const tutti_method *m);
    sent       values of a unit whenever it is needed and not there: twice a step, three times where
               backward computes it again. At most keep_values of them: once a step
    clients    engine_options.needs; tutti_param.values are refused. While the model is shown, and
-              after finish, need and done bring it unit by unit; all workers call them alike. Clients
-              of other methods may do so too
+              after finish, need and done bring it unit by unit; all workers call them alike.
+              Clients of other methods may do so too
    bytes: of values that are no shards: buffers, and those that stay. */
 size_t tutti_units_bytes(const tutti_method *m);
 

@@ -182,26 +182,19 @@ typedef struct tutti_engine_units {
     bool on;
     float *x, *kept, *memory;    /* declared: my shards, one behind the other as shards.at says;
                                     units that stay; buffers */
-    tutti_place place;           /* declared in place of x: my shards, in a tier; x: their address */
-    tutti_io *io;                /* n_pieces: reads of my shards; NULL: they have an address */
-    size_t room;                 /* of a buffer */
-    int buffers;
-    float *free[1 + TUTTI_AHEAD_MOST]; /* n_free */
-    int n_free;
-    tutti_engine_unit *unit;     /* n_units */
-    int ahead;                   /* so many may be read, or gathered, beside what is computed */
-    bool beside;                 /* gathered: there is a thread */
-    tutti_lane *lane;            /* gathers, and nothing else */
-    int *seen;                   /* n_seen: units in the order in which a step needs them */
-    int n_seen, room_seen, at;   /* at: the next one */
-    bool records;                /* the rest of this pass is not known */
-    bool says;                   /* workers tell each other what they do */
-    uint32_t said;
-    int64_t *words;              /* 2 x workers: of gathers, of pieces */
-    bool counts;                 /* the first step has begun: */
-    tutti_tier_sum before;       /* what the tier had moved by then */
-    int live, live_most, told;   /* units that are there; the most; as last told */
-    size_t live_values, live_values_most, more, more_most; /* values of them; of those apart */
+    tutti_place place;           /* declared in place of x: my shards, in a tier; x: their address
+    */ tutti_io *io;                /* n_pieces: reads of my shards; NULL: they have an address */
+    size_t room;                 /* of a buffer */ int buffers; float *free[1 + TUTTI_AHEAD_MOST];
+    /* n_free */ int n_free; tutti_engine_unit *unit;     /* n_units */ int ahead;
+    /* so many may be read, or gathered, beside what is computed */ bool beside;                 /*
+    gathered: there is a thread */ tutti_lane *lane;            /* gathers, and nothing else */ int
+    *seen;                   /* n_seen: units in the order in which a step needs them */ int n_seen,
+    room_seen, at;   /* at: the next one */ bool records;                /* the rest of this pass is
+    not known */ bool says;                   /* workers tell each other what they do */ uint32_t
+    said; int64_t *words;              /* 2 x workers: of gathers, of pieces */ bool counts;
+    /* the first step has begun: */ tutti_tier_sum before;       /* what the tier had moved by then
+    */ int live, live_most, told;   /* units that are there; the most; as last told */ size_t
+    live_values, live_values_most, more, more_most; /* values of them; of those apart */
 } tutti_engine_units;
 
 /* An update beside the device (offload.c). */

@@ -8,16 +8,16 @@
      step     shards are updated (shards.c); what of all values is kept is old
 
    Ahead. The order in which a step's units are needed is that of the step before. So while a unit
-   is computed, the next one's values are gathered beside it, on a lane of their own. One is ahead at
-   a time: as many units are there as the client needs at once, and one. Without a lane nothing
-   would be gained, and none is ahead. Where the order has changed the rest of the step goes without,
-   and is the order from then on.
+   is computed, the next one's values are gathered beside it, on a lane of their own. One is ahead
+   at a time: as many units are there as the client needs at once, and one. Without a lane nothing
+   would be gained, and none is ahead. Where the order has changed the rest of the step goes
+   without, and is the order from then on.
 
    Shards may be on a disk (offload.c; Rajbhandari, Ruwase, Rasley, Smith, He, "ZeRO-Infinity:
    Breaking the GPU Memory Wall for Extreme Scale Deep Learning", SC 2021, section 6). A unit's are
    read into its buffer before it is gathered, each worker its own, so that all disks work for each
-   unit. Reads go on by themselves: without a lane, too, they are ahead, and the gather waits for the
-   need. How many units ahead is a matter of how long a read takes.
+   unit. Reads go on by themselves: without a lane, too, they are ahead, and the gather waits for
+   the need. How many units ahead is a matter of how long a read takes.
 
    A unit of few values may be kept whole, once it is gathered, until the next update: it takes
    memory, and is sent once a step and not twice.
@@ -355,8 +355,8 @@ static tutti_status another(const tutti_engine *e, int64_t mine, int who, int64_
     char here[160], there[160];
 
     return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                      "worker %d %s where worker %d %s, in step %llu; under method '%s' all workers need the same units "
-                      "in the same order",
+                      "worker %d %s where worker %d %s, in step %llu; under method '%s' all workers need the same "
+                      "units in the same order",
                       e->m.rank, tell(e, mine, here, sizeof here), who, tell(e, theirs, there, sizeof there),
                       (unsigned long long)e->progress.step, e->m.ops->name);
 }

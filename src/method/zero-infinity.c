@@ -1,7 +1,7 @@
 /* zero-infinity: values, gradients and what the optimiser keeps are beside the device, on a disk.
    Rajbhandari, Ruwase, Rasley, Smith, He, "ZeRO-Infinity: Breaking the GPU Memory Wall for Extreme
-   Scale Deep Learning", SC 2021, arXiv 2104.07857. A worker's shards of all of it are in a tier. The
-   device has the layers at work, and buckets of gradients:
+   Scale Deep Learning", SC 2021, arXiv 2104.07857. A worker's shards of all of it are in a tier.
+   The device has the layers at work, and buckets of gradients:
 
      device   the largest layers, one that is computed and `ahead` of them; two buckets
      tier     (x + g + k)/N: values, gradient, k of what the optimiser keeps of an element
@@ -10,12 +10,13 @@
      backward   work for each layer (section 6.1, bandwidth-centric partitioning). While a layer is
                 computed, the next ones are read, in the order of the step before (section 6.2). A
                 bucket's mean is written as soon as it is reduced
-     step       vote, norm and clip as ddp has them; tiles of values, gradients and buffers are read,
-                updated and written, all three at a time
+     step       vote, norm and clip as ddp has them; tiles of values, gradients and buffers are
+                read, updated and written, all three at a time
 
-   Between workers: what zero(stage=3) sends. Bytes of the tier, a step and worker with n/N elements,
-   k of the optimiser, 4 each: read 2 n/N for forward and backward, (2 + k) n/N for the update, with
-   clip-norm up to 2 n/N besides; written n/N of gradients and (1 + k) n/N by the update. The bits are ddp's.
+   Between workers: what zero(stage=3) sends. Bytes of the tier, a step and worker with n/N
+   elements, k of the optimiser, 4 each: read 2 n/N for forward and backward, (2 + k) n/N for the
+   update, with clip-norm up to 2 n/N besides; written n/N of gradients and (1 + k) n/N by the
+   update. The bits are ddp's.
 
    The engine does it (src/engine/units.c, offload.c, src/optim/placed.c). This file says what a run
    is to have of it.

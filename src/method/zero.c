@@ -20,8 +20,8 @@
    (Zhang et al., "MiCS", VLDB 2022; hybrid sharding of FSDP). Teams are replicas. Between them goes
    an all-reduce of shards, n/G elements a worker, and no value ever.
 
-   The engine does it (src/engine/shards.c, held.c, units.c). This file says what a run is to have of
-   it.
+   The engine does it (src/engine/shards.c, held.c, units.c). This file says what a run is to have
+   of it.
 
    Differs from the paper and DeepSpeed:
    1. Every bucket is cut over all workers, so that each reduce-scatter is even. DeepSpeed cuts the
@@ -35,11 +35,11 @@
    4. The all-gather runs beside the next forward, from the first layer's bucket on.
    5. The norm has ddp's bits, for 8 bytes in 16 KiB more. DeepSpeed adds the shards' norms.
    6. A checkpoint has elements, not shards. It is read by any number of workers, and by ddp.
-   7. Stage 3 gathers a layer and no parameter by itself, one ahead, in the order of the step before.
-      DeepSpeed goes ahead by a budget of elements. A layer that forward ends with is gathered again
-      where backward begins, so a step sends 3 (N - 1)/N to the byte.
-   8. persist is 0, where DeepSpeed keeps parameters of up to 1e5 elements: small models would not be
-      cut at all.
+   7. Stage 3 gathers a layer and no parameter by itself, one ahead, in the order of the step
+      before. DeepSpeed goes ahead by a budget of elements. A layer that forward ends with is
+      gathered again where backward begins, so a step sends 3 (N - 1)/N to the byte.
+   8. persist is 0, where DeepSpeed keeps parameters of up to 1e5 elements: small models would not
+      be cut at all.
    9. Teams sum each bucket as it is ready. MiCS sums among them once a step, after passes that are
       added up inside. */
 #include "tutti/method.h"
@@ -55,8 +55,8 @@ enum { OPTIMIZER, GRADIENTS, VALUES }; /* stage */
 
 static const tutti_option zero_options[] = {
     { "stage", TUTTI_CHOICE, TUTTI_AT(zero, stage), 0, 0, 2, "1|2|3",
-      "what is cut over the workers: 1: what the optimiser keeps of each parameter; 2: the gradient besides; 3: and the "
-      "values" },
+      "what is cut over the workers: 1: what the optimiser keeps of each parameter; 2: the gradient besides; "
+      "3: and the values" },
     { "bucket_mb", TUTTI_REAL, TUTTI_AT(zero, bucket), 4, 1.0 / 1048576, 65536, NULL,
       "bucket size in MiB; a bucket's gradients are summed as soon as it is full" },
     { "first_bucket_mb", TUTTI_REAL, TUTTI_AT(zero, first_bucket), 1, 1.0 / 1048576, 65536, NULL,

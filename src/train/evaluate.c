@@ -149,11 +149,13 @@ static tutti_status my_samples(tutti_run *run, const part *p, const float *least
 static tutti_status my_part(tutti_run *run, const part *p, const float *least, double sums[3], float *logits,
                             tutti_error *err)
 {
-    const tutti_nn_hooks hooks = { .user = run, .need = on_need, .done = on_done }, *looks = run->by_unit ? &hooks : NULL;
+    const tutti_nn_hooks hooks = { .user = run, .need = on_need, .done = on_done },
+                         *looks = run->by_unit ? &hooks : NULL;
     tutti_status status;
 
     tutti_nn_look(run->nn, looks);
-    status = run->task.context > 0 ? my_windows(run, p, sums, err) : my_samples(run, p, least, looks, sums, logits, err);
+    status = run->task.context > 0 ? my_windows(run, p, sums, err)
+                                   : my_samples(run, p, least, looks, sums, logits, err);
     tutti_nn_look(run->nn, NULL);
     return status;
 }

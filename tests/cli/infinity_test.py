@@ -15,8 +15,8 @@ class Infinity(Case):
         disk = os.path.join(os.path.dirname(os.path.dirname(TUTTI)), "disk-%d" % os.getpid())
         os.makedirs(disk)
         self.addCleanup(os.rmdir, disk)
-        common = ("--model", NET, "--data", "text(file=%s,context=16)" % small_text(self.folder), "--batch", 1, "--steps",
-                  STEPS, "-n", 1, "--threads", 1, "--optimizer", "adamw", "--final-eval", "off", "--quiet")
+        common = ("--model", NET, "--data", "text(file=%s,context=16)" % small_text(self.folder), "--batch", 1,
+                  "--steps", STEPS, "-n", 1, "--threads", 1, "--optimizer", "adamw", "--final-eval", "off", "--quiet")
         whole = self.train("whole", *common, "--method", "ddp")
         params = summary(whole)["params"]
         states = 16 * params # values, gradient and two buffers, 4 bytes each
@@ -42,7 +42,7 @@ class Infinity(Case):
         self.assertIn("memory", refused.stderr)
         if direct == "on":
             read, written = (512 * (getattr(ended, of) - getattr(began, of)) for of in ("ru_inblock", "ru_oublock"))
-            # buffers that were never written are no reads of the disk; ends of requests are blocks of 4096 bytes
+            # buffers that were never written are no reads of the disk; ends of requests are whole blocks
             self.assertLess((STEPS * 6 - 2) * 4 * params * 0.97, read)
             self.assertLess(read, STEPS * 6 * 4 * params * 1.1)
             self.assertLess((STEPS * 4 + 1) * 4 * params * 0.97, written) # and the first values

@@ -150,8 +150,9 @@ static inline tutti_status trial_announce(trial *t, tutti_engine *e, const tutti
     if (g == NULL)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < tensor->count; i++)
-        g[i] = p->samples > 0 ? (float)p->scale * t->gradient(m->rank, m->step, tensor->first + i, x[i])
-                              : 0;
+        g[i] = p->samples > 0
+                   ? (float)p->scale * t->gradient(m->rank, m->step, tensor->first + i, x[i])
+                   : 0;
     status = own == NULL ? tutti_engine_ready(e, k, err)
                          : tutti_engine_ready_from(e, k, own, TUTTI_F32, err);
     tutti_free(own);

@@ -1,9 +1,8 @@
-/* Goal: zero-infinity.md's invariants, on ranks that are threads. Host memory and a disk train ddp's
-   bits, clipped too, however many layers are read ahead; between workers travels what stage 3 of
-   zero sends; the disk moves the bytes of the formula; the device has the
-   layers at work; a disk that fails ends the run with a sentence. Method: the client of zero's test;
-   a runtime whose k-th transfer fails. Checkpoints are in cli/resume, schedules in
-   tests/explore. */
+/* Goal: zero-infinity.md's invariants, on ranks that are threads. Host memory and a disk train
+   ddp's bits, clipped too, however many layers are read ahead; between workers travels what stage 3
+   of zero sends; the disk moves the bytes of the formula; the device has the layers at work; a disk
+   that fails ends the run with a sentence. Method: the client of zero's test; a runtime whose k-th
+   transfer fails. Checkpoints are in cli/resume, schedules in tests/explore. */
 #include <errno.h>
 #include "sharded.h"
 
