@@ -332,7 +332,8 @@ static void declare_own(tutti_engine *e)
     const tutti_state kept = { .name = "engine.client-kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                .count = e->options.own_values + 1 };
 
-    tutti_declare(e->plan, &x, &m->x);
+    if (m->ops->drive == NULL) /* else it declares its part */
+        tutti_declare(e->plan, &x, &m->x);
     if (e->options.batch_of != NULL)
         tutti_declare(e->plan, &shares, &e->batch_of);
     tutti_declare_value(e->plan, "engine.progress", TUTTI_SAME, &e->progress, sizeof e->progress);
@@ -365,7 +366,7 @@ static tutti_status declare_gradient(tutti_engine *e, tutti_error *err)
                             .count = m->rank < m->workers ? m->n : 0, .placed = true,
                             .shared = m->ops->exchange != NULL || tutti_engine_pushes(m) };
 
-    if (m->held == TUTTI_HELD_WHOLE)
+    if (m->held == TUTTI_HELD_WHOLE && m->ops->drive == NULL)
         tutti_declare(e->plan, &g, &e->m.g);
     return tutti_engine_held_check(e, err);
 }
@@ -392,6 +393,7 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     TUTTI_TRY(tutti_team_parse(m, "codec-hierarchy", e->options.codec_hierarchy, &e->codec_team, err));
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));
+    TUTTI_TRY(tutti_engine_check_drive(e, err));
     if ((m->traits & TUTTI_UPDATES_SLICES) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 && !e->shards.on)
         TUTTI_TRY(check_slices(e, err));
     TUTTI_TRY(declare_gradient(e, err));
@@ -427,6 +429,8 @@ static tutti_status initial_values(tutti_engine *e, tutti_error *err)
 
     if (m->rank >= m->workers)
         return TUTTI_OK;
+    if (e->drive.on)
+        return tutti_engine_drive_initial(e, err);
     apart.context = tutti_port_of("initial values", 0, 0);
     if (m->rank == 0)
         for (int i = 0; i < e->layout.n_tensors; i++) {
@@ -537,6 +541,7 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
     count_run(e);
     TUTTI_TRY(tutti_engine_exchange_open(e, err));
     TUTTI_TRY(tutti_engine_late_open(e, err));
+    TUTTI_TRY(tutti_engine_drive_open(e, err));
     TUTTI_TRY(initial_values(e, err));
     TUTTI_TRY(tutti_engine_services_open(e, err));
     TUTTI_TRY(tutti_engine_members_open(e, err));
@@ -612,6 +617,7 @@ void tutti_engine_close(tutti_engine *e)
     tutti_hooks_close(e);
     tutti_engine_exchange_close(e);
     tutti_engine_given_close(e);
+    tutti_engine_drive_close(e);
     tutti_optim_close(e->m.optim);
     tutti_lr_schedule_close(e->schedule);
     tutti_plan_close(e->plan);
@@ -662,7 +668,7 @@ static float *of_tensor(const tutti_engine *e, float *flat, int tensor)
 
 float *tutti_engine_values(tutti_engine *e, int tensor)
 {
-    return of_tensor(e, e->m.x, tensor);
+    return of_tensor(e, e->drive.on ? e->drive.whole : e->m.x, tensor);
 }
 
 float *tutti_engine_gradient(tutti_engine *e, int tensor)
@@ -726,7 +732,11 @@ static tutti_status agree(tutti_engine *e, tutti_error *err)
 
     e->values_changed = true;
     if (m->ops->agree != NULL)
-        return m->ops->agree(m, err);
+        TUTTI_TRY(m->ops->agree(m, err));
+    if (e->drive.on)
+        return tutti_engine_drive_gather(e, err);
+    if (m->ops->agree != NULL)
+        return TUTTI_OK;
     return m->traits & TUTTI_REPLICAS_EQUAL || m->workers == 1 || m->rank >= m->workers ? TUTTI_OK
                                                                                        : tutti_average(m, m->x, err);
 }
@@ -868,6 +878,7 @@ tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err)
     if (e->own_kept != NULL)
         tutti_copy(e->m.device, e->options.own_values + 1, e->own_kept, e->own_state);
     e->values_changed = true;
+    tutti_engine_drive_hide(e);
     tutti_engine_hand_out(e);
     e->stage = STAGE_READY;
     return TUTTI_OK;
