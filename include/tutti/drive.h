@@ -78,6 +78,8 @@ typedef struct tutti_drive_options {
    beyond the first have optimisers of their own. TUTTI_ERR_USAGE: what does not go with it. */
 tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan,
                                  const tutti_drive_options *options, tutti_error *err);
+/* Within declare(): how many floats the run's optimiser keeps for one of the model. */
+int tutti_drive_optimizer_slots(const tutti_method *m);
 /* Elements of the flat space that units [first, end) have. */
 tutti_range tutti_drive_range(const tutti_method *m, int first, int end);
 

@@ -58,6 +58,25 @@ static tutti_status check(const tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
+int tutti_drive_optimizer_slots(const tutti_method *m)
+{
+    const tutti_engine *e = m->engine;
+    const tutti_optim_ops *ops = NULL;
+    tutti_spec *spec = NULL;
+    void *self = NULL;
+    int slots = 0;
+
+    if (tutti_spec_open(&spec, e->options.optimizer, NULL) == TUTTI_OK)
+        ops = tutti_optim_find(tutti_spec_name(spec));
+    if (ops != NULL)
+        self = tutti_alloc(1, ops->self_bytes + 1);
+    if (self != NULL && tutti_spec_apply(spec, "optimizer", ops->options, self, NULL) == TUTTI_OK)
+        slots = ops->slots(self);
+    tutti_free(self);
+    tutti_spec_close(spec); /* what is wrong with it is said where it is declared */
+    return slots;
+}
+
 tutti_range tutti_drive_range(const tutti_method *m, int first, int end)
 {
     size_t low = m->layout->used, high = 0;

@@ -11,7 +11,11 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tutti/engine.h"
 
@@ -52,14 +56,17 @@ struct staged {
     int steps, at_a_time;        /* 0: all at once */
     int save_at, load_at;        /* a checkpoint after that many steps / the run begins with it */
     const char *directory;
+    int64_t delay_ns[STAGED_RANKS]; /* what a forward takes on each rank, in virtual time */
     int bad_step;                /* where micro-batch 0 has a gradient that is no number; -1 */
     float x[STAGED_RANKS][STAGED_VALUES]; /* the model at the end, as each rank sees it */
     float shown[STAGED_VALUES];  /* as rank 0 saw it after the first call of drive */
     double loss[STAGED_RANKS];   /* of the last call */
     uint64_t samples;
     int full_most[STAGED_RANKS];
+    double told[STAGED_RANKS][4]; /* whatever `watch` notes of a rank */
     uint64_t retagged;
-    void (*watch)(staged_seat *s); /* before the engine is closed */
+    void (*watch)(staged_seat *s); /* before the engine is closed; of simulated ranks it asserts
+                                      nothing */
 };
 
 static const tutti_model_unit staged_units[UNITS] = {
@@ -151,6 +158,8 @@ static inline tutti_status staged_forward(void *self, int slot, const tutti_pass
 
     CHECK(slot >= 0 && slot < SLOTS_MOST && !t->full && p->samples > 0);
     CHECK((in == NULL) == (s->first == 0) && (out == NULL) == (s->end == UNITS));
+    if (s->run->delay_ns[m->rank] > 0)
+        tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + s->run->delay_ns[m->rank]);
     t->full = true;
     t->samples = p->samples;
     t->values = values;
@@ -348,11 +357,38 @@ static inline tutti_status staged_run(staged *r, const char *transport, int rank
     return tutti_world_run(transport, ranks, staged_rank, r, err);
 }
 
+/* In a process of its own: there is one simulation in each. */
+static inline void staged_simulates(staged *r, const char *transport, int ranks)
+{
+    staged *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int status = -1;
+    pid_t child;
+
+    assert_true(shared != MAP_FAILED);
+    *shared = *r;
+    fflush(NULL);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        tutti_error err;
+        const bool well = staged_run(shared, transport, ranks, &err) == TUTTI_OK;
+        if (!well)
+            fprintf(stderr, "%s on %d simulated ranks: %s\n", r->options.method, ranks, err.text);
+        _exit(well ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    *r = *shared;
+    munmap(shared, sizeof *shared);
+    assert_int_equal(status, 0);
+}
+
 static inline void staged_runs(staged *r, const char *transport, int ranks)
 {
     tutti_error err;
 
-    if (staged_run(r, transport, ranks, &err) != TUTTI_OK)
+    if (strncmp(transport, "sim", 3) == 0)
+        staged_simulates(r, transport, ranks);
+    else if (staged_run(r, transport, ranks, &err) != TUTTI_OK)
         fail_msg("%s on %d ranks: %s", r->options.method, ranks, err.text);
     assert_int_equal(r->retagged, 0);
 }

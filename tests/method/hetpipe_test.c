@@ -1,0 +1,363 @@
+/* Goal: hetpipe is the recursion that its page states, to the bit, however the model is cut, however
+   many micro-batches are under way, whatever the order of messages and wherever it rests; no
+   micro-batch misses more updates than its bound, and the bound is reached; backward sees what
+   forward saw; what cannot be is said in a sentence. Method: a client whose model is a chain of
+   units (staged.h), beside the recursion written down as one loop over whole gradients; simulated
+   time, in which one virtual worker is slow. */
+#include "engine/staged.h"
+#include "scratch.h"
+#include "tutti/pipeline.h"
+
+/* ---- the recursion ---- */
+
+enum { PIPELINES_MOST = 4, WINDOW_MOST = 8 };
+typedef struct reference {
+    const staged *like;
+    int pipelines, window;
+    bool sum;
+    tutti_share share;           /* of pipelines */
+    float server[STAGED_VALUES];
+    float version[PIPELINES_MOST][WINDOW_MOST][STAGED_VALUES]; /* w_p at p mod window */
+    tutti_plan *plan;
+    tutti_device *device;
+    tutti_optim *optim[PIPELINES_MOST];
+    uint64_t updates[PIPELINES_MOST];
+} reference;
+
+/* The gradient of that micro-batch at x, of the whole model. */
+static void gradient_at(const reference *r, const tutti_pass *p, const float *x, float *g)
+{
+    static float y[UNITS + 1][SAMPLES_MOST * WIDTH], target[SAMPLES_MOST * WIDTH], d[SAMPLES_MOST * WIDTH];
+
+    staged_draw(&r->share, p, 1, y[0]);
+    staged_draw(&r->share, p, 2, target);
+    for (int u = 0; u < UNITS; u++)
+        staged_unit_forward(x + staged_place(u, false), x + staged_place(u, true), p->samples, y[u], y[u + 1]);
+    staged_loss(target, y[UNITS], (size_t)p->samples * WIDTH, (double)p->divisor, d);
+    for (int u = UNITS - 1; u >= 0; u--)
+        staged_unit_backward(x + staged_place(u, false), p->samples, y[u], y[u + 1], d, g + staged_place(u, false),
+                             g + staged_place(u, true), u > 0 ? d : NULL);
+}
+
+/* Micro-batch p of pipeline v, from 1 on: w_p. */
+static void micro_batch(reference *r, int v, int64_t p, double lr)
+{
+    static float g[STAGED_VALUES];
+    const int64_t passes = r->share.accumulate;
+    float *const to = r->version[v][p % r->window], *const from = r->version[v][(p - 1) % r->window];
+    tutti_pass pass = { .index = (p - 1) % passes };
+
+    pass.samples = pass.divisor = tutti_share_pass(&r->share, (uint64_t)((p - 1) / passes), v, pass.index, &pass.epoch,
+                                                   &pass.position);
+    if (pass.samples > 0)
+        gradient_at(r, &pass, to, g); /* at w_{p-W} */
+    memmove(to, from, sizeof r->server);
+    if (pass.samples > 0)
+        tutti_update(r->optim[v], 0, STAGED_VALUES, to, g, &(tutti_rate){ lr, 1, ++r->updates[v] });
+}
+
+/* What `like` comes to with so many virtual workers and micro-batches a wave, at distance 0. */
+static void follow(const staged *like, int ranks, int pipelines, int window, bool sum, float x[STAGED_VALUES])
+{
+    static reference r;
+    const int waves = like->options.accumulate > 0 ? (int)like->options.accumulate : 1, stages = ranks / pipelines;
+    const float share = sum ? 1 : 1.0F / (float)pipelines;
+    static float before[STAGED_VALUES], total[STAGED_VALUES], diff[STAGED_VALUES];
+
+    memset(&r, 0, sizeof r);
+    r.like = like;
+    r.pipelines = pipelines;
+    r.window = window;
+    r.share = (tutti_share){ .samples = like->options.data_samples, .workers = pipelines,
+                             .batch = like->options.batch * stages / window, .accumulate = waves * window,
+                             .seed = like->options.seed };
+    assert_int_equal(tutti_device_open_host(&r.device, NULL, tutti_cpu_best(), NULL), TUTTI_OK);
+    assert_int_equal(tutti_plan_open(&r.plan, STAGED_VALUES, NULL), TUTTI_OK);
+    for (int v = 0; v < pipelines; v++) {
+        char prefix[16];
+        snprintf(prefix, sizeof prefix, "o%d", v);
+        assert_int_equal(tutti_optim_declare(&r.optim[v], r.plan, like->options.optimizer, prefix, 0, STAGED_VALUES,
+                                             TUTTI_OWN_ZERO, r.device, NULL),
+                         TUTTI_OK);
+    }
+    assert_int_equal(tutti_plan_carry_out(r.plan, NULL, NULL), TUTTI_OK);
+    for (int k = 0; k < 2 * UNITS; k++)
+        staged_initial(NULL, k, r.server + (size_t)k * WIDTH);
+    for (int v = 0; v < pipelines; v++)
+        for (int j = 0; j < window; j++)
+            memcpy(r.version[v][j], r.server, sizeof r.server);
+    for (int c = 0; c < like->steps * waves; c++) {
+        memcpy(before, r.server, sizeof before);
+        memcpy(total, r.server, sizeof total);
+        for (int v = 0; v < pipelines; v++) {
+            for (int64_t p = (int64_t)c * window + 1; p <= (int64_t)(c + 1) * window; p++)
+                micro_batch(&r, v, p, tutti_optim_lr(r.optim[v]));
+            tutti_diff(r.device, STAGED_VALUES, share, r.version[v][0], before, diff);
+            tutti_add(r.device, STAGED_VALUES, diff, total);
+        }
+        for (int v = 0; v < pipelines && pipelines > 1; v++)
+            memcpy(r.version[v][0], total, sizeof total);
+        memcpy(r.server, r.version[0][0], sizeof r.server);
+    }
+    memcpy(x, r.server, sizeof r.server);
+    for (int v = 0; v < pipelines; v++)
+        tutti_optim_close(r.optim[v]);
+    tutti_plan_close(r.plan);
+    tutti_device_close(r.device);
+}
+
+static void all_have(const staged *r, int ranks, const float *x)
+{
+    for (int rank = 0; rank < ranks; rank++)
+        assert_memory_equal(r->x[rank], x, sizeof r->x[rank]);
+}
+
+/* ---- tests ---- */
+
+static void test_one_micro_batch_at_a_time_is_single(void **state)
+{
+    static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9,weight_decay=0.01)", "adam(lr=0.01)" };
+
+    (void)state;
+    for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
+        for (int k = 1; k <= UNITS; k++) {
+            static staged one, r;
+            char method[64];
+            snprintf(method, sizeof method, "hetpipe(stages=%d,in_flight=1)", k);
+            r = staged_default(method);
+            r.options.batch = 4;
+            r.options.optimizer = optimizers[o];
+            r.options.lr_schedule = "step(every=2,gamma=0.5)";
+            r.options.data_samples = 4 * (uint64_t)k * 3 + 1; /* the last step of an epoch has one sample */
+            r.steps = 9;
+            r.at_a_time = k % 3;
+            one = staged_single(&r, 4 * k);
+            staged_runs(&r, "shm", k);
+            all_have(&r, k, one.x[0]);
+        }
+}
+
+/* Of one virtual worker, then of several. Whatever it rests at, and over every order of messages that
+   the simulator draws. */
+static void test_distance_0_is_the_recursion(void **state)
+{
+    static const struct { int ranks, stages, window, accumulate; const char *more; } cases[] = {
+        { 1, 1, 2, 1, "" },  { 1, 1, 4, 2, "" }, { 2, 2, 4, 1, "" },  { 3, 3, 2, 2, "" }, { 4, 4, 8, 1, "" },
+        { 5, 5, 5, 1, "" },  { 2, 1, 1, 1, "" }, { 2, 1, 4, 2, "" },  { 4, 2, 1, 1, "" }, { 4, 2, 2, 1, "" },
+        { 4, 2, 4, 2, "" },  { 6, 3, 4, 1, "" }, { 6, 2, 4, 1, "" },  { 8, 2, 4, 1, "" }, { 4, 2, 4, 1, ",update=sum" },
+        { 4, 2, 4, 1, ",allocation=np" }, { 8, 2, 4, 1, ",allocation=hd,node=2" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++)
+        for (int each = 0; each <= 2; each++) {
+            static staged r;
+            static float x[STAGED_VALUES];
+            char method[128];
+            snprintf(method, sizeof method, "hetpipe(stages=%d,in_flight=%d%s)", cases[i].stages, cases[i].window,
+                     cases[i].more);
+            r = staged_default(method);
+            r.options.accumulate = cases[i].accumulate;
+            r.options.data_samples =
+                (uint64_t)(cases[i].ranks * cases[i].accumulate * 8 * 2 + 5); /* micro-batches without samples */
+            r.options.optimizer = "sgd(lr=0.05,momentum=0.5,weight_decay=0.01)";
+            r.steps = 7;
+            r.at_a_time = each;
+            follow(&r, cases[i].ranks, cases[i].ranks / cases[i].stages, cases[i].window,
+                   strstr(cases[i].more, "sum") != NULL, x);
+            staged_runs(&r, each == 1 ? "shm" : "sim", cases[i].ranks);
+            all_have(&r, cases[i].ranks, x);
+            for (int rank = 0; rank < cases[i].ranks; rank++)
+                assert_in_range(r.full_most[rank], 1, cases[i].window < cases[i].stages ? cases[i].window
+                                                                                         : cases[i].stages);
+        }
+}
+
+static double figure(const tutti_engine *e, const char *name, int worker)
+{
+    const tutti_metric_record *record;
+    const int n = tutti_engine_metrics(e, &record);
+
+    for (int i = 0; i < n; i++)
+        if (strcmp(record[i].name, name) == 0 && record[i].worker == worker)
+            return record[i].value;
+    return -1;
+}
+
+enum { MISSING, APART, STALE };
+
+static void watch_bounds(staged_seat *s)
+{
+    const int rank = tutti_engine_method(s->e)->rank;
+    tutti_figures f;
+
+    tutti_engine_figures(s->e, &f);
+    s->run->told[rank][MISSING] = figure(s->e, "missing_most", rank);
+    s->run->told[rank][APART] = figure(s->e, "waves_apart", rank);
+    s->run->told[rank][STALE] = (double)f.staleness_max;
+}
+
+/* One virtual worker is slower than the other by far; or all are, by draws. */
+static void test_bounds_are_reached_and_not_exceeded(void **state)
+{
+    (void)state;
+    for (int window = 1; window <= 4; window *= 2)
+        for (int distance = 0; distance <= 3; distance++)
+            for (int round = 0; round < 4; round++) {
+                static staged r;
+                char method[96];
+                double most = 0, furthest = 0;
+                const int64_t bound = tutti_wave_staleness(window, distance);
+                snprintf(method, sizeof method, "hetpipe(stages=2,in_flight=%d,clock_distance=%d)", window, distance);
+                r = staged_default(method);
+                r.steps = 12;
+                r.watch = watch_bounds;
+                for (int rank = 0; rank < 4; rank++)
+                    r.delay_ns[rank] =
+                        round == 0 ? (rank % 2 == 1 ? 900000 : 1000)
+                                   : 1 + (int64_t)(1e6 * tutti_uniform((tutti_rng){ 9, (uint64_t)round, 1 },
+                                                                      (uint64_t)rank));
+                staged_runs(&r, "sim", 4);
+                for (int rank = 0; rank < 4; rank++) {
+                    const double *told = r.told[rank];
+                    most = told[MISSING] > most ? told[MISSING] : most;
+                    furthest = told[APART] > furthest ? told[APART] : furthest;
+                    assert_true(told[STALE] <= window - 1);
+                    assert_true(told[MISSING] <= (double)bound && told[APART] <= (double)tutti_wave_apart(distance));
+                }
+                if (round == 0) {
+                    assert_int_equal((int64_t)most, bound);
+                    assert_int_equal((int64_t)furthest, tutti_wave_apart(distance));
+                }
+            }
+}
+
+/* With versions of its own that another place does not have: bits after a resume are those without. */
+static void test_a_resumed_run_has_the_same_bits(void **state)
+{
+    static const struct { int ranks, stages, window; } cases[] = {
+        { 2, 2, 4 }, { 4, 2, 4 }, { 3, 1, 2 }, { 4, 4, 8 },
+    };
+    char folder[SCRATCH_PATH];
+
+    (void)state;
+    scratch_make(folder);
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        static staged whole, r;
+        char method[64];
+        snprintf(method, sizeof method, "hetpipe(stages=%d,in_flight=%d)", cases[i].stages, cases[i].window);
+        whole = staged_default(method);
+        staged_runs(&whole, "shm", cases[i].ranks);
+        r = staged_default(method);
+        r.directory = folder;
+        r.steps = r.save_at = 3;
+        staged_runs(&r, "shm", cases[i].ranks);
+        r.steps = 6;
+        r.save_at = 0;
+        r.load_at = 3;
+        staged_runs(&r, "shm", cases[i].ranks);
+        all_have(&r, cases[i].ranks, whole.x[0]);
+        if (cases[i].ranks != cases[i].stages)
+            continue;
+        r.options.batch = 8 * cases[i].ranks; /* one pipeline, cut into one stage */
+        snprintf(method, sizeof method, "hetpipe(stages=1,in_flight=%d)", cases[i].window);
+        staged_runs(&r, "shm", 1);
+        assert_memory_equal(r.x[0], whole.x[0], sizeof r.x[0]);
+    }
+    scratch_remove(folder);
+}
+
+static int first_of[STAGED_RANKS], end_of[STAGED_RANKS];
+
+static void watch_cuts(staged_seat *s)
+{
+    const int rank = tutti_engine_method(s->e)->rank;
+    first_of[rank] = s->first;
+    end_of[rank] = s->end;
+}
+
+/* 5 units of 3000 operations: a worker four times as fast has four of them; of equal ones the one
+   with more memory has the first stage. */
+static void test_stages_are_cut_by_speed_and_memory(void **state)
+{
+    static staged r;
+
+    (void)state;
+    r = staged_default("hetpipe(stages=2,speeds=1:4)");
+    r.watch = watch_cuts;
+    staged_runs(&r, "shm", 2);
+    assert_int_equal(end_of[1] - first_of[1], 4);
+    assert_int_equal(end_of[0] - first_of[0], 1);
+    r.options.method = "hetpipe(stages=2,memory=1:2)";
+    staged_runs(&r, "shm", 2);
+    assert_int_equal(first_of[1], 0);
+    assert_int_equal(end_of[0], UNITS);
+}
+
+static void test_what_cannot_be_is_said(void **state)
+{
+    static const struct { const char *method; int ranks; int64_t batch; bool uncut; const char *says; } no[] = {
+        { "hetpipe(stages=6)", 6, 8, false, "this model of 5 units can be cut into 5 at most" },
+        { "hetpipe(stages=2)", 2, 8, true, "that is not at all" },
+        { "hetpipe(stages=2)", 3, 8, false, "give a divisor of 3" },
+        { "hetpipe(stages=2,in_flight=3)", 2, 8, false, "does not divide the 16 samples of a wave" },
+        { "hetpipe(stages=2,in_flight=1)", 2, 64, false, "raise in_flight or lower batch" },
+        { "hetpipe(stages=2,memory=0.0001:0.0001)", 2, 8, false, "stage" },
+        { "hetpipe(stages=2,speeds=1:2:3)", 2, 8, false, "speeds is '1:2:3'" },
+        { "hetpipe(stages=2,memory=x)", 2, 8, false, "memory is 'x'" },
+        { "hetpipe(stages=2,node=1)", 4, 8, false, "leave stages or node away" },
+        { "hetpipe(stages=2,allocation=hd,node=3)", 6, 8, false, "allocation" },
+        { "hetpipe", 1, 67, false, "cannot be cut into equal micro-batches" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(no); i++) {
+        static staged r;
+        tutti_error err;
+        r = staged_default(no[i].method);
+        r.options.batch = no[i].batch;
+        r.uncut = no[i].uncut;
+        assert_int_equal(staged_run(&r, "shm", no[i].ranks, &err), TUTTI_ERR_USAGE);
+        if (strstr(err.text, no[i].says) == NULL)
+            fail_msg("%s: %s", no[i].method, err.text);
+    }
+}
+
+/* A model without cuts, and a number of workers that no number of stages divides: whole models. */
+static void test_a_bare_name_finds_stages(void **state)
+{
+    static const struct { int ranks; bool uncut; int stages; } cases[] = {
+        { 1, false, 1 }, { 2, false, 2 }, { 3, false, 3 }, { 4, false, 2 }, { 6, false, 2 }, { 7, false, 1 },
+        { 2, true, 1 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        static staged r;
+        r = staged_default("hetpipe");
+        r.uncut = cases[i].uncut;
+        r.watch = watch_cuts;
+        staged_runs(&r, "shm", cases[i].ranks);
+        if (cases[i].stages == 1)
+            assert_true(first_of[0] == 0 && end_of[0] == UNITS);
+        else
+            assert_true(end_of[0] - first_of[0] < UNITS);
+        assert_int_equal(r.samples, 200 < 8 * cases[i].ranks * r.steps ? r.samples
+                                                                        : (uint64_t)(8 * cases[i].ranks * r.steps));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_micro_batch_at_a_time_is_single),
+        cmocka_unit_test(test_distance_0_is_the_recursion),
+        cmocka_unit_test(test_bounds_are_reached_and_not_exceeded),
+        cmocka_unit_test(test_a_resumed_run_has_the_same_bits),
+        cmocka_unit_test(test_stages_are_cut_by_speed_and_memory),
+        cmocka_unit_test(test_what_cannot_be_is_said),
+        cmocka_unit_test(test_a_bare_name_finds_stages),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
