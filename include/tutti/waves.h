@@ -51,7 +51,8 @@ bool tutti_waves_ready(tutti_waves *w);
 tutti_status tutti_waves_await(tutti_waves *w, tutti_error *err);
 /* The least clock, as last pulled. */
 int64_t tutti_waves_clock(const tutti_waves *w);
-/* The most that clocks have been apart, as this worker's server has seen them. While all is quiet. */
+/* The most that clocks have been apart, as this worker's server has seen them. While all is
+   quiet. */
 int64_t tutti_waves_apart(const tutti_waves *w);
 #ifdef __cplusplus
 }

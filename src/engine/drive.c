@@ -18,8 +18,8 @@
 
 static tutti_status refused(const tutti_engine *e, const char *what, const char *why, tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' computes a model in stages, and %s %s", e->m.ops->name, what,
-                      why);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' computes a model in stages, and %s %s", e->m.ops->name,
+                      what, why);
 }
 
 tutti_status tutti_drive_model(const tutti_method *m, const tutti_model **model, tutti_error *err)

@@ -190,7 +190,8 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
                           e->m.rank);
     if (e->drive.on)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "method '%s' drives: its client calls tutti_engine_drive in place of pass ... step (engine.h)",
+                          "method '%s' drives: its client calls tutti_engine_drive in place of pass ... step "
+                          "(engine.h)",
                           e->m.ops->name);
     if (e->abandoned && e->stage == STAGE_PASS)
         begin_anew(e);

@@ -13,12 +13,12 @@
    are never more than W versions.
 
    Versions. w_p stands in place p mod W of a ring: what is there when p begins is w_{p-W}, and when
-   p is over nobody needs that any more. So a ring of W is all, its place 0 is w after a whole wave,
-   which is m->own_x, and the one copy of an update is w_{p-1} into the next place. A pull comes into
-   place 0, which nobody looks at while the gate is closed. Gradients of micro-batches that are over
-   before it has come are kept, each where the values were that it was taken at, and are applied in
-   their order behind it. So what a run leaves does not depend on when messages come, at D = 0; and a
-   stage does nothing to another's version, whenever its own turn is.
+   p is over nobody needs that any more. So a ring of W is all. Its place 0 is w after a whole wave,
+   which is m->own_x, and the one copy of an update is of w_{p-1} into the next place. A pull comes
+   into place 0, which nobody looks at while the gate is closed. Gradients of micro-batches that are
+   over before it has come are kept, each where the values were that it was taken at, and are
+   applied behind it in their order. So what a run leaves does not depend on when messages come, at
+   D = 0.
 
    A step of the run is `accumulate` waves of each pipeline, so a wave has k x batch samples. The
    hook returns behind a wave, when all have pulled what all have pushed. Then the versions before
@@ -158,15 +158,16 @@ static tutti_status allocate(hetpipe *s, const tutti_method *m, const tutti_mode
                           (long long)s->stages, each, s->k);
     if (s->k > TUTTI_PIPELINE_STAGES_MOST || s->k > cuts)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "hetpipe: %d stages, but this model of %d units can be cut into %d at most%s; give stages, or "
-                          "take other numbers of workers",
+                          "hetpipe: %d stages, but this model of %d units can be cut into %d at most%s; give stages, "
+                          "or take other numbers of workers",
                           s->k, model->units, cuts < TUTTI_PIPELINE_STAGES_MOST ? cuts : TUTTI_PIPELINE_STAGES_MOST,
                           cuts == 1 ? ", that is not at all" : "");
     return TUTTI_OK;
 }
 
-/* Within a pipeline places go by memory, then by speed, the largest first, as early stages keep more:
-   then place i is alike in all pipelines. The plan is for the slowest and the smallest of each. */
+/* Within a pipeline places go by memory, then by speed, the largest first, as early stages keep
+   more: then place i is alike in all pipelines. The plan is for the slowest and the smallest of
+   each. */
 static void order(hetpipe *s, const double *speed, const double *memory, double *place_speed, double *place_memory)
 {
     for (int v = 0; v < s->pipelines; v++) {
@@ -192,6 +193,8 @@ static void profile_units(const hetpipe *s, const tutti_method *m, const tutti_m
                           const double *place_speed, tutti_pipeline_unit *unit, double *seconds)
 {
     const int slots = tutti_drive_optimizer_slots(m);
+    /* a wave's sum, my part and its rooms */
+    const double servers = s->pipelines > 1 ? 2 + 1.0 / s->pipelines : 0;
 
     for (int u = 0; u < model->units; u++) {
         const tutti_model_unit *of = &model->unit[u];
@@ -199,12 +202,11 @@ static void profile_units(const hetpipe *s, const tutti_method *m, const tutti_m
         unit[u] = (tutti_pipeline_unit){ .cut = of->cut,
                                          .enters = u > 0 ? 4.0 * (double)of->enters * (double)micro : 0,
                                          .values = values,
-                                         /* a gradient, the optimiser's; a wave's sum, the servers' part and its rooms */
-                                         .state = values * (1 + slots + (s->pipelines > 1 ? 2 + 1.0 / s->pipelines : 0)),
+                                         .state = values * (1 + slots + servers),
                                          .kept = (double)of->kept * (double)micro };
         for (int i = 0; i < s->k; i++)
             seconds[i * model->units + u] =
-                (of->forward + of->backward + 1) * (double)micro / (s->gflops * 1e9 * place_speed[i]); /* never 0 */
+                (of->forward + of->backward + 1) * (double)micro / (s->gflops * 1e9 * place_speed[i]);
     }
 }
 
@@ -257,7 +259,7 @@ static tutti_status choose(hetpipe *s, const tutti_method *m, const tutti_model 
                           "takes %lld at most: raise in_flight or lower batch",
                           (long long)(wave / s->in_flight), s->k, (long long)m->share->batch, (long long)s->in_flight,
                           (long long)model->samples);
-    for (int64_t w = least; w <= most && w <= wave; w++) {
+    for (int64_t w = least, micro; w <= most && w <= wave; w++) {
         tutti_pipeline_plan plan;
         tutti_status now;
         if (wave % w != 0)
@@ -265,9 +267,10 @@ static tutti_status choose(hetpipe *s, const tutti_method *m, const tutti_model 
         now = partition(s, m, model, (int)w, wave / w, place_speed, place_memory, &plan, &why);
         if (now != TUTTI_OK && now != TUTTI_ERR_MEMORY)
             return tutti_fail(err, now, 0, "hetpipe: %s", why.text);
-        if (now == TUTTI_OK && plan.rate * (double)(wave / w) > rate * (1 + 1e-9)) {
+        micro = wave / w;
+        if (now == TUTTI_OK && plan.rate * (double)micro > rate * (1 + 1e-9)) {
             best = plan;
-            rate = plan.rate * (double)(wave / w);
+            rate = plan.rate * (double)micro;
             status = TUTTI_OK;
         }
     }

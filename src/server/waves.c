@@ -2,8 +2,8 @@
    server of its stage. So a server has a room for each pipeline, and a request stays in it until it
    is answered: at distance 0 that is where what was pushed waits for the others.
 
-   A clock is the number of waves that were pushed, of the whole run. So a gate's number (tutti_wave_gate)
-   is what is asked for. */
+   A clock is the number of waves that were pushed, of the whole run. So a gate's number
+   (tutti_wave_gate) is what is asked for. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -79,8 +79,8 @@ static tutti_status open_stage(void *self, int first, int end, int slots, int64_
     return TUTTI_OK;
 }
 
-/* The range's first element is what the engine hands over; a tensor's place follows from that of the
-   range in the flat space, where tensors stand back to back in the order of the parameters. */
+/* The range's first element is what the engine hands over; a tensor's place follows from that of
+   the range in the flat space, where tensors stand back to back in the order of the parameters. */
 static void point(const tutti_train_staged *s, const float *values, float *gradients)
 {
     const tutti_method *m = tutti_engine_method(s->run->engine);
@@ -158,7 +158,8 @@ static tutti_status backward(void *self, int slot, const tutti_pass *pass, const
     point(s, values, gradient);
     run->computing_since_ns = tutti_now_ns(run->rt);
     tutti_train_meter_start(run, pass->samples);
-    status = tutti_nn_stage_backward(s->stage, slot, slope, (double)pass->divisor, false, s->gradients, back, loss, err);
+    status = tutti_nn_stage_backward(s->stage, slot, slope, (double)pass->divisor, false, s->gradients, back, loss,
+                                     err);
     if (status != TUTTI_OK)
         return status;
     tutti_train_stretch(run);

@@ -1,7 +1,6 @@
-/* staged.h: a client of the engine whose model is cut into stages: a chain of units
-   y := tanh(w y + b), element by element, over samples that are drawn. Its loss is the square of
-   the distance from a draw. It computes whole passes, too, with the same sums in the same order, so
-   that what a pipeline leaves can be compared with `single` to the bit. Ranks are threads. */
+/* staged.h: a client of the engine whose model is cut into stages (staged_model.h). It computes
+   whole passes, too, with the same sums in the same order, so that what a pipeline leaves can be
+   compared with `single` to the bit. Ranks are threads. */
 #ifndef TUTTI_TESTS_STAGED_H
 #define TUTTI_TESTS_STAGED_H
 #include <setjmp.h>
@@ -17,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tutti/engine.h"
+#include "staged_model.h"
 
 /* In a rank's thread: a failed check becomes the rank's failure, with its line. */
 #define CHECK(condition) \
@@ -26,14 +25,13 @@
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); \
     } while (0)
 
-enum { UNITS = 5, WIDTH = 24, SAMPLES_MOST = 64, SLOTS_MOST = 16, STAGED_RANKS = 8 };
-#define STAGED_VALUES ((size_t)UNITS * 2 * WIDTH)
+enum { SLOTS_MOST = 16, STAGED_RANKS = 8 };
 
 typedef struct staged staged;
 typedef struct staged_slot {
     bool full;
     int64_t samples;
-    const float *values;         /* that its forward had, and their hash */
+    const float *values; /* that its forward had, and their hash */
     uint64_t tag;
     float y[UNITS + 1][SAMPLES_MOST * WIDTH]; /* what enters each unit, what leaves the last */
 } staged_slot;
@@ -43,24 +41,24 @@ typedef struct staged_seat {
     tutti_engine *e;
     tutti_model model;
     int first, end;
-    int full, full_most;         /* slots */
-    uint64_t retagged;           /* backwards that saw other values than their forward */
+    int full, full_most; /* slots */
+    uint64_t retagged;   /* backwards that saw other values than their forward */
     staged_slot slot[SLOTS_MOST];
 } staged_seat;
 /* A run, and what it leaves. */
 struct staged {
     tutti_engine_options options;
     const tutti_method_ops *const *methods; /* NULL: the registry */
-    bool whole;                  /* passes of the whole model, by a method that does not drive */
-    bool uncut;                  /* only unit 0 begins a stage */
-    int steps, at_a_time;        /* 0: all at once */
-    int save_at, load_at;        /* a checkpoint after that many steps / the run begins with it */
+    bool whole;           /* passes of the whole model, by a method that does not drive */
+    bool uncut;           /* only unit 0 begins a stage */
+    int steps, at_a_time; /* 0: all at once */
+    int save_at, load_at; /* a checkpoint after that many steps / the run begins with it */
     const char *directory;
     int64_t delay_ns[STAGED_RANKS]; /* what a forward takes on each rank, in virtual time */
-    int bad_step;                /* where micro-batch 0 has a gradient that is no number; -1 */
+    int bad_step;                   /* where micro-batch 0 has a gradient that is no number; -1 */
     float x[STAGED_RANKS][STAGED_VALUES]; /* the model at the end, as each rank sees it */
-    float shown[STAGED_VALUES];  /* as rank 0 saw it after the first call of drive */
-    double loss[STAGED_RANKS];   /* of the last call */
+    float shown[STAGED_VALUES];           /* as rank 0 saw it after the first call of drive */
+    double loss[STAGED_RANKS];            /* of the last call */
     uint64_t samples;
     int full_most[STAGED_RANKS];
     double told[STAGED_RANKS][4]; /* whatever `watch` notes of a rank */
@@ -69,71 +67,8 @@ struct staged {
                                       nothing */
 };
 
-static const tutti_model_unit staged_units[UNITS] = {
-    { .cut = true, .forward = 1e3, .backward = 2e3, .enters = 0, .kept = 4 * WIDTH },
-    { .cut = true, .forward = 1e3, .backward = 2e3, .enters = WIDTH, .kept = 4 * WIDTH },
-    { .cut = true, .forward = 1e3, .backward = 2e3, .enters = WIDTH, .kept = 4 * WIDTH },
-    { .cut = true, .forward = 1e3, .backward = 2e3, .enters = WIDTH, .kept = 4 * WIDTH },
-    { .cut = true, .forward = 1e3, .backward = 2e3, .enters = WIDTH, .kept = 4 * WIDTH },
-};
-static const tutti_model_unit staged_uncut[UNITS] = { { .cut = true } };
-
-static inline void staged_initial(void *user, int tensor, float *values)
-{
-    (void)user;
-    for (size_t i = 0; i < WIDTH; i++)
-        values[i] = (float)tutti_uniform((tutti_rng){ 7, 1 + (uint64_t)tensor, 0 }, i) - 0.4f;
-}
-
-/* Tensors are listed from the last unit to the first: bias, weight. */
-static inline size_t staged_place(int unit, bool bias)
-{
-    return ((size_t)(UNITS - 1 - unit) * 2 + !bias) * WIDTH;
-}
-
-static inline void staged_draw(const tutti_share *share, const tutti_pass *p, uint64_t stream, float *y)
-{
-    for (int64_t s = 0; s < p->samples; s++) {
-        const uint64_t id = tutti_share_sample(share, p->epoch, p->position + (uint64_t)s);
-        for (size_t i = 0; i < WIDTH; i++)
-            y[(size_t)s * WIDTH + i] = (float)tutti_uniform((tutti_rng){ 11, stream, id }, i) * 2 - 1;
-    }
-}
-
-static inline void staged_unit_forward(const float *w, const float *b, int64_t samples, const float *in, float *out)
-{
-    for (size_t k = 0; k < (size_t)samples * WIDTH; k++)
-        out[k] = tanhf(w[k % WIDTH] * in[k] + b[k % WIDTH]);
-}
-
-/* slope of `out` becomes that of `in`. */
-static inline void staged_unit_backward(const float *w, int64_t samples, const float *in, const float *out,
-                                        const float *slope, float *gw, float *gb, float *back)
-{
-    memset(gw, 0, WIDTH * sizeof *gw);
-    memset(gb, 0, WIDTH * sizeof *gb);
-    for (size_t k = 0; k < (size_t)samples * WIDTH; k++) {
-        const float d = slope[k] * (1 - out[k] * out[k]);
-        gw[k % WIDTH] += d * in[k];
-        gb[k % WIDTH] += d;
-        if (back != NULL)
-            back[k] = d * w[k % WIDTH];
-    }
-}
-
-static inline double staged_loss(const float *target, const float *y, size_t n, double divisor, float *slope)
-{
-    double loss = 0;
-
-    for (size_t k = 0; k < n; k++) {
-        const float d = y[k] - target[k];
-        loss += (double)d * d / 2;
-        slope[k] = (float)(d / divisor);
-    }
-    return loss;
-}
-
-static inline tutti_status staged_open(void *self, int first, int end, int slots, int64_t samples, tutti_error *err)
+static inline tutti_status staged_open(void *self, int first, int end, int slots, int64_t samples,
+                                       tutti_error *err)
 {
     staged_seat *s = self;
 
@@ -149,8 +84,9 @@ static inline const float *staged_at(const staged_seat *s, const float *values, 
     return values + (staged_place(unit, bias) - tutti_engine_method(s->e)->own.first);
 }
 
-static inline tutti_status staged_forward(void *self, int slot, const tutti_pass *p, const float *values,
-                                          const float *in, float *out, tutti_error *err)
+static inline tutti_status staged_forward(void *self, int slot, const tutti_pass *p,
+                                          const float *values, const float *in, float *out,
+                                          tutti_error *err)
 {
     staged_seat *s = self;
     staged_slot *t = &s->slot[slot];
@@ -170,16 +106,16 @@ static inline tutti_status staged_forward(void *self, int slot, const tutti_pass
     else
         memcpy(t->y[s->first], in, (size_t)p->samples * WIDTH * sizeof *in);
     for (int u = s->first; u < s->end; u++)
-        staged_unit_forward(staged_at(s, values, u, false), staged_at(s, values, u, true), p->samples, t->y[u],
-                            t->y[u + 1]);
+        staged_unit_forward(staged_at(s, values, u, false), staged_at(s, values, u, true),
+                            p->samples, t->y[u], t->y[u + 1]);
     if (out != NULL)
         memcpy(out, t->y[s->end], (size_t)p->samples * WIDTH * sizeof *out);
     return TUTTI_OK;
 }
 
-static inline tutti_status staged_backward(void *self, int slot, const tutti_pass *p, const float *values,
-                                           const float *slope, float *gradient, float *back, double *loss,
-                                           tutti_error *err)
+static inline tutti_status staged_backward(void *self, int slot, const tutti_pass *p,
+                                           const float *values, const float *slope, float *gradient,
+                                           float *back, double *loss, tutti_error *err)
 {
     staged_seat *s = self;
     staged_slot *t = &s->slot[slot];
@@ -188,7 +124,8 @@ static inline tutti_status staged_backward(void *self, int slot, const tutti_pas
     const size_t n = (size_t)p->samples * WIDTH;
 
     CHECK(t->full && t->samples == p->samples && (slope == NULL) == (s->end == UNITS));
-    s->retagged += t->values != values || t->tag != tutti_hash(values, m->own.count * sizeof *values);
+    s->retagged +=
+        t->values != values || t->tag != tutti_hash(values, m->own.count * sizeof *values);
     *loss = 0;
     if (slope == NULL) {
         staged_draw(m->share, p, 2, target);
@@ -197,9 +134,9 @@ static inline tutti_status staged_backward(void *self, int slot, const tutti_pas
         memcpy(d, slope, n * sizeof *d);
     for (int u = s->end - 1; u >= s->first; u--) {
         float *const gw = gradient + (staged_place(u, false) - m->own.first),
-                    *const gb = gradient + (staged_place(u, true) - m->own.first);
-        staged_unit_backward(staged_at(s, values, u, false), p->samples, t->y[u], t->y[u + 1], d, gw, gb,
-                             u > s->first ? d : back);
+                     *const gb = gradient + (staged_place(u, true) - m->own.first);
+        staged_unit_backward(staged_at(s, values, u, false), p->samples, t->y[u], t->y[u + 1], d,
+                             gw, gb, u > s->first ? d : back);
         if (u == UNITS - 1 && s->run->bad_step >= 0 && p->index == 0 &&
             p->position / (uint64_t)(m->share->batch * m->share->accumulate * m->share->workers) ==
                 (uint64_t)s->run->bad_step)
@@ -225,15 +162,18 @@ static inline tutti_status staged_pass(staged_seat *s, const tutti_pass *p, tutt
     for (int u = 0; u < UNITS; u++) {
         const int b = 2 * (UNITS - 1 - u);
         TUTTI_TRY(tutti_engine_need(e, u, false, err));
-        staged_unit_forward(tutti_engine_values(e, b + 1), tutti_engine_values(e, b), p->samples, t->y[u], t->y[u + 1]);
+        staged_unit_forward(tutti_engine_values(e, b + 1), tutti_engine_values(e, b), p->samples,
+                            t->y[u], t->y[u + 1]);
         TUTTI_TRY(tutti_engine_done(e, u, false, err));
     }
-    loss = staged_loss(target, t->y[UNITS], (size_t)p->samples * WIDTH, p->divisor > 0 ? (double)p->divisor : 1, d);
+    loss = staged_loss(target, t->y[UNITS], (size_t)p->samples * WIDTH,
+                       p->divisor > 0 ? (double)p->divisor : 1, d);
     for (int u = UNITS - 1; u >= 0; u--) {
         const int b = 2 * (UNITS - 1 - u);
         TUTTI_TRY(tutti_engine_need(e, u, true, err));
         staged_unit_backward(tutti_engine_values(e, b + 1), p->samples, t->y[u], t->y[u + 1], d,
-                             tutti_engine_gradient(e, b + 1), tutti_engine_gradient(e, b), u > 0 ? d : NULL);
+                             tutti_engine_gradient(e, b + 1), tutti_engine_gradient(e, b),
+                             u > 0 ? d : NULL);
         TUTTI_TRY(tutti_engine_ready(e, b, err));
         TUTTI_TRY(tutti_engine_ready(e, b + 1, err));
         TUTTI_TRY(tutti_engine_done(e, u, true, err));
@@ -316,12 +256,19 @@ static inline tutti_status staged_rank(tutti_world *world, void *arg, tutti_erro
 
     CHECK(s != NULL);
     s->run = r;
-    s->model = (tutti_model){ .self = s, .units = UNITS, .unit = r->uncut ? staged_uncut : staged_units,
-                              .samples = SAMPLES_MOST, .open = staged_open, .forward = staged_forward,
+    s->model = (tutti_model){ .self = s,
+                              .units = UNITS,
+                              .unit = r->uncut ? staged_uncut : staged_units,
+                              .samples = SAMPLES_MOST,
+                              .open = staged_open,
+                              .forward = staged_forward,
                               .backward = staged_backward };
     for (int k = 0; k < 2 * UNITS; k++) {
-        snprintf(names[k], sizeof names[k], "%d.%s", UNITS - 1 - k / 2, k % 2 == 0 ? "bias" : "weight");
-        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { WIDTH }, .unit = UNITS - 1 - k / 2 };
+        snprintf(names[k], sizeof names[k], "%d.%s", UNITS - 1 - k / 2,
+                 k % 2 == 0 ? "bias" : "weight");
+        params[k] = (tutti_param){
+            .name = names[k], .dims = 1, .dim = { WIDTH }, .unit = UNITS - 1 - k / 2
+        };
     }
     tutti_engine_options o = r->options;
     o.initial = staged_initial;
@@ -345,9 +292,13 @@ static inline tutti_status staged_rank(tutti_world *world, void *arg, tutti_erro
 
 static inline staged staged_default(const char *method)
 {
-    return (staged){ .options = { .method = method, .batch = 8, .data_samples = 200, .seed = 3,
+    return (staged){ .options = { .method = method,
+                                  .batch = 8,
+                                  .data_samples = 200,
+                                  .seed = 3,
                                   .optimizer = "sgd(lr=0.1,momentum=0.9)" },
-                     .steps = 6, .bad_step = -1 };
+                     .steps = 6,
+                     .bad_step = -1 };
 }
 
 /* The status, and its sentence in err. */
@@ -360,7 +311,8 @@ static inline tutti_status staged_run(staged *r, const char *transport, int rank
 /* In a process of its own: there is one simulation in each. */
 static inline void staged_simulates(staged *r, const char *transport, int ranks)
 {
-    staged *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    staged *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int status = -1;
     pid_t child;
 

@@ -1,109 +1,32 @@
-/* Goal: hetpipe is the recursion that its page states, to the bit, however the model is cut, however
-   many micro-batches are under way, whatever the order of messages and wherever it rests; no
-   micro-batch misses more updates than its bound, and the bound is reached; backward sees what
+/* Goal: hetpipe is the recursion that its page states, to the bit, however the model is cut,
+   however many micro-batches are under way, whatever the order of messages and wherever it rests;
+   no micro-batch misses more updates than its bound, and the bound is reached; backward sees what
    forward saw; what cannot be is said in a sentence. Method: a client whose model is a chain of
    units (staged.h), beside the recursion written down as one loop over whole gradients; simulated
    time, in which one virtual worker is slow. */
 #include "engine/staged.h"
+#include "method/recursion.h"
 #include "scratch.h"
 #include "tutti/pipeline.h"
-
-/* ---- the recursion ---- */
-
-enum { PIPELINES_MOST = 4, WINDOW_MOST = 8 };
-typedef struct reference {
-    const staged *like;
-    int pipelines, window;
-    bool sum;
-    tutti_share share;           /* of pipelines */
-    float server[STAGED_VALUES];
-    float version[PIPELINES_MOST][WINDOW_MOST][STAGED_VALUES]; /* w_p at p mod window */
-    tutti_plan *plan;
-    tutti_device *device;
-    tutti_optim *optim[PIPELINES_MOST];
-    uint64_t updates[PIPELINES_MOST];
-} reference;
-
-/* The gradient of that micro-batch at x, of the whole model. */
-static void gradient_at(const reference *r, const tutti_pass *p, const float *x, float *g)
-{
-    static float y[UNITS + 1][SAMPLES_MOST * WIDTH], target[SAMPLES_MOST * WIDTH], d[SAMPLES_MOST * WIDTH];
-
-    staged_draw(&r->share, p, 1, y[0]);
-    staged_draw(&r->share, p, 2, target);
-    for (int u = 0; u < UNITS; u++)
-        staged_unit_forward(x + staged_place(u, false), x + staged_place(u, true), p->samples, y[u], y[u + 1]);
-    staged_loss(target, y[UNITS], (size_t)p->samples * WIDTH, (double)p->divisor, d);
-    for (int u = UNITS - 1; u >= 0; u--)
-        staged_unit_backward(x + staged_place(u, false), p->samples, y[u], y[u + 1], d, g + staged_place(u, false),
-                             g + staged_place(u, true), u > 0 ? d : NULL);
-}
-
-/* Micro-batch p of pipeline v, from 1 on: w_p. */
-static void micro_batch(reference *r, int v, int64_t p, double lr)
-{
-    static float g[STAGED_VALUES];
-    const int64_t passes = r->share.accumulate;
-    float *const to = r->version[v][p % r->window], *const from = r->version[v][(p - 1) % r->window];
-    tutti_pass pass = { .index = (p - 1) % passes };
-
-    pass.samples = pass.divisor = tutti_share_pass(&r->share, (uint64_t)((p - 1) / passes), v, pass.index, &pass.epoch,
-                                                   &pass.position);
-    if (pass.samples > 0)
-        gradient_at(r, &pass, to, g); /* at w_{p-W} */
-    memmove(to, from, sizeof r->server);
-    if (pass.samples > 0)
-        tutti_update(r->optim[v], 0, STAGED_VALUES, to, g, &(tutti_rate){ lr, 1, ++r->updates[v] });
-}
 
 /* What `like` comes to with so many virtual workers and micro-batches a wave, at distance 0. */
 static void follow(const staged *like, int ranks, int pipelines, int window, bool sum, float x[STAGED_VALUES])
 {
-    static reference r;
-    const int waves = like->options.accumulate > 0 ? (int)like->options.accumulate : 1, stages = ranks / pipelines;
-    const float share = sum ? 1 : 1.0F / (float)pipelines;
-    static float before[STAGED_VALUES], total[STAGED_VALUES], diff[STAGED_VALUES];
+    static recursion r;
+    const int waves = like->options.accumulate > 0 ? (int)like->options.accumulate : 1;
 
     memset(&r, 0, sizeof r);
-    r.like = like;
+    r.optimizer = like->options.optimizer;
     r.pipelines = pipelines;
     r.window = window;
+    r.steps = like->steps;
+    r.waves = waves;
+    r.sum = sum;
     r.share = (tutti_share){ .samples = like->options.data_samples, .workers = pipelines,
-                             .batch = like->options.batch * stages / window, .accumulate = waves * window,
-                             .seed = like->options.seed };
-    assert_int_equal(tutti_device_open_host(&r.device, NULL, tutti_cpu_best(), NULL), TUTTI_OK);
-    assert_int_equal(tutti_plan_open(&r.plan, STAGED_VALUES, NULL), TUTTI_OK);
-    for (int v = 0; v < pipelines; v++) {
-        char prefix[16];
-        snprintf(prefix, sizeof prefix, "o%d", v);
-        assert_int_equal(tutti_optim_declare(&r.optim[v], r.plan, like->options.optimizer, prefix, 0, STAGED_VALUES,
-                                             TUTTI_OWN_ZERO, r.device, NULL),
-                         TUTTI_OK);
-    }
-    assert_int_equal(tutti_plan_carry_out(r.plan, NULL, NULL), TUTTI_OK);
-    for (int k = 0; k < 2 * UNITS; k++)
-        staged_initial(NULL, k, r.server + (size_t)k * WIDTH);
-    for (int v = 0; v < pipelines; v++)
-        for (int j = 0; j < window; j++)
-            memcpy(r.version[v][j], r.server, sizeof r.server);
-    for (int c = 0; c < like->steps * waves; c++) {
-        memcpy(before, r.server, sizeof before);
-        memcpy(total, r.server, sizeof total);
-        for (int v = 0; v < pipelines; v++) {
-            for (int64_t p = (int64_t)c * window + 1; p <= (int64_t)(c + 1) * window; p++)
-                micro_batch(&r, v, p, tutti_optim_lr(r.optim[v]));
-            tutti_diff(r.device, STAGED_VALUES, share, r.version[v][0], before, diff);
-            tutti_add(r.device, STAGED_VALUES, diff, total);
-        }
-        for (int v = 0; v < pipelines && pipelines > 1; v++)
-            memcpy(r.version[v][0], total, sizeof total);
-        memcpy(r.server, r.version[0][0], sizeof r.server);
-    }
+                             .batch = like->options.batch * (ranks / pipelines) / window,
+                             .accumulate = waves * window, .seed = like->options.seed };
+    assert_true(recursion_run(&r));
     memcpy(x, r.server, sizeof r.server);
-    for (int v = 0; v < pipelines; v++)
-        tutti_optim_close(r.optim[v]);
-    tutti_plan_close(r.plan);
-    tutti_device_close(r.device);
 }
 
 static void all_have(const staged *r, int ranks, const float *x)
@@ -137,8 +60,7 @@ static void test_one_micro_batch_at_a_time_is_single(void **state)
         }
 }
 
-/* Of one virtual worker, then of several. Whatever it rests at, and over every order of messages that
-   the simulator draws. */
+/* Of one virtual worker, then of several, wherever it rests. */
 static void test_distance_0_is_the_recursion(void **state)
 {
     static const struct { int ranks, stages, window, accumulate; const char *more; } cases[] = {
@@ -232,7 +154,7 @@ static void test_bounds_are_reached_and_not_exceeded(void **state)
             }
 }
 
-/* With versions of its own that another place does not have: bits after a resume are those without. */
+/* Bits after a resume are those without one. */
 static void test_a_resumed_run_has_the_same_bits(void **state)
 {
     static const struct { int ranks, stages, window; } cases[] = {
