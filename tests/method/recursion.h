@@ -6,7 +6,7 @@
 
 #include "engine/staged_model.h"
 
-enum { PIPELINES_MOST = 4, WINDOW_MOST = 8 };
+enum { PIPELINES_MOST = 8, WINDOW_MOST = 8 };
 typedef struct recursion {
     /* what is asked for */
     const char *optimizer;
