@@ -270,8 +270,10 @@ tutti_status tutti_engine_drive(tutti_engine *e, uint64_t until, tutti_error *er
     status = drive(e, until, err);
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
     if (status != TUTTI_OK) {
+        /* a call that a service of this worker has ended by its failure says nothing by itself */
+        const tutti_status own = status == TUTTI_CLOSED ? tutti_engine_services_look(e, err) : TUTTI_OK;
         e->stage = STAGE_FAILED;
-        return tutti_engine_cause(e, status, err);
+        return own != TUTTI_OK ? own : tutti_engine_cause(e, status, err);
     }
     for (; e->progress.step < until; e->progress.step++) {
         e->progress.samples += (uint64_t)tutti_engine_samples(e, e->progress.step);

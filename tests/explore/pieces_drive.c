@@ -1,7 +1,7 @@
-/* Pieces: methods that drive. Stages take as long as the seed says, and so do messages between them
-   and requests of servers. At distance 0 hetpipe leaves what its recursion does, to the bit, however
-   late anything is; beyond, nobody misses more than its bound. A backward sees what its forward
-   saw. */
+/* Pieces: methods that drive. Stages take as long as the seed says, and so do messages between
+   them and requests of servers. At distance 0 hetpipe leaves what its recursion does, to the bit,
+   however late anything is; beyond, nobody misses more than its bound. A backward sees what its
+   forward saw. */
 #include "explore.h"
 #include "method/recursion.h"
 #include "tutti/pipeline.h"

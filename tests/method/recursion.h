@@ -44,7 +44,8 @@ static inline void recursion_gradient(recursion *r, const tutti_pass *p, const f
 static inline void recursion_micro_batch(recursion *r, int v, int64_t p)
 {
     const int64_t passes = r->share.accumulate;
-    float *const to = r->version[v][p % r->window], *const from = r->version[v][(p - 1) % r->window];
+    float *const to = r->version[v][p % r->window];
+    const float *const from = r->version[v][(p - 1) % r->window];
     tutti_pass pass = { .index = (p - 1) % passes };
 
     pass.samples = pass.divisor = tutti_share_pass(&r->share, (uint64_t)((p - 1) / passes), v,
