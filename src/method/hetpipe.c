@@ -619,7 +619,7 @@ const tutti_method_ops tutti_method_hetpipe = {
     .authors = "Park, Yun, Yi, Nguyen, Lee, Choi, Noh, Choi",
     .year = 2020,
     .family = "pipeline",
-    .axes = { .topology = "pipelines and servers by stage", .synchrony = "waves within a clock distance",
+    .axes = { .topology = "pipelines and servers by stage", .synchrony = "by waves, updates late",
               .codec = "none", .schedule = "one forward, one backward", .placement = "a stage a worker",
               .update = "delayed within a wave" },
     .constraints = NULL,

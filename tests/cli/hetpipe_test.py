@@ -67,8 +67,8 @@ class Hetpipe(Case):
                 ("mlp(hidden=8)", self.data, ("-n", 2, "--method", "hetpipe", "--codec", "topk"), "codec"),
                 ("mlp(hidden=8)", self.data, ("-n", 2, "--method", "hetpipe", "--partition", "dirichlet(alpha=0.5)"),
                  "partition")):
-            done = tutti("train", "--model", model, *(("--data", data) if data else ()), *words, "--steps", 2, "--batch",
-                         8, "--out", self.out("refused"))
+            done = tutti("train", "--model", model, *(("--data", data) if data else ()), *words, "--steps", 2,
+                         "--batch", 8, "--out", self.out("refused"))
             self.assertEqual(done.returncode, 2, (words, done.stderr))
             self.assertIn(says, done.stderr)
 

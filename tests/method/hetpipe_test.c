@@ -162,6 +162,42 @@ static void test_bounds_are_reached_and_not_exceeded(void **state)
             }
 }
 
+static void watch_time(staged_seat *s)
+{
+    tutti_figures f;
+
+    tutti_engine_figures(s->e, &f);
+    s->run->told[tutti_engine_method(s->e)->rank][0] =
+        (double)f.exposed_ns / (double)(f.exposed_ns + f.compute_ns);
+}
+
+/* Equal stages, as many micro-batches under way as there are stages: nothing but filling and
+   emptying is lost, once for all of the run and not at every step. */
+static void test_bubbles_are_those_of_the_formula(void **state)
+{
+    (void)state;
+    if (!simulates())
+        printf("skipped: a part on simulated hosts: the simulator is not built\n");
+    for (int k = 2; k <= 5 && simulates(); k++)
+        for (int each = 0; each <= 3; each += 3) {
+            static staged r;
+            char method[64];
+            const int steps = 6;
+            double due;
+            snprintf(method, sizeof method, "hetpipe(stages=%d)", k);
+            r = staged_default(method);
+            r.steps = steps;
+            r.at_a_time = each;
+            r.watch = watch_time;
+            for (int rank = 0; rank < k; rank++)
+                r.delay_ns[rank] = 200000000; /* messages are nothing beside it */
+            staged_runs(&r, "sim", k);
+            due = tutti_pipeline_bubble(k, (each > 0 ? each : steps) * k);
+            for (int rank = 0; rank < k; rank++)
+                assert_float_equal(r.told[rank][0], due, 0.01 * due);
+        }
+}
+
 /* Bits after a resume are those without one. */
 static void test_a_resumed_run_has_the_same_bits(void **state)
 {
@@ -277,16 +313,54 @@ static void test_a_bare_name_finds_stages(void **state)
     }
 }
 
+/* Each option at its ends and in all its choices; what is beyond is refused by name. The least and
+   the greatest that a run of four can have: the number of workers and the batch bound some more
+   closely than the table. */
+static void test_options_take_their_ends(void **state)
+{
+    static const char *const good[] = {
+        "stages=0", "stages=1", "stages=4", "in_flight=0", "in_flight=1", "in_flight=32", "clock_distance=0",
+        "clock_distance=1000000", "allocation=np", "allocation=ed", "allocation=hd,node=2", "node=0", "node=1,stages=4",
+        "node=4,allocation=np", "update=average", "update=sum", "speeds=1:1:1:1", "speeds=1e-9:1e9:1:1",
+        "memory=1:1:1:1", "memory=1e9:1:1:1", "gflops=1e-6", "gflops=1e9", "bandwidth=0", "bandwidth=1e9",
+    };
+    static const char *const bad[] = {
+        "stages=-1", "stages=9", "in_flight=-1", "in_flight=257", "clock_distance=-1", "clock_distance=1000001",
+        "allocation=de", "node=-1", "node=1000001", "update=mean", "speeds=0:1:1:1", "memory=1:1", "gflops=0",
+        "gflops=2e9", "bandwidth=-1", "bandwidth=2e9",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(good) + TUTTI_LENGTH(bad); i++) {
+        const bool right = i < TUTTI_LENGTH(good);
+        const char *const option = right ? good[i] : bad[i - TUTTI_LENGTH(good)];
+        static staged r;
+        tutti_error err;
+        char method[96], name[32];
+        tutti_status status;
+        snprintf(method, sizeof method, "hetpipe(%s)", option);
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(option, "="), option);
+        r = staged_default(method);
+        r.options.batch = 16;
+        r.steps = 2;
+        status = staged_run(&r, "shm", 4, &err);
+        if (right ? status != TUTTI_OK : status != TUTTI_ERR_USAGE || strstr(err.text, name) == NULL)
+            fail_msg("%s: %d %s", method, (int)status, err.text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_micro_batch_at_a_time_is_single),
         cmocka_unit_test(test_distance_0_is_the_recursion),
         cmocka_unit_test(test_bounds_are_reached_and_not_exceeded),
+        cmocka_unit_test(test_bubbles_are_those_of_the_formula),
         cmocka_unit_test(test_a_resumed_run_has_the_same_bits),
         cmocka_unit_test(test_stages_are_cut_by_speed_and_memory),
         cmocka_unit_test(test_what_cannot_be_is_said),
         cmocka_unit_test(test_a_bare_name_finds_stages),
+        cmocka_unit_test(test_options_take_their_ends),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
