@@ -49,6 +49,8 @@ tutti_status tutti_waves_push(tutti_waves *w, int64_t wave, const float *sum, in
 bool tutti_waves_pulls(const tutti_waves *w);
 bool tutti_waves_ready(tutti_waves *w);
 tutti_status tutti_waves_await(tutti_waves *w, tutti_error *err);
+/* Of a pull under way, a request that is not done; NULL: all are. */
+tutti_request *tutti_waves_awaited(tutti_waves *w);
 /* The least clock, as last pulled. */
 int64_t tutti_waves_clock(const tutti_waves *w);
 /* The most that clocks have been apart, as this worker's server has seen them. While all is

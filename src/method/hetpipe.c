@@ -559,6 +559,12 @@ static int64_t admitted(void *self)
     return s->gate - 1 - s->began;
 }
 
+static tutti_request *admits(void *self)
+{
+    hetpipe *s = self;
+    return s->servers != NULL && tutti_waves_pulls(s->servers) ? tutti_waves_awaited(s->servers) : NULL;
+}
+
 static tutti_status await(void *self, int64_t at, tutti_error *err)
 {
     (void)at;
@@ -574,7 +580,7 @@ static tutti_status hetpipe_drive(tutti_method *m, uint64_t until, tutti_error *
 {
     hetpipe *s = m->self;
     const tutti_pipe_work work = { .self = s, .forward = forward, .backward = backward, .admitted = admitted,
-                                   .await = await, .waits = waits };
+                                   .await = await, .admits = admits, .waits = waits };
 
     if (!s->begun)
         s->began = (int64_t)m->step * of_step(s);

@@ -305,12 +305,17 @@ bool tutti_waves_pulls(const tutti_waves *w)
     return w->pulls;
 }
 
-bool tutti_waves_ready(tutti_waves *w)
+tutti_request *tutti_waves_awaited(tutti_waves *w)
 {
     for (int k = 0; k < w->pending; k++)
         if (!tutti_request_done(&w->call[k].reply))
-            return false;
-    return true;
+            return &w->call[k].reply;
+    return NULL;
+}
+
+bool tutti_waves_ready(tutti_waves *w)
+{
+    return tutti_waves_awaited(w) == NULL;
 }
 
 tutti_status tutti_waves_await(tutti_waves *w, tutti_error *err)
