@@ -1051,6 +1051,7 @@ class tutti_pipe_work(Structure):
             POINTER(tutti_error))),
         ("admitted", CFUNCTYPE(c_long, c_void_p)),
         ("await", CFUNCTYPE(c_int, c_void_p, c_long, POINTER(tutti_error))),
+        ("admits", CFUNCTYPE(POINTER(tutti_request), c_void_p)),
         ("waits", CFUNCTYPE(None, c_void_p, c_bool)),
     ]
 
@@ -2122,6 +2123,7 @@ FUNCTIONS = {
     "tutti_wave_version": (c_long, [c_long, c_int]),
     "tutti_waves_apart": (c_long, [c_void_p]),
     "tutti_waves_await": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_waves_awaited": (POINTER(tutti_request), [c_void_p]),
     "tutti_waves_clock": (c_long, [c_void_p]),
     "tutti_waves_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_waves_options),
         POINTER(tutti_error)]),
