@@ -12,7 +12,7 @@ here = was=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' build/$(1)/CMakeCach
 configure = $(call here,$(firstword $(1))); $(CMAKE) --preset $(1) $(if $(VERBOSE),,>/dev/null) || { \
   echo "Not configured. If something is missing: 'make setup' installs it (Debian)." >&2; exit 1; }
 
-.PHONY: help setup release dev demo test check-long bench lint format docs install clean
+.PHONY: help setup release dev demo test check-long bench lint format docs site install clean
 help:             ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
@@ -53,6 +53,10 @@ docs: release     ## what is made from headers, options and rooms: docs/api, doc
 	@tools/api-doc
 	@tools/options-doc build/release/bin/tutti >build/OPTIONS.md && mv build/OPTIONS.md docs/OPTIONS.md
 	@tools/rooms
+
+site:             ## build/site: README, docs and all pages in one place to browse and search
+	@tools/setup --site
+	@tools/site/make
 
 # Configured for its place, because that decides where libraries go and where the command looks for
 # plug-ins.

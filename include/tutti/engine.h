@@ -172,6 +172,10 @@ typedef enum {
    parameters only, and between steps the values are there in show and finish. Without, all have
    been waited for when tutti_engine_step returns.
 
+   same_order: the order of these calls is the same on all ranks, whatever the samples. Else methods
+   that gather a unit's values when it is needed (BY_UNIT) compare it, eight bytes a unit, and the
+   run ends with a sentence where two ranks need different units.
+
    device_memory: bytes that this rank may have on its device: parameters, gradients and what else
    methods and optimisers declare there, and what the client has besides
    (tutti_engine_use_device). What is kept elsewhere (tutti_state.tier) does not count. More is
@@ -244,6 +248,7 @@ typedef struct tutti_engine_options {
     bool names;                      /* passes may name their samples and ask for losses */
     bool streams;                    /* the client waits for samples that arrive */
     bool needs;                      /* values are read between need and done only */
+    bool same_order;                 /* units are needed in the same order in every step */
     int servers;                     /* ranks that only serve */
     const tutti_model *model;        /* in stages */
     size_t own_values;               /* floats of client state */
@@ -292,7 +297,9 @@ const tutti_method *tutti_engine_method(const tutti_engine *e);
 
 /* Where the engine put the values and the gradient of a tensor. NULL: there is no such tensor, or
    this rank only serves; or the method drives, and the model is not shown; or, of gradients, the
-   method holds them by piece (steps.h): hand them over by tutti_engine_ready_from. */
+   method holds them by piece (steps.h): hand them over by tutti_engine_ready_from. Of values that
+   it holds by unit: where they are from need to done of that unit, another place each time; NULL
+   else. */
 float *tutti_engine_values(tutti_engine *e, int tensor);
 float *tutti_engine_gradient(tutti_engine *e, int tensor);
 

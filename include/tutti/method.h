@@ -86,9 +86,12 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     TUTTI_NEEDS_ALL = 4096,
     /* With one worker it is REPLICAS_EQUAL and EXACT, which the engine adds there. */
     TUTTI_EXACT_ALONE = 8192,
+    /* m->held is BY_UNIT: a worker has its shards of the values, and all of a unit's while that is
+       needed (steps.h, "held by unit"). */
+    TUTTI_BY_UNIT = 16384,
     /* It has a `drive` hook. Goes with TUTTI_REPLICAS_EQUAL and TUTTI_UPDATES_SLICES, and with no
        exchange. */
-    TUTTI_DRIVES = 16384
+    TUTTI_DRIVES = 32768
 };
 
 /* Where the method stands among others: a word for each, which `tutti methods` shows. */
@@ -96,8 +99,8 @@ typedef struct tutti_axes {
     const char *topology, *synchrony, *codec, *schedule, *placement, *update;
 } tutti_axes;
 
-/* What there is of the gradient (m->held). */
-typedef enum tutti_held { TUTTI_HELD_WHOLE, TUTTI_HELD_BY_PIECE } tutti_held;
+/* What there is of the gradient, and of the values (m->held). */
+typedef enum tutti_held { TUTTI_HELD_WHOLE, TUTTI_HELD_BY_PIECE, TUTTI_HELD_BY_UNIT } tutti_held;
 
 /* In which order a lane exchanges the pieces of a step (m->order).
 
@@ -215,7 +218,7 @@ struct tutti_method {
     const tutti_layout *layout;
     size_t n;                    /* = layout->n */
     float *x, *g;                /* n each. NULL on a rank that only serves; g also where it is
-                                    held by piece */
+                                    held by piece, and x where it is held by unit */
     tutti_group all;             /* the workers; client thread's copy. Under GOES_ON those that are
                                     left, by rank. On a rank that only serves its index is -1 */
     tutti_group everyone;        /* the workers and, behind them, ranks that only serve: what is
@@ -259,8 +262,11 @@ struct tutti_method {
     bool forward_first;
     size_t credit;
     /* declare() may set: BY_PIECE: there is no gradient of the whole model, g is NULL; steps.h,
-       "held by piece". */
+       "held by piece". BY_UNIT, which the trait says: nor are there all values, x is NULL; "held
+       by unit". Units of at most keep_values values stay from their first need until the
+       update. */
     tutti_held held;
+    size_t keep_values;
     bool beside;                 /* from open() on: pieces may be under way when the next step has
                                     begun (by_piece, shards), so x of a unit is whole between need
                                     and done of that unit, and nowhere else */

@@ -363,6 +363,13 @@ void tutti_nn_hold_statistics(tutti_nn *nn, bool hold);
    adds up. NULL, as at first: they do not, and it costs nothing. */
 void tutti_nn_losses(tutti_nn *nn, float *losses);
 
+/* Evaluations that follow call need and done (backward false) as a pass does, the others not: once
+   each for every run of at most tutti_nn_look_samples samples, and once where there are none. So
+   workers that gather values unit by unit, with equal numbers of runs, meet. Kept. NULL, as at
+   first: they call nothing. */
+void tutti_nn_look(tutti_nn *nn, const tutti_nn_hooks *hooks);
+int64_t tutti_nn_look_samples(const tutti_nn *nn);
+
 /* As tutti_nn_pass, for samples with categories. rows: samples x tables, each below task.rows; x
    and labels as for images. The loss is the binary cross-entropy of one logit. TUTTI_ERR_CORRUPT: a
    row that is none of the table, with its sample and table. */
@@ -373,7 +380,7 @@ tutti_status tutti_nn_pass_rows(tutti_nn *nn, const float *x, const uint32_t *ro
                                 double *loss_sum, tutti_error *err);
 
 /* Forward only, any number of samples (cut into pieces). A sample's loss has the same bits whatever
-   stands round it. Calls no hook. *correct: for how many the largest output is the label's, ties
+   stands round it. Calls no hook but those of tutti_nn_look. *correct: for how many the largest output is the label's, ties
    going to the lowest class; 0 where tutti_nn_classifies is false. */
 tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels,
                                int64_t samples, const float *const *values, double *loss_sum,

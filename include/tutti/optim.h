@@ -97,12 +97,15 @@ void tutti_update_tiled(tutti_optim *o, size_t first, size_t count, float *w, co
 /* A part of an update: elements within one of the ranges that the slots cover. */
 typedef struct tutti_update_part {
     size_t first, count;
-    const float *g;                    /* its element `first` */
+    const float *g;                    /* its element `first`; not looked at where the gradient is
+                                          in the tier */
     float *x;                          /* likewise: where w goes besides; NULL: nowhere */
 } tutti_update_part;
 typedef struct tutti_placed_options {
-    size_t tile_bytes;                 /* of a tile, rounded up to 16 KiB */
+    size_t tile_bytes;                 /* of a tile, rounded up to 16 KiB; of all if that is less */
     int threads;                       /* that share an update, with its caller; at least 1 */
+    const tutti_place *gradients;      /* as many floats, which stand as a slot's, in the same tier;
+                                          read by open. NULL: each part has its own */
 } tutti_placed_options;
 typedef struct tutti_placed tutti_placed;
 

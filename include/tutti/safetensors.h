@@ -20,6 +20,11 @@ typedef struct tutti_tensor_entry {
     const void *data;             /* writer: the contents; reader: NULL */
     tutti_tier *tier; uint64_t at; /* writer, with data NULL: the contents are there, from that byte
                                       on */
+    /* writer, with data NULL and no tier: sets *data to the contents, which stay until it is called
+       for another tensor. Tensors are asked for one after another, in the order of the file. */
+    tutti_status (*bring)(void *with, const struct tutti_tensor_entry *e, const void **data,
+                          tutti_error *err);
+    void *with;
     uint64_t hash;                /* writer: set to the contents' XXH3-64; reader: 0 */
 } tutti_tensor_entry;
 

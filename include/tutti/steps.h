@@ -252,6 +252,23 @@ size_t tutti_shards_count(const tutti_method *m, int worker);
    bytes: of gradients that are not shards, so far in this process. */
 size_t tutti_held_bytes(const tutti_method *m);
 
+/* ---- held by unit: no values of the whole model (src/engine/units.c) ---- */
+
+/* Held by piece, and of the values there are the own shards, and a unit's from its need to its
+   done: trait TUTTI_BY_UNIT, with tutti_shards_declare. Pieces end with units. m->x is NULL, so that
+   nothing else of a method reads values.
+
+   need       the unit's pieces are gathered, unless that has begun beside the unit before
+   step       tutti_shards_step: shards are updated, and nothing is sent
+   memory     n/N, and buffers for as many of the largest units as the client needs at once and one
+   sent       values of a unit whenever it is needed and not there: twice a step, three times where
+              backward computes it again. At most keep_values of them: once a step
+   clients    engine_options.needs; tutti_param.values are refused. While the model is shown, and
+              after finish, need and done bring it unit by unit; all workers call them alike. Clients
+              of other methods may do so too
+   bytes: of values that are no shards: buffers, and those that stay. */
+size_t tutti_units_bytes(const tutti_method *m);
+
 /* ---- offloaded: what an update needs is not on the device (src/engine/offload.c) ---- */
 
 /* Shards, held by piece, of which the device has the values alone: this worker's masters (the
@@ -267,13 +284,21 @@ size_t tutti_held_bytes(const tutti_method *m);
                 leaves no update. A checkpoint waits for the update under way. x has all of them at
                 the end, and in an evaluation before it those that it works with
      between    per step 4 bytes an element of the own shards go to the host, and 4 come back
-   tier: a spec of tier.h, kept. tile_bytes, threads: of the update (optim.h). */
+   Under TUTTI_BY_UNIT the values of the own shards are those masters, and the mean gradient is in
+   the tier as well: on the device there are a unit's values, and buckets. need(unit) reads the own
+   shards of its pieces into the unit's buffer before they are gathered, `ahead` units ahead of the
+   computation, by the order of the step before. Not with `delayed`.
+
+   tier: a spec of tier.h, kept. tile_bytes, threads: of the update (optim.h). ahead: units that are
+   read before they are needed, 0 to TUTTI_AHEAD_MOST. */
+enum { TUTTI_AHEAD_MOST = 16 };
 typedef struct tutti_offload_options {
     const char *tier;
     size_t tile_bytes;
     int threads;
     bool delayed;
     uint64_t warmup;
+    int ahead;
 } tutti_offload_options;
 tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan,
                                    const tutti_offload_options *options, tutti_error *err);

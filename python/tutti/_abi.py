@@ -67,6 +67,7 @@ TUTTI_JOB_ENDED = 3
 TUTTI_KNOBS_MOST = 6
 TUTTI_POINTS_MOST = 200
 TUTTI_KNOB_WORDS = 64
+TUTTI_AHEAD_MOST = 16
 TUTTI_LATE_MOST = 15
 TUTTI_GRAPH_SIZE_MAX = 65536
 TUTTI_GRAPH_GAP_MAX = 2048
@@ -84,9 +85,11 @@ TUTTI_AGAIN = 1024
 TUTTI_EXACT = 2048
 TUTTI_NEEDS_ALL = 4096
 TUTTI_EXACT_ALONE = 8192
-TUTTI_DRIVES = 16384
+TUTTI_BY_UNIT = 16384
+TUTTI_DRIVES = 32768
 TUTTI_HELD_WHOLE = 0
 TUTTI_HELD_BY_PIECE = 1
+TUTTI_HELD_BY_UNIT = 2
 TUTTI_ORDER_READY = 0
 TUTTI_ORDER_LED = 1
 TUTTI_SERVICES_MOST = 4
@@ -510,6 +513,7 @@ class tutti_method(Structure):
         ("forward_first", c_bool),
         ("credit", c_ulong),
         ("held", c_int),
+        ("keep_values", c_ulong),
         ("beside", c_bool),
         ("rng", tutti_rng),
         ("step", c_ulong),
@@ -803,6 +807,7 @@ class tutti_engine_options(Structure):
         ("names", c_bool),
         ("streams", c_bool),
         ("needs", c_bool),
+        ("same_order", c_bool),
         ("servers", c_int),
         ("model", POINTER(tutti_model)),
         ("own_values", c_ulong),
@@ -1002,6 +1007,7 @@ class tutti_offload_options(Structure):
         ("threads", c_int),
         ("delayed", c_bool),
         ("warmup", c_ulong),
+        ("ahead", c_int),
     ]
 
 
@@ -1105,6 +1111,7 @@ class tutti_placed_options(Structure):
     _fields_ = [
         ("tile_bytes", c_ulong),
         ("threads", c_int),
+        ("gradients", POINTER(tutti_place)),
     ]
 
 
@@ -1195,6 +1202,8 @@ class tutti_tensor_entry(Structure):
         ("data", c_void_p),
         ("tier", c_void_p),
         ("at", c_ulong),
+        ("bring", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(c_void_p), POINTER(tutti_error))),
+        ("with", c_void_p),
         ("hash", c_ulong),
     ]
 
@@ -2104,6 +2113,7 @@ FUNCTIONS = {
     "tutti_tuner_open": (c_int, [POINTER(c_void_p), POINTER(tutti_tuner_options), POINTER(tutti_error)]),
     "tutti_tuner_tell": (c_int, [c_void_p, POINTER(c_double), c_double, POINTER(tutti_error)]),
     "tutti_uniform": (c_double, [tutti_rng, c_ulong]),
+    "tutti_units_bytes": (c_ulong, [POINTER(tutti_method)]),
     "tutti_unlock": (None, [c_void_p]),
     "tutti_update": (None, [POINTER(tutti_optim), c_ulong, c_ulong, POINTER(c_float), POINTER(c_float),
         POINTER(tutti_rate)]),

@@ -60,7 +60,7 @@ static void print_help(void)
     printf("\nExamples:\n"
            "  tutti compare --methods ddp,local-sgd,ad-psgd --transport sim -n 16 --slow 0:5\n"
            "  tutti compare --methods ddp,d-psgd --codecs none,fp16 --grid lr=0.02,0.05,0.1 \\\n"
-           "                --vary 'slow=;0:5' --transport sim -n 8 --target accuracy=0.9\n");
+           "                --vary 'slow=;0:5' --transport sim -n 8 --target accuracy=0.9 --out grid\n");
 }
 
 /* --grid and --vary may come several times. */

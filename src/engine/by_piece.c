@@ -219,7 +219,8 @@ tutti_status tutti_engine_by_piece_rest(tutti_engine *e, tutti_error *err)
         if (e->piece_state[k].pending && e->piece_state[k].on_lane)
             wait_for_piece(e, k);
     tutti_engine_doing(e, was);
-    return told(e, err);
+    TUTTI_TRY(told(e, err));
+    return tutti_engine_units_rest(e, err);
 }
 
 tutti_status tutti_engine_by_piece_tensor(tutti_engine *e, int tensor, tutti_error *err)

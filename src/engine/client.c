@@ -143,7 +143,7 @@ static void put_rows(tutti_engine *e, int tensor, int k, const tutti_engine_sour
     const tutti_tensor *t = &e->tensors[tensor];
     const size_t bytes = t->cols * tutti_dtype_bytes(s->dtype);
 
-    if (e->m.held == TUTTI_HELD_BY_PIECE) /* else what is not kept is 0 by now */
+    if (e->m.held != TUTTI_HELD_WHOLE) /* else what is not kept is 0 by now */
         put(e, tensor, k, 0, t->count, NULL, s->dtype, false);
     for (size_t i = 0; i < s->n && s->from != NULL && e->pass.samples > 0; i++)
         put(e, tensor, k, s->ids[i] * t->cols, t->cols, (const char *)s->from + (s->whole ? s->ids[i] : i) * bytes,

@@ -57,6 +57,7 @@ tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what)
         tutti_engine_late_rest(e);
         if (e->by_piece.left > 0)
             tutti_engine_by_piece_rest(e, NULL); /* what has failed is told by the call that follows */
+        tutti_engine_units_rest(e, NULL);
     }
     now = tutti_now_ns(e->rt);
     c->spent_ns[was] += now - c->since_ns;

@@ -332,7 +332,7 @@ static void declare_own(tutti_engine *e)
     const tutti_state kept = { .name = "engine.client-kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                .count = e->options.own_values + 1 };
 
-    if (m->ops->drive == NULL) /* else it declares its part */
+    if (m->ops->drive == NULL && (m->traits & TUTTI_BY_UNIT) == 0) /* else it is declared in parts, later */
         tutti_declare(e->plan, &x, &m->x);
     if (e->options.batch_of != NULL)
         tutti_declare(e->plan, &shares, &e->batch_of);
@@ -380,6 +380,7 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     m->first_piece_bytes = (size_t)1 << 20;
     m->lane_width = 1;
     m->team = 1;
+    m->held = m->traits & TUTTI_BY_UNIT ? TUTTI_HELD_BY_UNIT : TUTTI_HELD_WHOLE;
     TUTTI_TRY(tutti_plan_open(&e->plan, m->rank < m->workers ? m->n : 0, err));
     TUTTI_TRY(tutti_arena_open(&e->device, e->rt, "device memory", "raise device-memory",
                                e->options.device_memory > 0 ? e->options.device_memory : TUTTI_UNBOUNDED, err));
@@ -432,6 +433,9 @@ static tutti_status initial_values(tutti_engine *e, tutti_error *err)
     if (e->drive.on)
         return tutti_engine_drive_initial(e, err);
     apart.context = tutti_port_of("initial values", 0, 0);
+    e->values_changed = true;
+    if (e->units.on)
+        return tutti_engine_units_initial(e, workers, err);
     if (m->rank == 0)
         for (int i = 0; i < e->layout.n_tensors; i++) {
             const tutti_tensor *t = &e->tensors[i];
@@ -440,7 +444,6 @@ static tutti_status initial_values(tutti_engine *e, tutti_error *err)
             else if (e->options.initial != NULL)
                 e->options.initial(e->options.user, i, m->x + t->first);
         }
-    e->values_changed = true;
     return m->workers > 1 ? tutti_broadcast(workers, 0, tutti_f32(m->device, m->x, e->layout.used), err) : TUTTI_OK;
 }
 
@@ -526,6 +529,7 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
         e->m.x = e->m.g = NULL;
     TUTTI_TRY(tutti_engine_cut(e, err));
     tutti_engine_held_open(e);
+    TUTTI_TRY(tutti_engine_units_open(e, err));
     if (e->client.kept == NULL) /* x is never kept for two reasons at a time */
         e->client.kept = e->kept;
     if (e->batch_of != NULL) {
@@ -668,7 +672,10 @@ static float *of_tensor(const tutti_engine *e, float *flat, int tensor)
 
 float *tutti_engine_values(tutti_engine *e, int tensor)
 {
-    return of_tensor(e, e->drive.on ? e->drive.whole : e->m.x, tensor);
+    if (e->drive.on)
+        return of_tensor(e, e->drive.whole, tensor);
+    return e->units.on && tensor >= 0 && tensor < e->layout.n_tensors ? tutti_engine_units_values(e, tensor)
+                                                                      : of_tensor(e, e->m.x, tensor);
 }
 
 float *tutti_engine_gradient(tutti_engine *e, int tensor)

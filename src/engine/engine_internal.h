@@ -38,6 +38,7 @@ typedef struct tutti_engine_piece {
     int64_t updating_ns, updated_ns;
 
     bool gathers;                /* shards: what is pending is its values */
+    uint32_t said;               /* by unit: the turn of its word */
 } tutti_engine_piece;
 /* Pieces that a tensor meets. */
 typedef struct tutti_engine_span { int first, end; } tutti_engine_span;
@@ -155,12 +156,61 @@ typedef struct tutti_engine_shards {
     double *sums, *all_sums;     /* of my blocks; of all, worker by worker */
 } tutti_engine_shards;
 
+/* Values that are held by unit (units.c); client thread, but for what a job touches. */
+typedef struct tutti_engine_unit {
+    size_t first, count;         /* in the flat space */
+    tutti_engine_span pieces;
+    bool keeps;                  /* its values stay until the next update */
+    float *home;                 /* then: where */
+    float *values;               /* all of them, there or on their way; NULL: they are not */
+    bool apart;                  /* taken from the arena */
+    int needs;                   /* need without its done */
+    bool posted;                 /* my shards are read, and nothing is gathered yet */
+    bool pending;                /* being gathered */
+    bool counts;                 /* their time is the method's */
+    tutti_engine *engine;
+    tutti_job job;               /* and its: */
+    tutti_group group;
+    uint32_t turn, said;
+} tutti_engine_unit;
+typedef struct tutti_engine_units {
+    bool on;
+    float *x, *kept, *memory;    /* declared: my shards, one behind the other as shards.at says;
+                                    units that stay; buffers */
+    tutti_place place;           /* declared in place of x: my shards, in a tier; x: their address */
+    tutti_io *io;                /* n_pieces: reads of my shards; NULL: they have an address */
+    size_t room;                 /* of a buffer */
+    int buffers;
+    float *free[1 + TUTTI_AHEAD_MOST]; /* n_free */
+    int n_free;
+    tutti_engine_unit *unit;     /* n_units */
+    int ahead;                   /* so many may be read, or gathered, beside what is computed */
+    bool beside;                 /* gathered: there is a thread */
+    tutti_lane *lane;            /* gathers, and nothing else */
+    int *seen;                   /* n_seen: units in the order in which a step needs them */
+    int n_seen, room_seen, at;   /* at: the next one */
+    bool records;                /* the rest of this pass is not known */
+    bool says;                   /* workers tell each other what they do */
+    uint32_t said;
+    int64_t *words;              /* 2 x workers: of gathers, of pieces */
+    bool counts;                 /* the first step has begun: */
+    tutti_tier_sum before;       /* what the tier had moved by then */
+    int live, live_most, told;   /* units that are there; the most; as last told */
+    size_t live_values, live_values_most, more, more_most; /* values of them; of those apart */
+} tutti_engine_units;
+
 /* An update beside the device (offload.c). */
 typedef struct tutti_engine_offload {
     bool on;
     tutti_offload_options options;
     tutti_place masters, g;      /* declared: of my shards, one behind the other; g: likewise, and
                                     twice if updates are delayed */
+    /* by unit, in a tier without addresses: */
+    float *room;                 /* two of the largest shard: on their way to the tier, and what is
+                                    looked at in the first; NULL: g has an address */
+    tutti_io io[2];              /* of each */
+    int next;                    /* the one that is taken next; on the lane's thread */
+    int brought;                 /* the piece whose shard is in the first; -1: none */
     bool filled;                 /* masters are those of this run */
     tutti_placed *placed;
     tutti_update_part *part;     /* n_pieces, from the last to the first; of the update under way */
@@ -297,6 +347,7 @@ struct tutti_engine {
     tutti_engine_given given;
     tutti_engine_client client;
     tutti_engine_shards shards;
+    tutti_engine_units units;
     tutti_engine_offload offload;
     tutti_engine_held held;
     tutti_engine_driven drive;
@@ -362,6 +413,8 @@ void tutti_engine_start_gather(tutti_engine *e, int k);
 /* It was waited for, and has ended so. / It is as before its start. */
 void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status);
 void tutti_engine_piece_rests(tutti_engine *e, int k);
+/* A failure is told to exchanges that come later; on whatever thread. */
+void tutti_engine_breaks(tutti_engine *e, tutti_status status, const tutti_error *err);
 /* What failed here by itself in a piece, which another worker may have failed because of. TUTTI_OK:
    nothing. */
 tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error *err);
@@ -410,13 +463,42 @@ tutti_status tutti_engine_shards_gather(tutti_engine *e, tutti_piece *p, tutti_e
 /* Where the mean of my shard of a piece is, from its exchange on. */
 float *tutti_engine_shard_gradient(const tutti_engine *e, int piece);
 
+/* ---- units.c: of values that are held by unit ---- */
+
+/* Within tutti_shards_declare. keep: units of at most so many values stay. / Memory is there. */
+tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_error *err);
+tutti_status tutti_engine_units_open(tutti_engine *e, tutti_error *err);
+/* Rank 0's first values, each worker's shards of them. */
+tutti_status tutti_engine_units_initial(tutti_engine *e, tutti_group *workers, tutti_error *err);
+/* A pass begins, and ends. / The shards have been updated. */
+void tutti_engine_units_pass(tutti_engine *e);
+tutti_status tutti_engine_units_passed(tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_units_updated(tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_units_need(tutti_engine *e, int unit, tutti_error *err);
+tutti_status tutti_engine_units_done(tutti_engine *e, int unit, tutti_error *err);
+/* Waits for what is under way; of any method. */
+tutti_status tutti_engine_units_rest(tutti_engine *e, tutti_error *err);
+/* Between need and done; else NULL. */
+float *tutti_engine_units_values(const tutti_engine *e, int tensor);
+/* A piece starts. / All are about to exchange that one. */
+uint32_t tutti_engine_units_turn(tutti_engine *e);
+tutti_status tutti_engine_units_say(tutti_engine *e, int piece, uint32_t turn, tutti_error *err);
+
 /* ---- offload.c ---- */
 
 /* The run ends: x has every update once all are at rest. */
 tutti_status tutti_engine_offload_drain(tutti_engine *e, tutti_error *err);
 
-/* Bytes of the tiles that an update streams through; 0: none. From declare() on. */
+/* Bytes of the tiles that an update streams through, and gradients on their way; 0: none. From
+   declare() on. */
 size_t tutti_engine_offload_tiles(const tutti_engine *e);
+
+/* Of gradients in a tier without addresses, else nothing happens. Where the mean of a shard goes /
+   It has come and goes to the tier; on the thread of the exchange. / It is where
+   tutti_engine_shard_gradient says; client thread, once all are exchanged. */
+tutti_status tutti_engine_offload_takes(tutti_engine *e, float **to, tutti_error *err);
+tutti_status tutti_engine_offload_keeps(tutti_engine *e, int piece, float *from, tutti_error *err);
+tutti_status tutti_engine_offload_bring(tutti_engine *e, int piece, tutti_error *err);
 
 /* ---- facility.c: as method.h says when ---- */
 

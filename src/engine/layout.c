@@ -121,6 +121,11 @@ static size_t cut_of(size_t bytes)
     return (n > 0 ? n : 1) * CUT;
 }
 
+static bool by_unit(const tutti_engine *e)
+{
+    return e->m.held == TUTTI_HELD_BY_UNIT;
+}
+
 /* There may be so many, whatever tutti_recut makes of them: in each stretch between two tables one
    is not full, and the first is smaller. Or one ends with each tensor. */
 double tutti_engine_most_pieces(const tutti_engine *e)
@@ -135,15 +140,17 @@ double tutti_engine_most_pieces(const tutti_engine *e)
         return e->layout.n_tensors;
     for (int i = 0; i < e->layout.n_tensors; i++)
         tables += e->rows[i].knows;
-    return (double)full + 2 * tables + 3 + (e->m.close_bytes > 0 ? e->layout.n_tensors : 0);
+    return (double)full + 2 * tables + 3 + (e->m.close_bytes > 0 || by_unit(e) ? e->layout.n_tensors : 0);
 }
 
-/* Is the piece whole with this part of that tensor, which ends it or not? */
-static bool is_full(const tutti_engine *e, bool first, size_t count, bool ends)
+/* Is the piece whole with this part of tensor i, which ends it or not? */
+static bool is_full(const tutti_engine *e, bool first, size_t count, int i, bool ends)
 {
     const tutti_method *m = &e->m;
     const size_t bytes = first ? m->first_piece_bytes : m->piece_bytes;
 
+    if (by_unit(e) && ends && i + 1 < e->layout.n_tensors && e->tensors[i + 1].unit != e->tensors[i].unit)
+        return true;
     if (!m->cut_bytes)
         return count * sizeof(float) >= bytes;
     return count == cut_of(bytes) || (ends && m->close_bytes > 0 && count * sizeof(float) >= m->close_bytes);
@@ -167,7 +174,7 @@ int tutti_engine_pieces(const tutti_engine *e, size_t *largest)
             some = !e->m.cut_bytes || of - at < room ? of - at : room;
             count += some;
             *largest = count > *largest ? count : *largest;
-            if (is_full(e, n == 0, count, at + some == of)) {
+            if (is_full(e, n == 0, count, i, at + some == of)) {
                 n++;
                 count = 0;
             }
@@ -201,7 +208,7 @@ static void cut(tutti_engine *e)
             p->tensors++;
             if (t->unit < e->piece_state[p->index].unit)
                 e->piece_state[p->index].unit = t->unit;
-            if (table || is_full(e, p->index == 0, p->count, at + some == t->count))
+            if (table || is_full(e, p->index == 0, p->count, i, at + some == t->count))
                 p = NULL;
         }
         e->pieces_of[i].end = n;

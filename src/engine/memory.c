@@ -14,10 +14,11 @@ const char *tutti_memory_name(tutti_memory kind)
 /* Names that are the engine's own; whoever declares another state under one is refused. */
 static tutti_memory kind_of(const tutti_state *s)
 {
-    static const char *const gradients[] = { "g", "g.buffers" };
+    static const char *const gradients[] = { "g", "g.buffers" }, *const values[] = { "x", "x.kept", "x.buffers" };
 
-    if (strcmp(s->name, "x") == 0)
-        return TUTTI_MEMORY_VALUES;
+    for (size_t i = 0; i < TUTTI_LENGTH(values); i++)
+        if (strcmp(s->name, values[i]) == 0)
+            return TUTTI_MEMORY_VALUES;
     for (size_t i = 0; i < TUTTI_LENGTH(gradients); i++)
         if (strcmp(s->name, gradients[i]) == 0)
             return TUTTI_MEMORY_GRADIENTS;
@@ -50,6 +51,7 @@ size_t tutti_engine_memory(const tutti_engine *e, tutti_memory_record *records, 
     const tutti_memory_record taken[] = {
         { "codec.rooms", TUTTI_MEMORY_BUFFERS, tutti_exchange_bytes(e) },
         { "rows.rooms", TUTTI_MEMORY_BUFFERS, bytes_of_rows(e) },
+        { "x.more", TUTTI_MEMORY_VALUES, e->units.more_most * sizeof(float) },
         { "g.more", TUTTI_MEMORY_GRADIENTS, (uint64_t)e->held.n_more * e->held.room * sizeof(float) },
         { "shown", TUTTI_MEMORY_BUFFERS, e->drive.whole != NULL ? e->layout.used * sizeof(float) : 0 },
         { "tiles", TUTTI_MEMORY_BUFFERS, tutti_engine_offload_tiles(e) },

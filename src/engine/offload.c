@@ -7,6 +7,10 @@
      step       checks, norm and scale; masters and slots stream through tiles (optim/placed.c), and
                 new values go to x with each tile; then to all (shards.c)
 
+   By unit (units.c), with all of it in the tier: of values and gradients the device has what is at
+   work. Masters are the values then, and where the tier is a disk a mean goes to it by way of two
+   rooms in memory, so that one is written while the next is reduced.
+
    Delayed (section 5.3). Update i runs on a thread of its own beside step i + 1, on masters, which
    x follows at the end of that step. So the gradient of step i + 1 is taken before update i:
 
@@ -37,7 +41,7 @@ static void list_parts(tutti_engine *e, bool with_x)
     for (int k = 0; k < n; k++) { /* the last piece is needed first */
         const tutti_range *mine = &e->shards.mine[n - 1 - k];
         e->offload.part[k] = (tutti_update_part){ mine->first, mine->count, tutti_engine_shard_gradient(e, n - 1 - k),
-                                                  with_x ? e->m.x + mine->first : NULL };
+                                                  with_x && !e->units.on ? e->m.x + mine->first : NULL };
     }
 }
 
@@ -84,16 +88,100 @@ static tutti_status await(tutti_engine *e, tutti_error *err)
     return status;
 }
 
+/* ---- gradients in a tier without addresses ---- */
+
+enum { ROOMS = 2 };
+
+static size_t bytes_of_rooms(const tutti_engine *e)
+{
+    size_t largest = 0;
+
+    for (int k = 0; k < e->layout.n_pieces; k++)
+        largest = e->shards.mine[k].count > largest ? e->shards.mine[k].count : largest;
+    return ROOMS * ((largest * sizeof(float) + TUTTI_FILE_BLOCK - 1) / TUTTI_FILE_BLOCK * TUTTI_FILE_BLOCK);
+}
+
+static float *room_at(const tutti_engine *e, int k)
+{
+    return e->offload.room + (size_t)k * (bytes_of_rooms(e) / ROOMS / sizeof(float));
+}
+
+static uint64_t place_of(const tutti_engine *e, int piece)
+{
+    return e->offload.g.at + e->shards.at[piece] * sizeof(float);
+}
+
+static tutti_status await_room(tutti_engine *e, int k, tutti_error *err)
+{
+    tutti_io *const one = &e->offload.io[k];
+
+    return tutti_tier_wait(e->offload.g.tier, &one, 1, err);
+}
+
+tutti_status tutti_engine_offload_takes(tutti_engine *e, float **to, tutti_error *err)
+{
+    if (e->offload.room == NULL)
+        return TUTTI_OK;
+    e->offload.brought = -1;
+    *to = room_at(e, e->offload.next);
+    return await_room(e, e->offload.next, err);
+}
+
+tutti_status tutti_engine_offload_keeps(tutti_engine *e, int piece, float *from, tutti_error *err)
+{
+    tutti_engine_offload *o = &e->offload;
+    const size_t count = e->shards.mine[piece].count;
+    tutti_io *const io = &o->io[o->next];
+
+    if (o->room == NULL || count == 0)
+        return TUTTI_OK;
+    o->next = (o->next + 1) % ROOMS;
+    return tutti_tier_write(o->g.tier, io, place_of(e, piece), from, count * sizeof(float), err);
+}
+
+tutti_status tutti_engine_offload_bring(tutti_engine *e, int piece, tutti_error *err)
+{
+    tutti_engine_offload *o = &e->offload;
+
+    if (o->room == NULL || o->brought == piece)
+        return TUTTI_OK;
+    for (int k = 0; k < ROOMS; k++)
+        TUTTI_TRY(await_room(e, k, err));
+    TUTTI_TRY(tutti_tier_read(o->g.tier, &o->io[0], place_of(e, piece), o->room,
+                              e->shards.mine[piece].count * sizeof(float), err));
+    TUTTI_TRY(await_room(e, 0, err));
+    o->brought = piece;
+    return TUTTI_OK;
+}
+
 /* ---- open, close, rest ---- */
+
+/* Masters are the values, which are there. */
+static tutti_status open_by_unit(tutti_engine *e, tutti_error *err)
+{
+    tutti_engine_offload *o = &e->offload;
+    void *room;
+
+    o->masters = e->units.place;
+    o->filled = true;
+    o->brought = -1;
+    if (o->g.memory != NULL)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_arena_take(e->host, "g.rooms", bytes_of_rooms(e), TUTTI_FILE_BLOCK, &room, err));
+    o->room = room;
+    return TUTTI_OK;
+}
 
 static tutti_status open_offload(void *self, tutti_error *err)
 {
     tutti_engine *e = self;
     tutti_engine_offload *o = &e->offload;
-    const tutti_placed_options tiles = { o->options.tile_bytes, o->options.threads };
+    const tutti_placed_options tiles = { o->options.tile_bytes, o->options.threads, e->units.on ? &o->g : NULL };
 
     e->shards.g = o->g.memory;
     tutti_optim_placed(e->m.optim);
+    if (e->units.on)
+        TUTTI_TRY(open_by_unit(e, err));
     o->part = tutti_alloc((size_t)e->layout.n_pieces, sizeof *o->part);
     if (o->part == NULL)
         return no_memory(e, err);
@@ -104,9 +192,12 @@ static tutti_status open_offload(void *self, tutti_error *err)
 
 size_t tutti_engine_offload_tiles(const tutti_engine *e)
 {
-    const tutti_placed_options tiles = { e->offload.options.tile_bytes, e->offload.options.threads };
+    const tutti_placed_options tiles = { e->offload.options.tile_bytes, e->offload.options.threads,
+                                         e->units.on ? &e->offload.g : NULL };
 
-    return e->offload.on && strcmp(e->offload.options.tier, "host") != 0 ? tutti_placed_bytes(e->m.optim, &tiles) : 0;
+    return e->offload.on && strcmp(e->offload.options.tier, "host") != 0
+               ? tutti_placed_bytes(e->m.optim, &tiles) + (e->units.on ? bytes_of_rooms(e) : 0)
+               : 0;
 }
 
 static void close_offload(void *self)
@@ -114,6 +205,9 @@ static void close_offload(void *self)
     tutti_engine_offload *o = &((tutti_engine *)self)->offload;
 
     tutti_lane_close(o->lane);
+    for (int k = 0; k < ROOMS && o->room != NULL; k++)
+        await_room(self, k, NULL);
+    tutti_arena_give(((tutti_engine *)self)->host, o->room);
     tutti_placed_close(o->placed);
     tutti_free(o->part);
 }
@@ -145,9 +239,18 @@ tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan, const tutt
 
     o->on = true;
     o->options = *options;
-    m->held = TUTTI_HELD_BY_PIECE;
+    if (m->held == TUTTI_HELD_BY_UNIT && options->delayed)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' would delay updates of values that it holds by unit, which have no place of "
+                          "their own beside the masters", m->ops->name);
+    if (m->held == TUTTI_HELD_BY_UNIT)
+        m->lane_width = 1; /* means go through two rooms, by turns */
+    else
+        m->held = TUTTI_HELD_BY_PIECE;
     TUTTI_TRY(tutti_shards_declare(m, plan, err));
     tutti_facility_add(m, &facility, e);
+    if (m->held == TUTTI_HELD_BY_UNIT)
+        return TUTTI_OK;
     tutti_declare(plan,
                   &(tutti_state){ .name = "masters",
                                   .keep = options->delayed ? TUTTI_SLICE : TUTTI_SCRATCH,
@@ -195,6 +298,8 @@ tutti_status tutti_offload_step(tutti_method *m, tutti_error *err)
     tutti_rate rate;
     bool skip;
 
+    for (int k = 0; k < ROOMS && o->room != NULL; k++)
+        TUTTI_TRY(await_room(e, k, err));
     TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
     if (o->options.delayed)
         TUTTI_TRY(await(e, err));
@@ -207,7 +312,8 @@ tutti_status tutti_offload_step(tutti_method *m, tutti_error *err)
         return TUTTI_OK;
     }
     list_parts(e, true);
-    return tutti_placed_update(o->placed, o->part, (size_t)e->layout.n_pieces, &rate, gather, e, err);
+    return tutti_placed_update(o->placed, o->part, (size_t)e->layout.n_pieces, &rate, e->units.on ? NULL : gather, e,
+                               err);
 }
 
 tutti_status tutti_engine_offload_drain(tutti_engine *e, tutti_error *err)

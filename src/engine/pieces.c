@@ -79,8 +79,10 @@ tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error 
 
 static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_error *err)
 {
-    tutti_status status = look(e, s, p, err);
+    tutti_status status = tutti_engine_units_say(e, p->index, s->said, err);
 
+    if (status == TUTTI_OK)
+        status = look(e, s, p, err);
     if (status != TUTTI_OK)
         give_up(e, s, p, status, err);
     TUTTI_TRY(status);
@@ -92,13 +94,17 @@ static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti
     return status == TUTTI_OK ? tutti_engine_look_decoded(e, p, &s->bad, err) : status;
 }
 
-/* A failure is told to those that come later. */
-static void ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status, const tutti_error *err)
+void tutti_engine_breaks(tutti_engine *e, tutti_status status, const tutti_error *err)
 {
     if (status != TUTTI_OK && status != TUTTI_CLOSED)
         e->broken_by = (uint32_t)(status == TUTTI_ERR_PEER && err != NULL && err->rank >= 0 ? err->rank : e->m.rank);
     if (status != TUTTI_OK)
         e->broken = true;
+}
+
+static void ended(tutti_engine *e, tutti_engine_piece *s, tutti_status status, const tutti_error *err)
+{
+    tutti_engine_breaks(e, status, err);
     s->exchanged_ns = tutti_now_ns(e->rt);
 }
 
@@ -134,7 +140,7 @@ static tutti_status gather(tutti_job *job, tutti_error *err)
 
 static bool goes_to_lane(const tutti_engine *e, const tutti_piece *p)
 {
-    if (e->m.held == TUTTI_HELD_BY_PIECE) /* without threads it is exchanged as it is started */
+    if (e->m.held != TUTTI_HELD_WHOLE) /* without threads it is exchanged as it is started */
         return true;
     if (e->m.lane_width == 0)
         return false;
@@ -171,6 +177,7 @@ static void start_piece(tutti_engine *e, int k)
     s->pending = true;
     s->rate = e->by_piece.rate;
     s->on_lane = goes_to_lane(e, p);
+    s->said = tutti_engine_units_turn(e);
     if (s->on_lane) {
         tutti_engine_held_starts(e);
         give_to_lane(e, s);

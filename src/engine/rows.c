@@ -93,7 +93,7 @@ void tutti_engine_rows_clear(tutti_engine *e)
         const tutti_tensor *t = &e->tensors[i];
         tutti_engine_rows *r = &e->rows[i];
         float *g;
-        if (!t->row_sparse || e->m.held == TUTTI_HELD_BY_PIECE)
+        if (!t->row_sparse || e->m.held != TUTTI_HELD_WHOLE)
             continue;
         g = e->m.g + t->first;
         if (!r->knows || r->known.all)

@@ -76,7 +76,9 @@ size_t tutti_shards_count(const tutti_method *m, int worker)
 /* Where the mean of my shard of a piece is, from its exchange on. / Of a stretch of it. */
 static float *gradient_of(const tutti_engine *e, int piece)
 {
-    return e->m.held == TUTTI_HELD_BY_PIECE ? e->shards.g + e->shards.at[piece] : e->m.g + e->shards.mine[piece].first;
+    if (e->offload.room != NULL) /* it is in a tier: where it is looked at */
+        return e->offload.room;
+    return e->m.held != TUTTI_HELD_WHOLE ? e->shards.g + e->shards.at[piece] : e->m.g + e->shards.mine[piece].first;
 }
 
 float *tutti_engine_shard_gradient(const tutti_engine *e, int piece)
@@ -209,10 +211,11 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
     }
     if (e->offload.on)
         tutti_declare(plan,
-                      &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .tier = "host",
+                      &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                      .tier = m->held == TUTTI_HELD_BY_UNIT ? e->offload.options.tier : "host",
                                       .count = e->offload.options.delayed ? 2 * all : all },
                       &e->offload.g);
-    else if (m->held == TUTTI_HELD_BY_PIECE)
+    else if (m->held != TUTTI_HELD_WHOLE)
         tutti_declare(plan, &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = all },
                       &s->g);
     TUTTI_TRY(tutti_optim_declare_ranges(&m->optim, plan, e->options.optimizer, "optim", s->mine,
@@ -224,6 +227,8 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
                           "step has touched is not known; leave lazy away, or take ddp",
                           m->ops->name);
     e->lr = tutti_optim_lr(m->optim);
+    if (m->held == TUTTI_HELD_BY_UNIT)
+        TUTTI_TRY(tutti_engine_units_declare(e, m->keep_values, err));
     return e->options.clip_norm > 0 ? plan_norm(e, err) : TUTTI_OK;
 }
 
@@ -233,12 +238,15 @@ tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error 
 {
     const tutti_engine *e = m->engine;
     const tutti_range *mine = &e->shards.mine[p->index];
-    const tutti_buffer whole = tutti_f32(m->device, p->g, p->count),
-                       part = tutti_f32(m->device, gradient_of(e, p->index), mine->count);
+    const tutti_buffer whole = tutti_f32(m->device, p->g, p->count);
+    float *to = gradient_of(e, p->index);
 
     if ((float)p->weight != 1)
         tutti_scale(m->device, p->count, (float)p->weight, p->g);
-    return tutti_reduce_scatter_v(&p->group, TUTTI_SUM, e->shards.counts + p->index * m->workers, whole, part, err);
+    TUTTI_TRY(tutti_engine_offload_takes(m->engine, &to, err));
+    TUTTI_TRY(tutti_reduce_scatter_v(&p->group, TUTTI_SUM, e->shards.counts + p->index * m->workers, whole,
+                                     tutti_f32(m->device, to, mine->count), err));
+    return tutti_engine_offload_keeps(m->engine, p->index, to, err);
 }
 
 /* The elements that others add up go to them, and theirs come here. */
@@ -256,6 +264,7 @@ static tutti_status move_borders(tutti_engine *e, tutti_group *g, tutti_error *e
         const int adds = s->adder[of.block];
         if (of.worker != e->m.rank || adds == e->m.rank)
             continue;
+        TUTTI_TRY(tutti_engine_offload_bring(e, of.piece, err));
         memcpy(s->out + s->cursor[adds], gradient_at(e, &of), of.count * sizeof *s->out);
         s->cursor[adds] += of.count;
     }
@@ -264,7 +273,7 @@ static tutti_status move_borders(tutti_engine *e, tutti_group *g, tutti_error *e
 }
 
 /* Of the blocks that I add up, in their order. */
-static void add_blocks(tutti_engine *e)
+static tutti_status add_blocks(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_shards *s = &e->shards;
     float block[TUTTI_NORM_BLOCK];
@@ -277,9 +286,12 @@ static void add_blocks(tutti_engine *e)
     }
     for (bool more = next_stretch(e, &of); more;) {
         const stretch was = of;
-        const float *from = s->adder[of.block] != e->m.rank ? NULL
-                            : of.worker == e->m.rank        ? gradient_at(e, &of)
-                                                            : s->in + s->cursor[of.worker];
+        const float *from;
+        if (s->adder[of.block] == e->m.rank && of.worker == e->m.rank)
+            TUTTI_TRY(tutti_engine_offload_bring(e, of.piece, err));
+        from = s->adder[of.block] != e->m.rank ? NULL
+               : of.worker == e->m.rank        ? gradient_at(e, &of)
+                                               : s->in + s->cursor[of.worker];
         more = next_stretch(e, &of);
         if (from == NULL)
             continue;
@@ -296,6 +308,7 @@ static void add_blocks(tutti_engine *e)
         s->sums[n++] = tutti_norm2(e->m.device, held, block);
         held = 0;
     }
+    return TUTTI_OK;
 }
 
 tutti_status tutti_engine_shards_norm2(tutti_engine *e, double *norm2, tutti_error *err)
@@ -306,11 +319,11 @@ tutti_status tutti_engine_shards_norm2(tutti_engine *e, double *norm2, tutti_err
     size_t at = 0;
     tutti_status status = move_borders(e, &g, err);
 
-    if (status == TUTTI_OK) {
-        add_blocks(e);
+    if (status == TUTTI_OK)
+        status = add_blocks(e, err);
+    if (status == TUTTI_OK)
         status = tutti_allgather_v(&g, s->blocks_of, tutti_host(s->sums, s->blocks_of[e->m.rank], TUTTI_F64),
                                    tutti_host(s->all_sums, s->blocks, TUTTI_F64), err);
-    }
     tutti_engine_doing(e, was);
     TUTTI_TRY(status);
     for (int w = 0; w < e->m.workers; w++) {
@@ -343,8 +356,10 @@ tutti_status tutti_shards_step(tutti_method *m, tutti_error *err)
         return TUTTI_OK;
     for (int k = e->layout.n_pieces - 1; k >= 0; k--) { /* the last is needed first */
         const tutti_range *mine = &e->shards.mine[k];
-        tutti_update(m->optim, mine->first, mine->count, m->x + mine->first, gradient_of(e, k), &rate);
-        tutti_engine_start_gather(e, k);
+        float *const x = e->units.on ? e->units.x + e->shards.at[k] : m->x + mine->first;
+        tutti_update(m->optim, mine->first, mine->count, x, gradient_of(e, k), &rate);
+        if (!e->units.on)
+            tutti_engine_start_gather(e, k);
     }
     return TUTTI_OK;
 }

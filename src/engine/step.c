@@ -247,6 +247,8 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
         tutti_engine_hand_out(e);
     if (!next.keep)
         tutti_engine_rows_clear(e);
+    if (e->units.on)
+        tutti_engine_units_pass(e);
     e->pass = *pass = next;
     e->stage = STAGE_PASS;
     e->next_piece = 0;
@@ -269,14 +271,27 @@ static int64_t *began(tutti_engine *e, int unit, bool backward)
     return &e->unit_began_ns[2 * unit + backward];
 }
 
+/* Within a pass, or where the model may be looked at. */
+static tutti_status check_unit(const tutti_engine *e, const char *call, int unit, tutti_error *err)
+{
+    if (unit < 0 || unit >= e->layout.n_units)
+        return wrong(err, call, "for a unit that no parameter is in");
+    return e->stage == STAGE_PASS || e->stage == STAGE_SHOWN || e->stage == STAGE_FINISHED
+               ? TUTTI_OK
+               : wrong(err, call, "outside a pass, and while the model is not shown");
+}
+
 tutti_status tutti_engine_need(tutti_engine *e, int unit, bool backward, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
 
-    if (e->stage != STAGE_PASS || unit < 0 || unit >= e->layout.n_units)
-        return wrong(err, "need", e->stage != STAGE_PASS ? "outside a pass" : "for a unit that no parameter is in");
+    TUTTI_TRY(check_unit(e, "need", unit, err));
+    if (e->stage != STAGE_PASS)
+        return e->units.on ? failed(e, tutti_engine_units_need(e, unit, err), err) : TUTTI_OK;
     if (e->m.beside)
         TUTTI_TRY(failed(e, tutti_engine_by_piece_need(e, unit, err), err));
+    if (e->units.on)
+        TUTTI_TRY(failed(e, tutti_engine_units_need(e, unit, err), err));
     if (e->m.ops->need != NULL) {
         const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
         status = failed(e, e->m.ops->need(&e->m, unit, backward, err), err);
@@ -291,8 +306,11 @@ tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_e
 {
     tutti_status status;
 
-    if (e->stage != STAGE_PASS || unit < 0 || unit >= e->layout.n_units)
-        return wrong(err, "done", e->stage != STAGE_PASS ? "outside a pass" : "for a unit that no parameter is in");
+    TUTTI_TRY(check_unit(e, "done", unit, err));
+    if (e->units.on)
+        TUTTI_TRY(failed(e, tutti_engine_units_done(e, unit, err), err));
+    if (e->stage != STAGE_PASS)
+        return TUTTI_OK;
     if (e->options.trace_events > 0)
         tutti_engine_mark(e, backward ? "backward" : "forward", unit, 0, *began(e, unit, backward),
                           tutti_now_ns(e->rt));
@@ -502,6 +520,8 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
         }
     if (e->m.beside)
         tutti_engine_by_piece_passed(e);
+    if (e->units.on)
+        TUTTI_TRY(failed(e, tutti_engine_units_passed(e, err), err));
     if (e->own_state != NULL && e->pass.samples > 0)
         e->own_state[e->options.own_values] = 1;
     if (!e->pass.again) {
@@ -731,6 +751,8 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
         status = look(e, k, err); /* what may be left out is, with the whole update */
     if (status == TUTTI_OK && due)
         status = update(e, err);
+    if (status == TUTTI_OK && e->units.on)
+        status = tutti_engine_units_updated(e, err);
     if (status != TUTTI_OK)
         return failed(e, status, err);
     if (e->take.on)

@@ -5,15 +5,19 @@
 
      stage 1   p + g + k/N     a worker has the optimiser's buffers of its shards, and updates them
      stage 2   p + (g + k)/N   of the gradient its shards, and a buffer for each bucket under way
+     stage 3   (p + g + k)/N   of the values its shards, and those of the layers at work
 
      backward   reduce-scatter of each bucket as it is ready: shard w's sum to worker w
      step       vote, norm and clip as ddp has them; each worker updates its shards, n/N elements
-     forward    all-gather of the values, bucket by bucket; a layer waits for its own
-   An all-reduce is a reduce-scatter and an all-gather, so it sends what ddp does: 2 (N - 1)/N of
-   the model, and between two workers w and v the shards of both. The bits are ddp's: sums have the
-   one order of summation, and the update is elementwise.
+     forward    all-gather of the values, bucket by bucket; a layer waits for its own. In stage 3
+                layer by layer, while the layer before is computed, and so in backward again
+   An all-reduce is a reduce-scatter and an all-gather, so stages 1 and 2 send what ddp does: 2 (N -
+   1)/N of the model, and between two workers w and v the shards of both. Stage 3 sends the values
+   twice: 3 (N - 1)/N. The bits are ddp's: sums have the one order of summation, and the update is
+   elementwise.
 
-   The engine does it (src/engine/shards.c). This file says what a run is to have of it.
+   The engine does it (src/engine/shards.c, held.c, units.c). This file says what a run is to have of
+   it.
 
    Differs from the paper and DeepSpeed:
    1. Every bucket is cut over all workers, so that each reduce-scatter is even. DeepSpeed cuts the
@@ -26,23 +30,33 @@
       divided at the end.
    4. The all-gather runs beside the next forward, from the first layer's bucket on.
    5. The norm has ddp's bits, for 8 bytes in 16 KiB more. DeepSpeed adds the shards' norms.
-   6. A checkpoint has elements, not shards. It is read by any number of workers, and by ddp. */
+   6. A checkpoint has elements, not shards. It is read by any number of workers, and by ddp.
+   7. Stage 3 gathers a layer and no parameter by itself, one ahead, in the order of the step before.
+      DeepSpeed goes ahead by a budget of elements. A layer that forward ends with is gathered again
+      where backward begins, so a step sends 3 (N - 1)/N to the byte.
+   8. persist is 0, where DeepSpeed keeps parameters of up to 1e5 elements: small models would not be
+      cut at all. */
 #include "tutti/method.h"
 
 typedef struct zero {
     int stage;
     double bucket, first_bucket;
+    int64_t persist;
 } zero;
 
-enum { OPTIMIZER, GRADIENTS }; /* stage */
+enum { OPTIMIZER, GRADIENTS, VALUES }; /* stage */
 
 static const tutti_option zero_options[] = {
-    { "stage", TUTTI_CHOICE, TUTTI_AT(zero, stage), 0, 0, 1, "1|2",
-      "what is cut over the workers: 1: what the optimiser keeps of each parameter; 2: the gradient besides" },
+    { "stage", TUTTI_CHOICE, TUTTI_AT(zero, stage), 0, 0, 2, "1|2|3",
+      "what is cut over the workers: 1: what the optimiser keeps of each parameter; 2: the gradient besides; 3: and the "
+      "values" },
     { "bucket_mb", TUTTI_REAL, TUTTI_AT(zero, bucket), 4, 1.0 / 1048576, 65536, NULL,
       "bucket size in MiB; a bucket's gradients are summed as soon as it is full" },
     { "first_bucket_mb", TUTTI_REAL, TUTTI_AT(zero, first_bucket), 1, 1.0 / 1048576, 65536, NULL,
       "size of the first bucket in MiB: smaller, so that exchange starts early" },
+    { "persist", TUTTI_INT, TUTTI_AT(zero, persist), 0, 0, 1e12, NULL,
+      "layers of at most so many parameters keep their values from forward to backward, and are sent once a step",
+      "stage=3" },
     { 0 }
 };
 
@@ -57,8 +71,10 @@ static tutti_status zero_declare(tutti_method *m, tutti_plan *plan, tutti_error 
                           z->first_bucket, z->bucket);
     m->piece_bytes = (size_t)(z->bucket * 1048576);
     m->first_piece_bytes = (size_t)((z->first_bucket < z->bucket ? z->first_bucket : z->bucket) * 1048576);
-    m->cut_bytes = z->stage == GRADIENTS; /* a buffer is of the largest piece, and tensors may be larger than that */
-    m->held = z->stage == GRADIENTS ? TUTTI_HELD_BY_PIECE : TUTTI_HELD_WHOLE;
+    m->cut_bytes = z->stage >= GRADIENTS; /* a buffer is of the largest piece, and tensors may be larger than that */
+    if (z->stage == GRADIENTS)
+        m->held = TUTTI_HELD_BY_PIECE;
+    m->keep_values = (size_t)z->persist;
     return tutti_shards_declare(m, plan, err);
 }
 
@@ -67,23 +83,30 @@ static tutti_status zero_open(tutti_method *m, tutti_error *err)
 {
     const zero *z = m->self;
     const double used = (double)m->layout->used, slots = m->optim->ops->slots(m->optim->self),
-                 held = (double)tutti_held_bytes(m);
+                 held = (double)(tutti_held_bytes(m) + tutti_units_bytes(m));
 
     (void)err;
     for (int w = 0; w < m->workers && m->rank == 0; w++) {
-        const double mine = (double)tutti_shards_count(m, w);
+        const double mine = (double)tutti_shards_count(m, w), whole = z->stage == VALUES ? 0 : used,
+                     shards = slots + (z->stage >= GRADIENTS) + (z->stage == VALUES);
         tutti_metric(m, "updated_elements", w, mine);
-        tutti_metric(m, "state_bytes_per_parameter", w,
-                     (sizeof(float) * (used + (slots + z->stage) * mine) + held) / used);
+        tutti_metric(m, "state_bytes_per_parameter", w, (sizeof(float) * (whole + shards * mine) + held) / used);
     }
     return TUTTI_OK;
+}
+
+enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_EXACT };
+
+static unsigned zero_traits(const void *self)
+{
+    return TRAITS | (((const zero *)self)->stage == VALUES ? TUTTI_BY_UNIT : 0);
 }
 
 static const char *const zero_constraints[] = {
     "the bits of ddp with optimizers of the run's own; the client's is refused, whose buffers are whole",
     "an optimizer that is lazy is refused: tables' gradients travel whole",
     "gradients and values travel as float32: a codec is refused, since what it loses of a value is lost every step",
-    "stage=2 has one pass a step (accumulate 1): a gradient is freed as soon as it is exchanged",
+    "stages 2 and 3 have one pass a step (accumulate 1): a gradient is freed as soon as it is exchanged",
     "first_bucket_mb may not exceed bucket_mb",
     "a lost worker ends the run (exit code 3): nobody else has its shard of the optimiser's buffers",
     NULL
@@ -91,15 +114,16 @@ static const char *const zero_constraints[] = {
 
 const tutti_method_ops tutti_method_zero = {
     .name = "zero",
-    .title = "ZeRO: optimiser state, and gradients, cut over the workers",
+    .title = "ZeRO: optimiser state, gradients and values cut over the workers",
     .authors = "Rajbhandari, Rasley, Ruwase, He",
     .year = 2020,
     .family = "all-reduce",
     .constraints = zero_constraints,
     .options = zero_options,
     .self_bytes = sizeof(zero),
-    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_EXACT,
+    .traits = TRAITS,
     .axes = { "all-reduce", "every step", "fp32", "buckets, overlap", "state in shards", "any" },
+    .traits_of = zero_traits,
     .declare = zero_declare,
     .open = zero_open,
     .exchange = tutti_shards_exchange,

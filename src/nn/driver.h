@@ -61,6 +61,7 @@ struct tutti_nn {
     double *mean_statistics;      /* of the blocks of a pass so far, times their samples */
     bool held;                    /* running statistics stay (tutti_nn_hold_statistics) */
     float *losses;         /* tutti_nn_losses */
+    const tutti_nn_hooks *looks; /* tutti_nn_look; NULL: evaluations call nothing */
     bool prepared;         /* the backend's copies are of the values given last */
     size_t bytes_most;     /* tutti_nn_bytes at its most, up to the last evaluation */
 };

@@ -334,6 +334,16 @@ void tutti_nn_losses(tutti_nn *nn, float *losses)
     nn->losses = losses;
 }
 
+void tutti_nn_look(tutti_nn *nn, const tutti_nn_hooks *hooks)
+{
+    nn->looks = hooks;
+}
+
+int64_t tutti_nn_look_samples(const tutti_nn *nn)
+{
+    return nn->piece;
+}
+
 tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples,
                                const float *const *values, double *loss_sum, int64_t *correct, tutti_error *err)
 {

@@ -388,11 +388,13 @@ tutti_status tutti_nn_assess(tutti_nn *nn, const nn_run *whole, double *loss_sum
         run.samples = whole->samples - first < nn->piece ? whole->samples - first : nn->piece;
         run.same_weights = first > 0;
         TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));
-        TUTTI_TRY(forward_pass(nn, run.samples, NULL, NULL, err));
+        TUTTI_TRY(forward_pass(nn, run.samples, nn->looks, nn->looks, err));
         nn->ops->loss(nn->backend, 1, &sum, &hits);
         total += sum;
         right += hits;
     }
+    if (whole->samples == 0)
+        TUTTI_TRY(forward_pass(nn, 0, nn->looks, nn->looks, err));
     nn->bytes_most = tutti_nn_bytes_most(nn); /* before it gives back what only evaluations need */
     if (nn->ops->evaluated != NULL)
         nn->ops->evaluated(nn->backend);

@@ -3,6 +3,8 @@
    USENIX ATC 2021, section 5). A tile of masters and slots is read, updated by tutti_update_tiled,
    which leaves the new weights where they are worked with in the same pass, and written back.
 
+   The gradient may be in the tier, too. It is one more stream, which is read only.
+
    There are three sets of tiles, used in turn: while one is updated, the next is read and the one
    before is written. A tier that has addresses is updated where it is.
 
@@ -12,7 +14,7 @@
 #include <errno.h>
 #include "optim_internal.h"
 
-enum { SETS = 3, STREAMS = 1 + TUTTI_SLOTS_MAX, LEAST = 16384 /* bytes of a tile */ };
+enum { SETS = 3, STREAMS = 2 + TUTTI_SLOTS_MAX, LEAST = 16384 /* bytes of a tile */ };
 
 /* A tile on its way: count 0: none. */
 typedef struct tile {
@@ -24,8 +26,8 @@ typedef struct tile {
 
 struct tutti_placed {
     tutti_optim *o;
-    tutti_place stream[STREAMS];   /* masters, and slots */
-    int streams;
+    tutti_place stream[STREAMS];   /* masters, and slots; the gradient behind them */
+    int streams, reads;            /* those that are written; with the gradient, if it is read */
     size_t elements;               /* of a tile */
     tutti_arena *host;
     void *memory;                  /* NULL: the tier has addresses */
@@ -34,9 +36,12 @@ struct tutti_placed {
     uint64_t updated;
 };
 
-static size_t elements_of(const tutti_placed_options *options)
+/* No more than there are. */
+static size_t elements_of(const tutti_optim *o, const tutti_placed_options *options)
 {
-    return (options->tile_bytes + LEAST - 1) / LEAST * LEAST / sizeof(float);
+    const size_t all = o->count * sizeof(float), bytes = options->tile_bytes < all ? options->tile_bytes : all;
+
+    return (bytes / LEAST + (bytes % LEAST != 0 || bytes == 0)) * LEAST / sizeof(float);
 }
 
 static size_t room_of(size_t elements)
@@ -46,7 +51,9 @@ static size_t room_of(size_t elements)
 
 size_t tutti_placed_bytes(const tutti_optim *o, const tutti_placed_options *options)
 {
-    return SETS * (size_t)(1 + o->ops->slots(o->self)) * room_of(elements_of(options));
+    const int reads = 1 + o->ops->slots(o->self) + (options->gradients != NULL);
+
+    return SETS * (size_t)reads * room_of(elements_of(o, options));
 }
 
 static tutti_status take_tiles(tutti_placed *p, tutti_error *err)
@@ -54,12 +61,12 @@ static tutti_status take_tiles(tutti_placed *p, tutti_error *err)
     const size_t room = room_of(p->elements);
     char *at;
 
-    TUTTI_TRY(tutti_arena_take(p->host, "tiles", SETS * (size_t)p->streams * room, TUTTI_FILE_BLOCK, &p->memory, err));
+    TUTTI_TRY(tutti_arena_take(p->host, "tiles", SETS * (size_t)p->reads * room, TUTTI_FILE_BLOCK, &p->memory, err));
     at = p->memory;
     for (int k = 0; k < SETS; k++)
-        for (int s = 0; s < p->streams; s++, at += room)
+        for (int s = 0; s < p->reads; s++, at += room)
             p->tile[k].room[s] = at;
-    tutti_tier_pin(p->stream[0].tier, p->memory, SETS * (size_t)p->streams * room);
+    tutti_tier_pin(p->stream[0].tier, p->memory, SETS * (size_t)p->reads * room);
     return TUTTI_OK;
 }
 
@@ -74,10 +81,13 @@ tutti_status tutti_placed_open(tutti_placed **out, tutti_optim *o, const tutti_p
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the update of what is in a tier");
     p->o = o;
     p->host = host;
-    p->elements = elements_of(options);
+    p->elements = elements_of(o, options);
     p->stream[p->streams++] = *masters;
     for (int k = 0; k < o->ops->slots(o->self); k++)
         p->stream[p->streams++] = o->place[k];
+    p->reads = p->streams;
+    if (options->gradients != NULL && options->gradients->memory == NULL)
+        p->stream[p->reads++] = *options->gradients;
     for (int k = 0; k < SETS; k++)
         for (int s = 0; s < STREAMS; s++)
             p->tile[k].list[s] = &p->tile[k].io[s];
@@ -145,7 +155,7 @@ static float *tile_memory(const tutti_placed *p, const tile *t, int s)
 /* Posts all streams of a tile; nothing where the tier has addresses. */
 static tutti_status post(tutti_placed *p, tile *t, bool write, tutti_error *err)
 {
-    for (int s = 0; s < p->streams && p->memory != NULL; s++) {
+    for (int s = 0; s < (write ? p->streams : p->reads) && p->memory != NULL; s++) {
         const uint64_t at = p->stream[s].at + t->at * sizeof(float);
         TUTTI_TRY((write ? tutti_tier_write(p->stream[s].tier, &t->io[s], at, tile_memory(p, t, s),
                                             t->count * sizeof(float), err)
@@ -157,12 +167,13 @@ static tutti_status post(tutti_placed *p, tile *t, bool write, tutti_error *err)
 
 static tutti_status await(tutti_placed *p, tile *t, tutti_error *err)
 {
-    return p->memory != NULL ? tutti_tier_wait(p->stream[0].tier, t->list, (size_t)p->streams, err) : TUTTI_OK;
+    return p->memory != NULL ? tutti_tier_wait(p->stream[0].tier, t->list, (size_t)p->reads, err) : TUTTI_OK;
 }
 
 static void update(tutti_placed *p, const tile *t, const tutti_update_part *part, const tutti_rate *rate)
 {
     const size_t offset = t->first - part->first;
+    const float *const g = p->reads > p->streams ? tile_memory(p, t, p->streams) : part->g + offset;
     const tutti_buffer to = part->x == NULL ? (tutti_buffer){ 0 } : tutti_f32(p->o->device, part->x + offset, t->count);
     tutti_range range = { t->first, t->count };
     size_t zero = 0;
@@ -174,7 +185,7 @@ static void update(tutti_placed *p, const tile *t, const tutti_update_part *part
     here.count = t->count;
     for (int s = 1; s < p->streams; s++)
         here.slot[s - 1] = tile_memory(p, t, s);
-    tutti_update_tiled(&here, t->first, t->count, tile_memory(p, t, 0), part->g + offset, rate, to, p->team);
+    tutti_update_tiled(&here, t->first, t->count, tile_memory(p, t, 0), g, rate, to, p->team);
     p->updated += t->count;
 }
 

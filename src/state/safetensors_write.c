@@ -48,7 +48,7 @@ static tutti_status lay_out(const char *path, tutti_tensor_entry **order, size_t
         if (!fits || !tutti_size_add(at, bytes, &at) || at > INT64_MAX)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': tensor '%s' is larger than a file can be",
                               path, shown);
-        if (bytes > 0 && e->data == NULL && e->tier == NULL)
+        if (bytes > 0 && e->data == NULL && e->tier == NULL && e->bring == NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "cannot write '%s': tensor '%s' has %zu bytes and no data", path,
                               shown, bytes);
     }
@@ -180,7 +180,7 @@ static tutti_status room_for_tiers(tutti_tensor_entry **order, size_t n, void **
 {
     *room = NULL;
     for (size_t k = 0; k < n; k++)
-        if (order[k]->bytes > 0 && order[k]->data == NULL) {
+        if (order[k]->bytes > 0 && order[k]->data == NULL && order[k]->tier != NULL) {
             *room = tutti_alloc(PIECE, 1);
             return *room != NULL ? TUTTI_OK
                                  : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory (%d bytes) to read tier '%s'",
@@ -204,10 +204,14 @@ static tutti_status write_part(tutti_runtime *rt, const char *part, const char *
     if (status == TUTTI_OK)
         status = write_hashed(out, whole, NULL, head, head_bytes, err);
     for (size_t k = 0; k < n && status == TUTTI_OK; k++) {
+        const void *data = order[k]->data;
         tutti_state_hash_begin(own);
-        status = order[k]->data == NULL && order[k]->bytes > 0
-                     ? write_from_tier(out, whole, own, order[k], room, err)
-                     : write_hashed(out, whole, own, order[k]->data, (size_t)order[k]->bytes, err);
+        if (data == NULL && order[k]->tier == NULL && order[k]->bytes > 0)
+            status = order[k]->bring(order[k]->with, order[k], &data, err);
+        if (status == TUTTI_OK)
+            status = data == NULL && order[k]->bytes > 0
+                         ? write_from_tier(out, whole, own, order[k], room, err)
+                         : write_hashed(out, whole, own, data, (size_t)order[k]->bytes, err);
         order[k]->hash = tutti_state_hash_end(own);
     }
     tutti_free(room);

@@ -21,13 +21,14 @@ enum { CHUNK = 500 };
 /* The samples [at, end) of `chosen` among the first `of` of a split: all of them, or a draw that is
    the same in all runs, so that these can be compared. It is drawn since a set may be in some
    order. Every 30th of MNIST's training samples is harder than the rest, by a third of the loss.
-   what: said to the person while it goes on; NULL: nothing is. */
-typedef struct part { tutti_split split; uint64_t at, end, chosen, of; const char *what; } part;
+   largest: the most that any worker has. what: said to the person while it goes on; NULL: nothing
+   is. */
+typedef struct part { tutti_split split; uint64_t at, end, chosen, of, largest; const char *what; } part;
 
 static size_t next_ids(const part *p, uint64_t at, size_t most, uint64_t *ids)
 {
     const tutti_rng draw = { 0, UINT64_C(0x6576616c) /* "eval" */, 0 };
-    const size_t n = (size_t)(p->end - at < most ? p->end - at : most);
+    const size_t n = at >= p->end ? 0 : (size_t)(p->end - at < most ? p->end - at : most);
 
     for (size_t i = 0; i < n; i++)
         ids[i] = p->chosen == p->of ? at + i : tutti_permuted(draw, p->of, at + i);
@@ -40,11 +41,37 @@ static void told(tutti_run *run, const part *p, uint64_t at)
         tutti_train_report_evaluating(run, p->what, (at < p->end ? at : p->end) - p->at, p->end - p->at);
 }
 
+/* ---- values that come unit by unit: all workers look at as many runs of samples, each ---- */
+
+static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
+{
+    return tutti_train_need(user, unit, backward, err);
+}
+
+static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err)
+{
+    return tutti_engine_done(((tutti_run *)user)->engine, unit, backward, err);
+}
+
+/* Samples at once. / Where the last worker's runs end, had they all begun at p->at. */
+static uint64_t chunk_of(const tutti_run *run, uint64_t most)
+{
+    const uint64_t piece = run->by_unit ? (uint64_t)tutti_nn_look_samples(run->nn) : most;
+    return piece < most ? piece : most;
+}
+
+static uint64_t runs_end(const tutti_run *run, const part *p, uint64_t chunk)
+{
+    const uint64_t alike = run->by_unit ? (p->largest + chunk - 1) / chunk * chunk : 0;
+    return p->at + alike > p->end ? p->at + alike : p->end;
+}
+
 /* Of a text: windows' losses are means over their tokens, hits are tokens. */
 static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tutti_error *err)
 {
     enum { WINDOWS = 64 };
-    const size_t room = (size_t)(p->end - p->at < WINDOWS ? p->end - p->at : WINDOWS),
+    const uint64_t chunk = chunk_of(run, WINDOWS), end = runs_end(run, p, chunk);
+    const size_t room = (size_t)(p->end - p->at < chunk ? p->end - p->at : chunk),
                  context = (size_t)run->task.context;
     uint32_t *tokens = tutti_alloc(room * context, sizeof *tokens), *next = tutti_alloc(room * context, sizeof *next);
     uint64_t ids[WINDOWS];
@@ -52,8 +79,8 @@ static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tu
 
     if (tokens == NULL || next == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to evaluate %zu windows at once", room);
-    for (uint64_t at = p->at; at < p->end && status == TUTTI_OK; at += WINDOWS) {
-        const size_t n = next_ids(p, at, WINDOWS, ids);
+    for (uint64_t at = p->at; at < end && status == TUTTI_OK; at += chunk) {
+        const size_t n = next_ids(p, at, chunk, ids);
         double loss;
         int64_t correct;
         told(run, p, at);
@@ -68,11 +95,12 @@ static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tu
 }
 
 /* Summed loss, number of hits and summed loss of `least` (NULL: 0). */
-static tutti_status my_samples(tutti_run *run, const part *p, const float *least, double sums[3], float *logits,
-                               tutti_error *err)
+static tutti_status my_samples(tutti_run *run, const part *p, const float *least, const tutti_nn_hooks *looks,
+                               double sums[3], float *logits, tutti_error *err)
 {
     const uint64_t step = tutti_engine_method(run->engine)->step;
-    const size_t room = (size_t)(p->end - p->at < CHUNK ? p->end - p->at : CHUNK);
+    const uint64_t chunk = chunk_of(run, CHUNK), end = runs_end(run, p, chunk);
+    const size_t room = (size_t)(p->end - p->at < chunk ? p->end - p->at : chunk);
     float *x =
         tutti_alloc(room * (size_t)run->task.channels * (size_t)run->task.height, (size_t)run->task.width * sizeof *x);
     uint8_t *labels = tutti_alloc(room, 1);
@@ -83,8 +111,8 @@ static tutti_status my_samples(tutti_run *run, const part *p, const float *least
 
     if (x == NULL || labels == NULL || ids == NULL || (tables > 0 && rows == NULL))
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to evaluate %zu samples at once", room);
-    for (uint64_t at = p->at; at < p->end && status == TUTTI_OK; at += CHUNK) {
-        const size_t n = next_ids(p, at, CHUNK, ids);
+    for (uint64_t at = p->at; at < end && status == TUTTI_OK; at += chunk) {
+        const size_t n = next_ids(p, at, chunk, ids);
         double loss, lowest = 0;
         int64_t correct, none;
         told(run, p, at);
@@ -96,8 +124,11 @@ static tutti_status my_samples(tutti_run *run, const part *p, const float *least
             logits += logits != NULL ? n : 0;
         } else
             status = tutti_nn_evaluate(run->nn, x, labels, (int64_t)n, run->values, &loss, &correct, err);
-        if (status == TUTTI_OK && least != NULL)
+        if (status == TUTTI_OK && least != NULL && n > 0) {
+            tutti_nn_look(run->nn, NULL);
             status = tutti_nn_evaluate(run->nn, x, labels, (int64_t)n, &least, &lowest, &none, err);
+            tutti_nn_look(run->nn, looks);
+        }
         sums[0] += loss;
         sums[1] += (double)correct;
         sums[2] += lowest;
@@ -112,7 +143,13 @@ static tutti_status my_samples(tutti_run *run, const part *p, const float *least
 static tutti_status my_part(tutti_run *run, const part *p, const float *least, double sums[3], float *logits,
                             tutti_error *err)
 {
-    return run->task.context > 0 ? my_windows(run, p, sums, err) : my_samples(run, p, least, sums, logits, err);
+    const tutti_nn_hooks hooks = { .user = run, .need = on_need, .done = on_done }, *looks = run->by_unit ? &hooks : NULL;
+    tutti_status status;
+
+    tutti_nn_look(run->nn, looks);
+    status = run->task.context > 0 ? my_windows(run, p, sums, err) : my_samples(run, p, least, looks, sums, logits, err);
+    tutti_nn_look(run->nn, NULL);
+    return status;
 }
 
 /* total: how many samples, of the first `of`. */
@@ -169,7 +206,9 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
 {
     evaluation *e = arg;
     const uint64_t begin = begin_of(run, e, run->all.index), end = begin_of(run, e, run->all.index + 1);
-    const part mine = { e->split, begin, end, e->total, e->of, e->split == TUTTI_TEST ? "test set" : "training set" };
+    const uint64_t working = (uint64_t)tutti_train_working(run);
+    const part mine = { e->split, begin, end, e->total, e->of, (e->total + working - 1) / working,
+                        e->split == TUTTI_TEST ? "test set" : "training set" };
     float *logits = e->ranks ? tutti_alloc((size_t)(end - begin), sizeof *logits) : NULL;
     tutti_figures f;
     tutti_status status = TUTTI_OK;
@@ -227,7 +266,7 @@ tutti_status tutti_train_evaluate_held_out(void *user, double *loss, tutti_error
 {
     tutti_run *run = user;
     const uint64_t begin = tutti_train_samples(run), end = tutti_data_shape_of(run->data)->samples[TUTTI_TRAIN];
-    const part held_out = { TUTTI_TRAIN, begin, end, end, end, NULL };
+    const part held_out = { TUTTI_TRAIN, begin, end, end, end, end - begin, NULL };
     double sums[3] = { 0 };
 
     *loss = 1 / (1 + (double)tutti_engine_method(run->engine)->step); /* of a run that seems to learn */
@@ -284,7 +323,7 @@ static tutti_status tell_own(tutti_run *run, void *arg, tutti_error *err)
 tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
 {
     const uint64_t total = tutti_data_shape_of(run->data)->samples[TUTTI_TEST];
-    const part all = { TUTTI_TEST, 0, total, total, total, "a worker's own model" };
+    const part all = { TUTTI_TEST, 0, total, total, total, total, "a worker's own model" };
     const bool alike = run->n_statistics == 0 && tutti_engine_apart(run->engine) == 0;
     double sums[3] = { 0 }, mine[2] = { 0 };
     float *least;

@@ -1,5 +1,5 @@
-/* results.c: what a run leaves: model.safetensors, summary.json, trace.json (trace.c). Each appears
-   whole or not at all. */
+/* results.c: what a run leaves: summary.json, model.safetensors (model.c), trace.json (trace.c). Each
+   appears whole or not at all. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -17,37 +17,6 @@ tutti_status tutti_train_write_file(tutti_runtime *rt, const char *directory, co
     snprintf(path, sizeof path, "%s/%s", directory, name);
     TUTTI_TRY(tutti_file_begin(&file, rt, path, true, err));
     return tutti_file_end(file, tutti_file_write(file, text, bytes, err), err);
-}
-
-static tutti_status write_model(tutti_run *run, tutti_error *err)
-{
-    static const char *const metadata[] = { "format", "pt", NULL };
-    const int n = run->n_params + run->n_statistics;
-    tutti_tensor_entry *entries = tutti_alloc((size_t)n, sizeof *entries);
-    char path[4096];
-    tutti_status status;
-
-    if (entries == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing the model of %d tensors", n);
-    for (int i = 0; i < run->n_params; i++) {
-        entries[i] = (tutti_tensor_entry){
-            .name = run->params[i].name, .dtype = TUTTI_F32, .dims = run->params[i].dims, .data = run->values[i]
-        };
-        for (int d = 0; d < run->params[i].dims; d++)
-            entries[i].dim[d] = run->params[i].dim[d];
-    }
-    for (int k = 0; k < run->n_statistics; k++) {
-        const tutti_nn_statistic *s = &run->statistics[k];
-        entries[run->n_params + k] = (tutti_tensor_entry){ .name = s->name,
-                                                           .dtype = TUTTI_F32,
-                                                           .dims = 1,
-                                                           .dim = { s->count },
-                                                           .data = tutti_engine_own(run->engine) + s->first };
-    }
-    snprintf(path, sizeof path, "%s/model.safetensors", run->config->out);
-    status = tutti_safetensors_write(run->rt, path, entries, (size_t)n, metadata, NULL, err);
-    tutti_free(entries);
-    return status;
 }
 
 /* ---- summary ---- */
@@ -495,7 +464,8 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
                         "--trace-steps A:B traces fewer steps", (unsigned long long)r->trace.lost);
     add_up(run, &t);
     keep_totals(run, &r->f, &t);
-    TUTTI_TRY(write_model(run, err));
+    if (!run->by_unit)
+        TUTTI_TRY(tutti_train_write_model(run, err));
 
     o = json_object();
     put_settings(o, run);
@@ -516,14 +486,18 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
 tutti_status tutti_train_results(tutti_run *run, tutti_error *err)
 {
     results r = { 0 };
-    tutti_status status;
+    tutti_status status, wrote = TUTTI_OK;
     int writer;
 
     do {
         status = tutti_train_meet(run, tell, &r, err);
         writer = tutti_train_rank(run, 0);
+        if (status == TUTTI_OK && run->by_unit)
+            wrote = tutti_train_write_model(run, err);
+        if (status == TUTTI_OK && wrote == TUTTI_OK && run->all.index == 0)
+            wrote = write_results(run, &r, err);
         if (status == TUTTI_OK)
-            status = tutti_train_written(run, run->all.index == 0 ? write_results(run, &r, err) : TUTTI_OK, err);
+            status = tutti_train_written(run, wrote, err);
     } while (status == TUTTI_OK && tutti_train_rank(run, 0) != writer);
     tutti_free(r.trace.text);
     tutti_train_delays_drop(&r.stale);

@@ -163,6 +163,7 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
         .label = tutti_train_label,
         .lane = wants_lane(run) ? 0 : -1,
         .needs = true,
+        .same_order = true,
         .trace_events = c->trace ? TRACE_EVENTS : 0,
         .trace_first = trace_first,
         .trace_steps = trace_steps,
@@ -216,7 +217,8 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
     for (int k = 0; status == TUTTI_OK && tutti_engine_own(run->engine) != NULL && k < run->n_statistics; k++)
         for (size_t i = 0; i < run->statistics[k].count; i++)
             tutti_engine_own(run->engine)[run->statistics[k].first + i] = run->statistics[k].start;
-    run->hands_over = status == TUTTI_OK && tutti_engine_method(run->engine)->held == TUTTI_HELD_BY_PIECE;
+    run->hands_over = status == TUTTI_OK && tutti_engine_method(run->engine)->held != TUTTI_HELD_WHOLE;
+    run->by_unit = status == TUTTI_OK && tutti_engine_method(run->engine)->held == TUTTI_HELD_BY_UNIT;
     for (int i = 0; status == TUTTI_OK && i < run->n_params; i++) {
         run->values[i] = tutti_engine_values(run->engine, i);
         run->gradients[i] = tutti_engine_gradient(run->engine, i);
@@ -380,10 +382,19 @@ static void close_all(tutti_run *run)
 
 /* ---- the loop ---- */
 
+tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_error *err)
+{
+    TUTTI_TRY(tutti_engine_need(run->engine, unit, backward, err));
+    for (int i = 0; i < run->n_params && run->by_unit; i++)
+        if (run->params[i].unit == unit)
+            run->values[i] = tutti_engine_values(run->engine, i);
+    return TUTTI_OK;
+}
+
 static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
 {
     tutti_run *run = user;
-    const tutti_status status = tutti_engine_need(run->engine, unit, backward, err);
+    const tutti_status status = tutti_train_need(run, unit, backward, err);
     if (run->regret_due) /* unit 0 is needed first */
         tutti_train_regret_add(run, tutti_engine_method(run->engine)->step);
     run->regret_due = false;

@@ -56,6 +56,7 @@ typedef struct tutti_run {
     int64_t *cut;                    /* workers: batch_of or passes_of of the engine; NULL: even */
     const float **values;            /* n_params: the engine's */
     float **gradients;
+    bool by_unit;                    /* values are the engine's, unit by unit */
     bool hands_over;                 /* gradients are the network's, unit by unit, and handed over
                                         when they are ready: the engine has no memory of all */
 
@@ -248,6 +249,8 @@ int64_t tutti_train_most_samples(const tutti_run *run);
 /* The place of a pass's samples among all that the run takes, so that a sample's draws are the same
    whoever computes it. With parts each worker counts its own. */
 uint64_t tutti_train_first_of_run(const tutti_run *run, const tutti_pass *pass);
+/* tutti_engine_need; then run->values of that unit are where they are. */
+tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_error *err);
 /* Does it evaluate, before its end or then? */
 bool tutti_train_evaluates(const tutti_run *run);
 /* As tutti_train_worker, without network, evaluation and files. */
@@ -369,6 +372,11 @@ tutti_status tutti_train_trace_begin(tutti_run *run, tutti_error *err);
 typedef struct tutti_train_trace { char *text; size_t length; uint64_t lost; } tutti_train_trace;
 /* Collective, within a meeting; drops what *trace had. */
 tutti_status tutti_train_trace_gather(tutti_run *run, tutti_train_trace *trace, tutti_error *err);
+
+/* ---- model.c ---- */
+
+/* By index 0; where values come unit by unit collective. */
+tutti_status tutti_train_write_model(tutti_run *run, tutti_error *err);
 
 /* ---- results.c ---- */
 

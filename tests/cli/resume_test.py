@@ -250,15 +250,17 @@ class Resume(Case):
                     self.assertEqual(again, decided[before:][:len(again)], (method, at))
 
     def test_methods_with_the_same_steps_go_on_from_each_other(self):
-        """ddp, zero and zero-offload, with any number of workers, and single with one: each from each. What a codec has
+        """ddp, zero and those on it, with any number of workers, and single with one: each from each. What a codec has
         kept would be lost, and others' own states."""
-        methods = ("ddp", "zero(bucket_mb=0.02)", "zero(stage=2,bucket_mb=0.01,first_bucket_mb=0.01)", "single",
+        methods = ("ddp", "zero(bucket_mb=0.02)", "zero(stage=2,bucket_mb=0.01,first_bucket_mb=0.01)",
+                   "zero(stage=3,bucket_mb=0.02)", "single",
+                   "zero-infinity(tier=nvme(path=%s,direct=off),bucket_mb=0.02)" % tempfile.gettempdir(),
                    "zero-offload(bucket_mb=0.02)",
                    "zero-offload(tier=nvme(path=%s,direct=off),bucket_mb=0.01)" % tempfile.gettempdir())
         common = ("--model", "mlp(hidden=24)", "--data", self.data, "--steps", 6, "--seed", 3, "--checkpoint-every", 3,
                   "--optimizer", "adam(lr=0.01)", "--clip-norm", 0.5, "--final-eval", "off", "--quiet")
         all_of_them = [(m, n) for m in methods for n in range(1, 5 if m != "single" else 2)]
-        for k, (method, n) in enumerate(all_of_them if LONG else zip(methods, (4, 3, 2, 1, 2, 3))):
+        for k, (method, n) in enumerate(all_of_them if LONG else zip(methods, (4, 3, 2, 3, 1, 4, 2, 3))):
             whole = self.train("same%d" % k, *common, "--method", method, "-n", n, "--batch", 12 // n)
             half, ends = os.path.join(whole, "checkpoints", "step-00000003"), {n: self.model(whole)}
             for i, other in enumerate(methods):

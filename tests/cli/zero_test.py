@@ -20,9 +20,11 @@ class Zero(Case):
             common = ("--model", net, "--data", data, "--batch", batch, "-n", 2, "--threads", 1, "--optimizer",
                       "adamw(lr=0.01)", "--final-eval", "off", "--quiet", *(more if "--epochs" in more else
                                                                             ("--steps", 3, *more)))
-            ddp, ours = (self.model(self.train("%s%d" % (name, k), *common, "--method", method))
-                         for name, method in (("ddp", "ddp"), ("two", "zero(stage=2,bucket_mb=0.01)")))
-            self.assertEqual(ddp, ours, net)
+            ddp, two, three = (self.train("%s%d" % (name, k), *common, "--method", method)
+                               for name, method in (("ddp", "ddp"), ("two", "zero(stage=2,bucket_mb=0.01)"),
+                                                    ("three", "zero(stage=3,bucket_mb=0.01)")))
+            self.assertEqual(self.model(ddp), self.model(two), net)
+            self.assertEqual(self.model(ddp), self.model(three), net)
 
     def test_a_process_holds_what_its_stage_says(self):
         """Bytes of a parameter on two workers with AdamW: as declared; and by the peaks of two processes that differ

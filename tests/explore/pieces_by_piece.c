@@ -145,8 +145,13 @@ static tutti_status steps(tutti_world *world, explore_case *c, const char *metho
         status = one_step(c, e, step, err);
     if (status == TUTTI_OK)
         status = tutti_engine_finish(e, err);
-    for (int u = 0; u < UNITS && status == TUTTI_OK; u++)
-        status = look(c, e, u, STEPS, err);
+    for (int u = 0; u < UNITS && status == TUTTI_OK; u++) {
+        status = tutti_engine_need(e, u, false, err);
+        if (status == TUTTI_OK)
+            status = look(c, e, u, STEPS, err);
+        if (status == TUTTI_OK)
+            status = tutti_engine_done(e, u, false, err);
+    }
     tutti_engine_close(e);
     return status;
 }
@@ -188,14 +193,16 @@ static double far(const explore_case *c)
     return explore_draw(c, "clip", 2) == 0 ? 0 : 1e9;
 }
 
-/* zero.md: whatever the buckets, with gradients held whole and by piece. */
+/* zero.md: whatever the buckets, with gradients held whole and by piece, and values by unit. */
 static tutti_status zero(tutti_world *world, explore_case *c, tutti_error *err)
 {
-    const int bucket = 64 + 64 * (int)explore_draw(c, "bucket", 6);
-    char method[200];
+    const int bucket = 64 + 64 * (int)explore_draw(c, "bucket", 6), stage = 1 + (int)explore_draw(c, "stage", 3);
+    char method[200], stay[40] = "";
 
-    snprintf(method, sizeof method, "zero(stage=%d,bucket_mb=%.17g,first_bucket_mb=%.17g)",
-             1 + (int)explore_draw(c, "stage", 2), bucket / 1048576.0, 64 / 1048576.0);
+    if (stage == 3)
+        snprintf(stay, sizeof stay, ",persist=%d", 33 * (int)explore_draw(c, "persist", 3));
+    snprintf(method, sizeof method, "zero(stage=%d,bucket_mb=%.17g,first_bucket_mb=%.17g%s)", stage, bucket / 1048576.0,
+             64 / 1048576.0, stay);
     return steps(world, c, method, tutti_methods, far(c), err);
 }
 
@@ -209,6 +216,19 @@ static tutti_status offload(tutti_world *world, explore_case *c, tutti_error *er
         snprintf(late, sizeof late, ",delayed=on,delay_warmup=%d", (int)explore_draw(c, "warmup", 3));
     snprintf(method, sizeof method, "zero-offload(threads=%d,bucket_mb=%.17g,first_bucket_mb=%.17g%s)",
              1 + (int)explore_draw(c, "threads", 2), bucket / 1048576.0, 64 / 1048576.0, late);
+    return steps(world, c, method, tutti_methods, far(c), err);
+}
+
+/* zero-infinity.md: layers that are read ahead, by as many as there are and by fewer. */
+static tutti_status infinity(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const int bucket = 64 + 64 * (int)explore_draw(c, "bucket", 6);
+    char method[200];
+
+    snprintf(method, sizeof method,
+             "zero-infinity(ahead=%d,threads=%d,persist=%d,bucket_mb=%.17g,first_bucket_mb=%.17g)",
+             (int)explore_draw(c, "ahead", 4), 1 + (int)explore_draw(c, "threads", 2),
+             33 * (int)explore_draw(c, "persist", 3), bucket / 1048576.0, 64 / 1048576.0);
     return steps(world, c, method, tutti_methods, far(c), err);
 }
 
@@ -256,7 +276,7 @@ const explore_piece explore_by_piece_pieces[] = {
       .deaths = true,
       .steps = 6000 },
     { .name = "zero",
-      .help = "zero, stages 1 and 2: a unit has the values of the step before when it is needed, everybody's shards",
+      .help = "zero, all stages: a unit has the values of the step before when it is needed, everybody's shards",
       .least = 1,
       .most = 4,
       .rank_main = zero },
@@ -265,6 +285,24 @@ const explore_piece explore_by_piece_pieces[] = {
       .least = 1,
       .most = 4,
       .rank_main = offload },
+    { .name = "zero-infinity",
+      .help = "zero-infinity: a unit has the values of the step before, however many are ahead of it",
+      .least = 1,
+      .most = 4,
+      .rank_main = infinity },
+    { .name = "zero-infinity-breaks",
+      .help = "two ranks have numbers that are not finite while layers are ahead: all end",
+      .least = 2,
+      .most = 4,
+      .rank_main = infinity,
+      .judge = judge_breaks },
+    { .name = "zero-infinity-dies",
+      .help = "a rank is killed while layers are ahead: all others end",
+      .least = 2,
+      .most = 4,
+      .rank_main = infinity,
+      .deaths = true,
+      .steps = 6000 },
     { .name = "zero-offload-dies",
       .help = "a rank is killed while an update runs beside the next step: all others end",
       .least = 2,

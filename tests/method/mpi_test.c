@@ -66,6 +66,8 @@ static const struct { const char *name, *spec; bool follows;
     { "pipe-sgd", "pipe-sgd(width=3,warmup=1)" },
     { "bytescheduler", "bytescheduler(partition_mb=0.001,credit_mb=0.003)" },
     { "zero", "zero(bucket_mb=0.001,first_bucket_mb=0.001)" },
+    { "zero", "zero(stage=3,bucket_mb=0.001,first_bucket_mb=0.001)" },
+    { "zero-infinity", "zero-infinity(bucket_mb=0.001,first_bucket_mb=0.001)" },
     { "zero-offload", "zero-offload(bucket_mb=0.001,first_bucket_mb=0.001)" },
     { "parallax", "parallax(servers=3)" },
     { "stragglar", "stragglar(straggler=1,min_bytes=1)" },

@@ -21,7 +21,7 @@ typedef struct run {
     uint64_t bytes[RANKS][RANKS], messages[RANKS][RANKS]; /* of the steps */
     int pieces;
     size_t piece_first[64], piece_count[64];
-    double updated[RANKS], state_bytes[RANKS];
+    double updated[RANKS], state_bytes[RANKS], units_live, values_live, tier_read, tier_written;
 } run;
 
 static inline run run_of(const char *method)
@@ -29,6 +29,7 @@ static inline run run_of(const char *method)
     return (run){ .method = method,
                   .options = { .batch = 2,
                                .needs = true,
+                               .same_order = true,
                                .optimizer = "adamw(lr=0.01)",
                                .collective = "direct" } };
 }
@@ -99,7 +100,30 @@ static inline void keep_what_is_told(run *r, tutti_engine *e)
             r->updated[told[k].worker] = told[k].value;
         if (strcmp(told[k].name, "state_bytes_per_parameter") == 0)
             r->state_bytes[told[k].worker] = told[k].value;
+        if (strcmp(told[k].name, "units_live") == 0)
+            r->units_live = told[k].value;
+        if (strcmp(told[k].name, "values_live") == 0)
+            r->values_live = told[k].value;
+        if (strcmp(told[k].name, "tier_read_bytes") == 0)
+            r->tier_read = told[k].value;
+        if (strcmp(told[k].name, "tier_written_bytes") == 0)
+            r->tier_written = told[k].value;
     }
+}
+
+/* Unit by unit, which is all that some have. */
+static inline tutti_status copy_values(tutti_engine *e, float *to, tutti_error *err)
+{
+    const tutti_layout *l = tutti_engine_method(e)->layout;
+
+    for (int u = 0; u < UNITS; u++) {
+        TUTTI_TRY(tutti_engine_need(e, u, false, err));
+        for (int k = 0; k < TENSORS; k++)
+            if (units[k] == u)
+                memcpy(to + l->tensor[k].first, tutti_engine_values(e, k), counts[k] * sizeof *to);
+        TUTTI_TRY(tutti_engine_done(e, u, false, err));
+    }
+    return TUTTI_OK;
 }
 
 static inline tutti_status rank_of(tutti_world *world, void *arg, tutti_error *err)
@@ -135,7 +159,7 @@ static inline tutti_status rank_of(tutti_world *world, void *arg, tutti_error *e
         status = tutti_engine_finish(e, err);
     count(world, rank, r, 1);
     if (status == TUTTI_OK)
-        memcpy(r->x[rank], tutti_engine_method(e)->x, sizeof r->x[rank]);
+        status = copy_values(e, r->x[rank], err);
     if (status == TUTTI_OK && rank == 0)
         keep_what_is_told(r, e);
     tutti_engine_close(e);

@@ -131,8 +131,8 @@ static inline tutti_status trial_forward(trial *t, tutti_engine *e, int unit, tu
 
     TUTTI_TRY(tutti_engine_need(e, unit, false, err));
     if (done > 0)
-        memcpy(t->x[m->rank][done - 1] + tensor->first, m->x + tensor->first,
-               tensor->count * sizeof(float));
+        memcpy(t->x[m->rank][done - 1] + tensor->first,
+               tutti_engine_values(e, TRIAL_TENSORS - 1 - unit), tensor->count * sizeof(float));
     return tutti_engine_done(e, unit, false, err);
 }
 
@@ -144,13 +144,13 @@ static inline tutti_status trial_announce(trial *t, tutti_engine *e, const tutti
     const tutti_tensor *tensor = &m->layout->tensor[k];
     float *const own = m->g == NULL ? tutti_alloc(tensor->count, sizeof *own) : NULL,
                  *const g = m->g == NULL ? own : m->g + tensor->first;
+    const float *const x = tutti_engine_values(e, k);
     tutti_status status;
 
     if (g == NULL)
         return TUTTI_ERR_MEMORY;
     for (size_t i = 0; i < tensor->count; i++)
-        g[i] = p->samples > 0 ? (float)p->scale * t->gradient(m->rank, m->step, tensor->first + i,
-                                                              m->x[tensor->first + i])
+        g[i] = p->samples > 0 ? (float)p->scale * t->gradient(m->rank, m->step, tensor->first + i, x[i])
                               : 0;
     status = own == NULL ? tutti_engine_ready(e, k, err)
                          : tutti_engine_ready_from(e, k, own, TUTTI_F32, err);
@@ -248,10 +248,15 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
         t->bytes[rank][to] -= bytes[to];
         t->messages[rank][to] -= messages[to];
     }
-    if (m->x != NULL) /* who only serves has none */
-        memcpy(t->x[rank][t->steps], m->x, trial_size(t) * sizeof(float));
-    if (m->beside && m->x != NULL && t->steps > 0)
-        memcpy(t->x[rank][t->steps - 1], m->x, trial_size(t) * sizeof(float));
+    for (int k = 0; k < TRIAL_TENSORS && rank < m->workers; k++) { /* who only serves has none */
+        const tutti_tensor *tensor = &m->layout->tensor[k];
+        TUTTI_TRY(tutti_engine_need(e, tensor->unit, false, err));
+        memcpy(t->x[rank][t->steps] + tensor->first, tutti_engine_values(e, k),
+               tensor->count * sizeof(float));
+        TUTTI_TRY(tutti_engine_done(e, tensor->unit, false, err));
+    }
+    if (m->beside && rank < m->workers && t->steps > 0)
+        memcpy(t->x[rank][t->steps - 1], t->x[rank][t->steps], trial_size(t) * sizeof(float));
     tutti_engine_figures(e, &t->figures[rank]);
     if (rank == 0) {
         const tutti_metric_record *told;

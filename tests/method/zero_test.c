@@ -7,7 +7,10 @@
 #include "sharded.h"
 
 #define SIZES "bucket_mb=0.012,first_bucket_mb=0.003"
-static const char *const stages[] = { "zero(" SIZES ")", "zero(stage=2," SIZES ")", "zero(stage=2,bucket_mb=0.001)" };
+static const char *const stages[] = {
+    "zero(" SIZES ")", "zero(stage=2," SIZES ")", "zero(stage=3," SIZES ")", "zero(stage=2,bucket_mb=0.001)",
+    "zero(stage=3,bucket_mb=0.001,persist=100)", "zero(stage=3,persist=1000000)"
+};
 
 static void all_stages_train_ddps_bits(void **state)
 {
@@ -56,7 +59,7 @@ static void each_updates_its_part_and_keeps_what_its_stage_says(void **state)
 {
     (void)state;
     for (int n = 1; n <= RANKS; n++)
-        for (int stage = 1; stage <= 2; stage++) {
+        for (int stage = 1; stage <= 3; stage++) {
             static run r;
             size_t sum = 0, most = 0;
             r = run_of(stages[stage - 1]);
@@ -66,8 +69,11 @@ static void each_updates_its_part_and_keeps_what_its_stage_says(void **state)
             most = (most + 15) / 16 * 16;
             for (int w = 0; w < n; w++) {
                 const size_t mine = shards(&r, n, w), pad = 64 * (size_t)n, padded = (SIZE + pad - 1) / pad * pad;
-                const double want = stage == 1 ? 4.0 * (double)(SIZE + padded + 2 * mine)
-                                               : 4.0 * (double)(SIZE + 3 * mine + (r.pieces > 1 ? 2 : 1) * most);
+                const double buffers = (double)((r.pieces > 1 ? 2 : 1) * most), /* and of the largest unit: */
+                             units_of = (double)((n > 1 ? 2 : 1) * ((9001 + 40 + 15) / 16 * 16)),
+                             want = 4 * (stage == 1   ? (double)(SIZE + padded + 2 * mine)
+                                         : stage == 2 ? (double)(SIZE + 3 * mine) + buffers
+                                                      : (double)(4 * mine) + buffers + units_of);
                 assert_true(r.updated[w] == (double)mine);
                 assert_true(fabs((double)mine - (double)SIZE / n) < 32.0 * r.pieces);
                 assert_true(fabs(r.state_bytes[w] * SIZE - want) < 1e-3);
@@ -87,32 +93,71 @@ static uint64_t sent(const run *r, int n)
     return sum;
 }
 
-/* Between two workers: the shard of the other's gradient, and one's own of the values. Stage 2 has
-   other pieces, which end inside tensors. */
-static void every_pair_sends_what_an_all_reduce_sends(void **state)
+/* Between two workers: the shard of the other's gradient, and one's own of the values, in stage 3
+   twice. Stages 2 and 3 have other pieces, which end inside tensors. */
+static void every_pair_sends_what_an_all_reduce_sends_or_half_as_much_again(void **state)
 {
     (void)state;
     for (int n = 2; n <= RANKS; n++) {
         static run a, b;
         a = run_of("ddp(" SIZES ")");
         go(&a, n);
-        for (size_t k = 0; k < 2; k++) {
+        for (size_t k = 0; k < 3; k++) {
+            const uint64_t values = k == 2 ? 2 : 1;
             b = run_of(stages[k]);
             go(&b, n);
             assert_true(k == 0 ? b.pieces == a.pieces : b.pieces > a.pieces);
             assert_true(b.pieces > 2);
-            assert_int_equal(sent(&b, n), sent(&a, n));
+            assert_int_equal(2 * sent(&b, n), (1 + values) * sent(&a, n));
             for (int w = 0; w < n; w++)
                 for (int v = 0; v < n; v++) {
                     if (v == w)
                         continue;
-                    assert_int_equal(b.bytes[w][v], STEPS * 4 * (shards(&b, n, v) + shards(&b, n, w)));
+                    assert_int_equal(b.bytes[w][v], STEPS * 4 * (shards(&b, n, v) + values * shards(&b, n, w)));
                     if (k == 0)
                         assert_int_equal(b.bytes[w][v], a.bytes[w][v]);
-                    assert_int_equal(b.messages[w][v], STEPS * 2 * (uint64_t)b.pieces);
+                    assert_int_equal(b.messages[w][v], STEPS * (1 + values) * (uint64_t)b.pieces);
                 }
         }
     }
+}
+
+/* Of layers that stay the values are sent once. With all of them it is stage 2's traffic. */
+static void what_persists_is_sent_once(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= RANKS; n++) {
+        static run two, all, some;
+        two = run_of("zero(stage=2," SIZES ")");
+        all = run_of("zero(stage=3,persist=9041," SIZES ")");
+        some = run_of("zero(stage=3,persist=100," SIZES ")");
+        go(&two, n);
+        go(&all, n);
+        go(&some, n);
+        assert_int_equal(sent(&all, n), sent(&two, n));
+        assert_true(all.units_live == UNITS && all.values_live == SIZE);
+        assert_int_equal(2 * sent(&some, n), 3 * sent(&two, n) - STEPS * 4 * 2 * (uint64_t)(n - 1) * (64 + 100));
+    }
+}
+
+/* One at work and one ahead, or none where there is no thread for it, and those that stay. */
+static void no_more_units_are_there_than_one_and_one_ahead(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= RANKS; n++)
+        for (int lane = -1; lane <= 1; lane++) {
+            static run r;
+            const bool ahead = n > 1 && lane >= 0;
+            r = run_of("zero(stage=3)");
+            r.options.lane = lane;
+            go(&r, n);
+            assert_true(r.units_live == (ahead ? 2 : 1));
+            assert_true(r.values_live == (ahead ? 9001 + 40 + 64 : 9001 + 40));
+            r = run_of("zero(stage=3,persist=100)");
+            r.options.lane = lane;
+            go(&r, n);
+            assert_true(r.units_live == (ahead ? 4 : 3));
+        }
 }
 
 /* Who has element i. */
@@ -170,8 +215,13 @@ static void what_is_not_possible_is_refused_in_a_sentence(void **state)
     static run r;
 
     (void)state;
-    r = run_of("zero(stage=3)");
+    r = run_of("zero(stage=4)");
     refuse(&r, "stage");
+    r = run_of("zero(stage=2,persist=1)");
+    refuse(&r, "persist");
+    r = run_of("zero(stage=3)");
+    r.options.accumulate = 2;
+    refuse(&r, "accumulate is 2, but method 'zero' frees a gradient as soon as it is exchanged");
     r = run_of("zero(bucket_mb=1,first_bucket_mb=2)");
     refuse(&r, "method 'zero': first_bucket_mb is 2 but bucket_mb is only 1; the first bucket may not be the larger "
                "one");
@@ -193,7 +243,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_stages_train_ddps_bits),
         cmocka_unit_test(each_updates_its_part_and_keeps_what_its_stage_says),
-        cmocka_unit_test(every_pair_sends_what_an_all_reduce_sends),
+        cmocka_unit_test(every_pair_sends_what_an_all_reduce_sends_or_half_as_much_again),
+        cmocka_unit_test(what_persists_is_sent_once),
+        cmocka_unit_test(no_more_units_are_there_than_one_and_one_ahead),
         cmocka_unit_test(clipping_sends_sums_of_blocks_and_their_borders_besides),
         cmocka_unit_test(what_is_not_possible_is_refused_in_a_sentence),
     };

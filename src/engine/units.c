@@ -1,0 +1,661 @@
+/* units.c: values that are held by unit (m->held): there is no x of the whole model. A worker has
+   its shard of every piece (shards.c), and all of a unit's values between need and done of it. So
+   "Pos+g+p" of Rajbhandari, Rasley, Ruwase, He, "ZeRO: Memory Optimizations Toward Training
+   Trillion Parameter Models", SC 2020, section 5.3.
+
+     need     all-gather of the unit's pieces into a buffer, unless it is there or on its way
+     done     the buffer is free again
+     step     shards are updated (shards.c); what of all values is kept is old
+
+   Ahead. The order in which a step's units are needed is that of the step before. So while a unit
+   is computed, the next one's values are gathered beside it, on a lane of their own. One is ahead at
+   a time: as many units are there as the client needs at once, and one. Without a lane nothing
+   would be gained, and none is ahead. Where the order has changed the rest of the step goes without,
+   and is the order from then on.
+
+   Shards may be on a disk (offload.c; Rajbhandari, Ruwase, Rasley, Smith, He, "ZeRO-Infinity:
+   Breaking the GPU Memory Wall for Extreme Scale Deep Learning", SC 2021, section 6). A unit's are
+   read into its buffer before it is gathered, each worker its own, so that all disks work for each
+   unit. Reads go on by themselves: without a lane, too, they are ahead, and the gather waits for the
+   need. How many units ahead is a matter of how long a read takes.
+
+   A unit of few values may be kept whole, once it is gathered, until the next update: it takes
+   memory, and is sent once a step and not twice.
+
+   A client that does not promise the same order on all workers (engine_options.same_order) could
+   have two of them wait for each other, each in the gather of another unit. So all tell each other
+   before each gather what it is of, eight bytes, and at the end of a pass that there is no more.
+
+   Outside of passes, where the model is looked at (evaluations, export, checkpoints of other
+   kinds), all workers need the same units in the same order, and nothing is ahead. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine_internal.h"
+
+enum { END = -1 };
+
+/* ---- declare, open, close ---- */
+
+static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
+{
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the values of %d units", e->layout.n_units);
+}
+
+/* Where each unit is: its tensors stand together, and pieces end with it (layout.c). */
+static tutti_status find_units(tutti_engine *e, tutti_error *err)
+{
+    tutti_engine_units *s = &e->units;
+
+    if (!e->options.needs)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' holds values by unit, but this client does not say when it needs which "
+                          "(tutti_engine_need, engine_options.needs); take a client that does, or a method that has "
+                          "all values (of zero: stage=2)",
+                          e->m.ops->name);
+    s->unit = tutti_alloc((size_t)e->layout.n_units, sizeof *s->unit);
+    if (s->unit == NULL)
+        return no_memory(e, err);
+    for (int i = 0; i < e->layout.n_tensors; i++) {
+        const tutti_tensor *t = &e->tensors[i];
+        tutti_engine_unit *u = &s->unit[t->unit];
+        if (u->pieces.end > 0 && t->first != u->first + u->count)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "method '%s' holds values by unit, but of unit %d '%s' stands apart from the tensors "
+                              "before it; give the tensors of a unit one behind the other",
+                              e->m.ops->name, t->unit, t->name);
+        if (e->params[i].values != NULL)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "method '%s' holds values by unit, but the client has memory of its own for '%s', "
+                              "which would be all of it; read values where the engine has them, between need and done",
+                              e->m.ops->name, t->name);
+        if (u->pieces.end == 0) {
+            u->first = t->first;
+            u->pieces.first = e->pieces_of[i].first;
+        }
+        u->count += t->count;
+        u->pieces.end = e->pieces_of[i].end;
+    }
+    return TUTTI_OK;
+}
+
+static size_t lines_of(size_t count)
+{
+    return (count + 15) / 16 * 16;
+}
+
+static void close_units(void *self)
+{
+    tutti_engine *e = self;
+    tutti_engine_units *s = &e->units;
+
+    tutti_lane_close(s->lane);
+    for (int k = 0; s->io != NULL && k < e->layout.n_pieces; k++) { /* their memory is about to go */
+        tutti_io *const one = &s->io[k];
+        tutti_tier_wait(s->place.tier, &one, 1, NULL);
+    }
+    tutti_free(s->io);
+    for (int i = 0; s->unit != NULL && i < e->layout.n_units; i++)
+        if (s->unit[i].apart)
+            tutti_arena_give(e->device, s->unit[i].values);
+    tutti_free(s->unit);
+    tutti_free(s->seen);
+    tutti_free(s->words);
+}
+
+tutti_status tutti_engine_units_open(tutti_engine *e, tutti_error *err)
+{
+    tutti_engine_units *s = &e->units;
+    float *kept = s->kept;
+
+    if (!s->on)
+        return TUTTI_OK;
+    if (e->offload.on && (s->x = s->place.memory) == NULL &&
+        (s->io = tutti_alloc((size_t)e->layout.n_pieces, sizeof *s->io)) == NULL)
+        return no_memory(e, err);
+    for (int i = 0; i < e->layout.n_units; i++) {
+        tutti_engine_unit *u = &s->unit[i];
+        u->engine = e;
+        if (!u->keeps)
+            continue;
+        u->home = kept;
+        kept += lines_of(u->count);
+    }
+    for (int i = 0; i < s->buffers; i++)
+        s->free[s->n_free++] = s->memory + (size_t)i * s->room;
+    return tutti_lane_open(&s->lane, e->rt, "values", s->beside ? 1 : 0, err);
+}
+
+/* What the steps have moved to and from a tier. */
+static void tell_tier(tutti_engine *e)
+{
+    const tutti_engine_units *s = &e->units;
+    tutti_tier_sum sum;
+
+    if (s->io == NULL || !e->clock.running)
+        return;
+    sum = tutti_tier_count(s->place.tier);
+    tutti_metric(&e->m, "tier_read_bytes", -1, (double)(sum.read - s->before.read));
+    tutti_metric(&e->m, "tier_written_bytes", -1, (double)(sum.written - s->before.written));
+}
+
+static tutti_status start_of_run(void *self, tutti_error *err)
+{
+    tutti_engine *e = self;
+
+    (void)err;
+    if (e->units.io != NULL && !e->units.counts)
+        e->units.before = tutti_tier_count(e->units.place.tier);
+    e->units.counts = true;
+    return TUTTI_OK;
+}
+
+static tutti_status arrive(void *self, tutti_error *err)
+{
+    TUTTI_TRY(tutti_engine_units_rest(self, err));
+    tell_tier(self);
+    return TUTTI_OK;
+}
+
+static const tutti_facility_ops facility = {
+    .close = close_units, .begin = start_of_run, .arrive = arrive
+};
+
+tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_error *err)
+{
+    tutti_engine_units *s = &e->units;
+    const bool several = e->m.workers > 1;
+    size_t kept = 0, count = 0;
+
+    tutti_facility_add(&e->m, &facility, e);
+    s->on = true;
+    TUTTI_TRY(find_units(e, err));
+    s->beside = e->m.lane_width > 0 && e->options.lane >= 0 && (several || e->offload.on);
+    s->ahead = e->offload.on && (s->beside || strcmp(e->offload.options.tier, "host") != 0) ? e->offload.options.ahead
+                                                                                            : s->beside;
+    s->says = several && !e->options.same_order;
+    s->words = tutti_alloc(2 * (size_t)e->m.workers, sizeof *s->words);
+    if (s->words == NULL)
+        return no_memory(e, err);
+    for (int i = 0; i < e->layout.n_units; i++) {
+        tutti_engine_unit *u = &s->unit[i];
+        u->keeps = u->count <= keep;
+        if (u->keeps)
+            kept += lines_of(u->count);
+        else if (lines_of(u->count) > s->room)
+            s->room = lines_of(u->count);
+    }
+    s->buffers = s->room == 0 ? 0 : 1 + s->ahead;
+    for (int k = 0; k < e->layout.n_pieces; k++)
+        count += e->shards.mine[k].count;
+    tutti_declare(e->plan,
+                  &(tutti_state){ .name = "x", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .count = count,
+                                  .ranges = e->shards.mine, .n_ranges = (size_t)e->layout.n_pieces, .placed = true,
+                                  .tier = e->offload.on ? e->offload.options.tier : NULL },
+                  e->offload.on ? (void *)&s->place : (void *)&s->x);
+    if (kept > 0)
+        tutti_declare(e->plan, &(tutti_state){ .name = "x.kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                               .count = kept, .shared = several }, &s->kept);
+    if (s->buffers > 0)
+        tutti_declare(e->plan, &(tutti_state){ .name = "x.buffers", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                               .count = (size_t)s->buffers * s->room, .shared = several },
+                      &s->memory);
+    return TUTTI_OK;
+}
+
+/* ---- buffers; client thread ---- */
+
+static void count_live(tutti_engine *e, const tutti_engine_unit *u, bool comes)
+{
+    tutti_engine_units *s = &e->units;
+
+    s->live += comes ? 1 : -1;
+    s->live_values = comes ? s->live_values + u->count : s->live_values - u->count;
+    s->live_most = s->live > s->live_most ? s->live : s->live_most;
+    s->live_values_most = s->live_values > s->live_values_most ? s->live_values : s->live_values_most;
+}
+
+static void release(tutti_engine *e, tutti_engine_unit *u)
+{
+    if (u->apart) {
+        tutti_arena_give(e->device, u->values);
+        e->units.more -= u->count;
+    } else if (!u->keeps)
+        e->units.free[e->units.n_free++] = u->values;
+    count_live(e, u, false);
+    u->apart = u->posted = false;
+    u->values = NULL;
+}
+
+/* Where piece k's values are in a unit's. */
+static float *piece_in(const tutti_engine *e, const tutti_engine_unit *u, int k)
+{
+    return u->values + (e->pieces[k].first - u->first);
+}
+
+static float *shard_in(const tutti_engine *e, const tutti_engine_unit *u, int k)
+{
+    return u->values + (e->shards.mine[k].first - u->first);
+}
+
+/* My shards of a unit to its buffer, beside the caller. */
+static tutti_status read(tutti_engine *e, tutti_engine_unit *u, tutti_error *err)
+{
+    tutti_engine_units *s = &e->units;
+
+    for (int k = u->pieces.first; k < u->pieces.end; k++)
+        if (e->shards.mine[k].count > 0)
+            TUTTI_TRY(tutti_tier_read(s->place.tier, &s->io[k], s->place.at + e->shards.at[k] * sizeof(float),
+                                      shard_in(e, u, k), e->shards.mine[k].count * sizeof(float), err));
+    return TUTTI_OK;
+}
+
+static tutti_status read_ends(tutti_engine *e, const tutti_engine_unit *u, tutti_error *err)
+{
+    tutti_engine_units *s = &e->units;
+
+    for (int k = u->pieces.first; k < u->pieces.end; k++) {
+        tutti_io *const one = &s->io[k];
+        TUTTI_TRY(tutti_fail_within(err, tutti_tier_wait(s->place.tier, &one, 1, err), "values of unit %d",
+                                    (int)(u - s->unit)));
+    }
+    return TUTTI_OK;
+}
+
+/* An exchange was not begun, because another has failed: a gather that nobody has waited for, or a
+   piece's. */
+static tutti_status what_failed(tutti_engine *e, tutti_error *err)
+{
+    for (int i = 0; i < e->layout.n_units; i++) {
+        tutti_engine_unit *u = &e->units.unit[i];
+        tutti_status status = TUTTI_OK;
+        if (u->pending)
+            status = tutti_job_wait(e->units.lane, &u->job, err);
+        u->pending = false;
+        if (status != TUTTI_OK && status != TUTTI_CLOSED)
+            return status;
+    }
+    return tutti_engine_by_piece_rest(e, err);
+}
+
+static tutti_status await(tutti_engine *e, tutti_engine_unit *u, tutti_error *err)
+{
+    tutti_doing was;
+    tutti_status status;
+
+    if (u->posted)
+        return read_ends(e, u, err);
+    if (!u->pending)
+        return TUTTI_OK;
+    was = tutti_engine_expose(e);
+    status = tutti_job_wait(e->units.lane, &u->job, err);
+    tutti_engine_doing(e, was);
+    u->pending = false;
+    if (status == TUTTI_OK && u->counts) {
+        e->clock.comm_ns += u->job.ended_ns - u->job.started_ns;
+        tutti_engine_mark(e, "gather", u->job.index, e->units.beside, u->job.started_ns, u->job.ended_ns);
+    }
+    return status == TUTTI_CLOSED ? what_failed(e, err) : status;
+}
+
+/* A place for its values: its own, a buffer, that of one that was ahead in vain, or one more. What
+   would be ahead may find none. */
+static tutti_status place(tutti_engine *e, tutti_engine_unit *u, bool ahead, tutti_error *err)
+{
+    tutti_engine_units *s = &e->units;
+    void *one;
+
+    for (int i = 0; !ahead && !u->keeps && s->n_free == 0 && i < e->layout.n_units; i++) {
+        tutti_engine_unit *other = &s->unit[i];
+        if (other->values == NULL || other->needs > 0 || other->keeps || other->apart)
+            continue;
+        TUTTI_TRY(await(e, other, err));
+        release(e, other);
+    }
+    if (u->keeps)
+        u->values = u->home;
+    else if (s->n_free > 0)
+        u->values = s->free[--s->n_free];
+    else {
+        const tutti_status status = tutti_arena_take(e->device, "x.more", u->count * sizeof(float), TUTTI_ARENA_ALIGN,
+                                                     &one, ahead ? NULL : err);
+        if (status != TUTTI_OK)
+            return ahead ? TUTTI_OK
+                         : tutti_fail_within(err, status, "values of unit %d, which is needed beside %d others",
+                                             (int)(u - s->unit), s->live);
+        u->values = one;
+        u->apart = true;
+        s->more += u->count;
+        s->more_most = s->more > s->more_most ? s->more : s->more_most;
+    }
+    count_live(e, u, true);
+    return TUTTI_OK;
+}
+
+/* ---- gathers ---- */
+
+/* A unit by the first of its tensors. */
+static const char *tell(const tutti_engine *e, int64_t what, char *text, size_t room)
+{
+    int i = 0;
+
+    if (what <= END) {
+        snprintf(text, room, what == END ? "needs no more" : "exchanges a gradient");
+        return text;
+    }
+    while (i < e->layout.n_tensors && e->tensors[i].unit != what)
+        i++;
+    snprintf(text, room, "needs unit %lld ('%s')", (long long)what, i < e->layout.n_tensors ? e->tensors[i].name : "");
+    return text;
+}
+
+static tutti_status another(const tutti_engine *e, int64_t mine, int who, int64_t theirs, tutti_error *err)
+{
+    char here[160], there[160];
+
+    return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                      "worker %d %s where worker %d %s, in step %llu; under method '%s' all workers need the same units "
+                      "in the same order",
+                      e->m.rank, tell(e, mine, here, sizeof here), who, tell(e, theirs, there, sizeof there),
+                      (unsigned long long)e->progress.step, e->m.ops->name);
+}
+
+/* Whoever waits for this worker in the group hears that it does not come. */
+static void give_up(tutti_engine *e, tutti_group *g, tutti_status status)
+{
+    tutti_group_give_up(g, status == TUTTI_CLOSED ? (int)e->broken_by : e->m.rank);
+}
+
+/* All say what they are about to do next, and it is the same. words: room for all. */
+static tutti_status say(tutti_engine *e, int64_t what, uint32_t turn, int64_t *words, tutti_error *err)
+{
+    tutti_group g = tutti_group_keyed(&e->m.all, tutti_port_of("unit order", 0, 0), turn);
+    int64_t mine = what;
+    tutti_status status = e->broken ? TUTTI_CLOSED : TUTTI_OK;
+
+    if (status == TUTTI_OK)
+        status = tutti_allgather(&g, tutti_host(&mine, 1, TUTTI_I64),
+                                 tutti_host(words, (size_t)e->m.workers, TUTTI_I64), err);
+    if (status != TUTTI_OK)
+        give_up(e, &g, status);
+    for (int w = 0; w < e->m.workers && status == TUTTI_OK; w++)
+        if (words[w] != what)
+            return another(e, what, w, words[w], err);
+    return status;
+}
+
+uint32_t tutti_engine_units_turn(tutti_engine *e)
+{
+    return e->units.says ? e->units.said++ : 0;
+}
+
+tutti_status tutti_engine_units_say(tutti_engine *e, int piece, uint32_t turn, tutti_error *err)
+{
+    return e->units.says ? say(e, END - 1 - piece, turn, e->units.words + e->m.workers, err) : TUTTI_OK;
+}
+
+static tutti_status gather_unit(tutti_engine *e, tutti_engine_unit *u, tutti_error *err)
+{
+    tutti_engine_shards *of = &e->shards;
+    const int workers = e->m.workers;
+
+    if (e->units.says)
+        TUTTI_TRY(say(e, u - e->units.unit, u->said, e->units.words, err));
+    if (e->units.x == NULL)
+        TUTTI_TRY(read_ends(e, u, err));
+    for (int k = u->pieces.first; k < u->pieces.end; k++) {
+        float *const mine = shard_in(e, u, k);
+        if (e->units.x != NULL)
+            tutti_copy(e->m.device, of->mine[k].count, e->units.x + of->at[k], mine);
+        if (workers > 1)
+            TUTTI_TRY(tutti_allgather_v(&u->group, of->counts + (size_t)k * (size_t)workers,
+                                        tutti_f32(e->m.device, mine, of->mine[k].count),
+                                        tutti_f32(e->m.device, piece_in(e, u, k), e->pieces[k].count), err));
+    }
+    return TUTTI_OK;
+}
+
+/* Lane thread or client thread: touches only this unit's buffer. TUTTI_CLOSED: another exchange has
+   failed. */
+static tutti_status gather(tutti_job *job, tutti_error *err)
+{
+    tutti_engine_unit *u = job->owner;
+    tutti_engine *e = u->engine;
+    const tutti_status status = e->broken ? TUTTI_CLOSED : gather_unit(e, u, err);
+
+    if (status != TUTTI_OK && e->m.workers > 1)
+        give_up(e, &u->group, status);
+    tutti_engine_breaks(e, status, err);
+    return status;
+}
+
+static void begin(tutti_engine *e, tutti_engine_unit *u)
+{
+    const int unit = (int)(u - e->units.unit);
+    tutti_doing was;
+
+    u->posted = false;
+    u->group = tutti_group_keyed(&e->m.all, (uint64_t)1 << 40 | (uint64_t)unit, u->turn);
+    u->group.algorithm = e->collective;
+    u->turn += (uint32_t)(u->pieces.end - u->pieces.first);
+    u->said = tutti_engine_units_turn(e);
+    u->counts = e->clock.running && e->clock.doing != TUTTI_DOING_OUTSIDE && e->clock.doing != TUTTI_DOING_REPORT;
+    u->job = (tutti_job){ .run = gather, .owner = u, .index = unit };
+    u->pending = true;
+    was = e->units.beside ? e->clock.doing : tutti_engine_expose(e); /* without a thread it is over on return */
+    tutti_lane_start(e->units.lane, &u->job);
+    tutti_engine_doing(e, was);
+}
+
+/* Reads my shards; what is ahead without a thread for it is gathered when it is needed. */
+static tutti_status start(tutti_engine *e, int unit, bool ahead, tutti_error *err)
+{
+    tutti_engine_unit *u = &e->units.unit[unit];
+
+    TUTTI_TRY(place(e, u, ahead, err));
+    if (u->values == NULL)
+        return TUTTI_OK;
+    if (e->units.x == NULL) {
+        u->posted = true;
+        TUTTI_TRY(read(e, u, err));
+    }
+    if (e->units.beside || !ahead)
+        begin(e, u);
+    return TUTTI_OK;
+}
+
+/* ---- the order of a step ---- */
+
+/* The units that are needed next, as far as they may be ahead of what is computed. One that is
+   needed now, and will be again, is in the way: its values go in between. */
+static tutti_status look_ahead(tutti_engine *e, tutti_error *err)
+{
+    const tutti_engine_units *s = &e->units;
+    int ahead = 0;
+
+    for (int i = 0; i < e->layout.n_units && s->ahead > 0; i++)
+        ahead += s->unit[i].values != NULL && s->unit[i].needs == 0 && !s->unit[i].keeps;
+    for (int at = s->at; !s->records && at < s->n_seen && ahead < s->ahead; at++) {
+        const tutti_engine_unit *u = &s->unit[s->seen[at]];
+        if (u->values != NULL && u->needs > 0 && !u->keeps)
+            return TUTTI_OK;
+        if (u->values != NULL)
+            continue;
+        TUTTI_TRY(start(e, s->seen[at], true, err));
+        if (u->values == NULL) /* there is no room */
+            return TUTTI_OK;
+        ahead += !u->keeps;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status follow(tutti_engine *e, int unit, tutti_error *err)
+{
+    tutti_engine_units *s = &e->units;
+
+    if (!s->records && s->at < s->n_seen && s->seen[s->at] == unit) {
+        s->at++;
+        return TUTTI_OK;
+    }
+    s->records = true;
+    s->n_seen = s->at;
+    if (s->n_seen == s->room_seen) {
+        const int room = s->room_seen > 0 ? 2 * s->room_seen : 2 * e->layout.n_units;
+        int *more = tutti_alloc((size_t)room, sizeof *more);
+        if (more == NULL)
+            return no_memory(e, err);
+        if (s->n_seen > 0)
+            memcpy(more, s->seen, (size_t)s->n_seen * sizeof *more);
+        tutti_free(s->seen);
+        s->seen = more;
+        s->room_seen = room;
+    }
+    s->seen[s->n_seen++] = unit;
+    s->at = s->n_seen;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_units_need(tutti_engine *e, int unit, tutti_error *err)
+{
+    tutti_engine_unit *u = &e->units.unit[unit];
+    const bool in_pass = e->stage == STAGE_PASS;
+
+    if (in_pass)
+        TUTTI_TRY(follow(e, unit, err));
+    if (u->values == NULL)
+        TUTTI_TRY(start(e, unit, false, err));
+    else if (u->posted)
+        begin(e, u);
+    u->needs++;
+    TUTTI_TRY(await(e, u, err));
+    return in_pass ? look_ahead(e, err) : TUTTI_OK;
+}
+
+tutti_status tutti_engine_units_done(tutti_engine *e, int unit, tutti_error *err)
+{
+    tutti_engine_unit *u = &e->units.unit[unit];
+
+    if (u->needs == 0 || --u->needs > 0)
+        return TUTTI_OK;
+    if (!u->keeps)
+        release(e, u);
+    return e->stage == STAGE_PASS ? look_ahead(e, err) : TUTTI_OK;
+}
+
+void tutti_engine_units_pass(tutti_engine *e)
+{
+    e->units.records = e->units.n_seen == 0;
+    e->units.at = 0;
+}
+
+/* Waits for what is under way, and lets go of what was ahead in vain. */
+static tutti_status drop(tutti_engine *e, bool kept, tutti_error *err)
+{
+    for (int i = 0; i < e->layout.n_units; i++) {
+        tutti_engine_unit *u = &e->units.unit[i];
+        TUTTI_TRY(await(e, u, err));
+        if (u->values != NULL && u->needs == 0 && (kept || !u->keeps))
+            release(e, u);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_units_passed(tutti_engine *e, tutti_error *err)
+{
+    tutti_engine_units *s = &e->units;
+    tutti_doing was;
+    tutti_status status;
+
+    TUTTI_TRY(drop(e, false, err));
+    s->n_seen = s->at;
+    s->records = false;
+    if (s->live_most > s->told) {
+        s->told = s->live_most;
+        tutti_metric(&e->m, "units_live", -1, s->live_most);
+        tutti_metric(&e->m, "values_live", -1, (double)s->live_values_most);
+    }
+    if (!s->says)
+        return TUTTI_OK;
+    was = tutti_engine_expose(e);
+    status = say(e, END, s->said++, s->words, err);
+    tutti_engine_doing(e, was);
+    return status == TUTTI_CLOSED ? TUTTI_OK : status; /* step() tells what has failed */
+}
+
+tutti_status tutti_engine_units_updated(tutti_engine *e, tutti_error *err)
+{
+    TUTTI_TRY(drop(e, true, err));
+    tutti_engine_units_pass(e);
+    return e->m.steps > 0 && e->progress.step + 1 < e->m.steps ? look_ahead(e, err) : TUTTI_OK;
+}
+
+tutti_status tutti_engine_units_rest(tutti_engine *e, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+
+    for (int i = 0; e->units.on && i < e->layout.n_units; i++) {
+        const tutti_status one = await(e, &e->units.unit[i], status == TUTTI_OK ? err : NULL);
+        status = status == TUTTI_OK ? one : status;
+    }
+    return status;
+}
+
+/* ---- values ---- */
+
+float *tutti_engine_units_values(const tutti_engine *e, int tensor)
+{
+    const tutti_tensor *t = &e->tensors[tensor];
+    const tutti_engine_unit *u = &e->units.unit[t->unit];
+
+    return u->values != NULL && u->needs > 0 ? u->values + (t->first - u->first) : NULL;
+}
+
+static tutti_status keep_shards(tutti_engine *e, const tutti_engine_unit *u, tutti_error *err)
+{
+    tutti_engine_units *s = &e->units;
+    const tutti_engine_shards *of = &e->shards;
+
+    for (int k = u->pieces.first; k < u->pieces.end; k++) {
+        tutti_io io = { 0 }, *const one = &io;
+        if (s->x != NULL) {
+            tutti_copy(e->m.device, of->mine[k].count, shard_in(e, u, k), s->x + of->at[k]);
+            continue;
+        }
+        if (of->mine[k].count > 0)
+            TUTTI_TRY(tutti_tier_write(s->place.tier, &io, s->place.at + of->at[k] * sizeof(float), shard_in(e, u, k),
+                                       of->mine[k].count * sizeof(float), err));
+        TUTTI_TRY(tutti_tier_wait(s->place.tier, &one, 1, err));
+    }
+    return TUTTI_OK;
+}
+
+/* Unit by unit: nobody ever has all of them. */
+tutti_status tutti_engine_units_initial(tutti_engine *e, tutti_group *workers, tutti_error *err)
+{
+    for (int i = 0; i < e->layout.n_units; i++) {
+        tutti_engine_unit *u = &e->units.unit[i];
+        if (u->count == 0)
+            continue;
+        TUTTI_TRY(place(e, u, false, err));
+        tutti_fill(e->m.device, u->count, 0, u->values);
+        for (int k = 0; k < e->layout.n_tensors && e->m.rank == 0 && e->options.initial != NULL; k++)
+            if (e->tensors[k].unit == i)
+                e->options.initial(e->options.user, k, u->values + (e->tensors[k].first - u->first));
+        if (e->m.workers > 1)
+            TUTTI_TRY(tutti_broadcast(workers, 0, tutti_f32(e->m.device, u->values, u->count), err));
+        TUTTI_TRY(keep_shards(e, u, err));
+        release(e, u);
+    }
+    return TUTTI_OK;
+}
+
+size_t tutti_units_bytes(const tutti_method *m)
+{
+    const tutti_engine *e = m->engine;
+    size_t kept = 0;
+
+    for (int i = 0; e->units.on && i < e->layout.n_units; i++)
+        kept += e->units.unit[i].keeps ? lines_of(e->units.unit[i].count) : 0;
+    return ((size_t)e->units.buffers * e->units.room + kept) * sizeof(float);
+}

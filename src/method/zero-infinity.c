@@ -1,0 +1,119 @@
+/* zero-infinity: values, gradients and what the optimiser keeps are beside the device, on a disk.
+   Rajbhandari, Ruwase, Rasley, Smith, He, "ZeRO-Infinity: Breaking the GPU Memory Wall for Extreme
+   Scale Deep Learning", SC 2021, arXiv 2104.07857. A worker's shards of all of it are in a tier. The
+   device has the layers at work, and buckets of gradients:
+
+     device   the largest layers, one that is computed and `ahead` of them; two buckets
+     tier     (x + g + k)/N: values, gradient, k of what the optimiser keeps of an element
+
+     forward    a layer's shards are read, each worker its own, and gathered; so all disks and links
+     backward   work for each layer (section 6.1, bandwidth-centric partitioning). While a layer is
+                computed, the next ones are read, in the order of the step before (section 6.2). A
+                bucket's mean is written as soon as it is reduced
+     step       vote, norm and clip as ddp has them; tiles of values, gradients and buffers are read,
+                updated and written, all three at a time
+
+   Between workers: what zero(stage=3) sends. Bytes of the tier, a step and worker with n/N elements,
+   k of the optimiser, 4 each: read 2 n/N for forward and backward, (2 + k) n/N for the update, with
+   clip-norm up to 2 n/N besides; written n/N of gradients and (1 + k) n/N by the update. The bits are ddp's.
+
+   The engine does it (src/engine/units.c, offload.c, src/optim/placed.c). This file says what a run
+   is to have of it.
+
+   Differs from the paper and DeepSpeed:
+   1. Values are float32, so masters and values are one: 4 bytes an element less than with values of
+      16 bits and masters, and 4 read for a layer where there are 2.
+   2. Three tiles of each buffer, so that reading, computing and writing overlap as in the paper.
+      DeepSpeed's default has one.
+   3. Each bucket is cut over all workers, as zero's; shards of any size go to the disk.
+   4. A request that fails or is short ends the run with a sentence.
+   5. Activations stay on the device; recompute=on in the model keeps few of them. */
+#include "tutti/method.h"
+
+typedef struct zero_infinity {
+    const char *tier;
+    double bucket, first_bucket, tile;
+    int64_t threads, persist, ahead;
+} zero_infinity;
+
+static const tutti_option infinity_options[] = {
+    { "tier", TUTTI_SPEC, TUTTI_AT(zero_infinity, tier), 0, 0, 0, "host",
+      "where values, gradients and the optimiser's buffers are: host, or a disk: nvme(path=DIR)" },
+    { "ahead", TUTTI_INT, TUTTI_AT(zero_infinity, ahead), 2, 0, TUTTI_AHEAD_MOST, NULL,
+      "layers that are read before they are needed; each takes a buffer of the largest one" },
+    { "threads", TUTTI_INT, TUTTI_AT(zero_infinity, threads), 1, 1, 64, NULL,
+      "threads of a worker that share the update; changes no bit" },
+    { "tile_mb", TUTTI_REAL, TUTTI_AT(zero_infinity, tile), 8, 1.0 / 64, 256, NULL,
+      "MiB of a tile, of which a disk has three of each buffer under way" },
+    { "bucket_mb", TUTTI_REAL, TUTTI_AT(zero_infinity, bucket), 4, 1.0 / 1048576, 65536, NULL,
+      "bucket size in MiB; a bucket's gradients are summed as soon as it is full" },
+    { "first_bucket_mb", TUTTI_REAL, TUTTI_AT(zero_infinity, first_bucket), 1, 1.0 / 1048576, 65536, NULL,
+      "size of the first bucket in MiB: smaller, so that exchange starts early" },
+    { "persist", TUTTI_INT, TUTTI_AT(zero_infinity, persist), 0, 0, 1e12, NULL,
+      "layers of at most so many parameters keep their values from forward to backward" },
+    { 0 }
+};
+enum { FIRST_BUCKET = 5 };
+
+static tutti_status infinity_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    const zero_infinity *z = m->self;
+    const tutti_offload_options options = { .tier = z->tier,
+                                            .tile_bytes = (size_t)(z->tile * 1048576),
+                                            .threads = (int)z->threads,
+                                            .ahead = (int)z->ahead };
+
+    if (z->first_bucket > z->bucket && z->first_bucket != infinity_options[FIRST_BUCKET].initial)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method 'zero-infinity': first_bucket_mb is %g but bucket_mb is only %g; "
+                          "the first bucket may not be the larger one",
+                          z->first_bucket, z->bucket);
+    m->piece_bytes = (size_t)(z->bucket * 1048576);
+    m->first_piece_bytes = (size_t)((z->first_bucket < z->bucket ? z->first_bucket : z->bucket) * 1048576);
+    m->cut_bytes = true; /* a buffer is of the largest piece, and tensors may be larger than that */
+    m->keep_values = (size_t)z->persist;
+    return tutti_offload_declare(m, plan, &options, err);
+}
+
+/* What a parameter takes on each worker, on the device and beside it, and what moves in a step. */
+static tutti_status infinity_open(tutti_method *m, tutti_error *err)
+{
+    const double used = (double)m->layout->used, slots = m->optim->ops->slots(m->optim->self),
+                 device = (double)(tutti_held_bytes(m) + tutti_units_bytes(m));
+
+    (void)err;
+    for (int w = 0; w < m->workers && m->rank == 0; w++) {
+        const double mine = (double)tutti_shards_count(m, w);
+        tutti_metric(m, "updated_elements", w, mine);
+        tutti_metric(m, "state_bytes_per_parameter", w, device / used);
+        tutti_metric(m, "tier_bytes_per_parameter", w, sizeof(float) * (2 + slots) * mine / used);
+    }
+    return TUTTI_OK;
+}
+
+static const char *const infinity_constraints[] = {
+    "the bits of ddp with optimizers of the run's own; the client's is refused, whose buffers are whole",
+    "an optimizer that is lazy is refused: tables' gradients travel whole",
+    "gradients and values travel as float32: a codec is refused, since what it loses of a value is lost every step",
+    "one pass a step (accumulate 1): a gradient is freed as soon as it is exchanged",
+    "first_bucket_mb may not exceed bucket_mb",
+    "a lost worker ends the run (exit code 3): nobody else has its shards",
+    NULL
+};
+
+const tutti_method_ops tutti_method_zero_infinity = {
+    .name = "zero-infinity",
+    .title = "ZeRO-Infinity: values, gradients and optimiser state on a disk, layer by layer",
+    .authors = "Rajbhandari, Ruwase, Rasley, Smith, He",
+    .year = 2021,
+    .family = "all-reduce",
+    .constraints = infinity_constraints,
+    .options = infinity_options,
+    .self_bytes = sizeof(zero_infinity),
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_EXACT | TUTTI_BY_UNIT,
+    .axes = { "all-reduce", "every step", "fp32", "layers, overlap", "all state beside the device", "any" },
+    .declare = infinity_declare,
+    .open = infinity_open,
+    .exchange = tutti_shards_exchange,
+    .step = tutti_offload_step,
+};

@@ -1,0 +1,70 @@
+"""Sphinx's settings for the site: the pages as they are, with the links that they have, from the root of the
+repository. tools/site/build starts it."""
+import glob
+import os
+import re
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+project = "Tutti"
+author = "Tutti"
+with open(os.path.join(ROOT, "include/tutti/base.h"), encoding="utf-8") as header:
+    version = ".".join(re.findall(r"(?m)^#define TUTTI_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)$", header.read()))
+root_doc = "README"
+include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**"]
+exclude_patterns = ["build/**", "runs/**", "data/**", "src/**", "tests/**", "bench/**", "python/**"]
+extensions = ["myst_parser"]
+myst_heading_anchors = 6  # GitHub's anchors, which the pages' links have
+html_theme = "furo"
+html_title = f"Tutti {version}"
+html_show_sphinx = False
+html_copy_source = False
+html_show_copyright = False
+suppress_warnings = ["myst.header"]  # docs/api goes from the page's heading to those of its declarations
+nitpicky = True  # what a link leads to has to be there; -W makes it an error
+highlight_language = "none"
+html_static_path = ["static"]
+html_css_files = ["wide.css"]
+
+# The sidebar. A page that is in none of these lists is a warning, so an error.
+FIRST = ["TUTORIAL", "WHICH-METHOD", "PYTORCH", "COMPARE", "PLAN", "RESULTS", "PERFORMANCE"]
+USE = ["DATA", "PROBLEMS", "CODECS", "TOPOLOGY", "PRECISION", "CLUSTERS", "MPI", "OPTIONS"]
+DEEP = ["ARCHITECTURE", "ADD-A-METHOD", "TESTING", "DEPENDENCIES"]
+
+
+def listed(caption, names):
+    rows = "\n".join("/" + name for name in names if os.path.exists(os.path.join(ROOT, name + ".md")))
+    return f"\n\n```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {caption}\n\n{rows}\n```\n"
+
+
+def names_in(folder):
+    pages = sorted(glob.glob(os.path.join(ROOT, folder, "*.md")))
+    return [os.path.relpath(page, ROOT)[:-3] for page in pages if os.path.basename(page) != "README.md"]
+
+
+def changed(app, docname, source):
+    """What a repository's viewer does by itself: a list of the pages, pages of folders, and anchors in HTML. Those are
+    made targets here, so that links to them are checked."""
+    named = set()
+
+    def target(match):
+        """Names are without case here: tutti_codec, the type, stands for TUTTI_CODEC, its kind, too."""
+        new = match[1].lower() not in named
+        named.add(match[1].lower())
+        return f"({match[1].lower()})=\n" if new else ""
+
+    text = re.sub(r"\]\(methods\)", "](../README.md#the-methods)", source[0])
+    text = re.sub(r'<a id="([^"]+)"></a>[ \n]', target, text)
+    text = re.sub(r"(\]\([^)\s]*#)([^)\s]+\))", lambda match: match[1] + match[2].lower(), text)
+    if docname == "README":
+        text += listed("Begin", [f"docs/{name}" for name in FIRST])
+        text += listed("Use", [f"docs/{name}" for name in USE])
+        text += listed("Methods", names_in("docs/methods"))
+        text += listed("Look inside", [f"docs/{name}" for name in DEEP] + ["docs/api/README", "CONTRIBUTING",
+                                                                           "CHANGELOG"])
+    if docname == "docs/api/README":
+        text += listed("The library", names_in("docs/api"))
+    source[0] = text
+
+
+def setup(app):
+    app.connect("source-read", changed)
