@@ -84,7 +84,7 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     /* With these options every worker is needed to the end, so that ranks that only serve bring
        GOES_ON not back (traits_of): worker 0 leads the lane, say (TUTTI_ORDER_LED). */
     TUTTI_NEEDS_ALL = 4096,
-    /* With one worker it is REPLICAS_EQUAL and EXACT, which the engine adds there. */
+    /* With one worker, or one pipeline (drive.h), REPLICAS_EQUAL and EXACT: the engine adds it. */
     TUTTI_EXACT_ALONE = 8192,
     /* m->held is BY_UNIT: a worker has its shards of the values, and all of a unit's while that is
        needed (steps.h, "held by unit"). */

@@ -133,6 +133,8 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
     TUTTI_TRY(check(e, err));
     TUTTI_TRY(check_plan(e, o, err));
     d->on = true;
+    if ((m->traits & TUTTI_EXACT_ALONE) != 0 && o->pipelines == 1)
+        m->traits |= TUTTI_EXACT;
     d->o = *o;
     d->o.first = d->first;
     memcpy(d->first, o->first, ((size_t)o->stages + 1) * sizeof *d->first);

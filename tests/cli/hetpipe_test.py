@@ -41,6 +41,24 @@ class Hetpipe(Case):
                            os.path.join(two, "checkpoints", "step-00000008"))
         self.assertEqual(self.model(two), self.model(three))
 
+    def test_a_pipeline_goes_on_as_single_or_ddp_and_the_other_way_round(self):
+        """One micro-batch at a time, one virtual worker: single's steps, to the bit in any number of stages."""
+        common = (*MLP, "--data", self.data, "--checkpoint-every", 4)
+        whole = self.train("whole", *common, "--steps", 12, "-n", 1, "--batch", 12, "--method", "single")
+        last = None
+        for steps, n, method in ((4, 1, "single"), (8, 3, "hetpipe(stages=3,in_flight=1)"), (12, 1, "single")):
+            resume = ("--resume", last) if last else ()
+            last = self.train("to%d" % steps, *common, "--steps", steps, "-n", n, "--batch", 12 // n, "--method",
+                              method, *resume)
+        self.assertEqual(self.model(whole), self.model(last))
+        half = self.train("ddp", *common, "--steps", 4, "-n", 2, "--batch", 6, "--method", "ddp")
+        self.train("cut", *common, "--steps", 8, "-n", 2, "--batch", 6, "--method", "hetpipe(in_flight=1)", "--resume",
+                   half)
+        done = tutti("train", *common, "--steps", 8, "-n", 2, "--batch", 6, "--method", "hetpipe(in_flight=2)",
+                     "--resume", half, "--out", self.out("refused"))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('its run has method "ddp"', done.stderr)
+
     def test_each_worker_has_its_stage_and_tells_of_it(self):
         out = self.train("told", *MLP, "--data", self.data, "-n", 4, "--batch", 8, "--steps", 6, "--trace",
                          "--method", "hetpipe(stages=2,clock_distance=1)")
