@@ -93,11 +93,16 @@ static void point(const tutti_train_staged *s, const float *values, float *gradi
     }
 }
 
+static uint64_t step_of(const tutti_run *run, const tutti_pass *pass)
+{
+    return pass->epoch * tutti_share_steps(&run->share) +
+           pass->position / (uint64_t)(run->share.batch * run->share.accumulate * run->share.workers);
+}
+
 /* The batch of that micro-batch; of a tail step batches without samples come, too. */
 static tutti_status take(tutti_run *run, const tutti_pass *pass, tutti_batch *batch, tutti_error *err)
 {
-    const uint64_t step = pass->epoch * tutti_share_steps(&run->share) +
-                          pass->position / (uint64_t)(run->share.batch * run->share.accumulate * run->share.workers);
+    const uint64_t step = step_of(run, pass);
 
     tutti_engine_doing(run->engine, TUTTI_DOING_DATA);
     do
@@ -110,8 +115,6 @@ static tutti_status take(tutti_run *run, const tutti_pass *pass, tutti_batch *ba
                           "micro-batch %lld with %lld",
                           (unsigned long long)batch->step, (long long)batch->pass, (long long)batch->samples,
                           (unsigned long long)step, (long long)pass->index, (long long)pass->samples);
-    if (pass->index == 0)
-        run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->rank, step);
     return TUTTI_OK;
 }
 
@@ -124,8 +127,9 @@ static tutti_status forward(void *self, int slot, const tutti_pass *pass, const 
     tutti_nn_samples samples;
     tutti_status status;
 
-    if (run->slow == 0)
-        run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->rank, 0);
+    if (pass->index == 0 || run->slow == 0)
+        run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->rank,
+                                            step_of(run, pass));
     if (run->loader != NULL && (is_first(s) || is_last(s)))
         TUTTI_TRY(take(run, pass, &batch, err));
     if (run->dry != NULL)

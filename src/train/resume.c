@@ -90,8 +90,8 @@ static tutti_status same_samples(const tutti_run *run, const char *path, const j
                       run->own_pace ? ", or batch x accumulate must" : "");
 }
 
-/* Its steps are ddp's, and it keeps nothing of its own. An older checkpoint does not say so, but its
-   method does. */
+/* Its steps are ddp's, and it keeps nothing of its own. An older checkpoint does not say so, but
+   its method does. */
 static bool exact(const json_t *facts)
 {
     const char *const method = json_string_value(json_object_get(json_object_get(facts, "config"), "method"));
