@@ -96,6 +96,16 @@ static const tutti_option hetpipe_options[] = {
     { 0 }
 };
 
+static const char *const hetpipe_constraints[] = {
+    "each micro-batch makes an update, W - 1 updates late, and with several virtual workers later: a learning rate or a "
+    "momentum that ddp is stable with may be too great",
+    "without an optimizer given it is sgd(lr=0.05,momentum=0.5): with momentum 0.9 it may diverge from four "
+    "micro-batches in flight on",
+    "the model must have cuts where there are several stages; models with batch norms or a single layer have none",
+    NULL
+};
+static const tutti_method_default hetpipe_defaults[] = { { "optimizer", "sgd(lr=0.05,momentum=0.5)" }, { 0 } };
+
 /* ---- the plan ---- */
 
 /* Of each worker. TUTTI_ERR_USAGE: no list of as many. */
@@ -628,8 +638,9 @@ const tutti_method_ops tutti_method_hetpipe = {
     .axes = { .topology = "pipelines and servers by stage", .synchrony = "by waves, updates late",
               .codec = "none", .schedule = "one forward, one backward", .placement = "a stage a worker",
               .update = "delayed within a wave" },
-    .constraints = NULL,
+    .constraints = hetpipe_constraints,
     .options = hetpipe_options,
+    .defaults = hetpipe_defaults,
     .self_bytes = sizeof(hetpipe),
     .traits = TRAITS | TUTTI_EXACT_ALONE,
     .traits_of = hetpipe_traits,

@@ -3,7 +3,8 @@ checkpoints without a change of a bit; what cannot be is a sentence; a worker th
 import os, signal, subprocess, time, unittest
 from command import *
 
-MLP = ("--model", "mlp(hidden=32)", "--seed", 3, "--threads", 1, "--quiet")
+RULE = ("--optimizer", "sgd(lr=0.05,momentum=0.9)")
+MLP = ("--model", "mlp(hidden=32)", "--seed", 3, "--threads", 1, "--quiet", *RULE)
 
 
 class Hetpipe(Case):
@@ -18,7 +19,7 @@ class Hetpipe(Case):
 
     def test_one_micro_batch_is_single_to_the_bit(self):
         """An mlp in three stages and a gpt in two."""
-        gpt = ("--model", "gpt(layers=2,dim=16,heads=2)", *self.text(), "--threads", 1, "--quiet", "--steps", 5)
+        gpt = ("--model", "gpt(layers=2,dim=16,heads=2)", *self.text(), "--threads", 1, "--quiet", "--steps", 5, *RULE)
         for name, n, common, batch in (("mlp", 3, (*MLP, "--data", self.data, "--steps", 7), 6), ("gpt", 2, gpt, 4)):
             one = self.train(name + "-one", *common, "-n", 1, "--method", "single", "--batch", n * batch)
             cut = self.train(name + "-cut", *common, "-n", n, "--batch", batch,
@@ -26,6 +27,14 @@ class Hetpipe(Case):
             self.assertEqual(self.model(one), self.model(cut), name)
             a, b = summary(one), summary(cut)
             self.assertEqual((a["final_test_loss"], a["samples"]), (b["final_test_loss"], b["samples"]), name)
+
+    def test_a_bare_name_trains_a_gpt_too(self):
+        """An mlp and a cnn: cli/defaults."""
+        for n in (2, 4):
+            losses = [summary(self.train("gpt-%d-%d" % (n, steps), "--model", "gpt(layers=2,dim=16,heads=2)",
+                                         *self.text(), "-n", n, "--batch", 8, "--steps", steps, "--method", "hetpipe",
+                                         "--quiet"))["final_test_loss"] for steps in (1, 60)]
+            self.assertLess(losses[1], losses[0] - 0.5)
 
     def test_looking_saving_and_reporting_change_nothing(self):
         common = (*MLP, "--data", self.data, "-n", 4, "--batch", 8, "--steps", 12,
