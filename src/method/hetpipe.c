@@ -97,14 +97,14 @@ static const tutti_option hetpipe_options[] = {
 };
 
 static const char *const hetpipe_constraints[] = {
-    "each micro-batch makes an update, W - 1 updates late, and with several virtual workers later: a learning rate or a "
-    "momentum that ddp is stable with may be too great",
-    "without an optimizer given it is sgd(lr=0.05,momentum=0.5): with momentum 0.9 it may diverge from four "
+    "each micro-batch makes an update, W - 1 updates late, and with several virtual workers later: a learning rate or "
+    "a momentum that ddp is stable with may be too great",
+    "without an optimizer given it is sgd(lr=0.1), without momentum: with 0.9 it may diverge from four "
     "micro-batches in flight on",
     "the model must have cuts where there are several stages; models with batch norms or a single layer have none",
     NULL
 };
-static const tutti_method_default hetpipe_defaults[] = { { "optimizer", "sgd(lr=0.05,momentum=0.5)" }, { 0 } };
+static const tutti_method_default hetpipe_defaults[] = { { "optimizer", "sgd(lr=0.1)" }, { 0 } };
 
 /* ---- the plan ---- */
 
