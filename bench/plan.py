@@ -1,8 +1,9 @@
 """bench/run plan: is the method that `tutti plan` names first a good one, and are its times right?
 
-simulation  CONDITIONS drawn from SEED: shape of the cluster, workers, rate, latency, slow workers, the time of a pass,
-            the model's size. The plan of each (24 steps of every method of METHODS, seed 0) is compared with runs of
-            four times as many steps and of another seed. Virtual time: other work on the machine changes nothing.
+simulation  CONDITIONS drawn from a seed (--draw): shape of the cluster, workers, rate, latency, slow workers, the time
+            of a pass, the model's size. The plan of each (24 steps of every method of METHODS, seed 0) is compared
+            with runs of four times as many steps and of another seed. Virtual time: other work on the machine changes
+            nothing.
 netlab      the same of hosts of tools/netlab (root), whose runs are real, over tcp. The plan is told goodput and
             latency of the lab's line, and measures here what a pass takes with all workers at work.
 
@@ -13,15 +14,15 @@ import concurrent.futures, json, os, random, statistics, subprocess, tempfile
 from command import clean_environment, small_mnist
 from net import Bench
 
-SEED = 20331
+SEED = 20331 # unless --draw says another
 CONDITIONS, OVER, TIMES, BATCH, HOSTS_STEPS = 10, 24, 4, 16, 30
 METHODS = ("ddp", "zero", "bytescheduler", "hetero-ring", "parameter-server", "pipe-sgd(warmup=0)", "powersgd", "qsgd",
            "dgc(warmup=0)", "local-sgd(period=4)", "slowmo", "d-psgd", "ad-psgd", "asgd", "ssp", "backup-workers")
 THERE = ("ddp", "zero", "bytescheduler", "pipe-sgd(warmup=0)", "powersgd", "qsgd", "local-sgd(period=4)", "ad-psgd")
 
 
-def drawn(k):
-    r = random.Random(f"{SEED}/{k}")
+def drawn(seed, k):
+    r = random.Random(f"{seed}/{k}")
     between = lambda low, high: low * (high / low) ** r.random()
     n = r.choice((4, 8, 12))
     rate, latency = f"{between(100, 10000):.0f}Mbps", f"{between(10, 1000):.0f}us"
@@ -34,8 +35,9 @@ def drawn(k):
 
 
 class Plan(Bench):
-    def __init__(self, tutti, record, quick, piece):
+    def __init__(self, tutti, record, quick, piece, seed):
         super().__init__(tutti, record, quick, piece)
+        self.seed = SEED if seed is None else seed
         self.good, self.off, self.seen = [], [], []
 
     def run(self):
@@ -51,7 +53,8 @@ class Plan(Bench):
 
     def judged(self, name):
         if self.good:
-            facts = dict(command=f"bench/run plan --piece {name}", runs=len(self.good), seed=SEED)
+            facts = dict(command=f"bench/run plan --piece {name} --draw {self.seed}", runs=len(self.good),
+                         seed=self.seed)
             self.record.row(f"{name}: conditions in which the first method is within 10 % of the best",
                             statistics.mean(self.good), "", conditions=self.seen, **facts)
             self.record.row(f"{name}: predicted time of a step, off by, the median", statistics.median(self.off), "",
@@ -83,7 +86,7 @@ class Plan(Bench):
                               measured_ms={m: round(1e3 * s, 3) for m, s in measured.items()}, **facts))
 
     def simulated(self, k, folder):
-        c = drawn(k)
+        c = drawn(self.seed, k)
         data = small_mnist(folder + "/data", train=4800)
         words = ("--model", c["model"], "--data", data, "-n", c["n"], "--batch", BATCH, "--step-time",
                  f"{c['step_time']:.6f}", *(("--slow", c["slow"]) if c["slow"] else ()))
@@ -101,7 +104,7 @@ class Plan(Bench):
         self.keep(k, plan, measured, refused=[m["method"] for m in whole["refused"]], **c)
 
     def real(self, k, folder):
-        r = random.Random(f"{SEED}/netlab/{k}")
+        r = random.Random(f"{self.seed}/netlab/{k}")
         hosts, rate, model = 2, r.choice(("100mbit", "300mbit", "1gbit")), f"mlp(hidden={r.choice((128, 512, 1024))})"
         goodput, latency = self.line(rate)
         words = ("--model", model)

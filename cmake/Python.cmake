@@ -28,7 +28,7 @@ install(CODE [[
   file(GET_RUNTIME_DEPENDENCIES EXECUTABLES $<TARGET_FILE:tutti> LIBRARIES $<TARGET_FILE:tutti_shared>
     RESOLVED_DEPENDENCIES_VAR found
     PRE_INCLUDE_REGEXES
-      "^lib(jansson|yaml|xxhash|hwloc|sodium|lapacke?|tmglib|blas|openblas|gfortran|quadmath|dnnl|gomp|OpenCL|uring)[.-]"
+      "^lib(jansson|yaml|xxhash|hwloc|sodium|lapacke?|tmglib|blas|openblas|gfortran|quadmath|dnnl|gomp|OpenCL|uring|png16|turbojpeg)[.-]"
     PRE_EXCLUDE_REGEXES ".")
   foreach(path IN LISTS found)
     get_filename_component(soname ${path} NAME)
@@ -38,7 +38,7 @@ install(CODE [[
 ]] COMPONENT python)
 # Their licences ask that they come along. Debian's packages have them.
 foreach(package libjansson-dev libyaml-dev libxxhash-dev libhwloc-dev libsodium-dev liblapacke libblas3
-    libgfortran5 libdnnl-dev libgomp1 ocl-icd-libopencl1 liburing-dev)
+    libgfortran5 libdnnl-dev libgomp1 ocl-icd-libopencl1 liburing-dev libpng-dev libturbojpeg0-dev)
   install(FILES /usr/share/doc/${package}/copyright DESTINATION tutti/lib/licences RENAME ${package}.txt
     COMPONENT python OPTIONAL)
 endforeach()

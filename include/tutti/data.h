@@ -23,7 +23,8 @@ tutti_status tutti_idx_parse(const char *path, const uint8_t *head, size_t have,
                              tutti_idx_header *header, tutti_error *err);
 
 /* ---- data sets: samples and labels. One of four:
-     1. A directory of IDX files with the four MNIST names, plain or .gz, kept as bytes.
+     1. Images, kept as bytes: a directory of IDX files with the four MNIST names, plain or .gz, of
+        CIFAR-10's binary files, or of PNG and JPEG files, a folder a class (pictures.h).
      2. The samples of a synthetic problem (problem.h), kept as floats.
      3. A text: windows of tokens, with the token after each as its label, of a file that is mapped.
      4. A click log (clicks.h). ---- */
@@ -53,7 +54,7 @@ typedef struct tutti_data_set {
     const char *name, *title;
     const tutti_option *options;
     bool drawn;                   /* a problem: made from its options, found everywhere */
-    bool text, clicks;            /* its samples are windows of tokens; or clicks */
+    bool text, clicks, pictures;  /* its samples are windows of tokens; clicks; PNG, JPEG files */
     /* Of labelled files: how many classes. A label beyond them is damage (TUTTI_ERR_CORRUPT when
        filling). 0: as many as the labels say, as for a directory given by its path. */
     int classes;
@@ -66,10 +67,11 @@ extern const tutti_data_set tutti_data_sets[]; /* {0}-ended */
 /* Where a text leads:
      - A problem leads to its canonical spec.
      - "mnist" or a spec of it, "mnist(distort=0.5)", is $TUTTI_DATA/mnist, else ./data/mnist, else
-       `installed`/mnist (may be NULL). speech and moby-dick are found likewise.
-     - text(file=PATH), tokens(file=PATH) and clicks(file=PATH) lead to PATH.
+       `installed`/mnist (may be NULL). speech, cifar10 and moby-dick are found likewise.
+     - text(file=PATH), tokens(file=PATH), clicks(file=PATH) and images(dir=PATH) lead to PATH.
      - What exists under the text as it stands, and any text with a '/', is a path: of a directory
-       of IDX files, of a token file (text.h), or of a text in UTF-8.
+       of images (the three kinds are told by what is in it), of a token file (text.h), or of a text
+       in UTF-8.
 
    A bad spec or an absent place: TUTTI_ERR_USAGE, with near names or the places tried. */
 tutti_status tutti_data_find(tutti_runtime *rt, const char *text, const char *installed,
@@ -92,8 +94,22 @@ const tutti_data_shape *tutti_data_shape_of(const tutti_data *data);
 tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_error *err);
 bool tutti_data_attached(const tutti_data *data);
 
+/* After attach, of images: their pixels are normalised by these from now on, in place of the set's
+   own: for a network that was trained on another set. */
+void tutti_data_normalise(tutti_data *data, float mean, float deviation);
+
+/* What that makes of each byte. */
+void tutti_data_normal_table(float mean, float deviation, float table[256]);
+
+/* Of class k (0 to 255), in UTF-8: its folder's, or its line in CIFAR-10's batches.meta.txt. NULL:
+   it has none. */
+const char *tutti_data_class_name(const tutti_data *data, int k);
+
 /* NULL of a text, and before attach. */
 const uint8_t *tutti_data_labels(const tutti_data *data, tutti_split split);
+
+/* Of a token file: tutti_bpe_hash of what made it. 0: bytes, or no text. */
+uint64_t tutti_data_encoding(const tutti_data *data);
 
 /* Of a text: n windows of `context` tokens, and the token after each. ids: indexes in the split.
    Tokens are below `classes`. */

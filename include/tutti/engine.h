@@ -196,6 +196,10 @@ typedef enum {
    model: the client's model in stages, for methods that drive (drive.h). Kept. NULL: it computes
    whole passes, and such methods are refused.
 
+   aside_every, aside_most: models that are put aside while the run goes on (below, "put aside"):
+   after every so many gradients, 0: never; so many of them are kept at most. For methods at their
+   own pace; others put none aside. The same on all ranks.
+
    own_values: floats of client state: what the client computes along with gradients, such as
    running statistics of batch norms. They are no parameters, and no step exchanges them. The same
    number on all ranks. See tutti_engine_own. */
@@ -252,6 +256,8 @@ typedef struct tutti_engine_options {
     int servers;                     /* ranks that only serve */
     const tutti_model *model;        /* in stages */
     size_t own_values;               /* floats of client state */
+    uint64_t aside_every;            /* gradients from one model put aside to the next */
+    int aside_most;                  /* such models, from one rest to the next */
     bool only_declared;              /* no memory is taken */
     uint64_t device_memory;          /* bytes on the device; 0: as many as there are */
 } tutti_engine_options;
@@ -266,7 +272,7 @@ tutti_status tutti_collective_check(const char *collective, int workers, tutti_e
 
    A world is for one engine. Methods' services have the same ports in each engine, so what the
    first has left under way would be taken for the second's. To train again open another world. A
-   second engine is TUTTI_ERR_STATE before anything is done or sent, also once the first is closed
+ond engine is TUTTI_ERR_STATE before anything is done or sent, also once the first is closed
    or has failed. An engine that was refused (TUTTI_ERR_USAGE) before the fingerprints were found to
    be equal does not count. */
 tutti_status tutti_engine_open(tutti_engine **out, tutti_world *world, const tutti_param *params,
@@ -380,7 +386,7 @@ tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t 
 tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_error *err);
 
 /* The gradient of the tensor is final for this pass. Each tensor once a pass, in any order; a
-   second time is an error. */
+ond time is an error. */
 tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err);
 
 /* The same with a gradient that lies at `gradient` for this call only, in that type (TUTTI_F32,
@@ -480,6 +486,38 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
 /* The client has written to all pieces what they held in a run of as many workers, on the same
    rank. All ranks, before the first pass. */
 tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err);
+
+/* ---- models put aside, of methods at their own pace ---- */
+/* A look at the model of a run makes all workers wait for the slowest. A model that is put aside
+   makes nobody wait, and sends nothing. It is looked at when all are at rest anyway.
+
+   The model of a *point* P, a multiple of aside_every: a worker puts its own aside as its pass
+   begins with the first of its gradients from P on. So it has all gradients below P that this
+   worker has computed, and none of its later ones. What others have computed is in it as far as it
+   has come. Put together they are the mean over the workers, as they are at the end. Values at
+   servers (server.h) are put aside there instead, each slice before the first request of a worker
+   that has passed P. Who comes to rest without having passed a point puts aside what it has then.
+   A worker that is lost takes along what it has put aside.
+
+   aside_most models of each worker are declared memory. Points beyond are left out, so a client
+   comes to rest that often. */
+typedef struct tutti_aside {
+    uint64_t gradients;                  /* P */
+    /* This rank's own when it put its part aside: its clock, as wall_ns of tutti_figures; what it
+       had sent; samples that it has computed since. */
+    int64_t wall_ns;
+    uint64_t bytes_sent, samples_since;
+} tutti_aside;
+/* After all have been told that there is no step (tutti_engine_more), before anybody goes on, or
+   after finish: how many points were passed since the last drop. The same on all ranks. After
+   finish looking costs the run's clock nothing. */
+int tutti_engine_asides(tutti_engine *e);
+/* The k-th of them, from 0 on. */
+void tutti_engine_aside(const tutti_engine *e, int k, tutti_aside *aside);
+/* As tutti_engine_show, with the model of that point. All ranks; resume ends it. Blocks. */
+tutti_status tutti_engine_show_aside(tutti_engine *e, int k, tutti_error *err);
+/* They have been looked at. All ranks, as before. */
+void tutti_engine_drop_asides(tutti_engine *e);
 
 /* ---- runs that go on after losses. That needs a method with TUTTI_GOES_ON, a world that survives
    losses, and no stop_on_loss. Everywhere else settle gives `mine` back, has() is true of all, and

@@ -338,6 +338,12 @@ typedef struct tutti_facility_ops {
     tutti_status (*without)(const void *self, int rank, const char *why, tutti_error *err);
     /* Values of x are kept in so many slices, beside the workers': a checkpoint says how many. */
     int64_t (*slices)(const void *self);
+    /* Models put aside (engine.h), of facilities that keep values of x beside the workers'. All is
+       quiet: so many points were passed, and what was not put aside of them yet is now. / Within
+       agree: x := that of point k, on all workers. / All were looked at. */
+    void (*put_aside)(void *self, int points);
+    tutti_status (*agree_aside)(void *self, int k, tutti_error *err);
+    void (*drop_aside)(void *self);
     /* Is the declared state at `memory` one that cannot be read as it stands from a checkpoint of
        such a run? Then load reads it, after all the others. Both send nothing. */
     bool (*recuts)(const void *self, const tutti_saved_run *run, const void *memory);

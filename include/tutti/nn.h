@@ -255,6 +255,9 @@ typedef struct tutti_nn_options {
     /* Passes will add: the set of gradients for that is taken while opening. Else it is by the
        first such pass of several blocks. */
     bool adds;
+    /* Of tokens: windows that an evaluation takes at a time, at most; 0: as many as have 1024
+       tokens. For who asks about one at a time. A network with an lstm takes what it takes. */
+    int64_t windows;
     struct tutti_runtime *clock; /* kept; times layers (tutti_nn_times); NULL: they are not timed */
 } tutti_nn_options;
 tutti_status tutti_nn_open(tutti_nn **out, const char *model, const tutti_nn_task *task,
@@ -369,6 +372,12 @@ void tutti_nn_losses(tutti_nn *nn, float *losses);
    first: they call nothing. */
 void tutti_nn_look(tutti_nn *nn, const tutti_nn_hooks *hooks);
 int64_t tutti_nn_look_samples(const tutti_nn *nn);
+
+/* Evaluations that follow write the logits of their sample k to outputs: `classes` floats a sample,
+   one sample behind the other. Of tokens: those of the token at `place` of each window, or with
+   place -1 of each of its tokens, in their order. NULL, as at first: they do not. Not for
+   quadratics, nor for samples with categories (tutti_nn_evaluate_rows has those). */
+void tutti_nn_outputs(tutti_nn *nn, float *outputs, int place);
 
 /* As tutti_nn_pass, for samples with categories. rows: samples x tables, each below task.rows; x
    and labels as for images. The loss is the binary cross-entropy of one logit. TUTTI_ERR_CORRUPT: a

@@ -14,7 +14,7 @@ extern "C" {
 /* A member an option (tutti_train_options), but for goes_on. */
 typedef struct tutti_train_config {
     const char *model, *data, *method, *optimizer, *lr_schedule, *transport, *target, *out,
-        *resume, *slow, *batch_share, *partition, *platform, *fail, *collective,
+        *resume, *init, *slow, *batch_share, *partition, *platform, *fail, *collective,
         *collective_table, *codec, *codec_hierarchy, *loss_scale, *stream, *hosts, *rsh, *meet,
         *device_memory, *trace_steps;
     int64_t n, servers, epochs, steps, batch, accumulate, seed, threads, report_every,
@@ -51,7 +51,8 @@ int64_t tutti_train_silence_ns(const tutti_train_config *config);
 
 /* Does the model take these samples? It says what is known before the set is read: of a text,
    whether it is there, its context and vocabulary. Of others nothing is known, and their workers
-   say it. installed: as in tutti_train_io. */
+   say it. Also whether init is a safetensors file; what is in it rank 0 compares. installed: as in
+   tutti_train_io. */
 tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config *config,
                                     const char *installed, tutti_error *err);
 

@@ -665,6 +665,15 @@ class tutti_model(Structure):
     ]
 
 
+class tutti_aside(Structure):
+    _fields_ = [
+        ("gradients", c_ulong),
+        ("wall_ns", c_long),
+        ("bytes_sent", c_ulong),
+        ("samples_since", c_ulong),
+    ]
+
+
 class tutti_codec_figure(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -811,6 +820,8 @@ class tutti_engine_options(Structure):
         ("servers", c_int),
         ("model", POINTER(tutti_model)),
         ("own_values", c_ulong),
+        ("aside_every", c_ulong),
+        ("aside_most", c_int),
         ("only_declared", c_bool),
         ("device_memory", c_ulong),
     ]
@@ -846,6 +857,9 @@ class tutti_facility_ops(Structure):
         ("begun", CFUNCTYPE(None, c_void_p)),
         ("without", CFUNCTYPE(c_int, c_void_p, c_int, c_char_p, POINTER(tutti_error))),
         ("slices", CFUNCTYPE(c_long, c_void_p)),
+        ("put_aside", CFUNCTYPE(None, c_void_p, c_int)),
+        ("agree_aside", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(tutti_error))),
+        ("drop_aside", CFUNCTYPE(None, c_void_p)),
         ("recuts", CFUNCTYPE(c_bool, c_void_p, POINTER(tutti_saved_run), c_void_p)),
         ("load", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(tutti_saved_run), POINTER(tutti_error))),
     ]
@@ -1602,11 +1616,14 @@ FUNCTIONS = {
     "tutti_dtype_name": (c_char_p, [c_int]),
     "tutti_end": (None, [POINTER(tutti_method)]),
     "tutti_engine_apart": (c_double, [c_void_p]),
+    "tutti_engine_aside": (None, [c_void_p, c_int, POINTER(tutti_aside)]),
+    "tutti_engine_asides": (c_int, [c_void_p]),
     "tutti_engine_close": (None, [c_void_p]),
     "tutti_engine_codec_records": (POINTER(tutti_codec_record), [c_void_p]),
     "tutti_engine_doing": (c_int, [c_void_p, c_int]),
     "tutti_engine_done": (c_int, [c_void_p, c_int, c_bool, POINTER(tutti_error)]),
     "tutti_engine_drive": (c_int, [c_void_p, c_ulong, POINTER(tutti_error)]),
+    "tutti_engine_drop_asides": (None, [c_void_p]),
     "tutti_engine_ended": (c_bool, [c_void_p]),
     "tutti_engine_events": (c_int, [c_void_p, POINTER(POINTER(tutti_event_record))]),
     "tutti_engine_figures": (None, [c_void_p, POINTER(tutti_figures)]),
@@ -1647,6 +1664,7 @@ FUNCTIONS = {
     "tutti_engine_settle": (c_int, [c_void_p, c_int, POINTER(c_bool), POINTER(tutti_error)]),
     "tutti_engine_share": (POINTER(tutti_share), [c_void_p]),
     "tutti_engine_show": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_engine_show_aside": (c_int, [c_void_p, c_int, POINTER(tutti_error)]),
     "tutti_engine_state": (c_int, [c_void_p, POINTER(POINTER(tutti_saved)), POINTER(c_ulong), POINTER(tutti_error)]),
     "tutti_engine_state_written": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_engine_step": (c_int, [c_void_p, POINTER(tutti_error)]),

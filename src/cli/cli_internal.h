@@ -16,7 +16,8 @@ typedef struct tutti_command {
 /* {0}-ended. help NULL: nothing for people */
 extern const tutti_command tutti_commands[], tutti_cli_benchmarks[], tutti_cli_plans[];
 extern const tutti_option tutti_cli_run_options[], tutti_cli_compare_options[],
-    tutti_cli_report_options[], tutti_cli_plan_options[];
+    tutti_cli_report_options[], tutti_cli_plan_options[], tutti_cli_eval_options[],
+    tutti_cli_predict_options[], tutti_cli_generate_options[];
 int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **argv),
     tutti_cli_config(int argc, char **argv), tutti_cli_data(int argc, char **argv),
     tutti_cli_check(int argc, char **argv), tutti_cli_version(int argc, char **argv),
@@ -26,7 +27,13 @@ int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **a
     tutti_cli_run(int argc, char **argv), tutti_cli_plan(int argc, char **argv),
     tutti_cli_report(int argc, char **argv), tutti_cli_compare(int argc, char **argv),
     tutti_cli_complete(int argc, char **argv), tutti_cli_completion(int argc, char **argv),
-    tutti_cli_man(int argc, char **argv);
+    tutti_cli_man(int argc, char **argv), tutti_cli_eval(int argc, char **argv),
+    tutti_cli_predict(int argc, char **argv), tutti_cli_generate(int argc, char **argv);
+
+/* eval.c: what is left of the arguments when the command's flags were taken: no other flag, and a
+   run at their head. */
+tutti_status tutti_cli_one_run(const char *command, int argc, char **argv,
+                               const tutti_option *options, const char **run, tutti_error *err);
 
 int tutti_cli_data_bpe(int argc, char **argv), tutti_cli_data_tokens(int argc, char **argv),
     tutti_cli_data_clicks(int argc, char **argv); /* data_make.c; argv[0]: bpe, tokens, clicks */

@@ -52,6 +52,12 @@ static void print_set(const tutti_data *data, const char *path, const char *name
         printf("  and %d categories, rows of tables of %u\n", shape->tables, shape->rows);
     if (shape->value_bytes == 1)
         printf("  pixels / 255: mean %.4f, deviation %.4f\n", (double)shape->mean, (double)shape->deviation);
+    if (tutti_data_class_name(data, 0) != NULL) {
+        printf("  classes:");
+        for (int c = 0; c < shape->classes && tutti_data_class_name(data, c) != NULL; c++)
+            printf("%s %s", c > 0 ? "," : "", tutti_data_class_name(data, c));
+        putchar('\n');
+    }
     printf("  contents %016llx\n", (unsigned long long)tutti_data_hash(data));
     for (int split = 0; split < 2; split++) {
         uint64_t count[256] = { 0 };
@@ -186,8 +192,9 @@ static void print_help(void)
            "tutti data bpe FILE --vocab N --out OUT | tokens FILE --out OUT [--bpe FILE]\n"
            "tutti data clicks --samples N --out OUT [--seed S --values V --zipf Z --spread D --bias B --missing P]\n\n"
            "NAME is a name of `list`, with options or without (mnist, 'mnist(distort=0.5)'), or a path: "
-           "of a directory of IDX files, of a token file\n"
-           "or of a text in UTF-8. mnist, moby-dick and speech (which tools/speech-data makes) are looked for "
+           "of a directory of images (IDX files,\n"
+           "CIFAR-10's binary files, PNG and JPEG files by class), of a token file or of a text in UTF-8. "
+           "mnist, cifar10, moby-dick and speech (which tools/speech-data makes) are looked for "
            "in $TUTTI_DATA, ./data, then where Tutti is installed; quadratic and logistic are drawn from\n"
            "their options.\n"
            "inspect prints shapes, classes and statistics; verify reads every byte and checks sizes, counts "
@@ -214,14 +221,14 @@ static int list_sets(void)
         tutti_cli_installed(installed, sizeof installed, "data");
         for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++) {
             const bool here = tutti_data_find(rt, set->name, installed, path, sizeof path, NULL) == TUTTI_OK;
-            const bool named = (set->text && set->file == NULL) || set->clicks;
+            const bool named = (set->text && set->file == NULL) || set->clicks || set->pictures;
             if (set->maker != NULL)
                 snprintf(absent, sizeof absent, "not made yet: %.80s makes it", set->maker);
             else
                 snprintf(absent, sizeof absent, "not found in $TUTTI_DATA, ./data or where Tutti is installed");
             print_known(set, set->drawn ? "drawn from its options"
                              : here     ? path
-                             : named    ? "the file that you name"
+                             : named    ? set->pictures ? "the directory that you name" : "the file that you name"
                                         : absent);
         }
     }

@@ -10,7 +10,7 @@ static const struct {
     const char *title, *options;
 } groups[] = {
     { "What is trained, and for how long",
-      "*model *data *epochs *steps *batch accumulate *seed partition validation precision target" },
+      "*model *data *epochs *steps *batch accumulate *seed init partition validation precision target" },
     { "The update", "*optimizer *lr-schedule clip-norm nonfinite loss-scale" },
     { "Who trains",
       "*n *hosts rsh meet start-timeout servers *threads transport lane batch-share device-memory on-loss "

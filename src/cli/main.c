@@ -10,6 +10,12 @@
 const tutti_command tutti_commands[] = {
     { "train", "[FILE] [--OPTION VALUE ...]", "train a network with several workers", tutti_cli_train,
       { tutti_train_options } },
+    { "eval", "RUN [--data DATA]", "loss, accuracy, perplexity of a run's model on a data set", tutti_cli_eval,
+      { tutti_cli_eval_options } },
+    { "predict", "RUN FILE...", "which classes a run's model sees in pictures", tutti_cli_predict,
+      { tutti_cli_predict_options } },
+    { "generate", "RUN --prompt TEXT", "a text that a run's language model goes on with", tutti_cli_generate,
+      { tutti_cli_generate_options } },
     { "run", "-n N|-H HOSTS [...] -- COMMAND", "start any command as the workers of a run", tutti_cli_run,
       { tutti_cli_run_options } },
     { "methods", "[NAME] [--json]", "catalogue of training methods with their options", tutti_cli_methods },

@@ -28,6 +28,16 @@ extern const tutti_option tutti_data_text_options[], tutti_data_moby_dick_option
 typedef struct tutti_data_clicks { const char *file; int64_t rows; double val; } tutti_data_clicks;
 extern const tutti_option tutti_data_clicks_options[];
 
+/* Of pictures (pictures.c). */
+typedef struct tutti_data_pictures {
+    const char *dir;
+    int64_t size, seed;
+    double test;
+    bool grey;
+} tutti_data_pictures;
+extern const tutti_option tutti_data_pictures_options[];
+typedef struct tutti_data_files tutti_data_files; /* their list */
+
 /* ---- a data set (dataset.c; of a problem: problem.c; of a text: text.c; of clicks: clicklog.c)
    ---- */
 
@@ -70,10 +80,21 @@ struct tutti_data {
         tutti_contents contents;
         uint64_t rows[2];         /* offset of the row numbers of each split; the rest: parts */
     } clicks;
+    struct {                      /* bytes as those of IDX files, that come from elsewhere */
+        char *path;               /* of the directory; NULL: from IDX files */
+        /* Writes the samples and labels of both splits. */
+        tutti_status (*fill)(tutti_data *d, uint8_t *block, tutti_error *err);
+        tutti_data_files *files;  /* pictures.c */
+        uint64_t records[6];      /* cifar.c: of each file */
+    } elsewhere;
+    char *class_name[256];        /* NULL: it has none */
     /* Offset of `from` and `way` of a problem with a known optimum (problem.h), 2 x dim doubles; 0:
        none. */
     uint64_t path;
 };
+
+/* Has the directory one of the four files? */
+bool tutti_data_is_idx(tutti_runtime *rt, const char *path);
 
 /* Adds a part of `bytes` at the next multiple of 64; false: larger than memory can be. */
 bool tutti_data_place(size_t *total, uint64_t bytes, uint64_t *offset);
@@ -102,6 +123,30 @@ tutti_status tutti_data_clicks_fill(tutti_data *d, uint8_t *block, tutti_error *
 void tutti_data_clicks_gather(const tutti_data *d, tutti_split split, const uint64_t *ids, size_t n,
                               float *x, uint8_t *labels);
 void tutti_data_clicks_close(tutti_data *d);
+
+/* Bytes that come from elsewhere. open: of the directory; place: so many samples in each split, of
+   channels x side x side. */
+tutti_status tutti_data_elsewhere_open(tutti_data **out, tutti_runtime *rt, const char *path,
+                                       tutti_status (*fill)(tutti_data *d, uint8_t *block,
+                                                            tutti_error *err),
+                                       tutti_error *err);
+tutti_status tutti_data_elsewhere_place(tutti_data *d, const uint64_t samples[2], int channels,
+                                        int side, tutti_error *err);
+/* The first n bytes of the name. TUTTI_ERR_MEMORY, without a sentence. */
+tutti_status tutti_data_name_class(tutti_data *d, int k, const char *name, size_t n);
+void tutti_data_forget_classes(tutti_data *d);
+
+/* pictures.c. how->dir is not looked at. is: does the directory hold folders? */
+tutti_status tutti_data_pictures_open(tutti_data **out, tutti_runtime *rt, const char *path,
+                                      const tutti_data_pictures *how, tutti_error *err);
+tutti_status tutti_data_is_pictures(tutti_runtime *rt, const char *path, bool *is,
+                                    tutti_error *err);
+void tutti_data_files_close(tutti_data_files *f); /* takes NULL */
+
+/* cifar.c. whole: files have the published sizes. is: does the directory hold such files? */
+tutti_status tutti_data_cifar_open(tutti_data **out, tutti_runtime *rt, const char *path,
+                                   bool whole, tutti_error *err);
+bool tutti_data_is_cifar(tutti_runtime *rt, const char *path);
 
 /* ---- stream.c: a file read from its beginning to its end, inflated on the way if its first two
    bytes say gzip (RFC 1952) ---- */

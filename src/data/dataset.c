@@ -48,6 +48,18 @@ static tutti_status find_file(tutti_data *d, data_part *p, const char *directory
                       name);
 }
 
+bool tutti_data_is_idx(tutti_runtime *rt, const char *path)
+{
+    char name[4200];
+
+    for (int k = 0; k < 8; k++) {
+        snprintf(name, sizeof name, "%s/%s%s", path, file_names[k & 1][k >> 1 & 1], k & 4 ? ".gz" : "");
+        if (tutti_file_exists(rt, name))
+            return true;
+    }
+    return false;
+}
+
 /* Opens p's file and reads its header, leaving the stream at the first byte of data. */
 static tutti_status open_part(tutti_data *d, const data_part *p, tutti_data_stream **stream, tutti_idx_header *header,
                               tutti_error *err)
@@ -181,6 +193,75 @@ tutti_status tutti_data_open(tutti_data **out, tutti_runtime *rt, const char *pa
     return status;
 }
 
+/* ---- bytes from elsewhere ---- */
+
+tutti_status tutti_data_elsewhere_open(tutti_data **out, tutti_runtime *rt, const char *path,
+                                       tutti_status (*fill)(tutti_data *d, uint8_t *block, tutti_error *err),
+                                       tutti_error *err)
+{
+    tutti_data *d = tutti_alloc(1, sizeof *d);
+
+    *out = NULL;
+    if (d == NULL || (d->elsewhere.path = tutti_copy_text(path)) == NULL) {
+        tutti_free(d);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open data set '%s'", path);
+    }
+    d->rt = rt;
+    d->elsewhere.fill = fill;
+    *out = d;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_data_elsewhere_place(tutti_data *d, const uint64_t samples[2], int channels, int side,
+                                        tutti_error *err)
+{
+    size_t total = DATA_ALIGNMENT;
+
+    d->pixels = (size_t)channels * (size_t)side * (size_t)side;
+    d->shape.value_bytes = 1;
+    d->shape.channels = channels;
+    d->shape.height = d->shape.width = side;
+    for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++)
+        for (int kind = DATA_X; kind <= DATA_LABELS; kind++) {
+            data_part *p = &d->parts[split][kind];
+            size_t bytes;
+            d->shape.samples[split] = samples[split];
+            p->path = tutti_copy_text(d->elsewhere.path);
+            if (p->path == NULL)
+                return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to open data set '%s'", d->elsewhere.path);
+            if (!tutti_size_mul((size_t)samples[split], kind == DATA_X ? d->pixels : 1, &bytes) ||
+                !tutti_data_place(&total, bytes, &p->offset))
+                return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                  "the pictures of '%s' would make the data set larger than memory can be",
+                                  d->elsewhere.path);
+            p->header.bytes = bytes;
+        }
+    d->shape.bytes = total;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_data_name_class(tutti_data *d, int k, const char *name, size_t n)
+{
+    d->class_name[k] = tutti_alloc(n + 1, 1);
+    if (d->class_name[k] == NULL)
+        return TUTTI_ERR_MEMORY;
+    memcpy(d->class_name[k], name, n);
+    return TUTTI_OK;
+}
+
+void tutti_data_forget_classes(tutti_data *d)
+{
+    for (size_t k = 0; k < TUTTI_LENGTH(d->class_name); k++) {
+        tutti_free(d->class_name[k]);
+        d->class_name[k] = NULL;
+    }
+}
+
+const char *tutti_data_class_name(const tutti_data *data, int k)
+{
+    return data->class_name[k];
+}
+
 void tutti_data_close(tutti_data *data)
 {
     if (data == NULL)
@@ -190,6 +271,9 @@ void tutti_data_close(tutti_data *data)
             tutti_free(data->parts[split][kind].path);
     tutti_data_text_close(data);
     tutti_data_clicks_close(data);
+    tutti_data_files_close(data->elsewhere.files);
+    tutti_data_forget_classes(data);
+    tutti_free(data->elsewhere.path);
     tutti_free(data);
 }
 
@@ -320,11 +404,14 @@ tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_
         TUTTI_TRY(tutti_data_clicks_fill(data, block, err));
         f->magic = DATA_MAGIC;
     } else if (fill) {
+        if (data->elsewhere.fill != NULL)
+            TUTTI_TRY(data->elsewhere.fill(data, block, err));
         for (int split = TUTTI_TRAIN; split <= TUTTI_TEST; split++)
             for (int kind = DATA_X; kind <= DATA_LABELS; kind++) {
                 const data_part *p = &data->parts[split][kind];
                 const uint64_t end = p->offset + p->header.bytes;
-                TUTTI_TRY(fill_part(data, p, block + p->offset, err));
+                if (data->elsewhere.fill == NULL)
+                    TUTTI_TRY(fill_part(data, p, block + p->offset, err));
                 /* the hash goes over the gaps too */
                 memset(block + end, 0, (size_t)((DATA_ALIGNMENT - end % DATA_ALIGNMENT) % DATA_ALIGNMENT));
             }
@@ -350,13 +437,23 @@ tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_
     }
     data->block = block;
     data->shape.classes = f->classes;
-    data->shape.mean = f->mean;
-    data->shape.deviation = f->deviation;
-    /* Float steps in the order of the formula: what "to tensor, normalise" computes elsewhere.
-       Images of one grey have no deviation and become zeros. */
-    for (int v = 0; v < 256; v++)
-        data->table[v] = ((float)v / 255.0f - f->mean) / (f->deviation > 0 ? f->deviation : 1.0f);
+    tutti_data_normalise(data, f->mean, f->deviation);
     return TUTTI_OK;
+}
+
+void tutti_data_normalise(tutti_data *data, float mean, float deviation)
+{
+    data->shape.mean = mean;
+    data->shape.deviation = deviation;
+    tutti_data_normal_table(mean, deviation, data->table);
+}
+
+/* Float steps in the order of the formula: what "to tensor, normalise" computes elsewhere. Images
+   of one grey have no deviation and become zeros. */
+void tutti_data_normal_table(float mean, float deviation, float table[256])
+{
+    for (int v = 0; v < 256; v++)
+        table[v] = ((float)v / 255.0f - mean) / (deviation > 0 ? deviation : 1.0f);
 }
 
 bool tutti_data_attached(const tutti_data *data)

@@ -16,12 +16,16 @@ static const tutti_option mnist_options[] = {
     { 0 }
 };
 
-static const tutti_option speech_options[] = { { 0 } };
+static const tutti_option speech_options[] = { { 0 } }, cifar_options[] = { { 0 } };
 
 const tutti_data_set tutti_data_sets[] = {
     { "mnist", "handwritten digits, 60000 + 10000 images of 28 x 28", mnist_options, .text = false, .classes = 10 },
     { "speech", "spoken digits, synthesised: 64 frames of 120 features; tested on voices that were not trained on",
       speech_options, .text = false, .classes = 10, .maker = "tools/speech-data" },
+    { "cifar10", "photographs of ten kinds, 50000 + 10000 images of 3 x 32 x 32, in its six binary files",
+      cifar_options, .classes = 10 },
+    { "images", "PNG and JPEG files, a folder a class, with folders train and test or without",
+      tutti_data_pictures_options, .pictures = true },
     { "moby-dick", "Melville's novel, 1.19 MB, by bytes; validated on 16 windows of its last twentieth",
       tutti_data_moby_dick_options, .text = true, .file = "moby-dick.txt" },
     { "text", "any text in UTF-8, by bytes", tutti_data_text_options, .text = true },
@@ -58,7 +62,7 @@ static tutti_status unknown(const char *text, const char *name, tutti_error *err
     if (name != NULL)
         tutti_suggest(name, names, n, near, sizeof near);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "no data at '%.160s'%s; give %s, a directory with the four MNIST files, or a text", text,
+                      "no data at '%.160s'%s; give %s, a directory of images, or a text", text,
                       name != NULL ? near : "", all);
 }
 
@@ -117,7 +121,14 @@ typedef struct found {
     tutti_problem problem;
     tutti_data_windows windows;   /* its file is in `path` */
     tutti_data_clicks clicks;     /* likewise */
+    tutti_data_pictures pictures; /* likewise */
 } found;
+
+/* Its place is an option of its own. */
+static bool is_placed(const tutti_data_set *set)
+{
+    return set->file == NULL && (set->text || set->clicks || set->pictures);
+}
 
 /* "text(file=/a/b)" has a '/', but is no path. */
 static bool is_spec_of_file(const char *text)
@@ -125,7 +136,7 @@ static bool is_spec_of_file(const char *text)
     const size_t n = strcspn(text, "(");
 
     for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++)
-        if ((set->text || set->clicks) && strlen(set->name) == n && strncmp(set->name, text, n) == 0)
+        if ((set->text || is_placed(set)) && strlen(set->name) == n && strncmp(set->name, text, n) == 0)
             return true;
     return false;
 }
@@ -142,16 +153,22 @@ static tutti_status find_named(tutti_runtime *rt, const tutti_spec *spec, const 
         tutti_problem_print(&f->problem, canonical, sizeof canonical);
         return take_path(path, bytes, canonical, err);
     }
-    if (!f->set->text && !f->set->clicks) {
+    if (!f->set->text && !is_placed(f->set)) {
         TUTTI_TRY(tutti_spec_apply(spec, what, f->set->options, &f->distortion, err));
         return find_folder(rt, f->set, installed, path, bytes, err);
     }
-    TUTTI_TRY(
-        tutti_spec_apply(spec, what, f->set->options, f->set->text ? (void *)&f->windows : (void *)&f->clicks, err));
-    file = f->set->clicks ? f->clicks.file : f->set->file == NULL ? f->windows.file : "";
+    TUTTI_TRY(tutti_spec_apply(spec, what, f->set->options,
+                               f->set->text     ? (void *)&f->windows
+                               : f->set->clicks ? (void *)&f->clicks
+                                                : (void *)&f->pictures,
+                               err));
+    file = f->set->pictures       ? f->pictures.dir
+           : f->set->clicks       ? f->clicks.file
+           : f->set->file == NULL ? f->windows.file
+                                  : "";
     if (f->set->file == NULL && file[0] == '\0')
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "data '%s' needs to know its file; write %s(file=PATH)",
-                          f->set->name, f->set->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "data '%s' needs to know its %s; write %s(%s=PATH)", f->set->name,
+                          f->set->pictures ? "directory" : "file", f->set->name, f->set->pictures ? "dir" : "file");
     if (f->set->file == NULL)
         return take_path(path, bytes, file, err);
     TUTTI_TRY(find_folder(rt, f->set, installed, folder, sizeof folder, err));
@@ -183,7 +200,7 @@ static tutti_status find(tutti_runtime *rt, const char *text, const char *instal
     f->set = find_set(tutti_spec_name(spec));
     status = f->set == NULL ? unknown(text, tutti_spec_name(spec), err)
                             : find_named(rt, spec, text, installed, path, bytes, f, err);
-    f->windows.file = f->clicks.file = NULL; /* they were the spec's */
+    f->windows.file = f->clicks.file = f->pictures.dir = NULL; /* they were the spec's */
     tutti_spec_close(spec);
     return status;
 }
@@ -215,7 +232,7 @@ tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const cha
                                   tutti_error *err)
 {
     char path[4096];
-    bool tokens;
+    bool tokens, pictures = false;
     found f;
 
     *out = NULL;
@@ -229,6 +246,18 @@ tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const cha
     if (f.set == NULL && is_file(rt, path, &tokens)) {
         tutti_options_default(tutti_data_text_options, &f.windows);
         return tutti_data_text_open(out, rt, path, tokens, &f.windows, err);
+    }
+    if (f.set != NULL && f.set->pictures)
+        return tutti_data_pictures_open(out, rt, path, &f.pictures, err);
+    if (f.set != NULL && f.set->options == cifar_options)
+        return tutti_data_cifar_open(out, rt, path, true, err);
+    if (f.set == NULL && tutti_data_is_cifar(rt, path))
+        return tutti_data_cifar_open(out, rt, path, false, err);
+    if (f.set == NULL && !tutti_data_is_idx(rt, path))
+        TUTTI_TRY(tutti_data_is_pictures(rt, path, &pictures, err));
+    if (pictures) {
+        tutti_options_default(tutti_data_pictures_options, &f.pictures);
+        return tutti_data_pictures_open(out, rt, path, &f.pictures, err);
     }
     TUTTI_TRY(tutti_data_open(out, rt, path, err));
     tutti_data_distort_by(*out, &f.distortion);

@@ -126,6 +126,11 @@ tutti_status tutti_data_text_open(tutti_data **out, tutti_runtime *rt, const cha
     return status;
 }
 
+uint64_t tutti_data_encoding(const tutti_data *data)
+{
+    return data->text.tokens.made_by;
+}
+
 void tutti_data_text_close(tutti_data *d)
 {
     tutti_tokens_close(&d->text.tokens);

@@ -334,6 +334,7 @@ static void declare_own(tutti_engine *e)
 
     if (m->ops->drive == NULL && (m->traits & TUTTI_BY_UNIT) == 0) /* else it is declared in parts, later */
         tutti_declare(e->plan, &x, &m->x);
+    tutti_engine_asides_declare(e);
     if (e->options.batch_of != NULL)
         tutti_declare(e->plan, &shares, &e->batch_of);
     tutti_declare_value(e->plan, "engine.progress", TUTTI_SAME, &e->progress, sizeof e->progress);
@@ -478,6 +479,7 @@ static tutti_status prepare(tutti_engine *e, const tutti_param *params, int n_pa
     TUTTI_TRY(tutti_engine_place(e, params, n_params, err));
     TUTTI_TRY(open_method(e, err));
     TUTTI_TRY(set_pace(e, err));
+    TUTTI_TRY(tutti_engine_asides_open(e, err));
     TUTTI_TRY(tutti_engine_rows_open(e, err)); /* servers are cut between rows */
     TUTTI_TRY(declare_all(e, methods, err));
     e->unit_began_ns = tutti_alloc(2 * (size_t)e->layout.n_units, sizeof *e->unit_began_ns);
@@ -630,6 +632,7 @@ void tutti_engine_close(tutti_engine *e)
         tutti_engine_use_device(e, 0, NULL);
     tutti_arena_close(e->device);
     tutti_arena_close(e->host);
+    tutti_engine_asides_close(e);
     tutti_free(e->m.self);
     tutti_spec_close(e->method_spec);
     for (int i = 0; i < e->n_events; i++)
@@ -770,8 +773,9 @@ static tutti_status agree_on_own(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Agree, until it has worked for all who are left. */
-static tutti_status meet(tutti_engine *e, bool last, tutti_error *err)
+/* Agree, until it has worked for all who are left. aside: on the model of that point; -1: as it is
+   now. */
+static tutti_status meet(tutti_engine *e, bool last, int aside, tutti_error *err)
 {
     tutti_status status;
     bool again = false;
@@ -782,7 +786,7 @@ static tutti_status meet(tutti_engine *e, bool last, tutti_error *err)
         tutti_copy(e->m.device, e->m.n, e->m.x, e->kept);
     tutti_copy(e->m.device, own, e->own_state, e->own_kept);
     do {
-        status = agree(e, err);
+        status = aside >= 0 ? tutti_engine_aside_agree(e, aside, err) : agree(e, err);
         if (status == TUTTI_OK)
             status = agree_on_own(e, err);
         if (status == TUTTI_OK && last)
@@ -804,9 +808,20 @@ static tutti_status out_of_order(tutti_error *err, const char *call)
     return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s is legal between steps only (engine.h)", call);
 }
 
+static tutti_status show(tutti_engine *e, int aside, tutti_error *err)
+{
+    const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* who looks is not the method's cost */
+    const tutti_status status = meet(e, false, aside, err);
+
+    tutti_engine_doing(e, was);
+    e->stage = status == TUTTI_OK ? STAGE_SHOWN : STAGE_FAILED;
+    if (status == TUTTI_OK)
+        tutti_engine_hand_out(e);
+    return status;
+}
+
 tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err)
 {
-    tutti_doing was;
     tutti_status status;
 
     if (e->stage == STAGE_FINISHED)
@@ -819,13 +834,18 @@ tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err)
         e->stage = STAGE_FAILED;
         return status;
     }
-    was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* who looks at the model is not the method's cost */
-    status = meet(e, false, err);
-    tutti_engine_doing(e, was);
-    e->stage = status == TUTTI_OK ? STAGE_SHOWN : STAGE_FAILED;
-    if (status == TUTTI_OK)
-        tutti_engine_hand_out(e);
-    return status;
+    return show(e, -1, err);
+}
+
+tutti_status tutti_engine_show_aside(tutti_engine *e, int k, tutti_error *err)
+{
+    if ((e->stage != STAGE_READY || !e->services.held) && e->stage != STAGE_FINISHED)
+        return out_of_order(err, "show_aside");
+    if (k < 0 || k >= e->asides.passed)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "show_aside of model %d, but %d were put aside (engine.h)", k,
+                          e->asides.passed);
+    tutti_engine_aside_take(e, k);
+    return show(e, k, err);
 }
 
 /* g is nobody's between steps. */
@@ -880,14 +900,18 @@ tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     if (e->stage != STAGE_SHOWN)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "resume is legal after show only (engine.h)");
-    if (e->kept != NULL)
-        tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
-    if (e->own_kept != NULL)
-        tutti_copy(e->m.device, e->options.own_values + 1, e->own_kept, e->own_state);
+    if (e->asides.shown > 0)
+        tutti_engine_aside_back(e);
+    else {
+        if (e->kept != NULL)
+            tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
+        if (e->own_kept != NULL)
+            tutti_copy(e->m.device, e->options.own_values + 1, e->own_kept, e->own_state);
+        e->stage = STAGE_READY;
+    }
     e->values_changed = true;
     tutti_engine_drive_hide(e);
     tutti_engine_hand_out(e);
-    e->stage = STAGE_READY;
     return TUTTI_OK;
 }
 
@@ -931,8 +955,10 @@ tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)
     status = tutti_engine_drain(e, err);
     if (status == TUTTI_OK)
         status = tutti_engine_quiet(e, err);
-    if (status == TUTTI_OK)
-        status = meet(e, true, err);
+    if (status == TUTTI_OK) {
+        tutti_engine_asides(e);
+        status = meet(e, true, -1, err);
+    }
     if (status == TUTTI_OK)
         status = leave_together(e, err);
     if (status == TUTTI_OK)

@@ -46,6 +46,13 @@ void tutti_engine_declare_history(tutti_engine *e);
 /* n: the worker's own x while the agreed model is in x; NULL: it is the same. Within agree(). */
 float *tutti_engine_kept(tutti_engine *e);
 
+/* Models put aside (engine.h): how many may be; 0: none. From declare() on. / How many points this
+   worker's client has passed since the last drop. Client thread. / A service of a rank that only
+   serves has put its part of point k aside. */
+int tutti_engine_aside_room(const tutti_engine *e);
+int tutti_engine_aside_passed(const tutti_engine *e);
+void tutti_engine_aside_served(tutti_engine *e, int k);
+
 /* ---- time (clock.c) ---- */
 
 /* EXPOSED, unless the client is aside (OUTSIDE, REPORT) and stays so. Gives what it was. */

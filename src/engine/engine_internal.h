@@ -244,6 +244,25 @@ typedef struct tutti_engine_client {
                                     not used */
 } tutti_engine_client;
 
+/* Models put aside (aside.c). */
+typedef struct tutti_engine_aside_at {
+    int64_t wall_ns;
+    uint64_t bytes, samples;     /* sent; computed, of this worker's own */
+    bool served;                 /* of a rank that only serves: bytes are its services' */
+} tutti_engine_aside_at;
+typedef struct tutti_engine_store {
+    int room;                    /* points that may be passed from one drop to the next; 0: none */
+    float *x, *own;              /* (room + 1) x n, (room + 1) x (own_values + 1); declared */
+    tutti_engine_aside_at *at;   /* room */
+    bool begun;                  /* since the last drop a phase has: */
+    uint64_t first;              /* points before it */
+    int passed;
+    int shown;                   /* while x is that of a point: 1 + which; 0: it is not. As it was
+                                    before: */
+    tutti_engine_stage was;
+    float *kept, *own_kept;
+} tutti_engine_store;
+
 /* A facility that has added itself (facility.c). */
 typedef struct tutti_engine_facility {
     const tutti_facility_ops *ops;
@@ -295,6 +314,7 @@ struct tutti_engine {
                                     samples; as they were before the mean. NULL: none */
     float *kept;                 /* n: x while the agreed model is shown; only where replicas
                                     differ */
+    tutti_engine_store asides;       /* models put aside */
     tutti_saved *state_pieces;   /* as last listed for the client; NULL: never */
 
     /* groups */
@@ -500,6 +520,21 @@ tutti_status tutti_engine_offload_takes(tutti_engine *e, float **to, tutti_error
 tutti_status tutti_engine_offload_keeps(tutti_engine *e, int piece, float *from, tutti_error *err);
 tutti_status tutti_engine_offload_bring(tutti_engine *e, int piece, tutti_error *err);
 
+/* ---- aside.c: nothing happens where no models are put aside ---- */
+
+/* Before declare(). / With the engine's own declarations. */
+tutti_status tutti_engine_asides_open(tutti_engine *e, tutti_error *err);
+void tutti_engine_asides_declare(tutti_engine *e);
+void tutti_engine_asides_close(tutti_engine *e);
+/* All are about to go on. / My first pass of a step begins: x is what it computes by. */
+void tutti_engine_asides_begin(tutti_engine *e);
+void tutti_engine_asides_pass(tutti_engine *e);
+/* Within show: x := what was put aside. / x := the model of all. / Within resume: x and the stage
+   are as before. */
+void tutti_engine_aside_take(tutti_engine *e, int k);
+tutti_status tutti_engine_aside_agree(tutti_engine *e, int k, tutti_error *err);
+void tutti_engine_aside_back(tutti_engine *e);
+
 /* ---- facility.c: as method.h says when ---- */
 
 /* Facilities, and the method's own hook. */
@@ -512,6 +547,10 @@ bool tutti_hooks_rest(const tutti_engine *e);
 /* Facilities alone. */
 tutti_status tutti_facilities_begin(tutti_engine *e, tutti_error *err);
 tutti_status tutti_facilities_arrive(tutti_engine *e, tutti_error *err);
+void tutti_facilities_put_aside(tutti_engine *e, int points);
+/* *there: does any keep values beside the workers'? Else nothing was done. */
+tutti_status tutti_facilities_agree_aside(tutti_engine *e, int k, bool *there, tutti_error *err);
+void tutti_facilities_drop_aside(tutti_engine *e);
 void tutti_facilities_begun(tutti_engine *e);
 /* A rank is lost: TUTTI_OK, or the sentence with which the run ends. */
 tutti_status tutti_facilities_without(const tutti_engine *e, int rank, tutti_error *err);

@@ -77,6 +77,31 @@ tutti_status tutti_facilities_arrive(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
+void tutti_facilities_put_aside(tutti_engine *e, int points)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->put_aside != NULL)
+            e->facility[i].ops->put_aside(e->facility[i].self, points);
+}
+
+tutti_status tutti_facilities_agree_aside(tutti_engine *e, int k, bool *there, tutti_error *err)
+{
+    *there = false;
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->agree_aside != NULL) {
+            *there = true;
+            TUTTI_TRY(e->facility[i].ops->agree_aside(e->facility[i].self, k, err));
+        }
+    return TUTTI_OK;
+}
+
+void tutti_facilities_drop_aside(tutti_engine *e)
+{
+    for (int i = 0; i < e->n_facilities; i++)
+        if (e->facility[i].ops->drop_aside != NULL)
+            e->facility[i].ops->drop_aside(e->facility[i].self);
+}
+
 void tutti_facilities_begun(tutti_engine *e)
 {
     for (int i = 0; i < e->n_facilities; i++)

@@ -71,6 +71,8 @@ static void describe(const tutti_engine *e, text *t)
                                                : "stop");
     if (m->order == TUTTI_ORDER_LED) /* who has no thread does not follow */
         put(t, "lane=%s\n", m->lane_width > 0 ? "on" : "off");
+    /* of one length, so that a simulated run with begins when one without does */
+    put(t, "models put aside=%6d, one every %20llu gradients\n", o->aside_most, (unsigned long long)o->aside_every);
     put(t, "own values=%zu\nloss-scale=%s\nsample bytes=%zu\n", o->own_values, o->loss_scale, o->sample_bytes);
     for (int r = 0; o->batch_of != NULL && r < m->workers; r++)
         put(t, "share of worker %d=%lld\n", r, (long long)o->batch_of[r]);

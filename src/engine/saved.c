@@ -470,7 +470,7 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
 
     *pieces = NULL;
     *n = 0;
-    if (e->stage != STAGE_READY && (e->stage != STAGE_SHOWN || e->kept != NULL))
+    if (e->stage != STAGE_READY && (e->stage != STAGE_SHOWN || e->kept != NULL || e->asides.shown > 0))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "state is legal between steps only (engine.h)");
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
         const tutti_place *place = tutti_plan_place(e->plan, i);

@@ -234,6 +234,8 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
             return failed(e, status, err);
     }
     next.scale = e->scaler.now.scale; /* it may have followed an update within the hook */
+    if (next.index == 0)
+        tutti_engine_asides_pass(e);
     e->merge.waits =
         next.merge && e->merge.sum != NULL && !(e->options.steps > 0 && e->progress.step + 1 == e->options.steps);
     if (!e->merge.waits)

@@ -62,6 +62,8 @@ struct tutti_nn {
     bool held;                    /* running statistics stay (tutti_nn_hold_statistics) */
     float *losses;         /* tutti_nn_losses */
     const tutti_nn_hooks *looks; /* tutti_nn_look; NULL: evaluations call nothing */
+    float *outputs;        /* tutti_nn_outputs, and the place in a window */
+    int place;
     bool prepared;         /* the backend's copies are of the values given last */
     size_t bytes_most;     /* tutti_nn_bytes at its most, up to the last evaluation */
 };

@@ -31,7 +31,7 @@ static int64_t block_of(const nn_net *net)
 /* Where a product has the rows of one moment, or where rows become samples, windows are a multiple
    of 48, of which every block of rows in oneDNN's kernels is a divisor (onednn_internal.h,
    DN_PIECE); elsewhere the backend fills rows up to one. */
-static int64_t piece_of(const nn_net *net, const nn_backend *ops)
+static int64_t piece_of(const nn_net *net, const nn_backend *ops, int64_t most)
 {
     const int64_t step = 48, windows = net->sequence != NULL ? BLOCK_TOKENS / net->sequence->context : 0;
 
@@ -39,6 +39,8 @@ static int64_t piece_of(const nn_net *net, const nn_backend *ops)
         return ops->piece;
     if (net->sequence->by_moment)
         return windows < step ? step : windows / step * step;
+    if (most > 0 && most < windows)
+        return most;
     return windows > 0 ? windows : 1;
 }
 
@@ -188,7 +190,7 @@ tutti_status tutti_nn_open_net(tutti_nn **out, const nn_net *net, const tutti_nn
     nn->device = o.device;
     nn->batch = o.batch;
     nn->block = block_of(net);
-    nn->piece = piece_of(net, ops);
+    nn->piece = piece_of(net, ops, o.windows);
     nn->times.clock = o.clock;
     settings = (nn_settings){ .batch = o.batch < nn->block ? o.batch : nn->block,
                               .piece = nn->piece,
@@ -342,6 +344,12 @@ void tutti_nn_look(tutti_nn *nn, const tutti_nn_hooks *hooks)
 int64_t tutti_nn_look_samples(const tutti_nn *nn)
 {
     return nn->piece;
+}
+
+void tutti_nn_outputs(tutti_nn *nn, float *outputs, int place)
+{
+    nn->outputs = outputs;
+    nn->place = place;
 }
 
 tutti_status tutti_nn_evaluate(tutti_nn *nn, const float *x, const uint8_t *labels, int64_t samples,

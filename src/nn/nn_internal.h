@@ -136,6 +136,7 @@ typedef struct nn_run {
     const uint32_t *rows;        /* samples x tables, all below task.rows */
     float *logits;               /* of an evaluation with categories: samples; NULL: unwanted */
     float *losses;               /* of training: samples, each one's loss; NULL: unwanted */
+    float *outputs; int place;   /* of an evaluation: tutti_nn_outputs; NULL: unwanted */
 
     int64_t samples;             /* at least 1 */
     bool train, add;

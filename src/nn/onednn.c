@@ -100,6 +100,8 @@ void tutti_nn_dn_entropy(const nn_run *run, size_t classes, const float *y, doub
 {
     *sum = 0;
     *correct = 0;
+    if (run->outputs != NULL)
+        memcpy(run->outputs, y, (size_t)run->samples * classes * sizeof *y);
     for (int64_t i = 0; i < run->samples; i++, y += classes) {
         const size_t label = run->labels[i];
         double power[256], total = 0, loss; /* a label is a byte: at most 256 classes */

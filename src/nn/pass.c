@@ -368,6 +368,14 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
     return TUTTI_OK;
 }
 
+/* Where those of sample `first` go. */
+static float *outputs_at(const tutti_nn *nn, int64_t first)
+{
+    const int64_t places = nn_kind_of(nn) == NN_TOKENS && nn->place < 0 ? nn->net.sequence->context : 1;
+
+    return nn->outputs != NULL ? nn->outputs + first * places * nn->net.task.classes : NULL;
+}
+
 tutti_status tutti_nn_assess(tutti_nn *nn, const nn_run *whole, double *loss_sum, int64_t *correct, tutti_error *err)
 {
     double total = 0;
@@ -385,6 +393,8 @@ tutti_status tutti_nn_assess(tutti_nn *nn, const nn_run *whole, double *loss_sum
 
         tutti_nn_skip(nn, &run, first);
         run.running = nn->running;
+        run.outputs = outputs_at(nn, first);
+        run.place = nn->place;
         run.samples = whole->samples - first < nn->piece ? whole->samples - first : nn->piece;
         run.same_weights = first > 0;
         TUTTI_TRY(nn->ops->begin(nn->backend, &run, err));

@@ -254,6 +254,8 @@ static void reference_loss(void *self, double divisor, double *sum, int64_t *cor
         const double *y = r->value[r->net->layer_count] + i * classes;
         double most = y[0], total = 0, loss;
         int best = 0;
+        for (int c = 0; c < classes && r->run.outputs != NULL; c++)
+            r->run.outputs[i * classes + c] = (float)y[c];
         for (int c = 1; c < classes; c++)
             if (y[c] > most)
                 most = y[c], best = c;

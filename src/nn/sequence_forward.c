@@ -27,6 +27,22 @@ static void entropy_part(void *arg, size_t first, size_t count, int thread)
                         (nn_entropy *)at(c->b, c->b->layout->state) + first);
 }
 
+/* Of classes from `first` on, for whoever evaluates and wants them. */
+static void keep_outputs(const sequence *b, int first, int count)
+{
+    const size_t length = (size_t)b->net->nodes[head_of(b)].length, samples = (size_t)b->run.samples,
+                 all = (size_t)b->net->classes, many = (size_t)count;
+    const size_t begin = b->run.place < 0 || length == 1 ? 0 : (size_t)b->run.place,
+                 end = b->run.place < 0 ? length : begin + 1;
+    const float *rows = at(b, b->layout->place[head_of(b)].out);
+    float *to = b->run.outputs + first;
+
+    for (size_t k = 0; k < samples; k++)
+        for (size_t t = begin; t < end; t++, to += all)
+            memcpy(to, rows + (b->net->by_moment ? t * (size_t)b->windows + k : k * length + t) * many,
+                   many * sizeof *to);
+}
+
 static tutti_status head_forward(sequence *b, tutti_error *err)
 {
     const int head = head_of(b);
@@ -47,6 +63,8 @@ static tutti_status head_forward(sequence *b, tutti_error *err)
     for (int first = 0, count; first < b->net->classes; first += count) {
         cut c = { .b = b, .i = head, .class = (size_t)first, .rows = at(b, b->layout->place[head].out) };
         TUTTI_TRY(tutti_nn_seq_logits(b, first, &count, err));
+        if (b->run.outputs != NULL)
+            keep_outputs(b, first, count);
         c.columns = (size_t)count;
         share_out(b, rows, c.columns, entropy_part, &c);
     }

@@ -118,7 +118,9 @@ static void give_back(tutti_server *s, tutti_server_caller *c)
 static void add(tutti_server *s, tutti_server_caller *c, int k, uint32_t kind, int64_t b, tutti_buffer request,
                 tutti_buffer reply)
 {
-    c->note[c->n] = (tutti_note){ .kind = kind, .a = s->got != NULL ? s->got[k] : 0, .b = b };
+    c->note[c->n] = (tutti_note){
+        .kind = kind, .a = s->got != NULL ? s->got[k] | tutti_server_aside_mark(s) : 0, .b = b
+    };
     c->request[c->n] = request;
     c->reply[c->n] = reply;
     c->in_window[c->n] = c->back_in_window[c->n] = 0;

@@ -244,6 +244,8 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
 
     while (s->index >= 0 && status == TUTTI_OK) {
         status = tutti_engine_serve(s->m->engine, s->setup.service, &note, &in, s->wake_at_ns, err);
+        if (status == TUTTI_OK && !tutti_engine_is_owed(s->m->engine, &note))
+            TUTTI_TRY(tutti_server_aside_look(s, &note, err));
         if (status == TUTTI_TIMEOUT) {
             s->wake_at_ns = TUTTI_FOREVER;
             status = s->setup.due(s->m, err);

@@ -6,6 +6,7 @@
 
      parts.c    which ranks serve, and which part of a range is whose
      calls.c    the clients: requests to all servers at once
+     aside.c    models that are put aside for who looks at them
      rule.c     the server's thread: requests, the method's rule, answers
      slice.c    what a slice with rows of tables is on its way
      sums.c     servers that sum pieces, for methods that exchange gradients
@@ -290,6 +291,7 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     if (setup->pieces)
         return TUTTI_OK;
     declare_values(s, plan);
+    tutti_server_aside_declare(s, plan);
     tutti_engine_declare_history(m->engine);
     declare_for_rule(s, plan);
     if (m->traits & TUTTI_UPDATES_SLICES)
@@ -487,5 +489,6 @@ static void begun(void *self)
 
 static const tutti_facility_ops facility = {
     .open = open_server, .close = close_server, .release = release, .begun = begun, .without = without,
+    .put_aside = tutti_server_put_aside, .agree_aside = tutti_server_agree_aside, .drop_aside = tutti_server_drop_aside,
     .slices = tutti_server_slices, .recuts = tutti_server_recuts, .load = tutti_server_load
 };

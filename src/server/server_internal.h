@@ -63,6 +63,10 @@ struct tutti_server {
                                                                          the method's */
     int n_counts;
 
+    float *aside;                /* my slice at points (aside.c): room x count; NULL: no models are
+                                    put aside. The server's thread; all quiet, the client's */
+    int put_aside;               /* points so far */
+
     /* what comes and goes at the desk */
     void *desk_in, *desk_out;
     size_t in_bytes, out_bytes;
@@ -104,6 +108,9 @@ enum { KIND_ROWS = -3, KIND_ROWS_TO_WINDOW = -4, KIND_STATE = -6 };
    answered is wanted in the sender's x, or, of pieces, g. An answer that stands in a window says so
    by its bytes, in `ticket`. */
 enum { FROM_WINDOW = 1u << 30, TO_WINDOW = 1u << 29, KINDS = FROM_WINDOW | TO_WINDOW };
+
+/* In `a` of a request about values, above the version: how many points its worker has passed. */
+enum { VERSION_BITS = 48 };
 
 static inline bool tutti_server_is_float(const tutti_server *s)
 {
@@ -229,6 +236,19 @@ tutti_status tutti_server_told(const tutti_server_sums *s, tutti_method *m, doub
 
 /* Words of a request or an answer, at most. */
 size_t tutti_server_room(const tutti_server *s);
+
+/* ---- aside.c: models put aside ---- */
+
+/* Within declare(), of servers that keep values. / What a worker says of itself with each
+   request. */
+void tutti_server_aside_declare(tutti_server *s, tutti_plan *plan);
+int64_t tutti_server_aside_mark(const tutti_server *s);
+/* The server's thread: takes the mark off a request, and puts the slice aside where it is due. */
+tutti_status tutti_server_aside_look(tutti_server *s, tutti_note *note, tutti_error *err);
+/* Of tutti_facility_ops. */
+void tutti_server_put_aside(void *self, int points);
+tutti_status tutti_server_agree_aside(void *self, int k, tutti_error *err);
+void tutti_server_drop_aside(void *self);
 
 /* ---- saved.c ---- */
 

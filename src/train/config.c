@@ -16,8 +16,9 @@ const tutti_option tutti_train_options[] = {
       "as cnn(recompute=on), which keeps fewer activations and computes them again; "
       "naming a problem (logistic, quadratic) names its data too" },
     { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "mnist",
-      "mnist, mnist(distort=0.5), quadratic, logistic, moby-dick, speech, a text's path, "
-      "clicks(file=PATH), or a directory of IDX files with the four MNIST names (plain or .gz); docs/DATA.md" },
+      "mnist, mnist(distort=0.5), cifar10, quadratic, logistic, moby-dick, speech, a text's path, "
+      "clicks(file=PATH), images(dir=PATH,size=32), or a directory of images: IDX files with the four MNIST names "
+      "(plain or .gz), CIFAR-10's files, PNG and JPEG files by class; docs/DATA.md" },
     { "n", TUTTI_INT, AT(n), 1, 1, 1024, NULL, "workers on this machine; with several hosts what they add up to" },
     { "servers", TUTTI_INT, AT(servers), 0, 0, 1023, NULL,
       "ranks besides the n workers that only serve, of methods with servers; "
@@ -108,7 +109,9 @@ const tutti_option tutti_train_options[] = {
       "steps between lines of metrics.jsonl and of progress" },
     { "eval-every", TUTTI_INT, AT(eval_every), 0, 0, 1e15, NULL,
       "steps between evaluations on the test set; "
-      "0: at the end of each epoch (asynchronous methods: only with --target, since all have to meet)" },
+      "0: at the end of each epoch (asynchronous methods: only with --target). "
+      "Asynchronous methods put models aside and evaluate them when all meet anyway, for a checkpoint or the end; "
+      "with --target all meet for each" },
     { "final-eval", TUTTI_CHOICE, AT(final_eval), TUTTI_FINAL_EVAL_ON, 0, 0, "off|on|all",
       "evaluate the final model on the test set (on) and the whole training set (all); "
       "with on, final_train_loss is of a fixed draw of training samples, as many as the test set has, at most 2000" },
@@ -123,6 +126,9 @@ const tutti_option tutti_train_options[] = {
     { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "",
       "go on from a run's --out (its newest valid checkpoint) or from one checkpoint; "
       "auto: from --out if it has a checkpoint, else begin" },
+    { "init", TUTTI_TEXT, AT(init), 0, 0, 0, "",
+      "begin with the weights of a safetensors file (F32, F16 or BF16) that has the names and shapes of PyTorch's "
+      "state_dict, in place of drawn ones: docs/PYTORCH-MODELS.md; a run that is resumed does not look at it" },
     { "slow", TUTTI_TEXT, AT(slow), 0, 0, 0, "",
       "emulate unequal workers: RANK:FACTOR, RANK:FACTOR:P, *:FACTOR:P (in a step with probability P), by commas" },
     { "stream", TUTTI_TEXT, AT(stream), 0, 0, 0, "",
@@ -313,6 +319,10 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
                           "the name of the output directory has %zu bytes; at most 3800 are possible", strlen(c->out));
     if (c->target[0] != 0)
         TUTTI_TRY(tutti_train_parse_target(c->target, &of, &value, err));
+    if (c->init[0] != 0 && tutti_problem_named(c->model) != NULL && strncmp(c->model, "quadratic", 9) == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "init is '%.160s', but model '%.80s' begins where its problem says; leave init out", c->init,
+                          c->model);
     TUTTI_TRY(tutti_train_device_bytes(c, &bytes, err));
     TUTTI_TRY(tutti_train_check_trace(c, err));
     return check_on_loss(c, err);
@@ -369,8 +379,8 @@ tutti_status tutti_train_config_json(const tutti_train_config *c, char **json, t
    know. The others are what each has of its own: files may be elsewhere on every host (data are
    compared by their hash), cores another number, and a worker that is slow may be the only one that
    knows. */
-static const char *const of_a_rank[] = { "out", "overwrite", "quiet", "hosts", "rsh", "meet", "start-timeout", "n",
-                                        "data", "transport", "platform", "lane", "slow", "device-memory",
+static const char *const of_a_rank[] = { "out", "init", "overwrite", "quiet", "hosts", "rsh", "meet", "start-timeout",
+                                        "n", "data", "transport", "platform", "lane", "slow", "device-memory",
                                         NULL };
 
 tutti_status tutti_train_compare(tutti_world *world, const tutti_train_config *c, tutti_error *err)

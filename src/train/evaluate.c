@@ -94,11 +94,17 @@ static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tu
     return status;
 }
 
+/* Of the model that is looked at: data of a problem may move with it. */
+static uint64_t step_of(const tutti_run *run)
+{
+    return run->evaluated.aside ? run->evaluated.step : tutti_engine_method(run->engine)->step;
+}
+
 /* Summed loss, number of hits and summed loss of `least` (NULL: 0). */
 static tutti_status my_samples(tutti_run *run, const part *p, const float *least, const tutti_nn_hooks *looks,
                                double sums[3], float *logits, tutti_error *err)
 {
-    const uint64_t step = tutti_engine_method(run->engine)->step;
+    const uint64_t step = step_of(run);
     const uint64_t chunk = chunk_of(run, CHUNK), end = runs_end(run, p, chunk);
     const size_t room = (size_t)(p->end - p->at < chunk ? p->end - p->at : chunk);
     float *x =
@@ -214,8 +220,12 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
     tutti_status status = TUTTI_OK;
 
     tutti_engine_figures(run->engine, &f);
-    run->evaluated.seconds = (double)f.wall_ns * 1e-9;
-    run->evaluated.samples = f.samples;
+    if (!run->evaluated.aside) {
+        run->evaluated.seconds = (double)f.wall_ns * 1e-9;
+        run->evaluated.samples = f.samples;
+        run->evaluated.step = step_of(run);
+        run->evaluated.epoch = tutti_train_epochs(run);
+    }
     for (int k = 0; k < 3; k++)
         e->sums[k] = 0;
     e->sums[3] = pow(tutti_engine_apart(run->engine), 2);
@@ -291,7 +301,7 @@ static tutti_status find_least(tutti_run *run, float **least, tutti_error *err)
     *least = tutti_alloc(run->parameters, sizeof **least);
     if (*least == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the optimum of %zu values", run->parameters);
-    if (!tutti_data_optimum(run->data, tutti_engine_method(run->engine)->step, *least)) {
+    if (!tutti_data_optimum(run->data, step_of(run), *least)) {
         tutti_free(*least);
         *least = NULL;
     }
@@ -369,7 +379,8 @@ tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t mo
     *loss = (e.sums[0] - e.sums[2]) / (double)e.total;
     if (least != NULL && *loss < 0)
         *loss = 0;
-    run->evaluated.bytes = e.sums[4];
+    if (!run->evaluated.aside)
+        run->evaluated.bytes = e.sums[4];
     run->consensus_distance = sqrt(e.sums[3] / tutti_train_working(run));
     *accuracy = run->nn == NULL || tutti_nn_classifies(run->nn) ? e.sums[1] / (double)e.total : -1;
     if (auc != NULL)

@@ -1,7 +1,7 @@
 /* out.c: the output directory. Until a run is accepted nothing in it changes, so that a start that
    was refused costs neither the run that is there nor a directory that was not. Therefore prepare
-   only looks. When all that can be refused is behind, accept writes config.json and takes away what
-   --overwrite gives up. */
+   only looks. When all that can be refused is behind, accept takes away what --overwrite gives up
+   and writes config.json and model.json. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,5 +109,5 @@ tutti_status tutti_train_accept(tutti_run *run, tutti_error *err)
     TUTTI_TRY(tutti_train_config_json(c, &json, err));
     status = tutti_train_write_file(run->rt, c->out, "config.json", json, strlen(json), err);
     tutti_free(json);
-    return status;
+    return status == TUTTI_OK ? tutti_train_write_model_file(run, err) : status;
 }

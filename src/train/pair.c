@@ -125,5 +125,11 @@ tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config 
             c->model, &(tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes, shape->context },
             NULL, 0, &n, err);
     tutti_data_close(data);
+    if (status == TUTTI_OK && c->init[0] != 0 && c->resume[0] == 0) { /* its names are compared by rank 0 */
+        tutti_tensor_file *file;
+        status = tutti_safetensors_open(&file, rt, c->init, err);
+        if (status == TUTTI_OK)
+            tutti_safetensors_close(file);
+    }
     return status;
 }

@@ -347,7 +347,7 @@ tutti_status tutti_train_plan_make(tutti_train_plan *plan, const tutti_train_con
     tutti_train_config c = *given;
 
     *plan = (tutti_train_plan){ .workers = (int)c.n, .servers = (int)c.servers };
-    c.stream = c.slow = c.fail = c.resume = c.out = "";
+    c.stream = c.slow = c.fail = c.resume = c.init = c.out = "";
     c.step_time = 0;
     c.checkpoint_every = c.codec_report = c.codec_cost = 0;
     c.checkpoint_on_signal = c.trace = false;

@@ -391,14 +391,15 @@ static void add_worst(const tutti_run *run, json_t *line)
    its quantities move over the run. */
 static void add_figures(const tutti_run *run, json_t *line)
 {
-    json_t *figures = tutti_train_method_figures(run, false);
+    json_t *figures = run->evaluated.aside ? NULL : tutti_train_method_figures(run, false);
 
     if (json_object_size(figures) > 0)
         json_object_set(line, "method_figures", figures);
     json_decref(figures);
 }
 
-/* Where a curve has it. The clock is index 0's, as on all lines. */
+/* Where a curve has it. The clock is index 0's, as on all lines, but of a model that was put aside:
+   there it is that of the worker that did so last. */
 static void add_place(const tutti_run *run, json_t *line)
 {
     json_object_set_new(line, "samples", json_integer((json_int_t)run->evaluated.samples));
@@ -408,15 +409,15 @@ static void add_place(const tutti_run *run, json_t *line)
 
 static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
 {
-    const tutti_method *m = tutti_engine_method(run->engine);
-    const double epoch = tutti_train_epochs(run);
+    const uint64_t step = run->evaluated.step;
+    const double epoch = run->evaluated.epoch;
     char auc[32] = "";
     json_t *line;
 
     if (run->test_accuracy < 0) {
         tutti_train_say(run, 0, "epoch %.2f  step %llu  test loss above the optimum %.6g", epoch,
-                        (unsigned long long)m->step, run->test_loss);
-        line = json_pack("{s:I, s:f, s:o, s:n, s:o}", "step", (json_int_t)m->step, "epoch", epoch,
+                        (unsigned long long)step, run->test_loss);
+        line = json_pack("{s:I, s:f, s:o, s:n, s:o}", "step", (json_int_t)step, "epoch", epoch,
                          "test_loss", number(run->test_loss), "test_accuracy",
                          "consensus_distance", number(run->consensus_distance));
         add_place(run, line);
@@ -424,7 +425,7 @@ static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
         add_figures(run, line);
         return tutti_train_put_json(run, line, err);
     }
-    line = json_pack("{s:I, s:f, s:o, s:f, s:o}", "step", (json_int_t)m->step,
+    line = json_pack("{s:I, s:f, s:o, s:f, s:o}", "step", (json_int_t)step,
                      "epoch", epoch, "test_loss", number(run->test_loss),
                      "test_accuracy", run->test_accuracy, "consensus_distance", number(run->consensus_distance));
     if (run->test_auc >= 0) {
@@ -432,7 +433,7 @@ static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
         json_object_set_new(line, "test_auc", json_real(run->test_auc));
     }
     tutti_train_say(run, 0, "epoch %.2f  step %llu  test accuracy %.2f %%  test loss %.4f%s",
-                    epoch, (unsigned long long)m->step, 100 * run->test_accuracy,
+                    epoch, (unsigned long long)step, 100 * run->test_accuracy,
                     run->test_loss, auc);
     add_place(run, line);
     add_worst(run, line);

@@ -34,10 +34,13 @@ static tutti_status open_data(tutti_run *run, tutti_error *err)
 
 static void initial_values(void *user, int tensor, float *values)
 {
-    const tutti_run *run = user;
+    tutti_run *run = user;
     const tutti_nn_param *p = &run->params[tensor];
     const int forward = 2 * p->unit + (p->dims == 1); /* weight, bias, layer by layer from the input */
-    tutti_nn_initialise(p, forward, (uint64_t)run->config->seed, values);
+    if (run->init.file != NULL)
+        tutti_train_init_read(run, tensor, values);
+    else
+        tutti_nn_initialise(p, forward, (uint64_t)run->config->seed, values);
 }
 
 /* Exchanging through memory is work: a lane without a core of its own takes that of the
@@ -115,6 +118,17 @@ static void plan_steps(tutti_run *run, uint64_t samples)
     run->steps_per_epoch = (double)per_epoch / (double)run->unit;
 }
 
+/* In gradients at one's own pace. There nobody evaluates unasked: with --target it takes a meeting,
+   which waits for the slowest. 0: never. */
+static uint64_t evaluates_every(const tutti_run *run)
+{
+    const tutti_train_config *c = run->config;
+
+    return c->eval_every > 0                    ? (uint64_t)c->eval_every * run->unit
+           : run->own_pace && c->target[0] == 0 ? 0
+                                                : tutti_share_steps(&run->share);
+}
+
 /* own: how many values of the client's own state there are, for statistics. */
 static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, size_t own, tutti_error *err)
 {
@@ -123,10 +137,12 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
     char fingerprint[2048];
     uint64_t trace_first, trace_steps;
     size_t device_bytes;
+    int asides;
 
     tutti_train_trace_steps(c, &trace_first, &trace_steps);
     TUTTI_TRY(tutti_train_device_bytes(c, &device_bytes, err));
     plan_steps(run, samples);
+    asides = tutti_train_asides_open(run, evaluates_every(run), own);
     snprintf(fingerprint, sizeof fingerprint,
              "model=%s\ndata hash=%016llx\npartition=%s\n"
              "threads=%lld\nprecision=%s\neval-every=%lld\ncheckpoint-every=%lld\ntarget=%s\nresume=%s\n",
@@ -168,6 +184,8 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
         .trace_first = trace_first,
         .trace_steps = trace_steps,
         .own_values = own,
+        .aside_every = asides > 0 ? evaluates_every(run) : 0,
+        .aside_most = asides,
         .servers = (int)c->servers,
         .names = true,
         .streams = c->stream[0] != 0,
@@ -213,10 +231,14 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
     if (status == TUTTI_OK && tutti_train_drives(run))
         status = tutti_train_staged_open(run, err);
     if (status == TUTTI_OK)
+        status = tutti_train_init_open(run, err);
+    if (status == TUTTI_OK)
         status = open_engine_on(run, params, own, err);
     for (int k = 0; status == TUTTI_OK && tutti_engine_own(run->engine) != NULL && k < run->n_statistics; k++)
         for (size_t i = 0; i < run->statistics[k].count; i++)
             tutti_engine_own(run->engine)[run->statistics[k].first + i] = run->statistics[k].start;
+    if (status == TUTTI_OK)
+        status = tutti_train_init_settle(run, err);
     run->hands_over = status == TUTTI_OK && tutti_engine_method(run->engine)->held != TUTTI_HELD_WHOLE;
     run->by_unit = status == TUTTI_OK && tutti_engine_method(run->engine)->held == TUTTI_HELD_BY_UNIT;
     for (int i = 0; status == TUTTI_OK && i < run->n_params; i++) {
@@ -349,6 +371,7 @@ static void close_training(tutti_run *run)
     tutti_nn_close(run->nn);
     tutti_engine_close(run->engine);
     tutti_train_staged_close(run);
+    tutti_train_init_close(run);
     tutti_free(run->params);
     tutti_free(run->statistics);
     tutti_free(run->values);
@@ -603,17 +626,22 @@ static uint64_t sooner(uint64_t next, uint64_t done, uint64_t every)
 }
 
 /* All workers come together after each step, or, where they go at their own
-   pace, only for what needs them all. So it is with pipelines, which it takes a while to fill; but
-   reports are of all. */
+   pace, only for what needs them all, and when no more models can be put aside. So it is with
+   pipelines, which it takes a while to fill; but reports are of all. */
 static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
                              uint64_t ask_every)
 {
-    const uint64_t next = sooner(sooner(sooner(run->gradients_in_all, done, eval_every), done, save_every), done,
-                                 ask_every);
+    uint64_t next = run->gradients_in_all;
 
-    return run->own_pace         ? next
-           : run->staged != NULL ? sooner(next, done, (uint64_t)run->config->report_every)
-                                 : done + 1;
+    if (!run->own_pace && run->staged == NULL)
+        return done + 1;
+    if (run->staged != NULL)
+        next = sooner(next, done, (uint64_t)run->config->report_every);
+    if (run->asides > 0 && (next - 1) / eval_every - done / eval_every > (uint64_t)run->asides)
+        next = (done / eval_every + (uint64_t)run->asides) * eval_every;
+    else if (run->asides == 0)
+        next = sooner(next, done, eval_every);
+    return sooner(sooner(next, done, save_every), done, ask_every);
 }
 
 /* ---- being asked to end ---- */
@@ -672,17 +700,6 @@ static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool
     return tutti_engine_more_samples(run->engine, run->samples_in_all, more, err);
 }
 
-/* A meeting waits for the slowest, which is what going at one's own pace avoids: there nobody
-   evaluates unasked. 0: never. */
-static uint64_t evaluates_every(const tutti_run *run)
-{
-    const tutti_train_config *c = run->config;
-
-    return c->eval_every > 0                    ? (uint64_t)c->eval_every * run->unit
-           : run->own_pace && c->target[0] == 0 ? 0
-                                                : tutti_share_steps(&run->share);
-}
-
 bool tutti_train_evaluates(const tutti_run *run)
 {
     const tutti_train_config *c = run->config;
@@ -731,7 +748,9 @@ static tutti_status train(tutti_run *run, tutti_error *err)
         over = run->takes ? !more : done == end;
         if (run->dry == NULL && (run->own_pace || falls_on(done, (uint64_t)c->report_every) || over))
             TUTTI_TRY(tutti_train_report(run, err));
-        if (run->dry != NULL)
+        if (run->asides > 0 && !over && !tutti_engine_ended(run->engine))
+            TUTTI_TRY(tutti_train_evaluate_asides(run, err));
+        if (run->asides > 0 || run->dry != NULL)
             ;
         else if (tutti_engine_ended(run->engine)
                 ? c->target[0] != 0
@@ -751,7 +770,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
     }
     TUTTI_TRY(tutti_engine_finish(run->engine, err));
     tutti_train_point_values(run);
-    return TUTTI_OK;
+    return run->asides > 0 ? tutti_train_evaluate_asides(run, err) : TUTTI_OK;
 }
 
 static tutti_status begin_run(tutti_run *run, tutti_world *world, const tutti_train_config *config, tutti_train_io *io,

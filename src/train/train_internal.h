@@ -7,7 +7,9 @@
 #include "tutti/arrivals.h"
 #include "tutti/data.h"
 #include "tutti/nn.h"
+#include "tutti/safetensors.h"
 #include "tutti/train.h"
+#include "tutti/trained.h"
 
 enum { TUTTI_TRAIN_FIGURES = 32 };
 
@@ -63,11 +65,14 @@ typedef struct tutti_run {
     bool own_pace;                   /* workers meet for evaluations, checkpoints, the end only */
     bool takes;                      /* the method decides how many samples a step has
                                         (tutti_engine_takes): the run ends by samples */
+    int asides;                      /* models put aside from one meeting to the next, at most; 0:
+                                        evaluations are of the model as it is (aside.c) */
     uint64_t unit;                   /* gradients a step: 1, or the workers with own_pace */
     int said;                        /* events of the run that were looked at for warnings */
     uint64_t gradients_in_all, steps, first_step; /* of the whole run; where this process begins */
     double steps_per_epoch;
     uint64_t samples_in_all;         /* takes: of the whole run */
+    struct { tutti_tensor_file *file; tutti_status status; tutti_error err; } init; /* init.c */
     tutti_parts parts;               /* of a partition; first is NULL: none */
     tutti_arrivals arrivals;         /* --stream: mine */
     tutti_data_room joined;          /* a batch with samples of other workers (given.c); NULL: the
@@ -108,8 +113,9 @@ typedef struct tutti_run {
     double consensus_distance;
     /* Of the last evaluation. accuracy < 0: none yet, or none at all (quadratic). */
     double test_loss, test_accuracy;
-    /* When that was, as lines of metrics have it, and what all had sent by then. */
-    struct { double seconds, bytes; uint64_t samples; } evaluated;
+    /* When that was, as lines of metrics have it, and what all had sent by then. aside: it is, or
+       was, of a model that was put aside. */
+    struct { double seconds, bytes, epoch; uint64_t samples, step; bool aside; } evaluated;
     /* Likewise, of samples that get one logit; < 0: none, also where the labels are all alike. */
     double test_auc;
     /* Of the workers' own models at the end: the one whose test loss is largest. Where replicas are
@@ -279,6 +285,14 @@ tutti_status tutti_train_meet(tutti_run *run,
    whether it could, and the run ends for all if not. Collective. */
 tutti_status tutti_train_written(tutti_run *run, tutti_status mine, tutti_error *err);
 
+/* ---- aside.c: evaluations of methods at their own pace, without a meeting for each ---- */
+
+/* How many models are put aside at most, in a run whose client state is so many values; 0: it meets
+   for evaluations, or makes none. Sets run->asides. Before the engine opens. */
+int tutti_train_asides_open(tutti_run *run, uint64_t every, size_t own);
+/* Of those put aside since the last meeting, with a line of metrics.jsonl each. Collective. */
+tutti_status tutti_train_evaluate_asides(tutti_run *run, tutti_error *err);
+
 /* ---- evaluate.c ---- */
 
 /* Mean loss (of a known optimum: its excess), accuracy and area under the ROC curve of the engine's
@@ -342,6 +356,38 @@ void tutti_train_say_totals(const tutti_run *run);
 tutti_status tutti_train_accept(tutti_run *run, tutti_error *err);
 char *tutti_train_facts(const tutti_run *run); /* free() it */
 tutti_status tutti_train_resume(tutti_run *run, tutti_error *err);
+
+/* ---- weights.c: a safetensors file against the tensors of a network ---- */
+
+typedef struct tutti_tensors {
+    const tutti_nn_param *params; int n_params;
+    const tutti_nn_statistic *statistics; int n_statistics;
+} tutti_tensors;
+/* Refuses what lacks any of them, has others, other shapes or no floats, in one sentence. */
+tutti_status tutti_train_weights_open(tutti_tensor_file **out, tutti_runtime *rt, const char *path,
+                                      const char *model, const tutti_tensors *of,
+                                      tutti_error *err);
+/* One of them, as float32. TUTTI_ERR_CORRUPT: an element that is not finite. */
+tutti_status tutti_train_weights_read(tutti_tensor_file *f, const char *path, const char *name,
+                                      size_t count, float *values, tutti_error *err);
+
+/* ---- init.c: --init ---- */
+
+/* Before the engine: at rank 0 the file is opened. */
+tutti_status tutti_train_init_open(tutti_run *run, tutti_error *err);
+/* Of one parameter, at rank 0; what fails is kept until settle. */
+void tutti_train_init_read(tutti_run *run, int tensor, float *values);
+/* After the engine: running statistics go to all, the file is closed. Collective. */
+tutti_status tutti_train_init_settle(tutti_run *run, tutti_error *err);
+void tutti_train_init_close(tutti_run *run);
+
+/* ---- model_file.c: OUT/model.json, what the model takes ---- */
+
+tutti_status tutti_train_write_model_file(const tutti_run *run, tutti_error *err);
+typedef struct tutti_model_file { tutti_trained_facts facts; json_t *root; } tutti_model_file;
+/* facts point into root: json_decref it. */
+tutti_status tutti_train_read_model_file(tutti_model_file *m, tutti_runtime *rt, const char *path,
+                                         tutti_error *err);
 
 /* ---- delays.c: workers' histograms of staleness, all of them at index 0 ---- */
 

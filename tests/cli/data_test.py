@@ -77,8 +77,9 @@ class Data(Case):
                      "--data", "mnist(distort=2)", *where)
         self.refused("data 'mnist': unknown option 'distrt'; did you mean 'distort'?", "train",
                      "--data", "mnist(distrt=1)", *where)
-        self.refused("no data at 'minst(1)'; did you mean 'mnist'?; give 'mnist', 'speech', 'moby-dick', 'text', "
-                     "'tokens', 'clicks', 'quadratic', 'logistic', a directory", "train", "--data", "minst(1)", *where)
+        self.refused("no data at 'minst(1)'; did you mean 'mnist'?; give 'mnist', 'speech', 'cifar10', 'images', "
+                     "'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', a directory of images", "train",
+                     "--data", "minst(1)", *where)
         self.refused("missing ')' at the end", "data", "inspect", "mnist(distort=1")
 
 

@@ -25,7 +25,7 @@ class Train(Case):
                 self.assertEqual(read(os.path.join(out, "model.safetensors")),
                                  read(os.path.join(open_streams, "model.safetensors")), closed)
             self.assertEqual(set(os.listdir(out)),
-                             {"config.json", "metrics.jsonl", "model.safetensors", "summary.json"})
+                             {"config.json", "metrics.jsonl", "model.json", "model.safetensors", "summary.json"})
 
     def test_a_run_leaves_its_files_and_an_honest_summary(self):
         out = self.train("a", "--model", "mlp(hidden=64)", "--data", self.data, "-n", 2, "--batch", 20, "--epochs", 2,

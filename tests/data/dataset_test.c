@@ -475,8 +475,9 @@ static void names_lead_to_places_in_their_order(void **state)
     unsetenv("TUTTI_DATA");
     assert_int_equal(tutti_data_find(&f->m->rt, "elsewhere", NULL, path, sizeof path, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text,
-                        "no data at 'elsewhere'; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', "
-                        "'quadratic', 'logistic', a directory with the four MNIST files, or a text");
+                        "no data at 'elsewhere'; give 'mnist', 'speech', "
+                        "'cifar10', 'images', 'moby-dick', 'text', 'tokens', 'clicks', "
+                        "'quadratic', 'logistic', a directory of images, or a text");
     memory_files_put(f->m, "elsewhere/a", "", 0);
     assert_int_equal(tutti_data_find(&f->m->rt, "elsewhere", NULL, path, sizeof path, NULL), TUTTI_OK);
     assert_string_equal(path, "elsewhere");

@@ -2,6 +2,7 @@
    3rd ... allocation fails until opening, filling (zlib's memory is ours too) and loading succeed.
    The address sanitizer sees what leaks. */
 #include "make.h"
+#include "tutti/pictures.h"
 #include "tutti/text.h"
 
 static size_t until_failure = SIZE_MAX;
@@ -34,19 +35,37 @@ static tutti_status use(tutti_runtime *real, memory_files *m, const char *spec, 
     return status;
 }
 
+/* Six files, seven training samples. */
+static void put_cifar(memory_files *m)
+{
+    static const uint8_t records[2 * 3073] = { 0 };
+    char path[40];
+
+    for (int k = 1; k <= 5; k++) {
+        snprintf(path, sizeof path, "cifar/data_batch_%d.bin", k);
+        memory_files_put(m, path, records, 3073 * (k < 3 ? 2 : 1));
+    }
+    memory_files_put(m, "cifar/test_batch.bin", records, 3073);
+    memory_files_put(m, "cifar/batches.meta.txt", "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n", 20);
+}
+
 static void without_memory_opening_filling_and_loading_fail_cleanly(void **state)
 {
     tutti_runtime *real;
     memory_files *m;
     static const struct {
         const char *spec;
-        size_t allocations;
+        size_t allocations, first; /* of a path the first two are for whether it is a file */
     } sets[] = { { "mnist(distort=1)", 40 },
                  { "quadratic(dim=3,samples=16)", 6 },
                  { "logistic(dim=3,samples=8)", 6 },
                  { "text(file=book.txt,context=4)", 9 },
-                 { "tokens(file=book.tok,context=4)", 9 } };
-    void *block = __real_tutti_alloc(4096, 1);
+                 { "tokens(file=book.tok,context=4)", 9 },
+                 { "cifar", 20, 2 },
+                 { "images(dir=pictures,size=4)", 60 } };
+    /* without libpng there is no last one */
+    const size_t n_sets = TUTTI_LENGTH(sets) - (strncmp(tutti_picture_built_with(), "libpng", 6) != 0);
+    void *block = __real_tutti_alloc(65536, 1);
     uint8_t text[300];
     uint32_t ids[sizeof text];
     size_t at;
@@ -60,9 +79,17 @@ static void without_memory_opening_filling_and_loading_fail_cleanly(void **state
         text[i] = (uint8_t)('a' + (ids[i] = (uint32_t)i % 26));
     memory_files_put(m, "book.txt", text, sizeof text);
     assert_int_equal(tutti_tokens_write(&m->rt, "book.tok", ids, sizeof text, 26, 0, NULL), TUTTI_OK);
-    for (size_t k = 0; k < TUTTI_LENGTH(sets); k++) {
+    put_cifar(m);
+    for (int k = 0; k < 10; k++) {
+        char path[40];
+        bytes png = make_png(5, 6);
+        snprintf(path, sizeof path, "pictures/%s/%d.png", k < 5 ? "a" : "b", k);
+        memory_files_put(m, path, png.data, png.n);
+        free(png.data);
+    }
+    for (size_t k = 0; k < n_sets; k++) {
         tutti_status status = TUTTI_ERR_MEMORY;
-        for (at = 0; status != TUTTI_OK; at++) {
+        for (at = sets[k].first; status != TUTTI_OK; at++) {
             tutti_error err = { 0 };
             until_failure = at;
             status = use(real, m, sets[k].spec, block, &err);

@@ -63,6 +63,34 @@ static inline bytes make_gzip(const uint8_t *data, size_t n)
     return make_gzip_extra(data, n, 0);
 }
 
+/* A PNG of one grey, by hand. */
+static inline bytes make_png(uint32_t width, uint32_t height)
+{
+    uint8_t rows[400] = { 0 }, body[600];
+    uLongf n = sizeof body;
+    bytes b = { calloc(1, 8 + 25 + 12 + sizeof body + 12), 8 };
+    const size_t raw = (width + 1) * height;
+    assert_true(raw <= sizeof rows && b.data != NULL);
+    assert_int_equal(compress(body, &n, rows, raw), Z_OK);
+    memcpy(b.data, "\x89PNG\r\n\x1a\n", 8);
+    for (int k = 0; k < 3; k++) {
+        const char *kind = k == 0 ? "IHDR" : k == 1 ? "IDAT" : "IEND";
+        const uint8_t head[13] = { [3] = (uint8_t)width, [7] = (uint8_t)height, [8] = 8 };
+        const uint32_t size = k == 0 ? 13 : k == 1 ? (uint32_t)n : 0;
+        uint8_t *at = b.data + b.n;
+        if (size > 0)
+            memcpy(at + 8, k == 0 ? head : body, size);
+        memcpy(at + 4, kind, 4);
+        for (int j = 0; j < 4; j++) {
+            const uint32_t crc = (uint32_t)crc32(0, at + 4, 4 + size);
+            at[j] = (uint8_t)(size >> (24 - 8 * j));
+            at[8 + size + (uint32_t)j] = (uint8_t)(crc >> (24 - 8 * j));
+        }
+        b.n += 12 + size;
+    }
+    return b;
+}
+
 static inline uint8_t fill_pixel(size_t i) { return (uint8_t)(i * 37 % 251); }
 static inline uint8_t fill_label(size_t i) { return (uint8_t)(i % 10); }
 

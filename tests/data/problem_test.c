@@ -409,8 +409,9 @@ static void bad_options_are_refused_in_sentences(void **state)
         { "logistic(skew=1)",
           "data 'logistic': unknown option 'skew'; there are dim, condition, noise, classes, samples and seed" },
         { "quadratik(dim=3)",
-          "no data at 'quadratik(dim=3)'; did you mean 'quadratic'?; give 'mnist', 'speech', 'moby-dick', 'text', "
-          "'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text" },
+          "no data at 'quadratik(dim=3)'; did you mean 'quadratic'?; give 'mnist', 'speech', "
+          "'cifar10', 'images', 'moby-dick', 'text', "
+          "'tokens', 'clicks', 'quadratic', 'logistic', a directory of images, or a text" },
     };
 
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {

@@ -228,21 +228,25 @@ static void bad_texts_are_refused_with_what_would_do(void **state)
             "no file or directory 'mnist(distort=1', and as the name of a data set: spec 'mnist(distort=1': missing "
             "')' at the end");
     refused(*state, "minst(distort=1)",
-            "no data at 'minst(distort=1)'; did you mean 'mnist'?; give 'mnist', 'speech', 'moby-dick', 'text', "
-            "'tokens', 'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
+            "no data at 'minst(distort=1)'; did you mean 'mnist'?; give 'mnist', 'speech', "
+            "'cifar10', 'images', 'moby-dick', 'text', "
+            "'tokens', 'clicks', 'quadratic', 'logistic', a directory of images, or a text");
     refused(*state, "minst",
-            "no data at 'minst'; did you mean 'mnist'?; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', "
-            "'clicks', 'quadratic', 'logistic', a directory with the four MNIST files, or a text");
+            "no data at 'minst'; did you mean 'mnist'?; give 'mnist', 'speech', "
+            "'cifar10', 'images', 'moby-dick', 'text', 'tokens', "
+            "'clicks', 'quadratic', 'logistic', a directory of images, or a text");
     refused(*state, "no such thing",
             "no file or directory 'no such thing', and as the name of a data set: spec 'no such thing': unexpected "
             "text after the "
             "name at byte 4; write name(key=value,...)");
     refused(*state, "",
-            "no data at ''; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', "
-            "a directory with the four MNIST files, or a text");
+            "no data at ''; give 'mnist', 'speech', "
+            "'cifar10', 'images', 'moby-dick', 'text', 'tokens', 'clicks', 'quadratic', 'logistic', "
+            "a directory of images, or a text");
     refused(*state, "/nowhere/mnist(distort=1)",
-            "no data at '/nowhere/mnist(distort=1)'; give 'mnist', 'speech', 'moby-dick', 'text', 'tokens', 'clicks', "
-            "'quadratic', 'logistic', a directory with the four MNIST files, or a text");
+            "no data at '/nowhere/mnist(distort=1)'; give 'mnist', 'speech', "
+            "'cifar10', 'images', 'moby-dick', 'text', 'tokens', 'clicks', "
+            "'quadratic', 'logistic', a directory of images, or a text");
 }
 
 static void a_named_set_that_is_nowhere_lists_the_places(void **state)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 NEEDED = {"libhwloc.so.15", "libjansson.so.4", "libsodium.so.23", "libxxhash.so.0", "libyaml-0.so.2",
           "liblapacke.so.3", "liblapack.so.3", "libtmglib.so.3", "libblas.so.3", "libgfortran.so.5", "libquadmath.so.0",
           "liburing.so.2"}
-BY_COMMAND = ("libdnnl.so.", "libgomp.so.")  # their versions are the machine's
+BY_COMMAND = ("libdnnl.so.", "libgomp.so.", "libpng16.so.", "libturbojpeg.so.")  # their versions are the machine's
 BY_ONEDNN = "libOpenCL.so.1"  # where it is built with it
 SETTINGS = {"cmake.define.CMAKE_C_FLAGS_RELEASE": "-O0"}
 

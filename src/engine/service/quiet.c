@@ -219,6 +219,7 @@ tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err)
     if (e->services.monitor == NULL || !e->services.held)
         return TUTTI_OK;
     was = tutti_engine_expose(e);
+    tutti_engine_asides_begin(e);
     status = tutti_hooks_release(e, err);
     if (status == TUTTI_OK)
         status = leave_together(e, err);

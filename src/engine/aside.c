@@ -1,0 +1,218 @@
+/* aside.c: models that are put aside while the run goes on (engine.h), so that a curve of a method
+   at its own pace costs its workers no meeting.
+
+   Each puts aside by itself, at a place that the order of the gradients names: nothing is sent, and
+   in a simulated run no time passes. So a run with points is the run without, to the bit. The model
+   is put together at the next rest.
+
+   Other ways were rejected: to evaluate in a thread, which takes cores from the computation and
+   would have to get the others' models while these train; and on a rank of its own, which would
+   share their links. Memory is what is paid. It has a bound, beyond which the client comes to rest,
+   and is declared, so a run that does not fit is refused before it begins. */
+#include <errno.h>
+
+#include "engine_internal.h"
+
+/* Gradients of the run up to the last rest. */
+static uint64_t done(const tutti_engine *e)
+{
+    return e->pace.agreed;
+}
+
+tutti_status tutti_engine_asides_open(tutti_engine *e, tutti_error *err)
+{
+    tutti_engine_store *a = &e->asides;
+
+    if (!e->own_pace || e->options.aside_every == 0 || e->options.aside_most <= 0)
+        return TUTTI_OK;
+    a->room = e->options.aside_most;
+    a->at = tutti_alloc((size_t)a->room, sizeof *a->at);
+    return a->at != NULL ? TUTTI_OK
+                         : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing %d models to put aside", a->room);
+}
+
+void tutti_engine_asides_declare(tutti_engine *e)
+{
+    tutti_engine_store *a = &e->asides;
+    /* one more, for the run's own while one is shown */
+    const size_t room = a->room > 0 ? (size_t)a->room + 1 : 0, n = e->m.rank < e->m.workers ? e->m.n : 0;
+    const tutti_state x = { .name = "engine.aside", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = room * n };
+    const tutti_state own = { .name = "engine.aside-client", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                              .count = room * (e->options.own_values + 1) };
+
+    if (room > 0 && n > 0)
+        tutti_declare(e->plan, &x, &a->x);
+    if (room > 0 && e->options.own_values > 0)
+        tutti_declare(e->plan, &own, &a->own);
+}
+
+void tutti_engine_asides_close(tutti_engine *e)
+{
+    tutti_free(e->asides.at);
+}
+
+int tutti_engine_aside_room(const tutti_engine *e)
+{
+    return e->asides.room;
+}
+
+int tutti_engine_aside_passed(const tutti_engine *e)
+{
+    return e->asides.passed;
+}
+
+/* ---- while the run goes on ---- */
+
+/* After a loss all may rest and go on with nobody looking: points passed before stay passed. */
+void tutti_engine_asides_begin(tutti_engine *e)
+{
+    tutti_engine_store *a = &e->asides;
+
+    if (a->room == 0 || a->begun)
+        return;
+    a->begun = true;
+    a->first = done(e) / e->options.aside_every;
+}
+
+static uint64_t next_point(const tutti_engine *e)
+{
+    return (e->asides.first + (uint64_t)e->asides.passed + 1) * e->options.aside_every;
+}
+
+static uint64_t services_bytes(tutti_engine *e)
+{
+    uint64_t bytes;
+
+    tutti_lock(e->services.monitor);
+    bytes = e->services.bytes;
+    tutti_unlock(e->services.monitor);
+    return bytes;
+}
+
+static void put(tutti_engine *e)
+{
+    tutti_engine_store *a = &e->asides;
+    const size_t own = e->options.own_values + 1;
+    tutti_engine_aside_at *at = &a->at[a->passed];
+    tutti_figures f;
+
+    tutti_engine_figures(e, &f);
+    at->wall_ns = f.wall_ns;
+    at->samples = e->own.samples;
+    at->bytes = at->served ? f.bytes_sent - (services_bytes(e) - at->bytes) : f.bytes_sent;
+    at->served = false;
+    if (a->x != NULL)
+        tutti_copy(e->m.device, e->m.n, e->m.x, a->x + (size_t)a->passed * e->m.n);
+    if (a->own != NULL)
+        tutti_copy(e->m.device, own, e->own_state, a->own + (size_t)a->passed * own);
+    a->passed++;
+}
+
+void tutti_engine_asides_pass(tutti_engine *e)
+{
+    tutti_engine_store *a = &e->asides;
+    tutti_doing was;
+
+    if (a->passed >= a->room || !a->begun || e->pace.gradient < next_point(e))
+        return;
+    was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* who looks at the model is not the method's cost */
+    while (a->passed < a->room && e->pace.gradient >= next_point(e))
+        put(e);
+    tutti_engine_doing(e, was);
+}
+
+/* `bytes` are what its services had sent then; put() makes of them what the rank had. */
+void tutti_engine_aside_served(tutti_engine *e, int k)
+{
+    if (e->m.rank < e->m.workers)
+        return;
+    e->asides.at[k].served = true;
+    e->asides.at[k].bytes = services_bytes(e);
+}
+
+/* ---- at rest ---- */
+
+int tutti_engine_asides(tutti_engine *e)
+{
+    tutti_engine_store *a = &e->asides;
+    uint64_t points;
+    tutti_doing was;
+
+    if (!a->begun || e->stage != STAGE_READY) /* finish has asked */
+        return a->passed;
+    points = done(e) / e->options.aside_every - a->first;
+    points = points < (uint64_t)a->room ? points : (uint64_t)a->room;
+    was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
+    tutti_facilities_put_aside(e, (int)points);
+    while (a->passed < (int)points)
+        put(e);
+    tutti_engine_doing(e, was);
+    return a->passed;
+}
+
+void tutti_engine_aside(const tutti_engine *e, int k, tutti_aside *aside)
+{
+    const tutti_engine_aside_at *at = &e->asides.at[k];
+
+    *aside = (tutti_aside){ .gradients = (e->asides.first + (uint64_t)k + 1) * e->options.aside_every,
+                            .wall_ns = at->wall_ns,
+                            .bytes_sent = at->bytes,
+                            .samples_since = e->own.samples - at->samples };
+}
+
+void tutti_engine_drop_asides(tutti_engine *e)
+{
+    e->asides.begun = false;
+    e->asides.passed = 0;
+    if (e->asides.room > 0)
+        tutti_facilities_drop_aside(e);
+}
+
+/* What was put aside stays where it is and stands for the worker's own model (e->kept) meanwhile.
+   After finish e->kept is needed again. */
+void tutti_engine_aside_take(tutti_engine *e, int k)
+{
+    tutti_engine_store *a = &e->asides;
+    const size_t n = e->m.n, own = e->options.own_values + 1, spare = (size_t)a->room;
+
+    a->was = e->stage;
+    a->shown = 1 + k;
+    a->kept = e->kept;
+    a->own_kept = e->own_kept;
+    if (a->x != NULL) {
+        tutti_copy(e->m.device, n, e->m.x, a->x + spare * n);
+        tutti_copy(e->m.device, n, a->x + (size_t)k * n, e->m.x);
+        e->kept = e->kept != NULL ? a->x + (size_t)k * n : NULL;
+    }
+    if (a->own != NULL) {
+        tutti_copy(e->m.device, own, e->own_state, a->own + spare * own);
+        tutti_copy(e->m.device, own, a->own + (size_t)k * own, e->own_state);
+        e->own_kept = e->own_kept != NULL ? a->own + (size_t)k * own : NULL;
+    }
+    e->values_changed = true;
+}
+
+tutti_status tutti_engine_aside_agree(tutti_engine *e, int k, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    bool at_servers;
+
+    TUTTI_TRY(tutti_facilities_agree_aside(e, k, &at_servers, err));
+    /* a team has one model, and the mean of equal ones need not be it to the bit */
+    return at_servers || m->workers == m->team || m->rank >= m->workers ? TUTTI_OK : tutti_average(m, m->x, err);
+}
+
+void tutti_engine_aside_back(tutti_engine *e)
+{
+    tutti_engine_store *a = &e->asides;
+    const size_t n = e->m.n, own = e->options.own_values + 1, spare = (size_t)a->room;
+
+    if (a->x != NULL)
+        tutti_copy(e->m.device, n, a->x + spare * n, e->m.x);
+    if (a->own != NULL)
+        tutti_copy(e->m.device, own, a->own + spare * own, e->own_state);
+    e->kept = a->kept;
+    e->own_kept = a->own_kept;
+    a->shown = 0;
+    e->stage = a->was;
+}

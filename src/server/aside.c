@@ -1,0 +1,79 @@
+/* aside.c: what servers do for models that are put aside (engine.h).
+
+   The values are here, and not at the workers, whose own may be of any time. Each request says how
+   many points its worker has passed, in bits that its version does not need. Before a server does
+   anything for the first request from beyond a point, its slice is the model of that point: it has
+   gradients from below it alone. Of several servers each sees that request at a moment of its own,
+   as it sees all others. No message is added, so a run with points is the run without. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "server_internal.h"
+
+void tutti_server_aside_declare(tutti_server *s, tutti_plan *plan)
+{
+    const size_t room = (size_t)tutti_engine_aside_room(s->m->engine);
+
+    assert(room < 1u << 15);
+    if (room > 0 && s->index >= 0 && s->count > 0)
+        tutti_declare(plan,
+                      &(tutti_state){ .name = "server.aside",
+                                      .keep = TUTTI_SCRATCH,
+                                      .dtype = TUTTI_F32,
+                                      .count = room * s->count },
+                      &s->aside);
+}
+
+int64_t tutti_server_aside_mark(const tutti_server *s)
+{
+    return (int64_t)tutti_engine_aside_passed(s->m->engine) << VERSION_BITS;
+}
+
+static void put(tutti_server *s, int points)
+{
+    for (; s->aside != NULL && s->put_aside < points; s->put_aside++) {
+        tutti_copy(s->m->device, s->count, s->values, s->aside + (size_t)s->put_aside * s->count);
+        tutti_engine_aside_served(s->m->engine, s->put_aside);
+    }
+}
+
+tutti_status tutti_server_aside_look(tutti_server *s, tutti_note *note, tutti_error *err)
+{
+    const int64_t passed = note->a >> VERSION_BITS;
+
+    if (passed == 0)
+        return TUTTI_OK;
+    if (passed < 0 || passed > tutti_engine_aside_room(s->m->engine))
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
+                               "worker %d says that it has passed %lld points of which models are kept, of %d; all "
+                               "workers must run one version",
+                               note->from, (long long)passed, tutti_engine_aside_room(s->m->engine));
+    note->a &= (INT64_C(1) << VERSION_BITS) - 1;
+    put(s, (int)passed);
+    return TUTTI_OK;
+}
+
+/* ---- all is quiet ---- */
+
+void tutti_server_put_aside(void *self, int points)
+{
+    put(self, points);
+}
+
+tutti_status tutti_server_agree_aside(void *self, int k, tutti_error *err)
+{
+    tutti_server *s = self;
+    float *const now = s->values;
+    tutti_status status;
+
+    if (s->aside != NULL)
+        s->values = s->aside + (size_t)k * s->count;
+    status = tutti_server_agree(s, err);
+    s->values = now;
+    return status;
+}
+
+void tutti_server_drop_aside(void *self)
+{
+    ((tutti_server *)self)->put_aside = 0;
+}

@@ -1,0 +1,86 @@
+/* aside.c: evaluations of methods at their own pace (--eval-every). Workers do not meet for them:
+   each puts its model aside as it passes (engine.h), and when all meet anyway, for a checkpoint or
+   the end, these are evaluated. So a run with evaluations is the run without, and its clock, and
+   the time to an accuracy is that of a run that nobody looked at.
+
+   A line of metrics.jsonl is of a model with the samples of its step, not one more. Its clock is
+   that of the worker that passed last, since before that the model was nowhere: of several it is
+   never told too early.
+
+   With --target the run ends when an evaluation says so, which must then be of now: workers meet
+   for each, as ever. */
+#include <math.h>
+
+#include "train_internal.h"
+
+/* Memory of all workers together, since all of a simulated run are one process. */
+enum { MOST = 1000 };
+#define MOST_BYTES ((double)(INT64_C(2) << 30))
+
+int tutti_train_asides_open(tutti_run *run, uint64_t every, size_t own)
+{
+    const double values = (double)(run->parameters + own) * sizeof(float),
+                 each = values * ((double)run->workers + 1); /* servers have one more of all slices */
+    double most = floor(MOST_BYTES / each);
+
+    run->asides = 0;
+    if (!run->own_pace || run->config->target[0] != 0 || every == 0 || every >= run->gradients_in_all)
+        return 0;
+    most = fmin(fmin(fmax(most, 1), floor((double)(run->gradients_in_all - 1) / (double)every)), MOST);
+    run->asides = (int)most;
+    return run->asides;
+}
+
+/* Of the k-th: what a line says of it, of all workers. */
+static tutti_status place(tutti_run *run, void *arg, tutti_error *err)
+{
+    const int k = *(const int *)arg;
+    double sums[2], seconds;
+    tutti_figures f;
+    tutti_aside mine;
+
+    tutti_engine_figures(run->engine, &f);
+    tutti_engine_aside(run->engine, k, &mine);
+    sums[0] = (double)mine.samples_since;
+    sums[1] = (double)mine.bytes_sent;
+    seconds = tutti_train_serves(run) ? 0 : (double)mine.wall_ns * 1e-9;
+    TUTTI_TRY(tutti_reduce_double(&run->all, TUTTI_SUM, sums, 2, err));
+    TUTTI_TRY(tutti_reduce_double(&run->all, TUTTI_MAX, &seconds, 1, err));
+    run->evaluated.seconds = seconds;
+    run->evaluated.bytes = sums[1];
+    run->evaluated.samples = f.samples - (uint64_t)sums[0];
+    run->evaluated.step = mine.gradients / run->unit;
+    run->evaluated.epoch = (double)mine.gradients / (double)run->unit / run->steps_per_epoch;
+    return TUTTI_OK;
+}
+
+static tutti_status evaluate(tutti_run *run, int k, tutti_error *err)
+{
+    tutti_status status;
+
+    TUTTI_TRY(tutti_train_meet(run, place, &k, err));
+    TUTTI_TRY(tutti_engine_show_aside(run->engine, k, err));
+    status = tutti_train_evaluate(run, TUTTI_TEST, 0, &run->test_loss, &run->test_accuracy, &run->test_auc, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_resume(run->engine, err);
+    return status == TUTTI_OK ? tutti_train_report_evaluation(run, err) : status;
+}
+
+tutti_status tutti_train_evaluate_asides(tutti_run *run, tutti_error *err)
+{
+    const tutti_doing was = tutti_engine_doing(run->engine, TUTTI_DOING_OUTSIDE);
+    const int n = tutti_engine_asides(run->engine);
+    tutti_status status = TUTTI_OK;
+    tutti_aside of;
+
+    run->evaluated.aside = true;
+    for (int k = 0; k < n && status == TUTTI_OK && run->dry == NULL; k++) {
+        tutti_engine_aside(run->engine, k, &of);
+        if (of.gradients < run->gradients_in_all) /* the last model is what --final-eval is of */
+            status = evaluate(run, k, err);
+    }
+    run->evaluated.aside = false;
+    tutti_engine_drop_asides(run->engine);
+    tutti_engine_doing(run->engine, was);
+    return status;
+}

@@ -1,0 +1,64 @@
+"""More model than memory: a model whose states are four times what a process may use trains to the bits of the run
+in memory, and the disk moves what the formula says."""
+import os, resource, subprocess, unittest
+from command import *
+
+NET, STEPS = "gpt(layers=12,dim=512,heads=4)", 2
+
+
+class Infinity(Case):
+    def test_a_model_of_four_times_the_memory_trains_to_the_bits_of_the_run_in_memory(self):
+        """The kernel enforces the limit on private memory, and the peak of what is resident is held to it as well."""
+        if os.environ.get("TUTTI_SIMULATED") == "off":
+            narrowed("a limit on memory: a sanitizer has its own")
+            return
+        disk = os.path.join(os.path.dirname(os.path.dirname(TUTTI)), "disk-%d" % os.getpid())
+        os.makedirs(disk)
+        self.addCleanup(os.rmdir, disk)
+        common = ("--model", NET, "--data", "text(file=%s,context=16)" % small_text(self.folder), "--batch", 1, "--steps",
+                  STEPS, "-n", 1, "--threads", 1, "--optimizer", "adamw", "--final-eval", "off", "--quiet")
+        whole = self.train("whole", *common, "--method", "ddp")
+        params = summary(whole)["params"]
+        states = 16 * params # values, gradient and two buffers, 4 bytes each
+        had = states // 4
+        for direct in ("on", "off"):
+            method = "zero-infinity(tier=nvme(path=%s,direct=%s),ahead=1,tile_mb=1,bucket_mb=1)" % (disk, direct)
+            out = self.out("disk")
+            began = resource.getrusage(resource.RUSAGE_CHILDREN)
+            done = self.run_limited(had, "train", *common, "--method", method, "--out", out)
+            if done.returncode == 0:
+                break
+            self.assertIn("direct", done.stderr)
+            narrowed("past the page cache: " + done.stderr.strip())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.assertEqual(self.model(whole), self.model(out))
+        s = summary(out)
+        self.assertLess(s["peak_rss_bytes_per_worker"] - self.bare(), had)
+        self.assertEqual(s["method_figures"]["tier_read_bytes"], STEPS * 4 * params * (2 + 4))
+        self.assertEqual(s["method_figures"]["tier_written_bytes"], STEPS * 4 * params * (1 + 3))
+        refused = self.run_limited(had, "train", *common, "--method", "ddp", "--out", self.out("no"))
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("memory", refused.stderr)
+        if direct == "on":
+            read, written = (512 * (getattr(ended, of) - getattr(began, of)) for of in ("ru_inblock", "ru_oublock"))
+            # buffers that were never written are no reads of the disk; ends of requests are blocks of 4096 bytes
+            self.assertLess((STEPS * 6 - 2) * 4 * params * 0.97, read)
+            self.assertLess(read, STEPS * 6 * 4 * params * 1.1)
+            self.assertLess((STEPS * 4 + 1) * 4 * params * 0.97, written) # and the first values
+            self.assertLess(written, (STEPS * 4 + 1) * 4 * params * 1.1)
+
+    def run_limited(self, bytes_, *arguments):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_DATA, (bytes_, bytes_))
+        return subprocess.run([TUTTI, *map(str, arguments)], env=clean_environment(MALLOC_ARENA_MAX="1"),
+                              capture_output=True, text=True, timeout=250, preexec_fn=limit)
+
+    def bare(self):
+        """What is resident of a process that trains a model of nothing."""
+        out = self.train("bare", "--model", "mlp(hidden=1)", "--data", self.data, "--batch", 1, "--steps", 1, "-n", 1,
+                         "--threads", 1, "--final-eval", "off", "--quiet")
+        return summary(out)["peak_rss_bytes_per_worker"]
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

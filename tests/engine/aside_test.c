@@ -1,0 +1,324 @@
+/* Goal: a model that was put aside is the one that engine.h says: the mean over the workers of what
+   each computed its first gradient from the point on by, or at servers the slices with no gradient
+   from the point on; looking at it changes nothing, between steps and after the end. The reference
+   is written here: what the client saw in each pass. Ranks are threads, with random pauses. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tutti/engine.h"
+
+enum { WORKERS = 5, GRADIENTS = 120, EVERY = 12, VALUES = GRADIENTS + 13, POINTS = GRADIENTS / EVERY };
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) \
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); \
+    } while (0)
+
+typedef struct trial {
+    const char *method;
+    int servers, most;
+    bool at_servers;
+    int rests;                   /* phases */
+} trial;
+
+/* What a rank's client has seen. */
+typedef struct seen {
+    tutti_engine *e;
+    const trial *t;
+    float x[POINTS][VALUES], own[POINTS];
+    uint64_t samples[POINTS];    /* mine so far, at each point */
+    int passed;
+    uint64_t computed;
+} seen;
+
+static void initial(void *user, int tensor, float *values)
+{
+    (void)user, (void)tensor;
+    memset(values, 0, VALUES * sizeof *values);
+}
+
+static void note_points(seen *s, uint64_t gradient)
+{
+    for (; s->passed < POINTS && gradient >= (uint64_t)(s->passed + 1) * EVERY; s->passed++) {
+        if (tutti_engine_method(s->e)->x != NULL)
+            memcpy(s->x[s->passed], tutti_engine_values(s->e, 0), sizeof s->x[0]);
+        s->own[s->passed] = tutti_engine_own(s->e)[0];
+        s->samples[s->passed] = s->computed;
+    }
+}
+
+/* Gradient k pulls at element k by 1, and a little at what lies behind them all. */
+static tutti_status one_step(seen *s, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(s->e);
+    tutti_pass p;
+    tutti_status status;
+
+    while ((status = tutti_engine_pass(s->e, &p, err)) == TUTTI_OK) {
+        const uint64_t k = m->rng.step;
+        if (p.index == 0)
+            note_points(s, k);
+        if (tutti_random((tutti_rng){ 7, (uint64_t)m->rank, k }, 0) % 4 == 0)
+            tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + 200000 * (1 + m->rank));
+        memset(m->g, 0, VALUES * sizeof *m->g);
+        m->g[k] = 1;
+        for (int i = GRADIENTS; i < VALUES; i++)
+            m->g[i] = 0.25f * m->x[i] - 0.1f * (float)(i + m->rank);
+        tutti_engine_own(s->e)[0] += 1 + (float)m->rank;
+        s->computed += (uint64_t)p.samples;
+        TUTTI_TRY(tutti_engine_ready(s->e, 0, err));
+        TUTTI_TRY(tutti_engine_passed(s->e, (double)p.samples, err));
+    }
+    return status == TUTTI_CLOSED ? tutti_engine_step(s->e, err) : status;
+}
+
+/* The tree of comm.h. */
+static float tree(const float *of, size_t stride, int n)
+{
+    int half = 1;
+
+    if (n == 1)
+        return of[0];
+    while (2 * half < n)
+        half *= 2;
+    return tree(of, stride, half) + tree(of + (size_t)half * stride, stride, n - half);
+}
+
+static tutti_status check_mean(const seen *s, tutti_group *all, int at, const float *x, tutti_error *err)
+{
+    static const size_t room = VALUES * (size_t)WORKERS;
+    float every[VALUES * WORKERS], mine[VALUES];
+    const int n = tutti_engine_method(s->e)->workers;
+
+    for (int i = 0; i < VALUES; i++)
+        mine[i] = 1 / (float)n * s->x[at][i];
+    TUTTI_TRY(tutti_allgather(all, tutti_host(mine, VALUES, TUTTI_F32),
+                              tutti_host(every, room / WORKERS * (size_t)n, TUTTI_F32), err));
+    for (int i = 0; i < VALUES; i++)
+        CHECK(x[i] == tree(every + i, VALUES, n));
+    return TUTTI_OK;
+}
+
+/* Of one or several servers: nothing from the point on, and of what is below all but two gradients
+   of a worker: one that it computes, and one that it was given ahead. */
+static tutti_status check_slices(const seen *s, uint64_t point, const float *x, tutti_error *err)
+{
+    int missing = 0;
+
+    for (uint64_t k = 0; k < GRADIENTS; k++) {
+        CHECK(x[k] == 0 || x[k] == -1);
+        CHECK(k < point || x[k] == 0);
+        missing += k < point && x[k] == 0;
+    }
+    CHECK(missing <= 2 * tutti_engine_method(s->e)->workers);
+    return TUTTI_OK;
+}
+
+static tutti_status check_own(const seen *s, tutti_group *all, int at, tutti_error *err)
+{
+    float own[WORKERS], mine = s->own[at], sum = 0;
+    const int n = tutti_engine_method(s->e)->workers;
+    int had = 0;
+
+    TUTTI_TRY(tutti_allgather(all, tutti_host(&mine, 1, TUTTI_F32), tutti_host(own, (size_t)n, TUTTI_F32), err));
+    for (int r = 0; r < n; r++) {
+        sum += own[r];
+        had += own[r] > 0;
+    }
+    CHECK(tutti_engine_own(s->e)[0] == 1 / (float)had * sum);
+    return TUTTI_OK;
+}
+
+/* The k-th that is kept, the run's `at`. */
+static tutti_status look(seen *s, tutti_world *world, int k, int at, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(s->e);
+    tutti_group all = tutti_group_workers(world, 99), workers = m->all;
+    float before[VALUES], apart = 0;
+    uint64_t since;
+    tutti_figures f;
+    tutti_aside of;
+    double samples;
+
+    tutti_engine_aside(s->e, k, &of);
+    tutti_engine_figures(s->e, &f);
+    CHECK(of.gradients == (uint64_t)(at + 1) * EVERY && of.wall_ns <= f.wall_ns && of.bytes_sent <= f.bytes_sent);
+    since = of.samples_since;
+    samples = (double)since;
+    TUTTI_TRY(tutti_reduce_double(&all, TUTTI_SUM, &samples, 1, err));
+    CHECK((double)f.samples - samples == (double)(2 * of.gradients));
+    if (m->rank >= m->workers) {
+        TUTTI_TRY(tutti_engine_show_aside(s->e, k, err));
+        return tutti_engine_resume(s->e, err);
+    }
+    CHECK(since == s->computed - s->samples[at]);
+    memcpy(before, m->x, sizeof before);
+    TUTTI_TRY(tutti_engine_show_aside(s->e, k, err));
+    TUTTI_TRY(s->t->at_servers ? check_slices(s, of.gradients, m->x, err) : check_mean(s, &workers, at, m->x, err));
+    TUTTI_TRY(check_own(s, &workers, at, err));
+    for (int i = 0; i < VALUES; i++)
+        apart += (m->x[i] - s->x[at][i]) * (m->x[i] - s->x[at][i]);
+    CHECK(fabs(tutti_engine_apart(s->e) - sqrt((double)apart)) <= 1e-4 * sqrt((double)apart) + 1e-6);
+    if (m->workers > 1) {
+        CHECK(tutti_engine_swap(s->e));
+        CHECK(memcmp(m->x, s->x[at], sizeof before) == 0 && tutti_engine_own(s->e)[0] == s->own[at]);
+        CHECK(tutti_engine_swap(s->e));
+    }
+    TUTTI_TRY(tutti_engine_resume(s->e, err));
+    CHECK(memcmp(before, m->x, sizeof before) == 0);
+    return TUTTI_OK;
+}
+
+static tutti_status look_at_all(seen *s, tutti_world *world, int looked, int left, tutti_error *err)
+{
+    const int n = tutti_engine_asides(s->e), there = left < s->t->most ? left : s->t->most;
+
+    CHECK(n == there);
+    if (tutti_engine_method(s->e)->rank < tutti_engine_method(s->e)->workers)
+        note_points(s, (uint64_t)(looked + left) * EVERY); /* who has passed fewer puts aside what it has now */
+    for (int k = n; k-- > 0;) /* in any order */
+        TUTTI_TRY(look(s, world, k, looked + k, err));
+    CHECK(tutti_engine_show_aside(s->e, n, err) == TUTTI_ERR_USAGE);
+    tutti_engine_drop_asides(s->e);
+    CHECK(tutti_engine_asides(s->e) == 0);
+    return TUTTI_OK;
+}
+
+static tutti_status work(seen *s, tutti_world *world, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(s->e);
+    float final[VALUES], own;
+    double apart;
+
+    for (int phase = 1; phase <= s->t->rests; phase++) {
+        const int rest = POINTS / s->t->rests;
+        bool more;
+        do {
+            TUTTI_TRY(tutti_engine_more(s->e, (uint64_t)(phase * rest * EVERY), &more, err));
+            if (more)
+                TUTTI_TRY(one_step(s, err));
+        } while (more);
+        if (phase < s->t->rests)
+            TUTTI_TRY(look_at_all(s, world, (phase - 1) * rest, rest, err));
+    }
+    if (m->rank < m->workers) /* before finish: what was not passed is the worker's own of now */
+        note_points(s, GRADIENTS);
+    TUTTI_TRY(tutti_engine_finish(s->e, err));
+    apart = tutti_engine_apart(s->e);
+    own = tutti_engine_own(s->e)[0];
+    if (m->x != NULL)
+        memcpy(final, m->x, sizeof final);
+    TUTTI_TRY(look_at_all(s, world, POINTS - POINTS / s->t->rests, POINTS / s->t->rests, err));
+    CHECK(m->x == NULL || memcmp(final, m->x, sizeof final) == 0);
+    CHECK(tutti_engine_apart(s->e) == apart && tutti_engine_own(s->e)[0] == own);
+    return TUTTI_OK;
+}
+
+static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    const trial *t = arg;
+    const tutti_param param = { .name = "w", .dims = 1, .dim = { VALUES } };
+    seen *s = tutti_alloc(1, sizeof *s);
+    tutti_status status;
+
+    if (s == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "a test's memory");
+    s->t = t;
+    status = tutti_engine_open(&s->e, world, &param, 1,
+                               &(tutti_engine_options){ .method = t->method,
+                                                        .optimizer = "sgd(lr=1,momentum=0)",
+                                                        .batch = 2,
+                                                        .initial = initial,
+                                                        .own_values = 1,
+                                                        .servers = t->servers,
+                                                        .aside_every = EVERY,
+                                                        .aside_most = t->most },
+                               err);
+    if (status == TUTTI_OK)
+        status = work(s, world, err);
+    tutti_engine_close(s->e);
+    tutti_free(s);
+    return status;
+}
+
+static void try(const trial *t, int workers)
+{
+    tutti_error err = { .rank = -1 };
+    trial of = *t;
+
+    if (tutti_world_run("shm", workers + t->servers, run_rank, &of, &err) != TUTTI_OK)
+        fail_msg("%s, %d workers, %d rests: %s", t->method, workers, t->rests, err.text);
+}
+
+static void models_of_workers_are_their_mean_at_the_point(void **state)
+{
+    static const char *const methods[] = { "ad-psgd", "prague", "rand-psgd(pace=own)", "asr-adpsgd" };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(methods); i++)
+        for (int n = 1; n <= WORKERS; n += 1 + (n > 2))
+            for (int rests = 1; rests <= 2; rests++)
+                try(&(trial){ .method = methods[i], .most = POINTS, .rests = rests }, n);
+}
+
+static void slices_have_nothing_from_the_point_on(void **state)
+{
+    (void)state;
+    for (int servers = 0; servers <= 2; servers++)
+        for (int rests = 1; rests <= 2; rests++) {
+            try(&(trial){ .method = "asgd", .servers = servers, .most = POINTS, .rests = rests, .at_servers = true },
+                4);
+            if (servers == 0)
+                try(&(trial){ .method = "asgd(servers=1)", .most = POINTS, .rests = rests, .at_servers = true }, 3);
+        }
+}
+
+static void points_beyond_the_bound_are_left_out(void **state)
+{
+    (void)state;
+    try(&(trial){ .method = "ad-psgd", .most = 3, .rests = 1 }, 4);
+    try(&(trial){ .method = "asgd", .most = 3, .rests = 2, .at_servers = true }, 4);
+}
+
+static tutti_status nothing_is_kept(tutti_world *world, void *arg, tutti_error *err)
+{
+    const tutti_param param = { .name = "w", .dims = 1, .dim = { VALUES } };
+    tutti_engine *e;
+    bool more;
+
+    (void)arg;
+    TUTTI_TRY(tutti_engine_open(&e, world, &param, 1,
+                                &(tutti_engine_options){ .method = "local-sgd", .aside_every = 1, .aside_most = 2 },
+                                err));
+    TUTTI_TRY(tutti_engine_more(e, 0, &more, err));
+    CHECK(tutti_engine_asides(e) == 0 && tutti_engine_show_aside(e, 0, err) == TUTTI_ERR_USAGE);
+    TUTTI_TRY(tutti_engine_finish(e, err));
+    tutti_engine_close(e);
+    return TUTTI_OK;
+}
+
+static void methods_with_common_steps_put_nothing_aside(void **state)
+{
+    tutti_error err = { .rank = -1 };
+
+    (void)state;
+    if (tutti_world_run("shm", 2, nothing_is_kept, NULL, &err) != TUTTI_ERR_USAGE)
+        assert_string_equal(err.text, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models_of_workers_are_their_mean_at_the_point),
+        cmocka_unit_test(slices_have_nothing_from_the_point_on),
+        cmocka_unit_test(points_beyond_the_bound_are_left_out),
+        cmocka_unit_test(methods_with_common_steps_put_nothing_aside),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
