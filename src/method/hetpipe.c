@@ -340,6 +340,17 @@ static tutti_status declare_servers(tutti_method *m, hetpipe *s, tutti_plan *pla
     return status;
 }
 
+/* Micro-batches that this worker's stage has between forward and backward at a time. */
+static int under_way(const hetpipe *s, const tutti_method *m)
+{
+    int i = 0, behind;
+
+    while (s->worker[i] != m->rank)
+        i++;
+    behind = s->k - i % s->k;
+    return s->window < behind ? s->window : behind;
+}
+
 static tutti_status hetpipe_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     hetpipe *s = m->self;
@@ -364,7 +375,8 @@ static tutti_status hetpipe_declare(tutti_method *m, tutti_plan *plan, tutti_err
     TUTTI_TRY(tutti_drive_declare(m, plan,
                                   &(tutti_drive_options){ .pipelines = s->pipelines, .stages = s->k,
                                                           .first = s->first, .worker = s->worker, .samples = s->micro,
-                                                          .passes = s->waves * s->window, .slots = s->k },
+                                                          .passes = s->waves * s->window,
+                                                          .slots = under_way(s, m) },
                                   err));
     s->enters = m->stage > 0 ? model->unit[s->first[m->stage]].enters : 0;
     s->leaves = m->stage < s->k - 1 ? model->unit[s->first[m->stage + 1]].enters : 0;
