@@ -6,8 +6,8 @@ memory    gpt with 101 M parameters, AdamW, two workers of one thread on shared 
 step      the same model: time of a step over ddp's, in pairs, and bytes sent over those of an all-reduce of all values,
           which is a count. (ddp sends tables by rows.)
 hidden    zero-infinity on a disk, one worker: of the time that the disk takes for values and gradients, by the rate
-          that tier_bench finds on it, the share in which the worker does not wait. Batches are so large that computing takes
-          longer. DIR is TUTTI_TIER_DIR, or else the build's folder."""
+          that tier_bench finds on it, the share in which the worker does not wait. Batches are so large that computing
+          takes longer. DIR is TUTTI_TIER_DIR, or else the build's folder."""
 import glob, json, os, statistics, subprocess, sys, tempfile, threading, time
 
 from command import children_of, clean_environment, small_text, summary
@@ -64,7 +64,8 @@ class Zero:
             s = self.train(folder, method, 4, watch)
             declared = s["method_figures"].get("state_bytes_per_parameter", [None])
             self.record.row(self.name + method + ": bytes a parameter, by pss",
-                            (max(peak.values()) - empty) / s["params"], "B", command="bench/run zero --piece memory", parameters=s["params"], empty_bytes=empty,
+                            (max(peak.values()) - empty) / s["params"], "B",
+                            command="bench/run zero --piece memory", parameters=s["params"], empty_bytes=empty,
                             timed=False)
             if declared[0] is not None:
                 self.record.row(self.name + method + ": bytes a parameter, declared", max(declared), "B",

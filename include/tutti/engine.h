@@ -193,6 +193,9 @@ typedef enum {
    engine may be asked for its method, shares and memory (tutti_engine_memory), and be closed. Then
    the world may have another.
 
+   model: the client's model in stages, for methods that drive (drive.h). Kept. NULL: it computes
+   whole passes, and such methods are refused.
+
    aside_every, aside_most: models that are put aside while the run goes on (below, "put aside"):
    after every so many gradients, 0: never; so many of them are kept at most. For methods at their
    own pace; others put none aside. The same on all ranks.
@@ -251,6 +254,7 @@ typedef struct tutti_engine_options {
     bool needs;                      /* values are read between need and done only */
     bool same_order;                 /* units are needed in the same order in every step */
     int servers;                     /* ranks that only serve */
+    const tutti_model *model;        /* in stages */
     size_t own_values;               /* floats of client state */
     uint64_t aside_every;            /* gradients from one model put aside to the next */
     int aside_most;                  /* such models, from one rest to the next */
@@ -298,9 +302,10 @@ void tutti_engine_close(tutti_engine *e);
 const tutti_method *tutti_engine_method(const tutti_engine *e);
 
 /* Where the engine put the values and the gradient of a tensor. NULL: there is no such tensor, or
-   this rank only serves; or, of gradients, the method holds them by piece (steps.h): hand them
-   over by tutti_engine_ready_from. Of values that it holds by unit: where they are from need to
-   done of that unit, another place each time; NULL else. */
+   this rank only serves; or the method drives, and the model is not shown; or, of gradients, the
+   method holds them by piece (steps.h): hand them over by tutti_engine_ready_from. Of values that
+   it holds by unit: where they are from need to done of that unit, another place each time; NULL
+   else. */
 float *tutti_engine_values(tutti_engine *e, int tensor);
 float *tutti_engine_gradient(tutti_engine *e, int tensor);
 
@@ -415,6 +420,13 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err);
    step, not within a pass. No checkpoint has it. TUTTI_ERR_USAGE where servers update: they take
    the rate from lr_schedule. */
 tutti_status tutti_engine_lr(tutti_engine *e, double lr, tutti_error *err);
+
+/* Under a method that drives (TUTTI_DRIVES), in place of pass ... step: the run goes on to `until`
+   steps, in which the method calls options.model. All ranks with the same `until`. A pipeline is
+   empty at the end of a call and has to be filled again, so few calls are better than many. Between
+   them tutti_engine_values gives NULL unless the model is shown: no worker has all of it.
+   Blocks. */
+tutti_status tutti_engine_drive(tutti_engine *e, uint64_t until, tutti_error *err);
 
 /* The most samples of other workers that a pass may have (tutti_pass.received). 0: its method sends
    none. */

@@ -21,6 +21,7 @@
 #include "calls.h"
 #include "checkpoint.h"
 #include "comm.h"
+#include "drive.h"
 #include "lane.h"
 #include "optim.h"
 #include "pass.h"
@@ -83,11 +84,14 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     /* With these options every worker is needed to the end, so that ranks that only serve bring
        GOES_ON not back (traits_of): worker 0 leads the lane, say (TUTTI_ORDER_LED). */
     TUTTI_NEEDS_ALL = 4096,
-    /* With one worker it is REPLICAS_EQUAL and EXACT, which the engine adds there. */
+    /* With one worker, or one pipeline (drive.h), REPLICAS_EQUAL and EXACT: the engine adds it. */
     TUTTI_EXACT_ALONE = 8192,
     /* m->held is BY_UNIT: a worker has its shards of the values, and all of a unit's while that is
        needed (steps.h, "held by unit"). */
-    TUTTI_BY_UNIT = 16384
+    TUTTI_BY_UNIT = 16384,
+    /* It has a `drive` hook. Goes with TUTTI_REPLICAS_EQUAL and TUTTI_UPDATES_SLICES, and with no
+       exchange. */
+    TUTTI_DRIVES = 32768
 };
 
 /* Where the method stands among others: a word for each, which `tutti methods` shows. */
@@ -170,6 +174,12 @@ typedef struct tutti_method_ops {
     /* Makes p->g the gradient to apply. NULL: pieces are not exchanged (local, gossip). Nor are
        they in a step whose passes have `exchange` off. */
     tutti_status (*exchange)(tutti_method *m, tutti_piece *p, tutti_error *err);
+    /* In place of pass, need, done, exchange and step (drive.h): takes the run from step m->step to
+       step `until`, computing the stage that this worker has. Client thread, on all workers, with
+       the same `until`. On return all of these steps are over, nothing of them is under way, and
+       own_x is what the run has come to, the same in all pipelines. The trait is TUTTI_DRIVES.
+       NULL: the client calls pass ... step. */
+    tutti_status (*drive)(tutti_method *m, uint64_t until, tutti_error *err);
     /* After the last pass and all exchanges. Default: tutti_base_step. */
     tutti_status (*step)(tutti_method *m, tutti_error *err);
     /* Leave the same model in x of all workers. All members call it: at the end, before an
@@ -216,6 +226,10 @@ struct tutti_method {
     int rank, workers;           /* rank: my index in everyone at the beginning, a worker's below
                                     `workers`; both stay */
     int servers;                 /* ranks workers ... workers + servers - 1 only serve; stays */
+    /* Of methods that drive (drive.h), from tutti_drive_declare on; x and g are then NULL. */
+    tutti_range own;             /* this worker's elements of the flat space */
+    float *own_x, *own_g;        /* own.count each */
+    int member, stage;           /* my pipeline, which is a worker to share.h; my stage of it */
     tutti_optim *optim;          /* NULL under TUTTI_OWNS_UPDATE, and where it is the client's */
     int team;                    /* declare() may set under OWN_PACE: so many workers of consecutive
                                     ranks take their gradients and make their steps together; must

@@ -30,9 +30,12 @@ typedef struct tutti_pipe_work {
     tutti_status (*backward)(void *self, int64_t p, int slot, const float *slope, float *back,
                              tutti_error *err);
     /* The last micro-batch that may start here, as of now; does not block. NULL: any. And: blocks
-       until p may start. It is called when nothing else is left to wait for. */
+       until p may start. It is called when nothing else is left to wait for. And: a request of the
+       caller's that is not done and whose end may admit more: it is waited for beside what comes
+       from other stages. NULL: there is none. */
     int64_t (*admitted)(void *self);
     tutti_status (*await)(void *self, int64_t p, tutti_error *err);
+    tutti_request *(*admits)(void *self);
     /* From here on it waits for a message / no longer. NULL: nobody asks. */
     void (*waits)(void *self, bool waits);
 } tutti_pipe_work;

@@ -56,6 +56,8 @@ typedef struct tutti_state {
        mine. 0: all are, and no other worker has any. */
     size_t of;
     bool of_workers;
+    bool copy;                   /* SLICE: another worker saves the same elements: it is read, and
+                                    never saved */
     bool placed;                 /* an element is a parameter's: saved by tensor name and range */
     bool late;                   /* older checkpoints have none: it stays as open left it */
     bool shared;                 /* wants a transport window, which peers of this host can read */

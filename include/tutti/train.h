@@ -113,6 +113,7 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
 typedef struct tutti_train_plan_rank {
     bool serves;
     bool adds;                    /* it has passes that add up gradients */
+    uint64_t stage_bytes;         /* of its stage, under a method that drives; else 0 */
     bool by_unit;                 /* its network computes unit by unit (nn.h) */
     int64_t samples;              /* of a pass at most; 0: it only serves */
     uint64_t bytes[TUTTI_MEMORY_KINDS], sent, messages;

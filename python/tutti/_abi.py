@@ -59,6 +59,7 @@ TUTTI_SCRATCH = 5
 TUTTI_NORM_BLOCK = 4096
 TUTTI_HISTOGRAM_EXACT = 1024
 TUTTI_HISTOGRAM_BINS = 1081
+TUTTI_DRIVE_STAGES_MOST = 64
 TUTTI_JOB_IDLE = 0
 TUTTI_JOB_QUEUED = 1
 TUTTI_JOB_RUNNING = 2
@@ -85,6 +86,7 @@ TUTTI_EXACT = 2048
 TUTTI_NEEDS_ALL = 4096
 TUTTI_EXACT_ALONE = 8192
 TUTTI_BY_UNIT = 16384
+TUTTI_DRIVES = 32768
 TUTTI_HELD_WHOLE = 0
 TUTTI_HELD_BY_PIECE = 1
 TUTTI_HELD_BY_UNIT = 2
@@ -129,6 +131,14 @@ TUTTI_FEEDBACK_AUTO = 0
 TUTTI_FEEDBACK_ON = 1
 TUTTI_FEEDBACK_OFF = 2
 TUTTI_SERVER_CHUNKS = 64
+TUTTI_PIPELINE_STAGES_MOST = 8
+TUTTI_PIPELINE_UNITS_MOST = 200
+TUTTI_PIPELINE_NODE = 0
+TUTTI_PIPELINE_EQUAL = 1
+TUTTI_PIPELINE_HYBRID = 2
+TUTTI_TURN_WAIT = 0
+TUTTI_TURN_FORWARD = 1
+TUTTI_TURN_BACKWARD = 2
 
 
 class tutti_error(Structure):
@@ -271,6 +281,7 @@ class tutti_method_ops(Structure):
         ("need", CFUNCTYPE(c_int, c_void_p, c_int, c_bool, POINTER(tutti_error))),
         ("done", CFUNCTYPE(c_int, c_void_p, c_int, c_bool, POINTER(tutti_error))),
         ("exchange", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_piece), POINTER(tutti_error))),
+        ("drive", CFUNCTYPE(c_int, c_void_p, c_ulong, POINTER(tutti_error))),
         ("step", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
         ("agree", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
         ("leave", CFUNCTYPE(c_int, c_void_p, POINTER(tutti_error))),
@@ -381,6 +392,13 @@ class tutti_layout(Structure):
     ]
 
 
+class tutti_range(Structure):
+    _fields_ = [
+        ("first", c_ulong),
+        ("count", c_ulong),
+    ]
+
+
 class tutti_rate(Structure):
     _fields_ = [
         ("lr", c_double),
@@ -403,13 +421,6 @@ class tutti_optim_ops(Structure):
         ("lr", CFUNCTYPE(c_double, c_void_p)),
         ("by_rows", CFUNCTYPE(c_bool, c_void_p)),
         ("lazy", CFUNCTYPE(c_bool, c_void_p)),
-    ]
-
-
-class tutti_range(Structure):
-    _fields_ = [
-        ("first", c_ulong),
-        ("count", c_ulong),
     ]
 
 
@@ -481,6 +492,11 @@ class tutti_method(Structure):
         ("rank", c_int),
         ("workers", c_int),
         ("servers", c_int),
+        ("own", tutti_range),
+        ("own_x", POINTER(c_float)),
+        ("own_g", POINTER(c_float)),
+        ("member", c_int),
+        ("stage", c_int),
         ("optim", POINTER(tutti_optim)),
         ("team", c_int),
         ("lane_width", c_int),
@@ -604,10 +620,48 @@ class tutti_state(Structure):
         ("n_ranges", c_ulong),
         ("of", c_ulong),
         ("of_workers", c_bool),
+        ("copy", c_bool),
         ("placed", c_bool),
         ("late", c_bool),
         ("shared", c_bool),
         ("tier", c_char_p),
+    ]
+
+
+class tutti_drive_options(Structure):
+    _fields_ = [
+        ("pipelines", c_int),
+        ("stages", c_int),
+        ("first", POINTER(c_int)),
+        ("worker", POINTER(c_int)),
+        ("samples", c_long),
+        ("passes", c_long),
+        ("slots", c_int),
+    ]
+
+
+class tutti_model_unit(Structure):
+    _fields_ = [
+        ("cut", c_bool),
+        ("forward", c_double),
+        ("backward", c_double),
+        ("enters", c_ulong),
+        ("kept", c_ulong),
+    ]
+
+
+class tutti_model(Structure):
+    _fields_ = [
+        ("self", c_void_p),
+        ("whole", c_char_p),
+        ("units", c_int),
+        ("unit", POINTER(tutti_model_unit)),
+        ("samples", c_long),
+        ("open", CFUNCTYPE(c_int, c_void_p, c_int, c_int, c_int, c_long, POINTER(tutti_error))),
+        ("forward", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(tutti_pass), POINTER(c_float), POINTER(c_float),
+            POINTER(c_float), POINTER(tutti_error))),
+        ("backward", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(tutti_pass), POINTER(c_float), POINTER(c_float),
+            POINTER(c_float), POINTER(c_float), POINTER(c_double), POINTER(tutti_error))),
     ]
 
 
@@ -764,6 +818,7 @@ class tutti_engine_options(Structure):
         ("needs", c_bool),
         ("same_order", c_bool),
         ("servers", c_int),
+        ("model", POINTER(tutti_model)),
         ("own_values", c_ulong),
         ("aside_every", c_ulong),
         ("aside_most", c_int),
@@ -992,6 +1047,77 @@ class tutti_freight(Structure):
         ("all", POINTER(c_uint8)),
         ("stride", c_ulong),
         ("counts", POINTER(c_ulong)),
+    ]
+
+
+class tutti_pipe_options(Structure):
+    _fields_ = [
+        ("stages", c_int),
+        ("stage", c_int),
+        ("in_flight", c_int),
+        ("ranks", POINTER(c_int)),
+        ("key", c_ulong),
+        ("enters", c_ulong),
+        ("leaves", c_ulong),
+    ]
+
+
+class tutti_pipe_work(Structure):
+    _fields_ = [
+        ("self", c_void_p),
+        ("forward", CFUNCTYPE(c_int, c_void_p, c_long, c_int, POINTER(c_float), c_ulong, POINTER(c_float),
+            POINTER(c_ulong), POINTER(tutti_error))),
+        ("backward", CFUNCTYPE(c_int, c_void_p, c_long, c_int, POINTER(c_float), POINTER(c_float),
+            POINTER(tutti_error))),
+        ("admitted", CFUNCTYPE(c_long, c_void_p)),
+        ("await", CFUNCTYPE(c_int, c_void_p, c_long, POINTER(tutti_error))),
+        ("admits", CFUNCTYPE(POINTER(tutti_request), c_void_p)),
+        ("waits", CFUNCTYPE(None, c_void_p, c_bool)),
+    ]
+
+
+class tutti_pipeline_unit(Structure):
+    _fields_ = [
+        ("cut", c_bool),
+        ("enters", c_double),
+        ("values", c_double),
+        ("state", c_double),
+        ("kept", c_double),
+    ]
+
+
+class tutti_pipeline_profile(Structure):
+    _fields_ = [
+        ("units", c_int),
+        ("workers", c_int),
+        ("unit", POINTER(tutti_pipeline_unit)),
+        ("seconds", POINTER(c_double)),
+        ("memory", POINTER(c_double)),
+        ("latency", c_double),
+        ("bandwidth", c_double),
+    ]
+
+
+class tutti_pipeline_plan(Structure):
+    _fields_ = [
+        ("stages", c_int),
+        ("in_flight", c_int),
+        ("first", (c_int * 9)),
+        ("worker", (c_int * 8)),
+        ("seconds", (c_double * 8)),
+        ("bytes", (c_double * 8)),
+        ("slowest", c_double),
+        ("rate", c_double),
+    ]
+
+
+class tutti_pipeline_turns(Structure):
+    _fields_ = [
+        ("stage", c_int),
+        ("stages", c_int),
+        ("in_flight", c_int),
+        ("forwards", c_long),
+        ("backwards", c_long),
     ]
 
 
@@ -1323,6 +1449,16 @@ class tutti_tune_options(Structure):
     ]
 
 
+class tutti_waves_options(Structure):
+    _fields_ = [
+        ("service", c_int),
+        ("pipelines", c_int),
+        ("worker", POINTER(c_int)),
+        ("distance", c_long),
+        ("step", c_long),
+    ]
+
+
 class tutti_tier_kind(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -1462,6 +1598,20 @@ FUNCTIONS = {
     "tutti_directory_sync": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
     "tutti_discarded": (None, [POINTER(tutti_method)]),
     "tutti_dot": (c_double, [c_void_p, c_ulong, POINTER(c_float), POINTER(c_float)]),
+    "tutti_drive_backward": (c_int, [POINTER(tutti_method), c_ulong, c_int, POINTER(tutti_pass), POINTER(c_float),
+        POINTER(c_float), POINTER(c_float), POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_drive_declare": (c_int, [POINTER(tutti_method), c_void_p, POINTER(tutti_drive_options),
+        POINTER(tutti_error)]),
+    "tutti_drive_forward": (c_int, [POINTER(tutti_method), c_ulong, c_int, POINTER(tutti_pass), POINTER(c_float),
+        POINTER(c_float), POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_drive_model": (c_int, [POINTER(tutti_method), POINTER(POINTER(tutti_model)), POINTER(tutti_error)]),
+    "tutti_drive_optimizer_slots": (c_int, [POINTER(tutti_method)]),
+    "tutti_drive_pass": (None, [POINTER(tutti_method), c_ulong, c_long, POINTER(tutti_pass)]),
+    "tutti_drive_range": (tutti_range, [POINTER(tutti_method), c_int, c_int]),
+    "tutti_drive_rate": (tutti_rate, [POINTER(tutti_method), c_ulong, c_ulong]),
+    "tutti_drive_update": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(c_float), POINTER(tutti_rate),
+        POINTER(tutti_error)]),
+    "tutti_drive_waits": (None, [POINTER(tutti_method), c_bool]),
     "tutti_dtype_bytes": (c_ulong, [c_int]),
     "tutti_dtype_name": (c_char_p, [c_int]),
     "tutti_end": (None, [POINTER(tutti_method)]),
@@ -1472,6 +1622,7 @@ FUNCTIONS = {
     "tutti_engine_codec_records": (POINTER(tutti_codec_record), [c_void_p]),
     "tutti_engine_doing": (c_int, [c_void_p, c_int]),
     "tutti_engine_done": (c_int, [c_void_p, c_int, c_bool, POINTER(tutti_error)]),
+    "tutti_engine_drive": (c_int, [c_void_p, c_ulong, POINTER(tutti_error)]),
     "tutti_engine_drop_asides": (None, [c_void_p]),
     "tutti_engine_ended": (c_bool, [c_void_p]),
     "tutti_engine_events": (c_int, [c_void_p, POINTER(POINTER(tutti_event_record))]),
@@ -1724,6 +1875,18 @@ FUNCTIONS = {
     "tutti_permuted": (c_ulong, [tutti_rng, c_ulong, c_ulong]),
     "tutti_philox": (None, [POINTER(c_uint), POINTER(c_uint), POINTER(c_uint)]),
     "tutti_philox_begin": (None, [tutti_rng, POINTER(c_uint), POINTER(c_uint)]),
+    "tutti_pipe_close": (None, [c_void_p]),
+    "tutti_pipe_open": (c_int, [POINTER(c_void_p), c_void_p, POINTER(tutti_pipe_options), POINTER(tutti_error)]),
+    "tutti_pipe_run": (c_int, [c_void_p, c_long, POINTER(tutti_pipe_work), POINTER(tutti_error)]),
+    "tutti_pipe_sent": (None, [c_void_p, POINTER(c_ulong), POINTER(c_ulong)]),
+    "tutti_pipeline_allocate": (c_int, [c_int, c_int, POINTER(c_int), POINTER(c_double), POINTER(c_int),
+        POINTER(c_int), POINTER(c_int), POINTER(tutti_error)]),
+    "tutti_pipeline_best": (c_int, [POINTER(tutti_pipeline_profile), POINTER(c_int), c_int, c_int,
+        POINTER(tutti_pipeline_plan), POINTER(tutti_error)]),
+    "tutti_pipeline_bubble": (c_double, [c_int, c_long]),
+    "tutti_pipeline_next": (c_int, [POINTER(tutti_pipeline_turns), c_long, c_long]),
+    "tutti_pipeline_partition": (c_int, [POINTER(tutti_pipeline_profile), POINTER(c_int), c_int, c_int,
+        POINTER(tutti_pipeline_plan), POINTER(tutti_error)]),
     "tutti_placed_bytes": (c_ulong, [POINTER(tutti_optim), POINTER(tutti_placed_options)]),
     "tutti_placed_close": (None, [c_void_p]),
     "tutti_placed_give": (c_int, [c_void_p, POINTER(tutti_update_part), POINTER(tutti_error)]),
@@ -1981,6 +2144,22 @@ FUNCTIONS = {
     "tutti_wait_some": (c_int, [c_void_p, POINTER(POINTER(tutti_request)), c_ulong, c_ulong, c_long, POINTER(c_ulong),
         POINTER(tutti_error)]),
     "tutti_wake": (None, [c_void_p]),
+    "tutti_wave_apart": (c_long, [c_long]),
+    "tutti_wave_ends": (c_bool, [c_long, c_int]),
+    "tutti_wave_gate": (c_long, [c_long, c_int, c_long]),
+    "tutti_wave_of": (c_long, [c_long, c_int]),
+    "tutti_wave_staleness": (c_long, [c_int, c_long]),
+    "tutti_wave_version": (c_long, [c_long, c_int]),
+    "tutti_waves_apart": (c_long, [c_void_p]),
+    "tutti_waves_await": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_waves_awaited": (POINTER(tutti_request), [c_void_p]),
+    "tutti_waves_clock": (c_long, [c_void_p]),
+    "tutti_waves_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, POINTER(tutti_waves_options),
+        POINTER(tutti_error)]),
+    "tutti_waves_pulls": (c_bool, [c_void_p]),
+    "tutti_waves_push": (c_int, [c_void_p, c_long, POINTER(c_float), c_long, POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_waves_ready": (c_bool, [c_void_p]),
+    "tutti_waves_run": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_world_can_survive": (c_bool, [c_char_p]),
     "tutti_world_check": (c_int, [c_char_p, POINTER(tutti_error)]),
     "tutti_world_close": (None, [c_void_p]),

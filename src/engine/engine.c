@@ -332,7 +332,7 @@ static void declare_own(tutti_engine *e)
     const tutti_state kept = { .name = "engine.client-kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                .count = e->options.own_values + 1 };
 
-    if ((m->traits & TUTTI_BY_UNIT) == 0) /* else shards of it are, once pieces are cut */
+    if (m->ops->drive == NULL && (m->traits & TUTTI_BY_UNIT) == 0) /* else it is declared in parts, later */
         tutti_declare(e->plan, &x, &m->x);
     tutti_engine_asides_declare(e);
     if (e->options.batch_of != NULL)
@@ -367,7 +367,7 @@ static tutti_status declare_gradient(tutti_engine *e, tutti_error *err)
                             .count = m->rank < m->workers ? m->n : 0, .placed = true,
                             .shared = m->ops->exchange != NULL || tutti_engine_pushes(m) };
 
-    if (m->held == TUTTI_HELD_WHOLE)
+    if (m->held == TUTTI_HELD_WHOLE && m->ops->drive == NULL)
         tutti_declare(e->plan, &g, &e->m.g);
     return tutti_engine_held_check(e, err);
 }
@@ -395,6 +395,7 @@ static tutti_status declare_all(tutti_engine *e, const tutti_method_ops *const *
     TUTTI_TRY(tutti_team_parse(m, "codec-hierarchy", e->options.codec_hierarchy, &e->codec_team, err));
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));
+    TUTTI_TRY(tutti_engine_check_drive(e, err));
     if ((m->traits & TUTTI_UPDATES_SLICES) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 && !e->shards.on)
         TUTTI_TRY(check_slices(e, err));
     TUTTI_TRY(declare_gradient(e, err));
@@ -430,6 +431,8 @@ static tutti_status initial_values(tutti_engine *e, tutti_error *err)
 
     if (m->rank >= m->workers)
         return TUTTI_OK;
+    if (e->drive.on)
+        return tutti_engine_drive_initial(e, err);
     apart.context = tutti_port_of("initial values", 0, 0);
     e->values_changed = true;
     if (e->units.on)
@@ -544,6 +547,7 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
     count_run(e);
     TUTTI_TRY(tutti_engine_exchange_open(e, err));
     TUTTI_TRY(tutti_engine_late_open(e, err));
+    TUTTI_TRY(tutti_engine_drive_open(e, err));
     TUTTI_TRY(initial_values(e, err));
     TUTTI_TRY(tutti_engine_services_open(e, err));
     TUTTI_TRY(tutti_engine_members_open(e, err));
@@ -619,6 +623,7 @@ void tutti_engine_close(tutti_engine *e)
     tutti_hooks_close(e);
     tutti_engine_exchange_close(e);
     tutti_engine_given_close(e);
+    tutti_engine_drive_close(e);
     tutti_optim_close(e->m.optim);
     tutti_lr_schedule_close(e->schedule);
     tutti_plan_close(e->plan);
@@ -670,6 +675,8 @@ static float *of_tensor(const tutti_engine *e, float *flat, int tensor)
 
 float *tutti_engine_values(tutti_engine *e, int tensor)
 {
+    if (e->drive.on)
+        return of_tensor(e, e->drive.whole, tensor);
     return e->units.on && tensor >= 0 && tensor < e->layout.n_tensors ? tutti_engine_units_values(e, tensor)
                                                                       : of_tensor(e, e->m.x, tensor);
 }
@@ -735,7 +742,11 @@ static tutti_status agree(tutti_engine *e, tutti_error *err)
 
     e->values_changed = true;
     if (m->ops->agree != NULL)
-        return m->ops->agree(m, err);
+        TUTTI_TRY(m->ops->agree(m, err));
+    if (e->drive.on)
+        return tutti_engine_drive_gather(e, err);
+    if (m->ops->agree != NULL)
+        return TUTTI_OK;
     return m->traits & TUTTI_REPLICAS_EQUAL || m->workers == 1 || m->rank >= m->workers ? TUTTI_OK
                                                                                        : tutti_average(m, m->x, err);
 }
@@ -899,6 +910,7 @@ tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err)
         e->stage = STAGE_READY;
     }
     e->values_changed = true;
+    tutti_engine_drive_hide(e);
     tutti_engine_hand_out(e);
     return TUTTI_OK;
 }

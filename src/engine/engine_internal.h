@@ -220,6 +220,17 @@ typedef struct tutti_engine_offload {
     tutti_rate rate;             /* its */
 } tutti_engine_offload;
 
+/* A method that drives (drive.c). */
+typedef struct tutti_engine_driven {
+    bool on;
+    tutti_drive_options o;       /* of the arrays below */
+    int first[TUTTI_DRIVE_STAGES_MOST + 1];
+    int *worker;                 /* workers */
+    int place;                   /* mine in it */
+    float *whole;                /* layout.used: the model, while it is shown; else NULL */
+    int64_t waits_since_ns;
+} tutti_engine_driven;
+
 /* The client's optimiser (client.c). */
 typedef struct tutti_engine_client {
     bool updates;                /* optimizer is "client"; without an update in the options: it
@@ -357,6 +368,7 @@ struct tutti_engine {
     tutti_engine_units units;
     tutti_engine_offload offload;
     tutti_engine_held held;
+    tutti_engine_driven drive;
     double lr, lr_factor;        /* base rate; the schedule's, of this step */
     bool at_servers;             /* which update slices by the run's optimiser */
     tutti_engine_scaler scaler;
@@ -660,6 +672,18 @@ const tutti_late_gradient *tutti_engine_late_applied(const tutti_engine *e);
    measures it. */
 void tutti_engine_late_rest(tutti_engine *e);
 void tutti_engine_late_rest_measured(tutti_engine *e);
+
+/* ---- drive.c: nothing happens under methods that do not drive ---- */
+
+/* After declare(). / Memory is there: the client's stage. */
+tutti_status tutti_engine_check_drive(const tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_drive_open(tutti_engine *e, tutti_error *err);
+void tutti_engine_drive_close(tutti_engine *e);
+/* Of those that drive: rank 0's first values. / The whole model, to all; collective. / It is not
+   shown any more. */
+tutti_status tutti_engine_drive_initial(tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_drive_gather(tutti_engine *e, tutti_error *err);
+void tutti_engine_drive_hide(tutti_engine *e);
 
 /* ---- given.c ---- */
 

@@ -155,7 +155,8 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
         const tutti_place *place = tutti_plan_place(e->plan, i),
                           at = place != NULL ? *place : (tutti_place){ .memory = memory };
         const int owner = mine ? m->all.index : -1;
-        if (s->keep == TUTTI_SCRATCH || s->count == 0 || (mine && (serves || (reading && by->run.resized))) ||
+        if (s->keep == TUTTI_SCRATCH || s->count == 0 || (s->copy && !reading) ||
+            (mine && (serves || (reading && by->run.resized))) ||
             (reading && tutti_facilities_recut(e, &by->run, memory)))
             continue;
         if (checkpoint != NULL && s->late && !tutti_checkpoint_has(checkpoint, s->name)) /* saved before it was */

@@ -188,6 +188,11 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
                           "rank %d only serves and has no steps; its client calls tutti_engine_more and what is "
                           "collective (engine.h)",
                           e->m.rank);
+    if (e->drive.on)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "method '%s' drives: its client calls tutti_engine_drive in place of pass ... step "
+                          "(engine.h)",
+                          e->m.ops->name);
     if (e->abandoned && e->stage == STAGE_PASS)
         begin_anew(e);
     if (e->stage == STAGE_READY) {

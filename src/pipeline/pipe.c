@@ -24,7 +24,7 @@ struct tutti_pipe {
     tutti_world *world;
     tutti_pipeline_turns t;
     conduit c[CONDUITS];
-    tutti_request *waited[CONDUITS];
+    tutti_request *waited[CONDUITS + 1];
     uint64_t messages, bytes;
     bool failed;
 };
@@ -214,12 +214,15 @@ static tutti_status make_room(tutti_pipe *pipe, int which, int64_t p, tutti_erro
     return TUTTI_OK;
 }
 
-/* Until one more of them is through: any, or of the sends alone. */
+/* Until one more of them is through: any, or of the sends alone; or the caller's request. */
 static tutti_status wait(tutti_pipe *pipe, int from, const tutti_pipe_work *work, tutti_error *err)
 {
-    const size_t n = list(pipe, from);
+    tutti_request *const admits = from == ENTER && work->admits != NULL ? work->admits(work->self) : NULL;
+    size_t n = list(pipe, from);
     tutti_status status;
 
+    if (admits != NULL)
+        pipe->waited[n++] = admits;
     if (n == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "stage %d of a pipeline waits for nothing: its turns stopped at "
                                                    "micro-batch %lld", pipe->t.stage, (long long)pipe->t.forwards);

@@ -177,6 +177,7 @@ tutti_status tutti_train_dry_tell(const tutti_run *run, tutti_error *err)
     r->serves = tutti_train_serves(run);
     r->by_unit = run->hands_over;
     r->samples = r->serves ? 0 : tutti_train_most_samples(run);
+    r->stage_bytes = tutti_train_stage_bytes(run);
     TUTTI_TRY(tutti_train_memory(run, r->bytes, err));
     if (run->rank == 0) {
         plan->parameters = run->parameters;
@@ -298,7 +299,8 @@ static tutti_status open_networks(tutti_train_plan *plan, const tutti_train_conf
         while (plan->rank[like].samples != mine->samples || plan->rank[like].adds != mine->adds)
             like++;
         if (like < r) {
-            mine->bytes[TUTTI_MEMORY_ACTIVATIONS] = plan->rank[like].bytes[TUTTI_MEMORY_ACTIVATIONS];
+            mine->bytes[TUTTI_MEMORY_ACTIVATIONS] = plan->rank[like].bytes[TUTTI_MEMORY_ACTIVATIONS] -
+                                                    plan->rank[like].stage_bytes + mine->stage_bytes;
             continue;
         }
         options.adds = mine->adds;
@@ -308,7 +310,7 @@ static tutti_status open_networks(tutti_train_plan *plan, const tutti_train_conf
         if (status == TUTTI_OK && evaluates)
             status = evaluate_one(nn, task, params, n, err);
         if (status == TUTTI_OK)
-            mine->bytes[TUTTI_MEMORY_ACTIVATIONS] = tutti_nn_bytes_most(nn);
+            mine->bytes[TUTTI_MEMORY_ACTIVATIONS] = tutti_nn_bytes_most(nn) + mine->stage_bytes;
         tutti_nn_close(nn);
     }
     tutti_free(gradients);

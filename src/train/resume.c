@@ -14,6 +14,8 @@ char *tutti_train_facts(const tutti_run *run)
     json_t *facts = json_object();
 
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tutti_data_hash(run->data));
+    json_object_set_new(facts, "exact",
+                        json_boolean((tutti_engine_method(run->engine)->traits & TUTTI_EXACT) != 0));
     json_object_set_new(facts, "config", tutti_train_config_object(run->config));
     json_object_set_new(facts, "data_hash", json_string(hash));
     json_object_set_new(facts, "parameters", json_integer((json_int_t)run->parameters));
@@ -88,11 +90,17 @@ static tutti_status same_samples(const tutti_run *run, const char *path, const j
                       run->own_pace ? ", or batch x accumulate must" : "");
 }
 
-/* Its steps are ddp's, and it keeps nothing of its own. */
-static bool exact(const char *method, json_int_t workers)
+/* Its steps are ddp's, and it keeps nothing of its own. An older checkpoint does not say so, but
+   its method does. */
+static bool exact(const json_t *facts)
 {
+    const char *const method = json_string_value(json_object_get(json_object_get(facts, "config"), "method"));
+    const json_int_t workers = of_config(facts, "n");
+    const json_t *const told = json_object_get(facts, "exact");
     unsigned traits;
 
+    if (json_is_boolean(told))
+        return json_is_true(told);
     return method != NULL && tutti_method_traits(method, &traits) &&
            ((traits & TUTTI_EXACT) != 0 || ((traits & TUTTI_EXACT_ALONE) != 0 && workers == 1));
 }
@@ -122,9 +130,7 @@ static tutti_status compare(const tutti_run *run, const char *path, const char *
 
     if (now == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "resuming %s", path);
-    if (status == TUTTI_OK &&
-        !(exact(json_string_value(in_config(saved, "method")), of_config(saved, "n")) &&
-          exact(run->config->method, run->workers)))
+    if (status == TUTTI_OK && !(exact(saved) && exact(now)))
         status = must_equal(path, "method", in_config(saved, "method"), in_config(now, "method"), err);
     else if (status == TUTTI_OK && !json_equal(in_config(saved, "method"), in_config(now, "method")) &&
              strcmp(codec_of(saved), codec_of(now)) != 0) /* what a codec keeps would be lost */

@@ -191,6 +191,7 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
         .streams = c->stream[0] != 0,
         .only_declared = run->dry != NULL && run->dry->declares,
         .device_memory = device_bytes,
+        .model = tutti_train_model(run),
     };
     TUTTI_TRY(tutti_engine_open(&run->engine, run->world, params, run->n_params, &options, err));
     run->takes = tutti_engine_takes(run->engine) > 0;
@@ -227,6 +228,8 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
 
     if (status == TUTTI_OK)
         status = list_statistics(run, &own, err);
+    if (status == TUTTI_OK && tutti_train_drives(run))
+        status = tutti_train_staged_open(run, err);
     if (status == TUTTI_OK)
         status = tutti_train_init_open(run, err);
     if (status == TUTTI_OK)
@@ -248,6 +251,8 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
 
 int64_t tutti_train_most_samples(const tutti_run *run)
 {
+    if (run->staged != NULL) /* its network only evaluates */
+        return 1;
     const int64_t all = run->config->batch * run->workers, mine = tutti_share_batch(&run->share, run->rank);
     return (run->automatic_shares ? all : mine > 0 ? mine : 1) + tutti_engine_received_most(run->engine);
 }
@@ -272,8 +277,10 @@ static tutti_status take_share(tutti_run *run, tutti_error *err)
 static tutti_status open_loader(tutti_run *run, uint64_t step, tutti_error *err)
 {
     /* whose turn is next is not known ahead, nor what a pass names */
-    const bool asked = run->own_pace || run->takes || tutti_engine_method(run->engine)->names;
-    const int worker = run->own_pace ? 0 : run->rank, depth = asked ? 0 : LOADER_DEPTH;
+    const tutti_method *m = tutti_engine_method(run->engine);
+    const bool asked = run->own_pace || run->takes || m->names;
+    const int worker = run->own_pace ? 0 : run->staged != NULL ? m->member : run->rank,
+              depth = asked ? 0 : LOADER_DEPTH;
 
     TUTTI_TRY(take_share(run, err));
     if (tutti_train_serves(run))
@@ -311,12 +318,15 @@ static tutti_status open_network(tutti_run *run, tutti_error *err)
 {
     tutti_nn_options options = tutti_train_network(run->config, tutti_train_most_samples(run), run->hands_over);
 
-    TUTTI_TRY(tutti_train_meter_open(run, &options.device, err));
+    if (run->metered == NULL) /* a stage has it already */
+        TUTTI_TRY(tutti_train_meter_open(run, &options.device, err));
+    else
+        options.device = run->metered;
     options.running = tutti_engine_own(run->engine);
     TUTTI_TRY(tutti_nn_open(&run->nn, run->config->model, &run->task, &options, err));
     if (run->hands_over)
         TUTTI_TRY(tutti_nn_unit_gradients(run->nn, run->gradients, err));
-    return tutti_engine_use_device(run->engine, tutti_nn_bytes(run->nn), err);
+    return tutti_engine_use_device(run->engine, tutti_nn_bytes(run->nn) + tutti_train_stage_bytes(run), err);
 }
 
 /* What there is to train on, and whose it is. */
@@ -360,6 +370,7 @@ static void close_training(tutti_run *run)
     tutti_loader_close(run->loader);
     tutti_nn_close(run->nn);
     tutti_engine_close(run->engine);
+    tutti_train_staged_close(run);
     tutti_train_init_close(run);
     tutti_free(run->params);
     tutti_free(run->statistics);
@@ -446,9 +457,7 @@ static tutti_status on_ready(void *user, int param, tutti_error *err)
     return status;
 }
 
-/* The place of a pass's samples among all that the run takes, so that a sample's draws are the same
-   whoever computes it. With parts each worker counts its own. */
-static uint64_t first_of_run(const tutti_run *run, const tutti_pass *pass)
+uint64_t tutti_train_first_of_run(const tutti_run *run, const tutti_pass *pass)
 {
     return run->parts.first != NULL ? (uint64_t)run->rank << 48 | pass->position
                                     : pass->epoch * tutti_train_samples(run) + pass->position;
@@ -478,7 +487,7 @@ static tutti_status compute(tutti_run *run, const tutti_pass *pass, const tutti_
     if (run->dry != NULL)
         return tutti_train_dry_pass(run, pass, batch, &hooks, loss, err);
     tutti_train_meter_start(run, batch->samples);
-    tutti_nn_draw(run->nn, (uint64_t)run->config->seed, first_of_run(run, pass));
+    tutti_nn_draw(run->nn, (uint64_t)run->config->seed, tutti_train_first_of_run(run, pass));
     tutti_nn_hold_statistics(run->nn, pass->again);
     tutti_nn_losses(run->nn, pass->losses);
     return run->task.tables > 0
@@ -519,9 +528,9 @@ static tutti_status one_step(tutti_run *run, tutti_error *err)
                 TUTTI_TRY(tutti_loader_take(run->loader, &batch, err));
             while (batch.step < step || batch.pass < pass.index);
             /* not those of a step that begins anew, nor of a pass over samples that it has had */
-            if (run->takes || first_of_run(run, &pass) >= run->streamed) {
+            if (run->takes || tutti_train_first_of_run(run, &pass) >= run->streamed) {
                 tutti_train_stream_take(run, batch.samples);
-                run->streamed = first_of_run(run, &pass) + (uint64_t)batch.samples;
+                run->streamed = tutti_train_first_of_run(run, &pass) + (uint64_t)batch.samples;
             }
             if (batch.step != step || batch.pass != pass.index || batch.samples != own)
                 return tutti_fail(err, TUTTI_ERR_STATE, 0,
@@ -567,10 +576,12 @@ static tutti_status evaluate(tutti_run *run, tutti_error *err)
 
     tutti_engine_figures(run->engine, &f);
     status = tutti_engine_show(run->engine, err);
+    tutti_train_point_values(run);
     if (status == TUTTI_OK)
         status = tutti_train_evaluate(run, TUTTI_TEST, 0, &run->test_loss, &run->test_accuracy, &run->test_auc, err);
     if (status == TUTTI_OK)
         status = tutti_engine_resume(run->engine, err);
+    tutti_train_point_values(run);
     if (status == TUTTI_OK)
         status = tutti_train_report_evaluation(run, err);
     if (status == TUTTI_OK && run->config->target[0] != 0 && !run->target_reached) {
@@ -615,14 +626,17 @@ static uint64_t sooner(uint64_t next, uint64_t done, uint64_t every)
 }
 
 /* All workers come together after each step, or, where they go at their own
-   pace, only for what needs them all, and when no more models can be put aside. */
+   pace, only for what needs them all, and when no more models can be put aside. So it is with
+   pipelines, which it takes a while to fill; but reports are of all. */
 static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
                              uint64_t ask_every)
 {
     uint64_t next = run->gradients_in_all;
 
-    if (!run->own_pace)
+    if (!run->own_pace && run->staged == NULL)
         return done + 1;
+    if (run->staged != NULL)
+        next = sooner(next, done, (uint64_t)run->config->report_every);
     if (run->asides > 0 && (next - 1) / eval_every - done / eval_every > (uint64_t)run->asides)
         next = (done / eval_every + (uint64_t)run->asides) * eval_every;
     else if (run->asides == 0)
@@ -641,7 +655,7 @@ static uint64_t asks_every(const tutti_run *run)
 
     if (!run->config->checkpoint_on_signal)
         return 0;
-    return meet_always ? run->unit : (uint64_t)run->config->report_every * run->unit;
+    return meet_always && run->staged == NULL ? run->unit : (uint64_t)run->config->report_every * run->unit;
 }
 
 static tutti_status ask(tutti_run *run, void *signal, tutti_error *err)
@@ -718,7 +732,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
                              : tutti_engine_more(run->engine, until, &more, err));
         while (more) {
             const uint64_t before = f.samples;
-            TUTTI_TRY(one_step(run, err));
+            TUTTI_TRY(run->staged != NULL ? tutti_engine_drive(run->engine, until, err) : one_step(run, err));
             TUTTI_TRY(tutti_train_watch(run, err));
             TUTTI_TRY(tutti_train_report_codec(run, err));
             if (run->own_pace && run->dry == NULL)
@@ -755,6 +769,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
             return TUTTI_CLOSED;
     }
     TUTTI_TRY(tutti_engine_finish(run->engine, err));
+    tutti_train_point_values(run);
     return run->asides > 0 ? tutti_train_evaluate_asides(run, err) : TUTTI_OK;
 }
 

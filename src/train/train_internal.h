@@ -28,6 +28,7 @@ typedef struct tutti_dry {
 
 typedef struct tutti_train_clock { int of; int64_t at_ns, ahead_ns; } tutti_train_clock;
 
+typedef struct tutti_train_staged tutti_train_staged; /* drive.c */
 typedef struct tutti_run {
     tutti_world *world;
     tutti_runtime *rt;
@@ -49,6 +50,7 @@ typedef struct tutti_run {
     /* Of batch norms: the engine's client state. */
     tutti_nn_statistic *statistics; int n_statistics;
     tutti_nn *nn;                    /* this and the loader: NULL where a rank only serves */
+    tutti_train_staged *staged;      /* under a method that drives; else NULL */
     tutti_engine *engine;
     tutti_loader *loader;
     size_t loader_bytes, joined_bytes; /* of the loader; of `joined` */
@@ -168,6 +170,18 @@ tutti_status tutti_train_partition_open(tutti_run *run, tutti_error *err);
 /* Adds to the summary's row of a worker. */
 void tutti_train_partition_describe(const tutti_run *run, int worker, json_t *row);
 
+/* ---- drive.c: under methods that drive ---- */
+
+bool tutti_train_drives(const tutti_run *run);
+/* Before the engine: its client's model, as far as that has stages. / After the engine. */
+tutti_status tutti_train_staged_open(tutti_run *run, tutti_error *err);
+void tutti_train_staged_close(tutti_run *run);
+const tutti_model *tutti_train_model(const tutti_run *run); /* NULL: none is asked for */
+/* Of the stage and its slots. */
+size_t tutti_train_stage_bytes(const tutti_run *run);
+/* The model is shown, or not any more: run->values. */
+void tutti_train_point_values(tutti_run *run);
+
 /* ---- arrivals.c: --stream ---- */
 
 tutti_status tutti_train_check_stream(const tutti_train_config *c, tutti_error *err);
@@ -238,6 +252,9 @@ tutti_status tutti_train_dry_pass(tutti_run *run, const tutti_pass *pass, const 
 tutti_nn_options tutti_train_network(const tutti_train_config *c, int64_t batch, bool hands_over);
 /* Of one pass of this worker, whatever its share becomes. */
 int64_t tutti_train_most_samples(const tutti_run *run);
+/* The place of a pass's samples among all that the run takes, so that a sample's draws are the same
+   whoever computes it. With parts each worker counts its own. */
+uint64_t tutti_train_first_of_run(const tutti_run *run, const tutti_pass *pass);
 /* tutti_engine_need; then run->values of that unit are where they are. */
 tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_error *err);
 /* Does it evaluate, before its end or then? */

@@ -42,7 +42,7 @@ class Infinity(Case):
         self.assertIn("memory", refused.stderr)
         if direct == "on":
             read, written = (512 * (getattr(ended, of) - getattr(began, of)) for of in ("ru_inblock", "ru_oublock"))
-            # buffers that were never written are no reads of the disk; ends of requests are whole blocks
+            # buffers never written are no reads of the disk; ends of requests are whole blocks
             self.assertLess((STEPS * 6 - 2) * 4 * params * 0.97, read)
             self.assertLess(read, STEPS * 6 * 4 * params * 1.1)
             self.assertLess((STEPS * 4 + 1) * 4 * params * 0.97, written) # and the first values

@@ -61,6 +61,12 @@ class Plan(Case):
             self.compared("g%d" % k, *MLP, "-n", n, "--method", method)
         self.compared("prague", *MLP, "-n", 4, "--method", "prague", sent=False)
 
+    def test_of_pipelines(self):
+        """A rank has the values of its stage only."""
+        for k, (n, method) in enumerate(((3, "hetpipe"), (4, "hetpipe(stages=2,in_flight=4)"))):
+            p, s = self.compared("p%d" % k, *MLP, "-n", n, "--method", method)
+            self.assertEqual(sum(r["memory"]["values"] for r in p["ranks"]), 4 * PARAMS * (1 if n == 3 else 2))
+
     def test_of_servers_beside_workers_and_by_themselves(self):
         for k, (n, servers, method, transport) in enumerate((
                 (3, 0, "parameter-server", "shm"), (2, 1, "ssp", "shm"), (3, 2, "asgd", "tcp"),

@@ -183,6 +183,8 @@ static void all(list *l)
 {
     for (size_t i = 0; tutti_methods[i] != NULL; i++) {
         bool found = false;
+        if (tutti_methods[i]->drive != NULL) /* those need a client of their own: cli/transports */
+            continue;
         for (size_t k = 0; k < TUTTI_LENGTH(forms); k++)
             if (strcmp(forms[k].name, tutti_methods[i]->name) == 0) {
                 found = true;

@@ -354,7 +354,8 @@ static void of_every_method(void **state)
     (void)state;
     failures = 0;
     for (size_t i = 0; tutti_methods[i] != NULL; i++)
-        tested += walk(tutti_methods[i]->name, tutti_methods[i]->options, false);
+        if (tutti_methods[i]->drive == NULL) /* those need a client of their own: method/hetpipe */
+            tested += walk(tutti_methods[i]->name, tutti_methods[i]->options, false);
     remove("/tmp/tutti-options-record");
     remove("/tmp/tutti-options-scadles");
     assert_true(tested >= 190);

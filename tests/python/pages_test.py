@@ -52,7 +52,9 @@ def asked() -> dict[str, tuple[str, str]]:
 
 def section(wrapper: str, prepare: str) -> str:
     lines = [f"{WRAPPER} refuses it: {wrapper}." if wrapper else f"{WRAPPER} takes it."]
-    if prepare:
+    if "computes whole passes" in prepare:
+        lines.append(f"{PREPARE} refuses it, too." if prepare == wrapper else f"{PREPARE} refuses it: {prepare}.")
+    elif prepare:
         needs = "a sampler" if "prepare(sampler=" in prepare else "an optimizer that it can take over"
         lines.append(f"{PREPARE} takes it with {needs}: {prepare}.")
     else:

@@ -121,7 +121,8 @@ class Run:
             _units.check(model, self.binding.bound, self._device is not None)
         self._statistics = _statistics(model)
         self._validation, self._sampler = validation, sampler
-        self.itself = bool(_traits(method) & _UPDATES_ITSELF)
+        traits = _traits(method)
+        self.itself = bool(traits & _UPDATES_ITSELF) and not traits & _abi.TUTTI_DRIVES  # the engine refuses those
         if _asks(method) and self.binding.ask():
             self.itself = True  # at servers, or where all wait for them
         self._lr = optimizer.param_groups[0]["lr"]

@@ -1,0 +1,109 @@
+/* drive.h: methods that drive. By default a pass goes through the whole model, and the client calls
+   pass ... step (engine.h). A method with a `drive` hook (method.h) decides by itself what of the
+   model is computed when: the forward or the backward of a micro-batch, in a slot, of the stage
+   that this worker has. Pipelines are made of that.
+
+   What a worker has is its stage: a contiguous range of the model's units, and of the flat space
+   their elements (m->own). There is no x and no g of the whole model, but
+
+     m->own_x     values of m->own, the first element first: what the run has come to
+     m->own_g     room for one gradient of it
+     m->optim     the run's optimiser, with slots for it
+
+   A checkpoint has the whole flat space all the same, by tensor and range. So it does not depend on
+   where the model was cut, or whether it was.
+
+   Pipelines of the same stages are copies of each other: of stage q all have the same range, and
+   the same values in own_x whenever the hook has returned. Each pipeline counts as one worker of
+   share.h: m->share is of pipelines, and this worker's samples are those of its pipeline
+   (m->member). */
+#ifndef TUTTI_DRIVE_H
+#define TUTTI_DRIVE_H
+#include "optim.h"
+#include "pass.h"
+#include "state.h"
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- a model in stages, as a client offers it (engine_options.model) ---- */
+typedef struct tutti_model_unit {
+    bool cut;                    /* a stage may begin here; of unit 0 true */
+    double forward, backward;    /* operations a sample */
+    size_t enters;               /* floats a sample that come in where a stage begins here */
+    size_t kept;                 /* bytes a sample that forward leaves for backward */
+} tutti_model_unit;
+/* All calls come from the client's thread, within tutti_engine_open (open) or tutti_engine_drive.
+
+   open: this worker's stage is units [first, end), with so many slots for micro-batches of at most
+   so many samples.
+   forward: of what pass->samples, epoch and position say, at least one sample, in a slot that is
+   free. values: of m->own. in: what left the stage before, NULL in the first; out: what leaves,
+   NULL in the last: samples x enters of the unit there.
+   backward: of what is in the slot, with the values that its forward had. slope: of what left.
+   gradient: of m->own, written; of the sum of the samples' losses / pass->divisor. back: the slope
+   of what entered. *loss: the sum of the samples' losses, 0 but in the last stage. The slot is free
+   afterwards. */
+typedef struct tutti_model {
+    void *self;
+    const char *whole;           /* why it cannot be cut at all, a sentence; NULL: it can */
+    int units;
+    const tutti_model_unit *unit; /* units */
+    int64_t samples;             /* of a micro-batch at most */
+    tutti_status (*open)(void *self, int first, int end, int slots, int64_t samples,
+                         tutti_error *err);
+    tutti_status (*forward)(void *self, int slot, const tutti_pass *pass, const float *values,
+                            const float *in, float *out, tutti_error *err);
+    tutti_status (*backward)(void *self, int slot, const tutti_pass *pass, const float *values,
+                             const float *slope, float *gradient, float *back, double *loss,
+                             tutti_error *err);
+} tutti_model;
+
+/* ---- what a method that drives calls ---- */
+enum { TUTTI_DRIVE_STAGES_MOST = 64 };
+/* Within declare(): the client's model. TUTTI_ERR_USAGE: it has none, or one that is not cut. */
+tutti_status tutti_drive_model(const tutti_method *m, const tutti_model **model, tutti_error *err);
+
+/* Who has which stage. A step is `passes` micro-batches a pipeline, of at most `samples` each; the
+   last step of an epoch has fewer samples, and some of its micro-batches may have none. */
+typedef struct tutti_drive_options {
+    int pipelines, stages;
+    const int *first;            /* stages + 1: their units; stage q is [first[q], first[q + 1]) */
+    const int *worker;           /* pipelines x stages: workers, each once */
+    int64_t samples, passes;     /* pipelines x samples x passes is a step of the run */
+    int slots;                   /* of this worker's stage */
+} tutti_drive_options;
+/* Within declare(), which it is over with: m->own, own_x, own_g, optim, share, member. Pipelines
+   beyond the first have optimisers of their own. TUTTI_ERR_USAGE: what does not go with it. */
+tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan,
+                                 const tutti_drive_options *options, tutti_error *err);
+/* Within declare(): how many floats the run's optimiser keeps for one of the model. */
+int tutti_drive_optimizer_slots(const tutti_method *m);
+/* Elements of the flat space that units [first, end) have. */
+tutti_range tutti_drive_range(const tutti_method *m, int first, int end);
+
+/* Within drive(). What micro-batch `index` of this pipeline in that step is over: samples (0: it
+   has none), divisor, epoch, position. */
+void tutti_drive_pass(const tutti_method *m, uint64_t step, int64_t index, tutti_pass *pass);
+/* The client's forward and backward of this worker's stage, as above: computing time, and in the
+   trace of that step. A pass without samples is nothing: a gradient of zeros. */
+tutti_status tutti_drive_forward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
+                                 const float *values, const float *in, float *out,
+                                 tutti_error *err);
+tutti_status tutti_drive_backward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
+                                  const float *values, const float *slope, float *gradient,
+                                  float *back, tutti_error *err);
+/* From here on it waits, which is exposed time / no longer. */
+void tutti_drive_waits(tutti_method *m, bool waits);
+/* The run's learning rate in that step; the caller counts rate.t. */
+tutti_rate tutti_drive_rate(const tutti_method *m, uint64_t step, uint64_t t);
+/* values of m->own (own_x or another version) := one update of the run's optimiser along a
+   gradient. TUTTI_ERR_NUMBER: it is not finite; the sentence names tensor and element. */
+tutti_status tutti_drive_update(tutti_method *m, float *values, const float *gradient,
+                                const tutti_rate *rate, tutti_error *err);
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop
+#endif

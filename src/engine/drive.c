@@ -1,0 +1,385 @@
+/* drive.c: methods that drive (drive.h): a worker has a stage of the model, and the method says
+   what of it is computed next.
+
+   The flat space is as everywhere, and so are steps, shares and checkpoints. Only what lies in
+   memory is other: x, g and the optimiser's slots are of one range, which is declared as a slice of
+   the flat space. The first pipeline's workers save it, a range each; those of the others, which
+   have the same values, read it alone.
+
+   Who looks at the model wants all of it. So show and finish gather it, stage by stage, into memory
+   that is taken for that long. Rank 0's first values come likewise, one tensor at a time. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "engine_internal.h"
+
+/* ---- declared ---- */
+
+static tutti_status refused(const tutti_engine *e, const char *what, const char *why, tutti_error *err)
+{
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s' computes a model in stages, and %s %s", e->m.ops->name,
+                      what, why);
+}
+
+tutti_status tutti_drive_model(const tutti_method *m, const tutti_model **model, tutti_error *err)
+{
+    const tutti_engine *e = m->engine;
+
+    *model = e->options.model;
+    if (*model == NULL)
+        return refused(e, "this client", "computes whole passes; take a client that can (tutti train), or a method "
+                       "that needs no stages", err);
+    return (*model)->whole == NULL ? TUTTI_OK : refused(e, "this model has none:", (*model)->whole, err);
+}
+
+/* What is for whole passes, or for a worker that has samples of its own. */
+static tutti_status check(const tutti_engine *e, tutti_error *err)
+{
+    const tutti_engine_options *o = &e->options;
+
+    if (e->client.updates)
+        return refused(e, "the client's optimizer", "updates the whole model; leave it to the run's --optimizer", err);
+    if (o->batch_of != NULL)
+        return refused(e, "batch-share", "is for workers that have samples each; the workers of a pipeline have the "
+                       "same; leave it away", err);
+    if (o->parts != NULL)
+        return refused(e, "partition", "gives each worker samples of its own, but the workers of a pipeline have the "
+                       "same; leave it away", err);
+    if (o->streams)
+        return refused(e, "stream", "lets samples arrive at each worker, but the workers of a pipeline have the same; "
+                       "leave it away", err);
+    if (o->own_values > 0)
+        return refused(e, "batch norms", "keep statistics of a pass; take a model without", err);
+    for (int i = 0; i < e->layout.n_tensors; i++)
+        if (e->params[i].values != NULL || e->params[i].gradient != NULL)
+            return refused(e, "this client", "has memory of its own for values or gradients; leave both to the engine",
+                           err);
+    return TUTTI_OK;
+}
+
+int tutti_drive_optimizer_slots(const tutti_method *m)
+{
+    const tutti_engine *e = m->engine;
+    const tutti_optim_ops *ops = NULL;
+    tutti_spec *spec = NULL;
+    void *self = NULL;
+    int slots = 0;
+
+    if (tutti_spec_open(&spec, e->options.optimizer, NULL) == TUTTI_OK)
+        ops = tutti_optim_find(tutti_spec_name(spec));
+    if (ops != NULL)
+        self = tutti_alloc(1, ops->self_bytes + 1);
+    if (self != NULL && tutti_spec_apply(spec, "optimizer", ops->options, self, NULL) == TUTTI_OK)
+        slots = ops->slots(self);
+    tutti_free(self);
+    tutti_spec_close(spec); /* what is wrong with it is said where it is declared */
+    return slots;
+}
+
+tutti_range tutti_drive_range(const tutti_method *m, int first, int end)
+{
+    size_t low = m->layout->used, high = 0;
+
+    for (int i = 0; i < m->layout->n_tensors; i++) {
+        const tutti_tensor *t = &m->layout->tensor[i];
+        if (t->unit < first || t->unit >= end)
+            continue;
+        low = t->first < low ? t->first : low;
+        high = t->first + t->count > high ? t->first + t->count : high;
+    }
+    return low < high ? (tutti_range){ low, high - low } : (tutti_range){ 0, 0 };
+}
+
+/* Is what the method says a cut of the model, and has each worker one place in it? */
+static tutti_status check_plan(const tutti_engine *e, const tutti_drive_options *o, tutti_error *err)
+{
+    const tutti_method *m = &e->m;
+    bool sound = o->pipelines >= 1 && o->stages >= 1 && o->stages <= TUTTI_DRIVE_STAGES_MOST &&
+                 o->pipelines * o->stages == m->workers && o->samples >= 1 && o->passes >= 1 && o->slots >= 1 &&
+                 o->first[0] == 0 && o->first[o->stages] == e->options.model->units &&
+                 o->samples * o->passes * o->pipelines == e->options.batch * e->options.accumulate * m->workers;
+
+    for (int q = 0; q < o->stages && sound; q++) {
+        const tutti_range r = tutti_drive_range(m, o->first[q], o->first[q + 1]);
+        sound = o->first[q] < o->first[q + 1] && r.count > 0 && e->options.model->unit[o->first[q]].cut;
+        for (int i = 0; i < m->layout->n_tensors && sound; i++) { /* and nothing of others within */
+            const tutti_tensor *t = &m->layout->tensor[i];
+            sound = (t->unit >= o->first[q] && t->unit < o->first[q + 1]) == (t->first >= r.first &&
+                                                                              t->first < r.first + r.count);
+        }
+    }
+    for (int w = 0; w < m->workers && sound; w++) {
+        int places = 0;
+        for (int i = 0; i < m->workers; i++)
+            places += o->worker[i] == w;
+        sound = places == 1;
+    }
+    return sound ? TUTTI_OK
+                 : tutti_fail(err, TUTTI_ERR_STATE, 0,
+                              "method '%s' cuts the model into stages that it does not have, or a step into other "
+                              "samples than it has (drive.h)",
+                              m->ops->name);
+}
+
+tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_drive_options *o, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    tutti_engine_driven *d = &e->drive;
+    char prefix[32] = "optim";
+    tutti_state x = { .name = "x", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .placed = true },
+                g = { .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .placed = true };
+
+    TUTTI_TRY(check(e, err));
+    TUTTI_TRY(check_plan(e, o, err));
+    d->on = true;
+    if ((m->traits & TUTTI_EXACT_ALONE) != 0 && o->pipelines == 1)
+        m->traits |= TUTTI_EXACT;
+    d->o = *o;
+    d->o.first = d->first;
+    memcpy(d->first, o->first, ((size_t)o->stages + 1) * sizeof *d->first);
+    d->worker = tutti_alloc((size_t)m->workers, sizeof *d->worker);
+    if (d->worker == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing %d stages", m->workers);
+    memcpy(d->worker, o->worker, (size_t)m->workers * sizeof *d->worker);
+    d->o.worker = d->worker;
+    while (d->worker[d->place] != m->rank)
+        d->place++;
+    m->member = e->member = d->place / o->stages;
+    m->stage = d->place % o->stages;
+    m->own = tutti_drive_range(m, d->first[m->stage], d->first[m->stage + 1]);
+    e->share.workers = o->pipelines;
+    e->share.batch = o->samples;
+    e->share.accumulate = o->passes;
+    x.first = g.first = m->own.first;
+    x.count = g.count = m->own.count;
+    x.copy = m->member > 0;
+    tutti_declare(plan, &x, &m->own_x);
+    tutti_declare(plan, &g, &m->own_g);
+    if (m->member > 0) /* each pipeline has momenta of its own */
+        snprintf(prefix, sizeof prefix, "optim-%d", m->member);
+    TUTTI_TRY(tutti_optim_declare_ranges(&m->optim, plan, e->options.optimizer, prefix, &m->own, 1, NULL, m->device,
+                                         err));
+    e->lr = tutti_optim_lr(m->optim);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_check_drive(const tutti_engine *e, tutti_error *err)
+{
+    return e->m.ops->drive == NULL || e->drive.on
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' drives and has not said what (tutti_drive_declare)",
+                            e->m.ops->name);
+}
+
+tutti_status tutti_engine_drive_open(tutti_engine *e, tutti_error *err)
+{
+    const tutti_engine_driven *d = &e->drive;
+    const tutti_model *model = e->options.model;
+
+    if (!d->on)
+        return TUTTI_OK;
+    return model->open(model->self, d->first[e->m.stage], d->first[e->m.stage + 1], d->o.slots, d->o.samples, err);
+}
+
+void tutti_engine_drive_close(tutti_engine *e)
+{
+    tutti_free(e->drive.worker);
+    tutti_free(e->drive.whole);
+}
+
+/* ---- the whole model ---- */
+
+/* A tensor at a time: nobody has room for all. */
+tutti_status tutti_engine_drive_initial(tutti_engine *e, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    size_t most = 0;
+    float *room;
+    tutti_status status = TUTTI_OK;
+
+    for (int i = 0; i < e->layout.n_tensors; i++)
+        most = e->tensors[i].count > most ? e->tensors[i].count : most;
+    room = tutti_alloc(most, sizeof *room);
+    if (room == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the first values of a tensor of %zu elements", most);
+    for (int i = 0; i < e->layout.n_tensors && status == TUTTI_OK; i++) {
+        const tutti_tensor *t = &e->tensors[i];
+        memset(room, 0, t->count * sizeof *room);
+        if (m->rank == 0 && e->options.initial != NULL)
+            e->options.initial(e->options.user, i, room);
+        if (m->workers > 1)
+            status = tutti_broadcast(&e->opening, 0, tutti_f32(m->device, room, t->count), err);
+        if (t->first >= m->own.first && t->first < m->own.first + m->own.count)
+            tutti_copy(m->device, t->count, room, m->own_x + (t->first - m->own.first));
+    }
+    tutti_free(room);
+    return status;
+}
+
+tutti_status tutti_engine_drive_gather(tutti_engine *e, tutti_error *err)
+{
+    tutti_engine_driven *d = &e->drive;
+    tutti_method *m = &e->m;
+    tutti_status status = TUTTI_OK;
+
+    if (d->whole == NULL)
+        d->whole = tutti_alloc(e->layout.used, sizeof *d->whole);
+    if (d->whole == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the %zu values of the whole model, which is to be shown",
+                          e->layout.used);
+    if (m->member == 0)
+        tutti_copy(m->device, m->own.count, m->own_x, d->whole + m->own.first);
+    for (int q = 0; q < d->o.stages && m->workers > 1 && status == TUTTI_OK; q++) {
+        const tutti_range r = tutti_drive_range(m, d->first[q], d->first[q + 1]);
+        status = tutti_broadcast(&m->all, d->worker[q], tutti_f32(m->device, d->whole + r.first, r.count), err);
+    }
+    return status;
+}
+
+void tutti_engine_drive_hide(tutti_engine *e)
+{
+    tutti_free(e->drive.whole);
+    e->drive.whole = NULL;
+}
+
+/* ---- steps ---- */
+
+static tutti_status drive(tutti_engine *e, uint64_t until, tutti_error *err)
+{
+    TUTTI_TRY(tutti_engine_go_on(e, err));
+    TUTTI_TRY(tutti_engine_services_look(e, err));
+    TUTTI_TRY(tutti_facilities_begin(e, err));
+    return e->m.ops->drive(&e->m, until, err);
+}
+
+tutti_status tutti_engine_drive(tutti_engine *e, uint64_t until, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    tutti_status status;
+
+    if (e->stage != STAGE_READY || !e->drive.on)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          !e->drive.on ? "drive is for methods that drive; this one takes passes (engine.h)"
+                                       : "drive is legal between steps only (engine.h)");
+    if (until <= e->progress.step)
+        return TUTTI_OK;
+    tutti_engine_clock_start(e);
+    e->stage = STAGE_BETWEEN;
+    tutti_engine_doing(e, TUTTI_DOING_OTHER);
+    e->loss_sum = 0;
+    e->computed = 0;
+    status = drive(e, until, err);
+    tutti_engine_doing(e, TUTTI_DOING_OTHER);
+    if (status != TUTTI_OK) {
+        /* a call that a service of this worker has ended by its failure says nothing by itself */
+        const tutti_status own = status == TUTTI_CLOSED ? tutti_engine_services_look(e, err) : TUTTI_OK;
+        e->stage = STAGE_FAILED;
+        return own != TUTTI_OK ? own : tutti_engine_cause(e, status, err);
+    }
+    for (; e->progress.step < until; e->progress.step++) {
+        e->progress.samples += (uint64_t)tutti_engine_samples(e, e->progress.step);
+        e->steps_here++;
+    }
+    m->step = m->rng.step = e->progress.step;
+    m->loss = e->computed > 0 ? e->loss_sum / (double)e->computed : 0;
+    tutti_engine_watch(e);
+    e->stage = STAGE_READY;
+    return TUTTI_OK;
+}
+
+/* ---- what the hook calls ---- */
+
+void tutti_drive_pass(const tutti_method *m, uint64_t step, int64_t index, tutti_pass *pass)
+{
+    const tutti_engine *e = m->engine;
+
+    *pass = (tutti_pass){ .index = index, .scale = 1 };
+    pass->samples = tutti_share_pass(&e->share, step, e->member, index, &pass->epoch, &pass->position);
+    pass->divisor = pass->samples;
+}
+
+void tutti_drive_waits(tutti_method *m, bool waits)
+{
+    tutti_engine *e = m->engine;
+    tutti_engine_driven *d = &e->drive;
+
+    if (waits) {
+        d->waits_since_ns = tutti_now_ns(m->rt);
+        tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+    } else {
+        tutti_engine_doing(e, TUTTI_DOING_OTHER);
+        tutti_engine_comm(e, "bubble", 0, d->waits_since_ns, tutti_now_ns(m->rt));
+    }
+}
+
+/* In the trace of its step, by the micro-batch's number in it. */
+static void mark(tutti_engine *e, const char *what, uint64_t step, const tutti_pass *pass, int64_t begin_ns)
+{
+    tutti_engine_doing(e, TUTTI_DOING_OTHER);
+    if (e->options.trace_events > 0)
+        tutti_engine_mark_step(e, what, (int)pass->index, 0, step, begin_ns, tutti_now_ns(e->rt));
+}
+
+tutti_status tutti_drive_forward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass, const float *values,
+                                 const float *in, float *out, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const tutti_model *model = e->options.model;
+    const int64_t begin = e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
+    tutti_status status;
+
+    if (pass->samples == 0)
+        return TUTTI_OK;
+    tutti_engine_doing(e, TUTTI_DOING_COMPUTE);
+    status = model->forward(model->self, slot, pass, values, in, out, err);
+    mark(e, "stage forward", step, pass, begin);
+    return status;
+}
+
+tutti_status tutti_drive_backward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass, const float *values,
+                                  const float *slope, float *gradient, float *back, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const tutti_model *model = e->options.model;
+    const int64_t begin = e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
+    double loss = 0;
+    tutti_status status;
+
+    if (pass->samples == 0) {
+        memset(gradient, 0, m->own.count * sizeof *gradient);
+        return TUTTI_OK;
+    }
+    tutti_engine_doing(e, TUTTI_DOING_COMPUTE);
+    status = model->backward(model->self, slot, pass, values, slope, gradient, back, &loss, err);
+    mark(e, "stage backward", step, pass, begin);
+    e->loss_sum += loss;
+    e->computed += m->stage == e->drive.o.stages - 1 ? pass->samples : 0;
+    return status;
+}
+
+tutti_rate tutti_drive_rate(const tutti_method *m, uint64_t step, uint64_t t)
+{
+    const tutti_engine *e = m->engine;
+    return (tutti_rate){ e->lr * tutti_lr_schedule_factor(e->schedule, step), 1, t };
+}
+
+tutti_status tutti_drive_update(tutti_method *m, float *values, const float *gradient, const tutti_rate *rate,
+                                tutti_error *err)
+{
+    const tutti_engine *e = m->engine;
+
+    if (!isfinite(tutti_norm2(m->device, m->own.count, gradient)))
+        for (int i = 0; i < e->layout.n_tensors; i++) {
+            const tutti_tensor *t = &e->tensors[i];
+            const bool mine = t->first >= m->own.first && t->first < m->own.first + m->own.count;
+            for (size_t k = 0; mine && k < t->count; k++)
+                if (!isfinite(gradient[t->first - m->own.first + k]))
+                    return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
+                                      "the gradient of %s is %g at element %zu, on worker %d; lower the learning rate, "
+                                      "or look at the data",
+                                      t->name, (double)gradient[t->first - m->own.first + k], k, m->rank);
+        }
+    tutti_update(m->optim, m->own.first, m->own.count, values, gradient, rate);
+    return TUTTI_OK;
+}

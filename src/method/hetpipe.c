@@ -1,0 +1,666 @@
+/* hetpipe: k unequal workers make a pipeline, a "virtual worker", which has the model in k stages,
+   and several of these train one model through servers, a wave of micro-batches at a time. Park,
+   Yun, Yi, Nguyen, Lee, Choi, Noh, Choi, "HetPipe: Enabling Large DNN Training on (Whimpy)
+   Heterogeneous GPU Clusters through Integration of Pipelined Model Parallelism and Data
+   Parallelism", USENIX ATC 2020, arXiv 2005.14038.
+     W micro-batches in flight, D the clock distance, p = 1, 2, ... the micro-batches of a pipeline
+     micro-batch p   u_p <- the optimiser's update along the gradient at w_{p-W}
+                     w_p <- w_{p-1} + u_p                                        w_j = w_0 for j < 1
+     wave c          p = cW+1 ... (c+1)W; pushed when it is over:  w_{(c+1)W} - w_{cW}
+     gate c >= D     stands before p = (c+2)W and opens when all have pushed wave c-D; then
+                     w_{(c+1)W} <- the servers' values
+   Forward and backward of p see the same values, w_{p-W}. p may start when p - W is over, so there
+   are never more than W versions.
+
+   Versions. w_p stands in place p mod W of a ring: what is there when p begins is w_{p-W}, and when
+   p is over nobody needs that any more. So a ring of W is all. Its place 0 is w after a whole wave,
+   which is m->own_x, and the one copy of an update is of w_{p-1} into the next place. A pull comes
+   into place 0, which nobody looks at while the gate is closed. Gradients of micro-batches that are
+   over before it has come are kept, each where the values were that it was taken at, and are
+   applied behind it in their order. So what a run leaves does not depend on when messages come, at
+   D = 0.
+
+   A step of the run is `accumulate` waves of each pipeline, so a wave has k x batch samples. The
+   hook returns behind a wave, when all have pulled what all have pushed. Then the versions before
+   the last, W - 1 of them, are declared state: a run that is resumed has the bits of one that was
+   not interrupted.
+
+   Stages: dynamic programming over the modelled times of units on workers (pipeline.h), within
+   their memory. All pipelines have the same cuts, by the slowest of the workers that have a place,
+   so that a stage's servers are the workers that have it (waves.h): "local" placement.
+   Differs from the paper, or it does not say:
+   1. A pull takes values and no more: own updates that were not pushed are applied behind it, not
+      added to it. With plain SGD that is the same sum.
+   2. update=average: a wave is divided by the number of pipelines where it is pushed. The paper
+      sums, by which the rate grows with them (update=sum).
+   3. The optimiser's momenta are each pipeline's own.
+   4. Cuts are one for all; the paper's are each virtual worker's. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tutti/method.h"
+#include "tutti/pipe.h"
+#include "tutti/waves.h"
+
+enum { SLOTS_MOST = TUTTI_PIPELINE_STAGES_MOST, AVERAGE = 0 };
+
+typedef struct hetpipe {
+    int64_t stages, in_flight, distance, node;
+    int allocation, update;
+    const char *speeds, *memory;
+    double gflops, bandwidth;
+
+    tutti_method *m;
+    int k, pipelines, window;            /* stages, virtual workers, W */
+    int64_t micro, waves;                /* samples of a micro-batch; waves of a step */
+    int first[TUTTI_PIPELINE_STAGES_MOST + 1];
+    int *worker;                         /* pipelines x k */
+    double predicted;                    /* seconds of the slowest stage, a micro-batch */
+    size_t enters, leaves;               /* floats a sample */
+    tutti_pipe *pipe;
+    tutti_waves *servers;                /* NULL: one pipeline */
+    float **ring;                        /* window */
+    float **version;                     /* window - 1: declared, of places 1 ... */
+    float *push;                         /* declared, with servers: a wave's sum */
+    int64_t began;                       /* micro-batches before the pipe's first */
+    bool begun;
+    int64_t last;                        /* of this call of drive */
+    int64_t gate;                        /* the first that needs the pull under way */
+    int64_t kept;                        /* gradients that wait for it, from gate - W + 1 on */
+    tutti_pass pass[SLOTS_MOST];         /* by slot */
+    int64_t missing_most;
+} hetpipe;
+
+static const tutti_option hetpipe_options[] = {
+    { "stages", TUTTI_INT, TUTTI_AT(hetpipe, stages), 0, 0, TUTTI_PIPELINE_STAGES_MOST, NULL,
+      "k: workers of a virtual worker; 0: the least divisor of the workers above 1 that the model has cuts for" },
+    { "in_flight", TUTTI_INT, TUTTI_AT(hetpipe, in_flight), 0, 0, 256, NULL,
+      "Nm: micro-batches of a wave, which are under way at a time; 0: the fewest with the best predicted rate" },
+    { "clock_distance", TUTTI_INT, TUTTI_AT(hetpipe, distance), 0, 0, 1e6, NULL,
+      "D: waves that a virtual worker may be ahead of the slowest" },
+    { "allocation", TUTTI_CHOICE, TUTTI_AT(hetpipe, allocation), 1, 0, 0, "np|ed|hd",
+      "workers of a virtual worker: all of a node, one of each, or halves of a fast and a slow node" },
+    { "node", TUTTI_INT, TUTTI_AT(hetpipe, node), 0, 0, 1e6, NULL,
+      "workers of a node, of consecutive ranks; 0: as many as `stages` and `allocation` need" },
+    { "update", TUTTI_CHOICE, TUTTI_AT(hetpipe, update), AVERAGE, 0, 0, "average|sum",
+      "what servers add of a wave: its updates over the number of virtual workers, or as they are" },
+    { "speeds", TUTTI_TEXT, TUTTI_AT(hetpipe, speeds), 0, 0, 0, "",
+      "how fast each worker is as to the others, a:b:c; all alike without" },
+    { "memory", TUTTI_TEXT, TUTTI_AT(hetpipe, memory), 0, 0, 0, "",
+      "MiB that a stage may have on each worker, a:b:c; no limit without" },
+    { "gflops", TUTTI_REAL, TUTTI_AT(hetpipe, gflops), 10, 1e-6, 1e9, NULL,
+      "10^9 operations a second of a worker with speed 1, for the plan" },
+    { "bandwidth", TUTTI_REAL, TUTTI_AT(hetpipe, bandwidth), 0, 0, 1e9, NULL,
+      "MB a second between stages, for the plan; 0: messages take no time" },
+    { 0 }
+};
+
+static const char *const hetpipe_constraints[] = {
+    "each micro-batch makes an update, W - 1 updates late, and with several virtual workers later: a learning rate or "
+    "a momentum that ddp is stable with may be too great",
+    "without an optimizer given it is sgd(lr=0.1), without momentum: with 0.9 it may diverge from four "
+    "micro-batches in flight on",
+    "the model must have cuts where there are several stages; models with batch norms or a single layer have none",
+    NULL
+};
+static const tutti_method_default hetpipe_defaults[] = { { "optimizer", "sgd(lr=0.1)" }, { 0 } };
+
+/* ---- the plan ---- */
+
+/* Of each worker. TUTTI_ERR_USAGE: no list of as many. */
+static tutti_status list(const tutti_method *m, const char *option, const char *text, double *value, double otherwise,
+                         tutti_error *err)
+{
+    const int n = tutti_option_positives(text, value, m->workers);
+
+    for (int w = 0; w < m->workers && n == 0; w++)
+        value[w] = otherwise;
+    return n == 0 || n == m->workers
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "hetpipe: %s is '%.80s'; it is one number above 0 for each of the %d workers, as 1:1:0.5",
+                            option, text, m->workers);
+}
+
+static int cuts_of(const tutti_model *model)
+{
+    int n = 0;
+
+    for (int u = 0; u < model->units; u++)
+        n += model->unit[u].cut;
+    return n;
+}
+
+/* How many stages a pipeline has, and who is in which pipeline: worker[], in the order of ranks. */
+static tutti_status allocate(hetpipe *s, const tutti_method *m, const tutti_model *model, const double *speed,
+                             tutti_error *err)
+{
+    const int n = m->workers, cuts = cuts_of(model);
+    int *node = tutti_alloc((size_t)n, sizeof *node), each = (int)s->node, k = (int)s->stages;
+    tutti_status status;
+
+    if (node == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "allocating %d workers", n);
+    for (int d = 2; d <= n && d <= TUTTI_PIPELINE_STAGES_MOST && d <= cuts && k == 0; d++)
+        k = n % d == 0 ? d : 0;
+    k = k == 0 ? 1 : k;
+    if (each == 0)
+        each = s->allocation == TUTTI_PIPELINE_EQUAL ? n / k : k;
+    status = n % k == 0 ? TUTTI_OK
+                        : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                                     "hetpipe: stages is %d, and %d workers make no whole number of virtual workers of "
+                                     "so many; give a divisor of %d",
+                                     k, n, n);
+    for (int w = 0; w < n && status == TUTTI_OK; w++)
+        node[w] = w / each;
+    if (status == TUTTI_OK)
+        status = tutti_fail_within(err,
+                                   tutti_pipeline_allocate((tutti_pipeline_allocation)s->allocation, n, node, speed,
+                                                           s->worker, &s->pipelines, &s->k, err),
+                                   "hetpipe: allocation");
+    tutti_free(node);
+    TUTTI_TRY(status);
+    if (s->stages > 0 && s->k != s->stages)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "hetpipe: stages is %lld, but %d workers a node make virtual workers of %d; leave stages or "
+                          "node away",
+                          (long long)s->stages, each, s->k);
+    if (s->k > TUTTI_PIPELINE_STAGES_MOST || s->k > cuts)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "hetpipe: %d stages, but this model of %d units can be cut into %d at most%s; give stages, "
+                          "or take other numbers of workers",
+                          s->k, model->units, cuts < TUTTI_PIPELINE_STAGES_MOST ? cuts : TUTTI_PIPELINE_STAGES_MOST,
+                          cuts == 1 ? ", that is not at all" : "");
+    return TUTTI_OK;
+}
+
+/* Within a pipeline places go by memory, then by speed, the largest first, as early stages keep
+   more: then place i is alike in all pipelines. The plan is for the slowest and the smallest of
+   each. */
+static void order(hetpipe *s, const double *speed, const double *memory, double *place_speed, double *place_memory)
+{
+    for (int v = 0; v < s->pipelines; v++) {
+        int *const w = s->worker + v * s->k;
+        for (int i = 1; i < s->k; i++)
+            for (int j = i; j > 0; j--) {
+                const int a = w[j - 1], b = w[j];
+                const bool more = memory[b] != memory[a] ? memory[b] > memory[a] : speed[b] > speed[a];
+                if (more) {
+                    w[j - 1] = b;
+                    w[j] = a;
+                }
+            }
+        for (int i = 0; i < s->k; i++) {
+            place_speed[i] = v == 0 || speed[w[i]] < place_speed[i] ? speed[w[i]] : place_speed[i];
+            place_memory[i] = v == 0 || memory[w[i]] < place_memory[i] ? memory[w[i]] : place_memory[i];
+        }
+    }
+}
+
+/* What is a unit's, with so many samples a micro-batch. */
+static void profile_units(const hetpipe *s, const tutti_method *m, const tutti_model *model, int64_t micro,
+                          const double *place_speed, tutti_pipeline_unit *unit, double *seconds)
+{
+    const int slots = tutti_drive_optimizer_slots(m);
+    /* a wave's sum, my part and its rooms */
+    const double servers = s->pipelines > 1 ? 2 + 1.0 / s->pipelines : 0;
+
+    for (int u = 0; u < model->units; u++) {
+        const tutti_model_unit *of = &model->unit[u];
+        const double values = 4.0 * (double)tutti_drive_range(m, u, u + 1).count;
+        unit[u] = (tutti_pipeline_unit){ .cut = of->cut,
+                                         .enters = u > 0 ? 4.0 * (double)of->enters * (double)micro : 0,
+                                         .values = values,
+                                         .state = values * (1 + slots + servers),
+                                         .kept = (double)of->kept * (double)micro };
+        for (int i = 0; i < s->k; i++)
+            seconds[i * model->units + u] =
+                (of->forward + of->backward + 1) * (double)micro / (s->gflops * 1e9 * place_speed[i]);
+    }
+}
+
+/* The stages with that many micro-batches a wave. */
+static tutti_status partition(const hetpipe *s, const tutti_method *m, const tutti_model *model, int window,
+                              int64_t micro, const double *place_speed, const double *place_memory,
+                              tutti_pipeline_plan *plan, tutti_error *err)
+{
+    int place[TUTTI_PIPELINE_STAGES_MOST];
+    tutti_pipeline_unit *unit = tutti_alloc((size_t)model->units, sizeof *unit);
+    double *seconds = tutti_alloc((size_t)model->units * (size_t)s->k, sizeof *seconds);
+    const tutti_pipeline_profile profile = { .units = model->units, .workers = s->k, .unit = unit, .seconds = seconds,
+                                             .memory = place_memory, .bandwidth = s->bandwidth * 1e6 };
+    tutti_status status = unit != NULL && seconds != NULL
+                              ? TUTTI_OK
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a profile of %d units", model->units);
+
+    for (int i = 0; i < s->k; i++)
+        place[i] = i;
+    if (status == TUTTI_OK) {
+        profile_units(s, m, model, micro, place_speed, unit, seconds);
+        status = tutti_pipeline_partition(&profile, place, s->k, window, plan, err);
+    }
+    tutti_free(unit);
+    tutti_free(seconds);
+    return status;
+}
+
+/* W and the stages. A wave's samples are cut in W alike. */
+static tutti_status choose(hetpipe *s, const tutti_method *m, const tutti_model *model, const double *place_speed,
+                           const double *place_memory, tutti_error *err)
+{
+    const int64_t wave = m->share->batch * s->k,
+                  least = s->in_flight > 0 ? s->in_flight : (wave + model->samples - 1) / model->samples,
+                  most = s->in_flight > 0 ? s->in_flight : 2 * (least > s->k ? least : s->k);
+    tutti_pipeline_plan best = { 0 };
+    double rate = 0;
+    tutti_error why = { .rank = -1 };
+    tutti_status status = TUTTI_ERR_USAGE;
+    int row[TUTTI_PIPELINE_STAGES_MOST];
+
+    if (s->in_flight > 0 && wave % s->in_flight != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "hetpipe: in_flight is %lld, which does not divide the %lld samples of a wave (%d stages x "
+                          "batch %lld); give a divisor",
+                          (long long)s->in_flight, (long long)wave, s->k, (long long)m->share->batch);
+    if (s->in_flight > 0 && wave / s->in_flight > model->samples)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "hetpipe: micro-batches of %lld samples (%d stages x batch %lld / in_flight %lld); a stage "
+                          "takes %lld at most: raise in_flight or lower batch",
+                          (long long)(wave / s->in_flight), s->k, (long long)m->share->batch, (long long)s->in_flight,
+                          (long long)model->samples);
+    for (int64_t w = least, micro; w <= most && w <= wave; w++) {
+        tutti_pipeline_plan plan;
+        tutti_status now;
+        if (wave % w != 0)
+            continue;
+        now = partition(s, m, model, (int)w, wave / w, place_speed, place_memory, &plan, &why);
+        if (now != TUTTI_OK && now != TUTTI_ERR_MEMORY)
+            return tutti_fail(err, now, 0, "hetpipe: %s", why.text);
+        micro = wave / w;
+        if (now == TUTTI_OK && plan.rate * (double)micro > rate * (1 + 1e-9)) {
+            best = plan;
+            rate = plan.rate * (double)micro;
+            status = TUTTI_OK;
+        }
+    }
+    if (status != TUTTI_OK && why.text[0] != 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "hetpipe: %s", why.text);
+    if (status != TUTTI_OK)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "hetpipe: a wave of %lld samples (%d stages x batch %lld) cannot be cut into equal "
+                          "micro-batches of %lld at most; take another batch",
+                          (long long)wave, s->k, (long long)m->share->batch, (long long)model->samples);
+    s->window = best.in_flight;
+    s->micro = wave / s->window;
+    s->predicted = best.slowest;
+    memcpy(s->first, best.first, sizeof s->first);
+    for (int v = 0; v < s->pipelines; v++) {
+        int *const w = s->worker + v * s->k;
+        memcpy(row, w, (size_t)s->k * sizeof *row);
+        for (int q = 0; q < s->k; q++)
+            w[q] = row[best.worker[q]];
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status plan_stages(hetpipe *s, const tutti_method *m, const tutti_model *model, double *scratch,
+                                tutti_error *err)
+{
+    double *const speed = scratch, *const memory = scratch + m->workers;
+    double place_speed[TUTTI_PIPELINE_STAGES_MOST], place_memory[TUTTI_PIPELINE_STAGES_MOST];
+
+    TUTTI_TRY(list(m, "speeds", s->speeds, speed, 1, err));
+    TUTTI_TRY(list(m, "memory", s->memory, memory, 0, err));
+    for (int w = 0; w < m->workers; w++)
+        memory[w] *= 1024 * 1024;
+    TUTTI_TRY(allocate(s, m, model, speed, err));
+    order(s, speed, memory, place_speed, place_memory);
+    return choose(s, m, model, place_speed, place_memory, err);
+}
+
+/* ---- from declare to close ---- */
+
+static tutti_status declare_servers(tutti_method *m, hetpipe *s, tutti_plan *plan, tutti_error *err)
+{
+    int *mates = tutti_alloc((size_t)s->pipelines, sizeof *mates);
+    tutti_status status;
+
+    if (mates == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the servers of %d virtual workers", s->pipelines);
+    for (int v = 0; v < s->pipelines; v++)
+        mates[v] = s->worker[v * s->k + m->stage];
+    tutti_declare(plan, &(tutti_state){ .name = "hetpipe.push", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                                        .count = m->own.count }, &s->push);
+    status = tutti_waves_declare(&s->servers, m, plan,
+                                 &(tutti_waves_options){ .pipelines = s->pipelines, .worker = mates,
+                                                         .distance = s->distance, .step = s->waves },
+                                 err);
+    tutti_free(mates);
+    return status;
+}
+
+/* Micro-batches that this worker's stage has between forward and backward at a time. */
+static int under_way(const hetpipe *s, const tutti_method *m)
+{
+    int i = 0, behind;
+
+    while (s->worker[i] != m->rank)
+        i++;
+    behind = s->k - i % s->k;
+    return s->window < behind ? s->window : behind;
+}
+
+static tutti_status hetpipe_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    hetpipe *s = m->self;
+    const tutti_model *model;
+    double *scratch;
+    tutti_status status;
+
+    s->m = m;
+    s->waves = m->share->accumulate;
+    TUTTI_TRY(tutti_drive_model(m, &model, err));
+    s->worker = tutti_alloc((size_t)m->workers, sizeof *s->worker);
+    scratch = tutti_alloc(2 * (size_t)m->workers, sizeof *scratch);
+    status = s->worker != NULL && scratch != NULL
+                 ? plan_stages(s, m, model, scratch, err)
+                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "planning the stages of %d workers", m->workers);
+    tutti_free(scratch);
+    TUTTI_TRY(status);
+    s->ring = tutti_alloc((size_t)s->window, sizeof *s->ring);
+    s->version = tutti_alloc((size_t)s->window, sizeof *s->version);
+    if (s->ring == NULL || s->version == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a ring of %d versions", s->window);
+    TUTTI_TRY(tutti_drive_declare(m, plan,
+                                  &(tutti_drive_options){ .pipelines = s->pipelines, .stages = s->k,
+                                                          .first = s->first, .worker = s->worker, .samples = s->micro,
+                                                          .passes = s->waves * s->window,
+                                                          .slots = under_way(s, m) },
+                                  err));
+    s->enters = m->stage > 0 ? model->unit[s->first[m->stage]].enters : 0;
+    s->leaves = m->stage < s->k - 1 ? model->unit[s->first[m->stage + 1]].enters : 0;
+    for (int j = 1; j < s->window; j++) {
+        char name[48];
+        snprintf(name, sizeof name, "hetpipe-%d.version-%d", m->member, j);
+        tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SLICE, .dtype = TUTTI_F32,
+                                            .first = m->own.first, .count = m->own.count, .placed = true },
+                      &s->version[j - 1]);
+    }
+    return s->pipelines > 1 ? declare_servers(m, s, plan, err) : TUTTI_OK;
+}
+
+static tutti_status hetpipe_open(tutti_method *m, tutti_error *err)
+{
+    hetpipe *s = m->self;
+
+    s->ring[0] = m->own_x;
+    for (int j = 1; j < s->window; j++) {
+        s->ring[j] = s->version[j - 1];
+        tutti_copy(m->device, m->own.count, m->own_x, s->ring[j]);
+    }
+    if (s->distance > 8)
+        tutti_event(m, "clock-distance",
+                    "virtual workers may be %lld waves apart, so updates of the others may be missing for %lld "
+                    "micro-batches; the paper's best is 4, and its 32 took longer",
+                    (long long)s->distance, (long long)tutti_wave_staleness(s->window, s->distance));
+    tutti_metric(m, "stages", -1, s->k);
+    tutti_metric(m, "virtual_workers", -1, s->pipelines);
+    tutti_metric(m, "in_flight", -1, s->window);
+    tutti_metric(m, "predicted_stage_seconds", -1, s->predicted);
+    return tutti_pipe_open(&s->pipe, m->world,
+                           &(tutti_pipe_options){ .stages = s->k, .stage = m->stage, .in_flight = s->window,
+                                                  .ranks = s->worker + m->member * s->k,
+                                                  .enters = s->enters * (size_t)s->micro,
+                                                  .leaves = s->leaves * (size_t)s->micro },
+                           err);
+}
+
+static void hetpipe_close(tutti_method *m)
+{
+    hetpipe *s = m->self;
+
+    if (s == NULL)
+        return;
+    tutti_pipe_close(s->pipe);
+    tutti_free(s->worker);
+    tutti_free(s->ring);
+    tutti_free(s->version);
+}
+
+static tutti_status hetpipe_serve(tutti_method *m, tutti_error *err)
+{
+    return tutti_waves_run(((hetpipe *)m->self)->servers, err);
+}
+
+/* ---- a micro-batch ---- */
+
+static int64_t of_step(const hetpipe *s)
+{
+    return s->waves * s->window;
+}
+
+static uint64_t step_of(const hetpipe *s, int64_t p)
+{
+    return (uint64_t)((p - 1) / of_step(s));
+}
+
+static float *place(const hetpipe *s, int64_t p)
+{
+    return s->ring[p % s->window];
+}
+
+/* Updates of this pipeline up to p, which has one. A last step's micro-batches without samples have
+   none, and stand at its end. */
+static uint64_t updates(const hetpipe *s, int64_t p)
+{
+    const tutti_share *share = s->m->share;
+    const uint64_t steps = tutti_share_steps(share), epochs = step_of(s, p) / steps;
+    const int64_t in_last = tutti_share_step(share, steps - 1, s->m->member);
+    const int64_t empty = of_step(s) - (in_last + s->micro - 1) / s->micro;
+
+    return (uint64_t)p - epochs * (uint64_t)empty;
+}
+
+/* What a pull has to have seen behind the wave that ends with p; 0: none is needed. */
+static int64_t wanted(const hetpipe *s, int64_t p)
+{
+    const int64_t wave = tutti_wave_of(p, s->window),
+                  needed = p == s->last ? wave + 1 : tutti_wave_gate(p + s->window, s->window, s->distance);
+
+    return needed > tutti_waves_clock(s->servers) ? needed : 0;
+}
+
+/* The push under way, and the pull with it. */
+static tutti_status await_push(hetpipe *s, tutti_error *err)
+{
+    tutti_status status;
+
+    if (tutti_waves_ready(s->servers))
+        return tutti_waves_await(s->servers, err);
+    tutti_drive_waits(s->m, true);
+    status = tutti_waves_await(s->servers, err);
+    tutti_drive_waits(s->m, false);
+    return status;
+}
+
+/* Micro-batch p is over and its gradient is in own_g: its place, that of w_{p-W}, becomes w_p. */
+static tutti_status apply(hetpipe *s, int64_t p, bool samples, tutti_error *err)
+{
+    tutti_method *m = s->m;
+    float *const to = place(s, p);
+    const float *const from = place(s, p - 1);
+    const bool ends = s->servers != NULL && tutti_wave_ends(p, s->window);
+
+    if (ends) {
+        TUTTI_TRY(await_push(s, err)); /* it may still be read */
+        tutti_copy(m->device, m->own.count, to, s->push);
+    }
+    if (from != to)
+        tutti_copy(m->device, m->own.count, from, to);
+    if (samples) {
+        const tutti_rate rate = tutti_drive_rate(m, step_of(s, p), updates(s, p));
+        TUTTI_TRY(tutti_drive_update(m, to, m->own_g, &rate, err));
+    }
+    if (!ends)
+        return TUTTI_OK;
+    tutti_diff(m->device, m->own.count, s->update == AVERAGE ? 1.0F / (float)s->pipelines : 1, to, s->push, s->push);
+    s->gate = p + s->window;
+    return tutti_waves_push(s->servers, tutti_wave_of(p, s->window), s->push, wanted(s, p), s->ring[0], err);
+}
+
+static bool has_samples(const hetpipe *s, int64_t p)
+{
+    tutti_pass pass;
+
+    tutti_drive_pass(s->m, step_of(s, p), (p - 1) % of_step(s), &pass);
+    return pass.samples > 0;
+}
+
+/* The pull has come: what waited for it goes on, in its order. */
+static tutti_status pulled(hetpipe *s, tutti_error *err)
+{
+    const int64_t first = s->gate - s->window + 1, kept = s->kept;
+
+    s->kept = 0;
+    for (int64_t p = first; p < first + kept; p++) {
+        tutti_copy(s->m->device, s->m->own.count, place(s, p), s->m->own_g);
+        TUTTI_TRY(apply(s, p, has_samples(s, p), err));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status await_pull(hetpipe *s, tutti_error *err)
+{
+    TUTTI_TRY(await_push(s, err));
+    return pulled(s, err);
+}
+
+/* ---- what the pipe asks; its micro-batches begin with this process ---- */
+
+static tutti_status forward(void *self, int64_t at, int slot, const float *in, size_t entered, float *out, size_t *left,
+                            tutti_error *err)
+{
+    hetpipe *s = self;
+    const int64_t p = s->began + at;
+    tutti_pass *pass = &s->pass[slot];
+
+    (void)entered;
+    if (s->servers != NULL && tutti_waves_pulls(s->servers) && p >= s->gate)
+        TUTTI_TRY(await_pull(s, err)); /* it has come: it was admitted */
+    tutti_drive_pass(s->m, step_of(s, p), (p - 1) % of_step(s), pass);
+    *left = (size_t)pass->samples * s->leaves;
+    if (s->m->stage == 0) {
+        const int64_t others = s->servers != NULL ? p - 1 - tutti_waves_clock(s->servers) * s->window : 0;
+        s->missing_most = others > s->missing_most ? others : s->missing_most;
+        tutti_stale(s->m, (uint64_t)(p - 1 - tutti_wave_version(p, s->window)));
+    }
+    return tutti_drive_forward(s->m, step_of(s, p), slot, pass, place(s, p), in, out, err);
+}
+
+static tutti_status backward(void *self, int64_t at, int slot, const float *slope, float *back, tutti_error *err)
+{
+    hetpipe *s = self;
+    const int64_t p = s->began + at;
+    const tutti_pass *pass = &s->pass[slot];
+
+    TUTTI_TRY(tutti_drive_backward(s->m, step_of(s, p), slot, pass, place(s, p), slope, s->m->own_g, back, err));
+    if (s->servers == NULL || !tutti_waves_pulls(s->servers))
+        return apply(s, p, pass->samples > 0, err);
+    tutti_copy(s->m->device, s->m->own.count, s->m->own_g, place(s, p));
+    s->kept++;
+    return TUTTI_OK;
+}
+
+static int64_t admitted(void *self)
+{
+    hetpipe *s = self;
+
+    if (s->servers == NULL || !tutti_waves_pulls(s->servers) || tutti_waves_ready(s->servers))
+        return INT64_MAX;
+    return s->gate - 1 - s->began;
+}
+
+static tutti_request *admits(void *self)
+{
+    hetpipe *s = self;
+    return s->servers != NULL && tutti_waves_pulls(s->servers) ? tutti_waves_awaited(s->servers) : NULL;
+}
+
+static tutti_status await(void *self, int64_t at, tutti_error *err)
+{
+    (void)at;
+    return await_pull(self, err);
+}
+
+static void waits(void *self, bool now)
+{
+    tutti_drive_waits(((hetpipe *)self)->m, now);
+}
+
+static tutti_status hetpipe_drive(tutti_method *m, uint64_t until, tutti_error *err)
+{
+    hetpipe *s = m->self;
+    const tutti_pipe_work work = { .self = s, .forward = forward, .backward = backward, .admitted = admitted,
+                                   .await = await, .admits = admits, .waits = waits };
+
+    if (!s->begun)
+        s->began = (int64_t)m->step * of_step(s);
+    s->begun = true;
+    s->last = (int64_t)until * of_step(s);
+    TUTTI_TRY(tutti_pipe_run(s->pipe, s->last - s->began, &work, err));
+    if (s->servers != NULL && tutti_waves_pulls(s->servers))
+        TUTTI_TRY(await_pull(s, err));
+    if (m->stage == 0)
+        tutti_metric(m, "missing_most", m->rank, (double)s->missing_most);
+    return TUTTI_OK;
+}
+
+static tutti_status hetpipe_agree(tutti_method *m, tutti_error *err)
+{
+    const hetpipe *s = m->self;
+
+    (void)err;
+    if (s->servers != NULL)
+        tutti_metric(m, "waves_apart", m->rank, (double)tutti_waves_apart(s->servers));
+    return TUTTI_OK;
+}
+
+enum { TRAITS = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES };
+
+/* One stage with one micro-batch at a time is `single`. */
+static unsigned hetpipe_traits(const void *self)
+{
+    const hetpipe *s = self;
+    return TRAITS | (s->in_flight == 1 ? TUTTI_EXACT_ALONE : 0);
+}
+
+/* Of one pipeline there are no servers. */
+static bool hetpipe_serves(const void *self)
+{
+    return ((const hetpipe *)self)->servers != NULL;
+}
+
+const tutti_method_ops tutti_method_hetpipe = {
+    .name = "hetpipe",
+    .title = "HetPipe",
+    .authors = "Park, Yun, Yi, Nguyen, Lee, Choi, Noh, Choi",
+    .year = 2020,
+    .family = "pipeline",
+    .axes = { .topology = "pipelines and servers by stage", .synchrony = "by waves, updates late",
+              .codec = "none", .schedule = "one forward, one backward", .placement = "a stage a worker",
+              .update = "delayed within a wave" },
+    .constraints = hetpipe_constraints,
+    .options = hetpipe_options,
+    .defaults = hetpipe_defaults,
+    .self_bytes = sizeof(hetpipe),
+    .traits = TRAITS | TUTTI_EXACT_ALONE,
+    .traits_of = hetpipe_traits,
+    .services = (const tutti_service[]){ { .name = "waves", .run = hetpipe_serve }, { 0 } },
+    .serves = hetpipe_serves,
+    .declare = hetpipe_declare,
+    .open = hetpipe_open,
+    .close = hetpipe_close,
+    .drive = hetpipe_drive,
+    .agree = hetpipe_agree,
+};

@@ -1,0 +1,120 @@
+"""hetpipe by the command: models in stages give `single`'s bytes, train by a bare name, are looked at and go on from
+checkpoints without a change of a bit; what cannot be is a sentence; a worker that is killed ends the run."""
+import os, signal, subprocess, time, unittest
+from command import *
+
+RULE = ("--optimizer", "sgd(lr=0.05,momentum=0.9)")
+MLP = ("--model", "mlp(hidden=32)", "--seed", 3, "--threads", 1, "--quiet", *RULE)
+
+
+class Hetpipe(Case):
+    def model(self, out):
+        return read(os.path.join(out, "model.safetensors"))
+
+    def text(self):
+        path = os.path.join(self.folder, "text.txt")
+        with open(path, "w") as f:
+            f.write("".join("%d bottles of beer on the wall\n" % (k * k % 97) for k in range(1500)))
+        return ("--data", "text(file=%s,context=16,val_windows=16)" % path)
+
+    def test_one_micro_batch_is_single_to_the_bit(self):
+        """An mlp in three stages and a gpt in two."""
+        gpt = ("--model", "gpt(layers=2,dim=16,heads=2)", *self.text(), "--threads", 1, "--quiet", "--steps", 5, *RULE)
+        for name, n, common, batch in (("mlp", 3, (*MLP, "--data", self.data, "--steps", 7), 6), ("gpt", 2, gpt, 4)):
+            one = self.train(name + "-one", *common, "-n", 1, "--method", "single", "--batch", n * batch)
+            cut = self.train(name + "-cut", *common, "-n", n, "--batch", batch,
+                             "--method", "hetpipe(stages=%d,in_flight=1)" % n)
+            self.assertEqual(self.model(one), self.model(cut), name)
+            a, b = summary(one), summary(cut)
+            self.assertEqual((a["final_test_loss"], a["samples"]), (b["final_test_loss"], b["samples"]), name)
+
+    def test_a_bare_name_trains_a_gpt_too(self):
+        """An mlp and a cnn: cli/defaults."""
+        for n in (2, 4):
+            losses = [summary(self.train("gpt-%d-%d" % (n, steps), "--model", "gpt(layers=2,dim=16,heads=2)",
+                                         *self.text(), "-n", n, "--batch", 8, "--steps", steps, "--method", "hetpipe",
+                                         "--quiet"))["final_test_loss"] for steps in (1, 60)]
+            self.assertLess(losses[1], losses[0] - 0.5)
+
+    def test_looking_saving_and_reporting_change_nothing(self):
+        common = (*MLP, "--data", self.data, "-n", 4, "--batch", 8, "--steps", 12,
+                  "--method", "hetpipe(stages=2,in_flight=4)")
+        whole = self.train("whole", *common)
+        often = self.train("often", *common, "--report-every", 1, "--eval-every", 5, "--checkpoint-every", 4)
+        self.assertEqual(self.model(whole), self.model(often))
+        rest = self.train("rest", *common, "--resume", os.path.join(often, "checkpoints", "step-00000008"))
+        self.assertEqual(self.model(whole), self.model(rest))
+        other = (*MLP, "--data", self.data, "--steps", 12, "--method", "hetpipe(in_flight=2)", "--checkpoint-every", 4)
+        two = self.train("two", *other, "-n", 2, "--batch", 12)
+        three = self.train("three", *other, "-n", 3, "--batch", 8, "--resume",
+                           os.path.join(two, "checkpoints", "step-00000008"))
+        self.assertEqual(self.model(two), self.model(three))
+
+    def test_a_pipeline_goes_on_as_single_or_ddp_and_the_other_way_round(self):
+        """One micro-batch at a time, one virtual worker: single's steps, to the bit in any number of stages."""
+        common = (*MLP, "--data", self.data, "--checkpoint-every", 4)
+        whole = self.train("whole", *common, "--steps", 12, "-n", 1, "--batch", 12, "--method", "single")
+        last = None
+        for steps, n, method in ((4, 1, "single"), (8, 3, "hetpipe(stages=3,in_flight=1)"), (12, 1, "single")):
+            resume = ("--resume", last) if last else ()
+            last = self.train("to%d" % steps, *common, "--steps", steps, "-n", n, "--batch", 12 // n, "--method",
+                              method, *resume)
+        self.assertEqual(self.model(whole), self.model(last))
+        half = self.train("ddp", *common, "--steps", 4, "-n", 2, "--batch", 6, "--method", "ddp")
+        self.train("cut", *common, "--steps", 8, "-n", 2, "--batch", 6, "--method", "hetpipe(in_flight=1)", "--resume",
+                   half)
+        done = tutti("train", *common, "--steps", 8, "-n", 2, "--batch", 6, "--method", "hetpipe(in_flight=2)",
+                     "--resume", half, "--out", self.out("refused"))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('its run has method "ddp"', done.stderr)
+
+    def test_each_worker_has_its_stage_and_tells_of_it(self):
+        out = self.train("told", *MLP, "--data", self.data, "-n", 4, "--batch", 8, "--steps", 6, "--trace",
+                         "--method", "hetpipe(stages=2,clock_distance=1)")
+        s = summary(out)
+        figures = s["method_figures"]
+        self.assertEqual((figures["stages"], figures["virtual_workers"], figures["in_flight"]), (2, 2, 2))
+        self.assertLessEqual(figures["missing_most"][0], 2 * 3 - 2)
+        self.assertLessEqual(figures["waves_apart"][0], 2)
+        self.assertEqual(s["staleness_max"], 1)
+        with open(os.path.join(out, "trace.json")) as f:
+            events = json.load(f)
+        for what in ("stage forward", "stage backward"):
+            of = [(e["pid"], e["args"]["step"], e["name"]) for e in events if e.get("cat") == what]
+            self.assertEqual(len(of), 4 * 6 * 2) # workers x steps x micro-batches
+            self.assertEqual(len(set(of)), len(of))
+
+    def test_what_cannot_be_is_a_sentence(self):
+        for model, data, words, says in (
+                ("mlp(hidden=8)", self.data, ("-n", 4, "--method", "hetpipe(stages=4)"), "cut into 3 at most"),
+                ("quadratic", None, ("-n", 2, "--method", "hetpipe"), "a quadratic is one layer and has no stages"),
+                ("resnet(depth=8)", self.data, ("-n", 2, "--method", "hetpipe"), "batch norms"),
+                ("mlp(hidden=8)", self.data, ("-n", 2, "--method", "hetpipe(memory=0.001:0.001)"), "stage"),
+                ("mlp(hidden=8)", self.data, ("-n", 2, "--method", "hetpipe", "--clip-norm", 1), "clip-norm is 1"),
+                ("mlp(hidden=8)", self.data, ("-n", 2, "--method", "hetpipe", "--codec", "topk"), "codec"),
+                ("mlp(hidden=8)", self.data, ("-n", 2, "--method", "hetpipe", "--partition", "dirichlet(alpha=0.5)"),
+                 "partition")):
+            done = tutti("train", "--model", model, *(("--data", data) if data else ()), *words, "--steps", 2,
+                         "--batch", 8, "--out", self.out("refused"))
+            self.assertEqual(done.returncode, 2, (words, done.stderr))
+            self.assertIn(says, done.stderr)
+
+    def test_a_killed_worker_ends_the_run(self):
+        """That of the first stage, then that of the last, over shared memory and over tcp."""
+        for transport, victim in (("shm", 0), ("tcp", 3)):
+            run = subprocess.Popen([TUTTI, "train", *map(str, MLP), "--data", self.data, "-n", "4", "--batch", "8",
+                                    "--steps", "10000000", "--method", "hetpipe", "--transport", transport, "--out",
+                                    self.out("killed")], env=clean_environment(), stderr=subprocess.PIPE, text=True)
+            end, workers = time.time() + 30, []
+            while len(workers) < 4 and time.time() < end:
+                time.sleep(0.05)
+                workers = sorted(children_of(run.pid))
+            time.sleep(0.5)
+            os.kill(workers[victim], signal.SIGKILL)
+            told = run.communicate(timeout=60)[1]
+            self.assertNotEqual(run.returncode, 0)
+            self.assertIn("was killed by signal 9", told)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,350 @@
+/* Goal: methods that drive (drive.h): each worker has its stage's range of the flat space and no
+   more; what the hook computes is booked, counted and traced as everywhere; the whole model is
+   there when it is shown; a checkpoint knows nothing of stages. Method: a plain pipeline of the
+   test's own, one micro-batch a step, beside `single` and `ddp`, to the bit. */
+#include "scratch.h"
+#include "staged.h"
+#include "tutti/pipe.h"
+
+/* ---- a method: the stages one after the other, one micro-batch a step ---- */
+
+typedef struct relay {
+    tutti_pipe *pipe;
+    tutti_method *m;
+    int stages;
+    bool begun;
+    uint64_t began;              /* the step of the pipe's first micro-batch */
+    tutti_pass pass;
+} relay;
+
+static uint64_t step_of(const relay *r, int64_t p)
+{
+    return r->began + (uint64_t)p - 1;
+}
+
+static tutti_status relay_forward(void *self, int64_t p, int slot, const float *in, size_t entered, float *out,
+                                  size_t *left, tutti_error *err)
+{
+    relay *r = self;
+
+    (void)entered;
+    tutti_drive_pass(r->m, step_of(r, p), 0, &r->pass);
+    *left = out != NULL ? (size_t)r->pass.samples * WIDTH : 0;
+    return tutti_drive_forward(r->m, step_of(r, p), slot, &r->pass, r->m->own_x, in, out, err);
+}
+
+static tutti_status relay_backward(void *self, int64_t p, int slot, const float *slope, float *back, tutti_error *err)
+{
+    relay *r = self;
+    const tutti_rate rate = tutti_drive_rate(r->m, step_of(r, p), step_of(r, p) + 1);
+
+    TUTTI_TRY(tutti_drive_backward(r->m, step_of(r, p), slot, &r->pass, r->m->own_x, slope, r->m->own_g, back, err));
+    return tutti_drive_update(r->m, r->m->own_x, r->m->own_g, &rate, err);
+}
+
+static void relay_waits(void *self, bool waits)
+{
+    tutti_drive_waits(((relay *)self)->m, waits);
+}
+
+static tutti_status relay_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    relay *r = m->self;
+    const tutti_model *model;
+    int first[STAGED_RANKS + 1], worker[STAGED_RANKS];
+
+    TUTTI_TRY(tutti_drive_model(m, &model, err));
+    r->stages = m->workers;
+    for (int q = 0; q <= r->stages; q++)
+        first[q] = q * model->units / r->stages;
+    for (int q = 0; q < r->stages; q++) /* not in the order of their ranks */
+        worker[q] = r->stages - 1 - q;
+    return tutti_drive_declare(m, plan,
+                               &(tutti_drive_options){ .pipelines = 1, .stages = r->stages, .first = first,
+                                                       .worker = worker, .passes = 1, .slots = 1,
+                                                       .samples = m->share->batch * m->workers },
+                               err);
+}
+
+static tutti_status relay_open(tutti_method *m, tutti_error *err)
+{
+    relay *r = m->self;
+    int ranks[STAGED_RANKS];
+    const size_t most = (size_t)m->share->batch * WIDTH;
+
+    r->m = m;
+    for (int q = 0; q < r->stages; q++)
+        ranks[q] = r->stages - 1 - q;
+    return tutti_pipe_open(&r->pipe, m->world,
+                           &(tutti_pipe_options){ .stages = r->stages, .stage = m->stage, .in_flight = 1,
+                                                  .ranks = ranks, .enters = m->stage > 0 ? most : 0,
+                                                  .leaves = m->stage < r->stages - 1 ? most : 0 },
+                           err);
+}
+
+static void relay_close(tutti_method *m)
+{
+    if (m->self != NULL)
+        tutti_pipe_close(((relay *)m->self)->pipe);
+}
+
+static tutti_status relay_drive(tutti_method *m, uint64_t until, tutti_error *err)
+{
+    relay *r = m->self;
+
+    r->began = r->begun ? r->began : m->step;
+    r->begun = true;
+    return tutti_pipe_run(r->pipe, (int64_t)(until - r->began),
+                          &(tutti_pipe_work){ .self = r, .forward = relay_forward, .backward = relay_backward,
+                                              .waits = relay_waits },
+                          err);
+}
+
+enum { TRAITS = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_EXACT };
+static const tutti_method_ops relay_ops = { .name = "relay", .self_bytes = sizeof(relay), .traits = TRAITS,
+                                            .declare = relay_declare, .open = relay_open, .close = relay_close,
+                                            .drive = relay_drive };
+static const tutti_method_ops *const methods[] = { &relay_ops, NULL };
+
+static staged relay_default(void)
+{
+    staged r = staged_default("relay");
+    r.methods = methods;
+    return r;
+}
+
+/* ---- tests ---- */
+
+/* With several calls of drive the model is shown between them. */
+static void test_stages_are_single_to_the_bit(void **state)
+{
+    static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9,weight_decay=0.01)", "adam(lr=0.01)" };
+
+    (void)state;
+    for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
+        for (int n = 1; n <= UNITS; n++)
+            for (int each = 0; each <= 2; each += 2) {
+                static staged one, r;
+                r = relay_default();
+                r.options.batch = 4;
+                r.options.optimizer = optimizers[o];
+                r.options.data_samples = 4 * (uint64_t)n * 4 + 1; /* steps 4 and 9 have one sample */
+                r.steps = 11;
+                r.at_a_time = each;
+                one = staged_single(&r, 4 * n);
+                staged_runs(&r, "shm", n);
+                for (int rank = 0; rank < n; rank++)
+                    assert_memory_equal(r.x[rank], one.x[0], sizeof one.x[0]);
+                assert_int_equal(r.samples, one.samples);
+                assert_float_equal(r.loss[0], each > 0 ? one.loss[0] : r.loss[0], 0);
+                if (each > 0) {
+                    one.steps = 10; /* as it was shown last */
+                    one = staged_single(&one, 4 * n);
+                    assert_memory_equal(r.shown, one.x[0], sizeof r.shown);
+                }
+            }
+}
+
+/* Every rank has its range and no more: values, a gradient, the optimiser's slots. */
+static void watch_memory(staged_seat *s)
+{
+    tutti_memory_record record[64];
+    const tutti_method *m = tutti_engine_method(s->e);
+    const size_t n = tutti_engine_memory(s->e, record, TUTTI_LENGTH(record)),
+                 own = (size_t)(s->end - s->first) * 2 * WIDTH * sizeof(float);
+    uint64_t bytes[TUTTI_MEMORY_KINDS] = { 0 };
+
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(record[i].name, "shown") != 0)
+            bytes[record[i].kind] += record[i].bytes;
+    assert_true(m->x == NULL && m->g == NULL && tutti_engine_gradient(s->e, 0) == NULL);
+    assert_int_equal(m->own.first, staged_place(s->end - 1, true));
+    assert_int_equal(bytes[TUTTI_MEMORY_VALUES], own);
+    assert_int_equal(bytes[TUTTI_MEMORY_GRADIENTS], own);
+    assert_in_range(bytes[TUTTI_MEMORY_STATES], own, own + 256);
+}
+
+static void test_a_rank_has_its_range_only(void **state)
+{
+    static staged r;
+
+    (void)state;
+    r = relay_default();
+    r.watch = watch_memory;
+    staged_runs(&r, "shm", 3);
+}
+
+/* From n stages to m, from `ddp` to stages and from stages to `single`. */
+static void test_checkpoints_know_no_stages(void **state)
+{
+    char folder[SCRATCH_PATH];
+
+    (void)state;
+    scratch_make(folder);
+    for (int from = 1; from <= 4; from++) {
+        static staged one, r;
+        r = relay_default();
+        r.options.batch = 12 / from;
+        one = staged_single(&r, 12);
+        r.directory = folder;
+        r.save_at = r.steps = 3;
+        staged_runs(&r, "shm", from);
+        for (int to = 1; to <= 4; to++) {
+            static staged next;
+            next = relay_default();
+            next.options.batch = 12 / to;
+            next.directory = folder;
+            next.load_at = 3;
+            staged_runs(&next, "shm", to);
+            assert_memory_equal(next.x[to - 1], one.x[0], sizeof one.x[0]);
+        }
+        r = relay_default(); /* whole, from stages */
+        r.directory = folder;
+        r.load_at = 3;
+        r.options.batch = 12;
+        r.options.method = "ddp";
+        r.methods = NULL;
+        r.whole = true;
+        staged_runs(&r, "shm", 1);
+        assert_memory_equal(r.x[0], one.x[0], sizeof one.x[0]);
+        r.load_at = 0; /* and the other way round */
+        r.save_at = r.steps = 3;
+        staged_runs(&r, "shm", 1);
+        r = relay_default();
+        r.directory = folder;
+        r.load_at = 3;
+        r.options.batch = 12 / from;
+        staged_runs(&r, "shm", from);
+        assert_memory_equal(r.x[0], one.x[0], sizeof one.x[0]);
+    }
+    scratch_remove(folder);
+}
+
+static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    tutti_engine_options o = *(tutti_engine_options *)arg;
+    const tutti_param p = { .name = "w", .dims = 1, .dim = { WIDTH } };
+    tutti_engine *e = NULL;
+    tutti_status status = tutti_engine_open_from(&e, world, &p, 1, &o, methods, err);
+
+    tutti_engine_close(e);
+    return status;
+}
+
+static void test_what_does_not_go_with_it_is_refused(void **state)
+{
+    const int64_t shares[2] = { 3, 5 };
+    struct { tutti_engine_options o; const char *says; } no[] = {
+        { { 0 }, "clip-norm" }, { { 0 }, "nonfinite=skip" }, { { 0 }, "loss-scale" }, { { 0 }, "batch-share" },
+        { { 0 }, "stream" }, { { 0 }, "batch norms" }, { { 0 }, "optimizer" },
+    };
+    tutti_engine_options plain = { .method = "relay" };
+    tutti_error err = { .rank = -1 };
+
+    (void)state;
+    assert_int_equal(tutti_world_run("shm", 2, refused_rank, &plain, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "this client computes whole passes"));
+    no[0].o.clip_norm = 1;
+    no[1].o.nonfinite = TUTTI_NONFINITE_SKIP;
+    no[2].o.loss_scale = "dynamic";
+    no[3].o.batch_of = shares;
+    no[4].o.streams = true;
+    no[5].o.own_values = 3;
+    no[6].o.optimizer = "client";
+    for (size_t i = 0; i < TUTTI_LENGTH(no); i++) {
+        static staged r;
+        r = relay_default();
+        r.options = no[i].o;
+        r.options.method = "relay";
+        r.options.batch = 4;
+        assert_int_equal(staged_run(&r, "shm", 2, &err), TUTTI_ERR_USAGE);
+        if (strstr(err.text, no[i].says) == NULL)
+            fail_msg("%s: %s", no[i].says, err.text);
+    }
+}
+
+static void test_a_gradient_that_is_no_number_is_named(void **state)
+{
+    static staged r;
+    tutti_error err;
+
+    (void)state;
+    r = relay_default();
+    r.bad_step = 2;
+    assert_int_equal(staged_run(&r, "shm", 2, &err), TUTTI_ERR_NUMBER);
+    assert_non_null(strstr(err.text, "the gradient of 4.weight is nan at element 3"));
+}
+
+static void watch_trace(staged_seat *s)
+{
+    const tutti_trace_event *event;
+    const size_t n = tutti_engine_trace(s->e, &event);
+    int forward = 0, backward = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        forward += strcmp(event[i].what, "stage forward") == 0;
+        backward += strcmp(event[i].what, "stage backward") == 0;
+        assert_true(event[i].step < 6 && event[i].end_ns >= event[i].begin_ns);
+    }
+    assert_int_equal(forward, 6);
+    assert_int_equal(backward, 6);
+}
+
+static void test_a_trace_has_stages(void **state)
+{
+    static staged r;
+
+    (void)state;
+    r = relay_default();
+    r.options.trace_events = 1000;
+    r.watch = watch_trace;
+    staged_runs(&r, "shm", 2);
+}
+
+static tutti_status misuse_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const tutti_model_unit unit = { .cut = true };
+    const tutti_param p = { .name = "w", .dims = 1, .dim = { WIDTH } };
+    staged_seat *s = tutti_alloc(1, sizeof *s);
+    tutti_engine_options o = { .method = "relay", .batch = 4 };
+    tutti_error own = { .rank = -1 };
+    tutti_pass pass;
+
+    (void)arg;
+    CHECK(s != NULL);
+    s->model = (tutti_model){ .self = s, .units = 1, .unit = &unit, .samples = 4, .open = staged_open,
+                              .forward = staged_forward, .backward = staged_backward };
+    o.model = &s->model;
+    TUTTI_TRY(tutti_engine_open_from(&s->e, world, &p, 1, &o, methods, err));
+    CHECK(tutti_engine_pass(s->e, &pass, &own) == TUTTI_ERR_STATE && strstr(own.text, "tutti_engine_drive") != NULL);
+    CHECK(tutti_engine_drive(s->e, 0, &own) == TUTTI_OK);
+    TUTTI_TRY(tutti_engine_show(s->e, err));
+    CHECK(tutti_engine_drive(s->e, 1, &own) == TUTTI_ERR_STATE && strstr(own.text, "between steps") != NULL);
+    tutti_engine_close(s->e);
+    tutti_free(s);
+    return TUTTI_OK;
+}
+
+static void test_calls_out_of_order_are_refused(void **state)
+{
+    tutti_error err = { .rank = -1 };
+
+    (void)state;
+    if (tutti_world_run("shm", 1, misuse_rank, NULL, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stages_are_single_to_the_bit),
+        cmocka_unit_test(test_a_rank_has_its_range_only),
+        cmocka_unit_test(test_checkpoints_know_no_stages),
+        cmocka_unit_test(test_what_does_not_go_with_it_is_refused),
+        cmocka_unit_test(test_a_gradient_that_is_no_number_is_named),
+        cmocka_unit_test(test_a_trace_has_stages),
+        cmocka_unit_test(test_calls_out_of_order_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,363 @@
+/* staged.h: a client of the engine whose model is cut into stages (staged_model.h). It computes
+   whole passes, too, with the same sums in the same order, so that what a pipeline leaves can be
+   compared with `single` to the bit. Ranks are threads. */
+#ifndef TUTTI_TESTS_STAGED_H
+#define TUTTI_TESTS_STAGED_H
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "staged_model.h"
+
+/* In a rank's thread: a failed check becomes the rank's failure, with its line. */
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) \
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "line %d: %s", __LINE__, #condition); \
+    } while (0)
+
+enum { SLOTS_MOST = 16, STAGED_RANKS = 8 };
+
+typedef struct staged staged;
+typedef struct staged_slot {
+    bool full;
+    int64_t samples;
+    const float *values; /* that its forward had, and their hash */
+    uint64_t tag;
+    float y[UNITS + 1][SAMPLES_MOST * WIDTH]; /* what enters each unit, what leaves the last */
+} staged_slot;
+/* A rank's. */
+typedef struct staged_seat {
+    staged *run;
+    tutti_engine *e;
+    tutti_model model;
+    int first, end;
+    int full, full_most; /* slots */
+    uint64_t retagged;   /* backwards that saw other values than their forward */
+    staged_slot slot[SLOTS_MOST];
+} staged_seat;
+/* A run, and what it leaves. */
+struct staged {
+    tutti_engine_options options;
+    const tutti_method_ops *const *methods; /* NULL: the registry */
+    bool whole;           /* passes of the whole model, by a method that does not drive */
+    bool uncut;           /* only unit 0 begins a stage */
+    int steps, at_a_time; /* 0: all at once */
+    int save_at, load_at; /* a checkpoint after that many steps / the run begins with it */
+    const char *directory;
+    int64_t delay_ns[STAGED_RANKS]; /* what a forward takes on each rank, in virtual time */
+    int bad_step;                   /* where micro-batch 0 has a gradient that is no number; -1 */
+    float x[STAGED_RANKS][STAGED_VALUES]; /* the model at the end, as each rank sees it */
+    float shown[STAGED_VALUES];           /* as rank 0 saw it after the first call of drive */
+    double loss[STAGED_RANKS];            /* of the last call */
+    uint64_t samples;
+    int full_most[STAGED_RANKS];
+    double told[STAGED_RANKS][4]; /* whatever `watch` notes of a rank */
+    uint64_t retagged;
+    void (*watch)(staged_seat *s); /* before the engine is closed; of simulated ranks it asserts
+                                      nothing */
+};
+
+static inline tutti_status staged_open(void *self, int first, int end, int slots, int64_t samples,
+                                       tutti_error *err)
+{
+    staged_seat *s = self;
+
+    CHECK(first < end && slots >= 1 && slots <= SLOTS_MOST && samples <= SAMPLES_MOST);
+    s->first = first;
+    s->end = end;
+    return TUTTI_OK;
+}
+
+/* Of the flat space; values begin with the range's first element. */
+static inline const float *staged_at(const staged_seat *s, const float *values, int unit, bool bias)
+{
+    return values + (staged_place(unit, bias) - tutti_engine_method(s->e)->own.first);
+}
+
+static inline tutti_status staged_forward(void *self, int slot, const tutti_pass *p,
+                                          const float *values, const float *in, float *out,
+                                          tutti_error *err)
+{
+    staged_seat *s = self;
+    staged_slot *t = &s->slot[slot];
+    const tutti_method *m = tutti_engine_method(s->e);
+
+    CHECK(slot >= 0 && slot < SLOTS_MOST && !t->full && p->samples > 0);
+    CHECK((in == NULL) == (s->first == 0) && (out == NULL) == (s->end == UNITS));
+    if (s->run->delay_ns[m->rank] > 0)
+        tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + s->run->delay_ns[m->rank]);
+    t->full = true;
+    t->samples = p->samples;
+    t->values = values;
+    t->tag = tutti_hash(values, m->own.count * sizeof *values);
+    s->full_most = ++s->full > s->full_most ? s->full : s->full_most;
+    if (s->first == 0)
+        staged_draw(m->share, p, 1, t->y[0]);
+    else
+        memcpy(t->y[s->first], in, (size_t)p->samples * WIDTH * sizeof *in);
+    for (int u = s->first; u < s->end; u++)
+        staged_unit_forward(staged_at(s, values, u, false), staged_at(s, values, u, true),
+                            p->samples, t->y[u], t->y[u + 1]);
+    if (out != NULL)
+        memcpy(out, t->y[s->end], (size_t)p->samples * WIDTH * sizeof *out);
+    return TUTTI_OK;
+}
+
+static inline tutti_status staged_backward(void *self, int slot, const tutti_pass *p,
+                                           const float *values, const float *slope, float *gradient,
+                                           float *back, double *loss, tutti_error *err)
+{
+    staged_seat *s = self;
+    staged_slot *t = &s->slot[slot];
+    const tutti_method *m = tutti_engine_method(s->e);
+    float target[SAMPLES_MOST * WIDTH], d[SAMPLES_MOST * WIDTH];
+    const size_t n = (size_t)p->samples * WIDTH;
+
+    CHECK(t->full && t->samples == p->samples && (slope == NULL) == (s->end == UNITS));
+    s->retagged +=
+        t->values != values || t->tag != tutti_hash(values, m->own.count * sizeof *values);
+    *loss = 0;
+    if (slope == NULL) {
+        staged_draw(m->share, p, 2, target);
+        *loss = staged_loss(target, t->y[UNITS], n, (double)p->divisor, d);
+    } else
+        memcpy(d, slope, n * sizeof *d);
+    for (int u = s->end - 1; u >= s->first; u--) {
+        float *const gw = gradient + (staged_place(u, false) - m->own.first),
+                     *const gb = gradient + (staged_place(u, true) - m->own.first);
+        staged_unit_backward(staged_at(s, values, u, false), p->samples, t->y[u], t->y[u + 1], d,
+                             gw, gb, u > s->first ? d : back);
+        if (u == UNITS - 1 && s->run->bad_step >= 0 && p->index == 0 &&
+            p->position / (uint64_t)(m->share->batch * m->share->accumulate * m->share->workers) ==
+                (uint64_t)s->run->bad_step)
+            gw[3] = NAN;
+    }
+    t->full = false;
+    s->full--;
+    return TUTTI_OK;
+}
+
+/* ---- whole passes ---- */
+
+static inline tutti_status staged_pass(staged_seat *s, const tutti_pass *p, tutti_error *err)
+{
+    tutti_engine *e = s->e;
+    staged_slot *t = &s->slot[0];
+    float target[SAMPLES_MOST * WIDTH], d[SAMPLES_MOST * WIDTH];
+    double loss;
+
+    CHECK(p->samples <= SAMPLES_MOST && !p->keep);
+    staged_draw(tutti_engine_share(e), p, 1, t->y[0]);
+    staged_draw(tutti_engine_share(e), p, 2, target);
+    for (int u = 0; u < UNITS; u++) {
+        const int b = 2 * (UNITS - 1 - u);
+        TUTTI_TRY(tutti_engine_need(e, u, false, err));
+        staged_unit_forward(tutti_engine_values(e, b + 1), tutti_engine_values(e, b), p->samples,
+                            t->y[u], t->y[u + 1]);
+        TUTTI_TRY(tutti_engine_done(e, u, false, err));
+    }
+    loss = staged_loss(target, t->y[UNITS], (size_t)p->samples * WIDTH,
+                       p->divisor > 0 ? (double)p->divisor : 1, d);
+    for (int u = UNITS - 1; u >= 0; u--) {
+        const int b = 2 * (UNITS - 1 - u);
+        TUTTI_TRY(tutti_engine_need(e, u, true, err));
+        staged_unit_backward(tutti_engine_values(e, b + 1), p->samples, t->y[u], t->y[u + 1], d,
+                             tutti_engine_gradient(e, b + 1), tutti_engine_gradient(e, b),
+                             u > 0 ? d : NULL);
+        TUTTI_TRY(tutti_engine_ready(e, b, err));
+        TUTTI_TRY(tutti_engine_ready(e, b + 1, err));
+        TUTTI_TRY(tutti_engine_done(e, u, true, err));
+    }
+    return tutti_engine_passed(e, loss, err);
+}
+
+static inline tutti_status staged_step(staged_seat *s, tutti_error *err)
+{
+    tutti_pass p;
+    tutti_status status;
+
+    while ((status = tutti_engine_pass(s->e, &p, err)) == TUTTI_OK)
+        TUTTI_TRY(staged_pass(s, &p, err));
+    return status == TUTTI_CLOSED ? tutti_engine_step(s->e, err) : status;
+}
+
+/* ---- a run ---- */
+
+static inline void staged_read(staged_seat *s, float *to)
+{
+    for (int k = 0; k < 2 * UNITS; k++)
+        memcpy(to + (size_t)k * WIDTH, tutti_engine_values(s->e, k), WIDTH * sizeof *to);
+}
+
+static inline tutti_status staged_go(staged_seat *s, tutti_error *err)
+{
+    staged *r = s->run;
+    const tutti_method *m = tutti_engine_method(s->e);
+    tutti_figures f;
+
+    if (r->load_at > 0) {
+        char path[512];
+        tutti_checkpoint *c = NULL;
+        tutti_status status;
+        snprintf(path, sizeof path, "%s/step-%08d", r->directory, r->load_at);
+        TUTTI_TRY(tutti_checkpoint_open(&c, m->rt, path, err));
+        status = tutti_engine_load(s->e, c, err);
+        tutti_checkpoint_close(c);
+        TUTTI_TRY(status);
+    }
+    while (m->step < (uint64_t)r->steps) {
+        uint64_t until = m->step + (uint64_t)(r->at_a_time > 0 ? r->at_a_time : r->steps);
+        until = until > (uint64_t)r->steps ? (uint64_t)r->steps : until;
+        if (r->save_at > 0 && m->step < (uint64_t)r->save_at && until > (uint64_t)r->save_at)
+            until = (uint64_t)r->save_at;
+        if (r->whole)
+            TUTTI_TRY(staged_step(s, err));
+        else {
+            CHECK(tutti_engine_values(s->e, 0) == NULL);
+            TUTTI_TRY(tutti_engine_drive(s->e, until, err));
+            CHECK(m->step == until);
+        }
+        r->loss[m->rank] = m->loss;
+        if (r->save_at > 0 && m->step == (uint64_t)r->save_at)
+            TUTTI_TRY(tutti_engine_save(s->e, r->directory, "{}", 0, err));
+        if (!r->whole && m->step < (uint64_t)r->steps) {
+            TUTTI_TRY(tutti_engine_show(s->e, err));
+            if (m->rank == 0)
+                staged_read(s, r->shown);
+            TUTTI_TRY(tutti_engine_resume(s->e, err));
+        }
+    }
+    TUTTI_TRY(tutti_engine_finish(s->e, err));
+    staged_read(s, r->x[m->rank]);
+    tutti_engine_figures(s->e, &f);
+    if (m->rank == 0)
+        r->samples = f.samples;
+    CHECK(f.wall_ns == f.compute_ns + f.exposed_ns + f.other_ns);
+    return TUTTI_OK;
+}
+
+static inline tutti_status staged_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    staged *r = arg;
+    staged_seat *s = tutti_alloc(1, sizeof *s);
+    tutti_param params[2 * UNITS];
+    char names[2 * UNITS][24];
+    tutti_status status;
+
+    CHECK(s != NULL);
+    s->run = r;
+    s->model = (tutti_model){ .self = s,
+                              .units = UNITS,
+                              .unit = r->uncut ? staged_uncut : staged_units,
+                              .samples = SAMPLES_MOST,
+                              .open = staged_open,
+                              .forward = staged_forward,
+                              .backward = staged_backward };
+    for (int k = 0; k < 2 * UNITS; k++) {
+        snprintf(names[k], sizeof names[k], "%d.%s", UNITS - 1 - k / 2,
+                 k % 2 == 0 ? "bias" : "weight");
+        params[k] = (tutti_param){
+            .name = names[k], .dims = 1, .dim = { WIDTH }, .unit = UNITS - 1 - k / 2
+        };
+    }
+    tutti_engine_options o = r->options;
+    o.initial = staged_initial;
+    o.model = &s->model;
+    status = r->methods != NULL
+                 ? tutti_engine_open_from(&s->e, world, params, 2 * UNITS, &o, r->methods, err)
+                 : tutti_engine_open(&s->e, world, params, 2 * UNITS, &o, err);
+    if (status == TUTTI_OK) {
+        const int rank = tutti_engine_method(s->e)->rank;
+        status = staged_go(s, err);
+        r->full_most[rank] = s->full_most;
+        if (s->retagged > 0)
+            r->retagged = s->retagged;
+        if (r->watch != NULL && status == TUTTI_OK)
+            r->watch(s);
+        tutti_engine_close(s->e);
+    }
+    tutti_free(s);
+    return status;
+}
+
+static inline staged staged_default(const char *method)
+{
+    return (staged){ .options = { .method = method,
+                                  .batch = 8,
+                                  .data_samples = 200,
+                                  .seed = 3,
+                                  .optimizer = "sgd(lr=0.1,momentum=0.9)" },
+                     .steps = 6,
+                     .bad_step = -1 };
+}
+
+/* The status, and its sentence in err. */
+static inline tutti_status staged_run(staged *r, const char *transport, int ranks, tutti_error *err)
+{
+    *err = (tutti_error){ .rank = -1 };
+    return tutti_world_run(transport, ranks, staged_rank, r, err);
+}
+
+/* In a process of its own: there is one simulation in each. */
+static inline void staged_simulates(staged *r, const char *transport, int ranks)
+{
+    staged *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int status = -1;
+    pid_t child;
+
+    assert_true(shared != MAP_FAILED);
+    *shared = *r;
+    fflush(NULL);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        tutti_error err;
+        const bool well = staged_run(shared, transport, ranks, &err) == TUTTI_OK;
+        if (!well)
+            fprintf(stderr, "%s on %d simulated ranks: %s\n", r->options.method, ranks, err.text);
+        _exit(well ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    *r = *shared;
+    munmap(shared, sizeof *shared);
+    assert_int_equal(status, 0);
+}
+
+static inline void staged_runs(staged *r, const char *transport, int ranks)
+{
+    tutti_error err;
+
+    if (strncmp(transport, "sim", 3) == 0)
+        staged_simulates(r, transport, ranks);
+    else if (staged_run(r, transport, ranks, &err) != TUTTI_OK)
+        fail_msg("%s on %d ranks: %s", r->options.method, ranks, err.text);
+    assert_int_equal(r->retagged, 0);
+}
+
+/* What `single` makes of it with so many samples a step. */
+static inline staged staged_single(const staged *like, int64_t batch)
+{
+    staged r = *like;
+
+    r.options.method = "single";
+    r.options.batch = batch;
+    r.options.accumulate = 1;
+    r.whole = true;
+    r.methods = NULL;
+    r.save_at = r.load_at = 0;
+    r.at_a_time = 1;
+    staged_runs(&r, "shm", 1);
+    return r;
+}
+#endif

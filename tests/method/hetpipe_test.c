@@ -1,0 +1,371 @@
+/* Goal: hetpipe is the recursion that its page states, to the bit, however the model is cut,
+   however many micro-batches are under way, whatever the order of messages and wherever it rests;
+   no micro-batch misses more updates than its bound, and the bound is reached; backward sees what
+   forward saw; what cannot be is said in a sentence. Method: a client whose model is a chain of
+   units (staged.h), beside the recursion written down as one loop over whole gradients; simulated
+   time, in which one virtual worker is slow. */
+#include "engine/staged.h"
+#include "method/recursion.h"
+#include "scratch.h"
+#include "tutti/pipeline.h"
+
+/* What `like` comes to with so many virtual workers and micro-batches a wave, at distance 0. */
+static void follow(const staged *like, int ranks, int pipelines, int window, bool sum, float x[STAGED_VALUES])
+{
+    static recursion r;
+    const int waves = like->options.accumulate > 0 ? (int)like->options.accumulate : 1;
+
+    memset(&r, 0, sizeof r);
+    r.optimizer = like->options.optimizer;
+    r.pipelines = pipelines;
+    r.window = window;
+    r.steps = like->steps;
+    r.waves = waves;
+    r.sum = sum;
+    r.share = (tutti_share){ .samples = like->options.data_samples, .workers = pipelines,
+                             .batch = like->options.batch * (ranks / pipelines) / window,
+                             .accumulate = waves * window, .seed = like->options.seed };
+    assert_true(recursion_run(&r));
+    memcpy(x, r.server, sizeof r.server);
+}
+
+static void all_have(const staged *r, int ranks, const float *x)
+{
+    for (int rank = 0; rank < ranks; rank++)
+        assert_memory_equal(r->x[rank], x, sizeof r->x[rank]);
+}
+
+/* ---- tests ---- */
+
+/* Where there is no simulator time is real, and who is late is whoever is. */
+static bool simulates(void)
+{
+    return tutti_world_check("sim", NULL) == TUTTI_OK;
+}
+
+static void test_one_micro_batch_at_a_time_is_single(void **state)
+{
+    static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9,weight_decay=0.01)", "adam(lr=0.01)" };
+
+    (void)state;
+    for (size_t o = 0; o < TUTTI_LENGTH(optimizers); o++)
+        for (int k = 1; k <= UNITS; k++) {
+            static staged one, r;
+            char method[64];
+            snprintf(method, sizeof method, "hetpipe(stages=%d,in_flight=1)", k);
+            r = staged_default(method);
+            r.options.batch = 4;
+            r.options.optimizer = optimizers[o];
+            r.options.lr_schedule = "step(every=2,gamma=0.5)";
+            r.options.data_samples = 4 * (uint64_t)k * 3 + 1; /* the last step of an epoch has one sample */
+            r.steps = 9;
+            r.at_a_time = k % 3;
+            one = staged_single(&r, 4 * k);
+            staged_runs(&r, "shm", k);
+            all_have(&r, k, one.x[0]);
+        }
+}
+
+/* Of one virtual worker, then of several, wherever it rests. */
+static void test_distance_0_is_the_recursion(void **state)
+{
+    static const struct { int ranks, stages, window, accumulate; const char *more; } cases[] = {
+        { 1, 1, 2, 1, "" },  { 1, 1, 4, 2, "" }, { 2, 2, 4, 1, "" },  { 3, 3, 2, 2, "" }, { 4, 4, 8, 1, "" },
+        { 5, 5, 5, 1, "" },  { 2, 1, 1, 1, "" }, { 2, 1, 4, 2, "" },  { 4, 2, 1, 1, "" }, { 4, 2, 2, 1, "" },
+        { 4, 2, 4, 2, "" },  { 6, 3, 4, 1, "" }, { 6, 2, 4, 1, "" },  { 8, 2, 4, 1, "" }, { 4, 2, 4, 1, ",update=sum" },
+        { 4, 2, 4, 1, ",allocation=np" }, { 8, 2, 4, 1, ",allocation=hd,node=2" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++)
+        for (int each = 0; each <= 2; each++) {
+            static staged r;
+            static float x[STAGED_VALUES];
+            char method[128];
+            snprintf(method, sizeof method, "hetpipe(stages=%d,in_flight=%d%s)", cases[i].stages, cases[i].window,
+                     cases[i].more);
+            r = staged_default(method);
+            r.options.accumulate = cases[i].accumulate;
+            r.options.data_samples =
+                (uint64_t)(cases[i].ranks * cases[i].accumulate * 8 * 2 + 5); /* micro-batches without samples */
+            r.options.optimizer = "sgd(lr=0.05,momentum=0.5,weight_decay=0.01)";
+            r.steps = 7;
+            r.at_a_time = each;
+            follow(&r, cases[i].ranks, cases[i].ranks / cases[i].stages, cases[i].window,
+                   strstr(cases[i].more, "sum") != NULL, x);
+            staged_runs(&r, each == 1 || !simulates() ? "shm" : "sim", cases[i].ranks);
+            all_have(&r, cases[i].ranks, x);
+            for (int rank = 0; rank < cases[i].ranks; rank++)
+                assert_in_range(r.full_most[rank], 1, cases[i].window < cases[i].stages ? cases[i].window
+                                                                                         : cases[i].stages);
+        }
+}
+
+static double figure(const tutti_engine *e, const char *name, int worker)
+{
+    const tutti_metric_record *record;
+    const int n = tutti_engine_metrics(e, &record);
+
+    for (int i = 0; i < n; i++)
+        if (strcmp(record[i].name, name) == 0 && record[i].worker == worker)
+            return record[i].value;
+    return -1;
+}
+
+enum { MISSING, APART, STALE };
+
+static void watch_bounds(staged_seat *s)
+{
+    const int rank = tutti_engine_method(s->e)->rank;
+    tutti_figures f;
+
+    tutti_engine_figures(s->e, &f);
+    s->run->told[rank][MISSING] = figure(s->e, "missing_most", rank);
+    s->run->told[rank][APART] = figure(s->e, "waves_apart", rank);
+    s->run->told[rank][STALE] = (double)f.staleness_max;
+}
+
+/* One virtual worker is slower than the other by far; or all are, by draws. */
+static void test_bounds_are_reached_and_not_exceeded(void **state)
+{
+    (void)state;
+    if (!simulates())
+        printf("skipped: a part on simulated hosts: the simulator is not built\n");
+    for (int window = 1; window <= 4 && simulates(); window *= 2)
+        for (int distance = 0; distance <= 3; distance++)
+            for (int round = 0; round < 4; round++) {
+                static staged r;
+                char method[96];
+                double most = 0, furthest = 0;
+                const int64_t bound = tutti_wave_staleness(window, distance);
+                snprintf(method, sizeof method, "hetpipe(stages=2,in_flight=%d,clock_distance=%d)", window, distance);
+                r = staged_default(method);
+                r.steps = 12;
+                r.watch = watch_bounds;
+                for (int rank = 0; rank < 4; rank++)
+                    r.delay_ns[rank] =
+                        round == 0 ? (rank % 2 == 1 ? 900000 : 1000)
+                                   : 1 + (int64_t)(1e6 * tutti_uniform((tutti_rng){ 9, (uint64_t)round, 1 },
+                                                                      (uint64_t)rank));
+                staged_runs(&r, "sim", 4);
+                for (int rank = 0; rank < 4; rank++) {
+                    const double *told = r.told[rank];
+                    most = told[MISSING] > most ? told[MISSING] : most;
+                    furthest = told[APART] > furthest ? told[APART] : furthest;
+                    assert_true(told[STALE] <= window - 1);
+                    assert_true(told[MISSING] <= (double)bound && told[APART] <= (double)tutti_wave_apart(distance));
+                }
+                if (round == 0) {
+                    assert_int_equal((int64_t)most, bound);
+                    assert_int_equal((int64_t)furthest, tutti_wave_apart(distance));
+                }
+            }
+}
+
+static void watch_time(staged_seat *s)
+{
+    tutti_figures f;
+
+    tutti_engine_figures(s->e, &f);
+    s->run->told[tutti_engine_method(s->e)->rank][0] =
+        (double)f.exposed_ns / (double)(f.exposed_ns + f.compute_ns);
+}
+
+/* Equal stages, as many micro-batches under way as there are stages: nothing but filling and
+   emptying is lost, once for all of the run and not at every step. Two virtual workers alike lose
+   no more: a gate at distance 0 opens beside the micro-batches before it. */
+static void test_bubbles_are_those_of_the_formula(void **state)
+{
+    (void)state;
+    if (!simulates())
+        printf("skipped: a part on simulated hosts: the simulator is not built\n");
+    for (int ranks = 2; ranks <= STAGED_RANKS && simulates(); ranks++)
+        for (int each = 0; each <= 3; each += 3) {
+            static staged r;
+            char method[64];
+            const int steps = 6, k = ranks <= UNITS ? ranks : ranks / 2;
+            double due;
+            if (ranks % k != 0)
+                continue;
+            snprintf(method, sizeof method, "hetpipe(stages=%d)", k);
+            r = staged_default(method);
+            r.options.data_samples = (uint64_t)(8 * ranks); /* all are whole */
+            r.steps = steps;
+            r.at_a_time = each;
+            r.watch = watch_time;
+            for (int rank = 0; rank < ranks; rank++)
+                r.delay_ns[rank] = 200000000; /* messages are nothing beside it */
+            staged_runs(&r, "sim", ranks);
+            due = tutti_pipeline_bubble(k, (each > 0 ? each : steps) * k);
+            for (int rank = 0; rank < ranks; rank++)
+                assert_float_equal(r.told[rank][0], due, 0.01 * due);
+        }
+}
+
+/* Bits after a resume are those without one. */
+static void test_a_resumed_run_has_the_same_bits(void **state)
+{
+    static const struct { int ranks, stages, window; } cases[] = {
+        { 2, 2, 4 }, { 4, 2, 4 }, { 3, 1, 2 }, { 4, 4, 8 },
+    };
+    char folder[SCRATCH_PATH];
+
+    (void)state;
+    scratch_make(folder);
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        static staged whole, r;
+        char method[64];
+        snprintf(method, sizeof method, "hetpipe(stages=%d,in_flight=%d)", cases[i].stages, cases[i].window);
+        whole = staged_default(method);
+        staged_runs(&whole, "shm", cases[i].ranks);
+        r = staged_default(method);
+        r.directory = folder;
+        r.steps = r.save_at = 3;
+        staged_runs(&r, "shm", cases[i].ranks);
+        r.steps = 6;
+        r.save_at = 0;
+        r.load_at = 3;
+        staged_runs(&r, "shm", cases[i].ranks);
+        all_have(&r, cases[i].ranks, whole.x[0]);
+        if (cases[i].ranks != cases[i].stages)
+            continue;
+        r.options.batch = 8 * cases[i].ranks; /* one pipeline, cut into one stage */
+        snprintf(method, sizeof method, "hetpipe(stages=1,in_flight=%d)", cases[i].window);
+        staged_runs(&r, "shm", 1);
+        assert_memory_equal(r.x[0], whole.x[0], sizeof r.x[0]);
+    }
+    scratch_remove(folder);
+}
+
+static int first_of[STAGED_RANKS], end_of[STAGED_RANKS];
+
+static void watch_cuts(staged_seat *s)
+{
+    const int rank = tutti_engine_method(s->e)->rank;
+    first_of[rank] = s->first;
+    end_of[rank] = s->end;
+}
+
+/* 5 units of 3000 operations: a worker four times as fast has four of them; of equal ones the one
+   with more memory has the first stage. */
+static void test_stages_are_cut_by_speed_and_memory(void **state)
+{
+    static staged r;
+
+    (void)state;
+    r = staged_default("hetpipe(stages=2,speeds=1:4)");
+    r.watch = watch_cuts;
+    staged_runs(&r, "shm", 2);
+    assert_int_equal(end_of[1] - first_of[1], 4);
+    assert_int_equal(end_of[0] - first_of[0], 1);
+    r.options.method = "hetpipe(stages=2,memory=1:2)";
+    staged_runs(&r, "shm", 2);
+    assert_int_equal(first_of[1], 0);
+    assert_int_equal(end_of[0], UNITS);
+}
+
+static void test_what_cannot_be_is_said(void **state)
+{
+    static const struct { const char *method; int ranks; int64_t batch; bool uncut; const char *says; } no[] = {
+        { "hetpipe(stages=6)", 6, 8, false, "this model of 5 units can be cut into 5 at most" },
+        { "hetpipe(stages=2)", 2, 8, true, "that is not at all" },
+        { "hetpipe(stages=2)", 3, 8, false, "give a divisor of 3" },
+        { "hetpipe(stages=2,in_flight=3)", 2, 8, false, "does not divide the 16 samples of a wave" },
+        { "hetpipe(stages=2,in_flight=1)", 2, 64, false, "raise in_flight or lower batch" },
+        { "hetpipe(stages=2,memory=0.0001:0.0001)", 2, 8, false, "stage" },
+        { "hetpipe(stages=2,speeds=1:2:3)", 2, 8, false, "speeds is '1:2:3'" },
+        { "hetpipe(stages=2,memory=x)", 2, 8, false, "memory is 'x'" },
+        { "hetpipe(stages=2,node=1)", 4, 8, false, "leave stages or node away" },
+        { "hetpipe(stages=2,allocation=hd,node=3)", 6, 8, false, "allocation" },
+        { "hetpipe", 1, 67, false, "cannot be cut into equal micro-batches" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(no); i++) {
+        static staged r;
+        tutti_error err;
+        r = staged_default(no[i].method);
+        r.options.batch = no[i].batch;
+        r.uncut = no[i].uncut;
+        assert_int_equal(staged_run(&r, "shm", no[i].ranks, &err), TUTTI_ERR_USAGE);
+        if (strstr(err.text, no[i].says) == NULL)
+            fail_msg("%s: %s", no[i].method, err.text);
+    }
+}
+
+/* A model without cuts, and a number of workers that no number of stages divides: whole models. */
+static void test_a_bare_name_finds_stages(void **state)
+{
+    static const struct { int ranks; bool uncut; int stages; } cases[] = {
+        { 1, false, 1 }, { 2, false, 2 }, { 3, false, 3 }, { 4, false, 2 }, { 6, false, 2 }, { 7, false, 1 },
+        { 2, true, 1 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        static staged r;
+        r = staged_default("hetpipe");
+        r.uncut = cases[i].uncut;
+        r.watch = watch_cuts;
+        staged_runs(&r, "shm", cases[i].ranks);
+        if (cases[i].stages == 1)
+            assert_true(first_of[0] == 0 && end_of[0] == UNITS);
+        else
+            assert_true(end_of[0] - first_of[0] < UNITS);
+        assert_int_equal(r.samples, 200 < 8 * cases[i].ranks * r.steps ? r.samples
+                                                                        : (uint64_t)(8 * cases[i].ranks * r.steps));
+    }
+}
+
+/* Each option at its ends and in all its choices; what is beyond is refused by name. The least and
+   the greatest that a run of four can have: the number of workers and the batch bound some more
+   closely than the table. */
+static void test_options_take_their_ends(void **state)
+{
+    static const char *const good[] = {
+        "stages=0", "stages=1", "stages=4", "in_flight=0", "in_flight=1", "in_flight=32", "clock_distance=0",
+        "clock_distance=1000000", "allocation=np", "allocation=ed", "allocation=hd,node=2", "node=0", "node=1,stages=4",
+        "node=4,allocation=np", "update=average", "update=sum", "speeds=1:1:1:1", "speeds=1e-9:1e9:1:1",
+        "memory=1:1:1:1", "memory=1e9:1:1:1", "gflops=1e-6", "gflops=1e9", "bandwidth=0", "bandwidth=1e9",
+    };
+    static const char *const bad[] = {
+        "stages=-1", "stages=9", "in_flight=-1", "in_flight=257", "clock_distance=-1", "clock_distance=1000001",
+        "allocation=de", "node=-1", "node=1000001", "update=mean", "speeds=0:1:1:1", "memory=1:1", "gflops=0",
+        "gflops=2e9", "bandwidth=-1", "bandwidth=2e9",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(good) + TUTTI_LENGTH(bad); i++) {
+        const bool right = i < TUTTI_LENGTH(good);
+        const char *const option = right ? good[i] : bad[i - TUTTI_LENGTH(good)];
+        static staged r;
+        tutti_error err;
+        char method[96], name[32];
+        tutti_status status;
+        snprintf(method, sizeof method, "hetpipe(%s)", option);
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(option, "="), option);
+        r = staged_default(method);
+        r.options.batch = 16;
+        r.steps = 2;
+        status = staged_run(&r, "shm", 4, &err);
+        if (right ? status != TUTTI_OK : status != TUTTI_ERR_USAGE || strstr(err.text, name) == NULL)
+            fail_msg("%s: %d %s", method, (int)status, err.text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_micro_batch_at_a_time_is_single),
+        cmocka_unit_test(test_distance_0_is_the_recursion),
+        cmocka_unit_test(test_bounds_are_reached_and_not_exceeded),
+        cmocka_unit_test(test_bubbles_are_those_of_the_formula),
+        cmocka_unit_test(test_a_resumed_run_has_the_same_bits),
+        cmocka_unit_test(test_stages_are_cut_by_speed_and_memory),
+        cmocka_unit_test(test_what_cannot_be_is_said),
+        cmocka_unit_test(test_a_bare_name_finds_stages),
+        cmocka_unit_test(test_options_take_their_ends),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
