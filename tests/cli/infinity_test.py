@@ -1,6 +1,6 @@
 """More model than memory: a model whose states are four times what a process may use trains to the bits of the run
 in memory, and the disk moves what the formula says."""
-import os, resource, subprocess, unittest
+import os, resource, signal, subprocess, time, unittest
 from command import *
 
 NET, STEPS = "gpt(layers=12,dim=512,heads=4)", 2
@@ -47,6 +47,30 @@ class Infinity(Case):
             self.assertLess(read, STEPS * 6 * 4 * params * 1.1)
             self.assertLess((STEPS * 4 + 1) * 4 * params * 0.97, written) # and the first values
             self.assertLess(written, (STEPS * 4 + 1) * 4 * params * 1.1)
+
+    def test_a_worker_that_is_killed_is_told_and_the_last_checkpoint_goes_on_to_the_same_bytes(self):
+        """In the middle of a step, as a rule: there is nothing else. Stage 3 of zero, and a disk."""
+        disk = "zero-infinity(tier=nvme(path=%s,direct=off),tile_mb=0.1)" % self.folder
+        for k, method in enumerate(("zero(stage=3)", disk)):
+            common = ("--model", "mlp(hidden=64)", "--data", self.data, "-n", 2, "--batch", 8, "--threads", 1,
+                      "--optimizer", "adamw(lr=0.01)", "--clip-norm", 1, "--checkpoint-every", 20,
+                      "--final-eval", "off", "--method", method)
+            whole = self.train("whole%d" % k, *common, "--steps", 200, "--quiet")
+            out = self.out("killed%d" % k)
+            run = subprocess.Popen([TUTTI, "train", *map(str, common), "--steps", "200", "--out", out], text=True,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=clean_environment())
+            checkpoints = os.path.join(out, "checkpoints")
+            while not (os.path.isdir(checkpoints) and any(n.startswith("step-") for n in os.listdir(checkpoints))):
+                self.assertIsNone(run.poll())
+                time.sleep(0.002)
+            victim = children_of(run.pid)[1]
+            os.kill(victim, signal.SIGKILL)
+            said = run.communicate(timeout=60)[1]
+            self.assertEqual(run.returncode, 3, said)
+            self.assertIn("worker 1 was lost: process %d was killed by signal 9 (SIGKILL)" % victim, said)
+            again = tutti("train", "--resume", out)
+            self.assertEqual(again.returncode, 0, again.stderr)
+            self.assertEqual(self.model(out), self.model(whole))
 
     def run_limited(self, bytes_, *arguments):
         limit = lambda: resource.setrlimit(resource.RLIMIT_DATA, (bytes_, bytes_))

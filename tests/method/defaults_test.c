@@ -79,9 +79,11 @@ static tutti_status zero_step(tutti_engine *e, tutti_error *err)
     tutti_status status;
 
     while ((status = tutti_engine_pass(e, &pass, err)) == TUTTI_OK) {
+        TUTTI_TRY(tutti_engine_need(e, 0, true, err));
         TUTTI_TRY(tutti_engine_ready_from(e, 0, zeros, TUTTI_F32, err)); /* which every method takes */
         for (int64_t i = 0; pass.losses != NULL && i < pass.samples; i++)
             pass.losses[i] = 0;
+        TUTTI_TRY(tutti_engine_done(e, 0, true, err));
         TUTTI_TRY(tutti_engine_passed(e, 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
@@ -185,6 +187,7 @@ static void epochs_are_as_many_samples_under_every_method(void **state)
             job j = {
                 .options = {
                     .method = method, .batch = 16, .data_samples = 100, .evaluate = held_out, .names = true,
+                    .needs = true,
                 },
                 .epochs = 4, .twice = twice,
             };
