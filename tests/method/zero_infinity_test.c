@@ -130,17 +130,14 @@ static int faulty_write_at(void *self, int fd, uint64_t offset, const void *from
 
 static tutti_status on_a_faulty_disk(tutti_world *world, void *arg, tutti_error *err)
 {
-    tutti_runtime *rt = tutti_world_runtime(world);
-    tutti_status status;
+    tutti_runtime *rt = tutti_world_runtime(world); /* this world's, whose threads are yet to come */
 
     below = rt->ops;
     ops = *below;
     ops.file_read = faulty_read;
     ops.file_write_at = faulty_write_at;
     rt->ops = &ops;
-    status = rank_of(world, arg, err);
-    rt->ops = below;
-    return status;
+    return rank_of(world, arg, err);
 }
 
 /* Wherever it strikes: initial values, layers, gradients, tiles. */
