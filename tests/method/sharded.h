@@ -146,7 +146,8 @@ static inline tutti_status rank_of(tutti_world *world, void *arg, tutti_error *e
     options.method = r->method;
     options.initial = fill;
     status = tutti_engine_open(&e, world, params, TENSORS, &options, err);
-    count(world, rank, r, -1);
+    if (status == TUTTI_OK)
+        count(world, rank, r, -1);
     for (int s = 0; s < STEPS && status == TUTTI_OK; s++) {
         tutti_pass p;
         while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK &&
@@ -157,9 +158,10 @@ static inline tutti_status rank_of(tutti_world *world, void *arg, tutti_error *e
     }
     if (status == TUTTI_OK)
         status = tutti_engine_finish(e, err);
-    count(world, rank, r, 1);
-    if (status == TUTTI_OK)
+    if (status == TUTTI_OK) {
+        count(world, rank, r, 1);
         status = copy_values(e, r->x[rank], err);
+    }
     if (status == TUTTI_OK && rank == 0)
         keep_what_is_told(r, e);
     tutti_engine_close(e);

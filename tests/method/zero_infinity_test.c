@@ -130,7 +130,7 @@ static int faulty_write_at(void *self, int fd, uint64_t offset, const void *from
 
 static tutti_status on_a_faulty_disk(tutti_world *world, void *arg, tutti_error *err)
 {
-    tutti_runtime *rt = tutti_world_runtime(world); /* this world's, whose threads are yet to come */
+    tutti_runtime *rt = tutti_world_runtime(world); /* a thread of the world may see either */
 
     below = rt->ops;
     ops = *below;
