@@ -83,6 +83,10 @@ typedef struct tutti_layer {
        layers; its gradient is the sum. */
     bool tied;
     bool both;                   /* lstm: in both directions */
+    /* Linear, of tokens: tiles > 1: it is tile `tile` of so many, which stand one after another in
+       the list. Each reads what tile 0 is given, and their outputs stand side by side, so together
+       they are one linear layer. Each has parameters, hooks and a unit of its own. */
+    int tile, tiles;
     /* A segment begins here (activation checkpointing, Chen et al. 2016). So do layers before the
        first such. Of all segments but the last, only what goes to the next is kept from forward,
        and backward computes again what it reads. The bits are the same. Only a norm or an lstm can,
