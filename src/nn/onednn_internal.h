@@ -82,6 +82,7 @@ typedef struct dn_copy { const float *from; uint16_t *to; size_t count; bool mad
 typedef struct dn_copies {
     dn_copy *list;               /* by parameter; those of several units may have one place */
     int count, users;
+    const float *const *stand;   /* the pass's values, which may move while nobody needs them */
     uint16_t *memory;
     size_t values;
 } dn_copies;
