@@ -238,8 +238,10 @@ tutti_status tutti_train_dry_pass(tutti_run *run, const tutti_pass *pass, const 
 tutti_nn_options tutti_train_network(const tutti_train_config *c, int64_t batch, bool hands_over);
 /* Of one pass of this worker, whatever its share becomes. */
 int64_t tutti_train_most_samples(const tutti_run *run);
-/* tutti_engine_need; then run->values of that unit are where they are. */
+/* tutti_engine_need; then run->values of that unit are where they are. tutti_engine_done, before
+   which they are NULL if values are held by unit. */
 tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_error *err);
+tutti_status tutti_train_done(tutti_run *run, int unit, bool backward, tutti_error *err);
 /* Does it evaluate, before its end or then? */
 bool tutti_train_evaluates(const tutti_run *run);
 /* As tutti_train_worker, without network, evaluation and files. */

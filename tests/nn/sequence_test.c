@@ -757,7 +757,8 @@ static void layers_in_places_where_they_cannot_be_are_refused(void **state)
                  "layer 2 (linear) is tied to the embedding's matrix of 9 x 6: it must be the last layer, have no "
                  "bias, and its rows of 11 values must be as wide");
     refused_list(early, 3, task, "layer 1 (linear) is tied to the embedding's matrix");
-    refused_list(short_of, 4, task, "layer 2 (linear) is tile 1 of 3: tiles stand one after another, from 0 to the last");
+    refused_list(short_of, 4, task,
+                 "layer 2 (linear) is tile 1 of 3: tiles stand one after another, from 0 to the last");
     refused_list(second, 3, task, "layer 1 (linear) is tile 1 of 2: tiles stand one after another");
     refused_list(beyond, 5, task, "layer 3 (linear) is tile 2 of 2: tiles stand one after another");
     refused_list(ended, 4, task, "layer 3 (linear) is tile 1 of 2: the last layer cannot be in tiles");
