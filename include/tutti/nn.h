@@ -83,6 +83,10 @@ typedef struct tutti_layer {
        layers; its gradient is the sum. */
     bool tied;
     bool both;                   /* lstm: in both directions */
+    /* Linear, of tokens: tiles > 1: it is tile `tile` of so many, which stand one after another in
+       the list. Each reads what tile 0 is given, and their outputs stand side by side, so together
+       they are one linear layer. Each has parameters, hooks and a unit of its own. */
+    int tile, tiles;
     /* A segment begins here (activation checkpointing, Chen et al. 2016). So do layers before the
        first such. Of all segments but the last, only what goes to the next is kept from forward,
        and backward computes again what it reads. The bits are the same. Only a norm or an lstm can,
@@ -283,7 +287,8 @@ float *tutti_nn_running(tutti_nn *nn, size_t *count);
 
    need, done: values of a unit are read only between its need and its done, twice: forward, then
    backward. values[k] itself is looked at then only, so it may be set in need and point elsewhere
-   each time. Unit 0 whose matrix is also the last layer's stays needed until that one is done, and
+   each time. Where another unit's may stand afterwards, done sets it to NULL: products in 16 bits
+   know a weight by where it stands. Unit 0 whose matrix is also the last layer's stays needed until that one is done, and
    from there on in backward.
 
    ready: the gradient of params[param] is final for this pass and not touched by it again. It is

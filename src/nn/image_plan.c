@@ -137,7 +137,8 @@ static tutti_status build_ops(image *b, map_ops *o, int i, int64_t samples, bool
     tutti_status status = TUTTI_OK;
 
     if (m->layer.kind == TUTTI_LAYER_LINEAR)
-        return tutti_nn_dn_linear_build(&b->core, &o->linear, &unit, samples, train ? DN_WEIGHTS | DN_DATA : 0, err);
+        return tutti_nn_dn_linear_build(&b->core, &o->linear, &unit, unit.wide.channels, samples,
+                                        train ? DN_WEIGHTS | DN_DATA : 0, err);
     if (m->layer.kind != TUTTI_LAYER_CONV2D && m->layer.kind != TUTTI_LAYER_FLATTEN)
         return TUTTI_OK;
     status = describe_maps(b, md, m, samples, i == 0, &unit, err);

@@ -5,6 +5,7 @@
 #include "nn_internal.h"
 #include "tutti/problem.h"
 #include <stdio.h>
+#include <string.h>
 
 /* ---- mlp: Linear, ReLU, Linear, ReLU, Linear; the samples are taken as flat vectors ---- */
 typedef struct mlp { int64_t hidden; } mlp;
@@ -112,6 +113,7 @@ static const tutti_model_ops logistic_ops = {
 /* ---- gpt: pre-norm blocks of attention and a linear pair with GELU; an output matrix without
    bias. Matrices start normal with 0.02. Dropout stands where GPT-2 has it, on the embedding and on
    what a block adds, but not on the weights of attention, which exist a tile at a time ---- */
+enum { TILES_MAX = 1000 }; /* a tile's name fits */
 enum { GPT_LEARNED, GPT_ROTARY };
 enum { GPT_LAYER_NORM, GPT_RMS_NORM };
 typedef struct gpt {
@@ -119,6 +121,7 @@ typedef struct gpt {
     double dropout;
     int positions, norm;
     bool tied, recompute;
+    int64_t tiles;
 } gpt;
 static const tutti_option gpt_options[] = {
     { "layers", TUTTI_INT, TUTTI_AT(gpt, layers), 4, 1, 1000, NULL, "blocks of attention and linear layers" },
@@ -134,6 +137,9 @@ static const tutti_option gpt_options[] = {
     { "tied", TUTTI_BOOL, TUTTI_AT(gpt, tied), 0, 0, 1, NULL, "the output matrix is the embedding's" },
     { "recompute", TUTTI_BOOL, TUTTI_AT(gpt, recompute), 0, 0, 1, NULL,
       "keep what goes into each block alone, and compute the rest again in backward: less memory, the same bits" },
+    { "tiles", TUTTI_INT, TUTTI_AT(gpt, tiles), 1, 1, TILES_MAX, NULL,
+      "that each linear layer of a block is cut into by its outputs, each with parameters of its own: "
+      "under zero and zero-infinity less of a layer is on the device" },
     { 0 },
 };
 
@@ -156,6 +162,27 @@ static void append(tutti_layer layer, int block, tutti_layer *layers, int room, 
             snprintf(layers[*count].name, sizeof layers[*count].name, "b.%d.%.3s", block % 1000, layer.name);
     }
     ++*count;
+}
+
+/* A layer of block `block`, the first out mod tiles of its tiles one output wider. */
+static void append_tiles(tutti_layer layer, int tiles, int block, tutti_layer *layers, int room, int *count)
+{
+    if (layer.kind != TUTTI_LAYER_LINEAR || tiles == 1) {
+        append(layer, block, layers, room, count);
+        return;
+    }
+    for (int k = 0; k < tiles; k++) {
+        tutti_layer tile = layer;
+        tile.out = layer.out / tiles + (k < layer.out % tiles);
+        tile.tile = k;
+        tile.tiles = tiles;
+        append(tile, block, layers, room, count);
+        if (*count <= room) {
+            char *name = layers[*count - 1].name;
+            const size_t length = strlen(name);
+            snprintf(name + length, sizeof layer.name - length, ".%d", k % TILES_MAX);
+        }
+    }
 }
 
 static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room, int *count,
@@ -209,6 +236,10 @@ static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutt
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "gpt with vocab=%lld on data of %d different tokens; leave vocab out", (long long)g->vocab,
                           task->classes);
+    if (g->tiles > g->dim)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "gpt with tiles=%lld and dim=%lld: a tile has one output at least, so tiles must be %lld or "
+                          "fewer", (long long)g->tiles, (long long)g->dim, (long long)g->dim);
     if (rotary && g->dim / g->heads % 2 != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "gpt with dim=%lld, heads=%lld and positions=rotary: "
@@ -218,7 +249,7 @@ static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutt
         append(begin[i], -1, layers, room, count);
     for (int b = 0; b < (int)g->layers; b++)
         for (size_t i = 0; i < TUTTI_LENGTH(block); i++)
-            append(block[i], b, layers, room, count);
+            append_tiles(block[i], (int)g->tiles, b, layers, room, count);
     for (size_t i = 0; i < TUTTI_LENGTH(end); i++)
         append(end[i], -1, layers, room, count);
     return TUTTI_OK;

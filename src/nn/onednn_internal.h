@@ -82,6 +82,7 @@ typedef struct dn_copy { const float *from; uint16_t *to; size_t count; bool mad
 typedef struct dn_copies {
     dn_copy *list;               /* by parameter; those of several units may have one place */
     int count, users;
+    const float *const *stand;   /* the pass's values, which may move while nobody needs them */
     uint16_t *memory;
     size_t values;
 } dn_copies;
@@ -287,10 +288,11 @@ enum {
     DN_NARROW = 16                         /* x and the slope of y are given in 16 bits if the core
                                               computes in them */
 };
-/* The products of a linear unit of which `in`, `wide`, `relu`, `kind` and `index` matter.
+/* The products of a linear unit of which `in`, `wide`, `relu`, `kind` and `index` matter. Its y and
+   that one's slope are columns of rows of `of` values.
    tutti_nn_dn_linear_free also after a failure. */
-tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t rows,
-                                      int parts, tutti_error *err);
+tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t of,
+                                      int64_t rows, int parts, tutti_error *err);
 void tutti_nn_dn_linear_free(dn_linear *l);
 /* Sums over rows as math.h and loops.h have them: parts of NN_ROWS rows each, one after another.
    column_sums: of x, rows x columns, cut among the core's threads. Both leave the sum in the first

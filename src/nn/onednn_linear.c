@@ -17,12 +17,12 @@
 #include "parallel.h"
 #include <string.h>
 
-tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t rows, int parts,
-                                      tutti_error *err)
+tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t of, int64_t rows,
+                                      int parts, tutti_error *err)
 {
     const int64_t in = nn_values(u->in), out = u->wide.channels;
-    const dn_matrix x = { rows, in, in, 1 }, y = { rows, out, out, 1 }, w = { out, in, in, 1 },
-                    w_turned = { in, out, 1, in }, y_turned = { out, rows, 1, out };
+    const dn_matrix x = { rows, in, in, 1 }, y = { rows, out, of, 1 }, w = { out, in, in, 1 },
+                    w_turned = { in, out, 1, in }, y_turned = { out, rows, 1, of };
     /* the product for the weights' gradient reads no weight */
     const int first = parts & DN_NARROW ? DN_NARROW_X : 0, both = parts & DN_NARROW ? DN_NARROW_X | DN_NARROW_W : 0;
     tutti_status status;
@@ -125,7 +125,8 @@ tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_lin
         plan->train = train;
         for (int u = b->net->conv_count; u < b->net->unit_count && status == TUTTI_OK; u++) {
             const dn_linear *l = &plan->units[u];
-            status = tutti_nn_dn_linear_build(&b->core, &plan->units[u], &b->net->units[u], rows,
+            status = tutti_nn_dn_linear_build(&b->core, &plan->units[u], &b->net->units[u],
+                                              b->net->units[u].wide.channels, rows,
                                               train ? DN_WEIGHTS | (u > 0 || b->net->enters ? DN_DATA : 0) : 0, err);
             tutti_nn_dn_note_scratch(b, train, u, DN_FORWARD_SCRATCH, &l->forward);
             tutti_nn_dn_note_scratch(b, train, u, DN_WEIGHTS_SCRATCH, &l->weights);

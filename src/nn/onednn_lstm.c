@@ -122,7 +122,7 @@ tutti_status tutti_nn_dn_lstm_build(dn_core *core, dn_lstm *l, int index, int64_
 {
     const nn_unit u = { .kind = TUTTI_LAYER_LSTM, .index = index, .in = { in, 1, 1 }, .wide = { 4 * l->width, 1, 1 } };
     tutti_status status =
-        tutti_nn_dn_linear_build(core, &l->layer, &u, l->windows * l->length,
+        tutti_nn_dn_linear_build(core, &l->layer, &u, u.wide.channels, l->windows * l->length,
                                  train ? DN_WEIGHTS | DN_DATA | (l->directions > 1 ? DN_DATA_ADD : 0) : 0, err);
 
     if (status == TUTTI_OK && l->length > 1)

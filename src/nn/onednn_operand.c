@@ -229,6 +229,8 @@ void tutti_nn_dn_copies_begin(dn_core *core, const float *const *values, bool sa
         c->made = c->made && same && c->from == values[k];
         c->from = values[k];
     }
+    if (core->copies != NULL)
+        core->copies->stand = values;
 }
 
 /* What else stands where it will is gone. */
@@ -248,9 +250,14 @@ static uint16_t *copy_of(dn_core *core, const float *from, size_t n)
 {
     for (int k = 0; core->copies != NULL && k < core->copies->count; k++) {
         dn_copy *c = &core->copies->list[k];
-        if (c->count == 0 || (uintptr_t)from < (uintptr_t)c->from ||
-            (uintptr_t)(from + n) > (uintptr_t)(c->from + c->count))
+        const float *now = core->copies->stand[k];
+        if (c->count == 0 || now == NULL || (uintptr_t)from < (uintptr_t)now ||
+            (uintptr_t)(from + n) > (uintptr_t)(now + c->count))
             continue;
+        if (c->from != now) { /* it was elsewhere, where another may stand by now */
+            c->from = now;
+            c->made = false;
+        }
         if (!c->made)
             make_copy(core, c);
         return c->to + (from - c->from);

@@ -79,13 +79,47 @@ static tutti_status infer_lstm(nn_sequence *s, int i, tutti_error *err)
     return TUTTI_OK;
 }
 
+static tutti_status infer_tile(nn_sequence *s, int i, tutti_error *err)
+{
+    nn_node *n = &s->nodes[i];
+    const tutti_layer *l = &n->layer, *next = i + 1 < s->node_count ? &n[1].layer : NULL;
+
+    if (l->tile < 0 || l->tile >= l->tiles || (l->tile > 0 && i <= l->tile) ||
+        (!nn_last_tile(n) && (next == NULL || next->kind != TUTTI_LAYER_LINEAR || next->tiles != l->tiles ||
+                              next->tile != l->tile + 1 || next->bare != l->bare)))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (linear) is tile %d of %d: tiles stand one after another, from 0 to the last, "
+                          "all with a bias or all without", i, l->tile, l->tiles);
+    if (l->tile > 0 && (n[-1].layer.kind != TUTTI_LAYER_LINEAR || n[-1].layer.tiles != l->tiles ||
+                        n[-1].layer.tile != l->tile - 1))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (linear) is tile %d of %d, and does not follow tile %d",
+                          i, l->tile, l->tiles, l->tile - 1);
+    if (next == NULL || (nn_last_tile(n) && next->kind == TUTTI_LAYER_RELU))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (linear) is tile %d of %d: %s cannot be in tiles", i, l->tile, l->tiles,
+                          next == NULL ? "the last layer" : "a layer with a relu behind it");
+    if (l->out > WIDTH_MAX - (l->tile > 0 ? nn_width_after(&n[-1]) : 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "layer %d (linear) is tile %d of %d: all together have more than %d outputs", i, l->tile,
+                          l->tiles, WIDTH_MAX);
+    if (l->tile > 0) {
+        n->in = n[-1].in;
+        n->column = nn_width_after(&n[-1]);
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status infer_linear(nn_sequence *s, int i, tutti_error *err)
 {
     nn_node *n = &s->nodes[i];
     const tutti_layer *l = &n->layer;
 
+    if (l->tiles > 1 || l->tile != 0)
+        TUTTI_TRY(infer_tile(s, i, err));
     n->params = l->tied ? 0 : l->bare ? 1 : 2;
     n->out = l->out;
+    for (int k = 0; k <= l->tile; k++) /* of the last one it stays */
+        n[-k].wide = nn_width_after(n);
     n->flops = 2.0 * (double)n->length * (double)n->in * (double)n->out;
     if (l->tied && (!s->tokens || i < s->node_count - 1 || !l->bare || n->in != s->nodes[0].out))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -202,9 +236,13 @@ static void find_segments(nn_sequence *s)
 
     for (int i = last - 1; i >= 0; i--) {
         nn_node *n = &s->nodes[i];
-        ends = n[1].layer.segment || (ends && n[1].layer.kind == TUTTI_LAYER_BRANCH);
         n->dropped = true;
-        n->again = reads_own(n, ends) || (!n[1].layer.segment && (n[1].again || reads_input(&n[1])));
+        if (nn_last_tile(n)) {
+            ends = n[1].layer.segment || (ends && n[1].layer.kind == TUTTI_LAYER_BRANCH);
+            n->again = reads_own(n, ends) || (!n[1].layer.segment && (n[1].again || reads_input(&n[1])));
+        } else {
+            n->again = n[1].again; /* of a layer in tiles all or none */
+        }
         s->recomputes = s->recomputes || n->again;
     }
 }
@@ -452,7 +490,7 @@ tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers
         if (status == TUTTI_OK)
             status = infer(s, i, &width, open, &depth, err);
         s->nodes[i].reads = s->nodes[i].params;
-        width = s->nodes[i].out;
+        width = nn_width_after(&s->nodes[i]);
         if (s->nodes[i].params > 0)
             s->unit_node[++unit] = i;
         s->nodes[i].unit = unit > 0 ? unit : 0; /* frames, which have none, belong to the first */
@@ -506,6 +544,10 @@ tutti_status tutti_nn_sequence_cut(const nn_sequence *s, int unit, int *node, tu
     *node = own;
     while (*node > 0 && s->nodes[*node - 1].layer.kind == TUTTI_LAYER_BRANCH)
         --*node;
+    if (!nn_first_tile(&s->nodes[own]))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "no stage can begin at layer %d (%s), which is tile %d of %d: all must be on one stage", own,
+                          name, s->nodes[own].layer.tile, s->nodes[own].layer.tiles);
     if (s->tied)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "no stage can begin at layer %d (%s): the last layer reads the embedding's matrix, so both "
@@ -573,14 +615,14 @@ tutti_status tutti_nn_sequence_part(nn_sequence **out, const nn_sequence *whole,
     copy_part(s, whole, from, to, first);
     if (enters) {
         const nn_node *before = &whole->nodes[from - 1];
-        s->nodes[0] = (nn_node){ .layer = { .kind = TUTTI_LAYER_ENTER }, .in = before->out, .out = before->out,
-                                 .length = before->length, .partner = -1 };
+        s->nodes[0] = (nn_node){ .layer = { .kind = TUTTI_LAYER_ENTER }, .in = nn_width_after(before),
+                                 .out = nn_width_after(before), .length = before->length, .partner = -1 };
     }
     if (leaves) {
         const nn_node *before = &whole->nodes[to - 1];
         s->nodes[s->node_count - 1] =
-            (nn_node){ .layer = { .kind = TUTTI_LAYER_LEAVE, .segment = has_segments(whole) }, .in = before->out,
-                       .out = before->out, .length = before->length, .unit = s->unit_count - 1, .partner = -1 };
+            (nn_node){ .layer = { .kind = TUTTI_LAYER_LEAVE, .segment = has_segments(whole) }, .in = nn_width_after(before),
+                       .out = nn_width_after(before), .length = before->length, .unit = s->unit_count - 1, .partner = -1 };
     }
     /* what enters is a segment by itself, of which its end is kept */
     if (enters && has_segments(whole))

@@ -30,7 +30,10 @@
 
 typedef struct nn_node {         /* a layer after shape inference */
     tutti_layer layer;
-    int in, out;                 /* values of a row before and after; in of an embedding: 0 */
+    int in, out;                 /* values of a row before and after; in of an embedding: 0; of a
+                                    tile: of what all read, and its own */
+    int column, wide;            /* of a linear layer: its outputs are those from `column` on of rows
+                                    of `wide`; but of tiles 0 and out */
     int length;                  /* rows of a window after it */
     int unit;
     int partner;                 /* of a branch its join, of a join its branch; else -1 */
@@ -69,6 +72,23 @@ typedef struct nn_sequence {
 static inline bool nn_takes_tokens(const nn_net *net)
 {
     return net->sequence != NULL && net->sequence->tokens;
+}
+
+/* Values of a row behind it: behind a tile those of all so far. */
+static inline int nn_width_after(const nn_node *n)
+{
+    return n->column + n->out;
+}
+
+/* Of a layer in tiles: the first of them, the last. */
+static inline bool nn_first_tile(const nn_node *n)
+{
+    return n->layer.tile == 0;
+}
+
+static inline bool nn_last_tile(const nn_node *n)
+{
+    return n->layer.tiles <= 1 || n->layer.tile + 1 == n->layer.tiles;
 }
 
 /* The first layer of the segment that node i is in. */

@@ -43,19 +43,21 @@ static void bias_part(void *arg, size_t first, size_t count, int thread)
 static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t columns, float *slope, float *weights,
                                    float *bias, tutti_error *err)
 {
+    const nn_node *n = &b->net->nodes[i];
     const seq_place *p = &b->layout->place[i];
-    void *const pointers[] = { at(b, p->given), at(b, p->in), weights };
-    const size_t rows = rows_of(b, i);
+    void *const pointers[] = { operand_of(b, i, p->given), at(b, p->in), weights };
+    const size_t rows = rows_of(b, i), wide = n->layer.tiles > 1 ? (size_t)n->wide : columns;
 
     if (narrows_late(b, i))
-        give_operand(b, rows * (size_t)b->net->nodes[i].in, at(b, p[-1].out), p->in);
-    if (bias != NULL) {
-        cut c = { .b = b, .i = i, .columns = columns, .rows = slope, .sums = at(b, p->parts) };
-        share_out(b, tutti_nn_dn_parts(rows), NN_ROWS * columns, bias_part, &c);
-        tutti_nn_dn_add_parts(b->loops, rows, columns, c.sums);
-        give(b, columns, c.sums, bias);
-    } else
-        give_operand(b, rows * columns, slope, p->given);
+        give_operand(b, rows * (size_t)n->in, at(b, b->layout->place[i - 1 - n->layer.tile].out), p->in);
+    if (bias != NULL && nn_last_tile(n)) {
+        cut c = { .b = b, .i = i, .columns = wide, .rows = slope, .sums = at(b, p->parts) };
+        share_out(b, tutti_nn_dn_parts(rows), NN_ROWS * wide, bias_part, &c);
+        tutti_nn_dn_add_parts(b->loops, rows, wide, c.sums);
+    } else if (nn_last_tile(n))
+        give_operand(b, rows * wide, slope, p->given);
+    if (bias != NULL)
+        give(b, columns, columns_of(b, i, p->parts), bias);
     return tutti_nn_dn_op_run(&b->core, b->run.add ? &op->weights_add : &op->weights, pointers, err);
 }
 
@@ -265,10 +267,11 @@ tutti_status tutti_nn_seq_weights(sequence *b, int i, tutti_error *err)
 static tutti_status linear_data(sequence *b, int i, tutti_error *err)
 {
     const seq_place *p = &b->layout->place[i];
+    dn_linear *op = &plan_of(b)->linear[i];
+    void *const pointers[] = { operand_of(b, i, p->given), (void *)value(b, i, 0), at(b, p->back) };
 
     b->core.scratch = at(b, p->back_scratch);
-    return tutti_nn_dn_op_run(&b->core, &plan_of(b)->linear[i].data,
-                              (void *const[]){ at(b, p->given), (void *)value(b, i, 0), at(b, p->back) }, err);
+    return tutti_nn_dn_op_run(&b->core, nn_last_tile(&b->net->nodes[i]) ? &op->data : &op->data_add, pointers, err);
 }
 
 static tutti_status lstm_data(sequence *b, int i, tutti_error *err)

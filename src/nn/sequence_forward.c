@@ -239,9 +239,10 @@ tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err)
         break;
     case TUTTI_LAYER_LSTM: return lstm_forward(b, i, err);
     case TUTTI_LAYER_LINEAR: {
-        void *const pointers[] = { at(b, p->in), (void *)value(b, i, 0), at(b, p->out), (void *)value(b, i, 1) };
+        void *const pointers[] = { at(b, p->in), (void *)value(b, i, 0), columns_of(b, i, p->out),
+                                   (void *)value(b, i, 1) };
         b->core.scratch = at(b, p->forward_scratch);
-        if (!narrows(b, i - 1))
+        if (nn_first_tile(n) && !narrows(b, i - 1))
             give_operand(b, rows_of(b, i) * (size_t)n->in, at(b, p[-1].out), p->in);
         return i == head_of(b) ? head_forward(b, err)
                                : tutti_nn_dn_op_run(&b->core, &plan_of(b)->linear[i].forward, pointers, err);

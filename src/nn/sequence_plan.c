@@ -46,10 +46,10 @@ static tutti_status build_linear(sequence *b, dn_linear *op, int i, int64_t wind
         .kind = TUTTI_LAYER_LINEAR, .index = i, .in = { n->in, 1, 1 }, .wide = { columns, 1, 1 }, .relu = relu
     };
     const bool chunks = i == head_of(b) && n->out > HEAD;
-    const int parts =
-        (n->layer.bare ? DN_BARE : 0) | DN_NARROW | (train ? DN_WEIGHTS | DN_DATA | (chunks ? DN_DATA_ADD : 0) : 0);
-    const tutti_status status =
-        tutti_nn_dn_linear_build(&b->core, op, &unit, (int64_t)room_of(windows, n->length, train), parts, err);
+    const int data = nn_last_tile(n) ? DN_DATA | (chunks ? DN_DATA_ADD : 0) : DN_DATA_ADD,
+              parts = (n->layer.bare ? DN_BARE : 0) | DN_NARROW | (train ? DN_WEIGHTS | data : 0);
+    const tutti_status status = tutti_nn_dn_linear_build(&b->core, op, &unit, n->layer.tiles > 1 ? n->wide : columns,
+                                                         (int64_t)room_of(windows, n->length, train), parts, err);
 
     note_scratch(&b->layouts[train], i, op);
     return status;
@@ -143,7 +143,12 @@ static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windo
             output_life(l, p, kept, row_bytes(rows, n->out), now);
         break;
     case TUTTI_LAYER_LINEAR:
-        output_life(l, p, kept, row_bytes(rows, i == head_of(b) && n->out > HEAD ? HEAD : n->out), now);
+        if (!nn_first_tile(n)) { /* it has the places of the first */
+            p->in = p[-1].in;
+            tutti_nn_touch(&l->lives, p->in, now);
+            break;
+        }
+        output_life(l, p, kept, row_bytes(rows, i == head_of(b) && n->out > HEAD ? HEAD : n->wide), now);
         if (!narrows(b, i - 1))
             p->in = operand(b, l, rows, n->in, p[-1].out, now);
         tutti_nn_touch(&l->lives, p->in, now);
@@ -182,6 +187,22 @@ static size_t unique_bytes(size_t n)
     return n * (2 * sizeof(uint64_t) + sizeof(uint32_t)) + (n + 1) * sizeof(uint32_t);
 }
 
+/* Of a tile: the places of the one behind it, whose backward came before. */
+static void share_back(seq_layout *l, int i, int now)
+{
+    seq_place *p = &l->place[i];
+    const int shared[] = { p[1].slope, p[1].in, p[1].given, p[1].back, p[1].parts };
+
+    p->slope = p[1].slope;
+    p->in = p[1].in;
+    p->given = p[1].given;
+    p->back = p[1].back;
+    p->parts = p[1].parts;
+    for (size_t k = 0; k < TUTTI_LENGTH(shared); k++)
+        tutti_nn_touch(&l->lives, shared[k], now);
+    p->back_scratch = tutti_nn_life(&l->lives, l->scratch[2 * i + 1], now);
+}
+
 /* slope: of the node's output. Gives that of its input. */
 static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_t windows, int now)
 {
@@ -191,19 +212,25 @@ static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_
     const bool first = i == nn_unit_own(b->net, 0) && !b->net->enters;
     /* the slope is also the stream's: not to be written */
     const bool held = i < head_of(b) && n[1].layer.kind == TUTTI_LAYER_JOIN;
+    const int source = i - 1 - n->layer.tile;
     seq_place *p = &l->place[i];
     size_t scratch = l->scratch[2 * i + 1];
 
+    if (!nn_last_tile(n)) {
+        share_back(l, i, now);
+        return p->back;
+    }
     p->slope = p->back = slope;
     tutti_nn_touch(&l->lives, slope, now);
     switch (n->layer.kind) {
     case TUTTI_LAYER_LINEAR:
         if (n->dropped && !n->again) /* its product has not run again and made it */
-            p->in = narrows(b, i - 1) ? p->in : operand(b, l, rows, n->in, p[-1].out, now);
+            p->in = narrows(b, source) ? l->place[source + 1].in
+                                       : operand(b, l, rows, n->in, l->place[source].out, now);
         if (narrows_late(b, i))
-            tutti_nn_touch(&l->lives, p[-1].out, now);
+            tutti_nn_touch(&l->lives, l->place[source].out, now);
         tutti_nn_touch(&l->lives, p->in, now);
-        p->given = operand(b, l, rows, i == head_of(b) && n->out > HEAD ? HEAD : n->out, slope, now);
+        p->given = operand(b, l, rows, i == head_of(b) && n->out > HEAD ? HEAD : n->wide, slope, now);
         p->back = tutti_nn_life(&l->lives, first && i < head_of(b) ? 0 : row_bytes(rows, n->in), now);
         break;
     case TUTTI_LAYER_LSTM:
@@ -264,7 +291,7 @@ static int back_lives(const sequence *b, seq_layout *l, int i, int slope, int64_
         p->parts = tutti_nn_life(&l->lives,
                                  row_bytes(tutti_nn_dn_parts(rows), is_norm(n)                         ? 2 * n->in
                                                                     : i == head_of(b) && n->out > HEAD ? HEAD
-                                                                                                       : n->out),
+                                                                                                       : n->wide),
                                  now);
     return p->back;
 }
@@ -280,7 +307,8 @@ static void begin_back(const sequence *b, seq_layout *l)
     for (int i = b->net->node_count - 1; i >= 0 && l->back != l->forward; i--) {
         const nn_node *n = &b->net->nodes[i];
         l->back[i] = n->dropped ? nowhere : l->forward[i];
-        ends = n->dropped && (n[1].layer.segment || (ends && n[1].layer.kind == TUTTI_LAYER_BRANCH));
+        if (nn_last_tile(n))
+            ends = n->dropped && (n[1].layer.segment || (ends && n[1].layer.kind == TUTTI_LAYER_BRANCH));
         if (ends)
             l->back[i].out = l->forward[i].out;
     }

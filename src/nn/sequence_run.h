@@ -18,6 +18,10 @@
      it once more in backward. An evaluation passes it over.
    - Tokens and labels of networks that go moment by moment are put into that order when a run
      begins, frames by their layer: no other layer knows of it.
+   - A layer in tiles has one output, one slope and one input; a tile's products read and write its
+     columns of them by their stride. What goes over all columns of a slope, its narrowing and the
+     sums of the bias, is done by the last tile, whose backward is first. So the slope of the input
+     is the last tile's product, and each tile before adds its own.
    - A ReLU is done along with its linear layer and masks the slope by that one's output.
    - A table's gradient is written as rows (nn_rows), a sum a distinct id, in the order of the
      batch: the bits of a sum into a table of zeros.
@@ -179,7 +183,19 @@ static inline bool narrows(const sequence *b, int i)
 static inline bool narrows_late(const sequence *b, int i)
 {
     const nn_node *n = &b->net->nodes[i];
-    return is_linear(b, i) && n->dropped && !n->again && !narrows(b, i - 1);
+    return is_linear(b, i) && n->dropped && !n->again && nn_last_tile(n) && !narrows(b, i - 1 - n->layer.tile);
+}
+
+/* From a linear node's column on, in a buffer of float32 or of operands. */
+static inline float *columns_of(const sequence *b, int i, int buffer)
+{
+    return (float *)at(b, buffer) + b->net->nodes[i].column;
+}
+
+static inline void *operand_of(const sequence *b, int i, int buffer)
+{
+    return b->core.precision == TUTTI_F32 ? (void *)columns_of(b, i, buffer)
+                                          : (void *)((uint16_t *)at(b, buffer) + b->net->nodes[i].column);
 }
 
 static inline size_t rows_at_once(const nn_node *n)

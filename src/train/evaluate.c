@@ -50,7 +50,7 @@ static tutti_status on_need(void *user, int unit, bool backward, tutti_error *er
 
 static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err)
 {
-    return tutti_engine_done(((tutti_run *)user)->engine, unit, backward, err);
+    return tutti_train_done(user, unit, backward, err);
 }
 
 /* Samples at once. / Where the last worker's runs end, had they all begun at p->at. */

@@ -16,7 +16,7 @@ static tutti_status let_go(calls *c, tutti_error *err)
     const int64_t unit = c->unit;
 
     c->unit = -1;
-    return unit >= 0 ? tutti_engine_done(c->run->engine, (int)unit, false, err) : TUTTI_OK;
+    return unit >= 0 ? tutti_train_done(c->run, (int)unit, false, err) : TUTTI_OK;
 }
 
 /* Index 0 says which tensor's turn it is. */

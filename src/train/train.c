@@ -414,6 +414,14 @@ tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_err
     return TUTTI_OK;
 }
 
+tutti_status tutti_train_done(tutti_run *run, int unit, bool backward, tutti_error *err)
+{
+    for (int i = 0; i < run->n_params && run->by_unit; i++)
+        if (run->params[i].unit == unit) /* another's values may stand there from now on */
+            run->values[i] = NULL;
+    return tutti_engine_done(run->engine, unit, backward, err);
+}
+
 static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
 {
     tutti_run *run = user;
@@ -440,7 +448,7 @@ static tutti_status on_done(void *user, int unit, bool backward, tutti_error *er
     tutti_run *run = user;
     tutti_status status;
     tutti_train_stretch(run);
-    status = tutti_engine_done(run->engine, unit, backward, err);
+    status = tutti_train_done(run, unit, backward, err);
     run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0; /* what the engine did is not stretched */
     return status;
 }

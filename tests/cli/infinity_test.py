@@ -72,6 +72,38 @@ class Infinity(Case):
             self.assertEqual(again.returncode, 0, again.stderr)
             self.assertEqual(self.model(out), self.model(whole))
 
+    def test_a_model_in_tiles_has_less_of_a_layer_on_the_device(self):
+        text, live, device, models = small_text(self.folder), {}, {}, {}
+        for tiles in (1, 4):
+            common = ("--model", "gpt(layers=1,dim=128,heads=4,tiles=%d)" % tiles, "--data",
+                      "text(file=%s,context=16)" % text, "--batch", 2, "--steps", 3, "-n", 2, "--threads", 1,
+                      "--optimizer", "adamw", "--final-eval", "off", "--quiet")
+            whole = self.train("ddp%d" % tiles, *common, "--method", "ddp")
+            out = self.train("tiles%d" % tiles, *common, "--method", "zero-infinity(ahead=0,bucket_mb=0.05)")
+            self.assertEqual(self.model(whole), self.model(out))
+            models[tiles] = self.model(out)
+            figures = summary(out)["method_figures"]
+            live[tiles], device[tiles] = figures["values_live"], figures["state_bytes_per_parameter"][0]
+        self.assertEqual(live[1], 4 * 128 * 128 + 4 * 128) # f1 and its bias
+        self.assertEqual(live[4], 256 * 128) # the embedding
+        self.assertLess(device[4], device[1])
+        self.assertIn(b'"b.0.qkv.3.weight"', models[4])
+        done = tutti("train", "--model", "gpt(dim=8,heads=2,tiles=9)", "--data", "text(file=%s,context=16)" % text)
+        self.assertIn("gpt with tiles=9 and dim=8: a tile has one output at least", done.stderr)
+        self.assertEqual(done.returncode, 2)
+
+    def test_products_in_16_bits_read_the_unit_s_own_values(self):
+        """Units take turns in the device's memory, so where a weight stands does not say which it is."""
+        for options in ("", ",tiles=4,recompute=on"):
+            models = []
+            for i, method in enumerate(("ddp", "zero(stage=3)", "zero-infinity(ahead=0)", "zero-infinity(ahead=2)")):
+                out = self.train("bf16-%d" % i, "--model", "gpt(layers=2,dim=64,heads=4%s)" % options, "--data",
+                                 "text(file=%s,context=16)" % small_text(self.folder), "--batch", 70, "--steps", 3,
+                                 "-n", 2, "--threads", 1, "--optimizer", "adamw", "--precision", "bf16", "--quiet",
+                                 "--method", method)
+                models.append(self.model(out))
+            self.assertEqual(models[1:], 3 * models[:1])
+
     def run_limited(self, bytes_, *arguments):
         limit = lambda: resource.setrlimit(resource.RLIMIT_DATA, (bytes_, bytes_))
         return subprocess.run([TUTTI, *map(str, arguments)], env=clean_environment(MALLOC_ARENA_MAX="1"),

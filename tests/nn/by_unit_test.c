@@ -54,6 +54,8 @@ static void blocks_side_by_side_have_the_bits_of_blocks_in_a_row(void **state)
     check("gpt(layers=2,dim=16,heads=2,dropout=0.1)", text, 13, plain);
     check("gpt(layers=2,dim=16,heads=2,recompute=on)", text, 7, bf16);
     check("gpt(layers=2,dim=16,heads=2,tied=on,recompute=on)", text, 13, plain);
+    check("gpt(layers=2,dim=16,heads=2,tiles=3)", text, 13, plain);
+    check("gpt(layers=2,dim=16,heads=2,tiles=3,recompute=on)", text, 7, bf16);
     check("wordlm(dim=8,hidden=12)", (tutti_nn_task){ .classes = 19, .context = 20 }, 150, plain);
     check("ctr(dim=3,hidden=8)", clicks, 400, plain);
 }

@@ -27,6 +27,7 @@ static const struct {
     { "resnet(depth=8)", "onednn", { .channels = 1, .height = 4, .width = 4, .classes = 10 }, true },
     { "resnet(depth=8)", "reference", { .channels = 1, .height = 4, .width = 4, .classes = 10 }, true },
     { "gpt(layers=1,dim=16,heads=2,context=8,vocab=31)", "onednn", { .classes = 31, .context = 8 }, false },
+    { "gpt(layers=1,dim=16,heads=2,tiles=3)", "onednn", { .classes = 31, .context = 8 }, false },
     { "wordlm(vocab=31,dim=8,hidden=8)", "onednn", { .classes = 31, .context = 8 }, false },
     { "blstm(layers=1,hidden=8)", "onednn", { .channels = 1, .height = 6, .width = 5, .classes = 4 }, false },
     { "ctr(tables=3,rows=11,dim=4)", "onednn",

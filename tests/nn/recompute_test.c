@@ -34,6 +34,7 @@ static void check(const char *model, tutti_nn_task task, int64_t samples, tutti_
 static const char *const gpts[] = {
     "gpt(layers=3,dim=16,heads=2,recompute=%s)",
     "gpt(layers=1,dim=16,heads=2,recompute=%s)",
+    "gpt(layers=3,dim=16,heads=2,dropout=0.1,tiles=3,recompute=%s)",
     "gpt(layers=2,dim=24,heads=2,dropout=0.2,recompute=%s)",
     "gpt(layers=3,dim=16,heads=2,dropout=0.1,norm=rms,positions=rotary,tied=on,recompute=%s)",
 };

@@ -156,9 +156,12 @@ static double oracle_loss(oracle *o, const text *t, int moved, size_t place, dou
     for (int i = 0; i < s->node_count; i++) {
         const nn_node *n = &s->nodes[i];
         const size_t in = (size_t)n->in, out = (size_t)n->out;
-        const double *x = i > 0 ? o->row[i - 1] : NULL,
+        const size_t stride = n->layer.kind == TUTTI_LAYER_LINEAR ? (size_t)n->wide : out, column = (size_t)n->column;
+        const double *x = i > 0 ? o->row[i - 1 - n->layer.tile] : NULL,
                      *branch = n->layer.kind == TUTTI_LAYER_JOIN ? o->row[n->partner] : NULL;
         double *y = o->row[i];
+        if (n->layer.tile > 0) /* columns of tiles before it */
+            memcpy(y, o->row[i - 1], rows * stride * sizeof *y);
         for (size_t r = 0; r < rows; r++) {
             double mean = 0, variance = 0;
             if (n->layer.kind == TUTTI_LAYER_ATTENTION)
@@ -190,7 +193,7 @@ static double oracle_loss(oracle *o, const text *t, int moved, size_t place, dou
                     break;
                 default: continue;
                 }
-                y[r * out + c] = v;
+                y[r * stride + column + c] = v;
             }
         }
     }
@@ -213,7 +216,9 @@ static oracle oracle_open(const text *t)
 
     assert_true(s->node_count <= NODES_MAX);
     for (int i = 0; i < s->node_count; i++) {
-        const size_t sample = (size_t)s->context * (size_t)s->nodes[i].out, n = (size_t)t->samples * sample;
+        const nn_node *node = &s->nodes[i];
+        const size_t width = (size_t)(node->layer.kind == TUTTI_LAYER_LINEAR ? node->wide : node->out),
+                     sample = (size_t)s->context * width, n = (size_t)t->samples * sample;
         tutti_device *d;
         o.row[i] = calloc(n, sizeof(double));
         if (s->nodes[i].layer.kind != TUTTI_LAYER_DROPOUT)
@@ -297,6 +302,8 @@ static const tutti_layer embed = { .kind = TUTTI_LAYER_EMBEDDING, .out = 6 },
                          head = { .kind = TUTTI_LAYER_LINEAR, .out = 9, .bare = true },
                          biased = { .kind = TUTTI_LAYER_LINEAR, .out = 9 };
 
+#define TILE(n, of, columns) { .kind = TUTTI_LAYER_LINEAR, .out = columns, .tile = n, .tiles = of }
+
 static void losses_and_gradients_are_those_of_the_formulas(void **state)
 {
     (void)state;
@@ -322,6 +329,10 @@ static void losses_and_gradients_are_those_of_the_formulas(void **state)
           { embed, branch, drop, to18, attention, drop, to6, join, drop, norm, head } },
         { "dropout before join", 8, { embed, branch, to18, attention, drop, join, drop, tied } },
         { "dropout twice", 8, { embed, drop, drop, branch, to6, gelu, join, head } },
+        { "tiles, one of them narrow", 6, { embed, TILE(0, 3, 5), TILE(1, 3, 1), TILE(2, 3, 4), gelu, head } },
+        { "tiles before attention, gelu and join", 13,
+          { embed, branch, TILE(0, 2, 10), TILE(1, 2, 8), rotary3, attention, TILE(0, 2, 3), TILE(1, 2, 3), join,
+            TILE(0, 2, 4), TILE(1, 2, 5), norm, head } },
         { "branch after branch's end", 12,
           { embed, branch, norm, to6, join, branch, norm, to18, attention, join, norm, head } },
     };
@@ -334,6 +345,7 @@ static void losses_and_gradients_are_those_of_the_formulas(void **state)
     check_against_oracle("gpt with all options",
                          gpt_net("gpt(layers=2,dim=12,heads=3,dropout=0.2,positions=rotary,norm=rms,tied=on)", 5, 17),
                          3, 4);
+    check_against_oracle("gpt in tiles", gpt_net("gpt(layers=1,dim=12,heads=3,tiles=5)", 5, 17), 3, 6);
     check_against_oracle("gpt of width 1", gpt_net("gpt(layers=1,dim=4,heads=4)", 4, 3), 2, 3);
 }
 
@@ -726,7 +738,11 @@ static void layers_in_places_where_they_cannot_be_are_refused(void **state)
                       wide[] = { embed, to11, tied },
                       early[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 6, .bare = true, .tied = true }, head },
                       biased_tie[] = { embed, { .kind = TUTTI_LAYER_LINEAR, .out = 9, .tied = true } },
-                      images[] = { LINEAR(4), drop, LINEAR(9) };
+                      images[] = { LINEAR(4), drop, LINEAR(9) },
+                      short_of[] = { embed, TILE(0, 3, 2), TILE(1, 3, 2), head },
+                      second[] = { embed, TILE(1, 2, 2), head }, beyond[] = { embed, to6, to6, TILE(2, 2, 2), head },
+                      ended[] = { embed, to6, TILE(0, 2, 5), TILE(1, 2, 4) },
+                      masked[] = { embed, TILE(0, 2, 5), TILE(1, 2, 4), { .kind = TUTTI_LAYER_RELU }, head };
 
     (void)state;
     refused_list(alone, 4, task,
@@ -741,6 +757,12 @@ static void layers_in_places_where_they_cannot_be_are_refused(void **state)
                  "layer 2 (linear) is tied to the embedding's matrix of 9 x 6: it must be the last layer, have no "
                  "bias, and its rows of 11 values must be as wide");
     refused_list(early, 3, task, "layer 1 (linear) is tied to the embedding's matrix");
+    refused_list(short_of, 4, task,
+                 "layer 2 (linear) is tile 1 of 3: tiles stand one after another, from 0 to the last");
+    refused_list(second, 3, task, "layer 1 (linear) is tile 1 of 2: tiles stand one after another");
+    refused_list(beyond, 5, task, "layer 3 (linear) is tile 2 of 2: tiles stand one after another");
+    refused_list(ended, 4, task, "layer 3 (linear) is tile 1 of 2: the last layer cannot be in tiles");
+    refused_list(masked, 5, task, "layer 2 (linear) is tile 1 of 2: a layer with a relu behind it cannot be in tiles");
     refused_list(biased_tie, 2, task, "layer 1 (linear) is tied to the embedding's matrix");
     refused_list(images, 3, (tutti_nn_task){ 1, 4, 4, 9, 0 }, "layer 1 (dropout) works on tokens");
 }
@@ -772,6 +794,8 @@ static void models_and_tasks_that_do_not_fit_are_refused_in_a_sentence(void **st
                   "gpt with context=64 on windows of 128 tokens; give both the same context");
     refused_model("gpt(vocab=300)", windows, "gpt with vocab=300 on data of 256 different tokens");
     refused_model("gpt(layers=0)", windows, "layers");
+    refused_model("gpt(dim=8,heads=2,tiles=9)", windows,
+                  "gpt with tiles=9 and dim=8: a tile has one output at least, so tiles must be 8 or fewer");
     assert_true(tutti_nn_takes_tokens("gpt(2,8,2)"));
     assert_false(tutti_nn_takes_tokens("mlp"));
     assert_false(tutti_nn_takes_tokens("gtp"));

@@ -251,6 +251,7 @@ static void stages_in_any_order_have_the_bits_of_the_whole(void **state)
     check("gpt(layers=2,dim=16,heads=2,dropout=0.1)", text, plain);
     check("gpt(layers=2,dim=16,heads=2,recompute=on)", text, plain);
     check("gpt(layers=2,dim=16,heads=2)", text, bf16);
+    check("gpt(layers=2,dim=16,heads=2,tiles=3)", text, plain);
     check("wordlm(dim=8,hidden=12)", text, plain);
     check("blstm(layers=2,hidden=6)", frames, plain);
     check("blstm(layers=2,hidden=6,recompute=on)", frames, bf16);
