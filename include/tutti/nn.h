@@ -288,8 +288,8 @@ float *tutti_nn_running(tutti_nn *nn, size_t *count);
    need, done: values of a unit are read only between its need and its done, twice: forward, then
    backward. values[k] itself is looked at then only, so it may be set in need and point elsewhere
    each time. Where another unit's may stand afterwards, done sets it to NULL: products in 16 bits
-   know a weight by where it stands. Unit 0 whose matrix is also the last layer's stays needed until that one is done, and
-   from there on in backward.
+   know a weight by where it stands. Unit 0 whose matrix is also the last layer's stays needed until
+   that one is done, and from there on in backward.
 
    ready: the gradient of params[param] is final for this pass and not touched by it again. It is
    called between the unit's two halves of backward, so that its exchange overlaps the second.

@@ -621,8 +621,9 @@ tutti_status tutti_nn_sequence_part(nn_sequence **out, const nn_sequence *whole,
     if (leaves) {
         const nn_node *before = &whole->nodes[to - 1];
         s->nodes[s->node_count - 1] =
-            (nn_node){ .layer = { .kind = TUTTI_LAYER_LEAVE, .segment = has_segments(whole) }, .in = nn_width_after(before),
-                       .out = nn_width_after(before), .length = before->length, .unit = s->unit_count - 1, .partner = -1 };
+            (nn_node){ .layer = { .kind = TUTTI_LAYER_LEAVE, .segment = has_segments(whole) },
+                       .in = nn_width_after(before), .out = nn_width_after(before), .length = before->length,
+                       .unit = s->unit_count - 1, .partner = -1 };
     }
     /* what enters is a segment by itself, of which its end is kept */
     if (enters && has_segments(whole))

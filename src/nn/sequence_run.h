@@ -183,7 +183,8 @@ static inline bool narrows(const sequence *b, int i)
 static inline bool narrows_late(const sequence *b, int i)
 {
     const nn_node *n = &b->net->nodes[i];
-    return is_linear(b, i) && n->dropped && !n->again && nn_last_tile(n) && !narrows(b, i - 1 - n->layer.tile);
+    return is_linear(b, i) && n->dropped && !n->again && nn_last_tile(n) &&
+           !narrows(b, i - 1 - n->layer.tile);
 }
 
 /* From a linear node's column on, in a buffer of float32 or of operands. */
@@ -195,7 +196,8 @@ static inline float *columns_of(const sequence *b, int i, int buffer)
 static inline void *operand_of(const sequence *b, int i, int buffer)
 {
     return b->core.precision == TUTTI_F32 ? (void *)columns_of(b, i, buffer)
-                                          : (void *)((uint16_t *)at(b, buffer) + b->net->nodes[i].column);
+                                          : (void *)((uint16_t *)at(b, buffer) +
+                                                     b->net->nodes[i].column);
 }
 
 static inline size_t rows_at_once(const nn_node *n)
