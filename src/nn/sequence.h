@@ -33,8 +33,7 @@ typedef struct nn_node {         /* a layer after shape inference */
     int in, out;                 /* values of a row before and after; in of an embedding: 0; of a
                                     tile: of what all read, and its own */
     int column, wide;            /* of a linear layer: its outputs are those from `column` on of
-                                    rows
-                                    of `wide`; but of tiles 0 and out */
+                                    rows of `wide`; but of tiles 0 and out */
     int length;                  /* rows of a window after it */
     int unit;
     int partner;                 /* of a branch its join, of a join its branch; else -1 */
