@@ -2,13 +2,14 @@
 
 memory    gpt with 101 M parameters, AdamW, two workers of one thread on shared memory, a batch of one window of 32
           tokens: bytes of a parameter that a worker has at its peak above what `tutti version` takes, by proportional
-          set size (half of what both have is each one's), and as declared. A unit is the largest layer, 0.17 bytes.
+          set size (half of what both have is each one's; the mean of both), and as declared. A unit is the largest
+          layer, 0.17 bytes.
 step      the same model: time of a step over ddp's, in pairs, and bytes sent over those of an all-reduce of all values,
           which is a count. (ddp sends tables by rows.)
 hidden    zero-infinity on a disk, one worker: of the time that the disk takes for values and gradients, by the rate
           that tier_bench finds on it, the share in which the worker does not wait. Batches are so large that computing
           takes longer. DIR is TUTTI_TIER_DIR, or else the build's folder."""
-import glob, json, os, statistics, subprocess, sys, tempfile, threading, time
+import json, os, statistics, subprocess, sys, tempfile, time
 
 from command import children_of, clean_environment, small_text, summary
 
@@ -56,15 +57,14 @@ class Zero:
         idle = subprocess.Popen([self.tutti, "version"], stdout=subprocess.DEVNULL)
         empty = os.wait4(idle.pid, 0)[2].ru_maxrss * 1024
         for method in ("ddp", *STAGES):
-            peak = {}
+            peak = [0]
 
             def watch(pid):
-                for child in children_of(pid):
-                    peak[child] = max(peak.get(child, 0), self.resident(child))
+                peak[0] = max(peak[0], sum(map(self.resident, children_of(pid))))
             s = self.train(folder, method, 4, watch)
             declared = s["method_figures"].get("state_bytes_per_parameter", [None])
             self.record.row(self.name + method + ": bytes a parameter, by pss",
-                            (max(peak.values()) - empty) / s["params"], "B",
+                            (peak[0] / 2 - empty) / s["params"], "B",
                             command="bench/run zero --piece memory", parameters=s["params"], empty_bytes=empty,
                             timed=False)
             if declared[0] is not None:
@@ -96,8 +96,8 @@ class Zero:
         told = json.loads(subprocess.run([os.path.join(self.build, "bench/tier_bench"), spec,
                                           str((64 if self.quick else 512) * MIB), "1"], check=True, text=True,
                                          stdout=subprocess.PIPE).stdout)
-        steps = 2 if self.quick else 6
-        for ahead in (0, 1, 2, 4):
+        steps = 2 if self.quick else 20 # the first learns the order, and hides nothing
+        for ahead in (0, 2):
             s = self.train(folder, f"zero-infinity(tier={spec},ahead={ahead})", steps, n=1, batch=16, context=128,
                            layers=2)
             disk = steps * 4 * s["params"] * (2 / told["read"][0] + 1 / told["write"][0])

@@ -131,7 +131,8 @@ static tutti_status choose(tutti_call *call, tutti_error *err)
 static bool to_board(const tutti_call *call)
 {
     const char *name = call->group->algorithm;
-    const bool known = call->kind <= TUTTI_BARRIER && call->counts == NULL;
+    const bool known = call->kind <= TUTTI_BARRIER &&
+                       (call->counts == NULL || call->kind == TUTTI_REDUCE_SCATTER || call->kind == TUTTI_ALLGATHER);
 
     return (name == NULL || strcmp(name, "window") == 0) && !call->group->apart && call->group->size > 1 && known &&
            tutti_window_serves(call);

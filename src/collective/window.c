@@ -2,6 +2,9 @@
    "scatter" say, without messages. The bits are the same, and the same traffic is counted: what a
    member reads from or has written by a peer counts as sent by that peer, as the list cuts it.
 
+   Reduce-scatters and all-gathers with parts of different sizes are done as large ones, which read
+   where the others' vectors and parts are: no board has room for them.
+
    Small (at most 1024 elements): each member's input travels in its entry of the board and
    everybody computes alone: one synchronisation. Bound: the latency of a line from each member to
    each other (up to 24 bytes), then of n bytes more in a row.
@@ -115,11 +118,12 @@ static const unsigned char *input(const tutti_call *call, size_t *count)
     return call->kind == TUTTI_ALLGATHER ? call->part : call->vector;
 }
 
+/* Not with parts of different sizes. */
 static bool is_small(const tutti_call *call)
 {
     size_t count;
 
-    if (call->count > TUTTI_INLINE_COUNT)
+    if (call->count > TUTTI_INLINE_COUNT || call->counts != NULL)
         return false;
     (void)input(call, &count);
     return count <= TUTTI_INLINE_COUNT;
@@ -199,7 +203,33 @@ static const tutti_where *where_of(const meeting *m, int j)
     return j == m->index ? &m->where : &m->entries[j]->where;
 }
 
-static void take_bases(meeting *m, tutti_status *status, size_t bytes, bool *all_reach, bool *any_staged)
+/* Elements of part j. / Where it is in the whole. */
+static size_t part_count(const tutti_call *call, int j)
+{
+    return call->counts != NULL ? call->counts[j] : call->count;
+}
+
+static size_t part_first(const tutti_call *call, int j)
+{
+    size_t first = 0;
+
+    if (call->counts == NULL)
+        return (size_t)j * call->count;
+    for (int k = 0; k < j; k++)
+        first += call->counts[k];
+    return first;
+}
+
+/* Bytes of what member j shows. */
+static size_t shown_bytes(const tutti_call *call, int j)
+{
+    const size_t count = call->kind == TUTTI_ALLGATHER        ? part_count(call, j)
+                         : call->kind == TUTTI_REDUCE_SCATTER ? part_first(call, call->group->size)
+                                                              : call->count;
+    return count * call->element;
+}
+
+static void take_bases(meeting *m, tutti_status *status, bool *all_reach, bool *any_staged)
 {
     *all_reach = true;
     *any_staged = m->weighted = false;
@@ -213,7 +243,7 @@ static void take_bases(meeting *m, tutti_status *status, size_t bytes, bool *all
         m->weighted = m->weighted || where->weight != 1.0;
     }
     for (int j = 0; j < m->size && *all_reach && *status == TUTTI_OK; j++)
-        *status = tutti_board_reach(m->call, j, where_of(m, j), bytes, &m->base[j], m->err);
+        *status = tutti_board_reach(m->call, j, where_of(m, j), shown_bytes(m->call, j), &m->base[j], m->err);
 }
 
 /* Where in a stage chunk c passes. */
@@ -293,13 +323,14 @@ static tutti_status allreduce_chunks(meeting *m, size_t chunk)
 static tutti_status large_reduce_scatter(meeting *m)
 {
     const tutti_call *call = m->call;
-    const size_t element = call->element, tile = TILE_BYTES / element;
+    const size_t element = call->element, tile = TILE_BYTES / element, count = part_count(call, m->index),
+                 mine = part_first(call, m->index);
     const void *terms[TUTTI_BOARD_MEMBERS];
 
-    for (size_t first = 0, n; first < call->count; first += n) {
-        n = call->count - first < tile ? call->count - first : tile;
+    for (size_t first = 0, n; first < count; first += n) {
+        n = count - first < tile ? count - first : tile;
         for (int j = 0; j < m->size; j++)
-            terms[j] = m->base[j] + ((size_t)m->index * call->count + first) * element;
+            terms[j] = m->base[j] + (mine + first) * element;
         tutti_reduce_tree(m->world->device, call->dtype, call->op, n, m->size, terms, m->weighted ? m->weights : NULL,
                           call->part + first * element);
     }
@@ -308,11 +339,12 @@ static tutti_status large_reduce_scatter(meeting *m)
 
 static tutti_status large_allgather(meeting *m)
 {
-    const size_t bytes = m->call->count * m->call->element;
+    const tutti_call *call = m->call;
 
     for (int k = 0; k < m->size; k++) {
         const int j = (m->index + k) % m->size;
-        tutti_reduce_copy(m->base[j], m->call->vector + (size_t)j * bytes, bytes);
+        tutti_reduce_copy(j == m->index ? call->part : m->base[j], call->vector + part_first(call, j) * call->element,
+                          part_count(call, j) * call->element);
     }
     return advance_all(m, 2); /* I have read */
 }
@@ -346,7 +378,7 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
     const tutti_call *call = m->call;
     const size_t stage_chunk = TUTTI_STAGE_BYTES / call->element;
     const unsigned char *shown = call->kind == TUTTI_ALLGATHER ? call->part : call->vector;
-    const size_t bytes = call->count * call->element * (call->kind == TUTTI_REDUCE_SCATTER ? (size_t)m->size : 1);
+    const size_t bytes = shown_bytes(call, m->index);
     tutti_where *where = &m->where;
     int window;
     bool all_reach, any_staged;
@@ -369,7 +401,7 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
         return status;
     }
     if (status == TUTTI_OK)
-        take_bases(m, &status, bytes, &all_reach, &any_staged);
+        take_bases(m, &status, &all_reach, &any_staged);
     *handled = status != TUTTI_OK || all_reach;
     if (status == TUTTI_OK && *handled) {
         if (call->kind == TUTTI_ALLREDUCE)
