@@ -26,7 +26,7 @@ html_static_path = ["static"]
 html_css_files = ["wide.css"]
 
 # The sidebar. A page that is in none of these lists is a warning, so an error.
-FIRST = ["TUTORIAL", "WHICH-METHOD", "PYTORCH", "COMPARE", "PLAN", "RESULTS", "PERFORMANCE"]
+FIRST = ["TUTORIAL", "WHICH-METHOD", "PYTORCH", "PYTORCH-MODELS", "COMPARE", "PLAN", "RESULTS", "PERFORMANCE"]
 USE = ["DATA", "PROBLEMS", "CODECS", "TOPOLOGY", "PRECISION", "CLUSTERS", "MPI", "OPTIONS"]
 DEEP = ["ARCHITECTURE", "ADD-A-METHOD", "TESTING", "DEPENDENCIES"]
 
