@@ -148,8 +148,9 @@ static void go(script *s, int n)
 static void whatever_the_order_the_bits_are_ddps(void **state)
 {
     static const int turned[] = { 3, 1, 0, 2, END }, twice[] = { 0, 1, 1, 0, 2, 3, 2, END }, fewer[] = { 0, 3, END };
-    static const char *const methods[] = { "zero(stage=3)", "zero(stage=3,persist=64,bucket_mb=0.0005,first_bucket_mb=0.0005)",
-                                           "zero-infinity(ahead=3)" };
+    static const char *const methods[] = {
+        "zero(stage=3)", "zero(stage=3,persist=64,bucket_mb=0.0005,first_bucket_mb=0.0005)", "zero-infinity(ahead=3)"
+    };
     static const int *const changes[][STEPS] = {
         { NULL, NULL, turned, turned }, { NULL, twice, NULL, fewer }, { fewer, NULL, twice, turned },
     };

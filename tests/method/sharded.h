@@ -176,4 +176,14 @@ static inline void go(run *r, int n)
     if (tutti_world_run("shm", n, rank_of, r, &err) != TUTTI_OK)
         fail_msg("%s on %d: %s", r->method, n, err.text);
 }
+
+/* On two ranks. */
+static inline void refused(run *r, tutti_status status, const char *sentence)
+{
+    tutti_error err = { .rank = -1 };
+
+    assert_int_equal(tutti_world_run("shm", 2, rank_of, r, &err), status);
+    if (strstr(err.text, sentence) == NULL)
+        fail_msg("%s: %s", r->method, err.text);
+}
 #endif

@@ -165,34 +165,25 @@ static void a_disk_that_fails_ends_the_run_with_a_sentence(void **state)
     fail_at = 0;
 }
 
-static void refuse(run *r, tutti_status status, const char *sentence)
-{
-    tutti_error err = { .rank = -1 };
-
-    assert_int_equal(tutti_world_run("shm", 2, rank_of, r, &err), status);
-    if (strstr(err.text, sentence) == NULL)
-        fail_msg("%s: %s", r->method, err.text);
-}
-
 static void what_is_not_possible_is_refused_in_a_sentence(void **state)
 {
     static run r;
 
     (void)state;
     r = run_of("zero-infinity(bucket_mb=1,first_bucket_mb=2)");
-    refuse(&r, TUTTI_ERR_USAGE, "method 'zero-infinity': first_bucket_mb is 2 but bucket_mb is only 1");
+    refused(&r, TUTTI_ERR_USAGE, "method 'zero-infinity': first_bucket_mb is 2 but bucket_mb is only 1");
     r = run_of("zero-infinity(tier=hots)");
-    refuse(&r, TUTTI_ERR_USAGE, "unknown tier 'hots'");
+    refused(&r, TUTTI_ERR_USAGE, "unknown tier 'hots'");
     r = run_of("zero-infinity(tier=nvme(path=/nowhere/at/all))");
-    refuse(&r, TUTTI_ERR_IO, "/nowhere/at/all");
+    refused(&r, TUTTI_ERR_IO, "/nowhere/at/all");
     r = run_of("zero-infinity(ahead=17)");
-    refuse(&r, TUTTI_ERR_USAGE, "ahead");
+    refused(&r, TUTTI_ERR_USAGE, "ahead");
     r = run_of("zero-infinity");
     r.options.optimizer = "client";
-    refuse(&r, TUTTI_ERR_USAGE, "optimizer is 'client', whose buffers are whole on each worker");
+    refused(&r, TUTTI_ERR_USAGE, "optimizer is 'client', whose buffers are whole on each worker");
     r = run_of("zero-infinity");
     r.options.accumulate = 2;
-    refuse(&r, TUTTI_ERR_USAGE, "accumulate is 2, but method 'zero-infinity' frees a gradient");
+    refused(&r, TUTTI_ERR_USAGE, "accumulate is 2, but method 'zero-infinity' frees a gradient");
 }
 
 int main(void)

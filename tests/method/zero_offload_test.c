@@ -129,15 +129,6 @@ static void a_delayed_update_is_its_recursion(void **state)
 
 /* ---- what is refused ---- */
 
-static void refuse(run *r, tutti_status status, const char *sentence)
-{
-    tutti_error err = { .rank = -1 };
-
-    assert_int_equal(tutti_world_run("shm", 2, rank_of, r, &err), status);
-    if (strstr(err.text, sentence) == NULL)
-        fail_msg("%s: %s", r->method, err.text);
-}
-
 static void the_device_has_room_or_the_run_is_refused_before_it_begins(void **state)
 {
     static run r;
@@ -153,10 +144,10 @@ static void the_device_has_room_or_the_run_is_refused_before_it_begins(void **st
     r.options.device_memory = least - 1;
     snprintf(sentence, sizeof sentence, "device memory: %llu bytes are needed, and %llu of %llu are free: 'x' ",
              (unsigned long long)least, (unsigned long long)least - 1, (unsigned long long)least - 1);
-    refuse(&r, TUTTI_ERR_MEMORY, sentence);
+    refused(&r, TUTTI_ERR_MEMORY, sentence);
     r = run_of("ddp"); /* values, gradient and two slots */
     r.options.device_memory = least;
-    refuse(&r, TUTTI_ERR_MEMORY, "'optim.exp_avg_sq' ");
+    refused(&r, TUTTI_ERR_MEMORY, "'optim.exp_avg_sq' ");
 }
 
 static void what_is_not_possible_is_refused_in_a_sentence(void **state)
@@ -165,21 +156,21 @@ static void what_is_not_possible_is_refused_in_a_sentence(void **state)
 
     (void)state;
     r = run_of("zero-offload(bucket_mb=1,first_bucket_mb=2)");
-    refuse(&r, TUTTI_ERR_USAGE, "method 'zero-offload': first_bucket_mb is 2 but bucket_mb is only 1");
+    refused(&r, TUTTI_ERR_USAGE, "method 'zero-offload': first_bucket_mb is 2 but bucket_mb is only 1");
     r = run_of("zero-offload(tier=hots)");
-    refuse(&r, TUTTI_ERR_USAGE, "unknown tier 'hots'");
+    refused(&r, TUTTI_ERR_USAGE, "unknown tier 'hots'");
     r = run_of("zero-offload(tier=nvme)");
-    refuse(&r, TUTTI_ERR_USAGE, "path");
+    refused(&r, TUTTI_ERR_USAGE, "path");
     r = run_of("zero-offload(tier=nvme(path=/nowhere/at/all))");
-    refuse(&r, TUTTI_ERR_IO, "/nowhere/at/all");
+    refused(&r, TUTTI_ERR_IO, "/nowhere/at/all");
     r = run_of("zero-offload(delay_warmup=-1)");
-    refuse(&r, TUTTI_ERR_USAGE, "delay_warmup");
+    refused(&r, TUTTI_ERR_USAGE, "delay_warmup");
     r = run_of("zero-offload");
     r.options.optimizer = "client";
-    refuse(&r, TUTTI_ERR_USAGE, "optimizer is 'client', whose buffers are whole on each worker");
+    refused(&r, TUTTI_ERR_USAGE, "optimizer is 'client', whose buffers are whole on each worker");
     r = run_of("zero-offload");
     r.options.accumulate = 2;
-    refuse(&r, TUTTI_ERR_USAGE, "accumulate is 2, but method 'zero-offload' frees a gradient");
+    refused(&r, TUTTI_ERR_USAGE, "accumulate is 2, but method 'zero-offload' frees a gradient");
 }
 
 int main(void)
