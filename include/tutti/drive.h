@@ -33,31 +33,39 @@ typedef struct tutti_model_unit {
     double forward, backward;    /* operations a sample */
     size_t enters;               /* floats a sample that come in where a stage begins here */
     size_t kept;                 /* bytes a sample that forward leaves for backward */
+    size_t given;                /* and those that are given back when its backward is over */
 } tutti_model_unit;
 /* All calls come from the client's thread, within tutti_engine_open (open) or tutti_engine_drive.
 
    open: this worker's stage is units [first, end), with so many slots for micro-batches of at most
-   so many samples.
-   forward: of what pass->samples, epoch and position say, at least one sample, in a slot that is
-   free. values: of m->own. in: what left the stage before, NULL in the first; out: what leaves,
-   NULL in the last: samples x enters of the unit there.
-   backward: of what is in the slot, with the values that its forward had. slope: of what left.
-   gradient: of m->own, written; of the sum of the samples' losses / pass->divisor. back: the slope
-   of what entered. *loss: the sum of the samples' losses, 0 but in the last stage. The slot is free
-   afterwards. */
+   so many samples. apart: every slot may be in the midst of a forward or a backward while others
+   are; else one of them at a time.
+   forward: begins that of what pass->samples, epoch and position say, at least one sample, in a
+   slot that is free, and computes its first unit. values: of m->own. in: what left the stage
+   before, NULL in the first; out: what leaves, NULL in the last: samples x enters of the unit there.
+   backward: begins that of what is in the slot, with the values that its forward had, and computes
+   its first unit. slope: of what left. gradient: of m->own, written, or added to with `add`; of the
+   sum of the samples' losses / pass->divisor. back: the slope of what entered. The slot is free
+   when it is over.
+   go_on: computes the next unit of what was begun in the slot.
+   *over: that was the last unit; until then what forward or backward were given stays, but `in`.
+   *loss: the sum of the samples' losses, where a backward is over; 0 but in the last stage.
+   held: bytes that slots have now. */
 typedef struct tutti_model {
     void *self;
     const char *whole;           /* why it cannot be cut at all, a sentence; NULL: it can */
     int units;
     const tutti_model_unit *unit; /* units */
     int64_t samples;             /* of a micro-batch at most */
-    tutti_status (*open)(void *self, int first, int end, int slots, int64_t samples,
+    tutti_status (*open)(void *self, int first, int end, int slots, int64_t samples, bool apart,
                          tutti_error *err);
     tutti_status (*forward)(void *self, int slot, const tutti_pass *pass, const float *values,
-                            const float *in, float *out, tutti_error *err);
+                            const float *in, float *out, bool *over, tutti_error *err);
     tutti_status (*backward)(void *self, int slot, const tutti_pass *pass, const float *values,
-                             const float *slope, float *gradient, float *back, double *loss,
-                             tutti_error *err);
+                             const float *slope, bool add, float *gradient, float *back, bool *over,
+                             double *loss, tutti_error *err);
+    tutti_status (*go_on)(void *self, int slot, bool *over, double *loss, tutti_error *err);
+    size_t (*held)(void *self);
 } tutti_model;
 
 /* ---- what a method that drives calls ---- */
@@ -73,35 +81,70 @@ typedef struct tutti_drive_options {
     const int *worker;           /* pipelines x stages: workers, each once */
     int64_t samples, passes;     /* pipelines x samples x passes is a step of the run */
     int slots;                   /* of this worker's stage */
+    bool apart;                  /* slots may be in the midst of something at a time (tutti_model) */
+    bool alike;                  /* all pipelines make the same updates: momenta are equal, too */
 } tutti_drive_options;
 /* Within declare(), which it is over with: m->own, own_x, own_g, optim, share, member. Pipelines
-   beyond the first have optimisers of their own. TUTTI_ERR_USAGE: what does not go with it. */
+   beyond the first have optimisers of their own, unless they are alike. TUTTI_ERR_USAGE: what does not go with it. */
 tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan,
                                  const tutti_drive_options *options, tutti_error *err);
 /* Within declare(): how many floats the run's optimiser keeps for one of the model. */
 int tutti_drive_optimizer_slots(const tutti_method *m);
+/* Within declare(), after it: one more of the run's optimiser for m->own, whose slots are saved as
+   "<prefix>.<slot>". */
+tutti_status tutti_drive_optimizer(tutti_method *m, tutti_plan *plan, const char *prefix,
+                                   tutti_optim **optim, tutti_error *err);
 /* Elements of the flat space that units [first, end) have. */
 tutti_range tutti_drive_range(const tutti_method *m, int first, int end);
 
 /* Within drive(). What micro-batch `index` of this pipeline in that step is over: samples (0: it
    has none), divisor, epoch, position. */
 void tutti_drive_pass(const tutti_method *m, uint64_t step, int64_t index, tutti_pass *pass);
-/* The client's forward and backward of this worker's stage, as above: computing time, and in the
-   trace of that step. A pass without samples is nothing: a gradient of zeros. */
+/* The client's forward and backward of this worker's stage, as above, until they are over:
+   computing time, and in the trace of that step. A pass without samples is nothing: a gradient of
+   zeros. */
 tutti_status tutti_drive_forward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
                                  const float *values, const float *in, float *out,
                                  tutti_error *err);
 tutti_status tutti_drive_backward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
-                                  const float *values, const float *slope, float *gradient,
-                                  float *back, tutti_error *err);
+                                  const float *values, const float *slope, bool add,
+                                  float *gradient, float *back, tutti_error *err);
+/* Unit by unit: begin computes the first, go_on the next. back: of a backward, for the trace. */
+tutti_status tutti_drive_begin_forward(tutti_method *m, uint64_t step, int slot,
+                                       const tutti_pass *pass, const float *values, const float *in,
+                                       float *out, bool *over, tutti_error *err);
+tutti_status tutti_drive_begin_backward(tutti_method *m, uint64_t step, int slot,
+                                        const tutti_pass *pass, const float *values,
+                                        const float *slope, bool add, float *gradient, float *back,
+                                        bool *over, tutti_error *err);
+tutti_status tutti_drive_go_on(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
+                               bool back, bool *over, tutti_error *err);
+/* Bytes of activations that this worker's slots have now. */
+size_t tutti_drive_held(tutti_method *m);
+
 /* From here on it waits, which is exposed time / no longer. */
 void tutti_drive_waits(tutti_method *m, bool waits);
 /* The run's learning rate in that step; the caller counts rate.t. */
 tutti_rate tutti_drive_rate(const tutti_method *m, uint64_t step, uint64_t t);
-/* values of m->own (own_x or another version) := one update of the run's optimiser along a
-   gradient. TUTTI_ERR_NUMBER: it is not finite; the sentence names tensor and element. */
-tutti_status tutti_drive_update(tutti_method *m, float *values, const float *gradient,
-                                const tutti_rate *rate, tutti_error *err);
+/* values of m->own (own_x or another version) := one update of an optimiser, m->optim or another,
+   along a gradient. TUTTI_ERR_NUMBER: it is not finite; the sentence names tensor and element. */
+tutti_status tutti_drive_update(tutti_method *m, tutti_optim *optim, float *values,
+                                const float *gradient, const tutti_rate *rate, tutti_error *err);
+
+/* ---- a mean over the pipelines ---- */
+/* gradient (m->own) := sum over the pipelines of weight x what their worker of this stage has there:
+   ddp's sum, to the bit. It goes on beside what is computed, one after the other, on a lane. All
+   workers of a stage start the same ones in the same order; `which`, below TUTTI_DRIVE_SUMS_MOST,
+   is free again after wait. One pipeline: the gradient stays.
+
+   over: would wait return at once? Both on the client's thread, which started it. Wait is no
+   exposed time by itself (tutti_drive_waits). */
+enum { TUTTI_DRIVE_SUMS_MOST = 8 };
+void tutti_drive_sum_start(tutti_method *m, uint64_t step, int which, double weight,
+                           float *gradient);
+bool tutti_drive_sum_over(tutti_method *m, int which);
+/* seconds: what it took; may be NULL. */
+tutti_status tutti_drive_sum_wait(tutti_method *m, int which, double *seconds, tutti_error *err);
 #ifdef __cplusplus
 }
 #endif

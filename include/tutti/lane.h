@@ -104,6 +104,9 @@ void tutti_lane_credit(tutti_lane *lane, size_t credit);
 /* Never fails; also from within a job. */
 void tutti_lane_start(tutti_lane *lane, tutti_job *job);
 
+/* Would tutti_job_wait return at once? */
+bool tutti_job_over(tutti_lane *lane, const tutti_job *job);
+
 /* Blocks; gives run's status and sentence once. OK if the job was never started or waited for
    already. */
 tutti_status tutti_job_wait(tutti_lane *lane, tutti_job *job, tutti_error *err);

@@ -68,11 +68,11 @@ tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char
                                  const char *prefix, size_t first, size_t count, tutti_keep keep,
                                  tutti_device *device, tutti_error *err);
 /* The same over several ranges, which are copied; kept as TUTTI_SLICE, in that tier (tutti_state;
-   NULL: in memory). */
+   NULL: in memory). copy: another worker has the same slots and saves them (tutti_state). */
 tutti_status tutti_optim_declare_ranges(tutti_optim **out, tutti_plan *plan, const char *spec,
                                         const char *prefix, const tutti_range *ranges,
-                                        size_t n_ranges, const char *tier, tutti_device *device,
-                                        tutti_error *err);
+                                        size_t n_ranges, bool copy, const char *tier,
+                                        tutti_device *device, tutti_error *err);
 /* Once the plan is carried out, of slots that are in a tier, before any update: finds those that
    have an address. */
 void tutti_optim_placed(tutti_optim *o);

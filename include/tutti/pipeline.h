@@ -95,6 +95,42 @@ typedef struct tutti_pipeline_turns {
    between the two. */
 tutti_turn tutti_pipeline_next(const tutti_pipeline_turns *t, int64_t entered, int64_t returned);
 
+/* ---- tick and tock: micro-batches on one worker whose memory peaks take turns ---- */
+/* A micro-batch goes through `parts` parts: forward first, which takes memory, then backward, which
+   gives it back (Wavelet: Wang et al., MLSys 2021). Several are between the two at a time, each
+   begun an offset behind the one before it, so that one climbs while another falls. One part is
+   computed at a time.
+
+   1. No two are in forward at a time.
+   2. None begins before the one before it has been at work for the offset, of its own time.
+   3. Since the last began all have their share of the time; none comes past one that began before. */
+enum { TUTTI_TICKTOCK_WAVES_MOST = 4 };
+typedef struct tutti_ticktock_profile {
+    int forwards, parts;         /* parts of forward, of both */
+    const double *seconds;       /* parts: of each, above 0 */
+    const double *bytes;         /* parts: held while it is computed */
+} tutti_ticktock_profile;
+typedef struct tutti_ticktock {
+    const tutti_ticktock_profile *profile; /* may change between two calls, but for its parts */
+    int waves;                   /* micro-batches that are under way at most */
+    double offset;               /* seconds */
+    int64_t begun, over;         /* micro-batches; those between are under way, k at k mod waves */
+    struct {
+        int next;                /* part that is computed next */
+        double at, since;        /* its own time; that of it since the last began */
+    } of[TUTTI_TICKTOCK_WAVES_MOST];
+} tutti_ticktock;
+/* The micro-batch of which a part is computed next, from 0 on; `begun`: it begins with it, where
+   one more may. -1: none can be. */
+int64_t tutti_ticktock_next(const tutti_ticktock *t, bool may_begin);
+/* That was computed. Returns whether the micro-batch is over; it is then the oldest. */
+bool tutti_ticktock_ran(tutti_ticktock *t, int64_t micro);
+/* The most bytes held at a time when micro-batches follow each other without a wait. */
+double tutti_ticktock_peak(const tutti_ticktock_profile *profile, int waves, double offset);
+/* The offset up to 1/waves of a micro-batch's time with the lowest such peak; of equals the
+   greatest. Of a profile that rises and falls as triangles do that is 1/waves. */
+double tutti_ticktock_offset(const tutti_ticktock_profile *profile, int waves);
+
 /* ---- waves: how far pipelines that train one model may be apart ---- */
 /* A wave is W = in_flight micro-batches. Micro-batch p computes forward and backward with the
    values after micro-batch p - W of its own pipeline, or the first ones: tutti_wave_version. When

@@ -108,6 +108,24 @@ tutti_status tutti_nn_stage_backward(tutti_nn_stage *stage, int slot, const floa
                                      double divisor, bool add, float *const *gradients, float *back,
                                      double *loss_sum, tutti_error *err);
 
+/* The same, unit by unit, for whoever has something else to do between units. Begin is as forward
+   and backward above and computes the first unit; go_on computes the next. Convolutions, which run
+   in tiles through all of their layers, count as one. *over: that was the last.
+
+   Until it is over nothing else of the stage may begin: of two that are to be under way at a time
+   each is a stage of its own, which may have one store. `out`, slope, gradients (the array as well)
+   and back must stay until then; samples and `in` for begin alone. After a failure the slot is
+   free. */
+tutti_status tutti_nn_stage_begin_forward(tutti_nn_stage *stage, int slot,
+                                          const tutti_nn_samples *samples, const float *in,
+                                          const float *const *values, float *out, bool *over,
+                                          tutti_error *err);
+tutti_status tutti_nn_stage_begin_backward(tutti_nn_stage *stage, int slot, const float *slope,
+                                           double divisor, bool add, float *const *gradients,
+                                           float *back, bool *over, double *loss_sum,
+                                           tutti_error *err);
+tutti_status tutti_nn_stage_go_on(tutti_nn_stage *stage, int slot, bool *over, tutti_error *err);
+
 /* Gives back what the slot has, without a backward. A free one stays free. */
 void tutti_nn_stage_drop(tutti_nn_stage *stage, int slot);
 #ifdef __cplusplus

@@ -122,6 +122,14 @@ static tutti_status check_plan(const tutti_engine *e, const tutti_drive_options 
                               m->ops->name);
 }
 
+tutti_status tutti_drive_optimizer(tutti_method *m, tutti_plan *plan, const char *prefix, tutti_optim **optim,
+                                   tutti_error *err)
+{
+    const tutti_engine *e = m->engine;
+    return tutti_optim_declare_ranges(optim, plan, e->options.optimizer, prefix, &m->own, 1,
+                                      e->drive.o.alike && m->member > 0, NULL, m->device, err);
+}
+
 tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_drive_options *o, tutti_error *err)
 {
     tutti_engine *e = m->engine;
@@ -143,10 +151,15 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing %d stages", m->workers);
     memcpy(d->worker, o->worker, (size_t)m->workers * sizeof *d->worker);
     d->o.worker = d->worker;
+    d->mates = tutti_alloc((size_t)o->pipelines, sizeof *d->mates);
+    if (d->mates == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing %d pipelines", o->pipelines);
     while (d->worker[d->place] != m->rank)
         d->place++;
     m->member = e->member = d->place / o->stages;
     m->stage = d->place % o->stages;
+    for (int v = 0; v < o->pipelines; v++)
+        d->mates[v] = d->worker[v * o->stages + m->stage];
     m->own = tutti_drive_range(m, d->first[m->stage], d->first[m->stage + 1]);
     e->share.workers = o->pipelines;
     e->share.batch = o->samples;
@@ -154,12 +167,12 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
     x.first = g.first = m->own.first;
     x.count = g.count = m->own.count;
     x.copy = m->member > 0;
+    g.shared = o->alike && o->pipelines > 1; /* it is summed in place where windows are */
     tutti_declare(plan, &x, &m->own_x);
     tutti_declare(plan, &g, &m->own_g);
-    if (m->member > 0) /* each pipeline has momenta of its own */
+    if (m->member > 0 && !o->alike) /* each pipeline has momenta of its own */
         snprintf(prefix, sizeof prefix, "optim-%d", m->member);
-    TUTTI_TRY(tutti_optim_declare_ranges(&m->optim, plan, e->options.optimizer, prefix, &m->own, 1, NULL, m->device,
-                                         err));
+    TUTTI_TRY(tutti_drive_optimizer(m, plan, prefix, &m->optim, err));
     e->lr = tutti_optim_lr(m->optim);
     return TUTTI_OK;
 }
@@ -179,12 +192,15 @@ tutti_status tutti_engine_drive_open(tutti_engine *e, tutti_error *err)
 
     if (!d->on)
         return TUTTI_OK;
-    return model->open(model->self, d->first[e->m.stage], d->first[e->m.stage + 1], d->o.slots, d->o.samples, err);
+    TUTTI_TRY(model->open(model->self, d->first[e->m.stage], d->first[e->m.stage + 1], d->o.slots, d->o.samples,
+                          d->o.apart, err));
+    return tutti_engine_drive_sums_open(e, err);
 }
 
 void tutti_engine_drive_close(tutti_engine *e)
 {
     tutti_free(e->drive.worker);
+    tutti_free(e->drive.mates);
     tutti_free(e->drive.whole);
 }
 
@@ -313,12 +329,36 @@ void tutti_drive_waits(tutti_method *m, bool waits)
     }
 }
 
-/* In the trace of its step, by the micro-batch's number in it. */
-static void mark(tutti_engine *e, const char *what, uint64_t step, const tutti_pass *pass, int64_t begin_ns)
+/* Computing begins. / It has ended: in the trace of its step, by the micro-batch's number in it. */
+static int64_t compute(tutti_engine *e)
+{
+    tutti_engine_doing(e, TUTTI_DOING_COMPUTE);
+    return e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
+}
+
+static void computed(tutti_engine *e, const char *what, uint64_t step, const tutti_pass *pass, int64_t begin_ns)
 {
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
     if (e->options.trace_events > 0)
         tutti_engine_mark_step(e, what, (int)pass->index, 0, step, begin_ns, tutti_now_ns(e->rt));
+}
+
+static void count(tutti_engine *e, const tutti_pass *pass, double loss)
+{
+    e->loss_sum += loss;
+    e->computed += e->m.stage == e->drive.o.stages - 1 ? pass->samples : 0;
+}
+
+static const char *const marks[] = { "stage forward", "stage backward" };
+
+/* Of a slot: what was begun in it, until it is over. */
+static tutti_status to_the_end(tutti_engine *e, int slot, bool over, double *loss, tutti_error *err)
+{
+    const tutti_model *model = e->options.model;
+
+    while (!over)
+        TUTTI_TRY(model->go_on(model->self, slot, &over, loss, err));
+    return TUTTI_OK;
 }
 
 tutti_status tutti_drive_forward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass, const float *values,
@@ -326,36 +366,105 @@ tutti_status tutti_drive_forward(tutti_method *m, uint64_t step, int slot, const
 {
     tutti_engine *e = m->engine;
     const tutti_model *model = e->options.model;
-    const int64_t begin = e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
+    int64_t begin;
+    double none;
+    bool over;
     tutti_status status;
 
     if (pass->samples == 0)
         return TUTTI_OK;
-    tutti_engine_doing(e, TUTTI_DOING_COMPUTE);
-    status = model->forward(model->self, slot, pass, values, in, out, err);
-    mark(e, "stage forward", step, pass, begin);
+    begin = compute(e);
+    status = model->forward(model->self, slot, pass, values, in, out, &over, err);
+    if (status == TUTTI_OK)
+        status = to_the_end(e, slot, over, &none, err);
+    computed(e, marks[0], step, pass, begin);
     return status;
 }
 
 tutti_status tutti_drive_backward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass, const float *values,
-                                  const float *slope, float *gradient, float *back, tutti_error *err)
+                                  const float *slope, bool add, float *gradient, float *back, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     const tutti_model *model = e->options.model;
-    const int64_t begin = e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
+    int64_t begin;
     double loss = 0;
+    bool over;
     tutti_status status;
 
     if (pass->samples == 0) {
-        memset(gradient, 0, m->own.count * sizeof *gradient);
+        if (!add)
+            memset(gradient, 0, m->own.count * sizeof *gradient);
         return TUTTI_OK;
     }
-    tutti_engine_doing(e, TUTTI_DOING_COMPUTE);
-    status = model->backward(model->self, slot, pass, values, slope, gradient, back, &loss, err);
-    mark(e, "stage backward", step, pass, begin);
-    e->loss_sum += loss;
-    e->computed += m->stage == e->drive.o.stages - 1 ? pass->samples : 0;
+    begin = compute(e);
+    status = model->backward(model->self, slot, pass, values, slope, add, gradient, back, &over, &loss, err);
+    if (status == TUTTI_OK)
+        status = to_the_end(e, slot, over, &loss, err);
+    computed(e, marks[1], step, pass, begin);
+    count(e, pass, loss);
     return status;
+}
+
+tutti_status tutti_drive_begin_forward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
+                                       const float *values, const float *in, float *out, bool *over, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const tutti_model *model = e->options.model;
+    int64_t begin;
+    tutti_status status;
+
+    *over = true;
+    if (pass->samples == 0)
+        return TUTTI_OK;
+    begin = compute(e);
+    status = model->forward(model->self, slot, pass, values, in, out, over, err);
+    computed(e, marks[0], step, pass, begin);
+    return status;
+}
+
+tutti_status tutti_drive_begin_backward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
+                                        const float *values, const float *slope, bool add, float *gradient, float *back,
+                                        bool *over, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const tutti_model *model = e->options.model;
+    int64_t begin;
+    double loss = 0;
+    tutti_status status;
+
+    *over = true;
+    if (pass->samples == 0) {
+        if (!add)
+            memset(gradient, 0, m->own.count * sizeof *gradient);
+        return TUTTI_OK;
+    }
+    begin = compute(e);
+    status = model->backward(model->self, slot, pass, values, slope, add, gradient, back, over, &loss, err);
+    computed(e, marks[1], step, pass, begin);
+    if (*over)
+        count(e, pass, loss);
+    return status;
+}
+
+tutti_status tutti_drive_go_on(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass, bool back, bool *over,
+                               tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const tutti_model *model = e->options.model;
+    const int64_t begin = compute(e);
+    double loss = 0;
+    const tutti_status status = model->go_on(model->self, slot, over, &loss, err);
+
+    computed(e, marks[back], step, pass, begin);
+    if (*over && back)
+        count(e, pass, loss);
+    return status;
+}
+
+size_t tutti_drive_held(tutti_method *m)
+{
+    const tutti_model *model = ((tutti_engine *)m->engine)->options.model;
+    return model->held(model->self);
 }
 
 tutti_rate tutti_drive_rate(const tutti_method *m, uint64_t step, uint64_t t)
@@ -364,8 +473,8 @@ tutti_rate tutti_drive_rate(const tutti_method *m, uint64_t step, uint64_t t)
     return (tutti_rate){ e->lr * tutti_lr_schedule_factor(e->schedule, step), 1, t };
 }
 
-tutti_status tutti_drive_update(tutti_method *m, float *values, const float *gradient, const tutti_rate *rate,
-                                tutti_error *err)
+tutti_status tutti_drive_update(tutti_method *m, tutti_optim *optim, float *values, const float *gradient,
+                                const tutti_rate *rate, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
 
@@ -380,6 +489,6 @@ tutti_status tutti_drive_update(tutti_method *m, float *values, const float *gra
                                       "or look at the data",
                                       t->name, (double)gradient[t->first - m->own.first + k], k, m->rank);
         }
-    tutti_update(m->optim, m->own.first, m->own.count, values, gradient, rate);
+    tutti_update(optim, m->own.first, m->own.count, values, gradient, rate);
     return TUTTI_OK;
 }

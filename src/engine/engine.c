@@ -618,6 +618,7 @@ void tutti_engine_close(tutti_engine *e)
     tutti_engine_services_end(e);
     tutti_engine_late_close(e);
     tutti_lane_close(e->lane);
+    tutti_engine_drive_sums_close(e);
     tutti_engine_services_close(e);
     tutti_members_close(e->members);
     tutti_hooks_close(e);

@@ -227,8 +227,18 @@ typedef struct tutti_engine_driven {
     int first[TUTTI_DRIVE_STAGES_MOST + 1];
     int *worker;                 /* workers */
     int place;                   /* mine in it */
+    int *mates;                  /* pipelines: who has my stage */
     float *whole;                /* layout.used: the model, while it is shown; else NULL */
     int64_t waits_since_ns;
+    tutti_lane *lane;            /* of sums over the pipelines (drive_sum.c); NULL: of one */
+    tutti_group group;
+    uint32_t sums;               /* that were started */
+    struct tutti_drive_sum {
+        tutti_job job;
+        tutti_group group;
+        uint64_t step;
+        float weight, *gradient;
+    } sum[TUTTI_DRIVE_SUMS_MOST];
 } tutti_engine_driven;
 
 /* The client's optimiser (client.c). */
@@ -677,6 +687,9 @@ void tutti_engine_late_rest_measured(tutti_engine *e);
 
 /* After declare(). / Memory is there: the client's stage. */
 tutti_status tutti_engine_check_drive(const tutti_engine *e, tutti_error *err);
+/* drive_sum.c. Close is before the services', as of every lane. */
+tutti_status tutti_engine_drive_sums_open(tutti_engine *e, tutti_error *err);
+void tutti_engine_drive_sums_close(tutti_engine *e);
 tutti_status tutti_engine_drive_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_drive_close(tutti_engine *e);
 /* Of those that drive: rank 0's first values. / The whole model, to all; collective. / It is not

@@ -350,6 +350,16 @@ void tutti_lane_start(tutti_lane *lane, tutti_job *job)
     tutti_unlock(lane->monitor);
 }
 
+bool tutti_job_over(tutti_lane *lane, const tutti_job *job)
+{
+    bool over;
+
+    tutti_lock(lane->monitor);
+    over = job->state == TUTTI_JOB_ENDED || job->state == TUTTI_JOB_IDLE;
+    tutti_unlock(lane->monitor);
+    return over;
+}
+
 tutti_status tutti_job_wait(tutti_lane *lane, tutti_job *job, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;

@@ -273,7 +273,8 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
         tutti_declare(plan, &(tutti_state){ .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = all },
                       &s->g);
     TUTTI_TRY(tutti_optim_declare_ranges(&m->optim, plan, e->options.optimizer, "optim", s->mine,
-                                         (size_t)e->layout.n_pieces, e->offload.on ? e->offload.options.tier : NULL,
+                                         (size_t)e->layout.n_pieces, false,
+                                         e->offload.on ? e->offload.options.tier : NULL,
                                          m->device, err));
     if (tutti_optim_lazy(m->optim))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

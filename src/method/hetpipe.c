@@ -500,7 +500,7 @@ static tutti_status apply(hetpipe *s, int64_t p, bool samples, tutti_error *err)
         tutti_copy(m->device, m->own.count, from, to);
     if (samples) {
         const tutti_rate rate = tutti_drive_rate(m, step_of(s, p), updates(s, p));
-        TUTTI_TRY(tutti_drive_update(m, to, m->own_g, &rate, err));
+        TUTTI_TRY(tutti_drive_update(m, m->optim, to, m->own_g, &rate, err));
     }
     if (!ends)
         return TUTTI_OK;
@@ -564,7 +564,8 @@ static tutti_status backward(void *self, int64_t at, int slot, const float *slop
     const int64_t p = s->began + at;
     const tutti_pass *pass = &s->pass[slot];
 
-    TUTTI_TRY(tutti_drive_backward(s->m, step_of(s, p), slot, pass, place(s, p), slope, s->m->own_g, back, err));
+    TUTTI_TRY(tutti_drive_backward(s->m, step_of(s, p), slot, pass, place(s, p), slope, false, s->m->own_g, back,
+                                   err));
     if (s->servers == NULL || !tutti_waves_pulls(s->servers))
         return apply(s, p, pass->samples > 0, err);
     tutti_copy(s->m->device, s->m->own.count, s->m->own_g, place(s, p));

@@ -6,10 +6,13 @@
 #include <math.h>
 #include <string.h>
 
-enum { SAMPLE_PARTS = 5 };
+enum { SAMPLE_PARTS = 5, NOBODY = -1 };
 
+typedef enum phase { FREE, FORWARD, FULL, BACKWARD } phase;
 typedef struct slot {
-    bool full;
+    phase phase;
+    int next;             /* FORWARD, BACKWARD: the unit that is computed next; first those behind the tiles */
+    double loss_sum;      /* BACKWARD */
     nn_run run;
     const float **values; /* of the network's parameters */
     void **kept;          /* as nn_backend.kept lists them; NULL: not taken */
@@ -25,6 +28,7 @@ struct tutti_nn_stage {
     size_t enters, leaves;
     int slot_count, kept_room;
     slot *slots;
+    int busy;              /* the slot that is in the midst of a forward or a backward; NOBODY */
 };
 
 /* ---- life ---- */
@@ -87,7 +91,8 @@ tutti_status tutti_nn_stage_open(tutti_nn_stage **out, const char *model, const 
     }
     if (status == TUTTI_OK) {
         *g = (tutti_nn_stage){
-            .store = options->store, .first = options->first, .end = options->end, .slot_count = options->slots
+            .store = options->store, .first = options->first, .end = options->end, .slot_count = options->slots,
+            .busy = NOBODY
         };
         for (int u = options->end; u < tutti_nn_net_units(&whole); u++)
             g->param += whole.sequence != NULL ? whole.sequence->nodes[nn_unit_own(whole.sequence, u)].params
@@ -233,7 +238,9 @@ void tutti_nn_stage_drop(tutti_nn_stage *g, int index)
     if (s->samples != NULL)
         tutti_nn_store_give(g->store, s->samples, s->samples_bytes);
     s->samples = NULL;
-    s->full = false;
+    s->phase = FREE;
+    if (g->busy == index)
+        g->busy = NOBODY;
 }
 
 static tutti_status keep_samples(tutti_nn_stage *g, slot *s, tutti_error *err)
@@ -282,33 +289,76 @@ static tutti_status begin(tutti_nn_stage *g, slot *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status forward(tutti_nn_stage *g, slot *s, tutti_error *err)
+/* Convolutions, through all of their tiles, or the next unit. */
+static tutti_status forward_next(tutti_nn_stage *g, slot *s, tutti_error *err)
 {
     tutti_nn *nn = g->nn;
 
-    TUTTI_TRY(tutti_nn_check_samples(nn, &s->run, err));
-    TUTTI_TRY(keep_samples(g, s, err));
-    TUTTI_TRY(begin(g, s, err));
-    for (int u = 0; u < nn->convs; u++)
-        TUTTI_TRY(take_unit(g, s, u, err));
-    TUTTI_TRY(tutti_nn_forward_tiles(nn, s->run.samples, err));
-    for (int u = nn->convs; u < nn->units; u++) {
-        TUTTI_TRY(take_unit(g, s, u, err));
-        TUTTI_TRY(tutti_nn_forward_unit(nn, u, 0, s->run.samples, err));
+    if (s->next < nn->convs) {
+        for (int u = 0; u < nn->convs; u++)
+            TUTTI_TRY(take_unit(g, s, u, err));
+        s->next = nn->convs;
+        return tutti_nn_forward_tiles(nn, s->run.samples, err);
     }
-    return TUTTI_OK;
+    TUTTI_TRY(take_unit(g, s, s->next, err));
+    return tutti_nn_forward_unit(nn, s->next++, 0, s->run.samples, err);
 }
 
-tutti_status tutti_nn_stage_forward(tutti_nn_stage *g, int index, const tutti_nn_samples *samples, const float *in,
-                                    const float *const *values, float *out, tutti_error *err)
+static tutti_status forward(tutti_nn_stage *g, slot *s, tutti_error *err)
+{
+    TUTTI_TRY(tutti_nn_check_samples(g->nn, &s->run, err));
+    TUTTI_TRY(keep_samples(g, s, err));
+    TUTTI_TRY(begin(g, s, err));
+    return forward_next(g, s, err);
+}
+
+/* A slot that may begin: NULL and a sentence if not. */
+static slot *free_to_begin(tutti_nn_stage *g, int index, phase wanted, tutti_error *err)
+{
+    static const char *const what[] = { [FREE] = "forward in", [FULL] = "backward of" };
+    static const char *const found[] = { [FREE] = "nothing is there; its forward comes first",
+                                         [FORWARD] = "its forward is not over",
+                                         [FULL] = "what is there has had no backward",
+                                         [BACKWARD] = "its backward is not over" };
+    slot *s = index >= 0 && index < g->slot_count ? &g->slots[index] : NULL;
+
+    if (s != NULL && s->phase == wanted && g->busy == NOBODY)
+        return s;
+    if (s != NULL && s->phase == wanted)
+        tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s slot %d: slot %d is in the midst of its own; of a stage one is at a time",
+                   what[wanted], index, g->busy);
+    else
+        tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s slot %d: %s", what[wanted], index,
+                   s == NULL ? "the stage has no such slot" : found[s->phase]);
+    return NULL;
+}
+
+/* After something of a slot was computed, or has failed: is it over? */
+static tutti_status ended(tutti_nn_stage *g, slot *s, tutti_status status, bool *over)
+{
+    const int index = (int)(s - g->slots);
+    const bool back = s->phase == BACKWARD;
+
+    *over = status != TUTTI_OK || (back ? s->next < 0 : s->next >= g->nn->units);
+    if (*over && (back || status != TUTTI_OK))
+        tutti_nn_stage_drop(g, index);
+    else if (*over) {
+        s->phase = FULL;
+        g->busy = NOBODY;
+    }
+    return status;
+}
+
+tutti_status tutti_nn_stage_begin_forward(tutti_nn_stage *g, int index, const tutti_nn_samples *samples,
+                                          const float *in, const float *const *values, float *out, bool *over,
+                                          tutti_error *err)
 {
     tutti_nn *nn = g->nn;
-    slot *s = index >= 0 && index < g->slot_count ? &g->slots[index] : NULL;
-    tutti_status status;
+    slot *s = free_to_begin(g, index, FREE, err);
 
-    if (s == NULL || s->full)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "forward in slot %d: %s", index,
-                          s == NULL ? "the stage has no such slot" : "what is there has had no backward");
+    *over = true;
+    if (s == NULL)
+        return TUTTI_ERR_USAGE;
     if (samples->count < 1 || samples->count > nn->batch)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a micro-batch of %lld samples; the stage was opened for 1 to %lld",
                           (long long)samples->count, (long long)nn->batch);
@@ -327,11 +377,10 @@ tutti_status tutti_nn_stage_forward(tutti_nn_stage *g, int index, const tutti_nn
                        .kept = s->kept,
                        .out = out };
     nn->timed_samples += samples->count;
-    status = forward(g, s, err);
-    s->full = status == TUTTI_OK;
-    if (status != TUTTI_OK)
-        tutti_nn_stage_drop(g, index);
-    return status;
+    s->phase = FORWARD;
+    s->next = 0;
+    g->busy = index;
+    return ended(g, s, forward(g, s, err), over);
 }
 
 /* ---- backward ---- */
@@ -349,39 +398,50 @@ static tutti_status check_kept(const tutti_nn_stage *g, const slot *s, tutti_err
     return TUTTI_OK;
 }
 
-static tutti_status backward(tutti_nn_stage *g, slot *s, double divisor, double *loss_sum, tutti_error *err)
+/* The next unit; convolutions, which are the last, through all of their tiles. */
+static tutti_status backward_next(tutti_nn_stage *g, slot *s, tutti_error *err)
 {
     tutti_nn *nn = g->nn;
     const int64_t samples = s->run.samples;
+    const int u = s->next;
+
+    if (u < nn->convs) {
+        s->next = -1;
+        return tutti_nn_backward_tiles(nn, samples, NULL, NULL, err);
+    }
+    for (int v = nn->unit[u].segment; tutti_nn_ends_segment(nn, u) && v <= u; v++)
+        if (nn->unit[v].again && nn->ops->again != NULL)
+            TUTTI_TRY(tutti_nn_forward_again(nn, v, 0, samples, err));
+    TUTTI_TRY(tutti_nn_backward_unit(nn, u, 0, samples, true, NULL, NULL, err));
+    give_unit(g, s, u);
+    s->next--;
+    return TUTTI_OK;
+}
+
+static tutti_status backward(tutti_nn_stage *g, slot *s, double divisor, tutti_error *err)
+{
+    tutti_nn *nn = g->nn;
     int64_t correct;
 
     TUTTI_TRY(nn->ops->begin(nn->backend, &s->run, err));
     TUTTI_TRY(check_kept(g, s, err));
     if (!nn->net.leaves)
-        nn->ops->loss(nn->backend, divisor, loss_sum, &correct);
-    for (int u = nn->units - 1; u >= nn->convs; u--) {
-        for (int v = nn->unit[u].segment; tutti_nn_ends_segment(nn, u) && v <= u; v++)
-            if (nn->unit[v].again && nn->ops->again != NULL)
-                TUTTI_TRY(tutti_nn_forward_again(nn, v, 0, samples, err));
-        TUTTI_TRY(tutti_nn_backward_unit(nn, u, 0, samples, true, NULL, NULL, err));
-        give_unit(g, s, u);
-    }
-    if (nn->convs > 0)
-        TUTTI_TRY(tutti_nn_backward_tiles(nn, samples, NULL, NULL, err));
-    return TUTTI_OK;
+        nn->ops->loss(nn->backend, divisor, &s->loss_sum, &correct);
+    return backward_next(g, s, err);
 }
 
-tutti_status tutti_nn_stage_backward(tutti_nn_stage *g, int index, const float *slope, double divisor, bool add,
-                                     float *const *gradients, float *back, double *loss_sum, tutti_error *err)
+tutti_status tutti_nn_stage_begin_backward(tutti_nn_stage *g, int index, const float *slope, double divisor, bool add,
+                                           float *const *gradients, float *back, bool *over, double *loss_sum,
+                                           tutti_error *err)
 {
     tutti_nn *nn = g->nn;
-    slot *s = index >= 0 && index < g->slot_count ? &g->slots[index] : NULL;
+    slot *s = free_to_begin(g, index, FULL, err);
     tutti_status status;
 
     *loss_sum = 0;
-    if (s == NULL || !s->full)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "backward of slot %d: %s", index,
-                          s == NULL ? "the stage has no such slot" : "nothing is there; its forward comes first");
+    *over = true;
+    if (s == NULL)
+        return TUTTI_ERR_USAGE;
     if (!(divisor > 0) || !isfinite(divisor)) {
         tutti_nn_stage_drop(g, index);
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -396,7 +456,47 @@ tutti_status tutti_nn_stage_backward(tutti_nn_stage *g, int index, const float *
     nn->given = s->run.gradients;
     nn->adds = add;
     nn->ends = true;
-    status = backward(g, s, divisor, loss_sum, err);
-    tutti_nn_stage_drop(g, index);
-    return status;
+    s->phase = BACKWARD;
+    s->next = nn->units - 1;
+    s->loss_sum = 0;
+    g->busy = index;
+    status = backward(g, s, divisor, err);
+    *loss_sum = s->loss_sum;
+    return ended(g, s, status, over);
+}
+
+/* ---- the rest of both ---- */
+tutti_status tutti_nn_stage_go_on(tutti_nn_stage *g, int index, bool *over, tutti_error *err)
+{
+    slot *s = index >= 0 && index < g->slot_count && g->busy == index ? &g->slots[index] : NULL;
+
+    *over = true;
+    if (s == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "slot %d goes on: it is in the midst of nothing", index);
+    return ended(g, s, s->phase == FORWARD ? forward_next(g, s, err) : backward_next(g, s, err), over);
+}
+
+static tutti_status go_on_to_the_end(tutti_nn_stage *g, int index, bool over, tutti_error *err)
+{
+    while (!over)
+        TUTTI_TRY(tutti_nn_stage_go_on(g, index, &over, err));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_nn_stage_forward(tutti_nn_stage *g, int index, const tutti_nn_samples *samples, const float *in,
+                                    const float *const *values, float *out, tutti_error *err)
+{
+    bool over;
+
+    TUTTI_TRY(tutti_nn_stage_begin_forward(g, index, samples, in, values, out, &over, err));
+    return go_on_to_the_end(g, index, over, err);
+}
+
+tutti_status tutti_nn_stage_backward(tutti_nn_stage *g, int index, const float *slope, double divisor, bool add,
+                                     float *const *gradients, float *back, double *loss_sum, tutti_error *err)
+{
+    bool over;
+
+    TUTTI_TRY(tutti_nn_stage_begin_backward(g, index, slope, divisor, add, gradients, back, &over, loss_sum, err));
+    return go_on_to_the_end(g, index, over, err);
 }

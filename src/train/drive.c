@@ -13,17 +13,26 @@
 
 enum { UNITS_MOST = 4096 };
 
+/* Of what is under way in a slot. */
+typedef struct slot {
+    int64_t samples;
+    bool back;
+    double loss;
+    float **gradients;               /* n_params of the run */
+} slot;
+
 struct tutti_train_staged {
     tutti_run *run;
     tutti_model model;
     tutti_model_unit *unit;
     char whole[sizeof ((tutti_error *)0)->text];
     tutti_nn_store *store;
-    tutti_nn_stage *stage;           /* NULL: of a run that is gone through without */
-    int first, end;
-    size_t bytes;                    /* of the stage, its slots full */
+    tutti_nn_stage **stage;          /* networks; NULL: of a run that is gone through without */
+    int networks;                    /* 1 with all slots, or one a slot */
+    slot *slot;                      /* slots */
+    int slots, first, end;
+    size_t bytes;                    /* of the networks, their slots full */
     const float **values;            /* n_params of the run */
-    float **gradients;
 };
 
 bool tutti_train_drives(const tutti_run *run)
@@ -56,41 +65,58 @@ static size_t slot_bytes(const tutti_train_staged *s)
 
     for (int u = s->first; u < s->end; u++) {
         size_t taken, given;
-        tutti_nn_stage_unit_bytes(s->stage, u, &taken, &given);
+        tutti_nn_stage_unit_bytes(s->stage[0], u, &taken, &given);
         sum += taken;
     }
     return sum;
 }
 
-static tutti_status open_stage(void *self, int first, int end, int slots, int64_t samples, tutti_error *err)
+static tutti_status open_stage(void *self, int first, int end, int slots, int64_t samples, bool apart,
+                               tutti_error *err)
 {
     tutti_train_staged *s = self;
     tutti_run *run = s->run;
     tutti_nn_stage_options o = { .nn = tutti_train_network(run->config, samples, false), .first = first, .end = end,
-                                 .slots = slots };
+                                 .slots = apart ? 1 : slots };
 
     s->first = first;
     s->end = end;
+    s->networks = apart ? slots : 1;
+    s->stage = tutti_alloc((size_t)s->networks, sizeof *s->stage);
+    s->slot = tutti_alloc((size_t)slots, sizeof *s->slot);
+    if (s->stage == NULL || s->slot == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a stage of %d slots", slots);
+    s->slots = slots;
+    for (int k = 0; k < slots; k++)
+        if ((s->slot[k].gradients = tutti_alloc((size_t)run->n_params, sizeof *s->slot[k].gradients)) == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a stage of %d slots", slots);
     TUTTI_TRY(tutti_nn_store_open(&s->store, 0, err));
     o.store = s->store;
     TUTTI_TRY(tutti_train_meter_open(run, &o.nn.device, err));
-    TUTTI_TRY(tutti_nn_stage_open(&s->stage, run->config->model, &run->task, &o, err));
-    s->bytes = tutti_nn_stage_bytes(s->stage) + (size_t)slots * slot_bytes(s);
+    for (int k = 0; k < s->networks; k++) {
+        TUTTI_TRY(tutti_nn_stage_open(&s->stage[k], run->config->model, &run->task, &o, err));
+        s->bytes += tutti_nn_stage_bytes(s->stage[k]);
+    }
+    s->bytes += (size_t)slots * slot_bytes(s);
     return TUTTI_OK;
+}
+
+/* The slot's network, and which of its slots it is there. */
+static tutti_nn_stage *network_of(const tutti_train_staged *s, int index, int *there)
+{
+    *there = s->networks > 1 ? 0 : index;
+    return s->stage[s->networks > 1 ? index : 0];
 }
 
 /* The range's first element is what the engine hands over; a tensor's place follows from that of
    the range in the flat space, where tensors stand back to back in the order of the parameters. */
-static void point(const tutti_train_staged *s, const float *values, float *gradients)
+static bool place_of(const tutti_train_staged *s, int k, size_t *at)
 {
     const tutti_method *m = tutti_engine_method(s->run->engine);
+    const tutti_tensor *t = &m->layout->tensor[k];
 
-    for (int k = 0; k < s->run->n_params; k++) {
-        const tutti_tensor *t = &m->layout->tensor[k];
-        const bool mine = t->first >= m->own.first && t->first < m->own.first + m->own.count;
-        s->values[k] = mine ? values + (t->first - m->own.first) : NULL;
-        s->gradients[k] = mine && gradients != NULL ? gradients + (t->first - m->own.first) : NULL;
-    }
+    *at = t->first - m->own.first;
+    return t->first >= m->own.first && t->first < m->own.first + m->own.count;
 }
 
 static uint64_t step_of(const tutti_run *run, const tutti_pass *pass)
@@ -118,15 +144,34 @@ static tutti_status take(tutti_run *run, const tutti_pass *pass, tutti_batch *ba
     return TUTTI_OK;
 }
 
-static tutti_status forward(void *self, int slot, const tutti_pass *pass, const float *values, const float *in,
-                            float *out, tutti_error *err)
+/* What one unit has taken, or several. */
+static tutti_status computed(tutti_train_staged *s, tutti_status status, int index, bool over, double *loss)
+{
+    tutti_run *run = s->run;
+    const slot *of = &s->slot[index];
+
+    if (status != TUTTI_OK)
+        return status;
+    tutti_train_stretch(run);
+    if (over && of->back) {
+        *loss = of->loss;
+        run->loss_sum += of->loss;
+        run->loss_samples += is_last(s) ? (double)of->samples : 0;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status forward(void *self, int index, const tutti_pass *pass, const float *values, const float *in,
+                            float *out, bool *over, tutti_error *err)
 {
     tutti_train_staged *s = self;
     tutti_run *run = s->run;
     tutti_batch batch = { 0 };
     tutti_nn_samples samples;
-    tutti_status status;
+    tutti_nn_stage *network;
+    int there;
 
+    *over = true;
     if (pass->index == 0 || run->slow == 0)
         run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->rank,
                                             step_of(run, pass));
@@ -138,38 +183,69 @@ static tutti_status forward(void *self, int slot, const tutti_pass *pass, const 
                                   .tokens = batch.tokens, .next = batch.next, .rows = batch.rows,
                                   .seed = (uint64_t)run->config->seed,
                                   .first = tutti_train_first_of_run(run, pass) };
-    point(s, values, NULL);
+    network = network_of(s, index, &there);
+    for (int k = 0; k < run->n_params; k++) {
+        size_t at;
+        s->values[k] = place_of(s, k, &at) ? values + at : NULL;
+    }
+    s->slot[index].samples = pass->samples;
+    s->slot[index].back = false;
     run->computing_since_ns = tutti_now_ns(run->rt);
     tutti_train_meter_start(run, pass->samples);
-    status = tutti_nn_stage_forward(s->stage, slot, &samples, in, s->values, out, err);
-    if (status == TUTTI_OK)
-        tutti_train_stretch(run);
-    return status;
+    return computed(s, tutti_nn_stage_begin_forward(network, there, &samples, in, s->values, out, over, err), index,
+                    *over, NULL);
 }
 
-static tutti_status backward(void *self, int slot, const tutti_pass *pass, const float *values, const float *slope,
-                             float *gradient, float *back, double *loss, tutti_error *err)
+static tutti_status backward(void *self, int index, const tutti_pass *pass, const float *values, const float *slope,
+                             bool add, float *gradient, float *back, bool *over, double *loss, tutti_error *err)
 {
     tutti_train_staged *s = self;
     tutti_run *run = s->run;
+    slot *of = &s->slot[index];
+    tutti_nn_stage *network;
     tutti_status status;
+    int there;
 
+    (void)values; /* the slot's are known since its forward */
     *loss = 0;
+    *over = true;
     if (run->dry != NULL) {
         memset(gradient, 0, tutti_engine_method(run->engine)->own.count * sizeof *gradient);
         return TUTTI_OK;
     }
-    point(s, values, gradient);
+    network = network_of(s, index, &there);
+    for (int k = 0; k < run->n_params; k++) {
+        size_t at;
+        of->gradients[k] = place_of(s, k, &at) ? gradient + at : NULL;
+    }
+    of->back = true;
     run->computing_since_ns = tutti_now_ns(run->rt);
     tutti_train_meter_start(run, pass->samples);
-    status = tutti_nn_stage_backward(s->stage, slot, slope, (double)pass->divisor, false, s->gradients, back, loss,
-                                     err);
-    if (status != TUTTI_OK)
-        return status;
-    tutti_train_stretch(run);
-    run->loss_sum += *loss;
-    run->loss_samples += is_last(s) ? (double)pass->samples : 0;
-    return TUTTI_OK;
+    status = tutti_nn_stage_begin_backward(network, there, slope, (double)pass->divisor, add, of->gradients, back, over,
+                                           &of->loss, err);
+    return computed(s, status, index, *over, loss);
+}
+
+static tutti_status go_on(void *self, int index, bool *over, double *loss, tutti_error *err)
+{
+    tutti_train_staged *s = self;
+    int there;
+    tutti_nn_stage *network = network_of(s, index, &there);
+    tutti_status status;
+
+    *loss = 0;
+    s->run->computing_since_ns = tutti_now_ns(s->run->rt);
+    status = tutti_nn_stage_go_on(network, there, over, err);
+    return computed(s, status, index, *over, loss);
+}
+
+static size_t held(void *self)
+{
+    const tutti_train_staged *s = self;
+    tutti_nn_store_figures f;
+
+    tutti_nn_store_figures_of(s->store, &f);
+    return f.used;
 }
 
 /* ---- from open to close ---- */
@@ -192,10 +268,9 @@ static tutti_status fill_units(tutti_train_staged *s, int n, tutti_error *err)
     if (status == TUTTI_OK)
         status = tutti_nn_stage_open(&all, run->config->model, &run->task, &o, err);
     for (int u = 0; u < n && status == TUTTI_OK; u++) {
-        size_t given;
         s->unit[u] = (tutti_model_unit){ .cut = unit[u].cut, .forward = unit[u].forward, .backward = unit[u].backward,
                                          .enters = unit[u].enters };
-        tutti_nn_stage_unit_bytes(all, u, &s->unit[u].kept, &given);
+        tutti_nn_stage_unit_bytes(all, u, &s->unit[u].kept, &s->unit[u].given);
     }
     tutti_nn_stage_close(all);
     tutti_nn_store_close(store);
@@ -217,6 +292,7 @@ tutti_status tutti_train_staged_open(tutti_run *run, tutti_error *err)
     run->staged = s;
     s->run = run;
     s->model = (tutti_model){ .self = s, .open = open_stage, .forward = forward, .backward = backward,
+                              .go_on = go_on, .held = held,
                               .samples = context > 0 ? (TOKENS > context ? TOKENS / context : 1) : BLOCK };
     status = tutti_nn_units(run->config->model, &run->task, NULL, 0, &n, &why);
     if (status == TUTTI_OK && n > UNITS_MOST)
@@ -224,8 +300,7 @@ tutti_status tutti_train_staged_open(tutti_run *run, tutti_error *err)
     if (status == TUTTI_OK) {
         s->unit = tutti_alloc((size_t)n, sizeof *s->unit);
         s->values = tutti_alloc((size_t)run->n_params, sizeof *s->values);
-        s->gradients = tutti_alloc((size_t)run->n_params, sizeof *s->gradients);
-        if (s->unit == NULL || s->values == NULL || s->gradients == NULL)
+        if (s->unit == NULL || s->values == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cutting %s into stages", run->config->model);
         s->model.unit = s->unit;
         s->model.units = n;
@@ -244,11 +319,15 @@ void tutti_train_staged_close(tutti_run *run)
 
     if (s == NULL)
         return;
-    tutti_nn_stage_close(s->stage);
+    for (int k = 0; k < s->networks && s->stage != NULL; k++)
+        tutti_nn_stage_close(s->stage[k]);
+    for (int k = 0; k < s->slots; k++)
+        tutti_free(s->slot[k].gradients);
     tutti_nn_store_close(s->store);
+    tutti_free(s->stage);
+    tutti_free(s->slot);
     tutti_free(s->unit);
     tutti_free(s->values);
-    tutti_free(s->gradients);
     tutti_free(s);
     run->staged = NULL;
 }

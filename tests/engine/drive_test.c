@@ -38,8 +38,9 @@ static tutti_status relay_backward(void *self, int64_t p, int slot, const float 
     relay *r = self;
     const tutti_rate rate = tutti_drive_rate(r->m, step_of(r, p), step_of(r, p) + 1);
 
-    TUTTI_TRY(tutti_drive_backward(r->m, step_of(r, p), slot, &r->pass, r->m->own_x, slope, r->m->own_g, back, err));
-    return tutti_drive_update(r->m, r->m->own_x, r->m->own_g, &rate, err);
+    TUTTI_TRY(tutti_drive_backward(r->m, step_of(r, p), slot, &r->pass, r->m->own_x, slope, false, r->m->own_g, back,
+                                   err));
+    return tutti_drive_update(r->m, r->m->optim, r->m->own_x, r->m->own_g, &rate, err);
 }
 
 static void relay_waits(void *self, bool waits)
@@ -313,7 +314,8 @@ static tutti_status misuse_rank(tutti_world *world, void *arg, tutti_error *err)
     (void)arg;
     CHECK(s != NULL);
     s->model = (tutti_model){ .self = s, .units = 1, .unit = &unit, .samples = 4, .open = staged_open,
-                              .forward = staged_forward, .backward = staged_backward };
+                              .forward = staged_forward, .backward = staged_backward, .go_on = staged_go_on,
+                              .held = staged_held };
     o.model = &s->model;
     TUTTI_TRY(tutti_engine_open_from(&s->e, world, &p, 1, &o, methods, err));
     CHECK(tutti_engine_pass(s->e, &pass, &own) == TUTTI_ERR_STATE && strstr(own.text, "tutti_engine_drive") != NULL);

@@ -29,8 +29,14 @@ enum { SLOTS_MOST = 16, STAGED_RANKS = 8 };
 
 typedef struct staged staged;
 typedef struct staged_slot {
-    bool full;
+    bool full, back;     /* back: its backward has begun */
+    int next;            /* unit that is computed next */
+    tutti_pass pass;
     int64_t samples;
+    float *out, *gradient, *to;
+    bool add;
+    double loss;
+    float d[SAMPLES_MOST * WIDTH];
     const float *values; /* that its forward had, and their hash */
     uint64_t tag;
     float y[UNITS + 1][SAMPLES_MOST * WIDTH]; /* what enters each unit, what leaves the last */
@@ -42,6 +48,10 @@ typedef struct staged_seat {
     tutti_model model;
     int first, end;
     int full, full_most; /* slots */
+    bool apart;
+    int busy;            /* slot in the midst of something; -1: none */
+    size_t held, held_most;
+    int forwards, forwards_most; /* slots in the midst of a forward */
     uint64_t retagged;   /* backwards that saw other values than their forward */
     staged_slot slot[SLOTS_MOST];
 } staged_seat;
@@ -60,7 +70,8 @@ struct staged {
     float shown[STAGED_VALUES];           /* as rank 0 saw it after the first call of drive */
     double loss[STAGED_RANKS];            /* of the last call */
     uint64_t samples;
-    int full_most[STAGED_RANKS];
+    int full_most[STAGED_RANKS], forwards_most[STAGED_RANKS];
+    size_t held_most[STAGED_RANKS];
     double told[STAGED_RANKS][4]; /* whatever `watch` notes of a rank */
     uint64_t retagged;
     void (*watch)(staged_seat *s); /* before the engine is closed; of simulated ranks it asserts
@@ -68,13 +79,15 @@ struct staged {
 };
 
 static inline tutti_status staged_open(void *self, int first, int end, int slots, int64_t samples,
-                                       tutti_error *err)
+                                       bool apart, tutti_error *err)
 {
     staged_seat *s = self;
 
     CHECK(first < end && slots >= 1 && slots <= SLOTS_MOST && samples <= SAMPLES_MOST);
     s->first = first;
     s->end = end;
+    s->apart = apart;
+    s->busy = -1;
     return TUTTI_OK;
 }
 
@@ -84,67 +97,136 @@ static inline const float *staged_at(const staged_seat *s, const float *values, 
     return values + (staged_place(unit, bias) - tutti_engine_method(s->e)->own.first);
 }
 
-static inline tutti_status staged_forward(void *self, int slot, const tutti_pass *p,
-                                          const float *values, const float *in, float *out,
-                                          tutti_error *err)
+/* What a unit's forward leaves for its backward. */
+static inline void staged_hold(staged_seat *s, const staged_slot *t, bool give)
+{
+    const size_t bytes = (size_t)t->samples * WIDTH * sizeof(float);
+
+    s->held = give ? s->held - bytes : s->held + bytes;
+    s->held_most = s->held > s->held_most ? s->held : s->held_most;
+}
+
+/* Gradients of a unit's weight and bias, written or added to. */
+static inline void staged_unit_gradient(staged_slot *t, int u, const float *weight, float *gw,
+                                        float *gb, float *back)
+{
+    float w[WIDTH], b[WIDTH];
+
+    staged_unit_backward(weight, t->samples, t->y[u], t->y[u + 1], t->d, t->add ? w : gw,
+                         t->add ? b : gb, back);
+    for (int i = 0; i < WIDTH && t->add; i++) {
+        gw[i] += w[i];
+        gb[i] += b[i];
+    }
+}
+
+/* The next unit of what was begun. */
+static inline tutti_status staged_go_on(void *self, int slot, bool *over, double *loss,
+                                        tutti_error *err)
 {
     staged_seat *s = self;
     staged_slot *t = &s->slot[slot];
     const tutti_method *m = tutti_engine_method(s->e);
+    const int u = t->next;
+
+    CHECK(t->full && (s->apart || s->busy == slot));
+    if (s->run->delay_ns[m->rank] > 0 && s->apart)
+        tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + s->run->delay_ns[m->rank]);
+    *loss = 0;
+    if (!t->back) {
+        staged_hold(s, t, false);
+        staged_unit_forward(staged_at(s, t->values, u, false), staged_at(s, t->values, u, true),
+                            t->samples, t->y[u], t->y[u + 1]);
+        t->next++;
+        *over = t->next == s->end;
+        if (*over && t->out != NULL)
+            memcpy(t->out, t->y[s->end], (size_t)t->samples * WIDTH * sizeof *t->out);
+        s->forwards -= *over;
+    } else {
+        float *const gw = t->gradient + (staged_place(u, false) - m->own.first),
+                     *const gb = t->gradient + (staged_place(u, true) - m->own.first);
+        staged_unit_gradient(t, u, staged_at(s, t->values, u, false), gw, gb,
+                             u > s->first ? t->d : t->to);
+        if (u == UNITS - 1 && s->run->bad_step >= 0 && t->pass.index == 0 &&
+            t->pass.position /
+                    (uint64_t)(m->share->batch * m->share->accumulate * m->share->workers) ==
+                (uint64_t)s->run->bad_step)
+            gw[3] = NAN;
+        staged_hold(s, t, true);
+        *over = t->next-- == s->first;
+        *loss = *over ? t->loss : 0;
+        t->full = !*over;
+        s->full -= *over;
+    }
+    s->busy = *over ? -1 : slot;
+    return TUTTI_OK;
+}
+
+static inline tutti_status staged_forward(void *self, int slot, const tutti_pass *p,
+                                          const float *values, const float *in, float *out,
+                                          bool *over, tutti_error *err)
+{
+    staged_seat *s = self;
+    staged_slot *t = &s->slot[slot];
+    const tutti_method *m = tutti_engine_method(s->e);
+    double none;
 
     CHECK(slot >= 0 && slot < SLOTS_MOST && !t->full && p->samples > 0);
     CHECK((in == NULL) == (s->first == 0) && (out == NULL) == (s->end == UNITS));
-    if (s->run->delay_ns[m->rank] > 0)
+    CHECK(s->busy < 0 || s->apart);
+    if (s->run->delay_ns[m->rank] > 0 && !s->apart)
         tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + s->run->delay_ns[m->rank]);
     t->full = true;
+    t->back = false;
+    t->next = s->first;
+    t->pass = *p;
+    t->out = out;
     t->samples = p->samples;
     t->values = values;
     t->tag = tutti_hash(values, m->own.count * sizeof *values);
     s->full_most = ++s->full > s->full_most ? s->full : s->full_most;
+    s->forwards_most = ++s->forwards > s->forwards_most ? s->forwards : s->forwards_most;
     if (s->first == 0)
         staged_draw(m->share, p, 1, t->y[0]);
     else
         memcpy(t->y[s->first], in, (size_t)p->samples * WIDTH * sizeof *in);
-    for (int u = s->first; u < s->end; u++)
-        staged_unit_forward(staged_at(s, values, u, false), staged_at(s, values, u, true),
-                            p->samples, t->y[u], t->y[u + 1]);
-    if (out != NULL)
-        memcpy(out, t->y[s->end], (size_t)p->samples * WIDTH * sizeof *out);
-    return TUTTI_OK;
+    s->busy = slot;
+    return staged_go_on(self, slot, over, &none, err);
 }
 
 static inline tutti_status staged_backward(void *self, int slot, const tutti_pass *p,
-                                           const float *values, const float *slope, float *gradient,
-                                           float *back, double *loss, tutti_error *err)
+                                           const float *values, const float *slope, bool add,
+                                           float *gradient, float *back, bool *over, double *loss,
+                                           tutti_error *err)
 {
     staged_seat *s = self;
     staged_slot *t = &s->slot[slot];
     const tutti_method *m = tutti_engine_method(s->e);
-    float target[SAMPLES_MOST * WIDTH], d[SAMPLES_MOST * WIDTH];
+    float target[SAMPLES_MOST * WIDTH];
     const size_t n = (size_t)p->samples * WIDTH;
 
     CHECK(t->full && t->samples == p->samples && (slope == NULL) == (s->end == UNITS));
+    CHECK(t->next == s->end && (s->busy < 0 || s->apart));
     s->retagged +=
         t->values != values || t->tag != tutti_hash(values, m->own.count * sizeof *values);
-    *loss = 0;
+    t->back = true;
+    t->next = s->end - 1;
+    t->add = add;
+    t->gradient = gradient;
+    t->to = back;
+    t->loss = 0;
     if (slope == NULL) {
         staged_draw(m->share, p, 2, target);
-        *loss = staged_loss(target, t->y[UNITS], n, (double)p->divisor, d);
+        t->loss = staged_loss(target, t->y[UNITS], n, (double)p->divisor, t->d);
     } else
-        memcpy(d, slope, n * sizeof *d);
-    for (int u = s->end - 1; u >= s->first; u--) {
-        float *const gw = gradient + (staged_place(u, false) - m->own.first),
-                     *const gb = gradient + (staged_place(u, true) - m->own.first);
-        staged_unit_backward(staged_at(s, values, u, false), p->samples, t->y[u], t->y[u + 1], d,
-                             gw, gb, u > s->first ? d : back);
-        if (u == UNITS - 1 && s->run->bad_step >= 0 && p->index == 0 &&
-            p->position / (uint64_t)(m->share->batch * m->share->accumulate * m->share->workers) ==
-                (uint64_t)s->run->bad_step)
-            gw[3] = NAN;
-    }
-    t->full = false;
-    s->full--;
-    return TUTTI_OK;
+        memcpy(t->d, slope, n * sizeof *t->d);
+    s->busy = slot;
+    return staged_go_on(self, slot, over, loss, err);
+}
+
+static inline size_t staged_held(void *self)
+{
+    return ((staged_seat *)self)->held;
 }
 
 /* ---- whole passes ---- */
@@ -153,10 +235,10 @@ static inline tutti_status staged_pass(staged_seat *s, const tutti_pass *p, tutt
 {
     tutti_engine *e = s->e;
     staged_slot *t = &s->slot[0];
-    float target[SAMPLES_MOST * WIDTH], d[SAMPLES_MOST * WIDTH];
+    float target[SAMPLES_MOST * WIDTH];
     double loss;
 
-    CHECK(p->samples <= SAMPLES_MOST && !p->keep);
+    CHECK(p->samples <= SAMPLES_MOST);
     staged_draw(tutti_engine_share(e), p, 1, t->y[0]);
     staged_draw(tutti_engine_share(e), p, 2, target);
     for (int u = 0; u < UNITS; u++) {
@@ -167,13 +249,14 @@ static inline tutti_status staged_pass(staged_seat *s, const tutti_pass *p, tutt
         TUTTI_TRY(tutti_engine_done(e, u, false, err));
     }
     loss = staged_loss(target, t->y[UNITS], (size_t)p->samples * WIDTH,
-                       p->divisor > 0 ? (double)p->divisor : 1, d);
+                       p->divisor > 0 ? (double)p->divisor : 1, t->d);
+    t->samples = p->samples;
+    t->add = p->keep;
     for (int u = UNITS - 1; u >= 0; u--) {
         const int b = 2 * (UNITS - 1 - u);
         TUTTI_TRY(tutti_engine_need(e, u, true, err));
-        staged_unit_backward(tutti_engine_values(e, b + 1), p->samples, t->y[u], t->y[u + 1], d,
-                             tutti_engine_gradient(e, b + 1), tutti_engine_gradient(e, b),
-                             u > 0 ? d : NULL);
+        staged_unit_gradient(t, u, tutti_engine_values(e, b + 1), tutti_engine_gradient(e, b + 1),
+                             tutti_engine_gradient(e, b), u > 0 ? t->d : NULL);
         TUTTI_TRY(tutti_engine_ready(e, b, err));
         TUTTI_TRY(tutti_engine_ready(e, b + 1, err));
         TUTTI_TRY(tutti_engine_done(e, u, true, err));
@@ -262,7 +345,9 @@ static inline tutti_status staged_rank(tutti_world *world, void *arg, tutti_erro
                               .samples = SAMPLES_MOST,
                               .open = staged_open,
                               .forward = staged_forward,
-                              .backward = staged_backward };
+                              .backward = staged_backward,
+                              .go_on = staged_go_on,
+                              .held = staged_held };
     for (int k = 0; k < 2 * UNITS; k++) {
         snprintf(names[k], sizeof names[k], "%d.%s", UNITS - 1 - k / 2,
                  k % 2 == 0 ? "bias" : "weight");
@@ -280,6 +365,8 @@ static inline tutti_status staged_rank(tutti_world *world, void *arg, tutti_erro
         const int rank = tutti_engine_method(s->e)->rank;
         status = staged_go(s, err);
         r->full_most[rank] = s->full_most;
+        r->forwards_most[rank] = s->forwards_most;
+        r->held_most[rank] = s->held_most;
         if (s->retagged > 0)
             r->retagged = s->retagged;
         if (r->watch != NULL && status == TUTTI_OK)

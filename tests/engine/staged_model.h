@@ -12,11 +12,11 @@ enum { UNITS = 5, WIDTH = 24, SAMPLES_MOST = 64 };
 #define STAGED_VALUES ((size_t)UNITS * 2 * WIDTH)
 
 static const tutti_model_unit staged_units[UNITS] = {
-    { .cut = true, .forward = 1e3, .backward = 2e3, .enters = 0, .kept = 4 * WIDTH },
-    { .cut = true, .forward = 1e3, .backward = 2e3, .enters = WIDTH, .kept = 4 * WIDTH },
-    { .cut = true, .forward = 1e3, .backward = 2e3, .enters = WIDTH, .kept = 4 * WIDTH },
-    { .cut = true, .forward = 1e3, .backward = 2e3, .enters = WIDTH, .kept = 4 * WIDTH },
-    { .cut = true, .forward = 1e3, .backward = 2e3, .enters = WIDTH, .kept = 4 * WIDTH },
+    { .cut = true, .forward = 1e3, .backward = 2e3, .enters = 0, .kept = 4 * WIDTH, .given = 4 * WIDTH },
+    { .cut = true, .forward = 1e3, .backward = 2e3, .enters = WIDTH, .kept = 4 * WIDTH, .given = 4 * WIDTH },
+    { .cut = true, .forward = 1e3, .backward = 2e3, .enters = WIDTH, .kept = 4 * WIDTH, .given = 4 * WIDTH },
+    { .cut = true, .forward = 1e3, .backward = 2e3, .enters = WIDTH, .kept = 4 * WIDTH, .given = 4 * WIDTH },
+    { .cut = true, .forward = 1e3, .backward = 2e3, .enters = WIDTH, .kept = 4 * WIDTH, .given = 4 * WIDTH },
 };
 static const tutti_model_unit staged_uncut[UNITS] = { { .cut = true } };
 

@@ -9,10 +9,14 @@
 enum { SLOTS = 8, STEPS = 4 };
 
 typedef struct slot {
-    bool full;
+    bool full, back, add;
+    int next;                    /* unit */
+    int64_t samples;
     const float *values;
     uint64_t tag;
-    float y[UNITS + 1][SAMPLES_MOST * WIDTH];
+    float *out, *gradient, *to;
+    double loss;
+    float y[UNITS + 1][SAMPLES_MOST * WIDTH], d[SAMPLES_MOST * WIDTH];
 } slot;
 
 typedef struct seat {
@@ -20,15 +24,18 @@ typedef struct seat {
     tutti_engine *e;
     tutti_model model;
     int first, end;
-    bool slow;
+    bool slow, apart;
+    int busy, forwards;          /* slots in the midst of something, of a forward */
     slot slot[SLOTS];
-    float target[SAMPLES_MOST * WIDTH], d[SAMPLES_MOST * WIDTH];
+    float target[SAMPLES_MOST * WIDTH];
 } seat;
 
-static tutti_status open_stage(void *self, int first, int end, int slots, int64_t samples, tutti_error *err)
+static tutti_status open_stage(void *self, int first, int end, int slots, int64_t samples, bool apart,
+                               tutti_error *err)
 {
     seat *s = self;
 
+    s->apart = apart;
     EXPLORE_CHECK(slots <= SLOTS && samples <= SAMPLES_MOST);
     s->first = first;
     s->end = end;
@@ -45,50 +52,87 @@ static uint64_t tag_of(const seat *s, const float *values)
     return tutti_hash(values, tutti_engine_method(s->e)->own.count * sizeof *values);
 }
 
+/* The next unit; values are those of the beginning whenever it is looked. */
+static tutti_status go_on(void *self, int k, bool *over, double *loss, tutti_error *err)
+{
+    seat *s = self;
+    slot *t = &s->slot[k];
+    const int u = t->next;
+    float w[WIDTH], b[WIDTH];
+
+    explore_dawdle((s->slow ? 300000 : 3000) / UNITS);
+    EXPLORE_EXPECT(t->full && t->tag == tag_of(s, t->values), "values change under a %s", t->back ? "backward" : "forward");
+    *loss = 0;
+    if (!t->back) {
+        staged_unit_forward(t->values + at(s, u, false), t->values + at(s, u, true), t->samples, t->y[u], t->y[u + 1]);
+        *over = ++t->next == s->end;
+        if (*over && t->out != NULL)
+            memcpy(t->out, t->y[s->end], (size_t)t->samples * WIDTH * sizeof *t->out);
+        s->forwards -= *over;
+    } else {
+        float *const gw = t->gradient + at(s, u, false), *const gb = t->gradient + at(s, u, true);
+        staged_unit_backward(t->values + at(s, u, false), t->samples, t->y[u], t->y[u + 1], t->d, t->add ? w : gw,
+                             t->add ? b : gb, u > s->first ? t->d : t->to);
+        for (int i = 0; i < WIDTH && t->add; i++) {
+            gw[i] += w[i];
+            gb[i] += b[i];
+        }
+        *over = t->next-- == s->first;
+        *loss = *over ? t->loss : 0;
+        t->full = !*over;
+    }
+    s->busy -= *over;
+    return TUTTI_OK;
+}
+
 static tutti_status forward(void *self, int k, const tutti_pass *p, const float *values, const float *in, float *out,
-                            tutti_error *err)
+                            bool *over, tutti_error *err)
 {
     seat *s = self;
     slot *t = &s->slot[k];
     const tutti_method *m = tutti_engine_method(s->e);
+    double none;
 
     EXPLORE_EXPECT(!t->full, "slot %d is in use", k);
-    *t = (slot){ .full = true, .values = values, .tag = tag_of(s, values) };
+    EXPLORE_EXPECT(s->forwards == 0 && (s->busy == 0 || s->apart), "two forwards at once, or two slots of a network");
+    *t = (slot){ .full = true, .next = s->first, .samples = p->samples, .values = values, .tag = tag_of(s, values),
+                 .out = out };
     if (s->first == 0)
         staged_draw(m->share, p, 1, t->y[0]);
     else
         memcpy(t->y[s->first], in, (size_t)p->samples * WIDTH * sizeof *in);
-    explore_dawdle(s->slow ? 300000 : 3000);
-    EXPLORE_EXPECT(t->tag == tag_of(s, values), "values change under a forward");
-    for (int u = s->first; u < s->end; u++)
-        staged_unit_forward(values + at(s, u, false), values + at(s, u, true), p->samples, t->y[u], t->y[u + 1]);
-    if (out != NULL)
-        memcpy(out, t->y[s->end], (size_t)p->samples * WIDTH * sizeof *out);
-    return TUTTI_OK;
+    s->busy++;
+    s->forwards++;
+    return go_on(self, k, over, &none, err);
 }
 
-static tutti_status backward(void *self, int k, const tutti_pass *p, const float *values, const float *slope,
-                             float *gradient, float *back, double *loss, tutti_error *err)
+static tutti_status backward(void *self, int k, const tutti_pass *p, const float *values, const float *slope, bool add,
+                             float *gradient, float *back, bool *over, double *loss, tutti_error *err)
 {
     seat *s = self;
     slot *t = &s->slot[k];
     const tutti_method *m = tutti_engine_method(s->e);
     const size_t n = (size_t)p->samples * WIDTH;
 
-    explore_dawdle(s->slow ? 300000 : 3000);
-    EXPLORE_EXPECT(t->full && t->values == values && t->tag == tag_of(s, values),
+    EXPLORE_EXPECT(t->full && !t->back && t->next == s->end && t->values == values,
                    "a backward sees other values than its forward");
-    *loss = 0;
+    t->back = true;
+    t->next = s->end - 1;
+    t->add = add;
+    t->gradient = gradient;
+    t->to = back;
     if (slope == NULL) {
         staged_draw(m->share, p, 2, s->target);
-        *loss = staged_loss(s->target, t->y[UNITS], n, (double)p->divisor, s->d);
+        t->loss = staged_loss(s->target, t->y[UNITS], n, (double)p->divisor, t->d);
     } else
-        memcpy(s->d, slope, n * sizeof *slope);
-    for (int u = s->end - 1; u >= s->first; u--)
-        staged_unit_backward(values + at(s, u, false), p->samples, t->y[u], t->y[u + 1], s->d,
-                             gradient + at(s, u, false), gradient + at(s, u, true), u > s->first ? s->d : back);
-    t->full = false;
-    return TUTTI_OK;
+        memcpy(t->d, slope, n * sizeof *slope);
+    s->busy++;
+    return go_on(self, k, over, loss, err);
+}
+
+static size_t held(void *self)
+{
+    return (size_t)((seat *)self)->busy; /* not looked at */
 }
 
 static double figure(const tutti_engine *e, const char *name, int worker)
@@ -156,7 +200,8 @@ static tutti_status hetpipe(tutti_world *world, explore_case *c, tutti_error *er
     s->c = c;
     s->slow = explore_draw(c, "slow", (uint64_t)c->ranks) == (uint64_t)tutti_world_rank(world);
     s->model = (tutti_model){ .self = s, .units = UNITS, .unit = staged_units, .samples = SAMPLES_MOST,
-                              .open = open_stage, .forward = forward, .backward = backward };
+                              .open = open_stage, .forward = forward, .backward = backward, .go_on = go_on,
+                              .held = held };
     for (int k = 0; k < 2 * UNITS; k++) {
         snprintf(names[k], sizeof names[k], "%d.%s", UNITS - 1 - k / 2, k % 2 == 0 ? "bias" : "weight");
         params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { WIDTH }, .unit = UNITS - 1 - k / 2 };

@@ -1,0 +1,68 @@
+/* drive_sum.c: of methods that drive, gradients of a stage over the pipelines that have it (drive.h).
+   Each is a job on a lane of one thread, so that they go in the order in which they were started,
+   which is the same on all workers of a stage. The sum is ddp's: weights, then the one order of
+   summation. */
+#include "engine_internal.h"
+
+tutti_status tutti_engine_drive_sums_open(tutti_engine *e, tutti_error *err)
+{
+    tutti_engine_driven *d = &e->drive;
+
+    if (d->o.pipelines == 1)
+        return TUTTI_OK;
+    d->group = tutti_group_of(e->world, d->mates, d->o.pipelines, tutti_port_of("drive sums", (uint64_t)e->m.stage, 0));
+    return tutti_lane_open(&d->lane, e->rt, "sums", e->options.lane < 0 ? 0 : 1, err);
+}
+
+void tutti_engine_drive_sums_close(tutti_engine *e)
+{
+    tutti_lane_close(e->drive.lane);
+    e->drive.lane = NULL;
+}
+
+static tutti_status run(tutti_job *job, tutti_error *err)
+{
+    struct tutti_drive_sum *sum = (struct tutti_drive_sum *)job;
+    tutti_engine *e = job->owner;
+
+    return tutti_allreduce_weighted(&sum->group, sum->weight, tutti_f32(e->m.device, sum->gradient, e->m.own.count),
+                                    err);
+}
+
+void tutti_drive_sum_start(tutti_method *m, uint64_t step, int which, double weight, float *gradient)
+{
+    tutti_engine *e = m->engine;
+    tutti_engine_driven *d = &e->drive;
+    struct tutti_drive_sum *sum = &d->sum[which];
+
+    if (d->lane == NULL)
+        return;
+    *sum = (struct tutti_drive_sum){ .job = { .run = run, .owner = e, .index = which },
+                                     .group = tutti_group_keyed(&d->group, 0, d->sums++), .step = step,
+                                     .weight = (float)weight, .gradient = gradient };
+    sum->group.algorithm = e->collective;
+    tutti_lane_start(d->lane, &sum->job);
+}
+
+bool tutti_drive_sum_over(tutti_method *m, int which)
+{
+    tutti_engine_driven *d = &((tutti_engine *)m->engine)->drive;
+    return d->lane == NULL || tutti_job_over(d->lane, &d->sum[which].job);
+}
+
+tutti_status tutti_drive_sum_wait(tutti_method *m, int which, double *seconds, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    tutti_engine_driven *d = &e->drive;
+    struct tutti_drive_sum *sum = &d->sum[which];
+
+    if (seconds != NULL)
+        *seconds = 0;
+    if (d->lane == NULL)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_job_wait(d->lane, &sum->job, err));
+    if (seconds != NULL)
+        *seconds = 1e-9 * (double)(sum->job.ended_ns - sum->job.started_ns);
+    tutti_engine_comm(e, "all-reduce", which, sum->job.started_ns, sum->job.ended_ns);
+    return TUTTI_OK;
+}
