@@ -6,7 +6,7 @@ include(CMakePackageConfigHelpers)
 # The doors of the rooms that are in libtutti. nn.h, data.h, train.h, problem.h and platform.h
 # belong to the command and are not installed.
 set(TUTTI_HEADERS tutti base options share runtime tier device transport launch comm topology state safetensors
-  checkpoint optim codecs relay tune engine lane pass calls steps drive method gossip server
+  checkpoint optim codecs relay tune engine lane pass calls steps drive cut method gossip server
   pipeline pipe waves)
 list(TRANSFORM TUTTI_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/include/tutti/)
 list(TRANSFORM TUTTI_HEADERS APPEND .h)

@@ -122,6 +122,14 @@ TUTTI_BY_SLURM = 5
 TUTTI_BY_TORCHRUN = 6
 TUTTI_FREIGHT_MEAN = 0
 TUTTI_FREIGHT_GATHER = 1
+TUTTI_PIPELINE_STAGES_MOST = 8
+TUTTI_PIPELINE_UNITS_MOST = 200
+TUTTI_PIPELINE_NODE = 0
+TUTTI_PIPELINE_EQUAL = 1
+TUTTI_PIPELINE_HYBRID = 2
+TUTTI_TURN_WAIT = 0
+TUTTI_TURN_FORWARD = 1
+TUTTI_TURN_BACKWARD = 2
 TUTTI_QUEUES_STANDARD = 0
 TUTTI_QUEUES_NOTIFY_ACK = 1
 TUTTI_QUEUES_LINEAR = 0
@@ -131,14 +139,6 @@ TUTTI_FEEDBACK_AUTO = 0
 TUTTI_FEEDBACK_ON = 1
 TUTTI_FEEDBACK_OFF = 2
 TUTTI_SERVER_CHUNKS = 64
-TUTTI_PIPELINE_STAGES_MOST = 8
-TUTTI_PIPELINE_UNITS_MOST = 200
-TUTTI_PIPELINE_NODE = 0
-TUTTI_PIPELINE_EQUAL = 1
-TUTTI_PIPELINE_HYBRID = 2
-TUTTI_TURN_WAIT = 0
-TUTTI_TURN_FORWARD = 1
-TUTTI_TURN_BACKWARD = 2
 
 
 class tutti_error(Structure):
@@ -609,6 +609,57 @@ class tutti_compensation(Structure):
     ]
 
 
+class tutti_model_unit(Structure):
+    _fields_ = [
+        ("cut", c_bool),
+        ("forward", c_double),
+        ("backward", c_double),
+        ("enters", c_ulong),
+        ("kept", c_ulong),
+    ]
+
+
+class tutti_model(Structure):
+    _fields_ = [
+        ("self", c_void_p),
+        ("whole", c_char_p),
+        ("units", c_int),
+        ("unit", POINTER(tutti_model_unit)),
+        ("samples", c_long),
+        ("open", CFUNCTYPE(c_int, c_void_p, c_int, c_int, c_int, c_long, POINTER(tutti_error))),
+        ("forward", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(tutti_pass), POINTER(c_float), POINTER(c_float),
+            POINTER(c_float), POINTER(tutti_error))),
+        ("backward", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(tutti_pass), POINTER(c_float), POINTER(c_float),
+            POINTER(c_float), POINTER(c_float), POINTER(c_double), POINTER(tutti_error))),
+    ]
+
+
+class tutti_cut_options(Structure):
+    _fields_ = [
+        ("stages", c_int),
+        ("in_flight", c_int),
+        ("samples", c_long),
+        ("speed", POINTER(c_double)),
+        ("memory", POINTER(c_double)),
+        ("gflops", c_double),
+        ("bandwidth", c_double),
+        ("more", c_double),
+    ]
+
+
+class tutti_pipeline_plan(Structure):
+    _fields_ = [
+        ("stages", c_int),
+        ("in_flight", c_int),
+        ("first", (c_int * 9)),
+        ("worker", (c_int * 8)),
+        ("seconds", (c_double * 8)),
+        ("bytes", (c_double * 8)),
+        ("slowest", c_double),
+        ("rate", c_double),
+    ]
+
+
 class tutti_state(Structure):
     _fields_ = [
         ("name", c_char_p),
@@ -637,31 +688,6 @@ class tutti_drive_options(Structure):
         ("samples", c_long),
         ("passes", c_long),
         ("slots", c_int),
-    ]
-
-
-class tutti_model_unit(Structure):
-    _fields_ = [
-        ("cut", c_bool),
-        ("forward", c_double),
-        ("backward", c_double),
-        ("enters", c_ulong),
-        ("kept", c_ulong),
-    ]
-
-
-class tutti_model(Structure):
-    _fields_ = [
-        ("self", c_void_p),
-        ("whole", c_char_p),
-        ("units", c_int),
-        ("unit", POINTER(tutti_model_unit)),
-        ("samples", c_long),
-        ("open", CFUNCTYPE(c_int, c_void_p, c_int, c_int, c_int, c_long, POINTER(tutti_error))),
-        ("forward", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(tutti_pass), POINTER(c_float), POINTER(c_float),
-            POINTER(c_float), POINTER(tutti_error))),
-        ("backward", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(tutti_pass), POINTER(c_float), POINTER(c_float),
-            POINTER(c_float), POINTER(c_float), POINTER(c_double), POINTER(tutti_error))),
     ]
 
 
@@ -1095,19 +1121,6 @@ class tutti_pipeline_profile(Structure):
         ("memory", POINTER(c_double)),
         ("latency", c_double),
         ("bandwidth", c_double),
-    ]
-
-
-class tutti_pipeline_plan(Structure):
-    _fields_ = [
-        ("stages", c_int),
-        ("in_flight", c_int),
-        ("first", (c_int * 9)),
-        ("worker", (c_int * 8)),
-        ("seconds", (c_double * 8)),
-        ("bytes", (c_double * 8)),
-        ("slowest", c_double),
-        ("rate", c_double),
     ]
 
 
@@ -1582,6 +1595,9 @@ FUNCTIONS = {
     "tutti_cpu_best": (c_int, []),
     "tutti_cpu_name": (c_char_p, [c_int]),
     "tutti_credit": (None, [POINTER(tutti_method), c_ulong]),
+    "tutti_cut_most": (c_int, [POINTER(tutti_model)]),
+    "tutti_cut_stages": (c_int, [POINTER(tutti_method), POINTER(tutti_model), POINTER(tutti_cut_options),
+        POINTER(tutti_pipeline_plan), POINTER(tutti_error)]),
     "tutti_declare": (None, [c_void_p, POINTER(tutti_state), c_void_p]),
     "tutti_declare_late_value": (None, [c_void_p, c_char_p, c_int, c_void_p, c_ulong]),
     "tutti_declare_value": (None, [c_void_p, c_char_p, c_int, c_void_p, c_ulong]),

@@ -39,6 +39,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "hetpipe_plan.h"
 #include "tutti/method.h"
 #include "tutti/pipe.h"
 #include "tutti/waves.h"
@@ -46,17 +47,13 @@
 enum { SLOTS_MOST = TUTTI_PIPELINE_STAGES_MOST, AVERAGE = 0 };
 
 typedef struct hetpipe {
-    int64_t stages, in_flight, distance, node;
-    int allocation, update;
-    const char *speeds, *memory;
-    double gflops, bandwidth;
+    hetpipe_asked asked;
+    int64_t distance;
+    int update;
 
     tutti_method *m;
-    int k, pipelines, window;            /* stages, virtual workers, W */
-    int64_t micro, waves;                /* samples of a micro-batch; waves of a step */
-    int first[TUTTI_PIPELINE_STAGES_MOST + 1];
-    int *worker;                         /* pipelines x k */
-    double predicted;                    /* seconds of the slowest stage, a micro-batch */
+    hetpipe_plan plan;
+    int64_t waves;                       /* of a step */
     size_t enters, leaves;               /* floats a sample */
     tutti_pipe *pipe;
     tutti_waves *servers;                /* NULL: one pipeline */
@@ -73,25 +70,25 @@ typedef struct hetpipe {
 } hetpipe;
 
 static const tutti_option hetpipe_options[] = {
-    { "stages", TUTTI_INT, TUTTI_AT(hetpipe, stages), 0, 0, TUTTI_PIPELINE_STAGES_MOST, NULL,
+    { "stages", TUTTI_INT, TUTTI_AT(hetpipe, asked.stages), 0, 0, TUTTI_PIPELINE_STAGES_MOST, NULL,
       "k: workers of a virtual worker; 0: the least divisor of the workers above 1 that the model has cuts for" },
-    { "in_flight", TUTTI_INT, TUTTI_AT(hetpipe, in_flight), 0, 0, 256, NULL,
+    { "in_flight", TUTTI_INT, TUTTI_AT(hetpipe, asked.in_flight), 0, 0, 256, NULL,
       "Nm: micro-batches of a wave, which are under way at a time; 0: the fewest with the best predicted rate" },
     { "clock_distance", TUTTI_INT, TUTTI_AT(hetpipe, distance), 0, 0, 1e6, NULL,
       "D: waves that a virtual worker may be ahead of the slowest" },
-    { "allocation", TUTTI_CHOICE, TUTTI_AT(hetpipe, allocation), 1, 0, 0, "np|ed|hd",
+    { "allocation", TUTTI_CHOICE, TUTTI_AT(hetpipe, asked.allocation), 1, 0, 0, "np|ed|hd",
       "workers of a virtual worker: all of a node, one of each, or halves of a fast and a slow node" },
-    { "node", TUTTI_INT, TUTTI_AT(hetpipe, node), 0, 0, 1e6, NULL,
+    { "node", TUTTI_INT, TUTTI_AT(hetpipe, asked.node), 0, 0, 1e6, NULL,
       "workers of a node, of consecutive ranks; 0: as many as `stages` and `allocation` need" },
     { "update", TUTTI_CHOICE, TUTTI_AT(hetpipe, update), AVERAGE, 0, 0, "average|sum",
       "what servers add of a wave: its updates over the number of virtual workers, or as they are" },
-    { "speeds", TUTTI_TEXT, TUTTI_AT(hetpipe, speeds), 0, 0, 0, "",
+    { "speeds", TUTTI_TEXT, TUTTI_AT(hetpipe, asked.speeds), 0, 0, 0, "",
       "how fast each worker is as to the others, a:b:c; all alike without" },
-    { "memory", TUTTI_TEXT, TUTTI_AT(hetpipe, memory), 0, 0, 0, "",
+    { "memory", TUTTI_TEXT, TUTTI_AT(hetpipe, asked.memory), 0, 0, 0, "",
       "MiB that a stage may have on each worker, a:b:c; no limit without" },
-    { "gflops", TUTTI_REAL, TUTTI_AT(hetpipe, gflops), 10, 1e-6, 1e9, NULL,
+    { "gflops", TUTTI_REAL, TUTTI_AT(hetpipe, asked.gflops), 10, 1e-6, 1e9, NULL,
       "10^9 operations a second of a worker with speed 1, for the plan" },
-    { "bandwidth", TUTTI_REAL, TUTTI_AT(hetpipe, bandwidth), 0, 0, 1e9, NULL,
+    { "bandwidth", TUTTI_REAL, TUTTI_AT(hetpipe, asked.bandwidth), 0, 0, 1e9, NULL,
       "MB a second between stages, for the plan; 0: messages take no time" },
     { 0 }
 };
@@ -106,234 +103,21 @@ static const char *const hetpipe_constraints[] = {
 };
 static const tutti_method_default hetpipe_defaults[] = { { "optimizer", "sgd(lr=0.1)" }, { 0 } };
 
-/* ---- the plan ---- */
-
-/* Of each worker. TUTTI_ERR_USAGE: no list of as many. */
-static tutti_status list(const tutti_method *m, const char *option, const char *text, double *value, double otherwise,
-                         tutti_error *err)
-{
-    const int n = tutti_option_positives(text, value, m->workers);
-
-    for (int w = 0; w < m->workers && n == 0; w++)
-        value[w] = otherwise;
-    return n == 0 || n == m->workers
-               ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "hetpipe: %s is '%.80s'; it is one number above 0 for each of the %d workers, as 1:1:0.5",
-                            option, text, m->workers);
-}
-
-static int cuts_of(const tutti_model *model)
-{
-    int n = 0;
-
-    for (int u = 0; u < model->units; u++)
-        n += model->unit[u].cut;
-    return n;
-}
-
-/* How many stages a pipeline has, and who is in which pipeline: worker[], in the order of ranks. */
-static tutti_status allocate(hetpipe *s, const tutti_method *m, const tutti_model *model, const double *speed,
-                             tutti_error *err)
-{
-    const int n = m->workers, cuts = cuts_of(model);
-    int *node = tutti_alloc((size_t)n, sizeof *node), each = (int)s->node, k = (int)s->stages;
-    tutti_status status;
-
-    if (node == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "allocating %d workers", n);
-    for (int d = 2; d <= n && d <= TUTTI_PIPELINE_STAGES_MOST && d <= cuts && k == 0; d++)
-        k = n % d == 0 ? d : 0;
-    k = k == 0 ? 1 : k;
-    if (each == 0)
-        each = s->allocation == TUTTI_PIPELINE_EQUAL ? n / k : k;
-    status = n % k == 0 ? TUTTI_OK
-                        : tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                                     "hetpipe: stages is %d, and %d workers make no whole number of virtual workers of "
-                                     "so many; give a divisor of %d",
-                                     k, n, n);
-    for (int w = 0; w < n && status == TUTTI_OK; w++)
-        node[w] = w / each;
-    if (status == TUTTI_OK)
-        status = tutti_fail_within(err,
-                                   tutti_pipeline_allocate((tutti_pipeline_allocation)s->allocation, n, node, speed,
-                                                           s->worker, &s->pipelines, &s->k, err),
-                                   "hetpipe: allocation");
-    tutti_free(node);
-    TUTTI_TRY(status);
-    if (s->stages > 0 && s->k != s->stages)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "hetpipe: stages is %lld, but %d workers a node make virtual workers of %d; leave stages or "
-                          "node away",
-                          (long long)s->stages, each, s->k);
-    if (s->k > TUTTI_PIPELINE_STAGES_MOST || s->k > cuts)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "hetpipe: %d stages, but this model of %d units can be cut into %d at most%s; give stages, "
-                          "or take other numbers of workers",
-                          s->k, model->units, cuts < TUTTI_PIPELINE_STAGES_MOST ? cuts : TUTTI_PIPELINE_STAGES_MOST,
-                          cuts == 1 ? ", that is not at all" : "");
-    return TUTTI_OK;
-}
-
-/* Within a pipeline places go by memory, then by speed, the largest first, as early stages keep
-   more: then place i is alike in all pipelines. The plan is for the slowest and the smallest of
-   each. */
-static void order(hetpipe *s, const double *speed, const double *memory, double *place_speed, double *place_memory)
-{
-    for (int v = 0; v < s->pipelines; v++) {
-        int *const w = s->worker + v * s->k;
-        for (int i = 1; i < s->k; i++)
-            for (int j = i; j > 0; j--) {
-                const int a = w[j - 1], b = w[j];
-                const bool more = memory[b] != memory[a] ? memory[b] > memory[a] : speed[b] > speed[a];
-                if (more) {
-                    w[j - 1] = b;
-                    w[j] = a;
-                }
-            }
-        for (int i = 0; i < s->k; i++) {
-            place_speed[i] = v == 0 || speed[w[i]] < place_speed[i] ? speed[w[i]] : place_speed[i];
-            place_memory[i] = v == 0 || memory[w[i]] < place_memory[i] ? memory[w[i]] : place_memory[i];
-        }
-    }
-}
-
-/* What is a unit's, with so many samples a micro-batch. */
-static void profile_units(const hetpipe *s, const tutti_method *m, const tutti_model *model, int64_t micro,
-                          const double *place_speed, tutti_pipeline_unit *unit, double *seconds)
-{
-    const int slots = tutti_drive_optimizer_slots(m);
-    /* a wave's sum, my part and its rooms */
-    const double servers = s->pipelines > 1 ? 2 + 1.0 / s->pipelines : 0;
-
-    for (int u = 0; u < model->units; u++) {
-        const tutti_model_unit *of = &model->unit[u];
-        const double values = 4.0 * (double)tutti_drive_range(m, u, u + 1).count;
-        unit[u] = (tutti_pipeline_unit){ .cut = of->cut,
-                                         .enters = u > 0 ? 4.0 * (double)of->enters * (double)micro : 0,
-                                         .values = values,
-                                         .state = values * (1 + slots + servers),
-                                         .kept = (double)of->kept * (double)micro };
-        for (int i = 0; i < s->k; i++)
-            seconds[i * model->units + u] =
-                (of->forward + of->backward + 1) * (double)micro / (s->gflops * 1e9 * place_speed[i]);
-    }
-}
-
-/* The stages with that many micro-batches a wave. */
-static tutti_status partition(const hetpipe *s, const tutti_method *m, const tutti_model *model, int window,
-                              int64_t micro, const double *place_speed, const double *place_memory,
-                              tutti_pipeline_plan *plan, tutti_error *err)
-{
-    int place[TUTTI_PIPELINE_STAGES_MOST];
-    tutti_pipeline_unit *unit = tutti_alloc((size_t)model->units, sizeof *unit);
-    double *seconds = tutti_alloc((size_t)model->units * (size_t)s->k, sizeof *seconds);
-    const tutti_pipeline_profile profile = { .units = model->units, .workers = s->k, .unit = unit, .seconds = seconds,
-                                             .memory = place_memory, .bandwidth = s->bandwidth * 1e6 };
-    tutti_status status = unit != NULL && seconds != NULL
-                              ? TUTTI_OK
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a profile of %d units", model->units);
-
-    for (int i = 0; i < s->k; i++)
-        place[i] = i;
-    if (status == TUTTI_OK) {
-        profile_units(s, m, model, micro, place_speed, unit, seconds);
-        status = tutti_pipeline_partition(&profile, place, s->k, window, plan, err);
-    }
-    tutti_free(unit);
-    tutti_free(seconds);
-    return status;
-}
-
-/* W and the stages. A wave's samples are cut in W alike. */
-static tutti_status choose(hetpipe *s, const tutti_method *m, const tutti_model *model, const double *place_speed,
-                           const double *place_memory, tutti_error *err)
-{
-    const int64_t wave = m->share->batch * s->k,
-                  least = s->in_flight > 0 ? s->in_flight : (wave + model->samples - 1) / model->samples,
-                  most = s->in_flight > 0 ? s->in_flight : 2 * (least > s->k ? least : s->k);
-    tutti_pipeline_plan best = { 0 };
-    double rate = 0;
-    tutti_error why = { .rank = -1 };
-    tutti_status status = TUTTI_ERR_USAGE;
-    int row[TUTTI_PIPELINE_STAGES_MOST];
-
-    if (s->in_flight > 0 && wave % s->in_flight != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "hetpipe: in_flight is %lld, which does not divide the %lld samples of a wave (%d stages x "
-                          "batch %lld); give a divisor",
-                          (long long)s->in_flight, (long long)wave, s->k, (long long)m->share->batch);
-    if (s->in_flight > 0 && wave / s->in_flight > model->samples)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "hetpipe: micro-batches of %lld samples (%d stages x batch %lld / in_flight %lld); a stage "
-                          "takes %lld at most: raise in_flight or lower batch",
-                          (long long)(wave / s->in_flight), s->k, (long long)m->share->batch, (long long)s->in_flight,
-                          (long long)model->samples);
-    for (int64_t w = least, micro; w <= most && w <= wave; w++) {
-        tutti_pipeline_plan plan;
-        tutti_status now;
-        if (wave % w != 0)
-            continue;
-        now = partition(s, m, model, (int)w, wave / w, place_speed, place_memory, &plan, &why);
-        if (now != TUTTI_OK && now != TUTTI_ERR_MEMORY)
-            return tutti_fail(err, now, 0, "hetpipe: %s", why.text);
-        micro = wave / w;
-        if (now == TUTTI_OK && plan.rate * (double)micro > rate * (1 + 1e-9)) {
-            best = plan;
-            rate = plan.rate * (double)micro;
-            status = TUTTI_OK;
-        }
-    }
-    if (status != TUTTI_OK && why.text[0] != 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "hetpipe: %s", why.text);
-    if (status != TUTTI_OK)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "hetpipe: a wave of %lld samples (%d stages x batch %lld) cannot be cut into equal "
-                          "micro-batches of %lld at most; take another batch",
-                          (long long)wave, s->k, (long long)m->share->batch, (long long)model->samples);
-    s->window = best.in_flight;
-    s->micro = wave / s->window;
-    s->predicted = best.slowest;
-    memcpy(s->first, best.first, sizeof s->first);
-    for (int v = 0; v < s->pipelines; v++) {
-        int *const w = s->worker + v * s->k;
-        memcpy(row, w, (size_t)s->k * sizeof *row);
-        for (int q = 0; q < s->k; q++)
-            w[q] = row[best.worker[q]];
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status plan_stages(hetpipe *s, const tutti_method *m, const tutti_model *model, double *scratch,
-                                tutti_error *err)
-{
-    double *const speed = scratch, *const memory = scratch + m->workers;
-    double place_speed[TUTTI_PIPELINE_STAGES_MOST], place_memory[TUTTI_PIPELINE_STAGES_MOST];
-
-    TUTTI_TRY(list(m, "speeds", s->speeds, speed, 1, err));
-    TUTTI_TRY(list(m, "memory", s->memory, memory, 0, err));
-    for (int w = 0; w < m->workers; w++)
-        memory[w] *= 1024 * 1024;
-    TUTTI_TRY(allocate(s, m, model, speed, err));
-    order(s, speed, memory, place_speed, place_memory);
-    return choose(s, m, model, place_speed, place_memory, err);
-}
-
 /* ---- from declare to close ---- */
 
 static tutti_status declare_servers(tutti_method *m, hetpipe *s, tutti_plan *plan, tutti_error *err)
 {
-    int *mates = tutti_alloc((size_t)s->pipelines, sizeof *mates);
+    int *mates = tutti_alloc((size_t)s->plan.pipelines, sizeof *mates);
     tutti_status status;
 
     if (mates == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the servers of %d virtual workers", s->pipelines);
-    for (int v = 0; v < s->pipelines; v++)
-        mates[v] = s->worker[v * s->k + m->stage];
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the servers of %d virtual workers", s->plan.pipelines);
+    for (int v = 0; v < s->plan.pipelines; v++)
+        mates[v] = s->plan.worker[v * s->plan.k + m->stage];
     tutti_declare(plan, &(tutti_state){ .name = "hetpipe.push", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                         .count = m->own.count }, &s->push);
     status = tutti_waves_declare(&s->servers, m, plan,
-                                 &(tutti_waves_options){ .pipelines = s->pipelines, .worker = mates,
+                                 &(tutti_waves_options){ .pipelines = s->plan.pipelines, .worker = mates,
                                                          .distance = s->distance, .step = s->waves },
                                  err);
     tutti_free(mates);
@@ -345,49 +129,42 @@ static int under_way(const hetpipe *s, const tutti_method *m)
 {
     int i = 0, behind;
 
-    while (s->worker[i] != m->rank)
+    while (s->plan.worker[i] != m->rank)
         i++;
-    behind = s->k - i % s->k;
-    return s->window < behind ? s->window : behind;
+    behind = s->plan.k - i % s->plan.k;
+    return s->plan.window < behind ? s->plan.window : behind;
 }
 
 static tutti_status hetpipe_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     hetpipe *s = m->self;
     const tutti_model *model;
-    double *scratch;
-    tutti_status status;
 
     s->m = m;
     s->waves = m->share->accumulate;
     TUTTI_TRY(tutti_drive_model(m, &model, err));
-    s->worker = tutti_alloc((size_t)m->workers, sizeof *s->worker);
-    scratch = tutti_alloc(2 * (size_t)m->workers, sizeof *scratch);
-    status = s->worker != NULL && scratch != NULL
-                 ? plan_stages(s, m, model, scratch, err)
-                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "planning the stages of %d workers", m->workers);
-    tutti_free(scratch);
-    TUTTI_TRY(status);
-    s->ring = tutti_alloc((size_t)s->window, sizeof *s->ring);
-    s->version = tutti_alloc((size_t)s->window, sizeof *s->version);
+    TUTTI_TRY(tutti_hetpipe_plan(m, model, &s->asked, &s->plan, err));
+    s->ring = tutti_alloc((size_t)s->plan.window, sizeof *s->ring);
+    s->version = tutti_alloc((size_t)s->plan.window, sizeof *s->version);
     if (s->ring == NULL || s->version == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a ring of %d versions", s->window);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a ring of %d versions", s->plan.window);
     TUTTI_TRY(tutti_drive_declare(m, plan,
-                                  &(tutti_drive_options){ .pipelines = s->pipelines, .stages = s->k,
-                                                          .first = s->first, .worker = s->worker, .samples = s->micro,
-                                                          .passes = s->waves * s->window,
+                                  &(tutti_drive_options){ .pipelines = s->plan.pipelines, .stages = s->plan.k,
+                                                          .first = s->plan.first, .worker = s->plan.worker,
+                                                          .samples = s->plan.micro,
+                                                          .passes = s->waves * s->plan.window,
                                                           .slots = under_way(s, m) },
                                   err));
-    s->enters = m->stage > 0 ? model->unit[s->first[m->stage]].enters : 0;
-    s->leaves = m->stage < s->k - 1 ? model->unit[s->first[m->stage + 1]].enters : 0;
-    for (int j = 1; j < s->window; j++) {
+    s->enters = m->stage > 0 ? model->unit[s->plan.first[m->stage]].enters : 0;
+    s->leaves = m->stage < s->plan.k - 1 ? model->unit[s->plan.first[m->stage + 1]].enters : 0;
+    for (int j = 1; j < s->plan.window; j++) {
         char name[48];
         snprintf(name, sizeof name, "hetpipe-%d.version-%d", m->member, j);
         tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SLICE, .dtype = TUTTI_F32,
                                             .first = m->own.first, .count = m->own.count, .placed = true },
                       &s->version[j - 1]);
     }
-    return s->pipelines > 1 ? declare_servers(m, s, plan, err) : TUTTI_OK;
+    return s->plan.pipelines > 1 ? declare_servers(m, s, plan, err) : TUTTI_OK;
 }
 
 static tutti_status hetpipe_open(tutti_method *m, tutti_error *err)
@@ -395,7 +172,7 @@ static tutti_status hetpipe_open(tutti_method *m, tutti_error *err)
     hetpipe *s = m->self;
 
     s->ring[0] = m->own_x;
-    for (int j = 1; j < s->window; j++) {
+    for (int j = 1; j < s->plan.window; j++) {
         s->ring[j] = s->version[j - 1];
         tutti_copy(m->device, m->own.count, m->own_x, s->ring[j]);
     }
@@ -403,16 +180,16 @@ static tutti_status hetpipe_open(tutti_method *m, tutti_error *err)
         tutti_event(m, "clock-distance",
                     "virtual workers may be %lld waves apart, so updates of the others may be missing for %lld "
                     "micro-batches; the paper's best is 4, and its 32 took longer",
-                    (long long)s->distance, (long long)tutti_wave_staleness(s->window, s->distance));
-    tutti_metric(m, "stages", -1, s->k);
-    tutti_metric(m, "virtual_workers", -1, s->pipelines);
-    tutti_metric(m, "in_flight", -1, s->window);
-    tutti_metric(m, "predicted_stage_seconds", -1, s->predicted);
+                    (long long)s->distance, (long long)tutti_wave_staleness(s->plan.window, s->distance));
+    tutti_metric(m, "stages", -1, s->plan.k);
+    tutti_metric(m, "virtual_workers", -1, s->plan.pipelines);
+    tutti_metric(m, "in_flight", -1, s->plan.window);
+    tutti_metric(m, "predicted_stage_seconds", -1, s->plan.predicted);
     return tutti_pipe_open(&s->pipe, m->world,
-                           &(tutti_pipe_options){ .stages = s->k, .stage = m->stage, .in_flight = s->window,
-                                                  .ranks = s->worker + m->member * s->k,
-                                                  .enters = s->enters * (size_t)s->micro,
-                                                  .leaves = s->leaves * (size_t)s->micro },
+                           &(tutti_pipe_options){ .stages = s->plan.k, .stage = m->stage, .in_flight = s->plan.window,
+                                                  .ranks = s->plan.worker + m->member * s->plan.k,
+                                                  .enters = s->enters * (size_t)s->plan.micro,
+                                                  .leaves = s->leaves * (size_t)s->plan.micro },
                            err);
 }
 
@@ -423,7 +200,7 @@ static void hetpipe_close(tutti_method *m)
     if (s == NULL)
         return;
     tutti_pipe_close(s->pipe);
-    tutti_free(s->worker);
+    tutti_free(s->plan.worker);
     tutti_free(s->ring);
     tutti_free(s->version);
 }
@@ -437,7 +214,7 @@ static tutti_status hetpipe_serve(tutti_method *m, tutti_error *err)
 
 static int64_t of_step(const hetpipe *s)
 {
-    return s->waves * s->window;
+    return s->waves * s->plan.window;
 }
 
 static uint64_t step_of(const hetpipe *s, int64_t p)
@@ -447,7 +224,7 @@ static uint64_t step_of(const hetpipe *s, int64_t p)
 
 static float *place(const hetpipe *s, int64_t p)
 {
-    return s->ring[p % s->window];
+    return s->ring[p % s->plan.window];
 }
 
 /* Updates of this pipeline up to p, which has one. A last step's micro-batches without samples have
@@ -457,7 +234,7 @@ static uint64_t updates(const hetpipe *s, int64_t p)
     const tutti_share *share = s->m->share;
     const uint64_t steps = tutti_share_steps(share), epochs = step_of(s, p) / steps;
     const int64_t in_last = tutti_share_step(share, steps - 1, s->m->member);
-    const int64_t empty = of_step(s) - (in_last + s->micro - 1) / s->micro;
+    const int64_t empty = of_step(s) - (in_last + s->plan.micro - 1) / s->plan.micro;
 
     return (uint64_t)p - epochs * (uint64_t)empty;
 }
@@ -465,8 +242,8 @@ static uint64_t updates(const hetpipe *s, int64_t p)
 /* What a pull has to have seen behind the wave that ends with p; 0: none is needed. */
 static int64_t wanted(const hetpipe *s, int64_t p)
 {
-    const int64_t wave = tutti_wave_of(p, s->window),
-                  needed = p == s->last ? wave + 1 : tutti_wave_gate(p + s->window, s->window, s->distance);
+    const int64_t wave = tutti_wave_of(p, s->plan.window),
+                  needed = p == s->last ? wave + 1 : tutti_wave_gate(p + s->plan.window, s->plan.window, s->distance);
 
     return needed > tutti_waves_clock(s->servers) ? needed : 0;
 }
@@ -490,7 +267,7 @@ static tutti_status apply(hetpipe *s, int64_t p, bool samples, tutti_error *err)
     tutti_method *m = s->m;
     float *const to = place(s, p);
     const float *const from = place(s, p - 1);
-    const bool ends = s->servers != NULL && tutti_wave_ends(p, s->window);
+    const bool ends = s->servers != NULL && tutti_wave_ends(p, s->plan.window);
 
     if (ends) {
         TUTTI_TRY(await_push(s, err)); /* it may still be read */
@@ -504,9 +281,10 @@ static tutti_status apply(hetpipe *s, int64_t p, bool samples, tutti_error *err)
     }
     if (!ends)
         return TUTTI_OK;
-    tutti_diff(m->device, m->own.count, s->update == AVERAGE ? 1.0F / (float)s->pipelines : 1, to, s->push, s->push);
-    s->gate = p + s->window;
-    return tutti_waves_push(s->servers, tutti_wave_of(p, s->window), s->push, wanted(s, p), s->ring[0], err);
+    tutti_diff(m->device, m->own.count, s->update == AVERAGE ? 1.0F / (float)s->plan.pipelines : 1, to, s->push,
+               s->push);
+    s->gate = p + s->plan.window;
+    return tutti_waves_push(s->servers, tutti_wave_of(p, s->plan.window), s->push, wanted(s, p), s->ring[0], err);
 }
 
 static bool has_samples(const hetpipe *s, int64_t p)
@@ -520,7 +298,7 @@ static bool has_samples(const hetpipe *s, int64_t p)
 /* The pull has come: what waited for it goes on, in its order. */
 static tutti_status pulled(hetpipe *s, tutti_error *err)
 {
-    const int64_t first = s->gate - s->window + 1, kept = s->kept;
+    const int64_t first = s->gate - s->plan.window + 1, kept = s->kept;
 
     s->kept = 0;
     for (int64_t p = first; p < first + kept; p++) {
@@ -551,9 +329,9 @@ static tutti_status forward(void *self, int64_t at, int slot, const float *in, s
     tutti_drive_pass(s->m, step_of(s, p), (p - 1) % of_step(s), pass);
     *left = (size_t)pass->samples * s->leaves;
     if (s->m->stage == 0) {
-        const int64_t others = s->servers != NULL ? p - 1 - tutti_waves_clock(s->servers) * s->window : 0;
+        const int64_t others = s->servers != NULL ? p - 1 - tutti_waves_clock(s->servers) * s->plan.window : 0;
         s->missing_most = others > s->missing_most ? others : s->missing_most;
-        tutti_stale(s->m, (uint64_t)(p - 1 - tutti_wave_version(p, s->window)));
+        tutti_stale(s->m, (uint64_t)(p - 1 - tutti_wave_version(p, s->plan.window)));
     }
     return tutti_drive_forward(s->m, step_of(s, p), slot, pass, place(s, p), in, out, err);
 }
@@ -633,7 +411,7 @@ enum { TRAITS = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES };
 static unsigned hetpipe_traits(const void *self)
 {
     const hetpipe *s = self;
-    return TRAITS | (s->in_flight == 1 ? TUTTI_EXACT_ALONE : 0);
+    return TRAITS | (s->asked.in_flight == 1 ? TUTTI_EXACT_ALONE : 0);
 }
 
 /* Of one pipeline there are no servers. */

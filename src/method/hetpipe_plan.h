@@ -1,0 +1,26 @@
+/* hetpipe_plan.h: the plan of `hetpipe` (hetpipe.c): who is in which virtual worker, how many
+   micro-batches a wave has, and where the model is cut. The same numbers on all workers give all
+   the same plan; nothing is sent. */
+#ifndef TUTTI_HETPIPE_PLAN_H
+#define TUTTI_HETPIPE_PLAN_H
+#include "tutti/cut.h"
+
+typedef struct hetpipe_asked {           /* options of hetpipe.c */
+    int64_t stages, in_flight, node;
+    int allocation;                      /* tutti_pipeline_allocation */
+    const char *speeds, *memory;
+    double gflops, bandwidth;
+} hetpipe_asked;
+
+typedef struct hetpipe_plan {
+    int k, pipelines, window;            /* stages, virtual workers, W */
+    int64_t micro;                       /* samples of a micro-batch */
+    int first[TUTTI_PIPELINE_STAGES_MOST + 1];
+    int *worker;                         /* pipelines x k; the caller frees it, whatever came */
+    double predicted;                    /* seconds of the slowest stage, a micro-batch */
+} hetpipe_plan;
+
+/* Within declare(). TUTTI_ERR_USAGE: a sentence with the method's name. */
+tutti_status tutti_hetpipe_plan(const tutti_method *m, const tutti_model *model, const hetpipe_asked *asked,
+                                hetpipe_plan *plan, tutti_error *err);
+#endif
