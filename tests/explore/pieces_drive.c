@@ -1,8 +1,9 @@
 /* Pieces: methods that drive. Stages take as long as the seed says, and so do messages between
    them and requests of servers. At distance 0 hetpipe leaves what its recursion does, to the bit,
-   however late anything is; beyond, nobody misses more than its bound. A backward sees what its
-   forward saw. */
+   however late anything is; beyond, nobody misses more than its bound. wavelet leaves what its
+   recursions do, in any mode. A backward sees what its forward saw. */
 #include "explore.h"
+#include "method/follower.h"
 #include "method/recursion.h"
 #include "tutti/pipeline.h"
 
@@ -166,34 +167,15 @@ static tutti_status compare(const seat *s, const tutti_engine_options *o, int pi
     return TUTTI_OK;
 }
 
-static tutti_status train(seat *s, const tutti_engine_options *o, int pipelines, int window, int64_t distance,
-                          tutti_error *err)
-{
-    const tutti_method *m = tutti_engine_method(s->e);
-    const uint64_t first = 1 + explore_draw(s->c, "rests", STEPS);
+/* A run of that method on this rank, which `train` goes through. */
+typedef tutti_status trains(seat *s, const tutti_engine_options *o, void *arg, tutti_error *err);
 
-    for (uint64_t until = first; m->step < STEPS; until = STEPS)
-        TUTTI_TRY(tutti_engine_drive(s->e, until, err));
-    TUTTI_TRY(tutti_engine_finish(s->e, err));
-    EXPLORE_EXPECT(figure(s->e, "missing_most", m->rank) <= (double)tutti_wave_staleness(window, distance),
-                   "rank %d missed %g updates", m->rank, figure(s->e, "missing_most", m->rank));
-    EXPLORE_EXPECT(figure(s->e, "waves_apart", m->rank) <= (double)tutti_wave_apart(distance),
-                   "clocks were %g apart", figure(s->e, "waves_apart", m->rank));
-    return distance == 0 ? compare(s, o, pipelines, window, err) : TUTTI_OK;
-}
-
-/* As many pipelines of as many stages as the ranks and the seed make. */
-static tutti_status hetpipe(tutti_world *world, explore_case *c, tutti_error *err)
+static tutti_status run(tutti_world *world, explore_case *c, tutti_engine_options *o, trains *train, void *arg,
+                        tutti_error *err)
 {
-    const int stages = c->ranks % 2 == 0 && explore_draw(c, "stages", 3) > 0 ? 2 : c->ranks <= UNITS ? c->ranks : 1,
-              window = 1 << explore_draw(c, "window", 3);
-    const int64_t distance = (int64_t)explore_draw(c, "distance", 4);
     tutti_param params[2 * UNITS];
-    char names[2 * UNITS][24], method[128];
+    char names[2 * UNITS][24];
     seat *s = tutti_alloc(1, sizeof *s);
-    tutti_engine_options o = { .batch = 4, .accumulate = 1 + (int64_t)explore_draw(c, "waves", 2),
-                               .data_samples = 4 * (uint64_t)c->ranks * 4 + 3, .seed = 3, .initial = staged_initial,
-                               .optimizer = "sgd(lr=0.05,momentum=0.5)" };
     tutti_status status;
 
     EXPLORE_CHECK(s != NULL);
@@ -206,16 +188,98 @@ static tutti_status hetpipe(tutti_world *world, explore_case *c, tutti_error *er
         snprintf(names[k], sizeof names[k], "%d.%s", UNITS - 1 - k / 2, k % 2 == 0 ? "bias" : "weight");
         params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { WIDTH }, .unit = UNITS - 1 - k / 2 };
     }
-    snprintf(method, sizeof method, "hetpipe(stages=%d,in_flight=%d,clock_distance=%d)", stages, window,
-             (int)distance);
-    o.method = method;
-    o.model = &s->model;
-    status = tutti_engine_open(&s->e, world, params, 2 * UNITS, &o, err);
+    o->seed = 3;
+    o->initial = staged_initial;
+    o->optimizer = "sgd(lr=0.05,momentum=0.5)";
+    o->model = &s->model;
+    status = tutti_engine_open(&s->e, world, params, 2 * UNITS, o, err);
     if (status == TUTTI_OK)
-        status = train(s, &o, c->ranks / stages, window, distance, err);
+        status = train(s, o, arg, err);
     tutti_engine_close(s->e);
     tutti_free(s);
     return status;
+}
+
+/* Resting somewhere between. */
+static tutti_status drive_to_the_end(seat *s, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(s->e);
+
+    for (uint64_t until = 1 + explore_draw(s->c, "rests", STEPS); m->step < STEPS; until = STEPS)
+        TUTTI_TRY(tutti_engine_drive(s->e, until, err));
+    return tutti_engine_finish(s->e, err);
+}
+
+/* ---- hetpipe ---- */
+typedef struct waves { int pipelines, window; int64_t distance; } waves;
+
+static tutti_status by_waves(seat *s, const tutti_engine_options *o, void *arg, tutti_error *err)
+{
+    const waves *w = arg;
+    const tutti_method *m = tutti_engine_method(s->e);
+
+    TUTTI_TRY(drive_to_the_end(s, err));
+    EXPLORE_EXPECT(figure(s->e, "missing_most", m->rank) <= (double)tutti_wave_staleness(w->window, w->distance),
+                   "rank %d missed %g updates", m->rank, figure(s->e, "missing_most", m->rank));
+    EXPLORE_EXPECT(figure(s->e, "waves_apart", m->rank) <= (double)tutti_wave_apart(w->distance),
+                   "clocks were %g apart", figure(s->e, "waves_apart", m->rank));
+    return w->distance == 0 ? compare(s, o, w->pipelines, w->window, err) : TUTTI_OK;
+}
+
+/* As many pipelines of as many stages as the ranks and the seed make. */
+static int stages_of(explore_case *c)
+{
+    return c->ranks % 2 == 0 && explore_draw(c, "stages", 3) > 0 ? 2 : c->ranks <= UNITS ? c->ranks : 1;
+}
+
+static tutti_status hetpipe(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const int stages = stages_of(c);
+    waves w = { c->ranks / stages, 1 << explore_draw(c, "window", 3), (int64_t)explore_draw(c, "distance", 4) };
+    char method[128];
+    tutti_engine_options o = { .method = method, .batch = 4, .accumulate = 1 + (int64_t)explore_draw(c, "waves", 2),
+                               .data_samples = 4 * (uint64_t)c->ranks * 4 + 3 };
+
+    snprintf(method, sizeof method, "hetpipe(stages=%d,in_flight=%d,clock_distance=%d)", stages, w.window,
+             (int)w.distance);
+    return run(world, c, &o, by_waves, &w, err);
+}
+
+/* ---- wavelet ---- */
+typedef struct ticks { int stages, waves, mode, rounds; } ticks;
+
+static tutti_status by_ticks(seat *s, const tutti_engine_options *o, void *arg, tutti_error *err)
+{
+    const ticks *t = arg;
+    const tutti_method *m = tutti_engine_method(s->e);
+    follower *f;
+    bool same;
+
+    TUTTI_TRY(drive_to_the_end(s, err));
+    f = tutti_alloc(1, sizeof *f);
+    same = f != NULL;
+    if (same) {
+        follower_set(f, o, s->c->ranks, t->stages, t->waves, t->mode, t->rounds);
+        same = follower_run(f, STEPS);
+    }
+    for (int k = 0; k < 2 * UNITS && same; k++)
+        same = memcmp(tutti_engine_values(s->e, k), f->x[STEPS] + (size_t)k * WIDTH, WIDTH * sizeof(float)) == 0;
+    tutti_free(f);
+    EXPLORE_EXPECT(same, "rank %d has not what the recursion of %s comes to", m->rank, o->method);
+    return TUTTI_OK;
+}
+
+static tutti_status wavelet(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    ticks t = { explore_draw(c, "whole", 2) == 0 ? 1 : stages_of(c), 1 + (int)explore_draw(c, "k", FOLLOWED_WAVES),
+                (int)explore_draw(c, "mode", 3), 1 + (int)explore_draw(c, "rounds", 3) };
+    char method[128];
+    tutti_engine_options o = { .method = method, .batch = 12, .accumulate = 1 + (int64_t)explore_draw(c, "waves", 2),
+                               .data_samples = 12 * (uint64_t)c->ranks * 2 + 5 };
+
+    snprintf(method, sizeof method, "wavelet(waves=%d,stages=%d,sync_mode=%s,sync_rounds=%d)", t.waves, t.stages,
+             follower_modes[t.mode], t.rounds);
+    return run(world, c, &o, by_ticks, &t, err);
 }
 
 static tutti_status all_end(const explore_case *c, tutti_error *err)
@@ -231,6 +295,10 @@ const explore_piece explore_drive_pieces[] = {
     { .name = "hetpipe", .least = 1, .most = 6, .rank_main = hetpipe,
       .help = "virtual workers through servers, of random stages, waves and distances, one worker slow" },
     { .name = "hetpipe-dies", .least = 2, .most = 6, .rank_main = hetpipe, .judge = all_end, .deaths = true,
+      .help = "the same, and one worker dies: all others end and say of whom" },
+    { .name = "wavelet", .least = 1, .most = 6, .rank_main = wavelet,
+      .help = "waves that take turns, in each mode, of whole models or of stages, one worker slow" },
+    { .name = "wavelet-dies", .least = 2, .most = 6, .rank_main = wavelet, .judge = all_end, .deaths = true,
       .help = "the same, and one worker dies: all others end and say of whom" },
     { 0 }
 };
