@@ -1,7 +1,7 @@
 /* Goal: a model in stages, however it is cut and in whatever order micro-batches take their turns,
    gives each of them the loss and gradients of one pass through the whole network, to the bit, with
    the values that its forward saw; activations come from a store whose bound holds, and go back
-   there; what cannot be cut is said in a sentence. Method: every cut of every kind of model, k
+   there; units of two networks may take turns; what cannot be cut is said in a sentence. Method: every cut of every kind of model, k
    stages chained by hand, 1F1B and random orders, values of their own for each micro-batch. */
 #include "allocations.h"
 #include "subject.h"
@@ -256,6 +256,139 @@ static void stages_in_any_order_have_the_bits_of_the_whole(void **state)
     check("blstm(layers=2,hidden=6)", frames, plain);
     check("blstm(layers=2,hidden=6,recompute=on)", frames, bf16);
     check("ctr(dim=3,hidden=8)", clicks, plain);
+}
+
+/* ---- unit by unit ---- */
+
+/* What goes in of a micro-batch, in memory that is gone once its first unit is over. */
+static tutti_status begin_forward(const pipeline *p, tutti_nn_stage *stage, int m, bool *over, tutti_error *err)
+{
+    const tutti_nn_task *t = &p->s->task;
+    const size_t n = (size_t)count_of(p, m), context = (size_t)t->context,
+                 each = context > 0 ? 0 : (size_t)t->channels * (size_t)t->height * (size_t)t->width;
+    const tutti_nn_samples whole = samples_of(p->s, m * p->micro, (int64_t)n);
+    tutti_nn_samples part = whole;
+    float *x = calloc(n * each + 1, sizeof *x);
+    uint8_t *labels = calloc(n, 1);
+    uint32_t *words[3];
+    const uint32_t *from[3] = { whole.tokens, whole.next, whole.rows };
+    const size_t count[3] = { n * context, n * context, n * (size_t)t->tables };
+    tutti_status status;
+
+    memcpy(x, whole.x, n * each * sizeof *x);
+    memcpy(labels, whole.labels, n);
+    for (int i = 0; i < 3; i++) {
+        words[i] = calloc(count[i] + 1, sizeof *words[i]);
+        if (count[i] > 0)
+            memcpy(words[i], from[i], count[i] * sizeof *words[i]);
+    }
+    part.x = x;
+    part.labels = labels;
+    part.tokens = words[0];
+    part.next = words[1];
+    part.rows = words[2];
+    status = tutti_nn_stage_begin_forward(stage, 0, &part, NULL, (const float *const *)p->values[m], NULL, over, err);
+    memset(x, 0x7f, n * each * sizeof *x);
+    memset(labels, 0x7f, n);
+    for (int i = 0; i < 3; i++) {
+        memset(words[i], 0x7f, count[i] * sizeof *words[i]);
+        free(words[i]);
+    }
+    free(x);
+    free(labels);
+    return status;
+}
+
+/* Two networks of the whole model and one store; whose unit is next is drawn. */
+static void take_turns(const char *model, tutti_nn_task task, tutti_nn_options options)
+{
+    subject s = subject_of(model, task, MICRO * options.batch);
+    side d = side_of(&s, model, &options);
+    pipeline p = pipeline_of(&s, model, options, NULL, 0, 1);
+    tutti_nn_stage *stage[2] = { p.stage[0] };
+    const tutti_nn_stage_options o = { .nn = options, .end = p.units, .slots = 1, .store = p.store[0] };
+    enum { IDLE, FORWARD, FULL, BACKWARD } phase[2] = { IDLE, IDLE };
+    int at[2], next = 0, together = 0;
+    tutti_error err;
+
+    assert_int_equal(tutti_nn_stage_open(&stage[1], model, &task, &o, NULL), TUTTI_OK);
+    for (int m = 0; m < MICRO; m++)
+        for (int k = 0; k < s.count; k++)
+            for (size_t i = 0; i < s.params[k].count; i++)
+                p.values[m][k][i] = d.values[k][i] * (1 - 0.01F * (float)m);
+    for (uint64_t draw = 0; next < MICRO || phase[0] != IDLE || phase[1] != IDLE; draw++) {
+        const int j = (int)(tutti_random((tutti_rng){ 12, 0, 0 }, draw) % 2);
+        tutti_status status = TUTTI_OK;
+        bool over = false;
+        if (phase[j] == IDLE && next < MICRO) {
+            at[j] = next++;
+            phase[j] = FORWARD;
+            status = begin_forward(&p, stage[j], at[j], &over, &err);
+        } else if (phase[j] == FULL) {
+            phase[j] = BACKWARD;
+            status = tutti_nn_stage_begin_backward(stage[j], 0, NULL, (double)s.samples, false, p.gradients[at[j]], NULL,
+                                                   &over, &p.loss[at[j]], &err);
+        } else if (phase[j] != IDLE)
+            status = tutti_nn_stage_go_on(stage[j], 0, &over, &err);
+        if (status != TUTTI_OK)
+            fail_msg("%s: %s", model, err.text);
+        if (over)
+            phase[j] = phase[j] == FORWARD ? FULL : IDLE;
+        together += phase[0] != IDLE && phase[1] != IDLE && (phase[0] == BACKWARD) != (phase[1] == BACKWARD);
+    }
+    assert_true(together > 0);
+    check_bits(model, &p, &d, options);
+    tutti_nn_stage_close(stage[1]);
+    pipeline_free(&p);
+    side_free(&s, &d);
+    subject_free(&s);
+}
+
+static void units_of_two_stages_take_turns(void **state)
+{
+    const tutti_nn_options plain = { .batch = 10 }, bf16 = { .batch = 12, .precision = TUTTI_BF16 };
+
+    (void)state;
+    take_turns("mlp(hidden=24)", images, plain);
+    take_turns("cnn", images, plain);
+    take_turns("cnn(recompute=on)", images, bf16);
+    take_turns("gpt(layers=2,dim=16,heads=2,dropout=0.1)", text, plain);
+    take_turns("gpt(layers=2,dim=16,heads=2,recompute=on)", text, plain);
+    take_turns("gpt(layers=2,dim=16,heads=2)", text, bf16);
+    take_turns("wordlm(dim=8,hidden=12)", text, plain);
+    take_turns("blstm(layers=2,hidden=6)", frames, plain);
+    take_turns("ctr(dim=3,hidden=8)", clicks, plain);
+}
+
+static void one_slot_of_a_stage_is_in_the_midst_of_something(void **state)
+{
+    subject s = subject_of("mlp(hidden=24)", images, MICRO * 10);
+    const tutti_nn_options options = { .batch = 10 };
+    side d = side_of(&s, "mlp(hidden=24)", &options);
+    pipeline p = pipeline_of(&s, "mlp(hidden=24)", options, NULL, 0, 2);
+    const tutti_nn_samples x = samples_of(&s, 0, 10);
+    const float *const *values = (const float *const *)d.values;
+    tutti_error err;
+    bool over;
+    double loss;
+
+    (void)state;
+    assert_int_equal(tutti_nn_stage_go_on(p.stage[0], 0, &over, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "in the midst of nothing"));
+    assert_int_equal(tutti_nn_stage_begin_forward(p.stage[0], 0, &x, NULL, values, NULL, &over, &err), TUTTI_OK);
+    assert_false(over);
+    assert_int_equal(tutti_nn_stage_begin_forward(p.stage[0], 1, &x, NULL, values, NULL, &over, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "slot 0 is in the midst"));
+    assert_int_equal(tutti_nn_stage_begin_backward(p.stage[0], 0, NULL, 10, false, d.gradients, NULL, &over, &loss, &err),
+                     TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "its forward is not over"));
+    assert_int_equal(tutti_nn_stage_go_on(p.stage[0], 1, &over, &err), TUTTI_ERR_USAGE);
+    tutti_nn_stage_drop(p.stage[0], 0); /* another may begin */
+    assert_int_equal(tutti_nn_stage_begin_forward(p.stage[0], 1, &x, NULL, values, NULL, &over, &err), TUTTI_OK);
+    tutti_nn_stage_drop(p.stage[0], 1);
+    pipeline_free(&p);
+    side_free(&s, &d);
+    subject_free(&s);
 }
 
 /* ---- gradients that are added ---- */
@@ -515,6 +648,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stages_in_any_order_have_the_bits_of_the_whole),
+        cmocka_unit_test(units_of_two_stages_take_turns),
+        cmocka_unit_test(one_slot_of_a_stage_is_in_the_midst_of_something),
         cmocka_unit_test(micro_batches_add_up),
         cmocka_unit_test(one_forward_one_backward_holds_as_much_as_is_under_way),
         cmocka_unit_test(the_bound_holds),
