@@ -417,6 +417,11 @@ struct tutti_engine {
     int n_told_names;
 };
 
+/* ---- engine.c ---- */
+
+/* TUTTI_ERR_STATE: a call that is legal between steps only, and came at another time. */
+tutti_status tutti_engine_out_of_order(tutti_error *err, const char *call);
+
 /* ---- layout.c ---- */
 
 /* Tensors get their places. Pieces are cut by tutti_engine_cut: within declare() too, by what has
