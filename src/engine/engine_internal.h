@@ -422,6 +422,12 @@ struct tutti_engine {
 /* TUTTI_ERR_STATE: a call that is legal between steps only, and came at another time. */
 tutti_status tutti_engine_out_of_order(tutti_error *err, const char *call);
 
+/* ---- declare.c ---- */
+
+/* All of it; methods: those whose gradients may go through a codec are named. */
+tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const *methods,
+                                  tutti_error *err);
+
 /* ---- layout.c ---- */
 
 /* Tensors get their places. Pieces are cut by tutti_engine_cut: within declare() too, by what has
