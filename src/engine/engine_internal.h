@@ -422,6 +422,14 @@ struct tutti_engine {
 /* TUTTI_ERR_STATE: a call that is legal between steps only, and came at another time. */
 tutti_status tutti_engine_out_of_order(tutti_error *err, const char *call);
 
+/* ---- options.c ---- */
+
+/* The options as they are meant, with defaults in place; the workers' and the servers' ranks. /
+   Behind it, with places: the method, its traits, its pace. */
+tutti_status tutti_engine_read_options(tutti_engine *e, const tutti_method_ops *const *methods,
+                                       tutti_error *err);
+tutti_status tutti_engine_open_method(tutti_engine *e, tutti_error *err);
+
 /* ---- declare.c ---- */
 
 /* All of it; methods: those whose gradients may go through a codec are named. */
