@@ -1,6 +1,6 @@
-/* engine.c: an engine from open to close. Opening goes from what can be refused for free (options.c,
-   declare.c) to what costs: the workers' comparison, memory, rank 0's values, the method's own
-   open. */
+/* engine.c: an engine from open to close. Opening goes from what can be refused for free
+   (options.c, declare.c) to what costs: the workers' comparison, memory, rank 0's values, the
+   method's own open. */
 #include <errno.h>
 #include <string.h>
 

@@ -594,10 +594,21 @@ bool tutti_facilities_recut(const tutti_engine *e, const tutti_saved_run *run, c
 tutti_status tutti_facilities_load(tutti_engine *e, tutti_checkpoint *checkpoint,
                                    const tutti_saved_run *run, tutti_error *err);
 
-/* ---- step.c ---- */
+/* ---- pass.c, ready.c ---- */
 
 bool tutti_engine_passes_left(const tutti_engine *e); /* of this step */
-/* Within step(): updates so far as rate.t counts them, this step's with them. */
+/* A pass is over: gradients that were not announced in it are 0. */
+tutti_status tutti_engine_unused(tutti_engine *e, tutti_error *err);
+
+/* ---- step.c ---- */
+
+/* TUTTI_ERR_STATE: a call of a step's that came at another time, which `when` says. / A failure
+   within a step is final, since peers may be in the middle of a collective with us. */
+tutti_status tutti_engine_wrong(tutti_error *err, const char *call, const char *when);
+tutti_status tutti_engine_failed(tutti_engine *e, tutti_status status, tutti_error *err);
+/* Updates so far: what bias corrections count. / Within step(): as rate.t counts them, this step's
+   with them. */
+uint64_t tutti_engine_updates(tutti_engine *e);
 uint64_t tutti_engine_updates_after_step(tutti_engine *e);
 /* The run ends: gradients that are late are applied now. */
 tutti_status tutti_engine_drain(tutti_engine *e, tutti_error *err);

@@ -1,5 +1,6 @@
 /* options.c: from the run's options to a method with its traits, a pace and shares. Here is refused
-   what costs nothing to look at: texts, names, ranges, and options that do not go with the method. */
+   what costs nothing to look at: texts, names, ranges, and options that do not go with the
+   method. */
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
