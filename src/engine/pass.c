@@ -26,7 +26,8 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     }
     m->loss = 0;
     e->lr_factor = tutti_lr_schedule_factor(e->schedule,
-                                            e->take.on ? tutti_engine_take_turn(e) : tutti_engine_updates(e) + e->sat_out);
+                                            e->take.on ? tutti_engine_take_turn(e)
+                                                       : tutti_engine_updates(e) + e->sat_out);
     m->lr = e->lr * e->lr_factor;
     e->loss_sum = 0;
     e->passes = m->samples > 0 ? (m->samples + tutti_share_batch(&e->share, e->member) - 1) /
