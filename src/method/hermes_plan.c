@@ -46,8 +46,8 @@ bool tutti_hermes_outside(const double *seconds, int workers, int i, double *sor
     return t >= q3 + 1.5 * (q3 - q1) || t <= q1 - 1.5 * (q3 - q1);
 }
 
-/* By t = E k DSS / MBS. The mini-batch next to the old one whose chunk is within bounds; if there is
-   none, whose time comes nearest. */
+/* By t = E k DSS / MBS. The mini-batch next to the old one whose chunk is within bounds; if there
+   is none, whose time comes nearest. */
 void tutti_hermes_fit(const hermes_bounds *bounds, double seconds, double median, int64_t size[2])
 {
     const int64_t batch = bounds->batch;

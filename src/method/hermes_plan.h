@@ -19,10 +19,11 @@ int tutti_hermes_sort(const double *seconds, int workers, int but, double *sorte
 double tutti_hermes_quantile(const double *sorted, int n, double q);
 /* Is worker i's time far from the others'? sorted: workers, scratch. */
 bool tutti_hermes_outside(const double *seconds, int workers, int i, double *sorted);
-/* Chunk and mini-batch of a worker whose round took `seconds`, for rounds of `median`. size: batches
-   and mini-batch, as they are and as they become. */
+/* Chunk and mini-batch of a worker whose round took `seconds`, for rounds of `median`. size:
+   batches and mini-batch, as they are and as they become. */
 void tutti_hermes_fit(const hermes_bounds *bounds, double seconds, double median, int64_t size[2]);
-/* A size as it travels: batches x 8, and the mini-batch: 1 + place among the sizes; 0: as it was. */
+/* A size as it travels: batches x 8, and the mini-batch: 1 + its place among those that there may
+   be; 0: as it was. */
 uint32_t tutti_hermes_encode(const int64_t size[2]);
 /* 0, of either: it stays. */
 void tutti_hermes_decode(uint32_t code, int64_t *batches, int64_t *minibatch);
