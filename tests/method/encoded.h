@@ -37,9 +37,9 @@ static inline tutti_status job_step(job *j, tutti_engine *e, tutti_error *err)
 
     while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
         for (int i = 0; i < ELEMENTS; i++)
-            m->g[i] = i == j->dead
-                          ? 0
-                          : (m->rank < j->liars ? -1.0f : 1.0f) * (m->x[i] - pull_of(j->alike ? 0 : m->rank, i, s));
+            m->g[i] = i == j->dead ? 0
+                                   : (m->rank < j->liars ? -1.0f : 1.0f) *
+                                         (m->x[i] - pull_of(j->alike ? 0 : m->rank, i, s));
         for (int k = 0; k < TOY_TENSORS; k++)
             TUTTI_TRY(tutti_engine_ready(e, k, err));
         TUTTI_TRY(tutti_engine_passed(e, 0, err));
@@ -83,8 +83,8 @@ static inline tutti_status run_rank(tutti_world *world, void *arg, tutti_error *
         memcpy(j->x[t.steps], tutti_engine_method(e)->x, sizeof j->x[0]);
         j->events = tutti_engine_events(e, &events);
         for (int k = 0; k < j->events; k++)
-            snprintf(j->event + strlen(j->event), sizeof j->event - strlen(j->event), "%s%s: %s", k > 0 ? "\n" : "",
-                     events[k].kind, events[k].text);
+            snprintf(j->event + strlen(j->event), sizeof j->event - strlen(j->event), "%s%s: %s",
+                     k > 0 ? "\n" : "", events[k].kind, events[k].text);
     }
     tutti_engine_close(e);
     return TUTTI_OK;
