@@ -417,6 +417,25 @@ struct tutti_engine {
     int n_told_names;
 };
 
+/* ---- engine.c ---- */
+
+/* TUTTI_ERR_STATE: a call that is legal between steps only, and came at another time. */
+tutti_status tutti_engine_out_of_order(tutti_error *err, const char *call);
+
+/* ---- options.c ---- */
+
+/* The options as they are meant, with defaults in place; the workers' and the servers' ranks. /
+   Behind it, with places: the method, its traits, its pace. */
+tutti_status tutti_engine_read_options(tutti_engine *e, const tutti_method_ops *const *methods,
+                                       tutti_error *err);
+tutti_status tutti_engine_open_method(tutti_engine *e, tutti_error *err);
+
+/* ---- declare.c ---- */
+
+/* All of it; methods: those whose gradients may go through a codec are named. */
+tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const *methods,
+                                  tutti_error *err);
+
 /* ---- layout.c ---- */
 
 /* Tensors get their places. Pieces are cut by tutti_engine_cut: within declare() too, by what has
@@ -575,10 +594,21 @@ bool tutti_facilities_recut(const tutti_engine *e, const tutti_saved_run *run, c
 tutti_status tutti_facilities_load(tutti_engine *e, tutti_checkpoint *checkpoint,
                                    const tutti_saved_run *run, tutti_error *err);
 
-/* ---- step.c ---- */
+/* ---- pass.c, ready.c ---- */
 
 bool tutti_engine_passes_left(const tutti_engine *e); /* of this step */
-/* Within step(): updates so far as rate.t counts them, this step's with them. */
+/* A pass is over: gradients that were not announced in it are 0. */
+tutti_status tutti_engine_unused(tutti_engine *e, tutti_error *err);
+
+/* ---- step.c ---- */
+
+/* TUTTI_ERR_STATE: a call of a step's that came at another time, which `when` says. / A failure
+   within a step is final, since peers may be in the middle of a collective with us. */
+tutti_status tutti_engine_wrong(tutti_error *err, const char *call, const char *when);
+tutti_status tutti_engine_failed(tutti_engine *e, tutti_status status, tutti_error *err);
+/* Updates so far: what bias corrections count. / Within step(): as rate.t counts them, this step's
+   with them. */
+uint64_t tutti_engine_updates(tutti_engine *e);
 uint64_t tutti_engine_updates_after_step(tutti_engine *e);
 /* The run ends: gradients that are late are applied now. */
 tutti_status tutti_engine_drain(tutti_engine *e, tutti_error *err);

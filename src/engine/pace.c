@@ -278,7 +278,7 @@ tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutt
 
     *more = false;
     if (e->stage != STAGE_READY)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "more is legal between steps only (engine.h)");
+        return tutti_engine_out_of_order(err, "more");
     if (!e->own_pace && e->m.rank < e->m.workers) {
         *more = e->progress.step < until;
         return TUTTI_OK;
@@ -313,7 +313,7 @@ static tutti_status more_taken(tutti_engine *e, const char *what, uint64_t whole
     if (!tutti_size_mul(whole, each, &until) || until > INT64_MAX)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "so many %s are more than 2^63 samples; ask for fewer", what);
     if (e->stage != STAGE_READY)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "more is legal between steps only (engine.h)");
+        return tutti_engine_out_of_order(err, "more");
     *more = tutti_engine_take_more(e, until);
     return TUTTI_OK;
 }

@@ -302,7 +302,7 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
     tutti_status status;
 
     if (e->stage != STAGE_READY && e->stage != STAGE_FINISHED)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "save is legal between steps only (engine.h)");
+        return tutti_engine_out_of_order(err, "save");
     tutti_engine_collect(e);
     status = tutti_engine_quiet(e, err);
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
@@ -477,7 +477,7 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
     *pieces = NULL;
     *n = 0;
     if (e->stage != STAGE_READY && (e->stage != STAGE_SHOWN || e->kept != NULL || e->asides.shown > 0))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "state is legal between steps only (engine.h)");
+        return tutti_engine_out_of_order(err, "state");
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
         const tutti_place *place = tutti_plan_place(e->plan, i);
         if (place != NULL && place->memory == NULL && tutti_plan_state(e->plan, i, NULL)->keep != TUTTI_SCRATCH)

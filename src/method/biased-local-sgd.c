@@ -42,11 +42,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tutti/method.h"
+#include "biased-local-sgd_plan.h"
 
 enum { KEEP, RESET, AVERAGE };
 enum { MEASURED = 2, SCORE_BINS = 33, STEPS_MOST = 1000000 };
-#define ROUND_MOST (INT64_C(1) << 40)
 static const double divides = 1e-3, stalls = 1.05;
 
 typedef struct candidate {
@@ -109,54 +108,6 @@ static const tutti_option biased_options[] = {
     { 0 }
 };
 
-/* ---- who is slow, and how much each takes ---- */
-
-static int64_t local_batch(const tutti_method *m)
-{
-    return m->share->batch * m->share->accumulate;
-}
-
-/* Of a round, of a worker that makes so many steps in it. More than a set can have is as good as
-   all. */
-static int64_t samples_of(const tutti_method *m, int64_t tau)
-{
-    return tau < ROUND_MOST / local_batch(m) ? tau * local_batch(m) : ROUND_MOST;
-}
-
-static bool is_slow(const int64_t *tau, int workers, int worker)
-{
-    int64_t most = 0;
-
-    for (int r = 0; r < workers; r++)
-        most = tau[r] > most ? tau[r] : most;
-    return 2 * tau[worker] <= most;
-}
-
-/* What a worker takes of `left` samples in rounds of tau, the last of which is cut as share.h cuts
-   a last step. */
-static int64_t takes(const tutti_method *m, const int64_t *tau, int64_t left, int worker)
-{
-    const int64_t mine = samples_of(m, tau[worker]);
-    int64_t below = 0, all = 0;
-
-    for (int r = 0; r < m->workers; r++) {
-        below += r < worker ? samples_of(m, tau[r]) : 0;
-        all += samples_of(m, tau[r]);
-    }
-    return left / all * mine + (int64_t)((__int128)(left % all) * (below + mine) / all) -
-           (int64_t)((__int128)(left % all) * below / all);
-}
-
-/* Of all slow workers below `end`. */
-static int64_t takes_slow(const tutti_method *m, const int64_t *tau, int64_t left, int end)
-{
-    int64_t sum = 0;
-
-    for (int r = 0; r < end; r++)
-        sum += is_slow(tau, m->workers, r) ? takes(m, tau, left, r) : 0;
-    return sum;
-}
-
 /* The option as a list, to tau: false: it is none of so many whole numbers. */
 static bool read_steps(const biased *s, int workers, int64_t *tau)
 {
@@ -183,7 +134,8 @@ static int by_score(const void *a, const void *b)
 static void choose(tutti_method *m)
 {
     biased *s = m->self;
-    const uint64_t samples = m->share->samples, want = (uint64_t)takes_slow(m, s->tau, s->now.left, m->workers);
+    const uint64_t samples = m->share->samples,
+                   want = (uint64_t)tutti_biased_takes_slow(m, s->tau, s->now.left, m->workers);
     const tutti_rng draw = { m->rng.seed, tutti_port_of("biased.candidates", 0, 0), s->now.step },
                     mix = { m->rng.seed, tutti_port_of("biased.mix", 0, 0), s->now.step };
     const double wide = floor(s->bias_ratio * (double)want + 0.5);
@@ -228,7 +180,7 @@ static void read_visits(tutti_method *m, mean of[2], double *twice)
             memcpy(&loss, &at[2], sizeof loss);
             if (!isfinite(loss))
                 continue;
-            add(&of[is_slow(s->tau, m->workers, r)], loss);
+            add(&of[tutti_biased_slow(s->tau, m->workers, r)], loss);
             *twice += s->latest[id] > 0;
             if (1 + round > s->latest[id] || (1 + round == s->latest[id] && loss > s->fresh[id])) {
                 s->latest[id] = 1 + round;
@@ -293,7 +245,7 @@ static double seconds_of(const tutti_method *m, int worker)
 {
     const biased *s = m->self;
     const double ns = (double)s->gathered[2 * worker], samples = (double)s->gathered[2 * worker + 1];
-    return samples > 0 ? ns / samples * (double)local_batch(m) : 0;
+    return samples > 0 ? ns / samples * (double)tutti_biased_batch(m) : 0;
 }
 
 /* tau from everybody's times since the last look. */
@@ -374,7 +326,7 @@ static tutti_status check_steps(tutti_method *m, tutti_error *err)
                             "away, or take steps=auto",
                             (long long)s->round_steps);
     else if (s->biased && m->share->samples < UINT32_MAX) {
-        want = takes_slow(m, tau, (int64_t)m->share->samples, m->workers);
+        want = tutti_biased_takes_slow(m, tau, (int64_t)m->share->samples, m->workers);
         if (s->bias_ratio * (double)want > (double)m->share->samples)
             status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
                                 "method 'biased-local-sgd': bias_ratio is %g, but slow workers take %lld of the %llu "
@@ -422,7 +374,7 @@ static tutti_status biased_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     s->measures = strcmp(s->steps, "auto") == 0;
     s->biased = s->bias_ratio > 1 && m->workers > 1;
     TUTTI_TRY(check_steps(m, err));
-    TUTTI_TRY(tutti_take_declare(m, plan, &(tutti_take_options){ .most = ROUND_MOST }, err));
+    TUTTI_TRY(tutti_take_declare(m, plan, &(tutti_take_options){ .most = TUTTI_BIASED_ROUND_MOST }, err));
     if (s->momentum_policy != KEEP)
         TUTTI_TRY(tutti_buffers_declare(m, plan, s->momentum_policy == AVERAGE, err));
     if (s->biased) {
@@ -474,7 +426,7 @@ static tutti_status begin_round(tutti_method *m, tutti_pass *p, tutti_error *err
     int64_t visits = 0, least = STEPS_MOST;
 
     for (int r = 0; r < m->workers; r++) {
-        s->wanted[r] = samples_of(m, s->tau[r]);
+        s->wanted[r] = tutti_biased_round(m, s->tau[r]);
         least = s->tau[r] < least ? s->tau[r] : least;
         visits += s->visits[r];
     }
@@ -509,13 +461,13 @@ static tutti_status biased_pass(tutti_method *m, tutti_pass *p, tutti_error *err
     p->same_values = in_step > 0;
     if (in_step == 0)
         s->begun = done;
-    p->divisor = s->of[m->rank] - s->begun < local_batch(m) ? s->of[m->rank] - s->begun : local_batch(m);
+    p->divisor = s->of[m->rank] - s->begun < tutti_biased_batch(m) ? s->of[m->rank] - s->begun : tutti_biased_batch(m);
     if (!s->biased)
         return TUTTI_OK;
     visited = s->visits[m->rank] + done;
     p->losses = s->loss + visited;
-    if (is_slow(s->tau, m->workers, m->rank))
-        p->ids = s->list + takes_slow(m, s->tau, s->now.left, m->rank) + visited;
+    if (tutti_biased_slow(s->tau, m->workers, m->rank))
+        p->ids = s->list + tutti_biased_takes_slow(m, s->tau, s->now.left, m->rank) + visited;
     for (int64_t k = 0; k < p->samples; k++) {
         s->id[visited + k] =
             (int32_t)(p->ids != NULL ? p->ids[k] : tutti_share_sample(m->share, p->epoch, p->position + (uint64_t)k));
@@ -561,7 +513,7 @@ static tutti_status biased_step(tutti_method *m, tutti_error *err)
     if (m->samples > 0)
         TUTTI_TRY(tutti_base_step_counted(m, &s->mine.updates, err));
     for (int r = 0; r < m->workers; r++) {
-        const int64_t steps = (s->of[r] + local_batch(m) - 1) / local_batch(m);
+        const int64_t steps = (s->of[r] + tutti_biased_batch(m) - 1) / tutti_biased_batch(m);
         all += s->of[r];
         most = steps > most ? steps : most;
         s->visits[r] += s->of[r];

@@ -12,15 +12,14 @@
       uneven last step of an epoch.
    3. Sums keep the project's tree order, so bucket size, algorithm and transport do not change a
       bit. */
+#include "buckets.h"
 #include "tutti/method.h"
 
 typedef struct ddp { double bucket, first_bucket; } ddp;
 
 static const tutti_option ddp_options[] = {
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(ddp, bucket), 25, 1.0 / 1048576, 65536, NULL,
-      "bucket size in MiB; gradients are exchanged as soon as a bucket is full" },
-    { "first_bucket_mb", TUTTI_REAL, TUTTI_AT(ddp, first_bucket), 1, 1.0 / 1048576, 65536, NULL,
-      "size of the first bucket in MiB: smaller, so that exchange starts early" },
+    BUCKETS_SIZE(TUTTI_AT(ddp, bucket), 25, "; gradients are exchanged as soon as a bucket is full"),
+    BUCKETS_SIZE_FIRST(TUTTI_AT(ddp, first_bucket), "exchange starts early"),
     { 0 }
 };
 
@@ -29,14 +28,7 @@ static tutti_status ddp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     const ddp *d = m->self;
 
     (void)plan;
-    if (d->first_bucket > d->bucket && d->first_bucket != ddp_options[1].initial)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'ddp': first_bucket_mb is %g but bucket_mb is only %g; "
-                          "the first bucket may not be the larger one",
-                          d->first_bucket, d->bucket);
-    m->piece_bytes = (size_t)(d->bucket * 1048576);
-    m->first_piece_bytes = (size_t)((d->first_bucket < d->bucket ? d->first_bucket : d->bucket) * 1048576);
-    return TUTTI_OK;
+    return buckets_cut_checked(m, d->bucket, d->first_bucket, err);
 }
 
 static const char *const ddp_constraints[] = {

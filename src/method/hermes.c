@@ -54,9 +54,9 @@
    reads them. */
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "hermes_plan.h"
 #include "tutti/server.h"
 
 typedef struct hermes {
@@ -116,9 +116,7 @@ enum { ZSCORE, ALWAYS };
 enum { INVERSE_LOSS, MEAN };
 enum { IQR, OFF };
 enum { FP16, FP32 };
-enum { CHUNK = 2500, ROUNDS = 10 };
-/* mini-batches that a worker may be given: 2, 4, ..., 64 */
-enum { MEDIAN_EVERY = 10, SIZES = 6, MOST_BATCHES = 1 << 24 };
+enum { CHUNK = 2500, ROUNDS = 10, MEDIAN_EVERY = 10 };
 static const double least_loss = 1e-12, least_spread = 1e-12;
 
 static const tutti_option hermes_options[] = {
@@ -176,8 +174,7 @@ static int64_t batch_of_run(const tutti_method *m)
 
 static int64_t in_batches(const tutti_method *m, double samples)
 {
-    const double batches = floor(samples / (double)batch_of_run(m) + 0.5);
-    return batches < 1 ? 1 : batches > MOST_BATCHES ? MOST_BATCHES : (int64_t)batches;
+    return tutti_hermes_batches(batch_of_run(m), samples);
 }
 
 /* Whatever the length of the run, which may be another one when it is resumed. */
@@ -204,21 +201,7 @@ static int64_t first_batches(const tutti_method *m)
     return in_batches(m, s->chunk > 0 ? (double)s->chunk : m->steps > 0 ? fmin(CHUNK, run) : CHUNK);
 }
 
-/* ---- the server's thread: sizes ---- */
-
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Of n in ascending order, between the two nearest in proportion. */
-static double quantile(const double *sorted, int n, double q)
-{
-    const double at = q * (n - 1);
-    const int below = (int)at;
-    return below + 1 < n ? sorted[below] + (at - below) * (sorted[below + 1] - sorted[below]) : sorted[below];
-}
+/* ---- the server's thread: sizes (hermes_plan.h) ---- */
 
 static int workers_left(const tutti_method *m)
 {
@@ -230,61 +213,10 @@ static int workers_left(const tutti_method *m)
     return n;
 }
 
-/* Times of all but worker `but` (-1: of all), in order; how many. */
-static int sort_times(const tutti_method *m, int but)
-{
-    const hermes *s = m->self;
-    int n = 0;
-
-    for (int r = 0; r < m->workers; r++)
-        if (r != but && s->seconds[r] > 0)
-            s->sorted[n++] = s->seconds[r];
-    qsort(s->sorted, (size_t)n, sizeof *s->sorted, ascending);
-    return n;
-}
-
-static bool is_outside(const tutti_method *m, int i)
-{
-    const hermes *s = m->self;
-    const int n = sort_times(m, i);
-    const double q1 = quantile(s->sorted, n, 0.25), q3 = quantile(s->sorted, n, 0.75), t = s->seconds[i];
-    return t >= q3 + 1.5 * (q3 - q1) || t <= q1 - 1.5 * (q3 - q1);
-}
-
-/* Chunk and mini-batch of worker i for rounds of T seconds, by t = E k DSS / MBS. The mini-batch
-   next to the old one whose chunk is within bounds; if there is none, whose time comes nearest. */
-static void fit(tutti_method *m, int i)
-{
-    hermes *s = m->self;
-    int64_t *batches = &s->size[2 * i], *minibatch = &s->size[2 * i + 1], best_batches = *batches, best = *minibatch;
-    const double epochs = (double)s->local_passes, most = (double)most_batches(m) * (double)batch_of_run(m);
-    const double k = s->seconds[i] * (double)*minibatch / (epochs * (double)*batches * (double)batch_of_run(m));
-    double best_off = INFINITY, best_far = INFINITY;
-    bool best_fits = false;
-
-    for (int c = -1; c < SIZES; c++) { /* -1: the one that it has */
-        const int64_t candidate = c < 0 ? *minibatch : (int64_t)2 << c;
-        const double wanted = s->global.median * (double)candidate / (epochs * k), samples = fmin(wanted, most);
-        const int64_t given = in_batches(m, samples);
-        const double off = fabs(epochs * k * (double)(given * batch_of_run(m)) / (double)candidate - s->global.median),
-                     far = fabs(log2((double)candidate / (double)*minibatch));
-        const bool fits = wanted <= most && wanted >= 0.5 * (double)batch_of_run(m);
-        if (candidate > m->share->batch || (best_fits && !fits) ||
-            (fits == best_fits && (fits ? far >= best_far : off >= best_off)))
-            continue;
-        best_fits = fits;
-        best_off = off;
-        best_far = far;
-        best_batches = given;
-        best = candidate;
-    }
-    *batches = best_batches;
-    *minibatch = best;
-}
-
 static void report(tutti_method *m, int i, double seconds)
 {
     hermes *s = m->self;
+    const hermes_bounds bounds = { batch_of_run(m), most_batches(m), m->share->batch, s->local_passes };
     const int here = workers_left(m);
     int n;
 
@@ -292,31 +224,24 @@ static void report(tutti_method *m, int i, double seconds)
         return;
     s->seconds[i] = fmax(seconds, 1e-9);
     s->global.reports++;
-    n = sort_times(m, -1);
+    n = tutti_hermes_sort(s->seconds, m->workers, -1, s->sorted);
     if (n == here &&
         (s->global.reported == 0 || s->global.reports - s->global.reported >= (int64_t)MEDIAN_EVERY * here)) {
-        s->global.median = quantile(s->sorted, n, 0.5);
+        s->global.median = tutti_hermes_quantile(s->sorted, n, 0.5);
         s->global.reported = s->global.reports;
     }
     if (s->size[2 * i] == 0) {
         s->size[2 * i] = first_batches(m);
         s->size[2 * i + 1] = s->minibatch;
     }
-    if (n == here && here > 1 && is_outside(m, i))
-        fit(m, i);
+    if (n == here && here > 1 && tutti_hermes_outside(s->seconds, m->workers, i, s->sorted))
+        tutti_hermes_fit(&bounds, s->seconds[i], s->global.median, &s->size[2 * i]);
 }
 
-/* In an answer's kind: worker i's batches x 8, and its mini-batch: 1 + place among the
-   sizes; 0: as it was. All 0: both are. */
+/* In an answer's kind; 0: both are as they were. */
 static uint32_t sizes_of(const hermes *s, int i)
 {
-    uint32_t size = 0;
-
-    if (s->resize == OFF || s->size[2 * i] == 0)
-        return 0;
-    for (int c = 0; c < SIZES; c++)
-        size = s->size[2 * i + 1] == (int64_t)2 << c ? 1 + (uint32_t)c : size;
-    return (uint32_t)s->size[2 * i] << 3 | size;
+    return s->resize == OFF || s->size[2 * i] == 0 ? 0 : tutti_hermes_encode(&s->size[2 * i]);
 }
 
 /* ---- the server's thread: models ---- */
@@ -626,6 +551,7 @@ static tutti_status push(tutti_method *m, hermes *s, double loss, tutti_error *e
 static tutti_status end_round(tutti_method *m, hermes *s, tutti_error *err)
 {
     tutti_server_answers answers = { 0 };
+    int64_t batches, minibatch;
     double loss;
     bool major;
 
@@ -641,13 +567,14 @@ static tutti_status end_round(tutti_method *m, hermes *s, tutti_error *err)
         s->mine.pushes++;
     } else if (++s->mine.since >= s->lambda)
         s->mine.relaxed++;
-    if (answers.kind >> 3 > (uint32_t)most_batches(m))
+    tutti_hermes_decode(answers.kind, &batches, &minibatch);
+    if (batches > most_batches(m))
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "the server gave %lu batches a round, and there is room for %lld; "
+                          "the server gave %lld batches a round, and there is room for %lld; "
                           "all workers must run one version",
-                          (unsigned long)(answers.kind >> 3), (long long)most_batches(m));
-    s->round.batches = answers.kind == 0 ? s->round.batches : (int64_t)(answers.kind >> 3);
-    s->round.minibatch = (answers.kind & 7) == 0 ? s->round.minibatch : (int64_t)1 << (answers.kind & 7);
+                          (long long)batches, (long long)most_batches(m));
+    s->round.batches = answers.kind == 0 ? s->round.batches : batches;
+    s->round.minibatch = minibatch == 0 ? s->round.minibatch : minibatch;
     s->round.taken = s->round.computed_ns = 0;
     return TUTTI_OK;
 }

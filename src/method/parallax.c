@@ -25,6 +25,7 @@
    5. Synchronous only. Asynchronous servers are asgd's. */
 #include <string.h>
 
+#include "buckets.h"
 #include "partitions.h"
 #include "tutti/server.h"
 
@@ -66,10 +67,8 @@ static const tutti_option parallax_options[] = {
       "steps with each P that are not timed" },
     { "search_steps", TUTTI_INT, TUTTI_AT(parallax, timed), 200, 1, 1000000000, NULL,
       "steps with each P that are timed" },
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(parallax, bucket), 25, 1.0 / 1048576, 65536, NULL,
-      "bucket size in MiB of dense gradients; exchanged as soon as a bucket is full" },
-    { "first_bucket_mb", TUTTI_REAL, TUTTI_AT(parallax, first_bucket), 1, 1.0 / 1048576, 65536, NULL,
-      "size of the first bucket in MiB: smaller, so that exchange starts early; at most bucket_mb" },
+    BUCKETS_SIZE(TUTTI_AT(parallax, bucket), 25, " of dense gradients; exchanged as soon as a bucket is full"),
+    BUCKETS_SIZE_FIRST(TUTTI_AT(parallax, first_bucket), "exchange starts early; at most bucket_mb"),
     { 0 }
 };
 
@@ -110,8 +109,7 @@ static tutti_status parallax_declare(tutti_method *m, tutti_plan *plan, tutti_er
     tutti_state density = rows;
     int node;
 
-    m->piece_bytes = (size_t)(s->bucket * 1048576);
-    m->first_piece_bytes = (size_t)((s->first_bucket < s->bucket ? s->first_bucket : s->bucket) * 1048576);
+    buckets_cut(m, s->bucket, s->first_bucket);
     TUTTI_TRY(choose_node(m, &node, err));
     TUTTI_TRY(tutti_server_tables_declare(&s->server, m, plan, SERVE, (int)s->servers, node, err));
     density.name = "parallax.density";

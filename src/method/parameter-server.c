@@ -22,6 +22,7 @@
    divided by their sum. This includes the step in which the worker was lost: a slice that had its
    gradient by then is a mean with it, and another one without. All that are left get the same, so
    replicas stay equal. */
+#include "buckets.h"
 #include "tutti/server.h"
 
 typedef struct parameter_server {
@@ -34,10 +35,8 @@ enum { SERVE };                 /* service */
 static const tutti_option parameter_server_options[] = {
     { "servers", TUTTI_INT, TUTTI_AT(parameter_server, servers), 0, 0, 65536, NULL,
       "how many workers serve as well, of each host in turn; 0: all" },
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(parameter_server, bucket), 25, 1.0 / 1048576, 65536, NULL,
-      "bucket size in MiB; gradients are sent as soon as a bucket is full" },
-    { "first_bucket_mb", TUTTI_REAL, TUTTI_AT(parameter_server, first_bucket), 1, 1.0 / 1048576, 65536, NULL,
-      "size of the first bucket in MiB: smaller, so that sending starts early; at most bucket_mb" },
+    BUCKETS_SIZE(TUTTI_AT(parameter_server, bucket), 25, "; gradients are sent as soon as a bucket is full"),
+    BUCKETS_SIZE_FIRST(TUTTI_AT(parameter_server, first_bucket), "sending starts early; at most bucket_mb"),
     { 0 }
 };
 
@@ -45,8 +44,7 @@ static tutti_status parameter_server_declare(tutti_method *m, tutti_plan *plan, 
 {
     parameter_server *s = m->self;
 
-    m->piece_bytes = (size_t)(s->bucket * 1048576);
-    m->first_piece_bytes = (size_t)((s->first_bucket < s->bucket ? s->first_bucket : s->bucket) * 1048576);
+    buckets_cut(m, s->bucket, s->first_bucket);
     if (m->servers > 0)
         m->lane_width = 2; /* of one what servers answer comes while the next is sent */
     return tutti_server_sums_declare(

@@ -48,30 +48,25 @@
 #include <math.h>
 #include <string.h>
 #include "coded.h"
+#include "scadles_inject.h"
 #include "tutti/arrivals.h"
 
 enum { PERSISTENCE, TRUNCATION, CAP };
 enum { OF_ONE_VECTOR, REFERENCE };
-enum { CLASSES = 256, FIGURES = 8 };
-/* draws of all workers alike: of rates, of classes and of who gives them */
-enum { RATES = 0x7363, DRAWS = 0x7364 };
+enum { FIGURES = 8 };
+enum { RATES = 0x7363 }; /* draws of all workers alike */
 
 typedef struct scadles {
     const char *rates, *record, *replay;
-    double rate_low, rate_high, window_s, lr_scale_max, ratio, delta, memory, alpha, beta, bucket_mb;
+    double rate_low, rate_high, window_s, lr_scale_max, ratio, delta, memory, bucket_mb;
     int64_t batch_min, batch_max, cap, ref_batch;
     int policy, rho_form;
     bool compress, server_ef, simulate_clock;
+    scadles_injection inject;
 
     double *rate;       /* workers; declared scratch, as all that follows but `now` */
     int64_t *took;      /* workers: own samples of this round */
     double *whole, *sent; /* tensors: squared norms of what would be encoded, and of what is sent */
-    int64_t draws, most; /* ceil(alpha D), 0: none injected; samples of a draw at most */
-    int64_t *first, *own; /* CLASSES + 1, my part: samples that I have of each class, by class */
-    float *has;         /* workers x CLASSES: 1 where the worker has samples of the class */
-    float *mine;        /* CLASSES */
-    int64_t *to, *from; /* workers: injected samples of this round */
-    uint64_t *gives;    /* those that I give */
     double *told;       /* workers x FIGURES */
     int64_t mark_ns;    /* when the clock of arrivals was last read */
     int64_t usual;      /* workers x batch of the run */
@@ -121,10 +116,10 @@ static const tutti_option scadles_options[] = {
     { "server_ef", TUTTI_BOOL, TUTTI_AT(scadles, server_ef), 1, 0, 1, NULL,
       "error feedback of the owners of the mean too: a second residual, of what they lose when they encode it; off: "
       "what each worker encodes goes to all", "compress=on" },
-    { "inject_alpha", TUTTI_REAL, TUTTI_AT(scadles, alpha), 0, 0, 1, NULL,
+    { "inject_alpha", TUTTI_REAL, TUTTI_AT(scadles, inject.alpha), 0, 0, 1, NULL,
       "share of the workers from which each gets samples of classes that it has not, in every round; RAW SAMPLES "
       "LEAVE THEIR COMPUTER; 0: none do" },
-    { "inject_beta", TUTTI_REAL, TUTTI_AT(scadles, beta), 0, 0, 1, NULL,
+    { "inject_beta", TUTTI_REAL, TUTTI_AT(scadles, inject.beta), 0, 0, 1, NULL,
       "how many come of each, as a share of the worker's own batch; 0: none" },
     { "simulate_clock", TUTTI_BOOL, TUTTI_AT(scadles, simulate_clock), 0, 0, 1, NULL,
       "samples come by a clock of `window_s` a round, and nobody waits: a run that repeats to the bit" },
@@ -206,46 +201,6 @@ static tutti_status check(const tutti_method *m, tutti_error *err)
     return find_rates(m, NULL, err);
 }
 
-static tutti_status declare_injection(tutti_method *m, tutti_plan *plan, tutti_error *err)
-{
-    scadles *s = m->self;
-    const tutti_parts *parts = m->share->parts;
-    const size_t workers = (size_t)m->workers;
-
-    s->draws = (int64_t)ceil(s->alpha * m->workers * (1 - 1e-12));
-    s->most = (int64_t)floor(s->beta * (double)s->batch_max);
-    if (s->most == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'scadles': inject_beta is %g, of which a batch of batch_max, %lld, has no whole "
-                          "sample; raise one of them, or leave injection away",
-                          s->beta, (long long)s->batch_max);
-    if (parts == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'scadles': inject_alpha is %g, but all workers draw from one common set, so that no "
-                          "class is foreign to any; give each its own (partition), or leave injection away",
-                          s->alpha);
-    if (tutti_sample_label(m, parts->sample[parts->first[m->rank]]) < 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'scadles': inject_alpha is %g, but the samples have no classes, of which one could "
-                          "be foreign; leave injection away",
-                          s->alpha);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.first", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
-                                        .count = CLASSES + 1 }, &s->first);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.samples", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
-                                        .count = parts->first[m->rank + 1] - parts->first[m->rank] }, &s->own);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.has", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = workers * CLASSES }, &s->has);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.mine", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = CLASSES }, &s->mine);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.to", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
-                                        .count = workers }, &s->to);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.from", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
-                                        .count = workers }, &s->from);
-    tutti_declare(plan, &(tutti_state){ .name = "scadles.gives", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
-                                        .count = workers * (size_t)(s->draws * s->most) }, &s->gives);
-    return tutti_give_declare(m, plan, s->draws * s->most, err);
-}
-
 static tutti_status scadles_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     scadles *s = m->self;
@@ -271,8 +226,8 @@ static tutti_status scadles_declare(tutti_method *m, tutti_plan *plan, tutti_err
                                                         .record = s->record,
                                                         .replay = s->replay },
                                  err));
-    if (s->alpha > 0 && s->beta > 0 && m->workers > 1)
-        TUTTI_TRY(declare_injection(m, plan, err));
+    if (s->inject.alpha > 0 && s->inject.beta > 0 && m->workers > 1)
+        TUTTI_TRY(tutti_scadles_inject_declare(m, plan, &s->inject, s->batch_max, err));
     if (!s->compress || m->workers == 1)
         return TUTTI_OK;
     tutti_declare(plan, &(tutti_state){ .name = "scadles.whole", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64,
@@ -284,72 +239,13 @@ static tutti_status scadles_declare(tutti_method *m, tutti_plan *plan, tutti_err
     return tutti_exchange_ask_declare(m, plan, err);
 }
 
-/* Samples that I have of each class, one class after the other, and whether everybody has any. */
-static tutti_status list_classes(tutti_method *m, tutti_error *err)
-{
-    scadles *s = m->self;
-    const tutti_parts *parts = m->share->parts;
-    const uint32_t *of_mine = parts->sample + parts->first[m->rank];
-    const uint64_t n = parts->first[m->rank + 1] - parts->first[m->rank];
-    int64_t at[CLASSES];
-
-    memset(s->first, 0, (CLASSES + 1) * sizeof *s->first);
-    for (uint64_t i = 0; i < n; i++)
-        s->first[tutti_sample_label(m, of_mine[i]) + 1]++;
-    for (int c = 0; c < CLASSES; c++) {
-        s->mine[c] = s->first[c + 1] > 0;
-        at[c] = s->first[c];
-        s->first[c + 1] += s->first[c];
-    }
-    for (uint64_t i = 0; i < n; i++)
-        s->own[at[tutti_sample_label(m, of_mine[i])]++] = of_mine[i];
-    return tutti_gather(m, s->mine, CLASSES, s->has, err);
-}
-
-/* Classes that the worker has not and another one has: the k-th; k < 0: *n := how many. */
-static int foreign(const tutti_method *m, int worker, int64_t k, int64_t *n)
-{
-    const scadles *s = m->self;
-    int64_t found = 0;
-
-    for (int c = 0; c < CLASSES; c++) {
-        bool somewhere = false;
-        for (int w = 0; w < m->workers && !somewhere; w++)
-            somewhere = s->has[w * CLASSES + c] > 0;
-        if (!somewhere || s->has[worker * CLASSES + c] > 0)
-            continue;
-        if (found++ == k)
-            return c;
-    }
-    *n = found;
-    return -1;
-}
-
 static tutti_status scadles_open(tutti_method *m, tutti_error *err)
 {
     scadles *s = m->self;
 
     s->now.rho = -1;
     TUTTI_TRY(find_rates(m, s->rate, err));
-    if (s->draws == 0)
-        return TUTTI_OK;
-    TUTTI_TRY(list_classes(m, err));
-    for (int w = 0; w < m->workers; w++) { /* the same on all */
-        int64_t n;
-        foreign(m, w, -1, &n);
-        if (n == 0)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "method 'scadles': inject_alpha is %g, but worker %d has samples of every class, so that "
-                              "none is foreign to it; take a partition that gives each some classes only, such as "
-                              "class(k=2), or leave injection away",
-                              s->alpha, w);
-    }
-    if (m->rank == 0)
-        tutti_event(m, "injection",
-                    "scadles: raw samples go from worker to worker: in each round every one gets %lld x %g of its "
-                    "batch",
-                    (long long)s->draws, s->beta);
-    return TUTTI_OK;
+    return s->inject.draws > 0 ? tutti_scadles_inject_open(m, &s->inject, err) : TUTTI_OK;
 }
 
 /* ---- arrivals ---- */
@@ -419,70 +315,6 @@ static void settle(tutti_method *m, int64_t wanted)
         a->dropped = a->arrived - a->taken;
 }
 
-/* ---- injection ---- */
-
-/* Samples of each draw of a worker with such a batch. */
-static int64_t per_draw(const scadles *s, int64_t batch)
-{
-    return (int64_t)floor(s->beta * (double)batch);
-}
-
-/* Draw j of a worker: the class, and who gives it. The same on all. */
-static int draw(const tutti_method *m, int worker, int64_t j, int *class)
-{
-    const scadles *s = m->self;
-    const tutti_rng rng = { m->rng.seed, DRAWS, m->step };
-    const uint64_t at = 2 * ((uint64_t)worker * (uint64_t)s->draws + (uint64_t)j);
-    int64_t classes, holders = 0;
-    int giver = 0;
-
-    foreign(m, worker, -1, &classes);
-    *class = foreign(m, worker, (int64_t)(tutti_random(rng, at) % (uint64_t)classes), &classes);
-    for (int w = 0; w < m->workers; w++)
-        holders += s->has[w * CLASSES + *class] > 0;
-    for (int64_t k = (int64_t)(tutti_random(rng, at + 1) % (uint64_t)holders); k >= 0; giver++)
-        k -= s->has[giver * CLASSES + *class] > 0;
-    return giver - 1;
-}
-
-/* n samples of a class, from a place that I draw on, round the class again if it has fewer. */
-static void choose(tutti_method *m, int worker, int64_t j, int class, int64_t n, uint64_t *ids)
-{
-    const scadles *s = m->self;
-    const uint64_t held = (uint64_t)(s->first[class + 1] - s->first[class]),
-                   begin = tutti_random(m->rng, (uint64_t)worker * (uint64_t)s->draws + (uint64_t)j) % held;
-
-    for (int64_t i = 0; i < n; i++)
-        ids[i] = (uint64_t)s->own[s->first[class] + (int64_t)((begin + (uint64_t)i) % held)];
-}
-
-static tutti_status inject(tutti_method *m, tutti_pass *p, tutti_error *err)
-{
-    scadles *s = m->self;
-    int64_t given = 0;
-
-    memset(s->to, 0, (size_t)m->workers * sizeof *s->to);
-    memset(s->from, 0, (size_t)m->workers * sizeof *s->from);
-    for (int w = 0; w < m->workers; w++) {
-        const int64_t n = per_draw(s, s->took[w]);
-        for (int64_t j = 0; j < s->draws && n > 0; j++) {
-            int class;
-            const int giver = draw(m, w, j, &class);
-            if (w == m->rank)
-                s->from[giver] += n;
-            if (giver != m->rank)
-                continue;
-            choose(m, w, j, class, n, s->gives + given);
-            s->to[w] += n;
-            given += n;
-        }
-    }
-    TUTTI_TRY(tutti_give(m, p, s->gives, s->to, s->from, err));
-    s->now.given += (uint64_t)given;
-    s->now.received += (uint64_t)p->received;
-    return TUTTI_OK;
-}
-
 /* ---- a round ---- */
 
 static tutti_status scadles_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
@@ -493,11 +325,13 @@ static tutti_status scadles_pass(tutti_method *m, tutti_pass *p, tutti_error *er
 
     TUTTI_TRY(tutti_take_tell(m, p, wanted, s->took, err));
     settle(m, wanted);
-    if (s->draws > 0)
-        TUTTI_TRY(inject(m, p, err));
+    if (s->inject.draws > 0) {
+        TUTTI_TRY(tutti_scadles_inject(m, p, &s->inject, s->took, &s->now.given, err));
+        s->now.received += (uint64_t)p->received;
+    }
     p->divisor = p->samples;
     for (int w = 0; w < m->workers; w++) {
-        const int64_t there = s->took[w] + s->draws * per_draw(s, s->took[w]);
+        const int64_t there = s->took[w] + tutti_scadles_injected(&s->inject, s->took[w]);
         mine = w == m->rank ? there : mine;
         all += there;
     }

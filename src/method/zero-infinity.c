@@ -29,6 +29,7 @@
    3. Each bucket is cut over all workers, as zero's; shards of any size go to the disk.
    4. A request that fails or is short ends the run with a sentence.
    5. Activations stay on the device; recompute=on in the model keeps few of them. */
+#include "buckets.h"
 #include "tutti/method.h"
 
 typedef struct zero_infinity {
@@ -54,7 +55,6 @@ static const tutti_option infinity_options[] = {
       "layers of at most so many parameters keep their values from forward to backward" },
     { 0 }
 };
-enum { FIRST_BUCKET = 5 };
 
 static tutti_status infinity_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
@@ -64,13 +64,7 @@ static tutti_status infinity_declare(tutti_method *m, tutti_plan *plan, tutti_er
                                             .threads = (int)z->threads,
                                             .ahead = (int)z->ahead };
 
-    if (z->first_bucket > z->bucket && z->first_bucket != infinity_options[FIRST_BUCKET].initial)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'zero-infinity': first_bucket_mb is %g but bucket_mb is only %g; "
-                          "the first bucket may not be the larger one",
-                          z->first_bucket, z->bucket);
-    m->piece_bytes = (size_t)(z->bucket * 1048576);
-    m->first_piece_bytes = (size_t)((z->first_bucket < z->bucket ? z->first_bucket : z->bucket) * 1048576);
+    TUTTI_TRY(buckets_cut_checked(m, z->bucket, z->first_bucket, err));
     m->cut_bytes = true; /* a buffer is of the largest piece, and tensors may be larger than that */
     m->keep_values = (size_t)z->persist;
     return tutti_offload_declare(m, plan, &options, err);

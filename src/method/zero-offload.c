@@ -31,6 +31,7 @@
    4. A checkpoint keeps a delayed update as masters that are one step ahead of the values. At the
       end of a run it is applied.
    5. Each bucket is cut over all workers, as zero's. */
+#include "buckets.h"
 #include "tutti/method.h"
 
 typedef struct zero_offload {
@@ -52,13 +53,10 @@ static const tutti_option offload_options[] = {
       "threads of a worker that share the update; changes no bit" },
     { "tile_mb", TUTTI_REAL, TUTTI_AT(zero_offload, tile), 8, 1.0 / 64, 256, NULL,
       "MiB of a tile, of which a disk has three of each buffer under way" },
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(zero_offload, bucket), 25, 1.0 / 1048576, 65536, NULL,
-      "bucket size in MiB; a bucket's gradients are summed as soon as it is full" },
-    { "first_bucket_mb", TUTTI_REAL, TUTTI_AT(zero_offload, first_bucket), 1, 1.0 / 1048576, 65536, NULL,
-      "size of the first bucket in MiB: smaller, so that exchange starts early" },
+    BUCKETS_SIZE(TUTTI_AT(zero_offload, bucket), 25, "; a bucket's gradients are summed as soon as it is full"),
+    BUCKETS_SIZE_FIRST(TUTTI_AT(zero_offload, first_bucket), "exchange starts early"),
     { 0 }
 };
-enum { FIRST_BUCKET = 6 };
 
 static tutti_status offload_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
@@ -69,13 +67,7 @@ static tutti_status offload_declare(tutti_method *m, tutti_plan *plan, tutti_err
                                             .delayed = z->delayed,
                                             .warmup = (uint64_t)z->warmup };
 
-    if (z->first_bucket > z->bucket && z->first_bucket != offload_options[FIRST_BUCKET].initial)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'zero-offload': first_bucket_mb is %g but bucket_mb is only %g; "
-                          "the first bucket may not be the larger one",
-                          z->first_bucket, z->bucket);
-    m->piece_bytes = (size_t)(z->bucket * 1048576);
-    m->first_piece_bytes = (size_t)((z->first_bucket < z->bucket ? z->first_bucket : z->bucket) * 1048576);
+    TUTTI_TRY(buckets_cut_checked(m, z->bucket, z->first_bucket, err));
     m->cut_bytes = true; /* a buffer is of the largest piece, and tensors may be larger than that */
     return tutti_offload_declare(m, plan, &options, err);
 }

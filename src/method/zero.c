@@ -42,6 +42,7 @@
       be cut at all.
    9. Teams sum each bucket as it is ready. MiCS sums among them once a step, after passes that are
       added up inside. */
+#include "buckets.h"
 #include "tutti/method.h"
 
 typedef struct zero {
@@ -57,10 +58,8 @@ static const tutti_option zero_options[] = {
     { "stage", TUTTI_CHOICE, TUTTI_AT(zero, stage), 0, 0, 2, "1|2|3",
       "what is cut over the workers: 1: what the optimiser keeps of each parameter; 2: the gradient besides; "
       "3: and the values" },
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(zero, bucket), 4, 1.0 / 1048576, 65536, NULL,
-      "bucket size in MiB; a bucket's gradients are summed as soon as it is full" },
-    { "first_bucket_mb", TUTTI_REAL, TUTTI_AT(zero, first_bucket), 1, 1.0 / 1048576, 65536, NULL,
-      "size of the first bucket in MiB: smaller, so that exchange starts early" },
+    BUCKETS_SIZE(TUTTI_AT(zero, bucket), 4, "; a bucket's gradients are summed as soon as it is full"),
+    BUCKETS_SIZE_FIRST(TUTTI_AT(zero, first_bucket), "exchange starts early"),
     { "persist", TUTTI_INT, TUTTI_AT(zero, persist), 0, 0, 1e12, NULL,
       "layers of at most so many parameters keep their values from forward to backward, and are sent once a step",
       "stage=3" },
@@ -74,13 +73,7 @@ static tutti_status zero_declare(tutti_method *m, tutti_plan *plan, tutti_error 
 {
     const zero *z = m->self;
 
-    if (z->first_bucket > z->bucket && z->first_bucket != zero_options[2].initial)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "method 'zero': first_bucket_mb is %g but bucket_mb is only %g; "
-                          "the first bucket may not be the larger one",
-                          z->first_bucket, z->bucket);
-    m->piece_bytes = (size_t)(z->bucket * 1048576);
-    m->first_piece_bytes = (size_t)((z->first_bucket < z->bucket ? z->first_bucket : z->bucket) * 1048576);
+    TUTTI_TRY(buckets_cut_checked(m, z->bucket, z->first_bucket, err));
     m->cut_bytes = z->stage >= GRADIENTS; /* a buffer is of the largest piece, and tensors may be larger than that */
     if (z->stage == GRADIENTS)
         m->held = TUTTI_HELD_BY_PIECE;

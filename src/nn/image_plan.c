@@ -54,23 +54,6 @@ static tutti_status describe_maps(const image *b, nn_md md[MDS], const nn_map *m
     return made == dnnl_success ? TUTTI_OK : tutti_nn_dn_failed(made, unit, "layout", err);
 }
 
-static tutti_status reorder(image *b, dn_op *op, const nn_unit *unit, const char *what, nn_mdref from, nn_mdref to,
-                            tutti_error *err)
-{
-    static const int args[] = { DNNL_ARG_FROM, DNNL_ARG_TO };
-    dnnl_primitive_desc_t pd = NULL;
-    const dnnl_status_t status =
-        dnnl_reorder_primitive_desc_create(&pd, from, b->core.engine, to, b->core.engine, b->core.plain);
-
-    return tutti_nn_dn_op_open(&b->core, op, pd, status, unit, what, args, 2, err);
-}
-
-static tutti_status adapt(image *b, dn_op *op, const nn_unit *unit, const char *what, nn_mdref from, nn_mdref to,
-                          tutti_error *err)
-{
-    return dnnl_memory_desc_equal(from, to) ? TUTTI_OK : reorder(b, op, unit, what, from, to, err);
-}
-
 static nn_mdref md_of(const dn_op *op, int arg)
 {
     return tutti_nn_dn_md(op, arg);
@@ -95,34 +78,34 @@ static tutti_status build_conv(image *b, map_ops *o, const nn_map *m, const nn_m
 
     TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[FORWARD], DN_CONV_FORWARD, steps, &maps, NULL,
                                m->relu ? b->core.relu : b->core.plain, unit, "forward", forward_args, args, err));
-    TUTTI_TRY(adapt(b, &o->op[FORWARD_INPUT], unit, "forward input reorder", src,
-                    md_of(&o->op[FORWARD], DNNL_ARG_SRC), err));
-    TUTTI_TRY(adapt(b, &o->op[FORWARD_RESULT], unit, "forward result reorder", md_of(&o->op[FORWARD], DNNL_ARG_DST),
-                    dst, err));
-    TUTTI_TRY(reorder(b, &o->op[GIVE_FORWARD], unit, "forward weights reorder", plain_w,
-                      md_of(&o->op[FORWARD], DNNL_ARG_WEIGHTS), err));
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[FORWARD_INPUT], unit, "forward input reorder", src,
+                                md_of(&o->op[FORWARD], DNNL_ARG_SRC), err));
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[FORWARD_RESULT], unit, "forward result reorder",
+                                md_of(&o->op[FORWARD], DNNL_ARG_DST), dst, err));
+    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &o->op[GIVE_FORWARD], unit, "forward weights reorder", plain_w,
+                                  md_of(&o->op[FORWARD], DNNL_ARG_WEIGHTS), err));
     if (!train)
         return TUTTI_OK;
 
     TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[WEIGHTS], DN_CONV_WEIGHTS, steps, &maps, &o->op[FORWARD], b->core.plain,
                                unit, "weights", weights_args, args, err));
-    TUTTI_TRY(adapt(b, &o->op[WEIGHTS_INPUT], unit, "weights input reorder", src,
-                    md_of(&o->op[WEIGHTS], DNNL_ARG_SRC), err));
-    TUTTI_TRY(adapt(b, &o->op[WEIGHTS_SLOPE], unit, "weights slope reorder", dst,
-                    md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(reorder(b, &o->op[TAKE_WEIGHTS], unit, "weights reorder", md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_WEIGHTS),
-                      plain_w, err));
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[WEIGHTS_INPUT], unit, "weights input reorder", src,
+                                md_of(&o->op[WEIGHTS], DNNL_ARG_SRC), err));
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[WEIGHTS_SLOPE], unit, "weights slope reorder", dst,
+                                md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_DST), err));
+    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &o->op[TAKE_WEIGHTS], unit, "weights reorder",
+                                  md_of(&o->op[WEIGHTS], DNNL_ARG_DIFF_WEIGHTS), plain_w, err));
     if (first)
         return TUTTI_OK;
 
     TUTTI_TRY(tutti_nn_dn_conv(&b->core, &o->op[DATA], DN_CONV_DATA, steps, &maps, &o->op[FORWARD], b->core.plain, unit,
                                "data", data_args, 3, err));
-    TUTTI_TRY(adapt(b, &o->op[DATA_SLOPE], unit, "data slope reorder", dst,
-                    md_of(&o->op[DATA], DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(adapt(b, &o->op[DATA_RESULT], unit, "data result reorder", md_of(&o->op[DATA], DNNL_ARG_DIFF_SRC),
-                    src, err));
-    return reorder(b, &o->op[GIVE_DATA], unit, "data weights reorder", plain_w, md_of(&o->op[DATA], DNNL_ARG_WEIGHTS),
-                   err);
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[DATA_SLOPE], unit, "data slope reorder", dst,
+                                md_of(&o->op[DATA], DNNL_ARG_DIFF_DST), err));
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &o->op[DATA_RESULT], unit, "data result reorder",
+                                md_of(&o->op[DATA], DNNL_ARG_DIFF_SRC), src, err));
+    return tutti_nn_dn_reorder(&b->core, &o->op[GIVE_DATA], unit, "data weights reorder", plain_w,
+                               md_of(&o->op[DATA], DNNL_ARG_WEIGHTS), err);
 }
 
 static tutti_status build_ops(image *b, map_ops *o, int i, int64_t samples, bool train, tutti_error *err)
@@ -145,9 +128,11 @@ static tutti_status build_ops(image *b, map_ops *o, int i, int64_t samples, bool
     if (status == TUTTI_OK && m->layer.kind == TUTTI_LAYER_CONV2D)
         status = build_conv(b, o, m, md, &unit, i == 0, train, err);
     if (status == TUTTI_OK && m->layer.kind == TUTTI_LAYER_FLATTEN)
-        status = reorder(b, &o->op[FORWARD], &unit, "flatten", nn_md_of(&md[SRC]), nn_md_of(&md[ROWS]), err);
+        status = tutti_nn_dn_reorder(&b->core, &o->op[FORWARD], &unit, "flatten", nn_md_of(&md[SRC]),
+                                     nn_md_of(&md[ROWS]), err);
     if (status == TUTTI_OK && m->layer.kind == TUTTI_LAYER_FLATTEN && train)
-        status = reorder(b, &o->op[DATA], &unit, "unflatten", nn_md_of(&md[ROWS]), nn_md_of(&md[SRC]), err);
+        status = tutti_nn_dn_reorder(&b->core, &o->op[DATA], &unit, "unflatten", nn_md_of(&md[ROWS]),
+                                     nn_md_of(&md[SRC]), err);
     for (int k = 0; k < MDS; k++)
         nn_md_free(&md[k]);
     return status;

@@ -32,17 +32,6 @@ static nn_mdref out_md(const dn_conv *c)
     return c->wide.lanes > 0 ? nn_md_of(&c->pooled) : tutti_nn_dn_md(&c->conv, DNNL_ARG_DST);
 }
 
-static tutti_status reorder(onednn *b, dn_op *op, const nn_unit *u, const char *what, nn_mdref from, nn_mdref to,
-                            tutti_error *err)
-{
-    static const int args[] = { DNNL_ARG_FROM, DNNL_ARG_TO };
-    dnnl_primitive_desc_t pd = NULL;
-    const dnnl_status_t status =
-        dnnl_reorder_primitive_desc_create(&pd, from, b->core.engine, to, b->core.engine, b->core.plain);
-
-    return tutti_nn_dn_op_open(&b->core, op, pd, status, u, what, args, 2, err);
-}
-
 /* The layouts a unit starts from: plain ones, and `any` where the implementation shall choose;
    `narrow`: of operands in the core's precision. */
 enum {
@@ -95,13 +84,6 @@ static tutti_status layouts(const dn_core *core, nn_md m[LAYOUTS], const nn_unit
     return TUTTI_OK;
 }
 
-/* A reorder only if the layouts differ. */
-static tutti_status adapt(onednn *b, dn_op *op, const nn_unit *u, const char *what, nn_mdref from, nn_mdref to,
-                          tutti_error *err)
-{
-    return dnnl_memory_desc_equal(from, to) ? TUTTI_OK : reorder(b, op, u, what, from, to, err);
-}
-
 static dn_conv_maps maps_of(const nn_md *m)
 {
     return (dn_conv_maps){ nn_md_of(&m[NARROW_IN]), nn_md_of(&m[NARROW_W]), nn_md_of(&m[NARROW_WIDE]),
@@ -152,13 +134,14 @@ static tutti_status build_forward(onednn *b, dn_conv *c, const nn_unit *u, int64
     TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->conv, DN_CONV_FORWARD, plain_steps, &maps, NULL,
                                u->relu && u->pool == 0 ? b->core.relu : b->core.plain, u, "forward", conv_args, 4,
                                err));
-    TUTTI_TRY(adapt(b, &c->conv_input, u, "forward input reorder", input, tutti_nn_dn_md(&c->conv, DNNL_ARG_SRC), err));
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->conv_input, u, "forward input reorder", input,
+                                tutti_nn_dn_md(&c->conv, DNNL_ARG_SRC), err));
     if (u->pool > 0)
         TUTTI_TRY(describe_pooling(c, u, images, err));
     if (last)
-        TUTTI_TRY(reorder(b, &c->flatten, u, "flatten", out_md(c), nn_md_of(&m[PLAIN_OUT]), err));
-    return reorder(b, &c->give_forward, u, "forward weights reorder", nn_md_of(&m[PLAIN_W]),
-                   tutti_nn_dn_md(&c->conv, DNNL_ARG_WEIGHTS), err);
+        TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &c->flatten, u, "flatten", out_md(c), nn_md_of(&m[PLAIN_OUT]), err));
+    return tutti_nn_dn_reorder(&b->core, &c->give_forward, u, "forward weights reorder", nn_md_of(&m[PLAIN_W]),
+                               tutti_nn_dn_md(&c->conv, DNNL_ARG_WEIGHTS), err);
 }
 
 static size_t bytes_of(const dn_op *op, int arg)
@@ -184,7 +167,8 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
     const dn_conv_maps maps = maps_of(m);
 
     if (last)
-        TUTTI_TRY(reorder(b, &c->unflatten, u, "unflatten", nn_md_of(&m[PLAIN_OUT]), out_md(c), err));
+        TUTTI_TRY(
+            tutti_nn_dn_reorder(&b->core, &c->unflatten, u, "unflatten", nn_md_of(&m[PLAIN_OUT]), out_md(c), err));
     TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->weights, DN_CONV_WEIGHTS, plain_steps, &maps, &c->conv, b->core.plain, u,
                                "weights", weights_args, 4, err));
     if (first && is_plain(c, u, &b->core)) {
@@ -192,23 +176,23 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
         c->plain = true;
         return TUTTI_OK;
     }
-    TUTTI_TRY(adapt(b, &c->weights_input, u, "weights input reorder", input,
-                    tutti_nn_dn_md(&c->weights, DNNL_ARG_SRC), err));
-    TUTTI_TRY(adapt(b, &c->weights_slope, u, "weights slope reorder", wide,
-                    tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(reorder(b, &c->take_weights, u, "weights reorder", tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_WEIGHTS),
-                      nn_md_of(&m[PLAIN_W]), err));
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->weights_input, u, "weights input reorder", input,
+                                tutti_nn_dn_md(&c->weights, DNNL_ARG_SRC), err));
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->weights_slope, u, "weights slope reorder", wide,
+                                tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_DST), err));
+    TUTTI_TRY(tutti_nn_dn_reorder(&b->core, &c->take_weights, u, "weights reorder",
+                                  tutti_nn_dn_md(&c->weights, DNNL_ARG_DIFF_WEIGHTS), nn_md_of(&m[PLAIN_W]), err));
     if (first)
         return TUTTI_OK;
 
     TUTTI_TRY(tutti_nn_dn_conv(&b->core, &c->data, DN_CONV_DATA, plain_steps, &maps, &c->conv, b->core.plain, u, "data",
                                data_args, 3, err));
-    TUTTI_TRY(adapt(b, &c->data_slope, u, "data slope reorder", wide,
-                    tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_DST), err));
-    TUTTI_TRY(adapt(b, &c->data_result, u, "data result reorder", tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_SRC),
-                    input, err));
-    return reorder(b, &c->give_data, u, "data weights reorder", nn_md_of(&m[PLAIN_W]),
-                   tutti_nn_dn_md(&c->data, DNNL_ARG_WEIGHTS), err);
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->data_slope, u, "data slope reorder", wide,
+                                tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_DST), err));
+    TUTTI_TRY(tutti_nn_dn_adapt(&b->core, &c->data_result, u, "data result reorder",
+                                tutti_nn_dn_md(&c->data, DNNL_ARG_DIFF_SRC), input, err));
+    return tutti_nn_dn_reorder(&b->core, &c->give_data, u, "data weights reorder", nn_md_of(&m[PLAIN_W]),
+                               tutti_nn_dn_md(&c->data, DNNL_ARG_WEIGHTS), err);
 }
 
 /* What a tile of this unit takes; whatever has no primitive takes nothing. */

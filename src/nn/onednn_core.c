@@ -80,6 +80,23 @@ out:
     return result;
 }
 
+tutti_status tutti_nn_dn_reorder(dn_core *core, dn_op *op, const nn_unit *unit, const char *what, nn_mdref from,
+                                 nn_mdref to, tutti_error *err)
+{
+    static const int args[] = { DNNL_ARG_FROM, DNNL_ARG_TO };
+    dnnl_primitive_desc_t pd = NULL;
+    const dnnl_status_t status =
+        dnnl_reorder_primitive_desc_create(&pd, from, core->engine, to, core->engine, core->plain);
+
+    return tutti_nn_dn_op_open(core, op, pd, status, unit, what, args, 2, err);
+}
+
+tutti_status tutti_nn_dn_adapt(dn_core *core, dn_op *op, const nn_unit *unit, const char *what, nn_mdref from,
+                               nn_mdref to, tutti_error *err)
+{
+    return dnnl_memory_desc_equal(from, to) ? TUTTI_OK : tutti_nn_dn_reorder(core, op, unit, what, from, to, err);
+}
+
 void tutti_nn_dn_op_close(dn_op *op)
 {
     tutti_nn_dn_parts_close(op);

@@ -9,7 +9,7 @@
      categories   A sample is one row (so context is 1). It begins as the rows of tables that its
                   categories name, and the network ends in one logit.
 
-   sequence.c infers shapes and units; sequence_run.c is the backend.
+   sequence.c infers shapes and units, sequence_part.c cuts; sequence_run.c is the backend.
 
    Most layers do not care about the order of rows. Attention and positions take them window by
    window. A recurrent layer computes one moment of all windows at once, so in networks that have
@@ -118,6 +118,13 @@ static inline size_t nn_row_ids(const nn_sequence *s)
 tutti_status tutti_nn_sequence_open(nn_sequence **out, const tutti_layer *layers, int count,
                                     const tutti_nn_task *task, tutti_error *err);
 void tutti_nn_sequence_close(nn_sequence *s);
+/* Finds what is dropped and computed again, of layers whose segments are known. That is a segment's
+   beginning, as far as backward reads. Behind its end there may be a branch, in which nothing
+   moves. */
+void tutti_nn_sequence_segments(nn_sequence *s);
+
+/* ---- sequence_part.c ---- */
+
 /* Where unit `unit` begins, a branch directly before it included: the first layer of a stage that
    begins there. Refuses with a sentence if none can. */
 tutti_status tutti_nn_sequence_cut(const nn_sequence *s, int unit, int *node, tutti_error *err);

@@ -1,204 +1,9 @@
-/* train.c: one worker from the first file to the last. The loop is the one of engine.h; everything
-   a method decides, it decides behind it. */
+/* train.c: one worker from the first file to the last: the loop over steps (step.c), and what comes
+   between them. What is open meanwhile is in setup.c. */
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "train_internal.h"
-#include "tutti/launch.h"
-
-enum { LOADER_DEPTH = 4, TRACE_EVENTS = 200000 };
-
-/* ---- set-up ---- */
-
-static tutti_status open_data(tutti_run *run, tutti_error *err)
-{
-    const tutti_data_shape *shape;
-    void *memory;
-    bool fill;
-
-    TUTTI_TRY(tutti_data_open_spec(&run->data, run->rt, run->config->data, run->io->installed_data, err));
-    shape = tutti_data_shape_of(run->data);
-    TUTTI_TRY(tutti_train_check_samples(run->config, shape->context > 0, shape->tables > 0, err));
-    TUTTI_TRY(tutti_world_common(run->world, "data", (size_t)shape->bytes, &memory, &fill, err)); /* one copy a host */
-    if (fill)
-        TUTTI_TRY(tutti_data_attach(run->data, memory, true, err));
-    TUTTI_TRY(tutti_barrier(&run->all, err));
-    if (!fill)
-        TUTTI_TRY(tutti_data_attach(run->data, memory, false, err));
-    run->task = (tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes,
-                                 shape->context,  shape->tables, shape->rows };
-    return TUTTI_OK;
-}
-
-static void initial_values(void *user, int tensor, float *values)
-{
-    tutti_run *run = user;
-    const tutti_nn_param *p = &run->params[tensor];
-    const int forward = 2 * p->unit + (p->dims == 1); /* weight, bias, layer by layer from the input */
-    if (run->init.file != NULL)
-        tutti_train_init_read(run, tensor, values);
-    else
-        tutti_nn_initialise(p, forward, (uint64_t)run->config->seed, values);
-}
-
-/* Exchanging through memory is work: a lane without a core of its own takes that of the
-   computation, so nothing overlaps, each switch costs, and what it takes is booked as computing.
-   Over a wire it mostly waits, which needs no core. */
-static bool wants_lane(const tutti_run *run)
-{
-    enum { AUTO, ON };
-    const tutti_train_config *c = run->config;
-    const int cores = run->dry != NULL ? run->dry->cores : tutti_cores();
-
-    if (c->lane != AUTO)
-        return c->lane == ON;
-    return strcmp(tutti_world_transport(run->world), "shm") != 0 || cores > c->threads;
-}
-
-/* Running statistics of batch norms are the engine's client state. */
-static tutti_status list_statistics(tutti_run *run, size_t *own, tutti_error *err)
-{
-    int n;
-
-    TUTTI_TRY(tutti_nn_statistics(run->config->model, &run->task, NULL, 0, &n, err));
-    if (n > 0 && (run->statistics = tutti_alloc((size_t)n, sizeof *run->statistics)) == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d running statistics of %s", n,
-                          run->config->model);
-    run->n_statistics = n;
-    TUTTI_TRY(tutti_nn_statistics(run->config->model, &run->task, run->statistics, n, &n, err));
-    for (int k = 0; k < n; k++)
-        *own += run->statistics[k].count;
-    return TUTTI_OK;
-}
-
-/* The network's parameters, as the engine is told of them: tutti_free *params. */
-static tutti_status list_params(tutti_run *run, tutti_param **params, tutti_error *err)
-{
-    const tutti_train_config *c = run->config;
-    int n;
-
-    TUTTI_TRY(tutti_nn_params(c->model, &run->task, NULL, 0, &n, err));
-    run->n_params = n;
-    run->params = tutti_alloc((size_t)n, sizeof *run->params);
-    run->values = tutti_alloc((size_t)n, sizeof *run->values);
-    run->gradients = tutti_alloc((size_t)n, sizeof *run->gradients);
-    *params = tutti_alloc((size_t)n, sizeof **params);
-    if (run->params == NULL || run->values == NULL || run->gradients == NULL || *params == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the %d parameters of %s", n, c->model);
-    TUTTI_TRY(tutti_nn_params(c->model, &run->task, run->params, n, &n, err));
-    for (int i = 0; i < n; i++) {
-        const tutti_nn_param *p = &run->params[i];
-        (*params)[i] = (tutti_param){
-            .name = p->name, .dims = p->dims, .unit = p->unit, .row_sparse = p->row_sparse, .asks_rows = p->row_sparse
-        };
-        for (int d = 0; d < p->dims; d++)
-            (*params)[i].dim[d] = p->dim[d];
-        run->parameters += p->count;
-    }
-    return TUTTI_OK;
-}
-
-/* How many gradients and steps there are, by the options and the samples. */
-static void plan_steps(tutti_run *run, uint64_t samples)
-{
-    const tutti_train_config *c = run->config;
-    uint64_t per_epoch;
-    unsigned traits;
-
-    run->own_pace = tutti_method_traits(c->method, &traits) && (traits & TUTTI_OWN_PACE) != 0;
-    run->unit = run->own_pace ? (uint64_t)run->workers : 1;
-    run->share = (tutti_share){
-        samples, run->own_pace ? 1 : run->workers, c->batch, c->accumulate, (uint64_t)c->seed, run->batch_of
-    };
-    per_epoch = tutti_share_steps(&run->share);
-    run->gradients_in_all = c->steps > 0 ? (uint64_t)c->steps * run->unit : (uint64_t)c->epochs * per_epoch;
-    run->steps = (run->gradients_in_all + run->unit - 1) / run->unit;
-    run->steps_per_epoch = (double)per_epoch / (double)run->unit;
-}
-
-/* In gradients at one's own pace. There nobody evaluates unasked: with --target it takes a meeting,
-   which waits for the slowest. 0: never. */
-static uint64_t evaluates_every(const tutti_run *run)
-{
-    const tutti_train_config *c = run->config;
-
-    return c->eval_every > 0                    ? (uint64_t)c->eval_every * run->unit
-           : run->own_pace && c->target[0] == 0 ? 0
-                                                : tutti_share_steps(&run->share);
-}
-
-/* own: how many values of the client's own state there are, for statistics. */
-static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, size_t own, tutti_error *err)
-{
-    const tutti_train_config *c = run->config;
-    const uint64_t samples = tutti_train_samples(run);
-    char fingerprint[2048];
-    uint64_t trace_first, trace_steps;
-    size_t device_bytes;
-    int asides;
-
-    tutti_train_trace_steps(c, &trace_first, &trace_steps);
-    TUTTI_TRY(tutti_train_device_bytes(c, &device_bytes, err));
-    plan_steps(run, samples);
-    asides = tutti_train_asides_open(run, evaluates_every(run), own);
-    snprintf(fingerprint, sizeof fingerprint,
-             "model=%s\ndata hash=%016llx\npartition=%s\n"
-             "threads=%lld\nprecision=%s\neval-every=%lld\ncheckpoint-every=%lld\ntarget=%s\nresume=%s\n",
-             c->model, (unsigned long long)tutti_data_hash(run->data), c->partition, (long long)c->threads,
-             tutti_train_precision_name(c), (long long)c->eval_every, (long long)c->checkpoint_every, c->target,
-             c->resume);
-    const tutti_engine_options options = {
-        .method = c->method,
-        .optimizer = c->optimizer,
-        .lr_schedule = c->lr_schedule,
-        .collective = c->collective,
-        .codec = c->codec,
-        .codec_cost = (tutti_codec_cost)c->codec_cost,
-        .codec_report = (uint64_t)c->codec_report,
-        .codec_checksum = c->codec_checksum,
-        .codec_hierarchy = c->codec_hierarchy,
-        .loss_scale = c->loss_scale,
-        .batch = c->batch,
-        .accumulate = c->accumulate,
-        .batch_of = run->batch_of,
-        .parts = run->parts.first != NULL ? &run->parts : NULL,
-        .data_samples = samples,
-        .steps = run->steps,
-        .seed = (uint64_t)c->seed,
-        .clip_norm = c->clip_norm,
-        .nonfinite = (tutti_nonfinite)c->nonfinite,
-        .stop_on_loss = !c->goes_on,
-        .fingerprint = fingerprint,
-        .initial = initial_values,
-        .user = run,
-        .evaluate = c->validation > 0 ? tutti_train_evaluate_held_out : NULL,
-        .sample_bytes = tutti_data_sample_bytes(run->data),
-        .give = tutti_train_give,
-        .label = tutti_train_label,
-        .lane = wants_lane(run) ? 0 : -1,
-        .needs = true,
-        .same_order = true,
-        .trace_events = c->trace ? TRACE_EVENTS : 0,
-        .trace_first = trace_first,
-        .trace_steps = trace_steps,
-        .own_values = own,
-        .aside_every = asides > 0 ? evaluates_every(run) : 0,
-        .aside_most = asides,
-        .servers = (int)c->servers,
-        .names = true,
-        .streams = c->stream[0] != 0,
-        .only_declared = run->dry != NULL && run->dry->declares,
-        .device_memory = device_bytes,
-        .model = tutti_train_model(run),
-    };
-    TUTTI_TRY(tutti_engine_open(&run->engine, run->world, params, run->n_params, &options, err));
-    run->takes = tutti_engine_takes(run->engine) > 0;
-    run->samples_in_all = c->steps > 0 ? (uint64_t)(c->steps * c->batch * c->accumulate * run->workers)
-                                       : (uint64_t)c->epochs * samples;
-    return TUTTI_OK;
-}
 
 double tutti_train_epochs(const tutti_run *run)
 {
@@ -220,351 +25,23 @@ double tutti_train_left(const tutti_run *run)
     return done > 0 && all > done ? (double)(all - done) / (double)done : 0;
 }
 
-static tutti_status open_engine(tutti_run *run, tutti_error *err)
-{
-    tutti_param *params = NULL;
-    size_t own = 0;
-    tutti_status status = list_params(run, &params, err);
-
-    if (status == TUTTI_OK)
-        status = list_statistics(run, &own, err);
-    if (status == TUTTI_OK && tutti_train_drives(run))
-        status = tutti_train_staged_open(run, err);
-    if (status == TUTTI_OK)
-        status = tutti_train_init_open(run, err);
-    if (status == TUTTI_OK)
-        status = open_engine_on(run, params, own, err);
-    for (int k = 0; status == TUTTI_OK && tutti_engine_own(run->engine) != NULL && k < run->n_statistics; k++)
-        for (size_t i = 0; i < run->statistics[k].count; i++)
-            tutti_engine_own(run->engine)[run->statistics[k].first + i] = run->statistics[k].start;
-    if (status == TUTTI_OK)
-        status = tutti_train_init_settle(run, err);
-    run->hands_over = status == TUTTI_OK && tutti_engine_method(run->engine)->held != TUTTI_HELD_WHOLE;
-    run->by_unit = status == TUTTI_OK && tutti_engine_method(run->engine)->held == TUTTI_HELD_BY_UNIT;
-    for (int i = 0; status == TUTTI_OK && i < run->n_params; i++) {
-        run->values[i] = tutti_engine_values(run->engine, i);
-        run->gradients[i] = tutti_engine_gradient(run->engine, i);
-    }
-    tutti_free(params);
-    return status;
-}
-
-int64_t tutti_train_most_samples(const tutti_run *run)
-{
-    if (run->staged != NULL) /* its network only evaluates */
-        return 1;
-    const int64_t all = run->config->batch * run->workers, mine = tutti_share_batch(&run->share, run->rank);
-    return (run->automatic_shares ? all : mine > 0 ? mine : 1) + tutti_engine_received_most(run->engine);
-}
-
-/* How much each worker computes may change between steps, by the trainer or by the method. The
-   loader's thread reads ahead, so it has a copy. */
-static tutti_status take_share(tutti_run *run, tutti_error *err)
-{
-    tutti_share s = *tutti_engine_share(run->engine);
-    const int64_t *now = s.passes_of != NULL ? s.passes_of : s.batch_of;
-
-    if (now != NULL && run->cut == NULL && (run->cut = tutti_alloc((size_t)s.workers, sizeof *run->cut)) == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the shares of %d workers", s.workers);
-    if (now != NULL)
-        memcpy(run->cut, now, (size_t)s.workers * sizeof *now);
-    s.batch_of = s.batch_of != NULL ? run->cut : NULL;
-    s.passes_of = s.passes_of != NULL ? run->cut : NULL;
-    run->share = s;
-    return TUTTI_OK;
-}
-
-static tutti_status open_loader(tutti_run *run, uint64_t step, tutti_error *err)
-{
-    /* whose turn is next is not known ahead, nor what a pass names */
-    const tutti_method *m = tutti_engine_method(run->engine);
-    const bool asked = run->own_pace || run->takes || m->names;
-    const int worker = run->own_pace ? 0 : run->staged != NULL ? m->member : run->rank,
-              depth = asked ? 0 : LOADER_DEPTH;
-
-    TUTTI_TRY(take_share(run, err));
-    if (tutti_train_serves(run))
-        return TUTTI_OK;
-    if (run->dry != NULL && run->dry->declares) /* the engine has no memory of shares yet */
-        run->share.batch_of = run->batch_of;
-    run->loader_bytes = tutti_loader_bytes(run->data, &run->share, worker, depth);
-    if (run->dry != NULL && run->dry->declares)
-        return TUTTI_OK;
-    return tutti_loader_open(&run->loader, run->rt, run->data, &run->share, worker, asked ? 0 : step, depth, err);
-}
-
-/* After a step: if the shares have moved, the loader goes on with the new ones. */
-static tutti_status follow_share(tutti_run *run, uint64_t step, tutti_error *err)
-{
-    const tutti_share *s = tutti_engine_share(run->engine);
-    const int64_t *now = s->passes_of != NULL ? s->passes_of : s->batch_of;
-
-    if (now == NULL || memcmp(run->cut, now, (size_t)s->workers * sizeof *now) == 0)
-        return TUTTI_OK;
-    tutti_loader_close(run->loader); /* before what it reads changes */
-    run->loader = NULL;
-    return open_loader(run, step, err);
-}
-
-tutti_nn_options tutti_train_network(const tutti_train_config *c, int64_t batch, bool hands_over)
-{
-    return (tutti_nn_options){ .batch = batch,
-                               .threads = (int)c->threads,
-                               .precision = tutti_train_precision(c),
-                               .by_unit = hands_over };
-}
-
-static tutti_status open_network(tutti_run *run, tutti_error *err)
-{
-    tutti_nn_options options = tutti_train_network(run->config, tutti_train_most_samples(run), run->hands_over);
-
-    if (run->metered == NULL) /* a stage has it already */
-        TUTTI_TRY(tutti_train_meter_open(run, &options.device, err));
-    else
-        options.device = run->metered;
-    options.running = tutti_engine_own(run->engine);
-    TUTTI_TRY(tutti_nn_open(&run->nn, run->config->model, &run->task, &options, err));
-    if (run->hands_over)
-        TUTTI_TRY(tutti_nn_unit_gradients(run->nn, run->gradients, err));
-    return tutti_engine_use_device(run->engine, tutti_nn_bytes(run->nn) + tutti_train_stage_bytes(run), err);
-}
-
-/* What there is to train on, and whose it is. */
-static tutti_status open_samples(tutti_run *run, tutti_error *err)
+uint64_t tutti_train_evaluates_every(const tutti_run *run)
 {
     const tutti_train_config *c = run->config;
 
-    if (c->collective_table[0] != 0)
-        TUTTI_TRY(tutti_collective_table_load(run->world, c->collective_table, err));
-    TUTTI_TRY(open_data(run, err));
-    TUTTI_TRY(tutti_train_check_validation(run, err));
-    TUTTI_TRY(tutti_train_partition_open(run, err));
-    return tutti_train_shares_open(run, err);
+    return c->eval_every > 0                    ? (uint64_t)c->eval_every * run->unit
+           : run->own_pace && c->target[0] == 0 ? 0
+                                                : tutti_share_steps(&run->share);
 }
 
-static tutti_status open_training(tutti_run *run, tutti_error *err)
+bool tutti_train_evaluates(const tutti_run *run)
 {
     const tutti_train_config *c = run->config;
+    const uint64_t every = tutti_train_evaluates_every(run);
 
-    TUTTI_TRY(open_engine(run, err));
-    if (c->resume[0] != 0)
-        TUTTI_TRY(tutti_train_resume(run, err)); /* brings its shares */
-    TUTTI_TRY(take_share(run, err));
-    if (tutti_train_serves(run))
-        return run->dry != NULL ? TUTTI_OK : tutti_train_report_open(run, err);
-    if (run->dry == NULL)
-        TUTTI_TRY(open_network(run, err));
-    TUTTI_TRY(open_loader(run, run->first_step, err));
-    TUTTI_TRY(tutti_train_given_open(run, tutti_train_most_samples(run), err));
-    TUTTI_TRY(tutti_train_stream_open(run, err));
-    TUTTI_TRY(tutti_train_regret_open(run, err));
-    if (run->dry != NULL)
-        return TUTTI_OK;
-    TUTTI_TRY(tutti_train_accept(run, err));
-    return tutti_train_report_open(run, err);
-}
-
-/* After it open_training may come again. */
-static void close_training(tutti_run *run)
-{
-    tutti_loader_close(run->loader);
-    tutti_nn_close(run->nn);
-    tutti_engine_close(run->engine);
-    tutti_train_staged_close(run);
-    tutti_train_init_close(run);
-    tutti_free(run->params);
-    tutti_free(run->statistics);
-    tutti_free(run->values);
-    tutti_free(run->gradients);
-    tutti_free(run->cut);
-    tutti_device_close(run->metered);
-    tutti_train_regret_close(run);
-    tutti_train_given_close(run);
-    run->loader = NULL;
-    run->nn = NULL;
-    run->engine = NULL;
-    run->params = NULL;
-    run->statistics = NULL;
-    run->values = NULL;
-    run->gradients = NULL;
-    run->cut = NULL;
-    run->metered = NULL;
-    run->parameters = 0;
-}
-
-static void close_all(tutti_run *run)
-{
-    close_training(run);
-    tutti_data_close(run->data);
-    tutti_file_close(run->metrics, NULL);
-    tutti_free(run->told);
-    tutti_free(run->passed_over);
-    tutti_free(run->batch_of);
-    tutti_free(run->sample_seconds);
-}
-
-/* ---- the loop ---- */
-
-tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_error *err)
-{
-    TUTTI_TRY(tutti_engine_need(run->engine, unit, backward, err));
-    for (int i = 0; i < run->n_params && run->by_unit; i++)
-        if (run->params[i].unit == unit)
-            run->values[i] = tutti_engine_values(run->engine, i);
-    return TUTTI_OK;
-}
-
-tutti_status tutti_train_done(tutti_run *run, int unit, bool backward, tutti_error *err)
-{
-    for (int i = 0; i < run->n_params && run->by_unit; i++)
-        if (run->params[i].unit == unit) /* another's values may stand there from now on */
-            run->values[i] = NULL;
-    return tutti_engine_done(run->engine, unit, backward, err);
-}
-
-static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
-{
-    tutti_run *run = user;
-    const tutti_status status = tutti_train_need(run, unit, backward, err);
-    if (run->regret_due) /* unit 0 is needed first */
-        tutti_train_regret_add(run, tutti_engine_method(run->engine)->step);
-    run->regret_due = false;
-    if (run->slow > 1)
-        run->computing_since_ns = tutti_now_ns(run->rt); /* waiting is not computing */
-    return status;
-}
-
-static tutti_status on_need_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
-{
-    tutti_run *run = user;
-    const tutti_status status = tutti_engine_need_rows(run->engine, param, ids, n, err);
-    if (run->slow > 1)
-        run->computing_since_ns = tutti_now_ns(run->rt);
-    return status;
-}
-
-static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err)
-{
-    tutti_run *run = user;
-    tutti_status status;
-    tutti_train_stretch(run);
-    status = tutti_train_done(run, unit, backward, err);
-    run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0; /* what the engine did is not stretched */
-    return status;
-}
-
-static tutti_status on_ready(void *user, int param, tutti_error *err)
-{
-    tutti_run *run = user;
-    tutti_status status;
-    tutti_train_stretch(run);
-    status = run->hands_over
-                 ? tutti_engine_ready_from(run->engine, param, run->gradients[param], TUTTI_F32, err)
-                 : tutti_engine_ready(run->engine, param, err);
-    run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
-    return status;
-}
-
-uint64_t tutti_train_first_of_run(const tutti_run *run, const tutti_pass *pass)
-{
-    return run->parts.first != NULL ? (uint64_t)run->rank << 48 | pass->position
-                                    : pass->epoch * tutti_train_samples(run) + pass->position;
-}
-
-static tutti_status on_ready_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
-{
-    tutti_run *run = user;
-    tutti_status status;
-    tutti_train_stretch(run);
-    status = run->hands_over ? tutti_engine_ready_rows_from(
-                                   run->engine, param, ids, n,
-                                   run->dry != NULL ? run->gradients[param] : tutti_nn_rows(run->nn, param), TUTTI_F32,
-                                   err)
-                             : tutti_engine_ready_rows(run->engine, param, ids, n, err);
-    run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
-    return status;
-}
-
-static tutti_status compute(tutti_run *run, const tutti_pass *pass, const tutti_batch *batch, double *loss,
-                            tutti_error *err)
-{
-    const tutti_nn_hooks hooks = { run, on_need, on_done, on_ready, on_ready_rows, on_need_rows };
-    /* exact: the scale is a power of two */
-    const double divisor = (pass->divisor > 0 ? (double)pass->divisor : 1) / pass->scale;
-
-    if (run->dry != NULL)
-        return tutti_train_dry_pass(run, pass, batch, &hooks, loss, err);
-    tutti_train_meter_start(run, batch->samples);
-    tutti_nn_draw(run->nn, (uint64_t)run->config->seed, tutti_train_first_of_run(run, pass));
-    tutti_nn_hold_statistics(run->nn, pass->again);
-    tutti_nn_losses(run->nn, pass->losses);
-    return run->task.tables > 0
-               ? tutti_nn_pass_rows(run->nn, batch->x, batch->rows, batch->labels, batch->samples, divisor, pass->keep,
-                                    pass->same_values, run->values, run->gradients, &hooks, loss, err)
-           : run->task.context > 0
-               ? tutti_nn_pass_tokens(run->nn, batch->tokens, batch->next, batch->samples, divisor, pass->keep,
-                                      pass->same_values, run->values, run->gradients, &hooks, loss, err)
-               : tutti_nn_pass(run->nn, batch->x, batch->labels, batch->samples, divisor, pass->keep,
-                               pass->same_values, run->values, run->gradients, &hooks, loss, err);
-}
-
-static tutti_status one_step(tutti_run *run, tutti_error *err)
-{
-    const tutti_method *m = tutti_engine_method(run->engine);
-    tutti_batch batch = { 0 }; /* kept for a pass that looks at its samples again */
-    tutti_pass pass;
-    tutti_status status;
-
-    run->regret_due = m->beside; /* its values are there when they are needed */
-    if (!run->regret_due)
-        tutti_train_regret_add(run, m->step);
-    while ((status = tutti_engine_pass(run->engine, &pass, err)) == TUTTI_OK) {
-        double loss;
-        if (pass.samples == 0)
-            batch = (tutti_batch){ 0 };
-        if (pass.index == 0)
-            run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->rank, m->rng.step);
-        if (pass.samples > 0 && !pass.again) {
-            const uint64_t step = m->rng.step;
-            const int64_t own = pass.samples - pass.received;
-            tutti_engine_doing(run->engine, TUTTI_DOING_DATA);
-            if (run->own_pace || run->takes || m->names)
-                TUTTI_TRY(tutti_loader_seek(run->loader, step, pass.index, pass.epoch, pass.position, own, err));
-            if (pass.ids != NULL)
-                tutti_loader_seek_ids(run->loader, pass.ids);
-            do /* a tail step may have passes without samples for this worker: the engine leaves them out */
-                TUTTI_TRY(tutti_loader_take(run->loader, &batch, err));
-            while (batch.step < step || batch.pass < pass.index);
-            /* not those of a step that begins anew, nor of a pass over samples that it has had */
-            if (run->takes || tutti_train_first_of_run(run, &pass) >= run->streamed) {
-                tutti_train_stream_take(run, batch.samples);
-                run->streamed = tutti_train_first_of_run(run, &pass) + (uint64_t)batch.samples;
-            }
-            if (batch.step != step || batch.pass != pass.index || batch.samples != own)
-                return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                                  "the loader is at step %llu, pass %lld with %lld samples; the engine at step %llu, "
-                                  "pass %lld with %lld",
-                                  (unsigned long long)batch.step, (long long)batch.pass, (long long)batch.samples,
-                                  (unsigned long long)step, (long long)pass.index, (long long)own);
-            TUTTI_TRY(tutti_train_join(run, &pass, &batch, err));
-            tutti_engine_doing(run->engine, TUTTI_DOING_COMPUTE);
-        }
-        run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
-        status = compute(run, &pass, &batch, &loss, err);
-        if (status == TUTTI_CLOSED) /* the method has the step begin anew: out of the middle of a pass */
-            continue;
-        TUTTI_TRY(status);
-        TUTTI_TRY(tutti_engine_passed(run->engine, loss, err));
-        if (run->nn != NULL) /* else the run is gone through without */
-            TUTTI_TRY(tutti_engine_use_device(run->engine, tutti_nn_bytes(run->nn), err));
-        run->loss_sum += pass.again ? 0 : loss;
-        run->loss_samples += pass.again ? 0 : (double)batch.samples;
-        run->shares_samples += (double)batch.samples;
-    }
-    if (status != TUTTI_CLOSED)
-        return status;
-    tutti_train_say_warnings(run); /* before what they warn of may end the run */
-    return tutti_engine_step(run->engine, err);
+    return c->final_eval != TUTTI_FINAL_EVAL_OFF || c->target[0] != 0 ||
+           (run->takes && c->eval_every == 0 ? run->samples_in_all > tutti_train_samples(run)
+                                             : every > 0 && every < run->gradients_in_all);
 }
 
 static tutti_status slowest(tutti_run *run, void *seconds, tutti_error *err)
@@ -708,21 +185,11 @@ static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool
     return tutti_engine_more_samples(run->engine, run->samples_in_all, more, err);
 }
 
-bool tutti_train_evaluates(const tutti_run *run)
-{
-    const tutti_train_config *c = run->config;
-    const uint64_t every = evaluates_every(run);
-
-    return c->final_eval != TUTTI_FINAL_EVAL_OFF || c->target[0] != 0 ||
-           (run->takes && c->eval_every == 0 ? run->samples_in_all > tutti_train_samples(run)
-                                             : every > 0 && every < run->gradients_in_all);
-}
-
 static tutti_status train(tutti_run *run, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
     const uint64_t save_every = (uint64_t)c->checkpoint_every * run->unit, end = run->gradients_in_all,
-        ask_every = asks_every(run), eval_every = evaluates_every(run);
+        ask_every = asks_every(run), eval_every = tutti_train_evaluates_every(run);
     tutti_figures f;
     bool over, epoch = false;
 
@@ -740,7 +207,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
                              : tutti_engine_more(run->engine, until, &more, err));
         while (more) {
             const uint64_t before = f.samples;
-            TUTTI_TRY(run->staged != NULL ? tutti_engine_drive(run->engine, until, err) : one_step(run, err));
+            TUTTI_TRY(run->staged != NULL ? tutti_engine_drive(run->engine, until, err) : tutti_train_step(run, err));
             TUTTI_TRY(tutti_train_watch(run, err));
             TUTTI_TRY(tutti_train_report_codec(run, err));
             if (run->own_pace && run->dry == NULL)
@@ -768,7 +235,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
         if (tutti_engine_ended(run->engine)) /* short of `until` */
             break;
         TUTTI_TRY(tutti_train_shares_adapt(run, done, err));
-        TUTTI_TRY(follow_share(run, done, err));
+        TUTTI_TRY(tutti_train_follow_share(run, done, err));
         if (falls_on(done, save_every))
             TUTTI_TRY(save(run, err));
         if (falls_on(done, ask_every) && !over)
@@ -811,9 +278,9 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
     tutti_status status;
 
     TUTTI_TRY(begin_run(&run, world, config, &io, err));
-    status = open_samples(&run, err);
+    status = tutti_train_open_samples(&run, err);
     if (status == TUTTI_OK)
-        status = open_training(&run, err);
+        status = tutti_train_open(&run, err);
     if (status == TUTTI_OK) {
         const tutti_method *m = tutti_engine_method(run.engine);
         char served[48] = "";
@@ -841,7 +308,7 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
         tutti_train_say_warnings(&run);
     if (status == TUTTI_OK)
         tutti_train_say_totals(&run);
-    close_all(&run);
+    tutti_train_close_all(&run);
     return status;
 }
 
@@ -852,12 +319,12 @@ static tutti_status declare(tutti_run *run, bool *goes_on, tutti_error *err)
     tutti_status status;
 
     run->dry->declares = true;
-    status = open_training(run, err);
+    status = tutti_train_open(run, err);
     if (status == TUTTI_OK && run->rank == 0)
         *run->dry->evaluates = tutti_train_evaluates(run);
     if (status == TUTTI_OK)
         status = tutti_train_dry_tell(run, err);
-    close_training(run);
+    tutti_train_close(run);
     if (status == TUTTI_OK)
         status = tutti_barrier(&run->all, err);
     if (status == TUTTI_OK && run->all.index == 0)
@@ -874,7 +341,7 @@ static tutti_status go_through(tutti_run *run, tutti_error *err)
     const tutti_train_config *c = run->config;
     const uint64_t over = run->dry->over;
 
-    TUTTI_TRY(open_training(run, err));
+    TUTTI_TRY(tutti_train_open(run, err));
     if (over * run->unit < run->gradients_in_all)
         run->gradients_in_all = over * run->unit;
     if (over * (uint64_t)(c->batch * c->accumulate * run->workers) < run->samples_in_all)
@@ -895,12 +362,12 @@ tutti_status tutti_train_dry(tutti_world *world, const tutti_train_config *confi
 
     TUTTI_TRY(begin_run(&run, world, config, &io, err));
     run.dry = dry;
-    status = open_samples(&run, err);
+    status = tutti_train_open_samples(&run, err);
     if (status == TUTTI_OK)
         status = declare(&run, &goes_on, err);
     if (status == TUTTI_OK && goes_on)
         status = go_through(&run, err);
     tutti_train_dry_close(&run);
-    close_all(&run);
+    tutti_train_close_all(&run);
     return status;
 }

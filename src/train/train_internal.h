@@ -246,12 +246,25 @@ tutti_status tutti_train_dry_tell(const tutti_run *run, tutti_error *err);
 tutti_status tutti_train_dry_pass(tutti_run *run, const tutti_pass *pass, const tutti_batch *batch,
                                   const tutti_nn_hooks *hooks, double *loss, tutti_error *err);
 
-/* ---- train.c ---- */
+/* ---- setup.c ---- */
 
+/* What there is to train on, and whose it is. / The engine, the network, the loader: of a run whose
+   samples are open. close: after it open may come again. / All of it. */
+tutti_status tutti_train_open_samples(tutti_run *run, tutti_error *err);
+tutti_status tutti_train_open(tutti_run *run, tutti_error *err);
+void tutti_train_close(tutti_run *run);
+void tutti_train_close_all(tutti_run *run);
+/* After a step: if the shares have moved, the loader goes on with the new ones. */
+tutti_status tutti_train_follow_share(tutti_run *run, uint64_t step, tutti_error *err);
 /* Of a run's networks; device, running and adds are left to whoever opens one. */
 tutti_nn_options tutti_train_network(const tutti_train_config *c, int64_t batch, bool hands_over);
 /* Of one pass of this worker, whatever its share becomes. */
 int64_t tutti_train_most_samples(const tutti_run *run);
+
+/* ---- step.c ---- */
+
+/* Of a method that does not drive: passes and all. */
+tutti_status tutti_train_step(tutti_run *run, tutti_error *err);
 /* The place of a pass's samples among all that the run takes, so that a sample's draws are the same
    whoever computes it. With parts each worker counts its own. */
 uint64_t tutti_train_first_of_run(const tutti_run *run, const tutti_pass *pass);
@@ -259,6 +272,12 @@ uint64_t tutti_train_first_of_run(const tutti_run *run, const tutti_pass *pass);
    which they are NULL if values are held by unit. */
 tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_error *err);
 tutti_status tutti_train_done(tutti_run *run, int unit, bool backward, tutti_error *err);
+
+/* ---- train.c ---- */
+
+/* In gradients at one's own pace. There nobody evaluates unasked: with --target it takes a meeting,
+   which waits for the slowest. 0: never. */
+uint64_t tutti_train_evaluates_every(const tutti_run *run);
 /* Does it evaluate, before its end or then? */
 bool tutti_train_evaluates(const tutti_run *run);
 /* As tutti_train_worker, without network, evaluation and files. */

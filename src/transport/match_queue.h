@@ -141,6 +141,18 @@ static inline void match_finish(tutti_request *r, tutti_status status, int rank)
     atomic_store_explicit(&r->done, true, memory_order_release);
 }
 
+/* Of those that are posted; one that is not, or is NULL, counts as well. */
+static inline size_t match_count_done(tutti_request *const *r, size_t n)
+{
+    size_t done = 0;
+
+    for (size_t i = 0; i < n; i++)
+        /* pairs with match_finish */
+        done += r[i] == NULL || !r[i]->posted ||
+                atomic_load_explicit(&r[i]->done, memory_order_acquire);
+    return done;
+}
+
 #pragma GCC visibility push(default)
 void tutti_match_queue_init(match_queue *q);
 /* All that wait, in no order: the one after `after`, NULL: the first. NULL: no more. Look for the

@@ -385,4 +385,10 @@ static inline size_t subject_begin(subject *const *s, int workers, uint64_t step
 static const size_t subject_lengths[] = { 0,   1,   7,   8,   9,   15,   16,   17,   127,
                                           128, 129, 511, 512, 513, 1023, 1024, 1025, 2500 };
 enum { SUBJECT_LONGEST = 2500 };
+
+/* How many of n elements are that share of them: one at least. */
+static inline size_t share(size_t n, double ratio)
+{
+    return n == 0 ? 0 : (size_t)fmax(1, ceil(ratio * (double)n - 1e-9));
+}
 #endif

@@ -36,16 +36,6 @@ void tutti_mpi_tell(mpi_endpoint *e, int mine)
     e->completed = false;
 }
 
-static size_t count_done(tutti_request *const *r, size_t n)
-{
-    size_t done = 0;
-
-    for (size_t i = 0; i < n; i++)
-        /* pairs with finish in match.c */
-        done += r[i] == NULL || !r[i]->posted || atomic_load_explicit(&r[i]->done, memory_order_acquire);
-    return done;
-}
-
 /* Until the bell rings, or the time has come. With the lock, which is given up meanwhile. */
 static void sleep_until(mpi_endpoint *e, int64_t time_ns)
 {
@@ -86,7 +76,7 @@ tutti_status tutti_mpi_wait_some(void *t, tutti_request *const *r, size_t n, siz
     if (need > n)
         need = n;
     if (tutti_mpi_foreign_thread(e)) {
-        done = count_done(r, n);
+        done = match_count_done(r, n);
         if (n_done != NULL)
             *n_done = done;
         if (done >= need)
@@ -101,7 +91,7 @@ tutti_status tutti_mpi_wait_some(void *t, tutti_request *const *r, size_t n, siz
     for (;;) {
         int64_t now;
         status = tutti_mpi_progress(e, err);
-        done = count_done(r, n);
+        done = match_count_done(r, n);
         if (status != TUTTI_OK || done >= need)
             break;
         now = tutti_now_ns(e->rt);

@@ -89,16 +89,6 @@ static void idle(shm_endpoint *e, uint32_t seen, _Atomic uint32_t *word, uint32_
     atomic_fetch_sub_explicit(&self->sleepers, 1, memory_order_relaxed);
 }
 
-static size_t count_done(tutti_request *const *r, size_t n)
-{
-    size_t done = 0;
-
-    for (size_t i = 0; i < n; i++)
-        /* pairs with match.c */
-        done += r[i] == NULL || !r[i]->posted || atomic_load_explicit(&r[i]->done, memory_order_acquire);
-    return done;
-}
-
 tutti_status tutti_shm_wait_some(void *t, tutti_request *const *r, size_t n, size_t need, int64_t deadline_ns,
                                  size_t *n_done, tutti_error *err)
 {
@@ -114,7 +104,7 @@ tutti_status tutti_shm_wait_some(void *t, tutti_request *const *r, size_t n, siz
         const uint32_t seen = bell_of(e);
         bool more;
         status = tutti_shm_progress(e, err);
-        done = count_done(r, n);
+        done = match_count_done(r, n);
         if (status != TUTTI_OK || done >= need)
             break;
         if (tutti_now_ns(e->rt) >= deadline_ns) {

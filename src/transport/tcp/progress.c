@@ -107,20 +107,10 @@ static void ring(const tcp_endpoint *e)
         return; /* full of rings already */
 }
 
-static size_t count_done(tutti_request *const *r, size_t n)
-{
-    size_t done = 0;
-
-    for (size_t i = 0; i < n; i++)
-        /* pairs with match.c */
-        done += r[i] == NULL || !r[i]->posted || atomic_load_explicit(&r[i]->done, memory_order_acquire);
-    return done;
-}
-
 /* ---- seats ---- */
 static bool is_over(const tcp_wait *w)
 {
-    return count_done(w->request, w->n) >= w->need;
+    return match_count_done(w->request, w->n) >= w->need;
 }
 
 static void call(tcp_seat *seat)
@@ -264,14 +254,14 @@ tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, siz
     tutti_lock(e->lock);
     e->waiting++;
     /* what is done is done: a look at the sockets is a call of the kernel */
-    looked = n > 0 && count_done(r, n) >= (wait.need > 0 ? wait.need : n);
+    looked = n > 0 && match_count_done(r, n) >= (wait.need > 0 ? wait.need : n);
     for (;;) {
         int64_t now, until = deadline_ns;
         if ((!looked || e->uncertain > 0) && !e->closing)
             tutti_tcp_pass(e);
         looked = true;
         tutti_tcp_wake(e);
-        done = count_done(r, n);
+        done = match_count_done(r, n);
         if (e->out) {
             status = tutti_fail_rank(err, TUTTI_ERR_PEER, e->rank, "%s", e->out_how);
             break;

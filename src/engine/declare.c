@@ -1,0 +1,202 @@
+/* declare.c: everything that outlives a step, declared in one place: the engine's own, what the
+   method and its facilities want, the optimiser's slots, a codec's. What does not go with that is
+   refused, before there is memory for any of it. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "engine_internal.h"
+
+/* Servers that update parts of the model have no word with each other. */
+static tutti_status check_slices(const tutti_engine *e, tutti_error *err)
+{
+    const bool skips = e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on;
+
+    if (e->options.clip_norm > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "clip-norm is %g, but method '%s' updates slice by slice, and nobody has the whole of the "
+                          "mean gradient; leave clip-norm at 0",
+                          e->options.clip_norm, e->m.ops->name);
+    return !skips ? TUTTI_OK
+                  : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                               "%s may leave out a step, but method '%s' updates slice by slice without a word among "
+                               "all workers; %s",
+                               e->scaler.on ? "loss-scale" : "nonfinite=skip", e->m.ops->name,
+                               e->scaler.on ? "leave it off" : "leave nonfinite at stop");
+}
+
+/* The run's own codec, for a method whose gradients may go through any; a mixer's models
+   (tutti_mixer_options) have it already. */
+static tutti_status declare_codec(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
+{
+    static const char models[] = "sends models or nothing: what a codec loses of a model is lost in every step, since "
+                                 "models, unlike gradients, do not go to zero";
+    static const char to_servers[] =
+        "asks servers, each worker by itself: a codec gives means over all workers, and what it loses of the model "
+        "that comes back is lost every time, since models do not go to zero";
+    char names[256] = "";
+
+    if (e->codec_is_used)
+        return TUTTI_OK;
+    if ((e->m.traits & TUTTI_ENCODES) != 0 || e->exchange != NULL)
+        return tutti_exchange_declare(&e->m, e->plan, e->options.codec, err);
+    for (size_t i = 0, used = 0; methods[i] != NULL && used < sizeof names - 34; i++)
+        if ((methods[i]->traits & TUTTI_ENCODES) != 0)
+            used += (size_t)snprintf(names + used, 34, "%s%.30s", used > 0 ? ", " : "", methods[i]->name);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "codec is '%.80s', but method '%s' %s; leave codec away, or take a method of which gradients, or "
+                      "models as differences, may go through one (%s)",
+                      e->options.codec, e->m.ops->name,
+                      e->m.ops->exchange != NULL           ? "has an exchange of its own, of float32"
+                      : (e->m.traits & TUTTI_SERVERS) != 0 ? to_servers
+                                                           : models,
+                      names);
+}
+
+static tutti_status make_team(tutti_engine *e, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    const int first = m->rank / m->team * m->team;
+
+    e->team_ranks = tutti_alloc((size_t)m->team, sizeof *e->team_ranks);
+    if (e->team_ranks == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for a team of %d workers", m->team);
+    for (int j = 0; j < m->team; j++)
+        e->team_ranks[j] = tutti_group_rank(&m->all, first + j);
+    e->team = tutti_group_of(e->world, e->team_ranks, m->team, tutti_port_of("team", 0, 0));
+    return e->collective == NULL
+               ? TUTTI_OK
+               : tutti_fail_within(err, tutti_algorithm_check(e->collective, m->team, err),
+                                   "collective, among the %d workers that make a step together", m->team);
+}
+
+tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t first, size_t count, tutti_keep keep,
+                                     tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+
+    if (e->client.updates)
+        return keep == TUTTI_SLICE ? tutti_engine_refuse_slices(e, err) : TUTTI_OK;
+    TUTTI_TRY(tutti_optim_declare(&m->optim, plan, e->options.optimizer, "optim", first, count, keep, m->device, err));
+    e->at_servers = e->at_servers || keep == TUTTI_SLICE;
+    e->lr = tutti_optim_lr(m->optim);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_updates_elsewhere(tutti_engine *e, tutti_error *err)
+{
+    TUTTI_TRY(check_slices(e, err));
+    e->at_servers = true;
+    return e->client.updates ? tutti_engine_refuse_slices(e, err) : TUTTI_OK;
+}
+
+void tutti_engine_declare_history(tutti_engine *e)
+{
+    if ((e->m.traits & TUTTI_REPLICAS_EQUAL) == 0)
+        tutti_declare_late_value(e->plan, "engine.history", TUTTI_OWN_ZERO, &e->history, sizeof e->history);
+}
+
+/* The engine's own. A rank that only serves has no part in windows that all open together. */
+static void declare_own(tutti_engine *e)
+{
+    tutti_method *m = &e->m;
+    const bool equal = m->traits & TUTTI_REPLICAS_EQUAL, several = m->everyone.size > 1;
+    const bool pushes = tutti_engine_pushes(m),
+               gathers = equal && (m->traits & TUTTI_UPDATES_SLICES) != 0 && m->ops->exchange != NULL;
+    const size_t n = m->rank < m->workers ? m->n : 0;
+    const tutti_state x = { .name = "x", .keep = equal ? TUTTI_SAME : TUTTI_OWN_MEAN, .dtype = TUTTI_F32,
+                            .count = n, .placed = true, .shared = pushes || gathers };
+    const tutti_state shares = { .name = "engine.shares", .keep = TUTTI_SAME, .dtype = TUTTI_I64,
+                                 .count = (size_t)m->workers, .of_workers = true };
+    const tutti_state client = { .name = "client", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32,
+                                 .count = e->options.own_values + 1 };
+    const tutti_state kept = { .name = "engine.client-kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                               .count = e->options.own_values + 1 };
+
+    if (m->ops->drive == NULL && (m->traits & TUTTI_BY_UNIT) == 0) /* else it is declared in parts, later */
+        tutti_declare(e->plan, &x, &m->x);
+    tutti_engine_asides_declare(e);
+    if (e->options.batch_of != NULL)
+        tutti_declare(e->plan, &shares, &e->batch_of);
+    tutti_declare_value(e->plan, "engine.progress", TUTTI_SAME, &e->progress, sizeof e->progress);
+    if (!equal)
+        tutti_declare_value(e->plan, "engine.own", TUTTI_OWN_ZERO, &e->own, sizeof e->own);
+    if (e->scaler.on)
+        tutti_declare_value(e->plan, "engine.loss-scale", equal ? TUTTI_SAME : TUTTI_OWN_ZERO, &e->scaler.now,
+                            sizeof e->scaler.now);
+    if (e->own_pace)
+        tutti_declare_value(e->plan, "engine.agreed", TUTTI_SAME, &e->pace.agreed, sizeof e->pace.agreed);
+    if (e->options.own_values > 0)
+        tutti_declare(e->plan, &client, &e->own_state);
+    if (e->options.own_values > 0 && several)
+        tutti_declare(e->plan, &kept, &e->own_kept);
+    if (n == 0)
+        return;
+    if (!equal && several)
+        tutti_declare_vector(e->plan, "engine.kept", TUTTI_SCRATCH, &e->kept);
+    if (!equal && e->client.updates)
+        tutti_declare_vector(e->plan, "engine.update-before", TUTTI_SCRATCH, &e->client.before);
+    if (!equal && e->client.updates && !several)
+        tutti_declare_vector(e->plan, "engine.update-kept", TUTTI_SCRATCH, &e->client.kept);
+}
+
+/* The gradient, which a method may hold by piece. */
+static tutti_status declare_gradient(tutti_engine *e, tutti_error *err)
+{
+    const tutti_method *m = &e->m;
+    const tutti_state g = { .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
+                            .count = m->rank < m->workers ? m->n : 0, .placed = true,
+                            .shared = m->ops->exchange != NULL || tutti_engine_pushes(m) };
+
+    if (m->held == TUTTI_HELD_WHOLE && m->ops->drive == NULL)
+        tutti_declare(e->plan, &g, &e->m.g);
+    return tutti_engine_held_check(e, err);
+}
+
+tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+
+    m->piece_bytes = (size_t)25 << 20;
+    m->first_piece_bytes = (size_t)1 << 20;
+    m->lane_width = 1;
+    m->team = 1;
+    m->held = m->traits & TUTTI_BY_UNIT ? TUTTI_HELD_BY_UNIT : TUTTI_HELD_WHOLE;
+    TUTTI_TRY(tutti_plan_open(&e->plan, m->rank < m->workers ? m->n : 0, err));
+    TUTTI_TRY(tutti_arena_open(&e->device, e->rt, "device memory", "raise device-memory",
+                               e->options.device_memory > 0 ? e->options.device_memory : TUTTI_UNBOUNDED, err));
+    TUTTI_TRY(tutti_arena_open(&e->host, e->rt, "host memory", "", TUTTI_UNBOUNDED, err));
+    tutti_plan_count_in(e->plan, e->device, e->host);
+    declare_own(e);
+    if (!(m->traits & (TUTTI_OWNS_UPDATE | TUTTI_UPDATES_SLICES)))
+        TUTTI_TRY(tutti_optimizer_declare(m, e->plan, 0, m->rank < m->workers ? m->n : 0,
+                                          m->traits & TUTTI_REPLICAS_EQUAL ? TUTTI_SAME : TUTTI_OWN_ZERO, err));
+    TUTTI_TRY(tutti_lr_schedule_open(&e->schedule, e->options.lr_schedule, e->options.steps, err));
+    TUTTI_TRY(tutti_team_parse(m, "codec-hierarchy", e->options.codec_hierarchy, &e->codec_team, err));
+    if (m->ops->declare != NULL)
+        TUTTI_TRY(m->ops->declare(m, e->plan, err));
+    TUTTI_TRY(tutti_engine_check_drive(e, err));
+    if ((m->traits & TUTTI_UPDATES_SLICES) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 && !e->shards.on)
+        TUTTI_TRY(check_slices(e, err));
+    TUTTI_TRY(declare_gradient(e, err));
+    if (e->own_pace)
+        TUTTI_TRY(make_team(e, err));
+    if (e->options.codec[0] != 0)
+        TUTTI_TRY(declare_codec(e, methods, err));
+    TUTTI_TRY(tutti_engine_check_exchange_only(e, err));
+    TUTTI_TRY(tutti_exchange_check_team(e, err));
+    TUTTI_TRY(tutti_exchange_check_way(e, err));
+    TUTTI_TRY(tutti_exchange_check_cost(e, err));
+    TUTTI_TRY(tutti_exchange_check_report(e, err));
+    TUTTI_TRY(tutti_checksum_allowed(e, err));
+    TUTTI_TRY(tutti_engine_check_pieces(e, err));
+    if (e->options.lane != 0)
+        m->lane_width = e->options.lane < 0 ? 0 : e->options.lane;
+    if (m->whole && e->late.steps > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' looks at the whole gradient of a step before it is exchanged (whole), but its "
+                          "exchanges are late, when another step's stands in g; it can have one of them (method.h)",
+                          m->ops->name);
+    if (m->whole)
+        m->lane_width = 0;
+    return TUTTI_OK;
+}

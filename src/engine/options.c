@@ -1,0 +1,263 @@
+/* options.c: from the run's options to a method with its traits, a pace and shares. Here is refused
+   what costs nothing to look at: texts, names, ranges, and options that do not go with the
+   method. */
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "engine_internal.h"
+
+/* The options that are texts, of which the engine keeps copies (e->text, in this order). */
+static const struct text_option {
+    size_t at;
+    const char *fallback;        /* where nobody says anything */
+    const char *method;          /* what a method may have another default of; NULL: none may */
+    const char *none;            /* says nothing, too */
+} text_options[] = {
+    { offsetof(tutti_engine_options, method),          "ddp" },
+    { offsetof(tutti_engine_options, optimizer),       "sgd(lr=0.05,momentum=0.9)", .method = "optimizer" },
+    { offsetof(tutti_engine_options, lr_schedule),     "constant",                  .method = "lr-schedule" },
+    { offsetof(tutti_engine_options, collective),      "auto" },
+    { offsetof(tutti_engine_options, fingerprint),     "" },
+    { offsetof(tutti_engine_options, codec),           "",                          .none = "none" },
+    { offsetof(tutti_engine_options, loss_scale),      "" },
+    { offsetof(tutti_engine_options, codec_hierarchy), "none" },
+};
+_Static_assert(TUTTI_LENGTH(text_options) == TUTTI_LENGTH(((tutti_engine *)0)->text), "a copy of each");
+
+/* The method of that name, before anything that it has a default for. */
+static tutti_status find_method(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
+{
+    const char *const given = e->options.method,
+                      *const text = given != NULL && given[0] != 0 ? given : text_options[0].fallback;
+    const char *names[64];
+    size_t n = 0;
+    char near[128];
+
+    TUTTI_TRY(tutti_spec_open(&e->method_spec, text, err));
+    for (; methods[n] != NULL && n < TUTTI_LENGTH(names); n++) {
+        names[n] = methods[n]->name;
+        if (strcmp(names[n], tutti_spec_name(e->method_spec)) == 0)
+            e->m.ops = methods[n];
+    }
+    if (e->m.ops != NULL)
+        return TUTTI_OK;
+    tutti_suggest(tutti_spec_name(e->method_spec), names, n, near, sizeof near);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no method '%.60s'%s; `tutti methods` lists them",
+                      tutti_spec_name(e->method_spec), near);
+}
+
+static tutti_status keep_texts(tutti_engine *e, tutti_error *err)
+{
+    char own[TUTTI_METHOD_DEFAULT_BYTES];
+
+    for (size_t i = 0; i < TUTTI_LENGTH(text_options); i++) {
+        const struct text_option *o = &text_options[i];
+        const char **option = (const char **)(void *)((char *)&e->options + o->at), *text = *option;
+        if (text == NULL || text[0] == 0 || (o->none != NULL && strcmp(text, o->none) == 0))
+            text = o->method != NULL && !e->client.updates &&
+                           tutti_method_default_of(e->m.ops, o->method, e->m.workers, own)
+                       ? own
+                       : o->fallback;
+        e->client.updates = e->client.updates || (option == &e->options.optimizer && strcmp(text, "client") == 0);
+        *option = e->text[i] = tutti_copy_text(text);
+        if (e->text[i] == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
+    }
+    e->way = tutti_exchange_way(e->options.collective);
+    e->collective =
+        strcmp(e->options.collective, "auto") == 0 || e->way != TUTTI_WAY_AUTO ? NULL : e->options.collective;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_collective_check(const char *collective, int workers, tutti_error *err)
+{
+    return strcmp(collective, "auto") == 0 || tutti_exchange_way(collective) != TUTTI_WAY_AUTO
+               ? TUTTI_OK
+               : tutti_fail_within(err, tutti_algorithm_check(collective, workers, err), "collective");
+}
+
+/* The last ranks of the world only serve, so that whoever is left, workers come first. */
+static tutti_status give_roles(tutti_engine *e, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    const int size = tutti_world_size(e->world);
+
+    if (e->options.servers < 0 || e->options.servers >= size)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "servers is %d, and the run has %d ranks in all; from 0 to %d of them may only serve, the "
+                          "others are workers",
+                          e->options.servers, size, size - 1);
+    m->servers = e->options.servers;
+    m->workers = size - m->servers;
+    if (m->servers == 0)
+        return TUTTI_OK;
+    e->worker_ranks = tutti_alloc((size_t)m->workers, sizeof *e->worker_ranks);
+    if (e->worker_ranks == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
+    for (int r = 0; r < m->workers; r++)
+        e->worker_ranks[r] = r;
+    m->all = tutti_group_of(e->world, e->worker_ranks, m->workers, tutti_port_of("engine", 0, 0));
+    return TUTTI_OK;
+}
+
+static tutti_status check_options(tutti_engine *e, tutti_error *err)
+{
+    tutti_engine_options *o = &e->options;
+    int64_t global;
+
+    if (o->batch == 0)
+        o->batch = 64;
+    if (o->accumulate == 0)
+        o->accumulate = 1;
+    if (o->batch < 0 || o->batch > 1 << 24)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "batch is %lld; it must be from 1 to %d samples a worker a pass",
+                          (long long)o->batch, 1 << 24);
+    if (o->accumulate < 0 || o->accumulate > 1 << 20)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "accumulate is %lld; it must be from 1 to %d passes a step",
+                          (long long)o->accumulate, 1 << 20);
+    if (!(o->clip_norm >= 0) || isinf(o->clip_norm))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "clip-norm is %g; it must be a positive norm, or 0 for no clipping",
+                          o->clip_norm);
+    TUTTI_TRY(tutti_engine_scaler_parse(&e->scaler, o->loss_scale, err));
+    TUTTI_TRY(tutti_collective_check(o->collective, e->m.workers, err));
+    if (o->lane < -1 || o->lane > 64)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the lane width is %d; it must be -1 (none) to 64 threads", o->lane);
+    global = o->batch * o->accumulate * e->m.workers;
+    e->share = (tutti_share){ .samples = o->data_samples > 0 ? o->data_samples : (uint64_t)global,
+                              .workers = e->m.workers,
+                              .batch = o->batch,
+                              .accumulate = o->accumulate,
+                              .seed = o->seed,
+                              .parts = o->parts };
+    return TUTTI_OK;
+}
+
+static tutti_status check_shares(const tutti_engine *e, const int64_t *batch_of, tutti_error *err)
+{
+    int64_t sum = 0;
+
+    for (int r = 0; r < e->m.workers; r++) {
+        if (batch_of[r] < 0 || batch_of[r] > e->share.batch * e->m.workers)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "worker %d's share of a pass is %lld samples; it must be from 0 to %lld", r,
+                              (long long)batch_of[r], (long long)(e->share.batch * e->m.workers));
+        sum += batch_of[r];
+    }
+    if (sum != e->share.batch * e->m.workers)
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "the workers' shares of a pass sum to %lld samples; %d workers with a batch of %lld have %lld",
+            (long long)sum, e->m.workers, (long long)e->share.batch, (long long)(e->share.batch * e->m.workers));
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_read_options(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
+{
+    TUTTI_TRY(find_method(e, methods, err));
+    TUTTI_TRY(give_roles(e, err));
+    TUTTI_TRY(keep_texts(e, err));
+    TUTTI_TRY(check_options(e, err));
+    return e->options.batch_of != NULL ? check_shares(e, e->options.batch_of, err) : TUTTI_OK;
+}
+
+static tutti_status open_method(tutti_engine *e, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    char what[80];
+
+    m->self = tutti_alloc(m->ops->self_bytes + (m->ops->self_bytes == 0), 1);
+    if (m->self == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
+    strcat(strcat(strcpy(what, "method '"), m->ops->name), "'");
+    TUTTI_TRY(tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err));
+    m->traits = m->ops->traits_of != NULL ? m->ops->traits_of(m->self) : m->ops->traits;
+    if ((m->traits & TUTTI_EXACT_ALONE) != 0 && m->workers == 1)
+        m->traits |= TUTTI_REPLICAS_EQUAL | TUTTI_EXACT;
+    TUTTI_TRY(tutti_engine_check_client(e, err));
+    if (strcmp(e->options.collective, "auto") != 0 &&
+        (m->ops->exchange == NULL || tutti_engine_pushes(m) || (m->traits & TUTTI_THROUGH_SERVERS) != 0))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "collective is '%.80s', but method '%s' %s; leave it at auto",
+                          e->options.collective, m->ops->name,
+                          (m->traits & TUTTI_THROUGH_SERVERS) != 0
+                              ? "sums at servers, by no collective"
+                              : "exchanges no gradients, for which it would be taken");
+    if ((m->traits & TUTTI_DIRECTION) != 0 && e->options.clip_norm > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "clip-norm is %g, but method '%s' updates along a direction of its own and never has the "
+                          "mean gradient; leave clip-norm at 0",
+                          e->options.clip_norm, m->ops->name);
+    if ((m->traits & TUTTI_AGAIN) != 0 && e->options.once)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' computes the samples of a step again at other values, but this client computes "
+                          "every batch once; take a method that needs one pass, or a client that can (tutti train, "
+                          "tutti.torch.prepare with a closure)",
+                          m->ops->name);
+    /* with servers of their own workers need no slices; of one that has, the server says so */
+    if (m->servers > 0 && (m->traits & TUTTI_NEEDS_ALL) == 0)
+        m->traits |= m->ops->traits & TUTTI_GOES_ON;
+    return m->servers == 0 || (m->traits & TUTTI_SERVERS) != 0
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "servers is %d, but method '%s' has no servers%s; leave servers at 0, or take %s (`tutti "
+                            "methods`)",
+                            m->servers, m->ops->name,
+                            (m->ops->traits & TUTTI_SERVERS) != 0 ? " with these options" : "",
+                            (m->ops->traits & TUTTI_SERVERS) != 0 ? "options with which it has" : "a method that has");
+}
+
+/* A method at its own pace takes gradients from one order, as a single worker would. */
+static tutti_status set_pace(tutti_engine *e, tutti_error *err)
+{
+    e->own_pace = e->m.traits & TUTTI_OWN_PACE;
+    e->member = e->own_pace ? 0 : e->m.rank;
+    if (!e->own_pace)
+        return TUTTI_OK;
+    if (e->options.batch_of != NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' lets every worker go at its own pace, so there are no shares of a step to give "
+                          "out; leave batch-share "
+                          "away or take a synchronous method",
+                          e->m.ops->name);
+    e->share.workers = 1;
+    if (e->options.parts != NULL) {
+        e->own_part = (tutti_parts){ e->options.parts->first + e->m.rank, e->options.parts->sample };
+        e->share.parts = &e->own_part;
+    }
+    if (e->options.data_samples == 0)
+        e->share.samples = (uint64_t)(e->share.batch * e->share.accumulate);
+    if (e->share.batch * e->share.accumulate > UINT32_MAX)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "batch %lld x accumulate %lld is more than the %u samples that a step of '%s' may have",
+                          (long long)e->share.batch, (long long)e->share.accumulate, UINT32_MAX, e->m.ops->name);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_open_method(tutti_engine *e, tutti_error *err)
+{
+    TUTTI_TRY(open_method(e, err));
+    return set_pace(e, err);
+}
+
+tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutti_error *err)
+{
+    if (e->stage != STAGE_READY)
+        return tutti_engine_out_of_order(err, "reshare");
+    if (e->batch_of == NULL)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "reshare is for engines that were opened with batch_of (engine.h)");
+    if (e->share.parts != NULL)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "reshare is not for engines with parts: how far a worker is in its own follows from the "
+                          "shares it had all along");
+    TUTTI_TRY(check_shares(e, batch_of, err));
+    /* services read shares, and a request under way is of a step with the old ones */
+    TUTTI_TRY(tutti_engine_quiet(e, err));
+    memcpy(e->batch_of, batch_of, (size_t)e->m.workers * sizeof *e->batch_of);
+    return TUTTI_OK;
+}
+
+const tutti_share *tutti_engine_share(const tutti_engine *e)
+{
+    return &e->share;
+}

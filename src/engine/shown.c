@@ -1,0 +1,214 @@
+/* shown.c: the model that all agree on. All come to rest and agree, whoever asked looks at it, and
+   each worker goes on from where it was. The end of a run is the last such meeting. */
+#include <math.h>
+#include <string.h>
+
+#include "engine_internal.h"
+
+static tutti_status agree(tutti_engine *e, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+
+    e->values_changed = true;
+    if (m->ops->agree != NULL)
+        TUTTI_TRY(m->ops->agree(m, err));
+    if (e->drive.on)
+        return tutti_engine_drive_gather(e, err);
+    if (m->ops->agree != NULL)
+        return TUTTI_OK;
+    return m->traits & TUTTI_REPLICAS_EQUAL || m->workers == 1 || m->rank >= m->workers ? TUTTI_OK
+                                                                                       : tutti_average(m, m->x, err);
+}
+
+/* The mean of client state over those who have had samples; nobody has: each keeps its own. */
+static tutti_status agree_on_own(tutti_engine *e, tutti_error *err)
+{
+    const size_t n = e->options.own_values;
+    tutti_method *m = &e->m;
+    float *own = e->own_state;
+    bool all;
+
+    if (e->own_kept == NULL)
+        return TUTTI_OK;
+    if (!(own[n] > 0))
+        memset(own, 0, n * sizeof *own);
+    TUTTI_TRY(tutti_allreduce(&m->everyone, TUTTI_SUM, tutti_f32(m->device, own, n + 1), err));
+    all = own[n] > 0;
+    if (all)
+        tutti_scale(m->device, n, 1 / own[n], own);
+    else
+        tutti_copy(m->device, n, e->own_kept, own);
+    own[n] = all ? 1 : 0;
+    return TUTTI_OK;
+}
+
+/* Agree, until it has worked for all who are left. aside: on the model of that point; -1: as it is
+   now. */
+static tutti_status meet(tutti_engine *e, bool last, int aside, tutti_error *err)
+{
+    tutti_status status;
+    bool again = false;
+
+    const size_t own = e->own_kept != NULL ? e->options.own_values + 1 : 0;
+
+    if (e->kept != NULL)
+        tutti_copy(e->m.device, e->m.n, e->m.x, e->kept);
+    tutti_copy(e->m.device, own, e->own_state, e->own_kept);
+    do {
+        status = aside >= 0 ? tutti_engine_aside_agree(e, aside, err) : agree(e, err);
+        if (status == TUTTI_OK)
+            status = agree_on_own(e, err);
+        if (status == TUTTI_OK && last)
+            status = tutti_engine_tell_metrics(e, err);
+        if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
+            return status; /* others may wait for it in there: see tutti_engine_settle */
+        status = tutti_engine_settle(e, status, &again, err);
+        if (again) {
+            if (e->kept != NULL)
+                tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
+            tutti_copy(e->m.device, own, e->own_kept, e->own_state);
+        }
+    } while (status == TUTTI_OK && again);
+    return status;
+}
+
+static tutti_status show(tutti_engine *e, int aside, tutti_error *err)
+{
+    const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* who looks is not the method's cost */
+    const tutti_status status = meet(e, false, aside, err);
+
+    tutti_engine_doing(e, was);
+    e->stage = status == TUTTI_OK ? STAGE_SHOWN : STAGE_FAILED;
+    if (status == TUTTI_OK)
+        tutti_engine_hand_out(e);
+    return status;
+}
+
+tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err)
+{
+    tutti_status status;
+
+    if (e->stage == STAGE_FINISHED)
+        return TUTTI_OK; /* it is the agreed model */
+    if (e->stage != STAGE_READY)
+        return tutti_engine_out_of_order(err, "show");
+    tutti_engine_collect(e);
+    status = tutti_engine_quiet(e, err);
+    if (status != TUTTI_OK) {
+        e->stage = STAGE_FAILED;
+        return status;
+    }
+    return show(e, -1, err);
+}
+
+tutti_status tutti_engine_show_aside(tutti_engine *e, int k, tutti_error *err)
+{
+    if ((e->stage != STAGE_READY || !e->services.held) && e->stage != STAGE_FINISHED)
+        return tutti_engine_out_of_order(err, "show_aside");
+    if (k < 0 || k >= e->asides.passed)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "show_aside of model %d, but %d were put aside (engine.h)", k,
+                          e->asides.passed);
+    tutti_engine_aside_take(e, k);
+    return show(e, k, err);
+}
+
+/* g is nobody's between steps. */
+static float *room_of_gradients(tutti_engine *e)
+{
+    for (int i = 0; i < e->layout.n_tensors; i++)
+        if (e->tensors[i].row_sparse)
+            tutti_engine_rows_all(e, i);
+    return e->m.g;
+}
+
+static bool differs(const tutti_engine *e)
+{
+    return e->kept != NULL && e->m.rank < e->m.workers && (e->stage == STAGE_SHOWN || e->stage == STAGE_FINISHED);
+}
+
+double tutti_engine_apart(tutti_engine *e)
+{
+    float *d;
+
+    if (!differs(e))
+        return 0;
+    d = room_of_gradients(e);
+    tutti_diff(e->m.device, e->layout.used, 1, e->kept, e->m.x, d);
+    return sqrt(tutti_norm2(e->m.device, e->layout.used, d));
+}
+
+bool tutti_engine_swap(tutti_engine *e)
+{
+    const size_t own = e->own_kept != NULL ? e->options.own_values + 1 : 0;
+    float *room;
+
+    if (!differs(e))
+        return false;
+    room = room_of_gradients(e);
+    tutti_copy(e->m.device, e->m.n, e->m.x, room);
+    tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
+    tutti_copy(e->m.device, e->m.n, room, e->kept);
+    for (size_t i = 0; i < own; i++) {
+        const float mine = e->own_kept[i];
+        e->own_kept[i] = e->own_state[i];
+        e->own_state[i] = mine;
+    }
+    e->values_changed = true;
+    tutti_engine_hand_out(e);
+    return true;
+}
+
+tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err)
+{
+    if (e->stage == STAGE_FINISHED)
+        return TUTTI_OK;
+    if (e->stage != STAGE_SHOWN)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "resume is legal after show only (engine.h)");
+    if (e->asides.shown > 0)
+        tutti_engine_aside_back(e);
+    else {
+        if (e->kept != NULL)
+            tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
+        if (e->own_kept != NULL)
+            tutti_copy(e->m.device, e->options.own_values + 1, e->own_kept, e->own_state);
+        e->stage = STAGE_READY;
+    }
+    e->values_changed = true;
+    tutti_engine_drive_hide(e);
+    tutti_engine_hand_out(e);
+    return TUTTI_OK;
+}
+
+/* Who has finished may close its world at once. To another whose services still watch it that would
+   be a loss, while that one is on its way here. */
+static tutti_status leave_together(tutti_engine *e, tutti_error *err)
+{
+    TUTTI_TRY(tutti_engine_part(e, err));
+    return e->members == NULL && e->services.n > 0 ? tutti_barrier(&e->services.group, err) : TUTTI_OK;
+}
+
+tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)
+{
+    tutti_status status;
+
+    if (e->stage != STAGE_READY)
+        return tutti_engine_out_of_order(err, "finish");
+    tutti_engine_collect(e);
+    status = tutti_engine_drain(e, err);
+    if (status == TUTTI_OK)
+        status = tutti_engine_quiet(e, err);
+    if (status == TUTTI_OK) {
+        tutti_engine_asides(e);
+        status = meet(e, true, -1, err);
+    }
+    if (status == TUTTI_OK)
+        status = leave_together(e, err);
+    if (status == TUTTI_OK)
+        tutti_engine_services_close(e);
+    if (e->clock.running)
+        tutti_engine_clock_stop(e);
+    e->stage = status == TUTTI_OK ? STAGE_FINISHED : STAGE_FAILED;
+    if (status == TUTTI_OK)
+        tutti_engine_hand_out(e);
+    return status;
+}

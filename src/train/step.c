@@ -1,0 +1,165 @@
+/* step.c: one step of this worker. The engine says what its passes are over, the loader has the
+   samples, and the network's hooks tell the engine what is needed and what is ready. */
+#include "train_internal.h"
+
+tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_error *err)
+{
+    TUTTI_TRY(tutti_engine_need(run->engine, unit, backward, err));
+    for (int i = 0; i < run->n_params && run->by_unit; i++)
+        if (run->params[i].unit == unit)
+            run->values[i] = tutti_engine_values(run->engine, i);
+    return TUTTI_OK;
+}
+
+tutti_status tutti_train_done(tutti_run *run, int unit, bool backward, tutti_error *err)
+{
+    for (int i = 0; i < run->n_params && run->by_unit; i++)
+        if (run->params[i].unit == unit) /* another's values may stand there from now on */
+            run->values[i] = NULL;
+    return tutti_engine_done(run->engine, unit, backward, err);
+}
+
+static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
+{
+    tutti_run *run = user;
+    const tutti_status status = tutti_train_need(run, unit, backward, err);
+    if (run->regret_due) /* unit 0 is needed first */
+        tutti_train_regret_add(run, tutti_engine_method(run->engine)->step);
+    run->regret_due = false;
+    if (run->slow > 1)
+        run->computing_since_ns = tutti_now_ns(run->rt); /* waiting is not computing */
+    return status;
+}
+
+static tutti_status on_need_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    tutti_run *run = user;
+    const tutti_status status = tutti_engine_need_rows(run->engine, param, ids, n, err);
+    if (run->slow > 1)
+        run->computing_since_ns = tutti_now_ns(run->rt);
+    return status;
+}
+
+static tutti_status on_done(void *user, int unit, bool backward, tutti_error *err)
+{
+    tutti_run *run = user;
+    tutti_status status;
+    tutti_train_stretch(run);
+    status = tutti_train_done(run, unit, backward, err);
+    run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0; /* what the engine did is not stretched */
+    return status;
+}
+
+static tutti_status on_ready(void *user, int param, tutti_error *err)
+{
+    tutti_run *run = user;
+    tutti_status status;
+    tutti_train_stretch(run);
+    status = run->hands_over
+                 ? tutti_engine_ready_from(run->engine, param, run->gradients[param], TUTTI_F32, err)
+                 : tutti_engine_ready(run->engine, param, err);
+    run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
+    return status;
+}
+
+uint64_t tutti_train_first_of_run(const tutti_run *run, const tutti_pass *pass)
+{
+    return run->parts.first != NULL ? (uint64_t)run->rank << 48 | pass->position
+                                    : pass->epoch * tutti_train_samples(run) + pass->position;
+}
+
+static tutti_status on_ready_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    tutti_run *run = user;
+    tutti_status status;
+    tutti_train_stretch(run);
+    status = run->hands_over ? tutti_engine_ready_rows_from(
+                                   run->engine, param, ids, n,
+                                   run->dry != NULL ? run->gradients[param] : tutti_nn_rows(run->nn, param), TUTTI_F32,
+                                   err)
+                             : tutti_engine_ready_rows(run->engine, param, ids, n, err);
+    run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
+    return status;
+}
+
+static tutti_status compute(tutti_run *run, const tutti_pass *pass, const tutti_batch *batch, double *loss,
+                            tutti_error *err)
+{
+    const tutti_nn_hooks hooks = { run, on_need, on_done, on_ready, on_ready_rows, on_need_rows };
+    /* exact: the scale is a power of two */
+    const double divisor = (pass->divisor > 0 ? (double)pass->divisor : 1) / pass->scale;
+
+    if (run->dry != NULL)
+        return tutti_train_dry_pass(run, pass, batch, &hooks, loss, err);
+    tutti_train_meter_start(run, batch->samples);
+    tutti_nn_draw(run->nn, (uint64_t)run->config->seed, tutti_train_first_of_run(run, pass));
+    tutti_nn_hold_statistics(run->nn, pass->again);
+    tutti_nn_losses(run->nn, pass->losses);
+    return run->task.tables > 0
+               ? tutti_nn_pass_rows(run->nn, batch->x, batch->rows, batch->labels, batch->samples, divisor, pass->keep,
+                                    pass->same_values, run->values, run->gradients, &hooks, loss, err)
+           : run->task.context > 0
+               ? tutti_nn_pass_tokens(run->nn, batch->tokens, batch->next, batch->samples, divisor, pass->keep,
+                                      pass->same_values, run->values, run->gradients, &hooks, loss, err)
+               : tutti_nn_pass(run->nn, batch->x, batch->labels, batch->samples, divisor, pass->keep,
+                               pass->same_values, run->values, run->gradients, &hooks, loss, err);
+}
+
+tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(run->engine);
+    tutti_batch batch = { 0 }; /* kept for a pass that looks at its samples again */
+    tutti_pass pass;
+    tutti_status status;
+
+    run->regret_due = m->beside; /* its values are there when they are needed */
+    if (!run->regret_due)
+        tutti_train_regret_add(run, m->step);
+    while ((status = tutti_engine_pass(run->engine, &pass, err)) == TUTTI_OK) {
+        double loss;
+        if (pass.samples == 0)
+            batch = (tutti_batch){ 0 };
+        if (pass.index == 0)
+            run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->rank, m->rng.step);
+        if (pass.samples > 0 && !pass.again) {
+            const uint64_t step = m->rng.step;
+            const int64_t own = pass.samples - pass.received;
+            tutti_engine_doing(run->engine, TUTTI_DOING_DATA);
+            if (run->own_pace || run->takes || m->names)
+                TUTTI_TRY(tutti_loader_seek(run->loader, step, pass.index, pass.epoch, pass.position, own, err));
+            if (pass.ids != NULL)
+                tutti_loader_seek_ids(run->loader, pass.ids);
+            do /* a tail step may have passes without samples for this worker: the engine leaves them out */
+                TUTTI_TRY(tutti_loader_take(run->loader, &batch, err));
+            while (batch.step < step || batch.pass < pass.index);
+            /* not those of a step that begins anew, nor of a pass over samples that it has had */
+            if (run->takes || tutti_train_first_of_run(run, &pass) >= run->streamed) {
+                tutti_train_stream_take(run, batch.samples);
+                run->streamed = tutti_train_first_of_run(run, &pass) + (uint64_t)batch.samples;
+            }
+            if (batch.step != step || batch.pass != pass.index || batch.samples != own)
+                return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                                  "the loader is at step %llu, pass %lld with %lld samples; the engine at step %llu, "
+                                  "pass %lld with %lld",
+                                  (unsigned long long)batch.step, (long long)batch.pass, (long long)batch.samples,
+                                  (unsigned long long)step, (long long)pass.index, (long long)own);
+            TUTTI_TRY(tutti_train_join(run, &pass, &batch, err));
+            tutti_engine_doing(run->engine, TUTTI_DOING_COMPUTE);
+        }
+        run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
+        status = compute(run, &pass, &batch, &loss, err);
+        if (status == TUTTI_CLOSED) /* the method has the step begin anew: out of the middle of a pass */
+            continue;
+        TUTTI_TRY(status);
+        TUTTI_TRY(tutti_engine_passed(run->engine, loss, err));
+        if (run->nn != NULL) /* else the run is gone through without */
+            TUTTI_TRY(tutti_engine_use_device(run->engine, tutti_nn_bytes(run->nn), err));
+        run->loss_sum += pass.again ? 0 : loss;
+        run->loss_samples += pass.again ? 0 : (double)batch.samples;
+        run->shares_samples += (double)batch.samples;
+    }
+    if (status != TUTTI_CLOSED)
+        return status;
+    tutti_train_say_warnings(run); /* before what they warn of may end the run */
+    return tutti_engine_step(run->engine, err);
+}
