@@ -39,7 +39,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "hetpipe_plan.h"
+#include "hetpipe/plan.h"
 #include "tutti/method.h"
 #include "tutti/pipe.h"
 #include "tutti/waves.h"

@@ -1,4 +1,4 @@
-/* hetpipe_plan.h: the plan of `hetpipe` (hetpipe.c): who is in which virtual worker, how many
+/* plan.h: the plan of `hetpipe` (hetpipe.c): who is in which virtual worker, how many
    micro-batches a wave has, and where the model is cut. The same numbers on all workers give all
    the same plan; nothing is sent. */
 #ifndef TUTTI_HETPIPE_PLAN_H

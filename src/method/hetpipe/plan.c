@@ -1,8 +1,8 @@
-/* hetpipe_plan.c: see hetpipe_plan.h. */
+/* plan.c: see plan.h. */
 #include <errno.h>
 #include <string.h>
 
-#include "hetpipe_plan.h"
+#include "plan.h"
 #include "tutti/method.h"
 
 /* Of each worker. TUTTI_ERR_USAGE: no list of as many. */
