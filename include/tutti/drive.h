@@ -58,6 +58,10 @@ typedef struct tutti_model {
     tutti_status (*backward)(void *self, int slot, const tutti_pass *pass, const float *values,
                              const float *slope, float *gradient, float *back, double *loss,
                              tutti_error *err);
+    /* workers x units, the same on all workers: seconds of forward and backward of a sample as each
+       worker has measured it, each above 0. Between two cuts only their sum counts. NULL: it has
+       not been measured; a client does for methods with TUTTI_MEASURES. */
+    const double *seconds;
 } tutti_model;
 
 /* ---- what a method that drives calls ---- */
