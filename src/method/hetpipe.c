@@ -26,8 +26,8 @@
    not interrupted.
 
    Stages: dynamic programming over the times of units on workers (cut.h), modelled or measured,
-   within their memory. All pipelines have the same cuts, by the slowest of the workers that have a place,
-   so that a stage's servers are the workers that have it (waves.h): "local" placement.
+   within their memory. All pipelines have the same cuts, by the slowest of the workers that have a
+   place, so that a stage's servers are the workers that have it (waves.h): "local" placement.
    Differs from the paper, or it does not say:
    1. A pull takes values and no more: own updates that were not pushed are applied behind it, not
       added to it. With plain SGD that is the same sum.
