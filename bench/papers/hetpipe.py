@@ -56,7 +56,7 @@ class HetPipe(Papers):
         for _ in range(turns):
             one = self.train(*common, "-n", 1, "--batch", 256, "--method", "single")[0]["samples_per_second"]
             told, _, command = self.train(*common, "-n", 2, "--batch", 128, "--method",
-                                          "hetpipe(stages=2,in_flight=16,profile=measured)")
+                                          "hetpipe(stages=2,in_flight=16)")
             ratios.append(told["samples_per_second"] / one)
         most = 2 * 16 / (16 + 2 - 1)
         self.row("hetpipe(stages=2,in_flight=16), gpt, 2 workers, 16 micro-batches: windows a second, of 1F1B's 1.88 "
@@ -97,7 +97,8 @@ class HetPipe(Papers):
         return ("--model", SMALL, "--data", TEXT, "-n", EACH * len(kinds), "--batch", 8, "--transport", "sim",
                 "--platform", self.links, "--step-time", 0.1, "--slow", slow(kinds), "--threads", 1, "--steps", steps,
                 "--report-every", steps, "--seed", seed, "--method", spec,
-                "--optimizer", f"adam(lr={rate:g})", *(("--batch-share", "auto") if method == "ddp with batch-share" else ()))
+                "--optimizer", f"adam(lr={rate:g})",
+                *(("--batch-share", "auto") if method == "ddp with batch-share" else ()))
 
     def prepare(self):
         self.links = os.path.join(self.folder, "cluster.xml")
