@@ -14,6 +14,9 @@ typedef struct tutti_cut_options {
     const double *speed;         /* stages: how fast each worker is as to the others */
     const double *memory;        /* stages: bytes that each has; 0: no limit */
     double gflops;               /* 10^9 operations a second of a worker with speed 1 */
+    /* stages x units: seconds of a sample on each of those workers, as measured; NULL: by
+       operations, gflops and speed. */
+    const double *seconds;
     double bandwidth;            /* bytes a second between stages; 0: messages take no time */
     /* What a worker has besides its values' versions, a gradient and the optimiser's slots, in
        sizes of its stage's values. */

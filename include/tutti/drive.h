@@ -66,6 +66,10 @@ typedef struct tutti_model {
                              double *loss, tutti_error *err);
     tutti_status (*go_on)(void *self, int slot, bool *over, double *loss, tutti_error *err);
     size_t (*held)(void *self);
+    /* workers x units, the same on all workers: seconds of forward and backward of a sample as each
+       worker has measured it, each above 0. Between two cuts only their sum counts. NULL: it has
+       not been measured; a client does for methods with TUTTI_MEASURES. */
+    const double *seconds;
 } tutti_model;
 
 /* ---- what a method that drives calls ---- */

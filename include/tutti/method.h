@@ -91,7 +91,10 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     TUTTI_BY_UNIT = 16384,
     /* It has a `drive` hook. Goes with TUTTI_REPLICAS_EQUAL and TUTTI_UPDATES_SLICES, and with no
        exchange. */
-    TUTTI_DRIVES = 32768
+    TUTTI_DRIVES = 32768,
+    /* It drives, and asks what units take on each worker (tutti_model.seconds). Whoever can measure
+       that does so before the engine opens. */
+    TUTTI_MEASURES = 65536
 };
 
 /* Where the method stands among others: a word for each, which `tutti methods` shows. */

@@ -87,6 +87,7 @@ TUTTI_NEEDS_ALL = 4096
 TUTTI_EXACT_ALONE = 8192
 TUTTI_BY_UNIT = 16384
 TUTTI_DRIVES = 32768
+TUTTI_MEASURES = 65536
 TUTTI_HELD_WHOLE = 0
 TUTTI_HELD_BY_PIECE = 1
 TUTTI_HELD_BY_UNIT = 2
@@ -631,6 +632,7 @@ class tutti_model(Structure):
             POINTER(c_float), POINTER(tutti_error))),
         ("backward", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(tutti_pass), POINTER(c_float), POINTER(c_float),
             POINTER(c_float), POINTER(c_float), POINTER(c_double), POINTER(tutti_error))),
+        ("seconds", POINTER(c_double)),
     ]
 
 
@@ -642,6 +644,7 @@ class tutti_cut_options(Structure):
         ("speed", POINTER(c_double)),
         ("memory", POINTER(c_double)),
         ("gflops", c_double),
+        ("seconds", POINTER(c_double)),
         ("bandwidth", c_double),
         ("more", c_double),
     ]

@@ -29,7 +29,9 @@ static void profile(const tutti_method *m, const tutti_model *model, const tutti
                                          .kept = (double)of->kept * (double)o->samples };
         for (int i = 0; i < o->stages; i++)
             seconds[i * model->units + u] =
-                (of->forward + of->backward + 1) * (double)o->samples / (o->gflops * 1e9 * o->speed[i]);
+                o->seconds != NULL
+                    ? o->seconds[i * model->units + u] * (double)o->samples
+                    : (of->forward + of->backward + 1) * (double)o->samples / (o->gflops * 1e9 * o->speed[i]);
     }
 }
 

@@ -25,9 +25,9 @@
    the last, W - 1 of them, are declared state: a run that is resumed has the bits of one that was
    not interrupted.
 
-   Stages: dynamic programming over the modelled times of units on workers (pipeline.h), within
-   their memory. All pipelines have the same cuts, by the slowest of the workers that have a place,
-   so that a stage's servers are the workers that have it (waves.h): "local" placement.
+   Stages: dynamic programming over the times of units on workers (cut.h), modelled or measured,
+   within their memory. All pipelines have the same cuts, by the slowest of the workers that have a
+   place, so that a stage's servers are the workers that have it (waves.h): "local" placement.
    Differs from the paper, or it does not say:
    1. A pull takes values and no more: own updates that were not pushed are applied behind it, not
       added to it. With plain SGD that is the same sum.
@@ -82,6 +82,8 @@ static const tutti_option hetpipe_options[] = {
       "workers of a node, of consecutive ranks; 0: as many as `stages` and `allocation` need" },
     { "update", TUTTI_CHOICE, TUTTI_AT(hetpipe, update), AVERAGE, 0, 0, "average|sum",
       "what servers add of a wave: its updates over the number of virtual workers, or as they are" },
+    { "profile", TUTTI_CHOICE, TUTTI_AT(hetpipe, asked.profile), HETPIPE_MODELLED, 0, 0, "modelled|measured",
+      "what cuts go by: operations, gflops and speeds, or what each worker measures before the run" },
     { "speeds", TUTTI_TEXT, TUTTI_AT(hetpipe, asked.speeds), 0, 0, 0, "",
       "how fast each worker is as to the others, a:b:c; all alike without" },
     { "memory", TUTTI_TEXT, TUTTI_AT(hetpipe, asked.memory), 0, 0, 0, "",
@@ -411,7 +413,8 @@ enum { TRAITS = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES };
 static unsigned hetpipe_traits(const void *self)
 {
     const hetpipe *s = self;
-    return TRAITS | (s->asked.in_flight == 1 ? TUTTI_EXACT_ALONE : 0);
+    return TRAITS | (s->asked.in_flight == 1 ? TUTTI_EXACT_ALONE : 0) |
+           (s->asked.profile == HETPIPE_MEASURED ? TUTTI_MEASURES : 0);
 }
 
 /* Of one pipeline there are no servers. */

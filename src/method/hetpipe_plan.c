@@ -86,22 +86,32 @@ static void order(hetpipe_plan *p, const double *speed, const double *memory, do
     }
 }
 
+/* A plan of places becomes one of workers. */
+static void take(hetpipe_plan *p, const tutti_pipeline_plan *plan)
+{
+    int row[TUTTI_PIPELINE_STAGES_MOST];
+
+    p->predicted = plan->slowest;
+    memcpy(p->first, plan->first, sizeof p->first);
+    for (int v = 0; v < p->pipelines; v++) {
+        int *const w = p->worker + v * p->k;
+        memcpy(row, w, (size_t)p->k * sizeof *row);
+        for (int q = 0; q < p->k; q++)
+            w[q] = row[plan->worker[q]];
+    }
+}
+
 /* W and the stages. A wave's samples are cut in W alike. */
 static tutti_status choose(const tutti_method *m, const tutti_model *model, const hetpipe_asked *a,
-                           const double *place_speed, const double *place_memory, hetpipe_plan *p, tutti_error *err)
+                           tutti_cut_options *o, hetpipe_plan *p, tutti_error *err)
 {
     const int64_t wave = m->share->batch * p->k,
                   least = a->in_flight > 0 ? a->in_flight : (wave + model->samples - 1) / model->samples,
                   most = a->in_flight > 0 ? a->in_flight : 2 * (least > p->k ? least : p->k);
-    tutti_cut_options o = { .stages = p->k, .speed = place_speed, .memory = place_memory, .gflops = a->gflops,
-                            .bandwidth = a->bandwidth * 1e6,
-                            /* a wave's sum, my part and its rooms */
-                            .more = p->pipelines > 1 ? 2 + 1.0 / p->pipelines : 0 };
     tutti_pipeline_plan best = { 0 };
     double rate = 0;
     tutti_error why = { .rank = -1 };
     tutti_status status = TUTTI_ERR_USAGE;
-    int row[TUTTI_PIPELINE_STAGES_MOST];
 
     if (a->in_flight > 0 && wave % a->in_flight != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -119,9 +129,9 @@ static tutti_status choose(const tutti_method *m, const tutti_model *model, cons
         tutti_status now;
         if (wave % w != 0)
             continue;
-        o.in_flight = (int)w;
-        o.samples = wave / w;
-        now = tutti_cut_stages(m, model, &o, &plan, &why);
+        o->in_flight = (int)w;
+        o->samples = wave / w;
+        now = tutti_cut_stages(m, model, o, &plan, &why);
         if (now != TUTTI_OK && now != TUTTI_ERR_MEMORY)
             return tutti_fail(err, now, 0, "hetpipe: %s", why.text);
         micro = wave / w;
@@ -138,17 +148,50 @@ static tutti_status choose(const tutti_method *m, const tutti_model *model, cons
                           "hetpipe: a wave of %lld samples (%d stages x batch %lld) cannot be cut into equal "
                           "micro-batches of %lld at most; take another batch",
                           (long long)wave, p->k, (long long)m->share->batch, (long long)model->samples);
-    p->window = best.in_flight;
-    p->micro = wave / p->window;
-    p->predicted = best.slowest;
-    memcpy(p->first, best.first, sizeof p->first);
-    for (int v = 0; v < p->pipelines; v++) {
-        int *const w = p->worker + v * p->k;
-        memcpy(row, w, (size_t)p->k * sizeof *row);
-        for (int q = 0; q < p->k; q++)
-            w[q] = row[best.worker[q]];
-    }
+    o->in_flight = p->window = best.in_flight;
+    o->samples = p->micro = wave / p->window;
+    take(p, &best);
     return TUTTI_OK;
+}
+
+/* W is by operations and speeds all the same, since the bits of a run hang on it, and on cuts they
+   do not. */
+static tutti_status measured(const tutti_method *m, const tutti_model *model, tutti_cut_options *o,
+                             const double *memory, double *fast, hetpipe_plan *p, tutti_error *err)
+{
+    double place_speed[TUTTI_PIPELINE_STAGES_MOST], place_memory[TUTTI_PIPELINE_STAGES_MOST], *slowest;
+    tutti_pipeline_plan best;
+    tutti_error why = { .rank = -1 };
+    tutti_status status;
+
+    if (model->seconds == NULL)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "hetpipe: profile is measured, but this client has not measured its model; take "
+                          "profile=modelled, with speeds");
+    slowest = tutti_alloc((size_t)p->k * (size_t)model->units, sizeof *slowest);
+    if (slowest == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a profile of %d units", model->units);
+    for (int w = 0; w < m->workers; w++) {
+        double all = 0;
+        for (int u = 0; u < model->units; u++)
+            all += model->seconds[w * model->units + u];
+        fast[w] = 1 / all;
+    }
+    order(p, fast, memory, place_speed, place_memory);
+    for (int v = 0; v < p->pipelines; v++)
+        for (int i = 0; i < p->k; i++)
+            for (int u = 0; u < model->units; u++) {
+                const double here = model->seconds[p->worker[v * p->k + i] * model->units + u];
+                double *const most = &slowest[i * model->units + u];
+                *most = here > *most ? here : *most;
+            }
+    o->seconds = slowest;
+    o->memory = place_memory;
+    status = tutti_cut_stages(m, model, o, &best, &why);
+    if (status == TUTTI_OK)
+        take(p, &best);
+    tutti_free(slowest);
+    return status == TUTTI_OK ? status : tutti_fail(err, status, 0, "hetpipe: %s", why.text);
 }
 
 static tutti_status with_room(const tutti_method *m, const tutti_model *model, const hetpipe_asked *a, double *scratch,
@@ -156,6 +199,8 @@ static tutti_status with_room(const tutti_method *m, const tutti_model *model, c
 {
     double *const speed = scratch, *const memory = scratch + m->workers;
     double place_speed[TUTTI_PIPELINE_STAGES_MOST], place_memory[TUTTI_PIPELINE_STAGES_MOST];
+    tutti_cut_options o = { .speed = place_speed, .memory = place_memory, .gflops = a->gflops,
+                            .bandwidth = a->bandwidth * 1e6 };
 
     TUTTI_TRY(list(m, "speeds", a->speeds, speed, 1, err));
     TUTTI_TRY(list(m, "memory", a->memory, memory, 0, err));
@@ -163,7 +208,10 @@ static tutti_status with_room(const tutti_method *m, const tutti_model *model, c
         memory[w] *= 1024 * 1024;
     TUTTI_TRY(allocate(m, model, a, speed, p, err));
     order(p, speed, memory, place_speed, place_memory);
-    return choose(m, model, a, place_speed, place_memory, p, err);
+    o.stages = p->k;
+    o.more = p->pipelines > 1 ? 2 + 1.0 / p->pipelines : 0; /* a wave's sum, my part and its rooms */
+    TUTTI_TRY(choose(m, model, a, &o, p, err));
+    return a->profile == HETPIPE_MEASURED ? measured(m, model, &o, memory, speed, p, err) : TUTTI_OK;
 }
 
 tutti_status tutti_hetpipe_plan(const tutti_method *m, const tutti_model *model, const hetpipe_asked *asked,

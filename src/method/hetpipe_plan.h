@@ -5,9 +5,11 @@
 #define TUTTI_HETPIPE_PLAN_H
 #include "tutti/cut.h"
 
+enum { HETPIPE_MODELLED, HETPIPE_MEASURED };
 typedef struct hetpipe_asked {           /* options of hetpipe.c */
     int64_t stages, in_flight, node;
     int allocation;                      /* tutti_pipeline_allocation */
+    int profile;                         /* HETPIPE_MODELLED or _MEASURED */
     const char *speeds, *memory;
     double gflops, bandwidth;
 } hetpipe_asked;
@@ -21,6 +23,6 @@ typedef struct hetpipe_plan {
 } hetpipe_plan;
 
 /* Within declare(). TUTTI_ERR_USAGE: a sentence with the method's name. */
-tutti_status tutti_hetpipe_plan(const tutti_method *m, const tutti_model *model, const hetpipe_asked *asked,
-                                hetpipe_plan *plan, tutti_error *err);
+tutti_status tutti_hetpipe_plan(const tutti_method *m, const tutti_model *model,
+                                const hetpipe_asked *asked, hetpipe_plan *plan, tutti_error *err);
 #endif

@@ -289,7 +289,7 @@ static tutti_status await_update(wavelet *s, tutti_error *err)
     if (waits)
         tutti_drive_waits(s->m, false);
     TUTTI_TRY(status);
-    wavelet_profile_exchanged(&s->profile, seconds);
+    tutti_wavelet_exchanged(&s->profile, seconds);
     return apply(s, err);
 }
 
@@ -330,14 +330,14 @@ static tutti_status compute(wavelet *s, int64_t p, bool alone, bool *over, tutti
     *over = ended && t->back;
     if (t->pass.samples > 0) {
         const double held = t->back ? before : (double)tutti_drive_held(m), full = (double)s->micro;
-        wavelet_profile_part(&s->profile, t->part, 1e-9 * (double)(tutti_now_ns(m->rt) - since),
+        tutti_wavelet_part(&s->profile, t->part, 1e-9 * (double)(tutti_now_ns(m->rt) - since),
                              alone ? held * full / (double)t->pass.samples : held, alone);
     }
     t->part++;
     if (ended && !t->back)
         t->forwards = t->part;
     if (*over && t->pass.samples == s->micro)
-        wavelet_profile_micro(&s->profile, t->forwards, t->part);
+        tutti_wavelet_micro(&s->profile, t->forwards, t->part);
     return TUTTI_OK;
 }
 
@@ -529,7 +529,7 @@ static tutti_status check_memory(const wavelet *s, const tutti_method *m, const 
     if (s->memory == 0)
         return TUTTI_OK;
     if (s->k == 1)
-        TUTTI_TRY(wavelet_profile_planned(model, 0, model->units, (int)s->waves, s->offset, &held, err));
+        TUTTI_TRY(tutti_wavelet_planned(model, 0, model->units, (int)s->waves, s->offset, &held, err));
     for (int u = s->first[stage]; u < s->first[stage + 1] && s->k > 1; u++)
         held += (double)model->unit[u].kept * (s->k - stage);
     if (values + held * (double)s->micro <= s->memory * mib)
@@ -609,7 +609,7 @@ static tutti_status wavelet_declare(tutti_method *m, tutti_plan *plan, tutti_err
     TUTTI_TRY(check_memory(s, m, model, err));
     s->enters = m->stage > 0 ? model->unit[s->first[m->stage]].enters : 0;
     s->leaves = m->stage < s->k - 1 ? model->unit[s->first[m->stage + 1]].enters : 0;
-    TUTTI_TRY(wavelet_profile_open(&s->profile, model->units, (int)s->waves, s->offset, err));
+    TUTTI_TRY(tutti_wavelet_open(&s->profile, model->units, (int)s->waves, s->offset, err));
     return declare_waves(s, m, plan, err);
 }
 
@@ -641,7 +641,7 @@ static void wavelet_close(tutti_method *m)
     if (s == NULL)
         return;
     tutti_pipe_close(s->pipe);
-    wavelet_profile_close(&s->profile);
+    tutti_wavelet_close(&s->profile);
     for (int w = 1; w < WAVES_MOST; w++)
         tutti_optim_close(s->optim[w]);
     tutti_free(s->worker);
@@ -694,9 +694,9 @@ static void tell(wavelet *s)
 {
     tutti_method *m = s->m;
     const wavelet_profile *p = &s->profile;
-    const double t = wavelet_profile_seconds(p);
+    const double t = tutti_wavelet_seconds(p);
 
-    if (s->k > 1 || !wavelet_profile_settled(p) || p->peak <= 0)
+    if (s->k > 1 || !tutti_wavelet_settled(p) || p->peak <= 0)
         return;
     tutti_metric(m, "predicted_peak_bytes", m->rank, p->predicted);
     tutti_metric(m, "peak_bytes", m->rank, p->peak);

@@ -6,7 +6,7 @@
 
 static const double least_seconds = 1e-9; /* in runs without computing parts take no time */
 
-tutti_status wavelet_profile_open(wavelet_profile *p, int units, int waves, double share, tutti_error *err)
+tutti_status tutti_wavelet_open(wavelet_profile *p, int units, int waves, double share, tutti_error *err)
 {
     *p = (wavelet_profile){ .waves = waves, .share = share, .room = 2 * units };
     p->seconds = tutti_alloc((size_t)p->room, sizeof *p->seconds);
@@ -18,18 +18,18 @@ tutti_status wavelet_profile_open(wavelet_profile *p, int units, int waves, doub
                : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a profile of %d units", units);
 }
 
-void wavelet_profile_close(wavelet_profile *p)
+void tutti_wavelet_close(wavelet_profile *p)
 {
     tutti_free(p->seconds);
     tutti_free(p->bytes);
 }
 
-bool wavelet_profile_settled(const wavelet_profile *p)
+bool tutti_wavelet_settled(const wavelet_profile *p)
 {
     return p->measured >= WAVELET_MEASURED_MOST;
 }
 
-double wavelet_profile_seconds(const wavelet_profile *p)
+double tutti_wavelet_seconds(const wavelet_profile *p)
 {
     double all = 0;
 
@@ -40,17 +40,17 @@ double wavelet_profile_seconds(const wavelet_profile *p)
 
 static void choose_offset(wavelet_profile *p)
 {
-    p->offset = p->share > 0 ? p->share * wavelet_profile_seconds(p) : tutti_ticktock_offset(&p->of, p->waves);
+    p->offset = p->share > 0 ? p->share * tutti_wavelet_seconds(p) : tutti_ticktock_offset(&p->of, p->waves);
     p->predicted = tutti_ticktock_peak(&p->of, p->waves, p->offset);
 }
 
-tutti_status wavelet_profile_planned(const tutti_model *model, int first, int end, int waves, double share,
+tutti_status tutti_wavelet_planned(const tutti_model *model, int first, int end, int waves, double share,
                                      double *bytes, tutti_error *err)
 {
     wavelet_profile p;
     const int units = end - first;
     double held = 0;
-    const tutti_status status = wavelet_profile_open(&p, units, waves, share, err);
+    const tutti_status status = tutti_wavelet_open(&p, units, waves, share, err);
 
     for (int i = 0; i < 2 * units && status == TUTTI_OK; i++) {
         const tutti_model_unit *u = &model->unit[i < units ? first + i : end - 1 - (i - units)];
@@ -64,14 +64,14 @@ tutti_status wavelet_profile_planned(const tutti_model *model, int first, int en
     if (status == TUTTI_OK)
         choose_offset(&p);
     *bytes = p.predicted;
-    wavelet_profile_close(&p);
+    tutti_wavelet_close(&p);
     return status;
 }
 
-void wavelet_profile_part(wavelet_profile *p, int part, double seconds, double held, bool alone)
+void tutti_wavelet_part(wavelet_profile *p, int part, double seconds, double held, bool alone)
 {
     seconds = seconds > least_seconds ? seconds : least_seconds;
-    if (wavelet_profile_settled(p)) {
+    if (tutti_wavelet_settled(p)) {
         p->peak = held > p->peak ? held : p->peak;
         p->held += held * seconds;
         p->watched += seconds;
@@ -83,9 +83,9 @@ void wavelet_profile_part(wavelet_profile *p, int part, double seconds, double h
         p->seconds[part] = seconds;
 }
 
-void wavelet_profile_micro(wavelet_profile *p, int forwards, int parts)
+void tutti_wavelet_micro(wavelet_profile *p, int forwards, int parts)
 {
-    if (wavelet_profile_settled(p))
+    if (tutti_wavelet_settled(p))
         return;
     p->of.forwards = forwards;
     p->of.parts = parts;
@@ -93,7 +93,7 @@ void wavelet_profile_micro(wavelet_profile *p, int forwards, int parts)
     choose_offset(p);
 }
 
-void wavelet_profile_exchanged(wavelet_profile *p, double seconds)
+void tutti_wavelet_exchanged(wavelet_profile *p, double seconds)
 {
     if (seconds > 0 && (p->exchange <= 0 || seconds < p->exchange))
         p->exchange = seconds;

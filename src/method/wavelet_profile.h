@@ -21,20 +21,20 @@ typedef struct wavelet_profile {
 enum { WAVELET_MEASURED_MOST = 6 };
 
 /* TUTTI_ERR_MEMORY. A zeroed one may be closed. */
-tutti_status wavelet_profile_open(wavelet_profile *p, int units, int waves, double share, tutti_error *err);
-void wavelet_profile_close(wavelet_profile *p);
+tutti_status tutti_wavelet_open(wavelet_profile *p, int units, int waves, double share, tutti_error *err);
+void tutti_wavelet_close(wavelet_profile *p);
 /* Bytes a sample that `waves` micro-batches through units [first, end) hold at most, by the model's
    operations and bytes. */
-tutti_status wavelet_profile_planned(const tutti_model *model, int first, int end, int waves, double share,
+tutti_status tutti_wavelet_planned(const tutti_model *model, int first, int end, int waves, double share,
                                      double *bytes, tutti_error *err);
 
 /* A part was computed: forward or backward of the unit that came next. alone: no other micro-batch
    was under way, so that `held` is its own: bytes while it was computed. */
-void wavelet_profile_part(wavelet_profile *p, int part, double seconds, double held, bool alone);
+void tutti_wavelet_part(wavelet_profile *p, int part, double seconds, double held, bool alone);
 /* A micro-batch is over, which had so many parts. */
-void wavelet_profile_micro(wavelet_profile *p, int forwards, int parts);
-bool wavelet_profile_settled(const wavelet_profile *p);
-void wavelet_profile_exchanged(wavelet_profile *p, double seconds);
+void tutti_wavelet_micro(wavelet_profile *p, int forwards, int parts);
+bool tutti_wavelet_settled(const wavelet_profile *p);
+void tutti_wavelet_exchanged(wavelet_profile *p, double seconds);
 /* Seconds of a micro-batch; 0: not known. */
-double wavelet_profile_seconds(const wavelet_profile *p);
+double tutti_wavelet_seconds(const wavelet_profile *p);
 #endif

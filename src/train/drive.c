@@ -32,6 +32,7 @@ struct tutti_train_staged {
     slot *slot;                      /* slots */
     int slots, first, end;
     size_t bytes;                    /* of the networks, their slots full */
+    double *seconds;                 /* of measure.c; NULL: nobody asked */
     const float **values;            /* n_params of the run */
 };
 
@@ -278,6 +279,21 @@ static tutti_status fill_units(tutti_train_staged *s, int n, tutti_error *err)
     return status;
 }
 
+static tutti_status measure(tutti_train_staged *s, tutti_error *err)
+{
+    unsigned traits;
+
+    if (s->model.whole != NULL || !tutti_method_traits(s->run->config->method, &traits) ||
+        (traits & TUTTI_MEASURES) == 0)
+        return TUTTI_OK;
+    s->seconds = tutti_alloc((size_t)s->run->all.size * (size_t)s->model.units, sizeof *s->seconds);
+    if (s->seconds == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the times of %d layers on %d workers", s->model.units,
+                          s->run->all.size);
+    s->model.seconds = s->seconds;
+    return tutti_train_measure(s->run, &s->model, s->seconds, err);
+}
+
 tutti_status tutti_train_staged_open(tutti_run *run, tutti_error *err)
 {
     enum { BLOCK = 64, TOKENS = 1024 }; /* of a network's block (nn.h) */
@@ -310,7 +326,7 @@ tutti_status tutti_train_staged_open(tutti_run *run, tutti_error *err)
         memcpy(s->whole, why.text, sizeof s->whole);
         s->model.whole = s->whole;
     }
-    return status == TUTTI_ERR_MEMORY ? tutti_fail(err, status, ENOMEM, "%s", why.text) : TUTTI_OK;
+    return status == TUTTI_ERR_MEMORY ? tutti_fail(err, status, ENOMEM, "%s", why.text) : measure(s, err);
 }
 
 void tutti_train_staged_close(tutti_run *run)
@@ -327,6 +343,7 @@ void tutti_train_staged_close(tutti_run *run)
     tutti_free(s->stage);
     tutti_free(s->slot);
     tutti_free(s->unit);
+    tutti_free(s->seconds);
     tutti_free(s->values);
     tutti_free(s);
     run->staged = NULL;

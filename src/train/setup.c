@@ -282,10 +282,7 @@ static tutti_status open_network(tutti_run *run, tutti_error *err)
 {
     tutti_nn_options options = tutti_train_network(run->config, tutti_train_most_samples(run), run->hands_over);
 
-    if (run->metered == NULL) /* a stage has it already */
-        TUTTI_TRY(tutti_train_meter_open(run, &options.device, err));
-    else
-        options.device = run->metered;
+    TUTTI_TRY(tutti_train_meter_open(run, &options.device, err));
     options.running = tutti_engine_own(run->engine);
     TUTTI_TRY(tutti_nn_open(&run->nn, run->config->model, &run->task, &options, err));
     if (run->hands_over)

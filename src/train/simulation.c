@@ -161,8 +161,8 @@ tutti_status tutti_train_meter_open(tutti_run *run, tutti_device **device, tutti
         .abi = TUTTI_RUNTIME_ABI, .bytes = sizeof ops, .name = "meter", .charge = count
     };
 
-    *device = tutti_world_device(run->world);
-    if (run->config->step_time > 0) {
+    *device = run->metered != NULL ? run->metered : tutti_world_device(run->world);
+    if (run->config->step_time > 0 && run->metered == NULL) {
         run->meter = (tutti_runtime){ &ops, run };
         TUTTI_TRY(tutti_device_open_host(&run->metered, &run->meter, tutti_device_cpu(*device), err));
         *device = run->metered;
@@ -172,11 +172,19 @@ tutti_status tutti_train_meter_open(tutti_run *run, tutti_device **device, tutti
 
 void tutti_train_meter_start(tutti_run *run, int64_t samples)
 {
+    double forward, backward;
+
     if (run->metered != NULL) {
-        double forward, backward;
-        const double pass_ns = run->config->step_time * 1e9 * (double)samples / (double)run->config->batch;
         tutti_nn_flops(run->nn, &forward, &backward);
-        run->flop_ns = samples > 0 && forward + backward > 0 ? pass_ns / ((forward + backward) * (double)samples) : 0;
+        tutti_train_meter_start_of(run, forward + backward, samples);
+    }
+}
+
+void tutti_train_meter_start_of(tutti_run *run, double flops, int64_t samples)
+{
+    if (run->metered != NULL) {
+        const double pass_ns = run->config->step_time * 1e9 * (double)samples / (double)run->config->batch;
+        run->flop_ns = samples > 0 && flops > 0 ? pass_ns / (flops * (double)samples) : 0;
         run->owed_ns = run->flop_ns > 0 ? 0 : pass_ns; /* without layers that count: at once */
     }
 }

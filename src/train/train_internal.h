@@ -177,6 +177,10 @@ bool tutti_train_drives(const tutti_run *run);
 tutti_status tutti_train_staged_open(tutti_run *run, tutti_error *err);
 void tutti_train_staged_close(tutti_run *run);
 const tutti_model *tutti_train_model(const tutti_run *run); /* NULL: none is asked for */
+/* measure.c: before the engine, all workers together. seconds: as in tutti_model, with room for
+   ranks that only serve behind. */
+tutti_status tutti_train_measure(tutti_run *run, const tutti_model *model, double *seconds,
+                                 tutti_error *err);
 /* Of the stage and its slots. */
 size_t tutti_train_stage_bytes(const tutti_run *run);
 /* The model is shown, or not any more: run->values. */
@@ -218,10 +222,11 @@ tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error
 
 tutti_status tutti_train_check_simulation(const tutti_train_config *config, tutti_error *err);
 bool tutti_train_fails(const tutti_train_config *config);
-/* --step-time: open gives the device for the network, start begins a pass, pay lets the time pass
-   that has been counted so far. */
+/* --step-time: open gives the device for the network, start begins a pass, of a model with so many
+   operations a sample, pay lets the time pass that has been counted so far. */
 tutti_status tutti_train_meter_open(tutti_run *run, tutti_device **device, tutti_error *err);
 void tutti_train_meter_start(tutti_run *run, int64_t samples);
+void tutti_train_meter_start_of(tutti_run *run, double flops, int64_t samples);
 void tutti_train_meter_pay(tutti_run *run);
 
 /* ---- memory.c ---- */

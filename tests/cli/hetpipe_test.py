@@ -84,6 +84,42 @@ class Hetpipe(Case):
             self.assertEqual(len(of), 4 * 6 * 2) # workers x steps x micro-batches
             self.assertEqual(len(set(of)), len(of))
 
+    def test_measured_stages_change_no_bit(self):
+        """An mlp, a cnn, a gpt and tables, on workers that are slowed."""
+        for name, *common in (
+                ("mlp", *MLP, "--data", self.data), ("cnn", "--model", "cnn", "--data", self.data),
+                ("gpt", "--model", "gpt(layers=2,dim=16,heads=2)", *self.text()),
+                ("ctr", "--model", "ctr(dim=4,layers=1,hidden=16)", "--data",
+                 "clicks(file=%s,rows=2000,val=0.25)" % small_clicks(self.folder))):
+            models = [self.model(self.train(name + how, *common, "-n", 2, "--batch", 8, "--steps", 4, "--quiet",
+                                            "--slow", "1:3", "--method",
+                                            "hetpipe(in_flight=4,profile=%s)" % how))
+                      for how in ("modelled", "measured")]
+            self.assertEqual(*models, name)
+
+    def test_measured_stages_are_those_of_the_speeds(self):
+        """In virtual time, where --slow and --step-time are all that a worker takes."""
+        if not SIMULATOR:
+            return narrowed("what a worker measures: the simulator is not built")
+        common = ("--model", "gpt(layers=2,dim=16,heads=2)", *self.text(), "-n", 4, "--batch", 8, "--steps", 5,
+                  "--threads", 1, "--transport", "sim", "--step-time", 0.1, "--slow", "1:2,2:3,3:4", "--quiet")
+        alike, known, measured = (summary(self.train("speeds%d" % k, *common, "--method", "hetpipe(stages=4%s)" % more))
+                                  for k, more in enumerate((",in_flight=4", ",in_flight=4,speeds=12:6:4:3",
+                                                            ",in_flight=4,profile=measured")))
+        self.assertEqual(known["wall_seconds"], measured["wall_seconds"])
+        self.assertLess(measured["wall_seconds"], 0.8 * alike["wall_seconds"])
+        predicted = 5 * 4 * measured["method_figures"]["predicted_stage_seconds"]
+        self.assertLess(abs(max(w["compute_seconds"] for w in measured["by_worker"]) - predicted), 0.001 * predicted)
+
+    def test_a_plan_measures_nothing(self):
+        """It takes all workers to be alike, and says what a run without profile=measured needs."""
+        plans = [tutti("plan", "memory", "--json", "--model", "mlp(hidden=32)", "--data", self.data, "-n", 2, "--batch",
+                       8, "--steps", 4, "--method", "hetpipe(in_flight=2%s)" % more)
+                 for more in ("", ",profile=measured")]
+        for done in plans:
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(*(json.loads(done.stdout)["ranks"] for done in plans))
+
     def test_what_cannot_be_is_a_sentence(self):
         for model, data, words, says in (
                 ("mlp(hidden=8)", self.data, ("-n", 4, "--method", "hetpipe(stages=4)"), "cut into 3 at most"),

@@ -65,6 +65,7 @@ struct staged {
     int save_at, load_at; /* a checkpoint after that many steps / the run begins with it */
     const char *directory;
     int64_t delay_ns[STAGED_RANKS]; /* what a forward takes on each rank, in virtual time */
+    const double *seconds;          /* of units on each rank, as its client has measured; NULL */
     int bad_step;                   /* where micro-batch 0 has a gradient that is no number; -1 */
     float x[STAGED_RANKS][STAGED_VALUES]; /* the model at the end, as each rank sees it */
     float shown[STAGED_VALUES];           /* as rank 0 saw it after the first call of drive */
@@ -347,7 +348,8 @@ static inline tutti_status staged_rank(tutti_world *world, void *arg, tutti_erro
                               .forward = staged_forward,
                               .backward = staged_backward,
                               .go_on = staged_go_on,
-                              .held = staged_held };
+                              .held = staged_held,
+                              .seconds = r->seconds };
     for (int k = 0; k < 2 * UNITS; k++) {
         snprintf(names[k], sizeof names[k], "%d.%s", UNITS - 1 - k / 2,
                  k % 2 == 0 ? "bias" : "weight");

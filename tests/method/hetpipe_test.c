@@ -202,19 +202,32 @@ static void test_bubbles_are_those_of_the_formula(void **state)
         }
 }
 
-/* Bits after a resume are those without one. */
+static int first_of[STAGED_RANKS], end_of[STAGED_RANKS];
+
+static void watch_cuts(staged_seat *s)
+{
+    const int rank = tutti_engine_method(s->e)->rank;
+    first_of[rank] = s->first;
+    end_of[rank] = s->end;
+}
+
+/* Bits after a resume are those without one, with other cuts as well: the first unit is said to
+   take what the others take together. */
 static void test_a_resumed_run_has_the_same_bits(void **state)
 {
     static const struct { int ranks, stages, window; } cases[] = {
         { 2, 2, 4 }, { 4, 2, 4 }, { 3, 1, 2 }, { 4, 4, 8 },
     };
+    double first_slow[4 * UNITS];
     char folder[SCRATCH_PATH];
 
     (void)state;
     scratch_make(folder);
+    for (int i = 0; i < 4 * UNITS; i++)
+        first_slow[i] = i % UNITS == 0 ? UNITS - 1 : 1;
     for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
         static staged whole, r;
-        char method[64];
+        char method[96];
         snprintf(method, sizeof method, "hetpipe(stages=%d,in_flight=%d)", cases[i].stages, cases[i].window);
         whole = staged_default(method);
         staged_runs(&whole, "shm", cases[i].ranks);
@@ -227,6 +240,14 @@ static void test_a_resumed_run_has_the_same_bits(void **state)
         r.load_at = 3;
         staged_runs(&r, "shm", cases[i].ranks);
         all_have(&r, cases[i].ranks, whole.x[0]);
+        snprintf(method, sizeof method, "hetpipe(stages=%d,in_flight=%d,profile=measured)", cases[i].stages,
+                 cases[i].window);
+        r.seconds = first_slow;
+        r.watch = watch_cuts;
+        staged_runs(&r, "shm", cases[i].ranks);
+        all_have(&r, cases[i].ranks, whole.x[0]);
+        for (int rank = 0; rank < cases[i].ranks && cases[i].stages == 2; rank++)
+            assert_int_equal(first_of[rank] == 0 ? end_of[rank] : first_of[rank], 1);
         if (cases[i].ranks != cases[i].stages)
             continue;
         r.options.batch = 8 * cases[i].ranks; /* one pipeline, cut into one stage */
@@ -235,15 +256,6 @@ static void test_a_resumed_run_has_the_same_bits(void **state)
         assert_memory_equal(r.x[0], whole.x[0], sizeof r.x[0]);
     }
     scratch_remove(folder);
-}
-
-static int first_of[STAGED_RANKS], end_of[STAGED_RANKS];
-
-static void watch_cuts(staged_seat *s)
-{
-    const int rank = tutti_engine_method(s->e)->rank;
-    first_of[rank] = s->first;
-    end_of[rank] = s->end;
 }
 
 /* 5 units of 3000 operations: a worker four times as fast has four of them; of equal ones the one
@@ -264,6 +276,32 @@ static void test_stages_are_cut_by_speed_and_memory(void **state)
     assert_int_equal(end_of[0], UNITS);
 }
 
+/* A unit may be slow on one worker alone; places of two virtual workers go by the slower of each.
+   What the run leaves is what it leaves with cuts by operations and speeds. */
+static void test_stages_are_cut_by_what_was_measured(void **state)
+{
+    static const double four[2 * UNITS] = { 4, 4, 4, 4, 4, 1, 1, 1, 1, 1 },
+                        odd[2 * UNITS] = { 9, 1, 1, 1, 1, 3, 3, 3, 3, 3 },
+                        two[4 * UNITS] = { 4, 4, 4, 4, 4, 8, 8, 8, 8, 8, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1 };
+    static const struct { int ranks; const double *seconds; int own[4]; } cases[] = {
+        { 2, four, { 1, 4 } }, { 2, odd, { 4, 1 } }, { 4, two, { 1, 1, 4, 4 } },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        static staged r, modelled;
+        r = staged_default("hetpipe(stages=2,profile=measured)");
+        modelled = staged_default("hetpipe(stages=2)");
+        r.seconds = cases[i].seconds;
+        r.watch = watch_cuts;
+        staged_runs(&r, "shm", cases[i].ranks);
+        staged_runs(&modelled, "shm", cases[i].ranks);
+        for (int rank = 0; rank < cases[i].ranks; rank++)
+            assert_int_equal(end_of[rank] - first_of[rank], cases[i].own[rank]);
+        all_have(&r, cases[i].ranks, modelled.x[0]);
+    }
+}
+
 static void test_what_cannot_be_is_said(void **state)
 {
     static const struct { const char *method; int ranks; int64_t batch; bool uncut; const char *says; } no[] = {
@@ -277,6 +315,7 @@ static void test_what_cannot_be_is_said(void **state)
         { "hetpipe(stages=2,memory=x)", 2, 8, false, "memory is 'x'" },
         { "hetpipe(stages=2,node=1)", 4, 8, false, "leave stages or node away" },
         { "hetpipe(stages=2,allocation=hd,node=3)", 6, 8, false, "allocation" },
+        { "hetpipe(profile=measured)", 2, 8, false, "this client has not measured its model" },
         { "hetpipe", 1, 67, false, "cannot be cut into equal micro-batches" },
     };
 
@@ -362,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_bubbles_are_those_of_the_formula),
         cmocka_unit_test(test_a_resumed_run_has_the_same_bits),
         cmocka_unit_test(test_stages_are_cut_by_speed_and_memory),
+        cmocka_unit_test(test_stages_are_cut_by_what_was_measured),
         cmocka_unit_test(test_what_cannot_be_is_said),
         cmocka_unit_test(test_a_bare_name_finds_stages),
         cmocka_unit_test(test_options_take_their_ends),

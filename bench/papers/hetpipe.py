@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Figures of HetPipe (Park et al., USENIX ATC 2020): virtual workers of unequal workers.
+
+bench/run hetpipe [--piece FIGURE] measures, judges and keeps them (bench/results/hetpipe.jsonl). This
+file alone prints them:
+
+    bench/papers/hetpipe.py [FIGURE ...] [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]
+
+TUTTI names another command than that of the release.
+
+stages   a gpt in 2 stages, on 2 workers with a thread each, in waves of 16 micro-batches: windows a
+         second, of a single worker's with the same steps. With one forward, one backward and a flush
+         behind 16 micro-batches 32/17 = 1.88 times are possible. Runs in turn, the middle of the
+         ratios. Reports only at the end. It needs a machine on which nothing else runs.
+bubble   virtual time, a gpt of 16 blocks in 2 and 4 stages, a flush behind each step of M
+         micro-batches: the share of the time in which the busiest stage waits, off from
+         (k - 1) / (M + k - 1). The formula is for stages that take alike; the last one has the
+         logits besides its blocks, so that others wait for it, too. That is no bubble. A micro-batch
+         takes 10 s, so that messages and updates, which the formula has not, take nothing beside it.
+kinds    virtual time, 16 workers, four of each of four kinds, as fast as to each other and with as
+         much memory as the paper's cards, where a whole model needs 7: 1 and 12, 1/1.1 and 24, 1/2
+         and 6, 1/2.7 and 8. ddp has to leave out the four with 6. Windows a second of virtual workers
+         with one of each kind, by measured stages, of ddp's on the other 12; D = 0 and 4.
+target   the same: time to the loss that ddp has at the end of its steps, 8 windows a worker and step.
+         All have Adam and one grid of learning rates, two seeds. The time is that of a whole run of so
+         few steps as reach the loss."""
+import os, re, statistics, subprocess, sys
+
+sys.dont_write_bytecode = True
+from gossip import Papers, main  # noqa: E402
+
+EACH, KINDS = 4, (("1", 12), ("1.1", 24), ("2", 6), ("2.7", 8))  # how slow, how much memory
+WHOLE = 7  # memory of a kind that has just room for the model
+BLOCKS = "gpt(layers=16,dim=256,heads=4)"
+SMALL = "gpt(layers=4,dim=32,heads=2)"
+TEXT = "moby-dick(context=16,val_windows=200,val_stride=256)"
+SEEDS = 1, 2
+STEPS, GRAIN, RATES = 120, 10, [0.0005 * 2 ** k for k in range(8)]
+HETPIPES = {"hetpipe(stages=4)": "", "hetpipe(stages=4,clock_distance=4)": ",clock_distance=4"}
+
+
+def slow(kinds):
+    """--slow of EACH workers of each kind."""
+    return ",".join(f"{EACH * k + i}:{times}" for k, (times, _) in enumerate(kinds) for i in range(EACH)
+                    if times != "1")
+
+
+class HetPipe(Papers):
+    FIGURES = ("stages", "bubble", "kinds", "target")
+    SAMPLES = 200, 100
+
+    def __init__(self, *args, **words):
+        super().__init__(*args, **words)
+        self.seeds = SEEDS[:1]  # but of `target`
+
+    def stages(self):
+        steps, turns = (2, 1) if self.quick else (12, 5)
+        common = ("--model", "gpt(layers=4,dim=128,heads=4)", "--data", "moby-dick(context=64)", "--threads", 1,
+                  "--steps", steps, "--report-every", steps, "--final-eval", "off", "--seed", 1)
+        ratios, told = [], None
+        for _ in range(turns):
+            one = self.train(*common, "-n", 1, "--batch", 256, "--method", "single")[0]["samples_per_second"]
+            told, _, command = self.train(*common, "-n", 2, "--batch", 128, "--method",
+                                          "hetpipe(stages=2,in_flight=16)")
+            ratios.append(told["samples_per_second"] / one)
+        most = 2 * 16 / (16 + 2 - 1)
+        self.row("hetpipe(stages=2,in_flight=16), gpt, 2 workers, 16 micro-batches: windows a second, of 1F1B's 1.88 "
+                 "times one worker's", statistics.median(ratios) / most, "", command, timed=True, ratios=ratios,
+                 compute_share=[w["compute_seconds"] / told["wall_seconds"] for w in told["by_worker"]])
+
+    def bubble(self):
+        steps = 3
+        for k in (2, 4):
+            for count in (8, 16, 64):
+                waves = count // k  # of k micro-batches, each of one window
+                summary, _, command = self.train(
+                    "--model", BLOCKS, "--data", TEXT, "--threads", 1, "-n", k, "--batch", 1,
+                    "--accumulate", waves, "--steps", steps, "--report-every", 1, "--final-eval", "off", "--seed", 1,
+                    "--transport", "sim", "--step-time", 10, "--method", f"hetpipe(stages={k},in_flight={k})")
+                computes = [w["compute_seconds"] for w in summary["by_worker"]]
+                share = 1 - max(computes) / summary["wall_seconds"]
+                formula = (k - 1) / (count + k - 1)
+                self.row(f"hetpipe(stages={k}), gpt, {count} micro-batches and a flush: bubble share, off from the "
+                         "formula", 100 * abs(share / formula - 1), "%", command, share=share, formula=formula,
+                         least_of_most=min(computes) / max(computes))
+
+    # ---- four kinds ----
+    def memory(self):
+        """MiB of each of the 16 workers. A whole model needs what it says when it is refused."""
+        done = subprocess.run([self.tutti, "train", "--model", SMALL, "--data", TEXT, "-n", "1", "--batch", "8",
+                               "--method", "hetpipe(stages=1,in_flight=1,memory=0.001)", "--optimizer", "adam",
+                               "--out", os.path.join(self.folder, "refused")],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        needs = int(re.search(r"needs (\d+) bytes", done.stderr)[1])
+        return ":".join(f"{needs * part / WHOLE / 2 ** 20:.3f}" for _, part in KINDS for _ in range(EACH))
+
+    def words(self, method, rate, seed, steps):
+        whole = method == "ddp" or method.startswith("ddp ")
+        kinds = [kind for kind in KINDS if not whole or kind[1] >= WHOLE]
+        spec = "ddp" if whole else (f"hetpipe(stages=4,node={EACH},profile=measured{HETPIPES[method]},"
+                                    f"memory={self.memory_of})")
+        return ("--model", SMALL, "--data", TEXT, "-n", EACH * len(kinds), "--batch", 8, "--transport", "sim",
+                "--platform", self.links, "--step-time", 0.1, "--slow", slow(kinds), "--threads", 1, "--steps", steps,
+                "--report-every", steps, "--seed", seed, "--method", spec,
+                "--optimizer", f"adam(lr={rate:g})",
+                *(("--batch-share", "auto") if method == "ddp with batch-share" else ()))
+
+    def prepare(self):
+        self.links = os.path.join(self.folder, "cluster.xml")
+        with open(self.links, "w") as f:
+            subprocess.run([self.tutti, "platform", f"cluster(n={EACH * len(KINDS)},rate=10Gbps)"], check=True,
+                           stdout=f)
+        self.memory_of = self.memory()
+
+    def kinds(self):
+        steps, rates = 10 if self.quick else 40, {}
+        for method in ("ddp", "ddp with batch-share", *HETPIPES):
+            summary, _, command = self.train(*self.words(method, RATES[2], 1, steps), "--final-eval", "off")
+            rates[method] = summary["samples"] / summary["wall_seconds"]
+            if method == "ddp":
+                continue
+            where = "12 workers of three kinds" if method not in HETPIPES else "16 workers of four kinds"
+            self.row(f"{method}, {where}: windows a second, of those of ddp on the 12 with room",
+                     rates[method] / rates["ddp"], "", command, ddp=rates["ddp"], here=rates[method],
+                     figures={key: value for key, value in summary.get("method_figures", {}).items()
+                              if not isinstance(value, list)})
+
+    def target(self):
+        self.seeds = SEEDS[:1] if self.quick else SEEDS
+        steps = 40 if self.quick else STEPS
+        self.faster("16 workers of four kinds", self.words, "ddp", tuple(HETPIPES), RATES, steps, GRAIN)
+
+
+if __name__ == "__main__":
+    main(__doc__, "hetpipe", HetPipe, HetPipe.FIGURES)
