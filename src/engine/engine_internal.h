@@ -204,9 +204,11 @@ typedef struct tutti_engine_offload {
     tutti_place masters, g;      /* declared: of my shards, one behind the other; g: likewise, and
                                     twice if updates are delayed */
     /* by unit, in a tier without addresses: */
-    float *room;                 /* two of the largest shard: on their way to the tier, and what is
-                                    looked at in the first; NULL: g has an address */
-    tutti_io io[2];              /* of each */
+    float *room;                 /* some, each for the largest shard: on their way to the tier, and
+                                    what is looked at in the first; NULL: g has an address */
+    size_t room_bytes;           /* of one */
+    int rooms;
+    tutti_io io[8];              /* of each */
     int next;                    /* the one that is taken next; on the lane's thread */
     int brought;                 /* the piece whose shard is in the first; -1: none */
     bool filled;                 /* masters are those of this run */
@@ -520,10 +522,12 @@ size_t tutti_engine_offload_tiles(const tutti_engine *e);
 
 /* Of gradients in a tier without addresses, else nothing happens. Where the mean of a shard goes /
    It has come and goes to the tier; on the thread of the exchange. / It is where
-   tutti_engine_shard_gradient says; client thread, once all are exchanged. */
-tutti_status tutti_engine_offload_takes(tutti_engine *e, float **to, tutti_error *err);
+   tutti_engine_offload_looks says; client thread, once all are exchanged. */
+tutti_status tutti_engine_offload_takes(tutti_engine *e, int piece, float **to, tutti_error *err);
 tutti_status tutti_engine_offload_keeps(tutti_engine *e, int piece, float *from, tutti_error *err);
 tutti_status tutti_engine_offload_bring(tutti_engine *e, int piece, tutti_error *err);
+float *tutti_engine_offload_looks(const tutti_engine *e, int piece); /* NULL: g has an address */
+bool tutti_engine_offload_writes(const tutti_engine *e); /* there are such; once all is declared */
 
 /* ---- aside.c: nothing happens where no models are put aside ---- */
 
