@@ -168,8 +168,10 @@ typedef struct tutti_engine_unit {
     bool keeps;                  /* its values stay until the next update */
     float *home;                 /* then: where */
     float *values;               /* all of them, there or on their way; NULL: they are not */
-    bool apart;                  /* taken from the arena */
+    int buffer;                  /* it is in that one */
+    bool apart;                  /* it is not, but taken from the arena */
     int needs;                   /* need without its done */
+    bool filled;                 /* the update that is next leaves my shards there */
     bool posted;                 /* my shards are read, and nothing is gathered yet */
     bool pending;                /* being gathered */
     bool counts;                 /* their time is the method's */
@@ -182,19 +184,27 @@ typedef struct tutti_engine_units {
     bool on;
     float *x, *kept, *memory;    /* declared: my shards, one behind the other as shards.at says;
                                     units that stay; buffers */
-    tutti_place place;           /* declared in place of x: my shards, in a tier; x: their address
-    */ tutti_io *io;                /* n_pieces: reads of my shards; NULL: they have an address */
-    size_t room;                 /* of a buffer */ int buffers; float *free[1 + TUTTI_AHEAD_MOST];
-    /* n_free */ int n_free; tutti_engine_unit *unit;     /* n_units */ int ahead;
-    /* so many may be read, or gathered, beside what is computed */ bool beside;                 /*
-    gathered: there is a thread */ tutti_lane *lane;            /* gathers, and nothing else */ int
-    *seen;                   /* n_seen: units in the order in which a step needs them */ int n_seen,
-    room_seen, at;   /* at: the next one */ bool records;                /* the rest of this pass is
-    not known */ bool says;                   /* workers tell each other what they do */ uint32_t
-    said; int64_t *words;              /* 2 x workers: of gathers, of pieces */ bool counts;
-    /* the first step has begun: */ tutti_tier_sum before;       /* what the tier had moved by then
-    */ int live, live_most, told;   /* units that are there; the most; as last told */ size_t
-    live_values, live_values_most, more, more_most; /* values of them; of those apart */
+    tutti_place place;           /* declared in place of x: my shards, in a tier; x: their address */
+    tutti_io *io;                /* n_pieces: reads of my shards; NULL: they have an address */
+    size_t room;                 /* of a buffer */
+    int buffers;
+    struct { int units; size_t taken; } buffer[1 + TUTTI_AHEAD_MOST]; /* what is in each */
+    tutti_engine_unit *unit;     /* n_units */
+    int ahead;                   /* so many buffers may be read into, or gathered in, beside what is
+                                    computed */
+    bool beside;                 /* gathered: there is a thread */
+    bool fills;                  /* what is ahead is left there by the update */
+    tutti_lane *lane;            /* gathers, and nothing else */
+    int *seen;                   /* n_seen: units in the order in which a step needs them */
+    int n_seen, room_seen, at;   /* at: the next one */
+    bool records;                /* the rest of this pass is not known */
+    bool says;                   /* workers tell each other what they do */
+    uint32_t said;
+    int64_t *words;              /* 2 x workers: of gathers, of pieces */
+    bool counts;                 /* the first step has begun: */
+    tutti_tier_sum before;       /* what the tier had moved by then */
+    int live, live_most, told;   /* units that are there; the most; as last told */
+    size_t live_values, live_values_most, more, more_most; /* values of them; of those apart */
 } tutti_engine_units;
 
 /* An update beside the device (offload.c). */
@@ -500,6 +510,10 @@ tutti_status tutti_engine_units_initial(tutti_engine *e, tutti_group *workers, t
 /* A pass begins, and ends. / The shards have been updated. */
 void tutti_engine_units_pass(tutti_engine *e);
 tutti_status tutti_engine_units_passed(tutti_engine *e, tutti_error *err);
+/* The update is about to be: of units that come from a tier those that are needed first have a place
+   already. / Where it is to leave my shard of a piece; NULL: in the tier alone. / It is over. */
+tutti_status tutti_engine_units_fill(tutti_engine *e, tutti_error *err);
+float *tutti_engine_units_filled(const tutti_engine *e, int piece);
 tutti_status tutti_engine_units_updated(tutti_engine *e, tutti_error *err);
 tutti_status tutti_engine_units_need(tutti_engine *e, int unit, tutti_error *err);
 tutti_status tutti_engine_units_done(tutti_engine *e, int unit, tutti_error *err);

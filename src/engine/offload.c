@@ -40,8 +40,9 @@ static void list_parts(tutti_engine *e, bool with_x)
 
     for (int k = 0; k < n; k++) { /* the last piece is needed first */
         const tutti_range *mine = &e->shards.mine[n - 1 - k];
+        float *const x = e->units.on ? tutti_engine_units_filled(e, n - 1 - k) : e->m.x + mine->first;
         e->offload.part[k] = (tutti_update_part){ mine->first, mine->count, tutti_engine_shard_gradient(e, n - 1 - k),
-                                                  with_x && !e->units.on ? e->m.x + mine->first : NULL };
+                                                  with_x ? x : NULL };
     }
 }
 
@@ -348,6 +349,8 @@ tutti_status tutti_offload_step(tutti_method *m, tutti_error *err)
         start_update(e, &rate);
         return TUTTI_OK;
     }
+    if (e->units.on)
+        TUTTI_TRY(tutti_engine_units_fill(e, err));
     list_parts(e, true);
     return tutti_placed_update(o->placed, o->part, (size_t)e->layout.n_pieces, &rate, e->units.on ? NULL : gather, e,
                                err);

@@ -33,6 +33,7 @@ static void every_tier_trains_ddps_bits(void **state)
                 b.options = a.options;
                 b.options.collective = NULL;
                 b.options.lane = (n + (int)k) % 2 - 1;
+                b.options.steps = (n + (int)k) / 2 % 2 * STEPS; /* then what is first is left by the update */
                 go(&b, n);
                 for (int r = 0; r < n; r++)
                     assert_memory_equal(a.x[r], b.x[r], sizeof a.x[r]);
@@ -59,14 +60,16 @@ static void workers_send_what_stage_3_sends(void **state)
 }
 
 /* 4 bytes an element of worker 0's shards: values for forward and backward, the update's values,
-   gradient and slots, the norm's gradient; gradients and what was updated are written. */
+   gradient and slots, the norm's gradient; gradients and what was updated are written. With two
+   layers ahead, which all layers of this model fit in, forward reads nothing but in the first step:
+   the update leaves it there. */
 static void the_disk_moves_the_bytes_of_the_formula(void **state)
 {
     (void)state;
     for (int n = 1; n <= RANKS; n++)
         for (int clip = 0; clip < 2; clip++) {
             static run r;
-            double each;
+            double each, left;
             r = run_of(places[1 + n % 2]);
             r.options.collective = NULL;
             r.options.clip_norm = clip;
@@ -74,15 +77,17 @@ static void the_disk_moves_the_bytes_of_the_formula(void **state)
             r.options.steps = STEPS; /* else what is ahead of the last one would be read in vain */
             go(&r, n);
             each = STEPS * 4.0 * r.updated[0];
+            left = n % 2 == 0 ? (STEPS - 1) * 4.0 * r.updated[0] : 0;
             if (clip == 0 || n == 1)
-                assert_true(r.tier_read == each * (2 + 4 + clip));
+                assert_true(r.tier_read == each * (2 + 4 + clip) - left);
             else /* a shard with a part of another's block is read for that, too */
-                assert_true(r.tier_read >= each * 7 && r.tier_read < each * 8);
+                assert_true(r.tier_read >= each * 7 - left && r.tier_read < each * 8 - left);
             assert_true(r.tier_written == STEPS * 4.0 * r.updated[0] * (1 + 3));
         }
 }
 
-/* Buffers for the largest layer and so many ahead, and two of gradients. */
+/* Buffers for the largest layer and so many ahead, and two of gradients. The three small layers fit
+   in one. */
 static void the_device_has_the_layers_at_work_and_two_buckets(void **state)
 {
     const uint64_t unit = (9001 + 40 + 15) / 16 * 16 * 4, bucket = (10485 + 255) / 256 * 256;
@@ -97,7 +102,7 @@ static void the_device_has_the_layers_at_work_and_two_buckets(void **state)
         r = run_of(method);
         r.options.device_memory = least;
         go(&r, 2);
-        assert_true(r.units_live == 1 + ahead);
+        assert_true(r.units_live == (ahead == 0 ? 1 : UNITS));
         r.options.device_memory = least - 1;
         assert_int_equal(tutti_world_run("shm", 2, rank_of, &r, &err), TUTTI_ERR_MEMORY);
         if (strstr(err.text, "device memory: ") == NULL || strstr(err.text, "'x.buffers' ") == NULL)
