@@ -150,6 +150,8 @@ tutti_status tutti_engine_units_open(tutti_engine *e, tutti_error *err)
         u->home = kept;
         kept += lines_of(u->count);
     }
+    if (s->io != NULL)
+        tutti_tier_pin(s->place.tier, s->memory, (size_t)s->buffers * s->room * sizeof *s->memory);
     return tutti_lane_open(&s->lane, e->rt, "values", s->beside ? 1 : 0, err);
 }
 
@@ -214,6 +216,8 @@ tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_erro
             s->room = lines_of(u->count);
     }
     s->buffers = s->room == 0 ? 0 : 1 + s->ahead;
+    if (e->offload.on && strcmp(e->offload.options.tier, "host") != 0)
+        s->room += TUTTI_FILE_BLOCK / sizeof(float); /* shift */
     for (int k = 0; k < e->layout.n_pieces; k++)
         count += e->shards.mine[k].count;
     tutti_declare(e->plan,
@@ -326,28 +330,38 @@ static tutti_status await(tutti_engine *e, tutti_engine_unit *u, tutti_error *er
     return status == TUTTI_CLOSED ? what_failed(e, err) : status;
 }
 
-/* A buffer that is free, or of what comes from a tier one that others have left room in. -1: none. */
-static int buffer_for(const tutti_engine *e, const tutti_engine_unit *u, bool shared)
+/* How far behind `at` u's values begin: as far from a block as its first shard in the tier, which
+   then goes straight. Less than a block, and another on each worker. */
+static size_t shift(const tutti_engine *e, const tutti_engine_unit *u, const float *at)
 {
-    const tutti_engine_units *s = &e->units;
-    int k = 0;
+    int piece = u->pieces.first;
+    uint64_t there;
 
-    while (k < s->buffers && (shared ? s->buffer[k].units == 0 || lines_of(u->count) > s->room - s->buffer[k].taken
-                                     : s->buffer[k].units > 0))
-        k++;
-    return k < s->buffers && (!shared || s->io != NULL) ? k : -1;
+    while (piece < u->pieces.end && e->shards.mine[piece].count == 0)
+        piece++;
+    if (e->units.io == NULL || piece == u->pieces.end)
+        return 0;
+    there = e->units.place.at + (e->shards.at[piece] - (e->shards.mine[piece].first - u->first)) * sizeof *at;
+    return (size_t)((there - (uintptr_t)at) % TUTTI_FILE_BLOCK) / sizeof *at;
 }
 
+/* A buffer that is free, or of what comes from a tier one that others have left room in; the same on
+   all workers. */
 static bool take_buffer(tutti_engine *e, tutti_engine_unit *u, bool shared)
 {
-    const int k = buffer_for(e, u, shared);
+    tutti_engine_units *s = &e->units;
+    const size_t takes = lines_of(u->count) + (s->io != NULL ? TUTTI_FILE_BLOCK / sizeof *s->memory : 0);
+    int k = 0;
 
-    if (k < 0)
+    while (k < s->buffers && ((s->buffer[k].units > 0) != shared || takes > s->room - s->buffer[k].taken))
+        k++;
+    if (k == s->buffers || (shared && s->io == NULL))
         return false;
     u->buffer = k;
-    u->values = e->units.memory + (size_t)k * e->units.room + e->units.buffer[k].taken;
-    e->units.buffer[k].units++;
-    e->units.buffer[k].taken += lines_of(u->count);
+    u->values = s->memory + (size_t)k * s->room + s->buffer[k].taken;
+    u->values += shift(e, u, u->values);
+    s->buffer[k].units++;
+    s->buffer[k].taken += takes;
     return true;
 }
 
@@ -606,13 +620,25 @@ tutti_status tutti_engine_units_need(tutti_engine *e, int unit, tutti_error *err
     return in_pass ? look_ahead(e, err) : TUTTI_OK;
 }
 
+/* What comes from a tier, and is needed again before anything that is not there, would be read for
+   nothing: the layers that forward ends with, and backward begins with. */
+static bool is_near(const tutti_engine *e, const tutti_engine_unit *u)
+{
+    const tutti_engine_units *s = &e->units;
+    int at = s->at;
+
+    while (at < s->n_seen && s->unit[s->seen[at]].values != NULL && &s->unit[s->seen[at]] != u)
+        at++;
+    return s->io != NULL && e->stage == STAGE_PASS && !s->records && at < s->n_seen && &s->unit[s->seen[at]] == u;
+}
+
 tutti_status tutti_engine_units_done(tutti_engine *e, int unit, tutti_error *err)
 {
     tutti_engine_unit *u = &e->units.unit[unit];
 
     if (u->needs == 0 || --u->needs > 0)
         return TUTTI_OK;
-    if (!u->keeps)
+    if (!u->keeps && !is_near(e, u))
         release(e, u);
     return e->stage == STAGE_PASS ? look_ahead(e, err) : TUTTI_OK;
 }
