@@ -184,7 +184,8 @@ typedef struct tutti_engine_units {
     bool on;
     float *x, *kept, *memory;    /* declared: my shards, one behind the other as shards.at says;
                                     units that stay; buffers */
-    tutti_place place;           /* declared in place of x: my shards, in a tier; x: their address */
+    tutti_place place;           /* declared in place of x: my shards, in a tier; x: where they are
+                                    in memory */
     tutti_io *io;                /* n_pieces: reads of my shards; NULL: they have an address */
     size_t room;                 /* of a buffer */
     int buffers;
@@ -510,8 +511,9 @@ tutti_status tutti_engine_units_initial(tutti_engine *e, tutti_group *workers, t
 /* A pass begins, and ends. / The shards have been updated. */
 void tutti_engine_units_pass(tutti_engine *e);
 tutti_status tutti_engine_units_passed(tutti_engine *e, tutti_error *err);
-/* The update is about to be: of units that come from a tier those that are needed first have a place
-   already. / Where it is to leave my shard of a piece; NULL: in the tier alone. / It is over. */
+/* The update is about to be: of units that come from a tier those that are needed first have a
+   place already. / Where it is to leave my shard of a piece; NULL: in the tier alone. / It is
+   over. */
 tutti_status tutti_engine_units_fill(tutti_engine *e, tutti_error *err);
 float *tutti_engine_units_filled(const tutti_engine *e, int piece);
 tutti_status tutti_engine_units_updated(tutti_engine *e, tutti_error *err);

@@ -92,15 +92,15 @@ static tutti_status await(tutti_engine *e, tutti_error *err)
 /* ---- gradients in a tier without addresses ---- */
 
 /* All gradients of a unit come at its end, within the time of a copy, and the disk takes them while
-   the next unit is computed. So there is a room for each piece of a unit, as far as that is little
-   memory. */
+   the next unit is computed. So there is a room for each piece of a unit, and one for what follows,
+   as far as that is little memory. */
 static int rooms(const tutti_engine *e)
 {
     int most = 2;
 
     for (int i = 0; i < e->layout.n_units; i++) {
         const tutti_engine_span *of = &e->units.unit[i].pieces;
-        most = of->end - of->first > most ? of->end - of->first : most;
+        most = of->end - of->first >= most ? of->end - of->first + 1 : most;
     }
     return most < (int)TUTTI_LENGTH(e->offload.io) ? most : (int)TUTTI_LENGTH(e->offload.io);
 }
@@ -128,7 +128,9 @@ static uint64_t place_of(const tutti_engine *e, int piece)
 /* Where a piece's shard is in room k. */
 static float *room_at(const tutti_engine *e, int k, int piece)
 {
-    return e->offload.room + ((size_t)k * e->offload.room_bytes + place_of(e, piece) % TUTTI_FILE_BLOCK) / sizeof(float);
+    const size_t within = (size_t)(place_of(e, piece) % TUTTI_FILE_BLOCK);
+
+    return e->offload.room + ((size_t)k * e->offload.room_bytes + within) / sizeof(float);
 }
 
 static tutti_status await_room(tutti_engine *e, int k, tutti_error *err)

@@ -345,8 +345,8 @@ static size_t shift(const tutti_engine *e, const tutti_engine_unit *u, const flo
     return (size_t)((there - (uintptr_t)at) % TUTTI_FILE_BLOCK) / sizeof *at;
 }
 
-/* A buffer that is free, or of what comes from a tier one that others have left room in; the same on
-   all workers. */
+/* A buffer that is free, or of what comes from a tier one that others have left room in; the same
+   on all workers. */
 static bool take_buffer(tutti_engine *e, tutti_engine_unit *u, bool shared)
 {
     tutti_engine_units *s = &e->units;

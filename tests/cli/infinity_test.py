@@ -36,7 +36,7 @@ class Infinity(Case):
         self.assertEqual(self.model(whole), self.model(out))
         s = summary(out)
         self.assertLess(s["peak_rss_bytes_per_worker"] - self.bare(), had)
-        # not what forward ends and backward begins with, in two buffers, nor what the update has left in one
+        # not what forward ends and backward begins with, in two buffers, and the update has left
         saved = STEPS * 4 * params * (2 + 4) - s["method_figures"]["tier_read_bytes"]
         self.assertTrue(0 < saved <= 4 * LARGEST * (2 * STEPS + 1), saved)
         self.assertEqual(s["method_figures"]["tier_written_bytes"], STEPS * 4 * params * (1 + 3))

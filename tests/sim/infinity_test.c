@@ -208,20 +208,21 @@ static double exposed(const job *j, int step)
 
 enum { READ = 2, WRITTEN = 1, UPDATE = 5 }; /* values for forward and backward, gradients; x, g, m and x, m */
 
-/* The first step too, whose order is guessed. What forward ends with is read for backward while
-   nothing is computed: one layer in 24. */
+/* The first step too, whose order is guessed; but of that nothing hides the first large layer, one
+   of 24 that are moved. Without a thread, too: the disk needs none. */
 static void the_disk_is_hidden_where_computing_takes_longer(void **state)
 {
     static const double computes[] = { 1, 1.5, 3 };
 
     (void)state;
-    for (int lane = 0; lane < 2; lane++)
+    for (int lane = -1; lane < 2; lane++)
         for (size_t c = 0; c < TUTTI_LENGTH(computes); c++) {
             job *j = run("ahead=2", computes[c], 1, lane);
             for (int s = 0; s < STEPS; s++) {
-                const double disk = moves(j, READ + WRITTEN), compute = computes[c] * disk;
-                assert_true(exposed(j, s) < 0.1 * disk);
-                assert_true(passes(j, s) >= compute && passes(j, s) < compute + 0.1 * disk);
+                const double disk = moves(j, READ + WRITTEN), compute = computes[c] * disk,
+                             most = (s == 0 ? 0.06 : 0.02) * disk;
+                assert_true(exposed(j, s) < most);
+                assert_true(passes(j, s) < compute + most);
             }
             munmap(j, sizeof *j);
         }
@@ -236,21 +237,21 @@ static void a_step_takes_as_long_as_the_disk_where_that_takes_longer(void **stat
         job *j = run("ahead=2", computes[c], 1, 0);
         for (int s = 0; s < STEPS; s++) {
             const double disk = moves(j, READ + WRITTEN);
-            assert_true(passes(j, s) < 1.05 * disk);
-            assert_true(exposed(j, s) < 1.05 * disk - 0.9 * computes[c] * disk);
+            assert_true(passes(j, s) < disk);
+            assert_true(exposed(j, s) < disk - computes[c] * disk);
         }
         munmap(j, sizeof *j);
     }
 }
 
-/* And more than that without a thread, where each gradient is written before the next layer. */
+/* Each layer's reading waits for what was written of the one before. */
 static void without_reading_ahead_it_is_the_sum(void **state)
 {
     (void)state;
     for (int lane = -1; lane < 1; lane++) {
         job *j = run("ahead=0", 1, 1, lane);
         for (int s = 0; s < STEPS; s++)
-            assert_true(exposed(j, s) > 0.9 * moves(j, READ));
+            assert_true(exposed(j, s) > 0.98 * moves(j, READ + WRITTEN));
         munmap(j, sizeof *j);
     }
 }
@@ -266,7 +267,7 @@ static void the_update_takes_as_long_as_the_disk(void **state)
     munmap(j, sizeof *j);
 }
 
-/* Each disk has a half of each layer, and gathers go beside as well. What is sent takes its time. */
+/* Each disk has a half of each layer, and gathers go beside as well. What is sent takes time. */
 static void two_workers_hide_their_disks(void **state)
 {
     job *none = run("ahead=0", 3, 2, 0), *two = run("ahead=2", 3, 2, 0);
