@@ -225,8 +225,8 @@ static tutti_status offload(tutti_world *world, explore_case *c, tutti_error *er
     return steps(world, c, method, tutti_methods, far(c), err);
 }
 
-/* Disks in memory, one of each rank, while whose bytes are copied others run. All ranks of a run have
-   one runtime, and only one fiber runs at a time. */
+/* Disks in memory, one of each rank, while whose bytes are copied others run. All ranks of a run
+   have one runtime, and only one fiber runs at a time. */
 enum { DISKS = 8, FIRST = 1000, IMAGE = 8 * TUTTI_FILE_BLOCK };
 static struct {
     const tutti_runtime_ops *below;
