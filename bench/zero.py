@@ -96,7 +96,7 @@ class Zero:
         told = json.loads(subprocess.run([os.path.join(self.build, "bench/tier_bench"), spec,
                                           str((64 if self.quick else 512) * MIB), "1"], check=True, text=True,
                                          stdout=subprocess.PIPE).stdout)
-        steps = 2 if self.quick else 20 # the first learns the order, and hides nothing
+        steps = 2 if self.quick else 20 # of the first nothing hides the first layer
         for ahead in (0, 2):
             s = self.train(folder, f"zero-infinity(tier={spec},ahead={ahead})", steps, n=1, batch=16, context=128,
                            layers=2)

@@ -297,7 +297,9 @@ size_t tutti_units_bytes(const tutti_method *m);
    Under TUTTI_BY_UNIT the values of the own shards are those masters, and the mean gradient is in
    the tier as well: on the device there are a unit's values, and buckets. need(unit) reads the own
    shards of its pieces into the unit's buffer before they are gathered, `ahead` units ahead of the
-   computation, by the order of the step before. Not with `delayed`.
+   computation, by the order of the step before. Of a tier without addresses small units share a
+   buffer and count as one, units stay that are needed again before anything that is not there, and
+   the update leaves what the next step needs first. Not with `delayed`.
 
    tier: a spec of tier.h, kept. tile_bytes, threads: of the update (optim.h). ahead: units that are
    read before they are needed, 0 to TUTTI_AHEAD_MOST. */

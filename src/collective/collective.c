@@ -56,10 +56,16 @@ tutti_status tutti_call_compare(const tutti_call *call, int from, uint32_t what,
                                 tutti_error *err)
 {
     char mine[128], theirs[128];
+    const bool alike = what == tutti_call_what(call) && count == call->count;
 
-    if (what == tutti_call_what(call) && count == call->count && shape == tutti_call_shape(call))
+    if (alike && shape == tutti_call_shape(call))
         return TUTTI_OK;
     describe(tutti_call_what(call), call->count, tutti_call_shape(call), mine, sizeof mine);
+    if (alike && call->parts != 0 && shape >> 32 == call->group->size)
+        return tutti_fail_rank(err, TUTTI_ERR_STATE, from,
+                               "rank %d calls %s, and so does rank %d, but with other counts of parts; "
+                               "all members of a group must make the same calls in the same order with the same counts",
+                               call->group->world->rank, mine, from);
     describe(what, count, shape, theirs, sizeof theirs);
     return tutti_fail_rank(err, TUTTI_ERR_STATE, from,
                            "rank %d calls %s, but rank %d calls %s; "
@@ -171,6 +177,8 @@ static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *er
 
     call->group = g;
     call->element = tutti_dtype_bytes(call->dtype);
+    if (call->counts != NULL && (call->kind == TUTTI_REDUCE_SCATTER || call->kind == TUTTI_ALLGATHER))
+        call->parts = (uint32_t)tutti_hash(call->counts, (size_t)g->size * sizeof *call->counts) | 1; /* not 0 */
     call->tag = tutti_hash(words, sizeof words);
     call->turn = (uint32_t)(g->context >> 32) + (uint32_t)g->context + g->sequence;
     g->sequence++;

@@ -163,6 +163,7 @@ typedef struct tutti_call {
     size_t count;                 /* as in tutti_schedule_key */
     int root;
     const size_t *counts;         /* as there; borrowed */
+    uint32_t parts;               /* of counts that all members give alike, their hash; else 0 */
     size_t inputs;                /* elements of `vector` that the weight is for */
     double weight;                /* my values times this before the tree; 1: none */
     unsigned char *vector, *part; /* as in schedule.h */
@@ -177,7 +178,7 @@ static inline int tutti_call_rank(const tutti_call *call, int index)
     return tutti_group_rank(call->group, index);
 }
 /* What members compare, packed: kind + 1 (no collective's word is 0), op, dtype, algorithm; and
-   size with root. */
+   size with root, or with the hash of counts where there is no root. */
 #define TUTTI_OWN_COUNTS (UINT32_C(1) << 23) /* parts have counts of their own */
 static inline uint32_t tutti_call_what(const tutti_call *call)
 {
@@ -186,7 +187,7 @@ static inline uint32_t tutti_call_what(const tutti_call *call)
 }
 static inline int64_t tutti_call_shape(const tutti_call *call)
 {
-    return (int64_t)call->group->size << 32 | call->root;
+    return (int64_t)call->group->size << 32 | (int64_t)((uint32_t)call->root ^ call->parts);
 }
 /* TUTTI_OK if rank `from` passed the same; else the sentence with both. */
 tutti_status tutti_call_compare(const tutti_call *call, int from, uint32_t what, uint64_t count,

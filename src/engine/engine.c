@@ -119,7 +119,8 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
     }
     if (e->passes_of != NULL)
         tutti_engine_deal(e);
-    if (e->m.ops->exchange == NULL || e->m.workers == 1 || e->m.rank >= e->m.workers)
+    if (e->m.ops->exchange == NULL || e->m.rank >= e->m.workers ||
+        (e->m.workers == 1 && !tutti_engine_offload_writes(e))) /* one worker has nobody to exchange with */
         e->m.lane_width = 0;
     TUTTI_TRY(open_lane(e, err));
     count_run(e);

@@ -168,8 +168,10 @@ typedef struct tutti_engine_unit {
     bool keeps;                  /* its values stay until the next update */
     float *home;                 /* then: where */
     float *values;               /* all of them, there or on their way; NULL: they are not */
-    bool apart;                  /* taken from the arena */
+    int buffer;                  /* it is in that one */
+    bool apart;                  /* it is not, but taken from the arena */
     int needs;                   /* need without its done */
+    bool filled;                 /* the update that is next leaves my shards there */
     bool posted;                 /* my shards are read, and nothing is gathered yet */
     bool pending;                /* being gathered */
     bool counts;                 /* their time is the method's */
@@ -182,19 +184,28 @@ typedef struct tutti_engine_units {
     bool on;
     float *x, *kept, *memory;    /* declared: my shards, one behind the other as shards.at says;
                                     units that stay; buffers */
-    tutti_place place;           /* declared in place of x: my shards, in a tier; x: their address
-    */ tutti_io *io;                /* n_pieces: reads of my shards; NULL: they have an address */
-    size_t room;                 /* of a buffer */ int buffers; float *free[1 + TUTTI_AHEAD_MOST];
-    /* n_free */ int n_free; tutti_engine_unit *unit;     /* n_units */ int ahead;
-    /* so many may be read, or gathered, beside what is computed */ bool beside;                 /*
-    gathered: there is a thread */ tutti_lane *lane;            /* gathers, and nothing else */ int
-    *seen;                   /* n_seen: units in the order in which a step needs them */ int n_seen,
-    room_seen, at;   /* at: the next one */ bool records;                /* the rest of this pass is
-    not known */ bool says;                   /* workers tell each other what they do */ uint32_t
-    said; int64_t *words;              /* 2 x workers: of gathers, of pieces */ bool counts;
-    /* the first step has begun: */ tutti_tier_sum before;       /* what the tier had moved by then
-    */ int live, live_most, told;   /* units that are there; the most; as last told */ size_t
-    live_values, live_values_most, more, more_most; /* values of them; of those apart */
+    tutti_place place;           /* declared in place of x: my shards, in a tier; x: where they are
+                                    in memory */
+    tutti_io *io;                /* n_pieces: reads of my shards; NULL: they have an address */
+    size_t room;                 /* of a buffer */
+    int buffers;
+    struct { int units; size_t taken; } buffer[1 + TUTTI_AHEAD_MOST]; /* what is in each */
+    tutti_engine_unit *unit;     /* n_units */
+    int ahead;                   /* so many buffers may be read into, or gathered in, beside what is
+                                    computed */
+    bool beside;                 /* gathered: there is a thread */
+    bool fills;                  /* what is ahead is left there by the update */
+    tutti_lane *lane;            /* gathers, and nothing else */
+    int *seen;                   /* n_seen: units in the order in which a step needs them */
+    int n_seen, room_seen, at;   /* at: the next one */
+    bool records;                /* the rest of this pass is not known */
+    bool says;                   /* workers tell each other what they do */
+    uint32_t said;
+    int64_t *words;              /* 2 x workers: of gathers, of pieces */
+    bool counts;                 /* the first step has begun: */
+    tutti_tier_sum before;       /* what the tier had moved by then */
+    int live, live_most, told;   /* units that are there; the most; as last told */
+    size_t live_values, live_values_most, more, more_most; /* values of them; of those apart */
 } tutti_engine_units;
 
 /* An update beside the device (offload.c). */
@@ -204,9 +215,11 @@ typedef struct tutti_engine_offload {
     tutti_place masters, g;      /* declared: of my shards, one behind the other; g: likewise, and
                                     twice if updates are delayed */
     /* by unit, in a tier without addresses: */
-    float *room;                 /* two of the largest shard: on their way to the tier, and what is
-                                    looked at in the first; NULL: g has an address */
-    tutti_io io[2];              /* of each */
+    float *room;                 /* some, each for the largest shard: on their way to the tier, and
+                                    what is looked at in the first; NULL: g has an address */
+    size_t room_bytes;           /* of one */
+    int rooms;
+    tutti_io io[8];              /* of each */
     int next;                    /* the one that is taken next; on the lane's thread */
     int brought;                 /* the piece whose shard is in the first; -1: none */
     bool filled;                 /* masters are those of this run */
@@ -527,6 +540,11 @@ tutti_status tutti_engine_units_initial(tutti_engine *e, tutti_group *workers, t
 /* A pass begins, and ends. / The shards have been updated. */
 void tutti_engine_units_pass(tutti_engine *e);
 tutti_status tutti_engine_units_passed(tutti_engine *e, tutti_error *err);
+/* The update is about to be: of units that come from a tier those that are needed first have a
+   place already. / Where it is to leave my shard of a piece; NULL: in the tier alone. / It is
+   over. */
+tutti_status tutti_engine_units_fill(tutti_engine *e, tutti_error *err);
+float *tutti_engine_units_filled(const tutti_engine *e, int piece);
 tutti_status tutti_engine_units_updated(tutti_engine *e, tutti_error *err);
 tutti_status tutti_engine_units_need(tutti_engine *e, int unit, tutti_error *err);
 tutti_status tutti_engine_units_done(tutti_engine *e, int unit, tutti_error *err);
@@ -549,10 +567,12 @@ size_t tutti_engine_offload_tiles(const tutti_engine *e);
 
 /* Of gradients in a tier without addresses, else nothing happens. Where the mean of a shard goes /
    It has come and goes to the tier; on the thread of the exchange. / It is where
-   tutti_engine_shard_gradient says; client thread, once all are exchanged. */
-tutti_status tutti_engine_offload_takes(tutti_engine *e, float **to, tutti_error *err);
+   tutti_engine_offload_looks says; client thread, once all are exchanged. */
+tutti_status tutti_engine_offload_takes(tutti_engine *e, int piece, float **to, tutti_error *err);
 tutti_status tutti_engine_offload_keeps(tutti_engine *e, int piece, float *from, tutti_error *err);
 tutti_status tutti_engine_offload_bring(tutti_engine *e, int piece, tutti_error *err);
+float *tutti_engine_offload_looks(const tutti_engine *e, int piece); /* NULL: g has an address */
+bool tutti_engine_offload_writes(const tutti_engine *e); /* there are such; once all is declared */
 
 /* ---- aside.c: nothing happens where no models are put aside ---- */
 

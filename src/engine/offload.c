@@ -8,8 +8,8 @@
                 new values go to x with each tile; then to all (shards.c)
 
    By unit (units.c), with all of it in the tier: of values and gradients the device has what is at
-   work. Masters are the values then, and where the tier is a disk a mean goes to it by way of two
-   rooms in memory, so that one is written while the next is reduced.
+   work. Masters are the values then, and where the tier is a disk a mean goes to it by way of rooms
+   in memory, so that some are written while the next is reduced.
 
    Delayed (section 5.3). Update i runs on a thread of its own beside step i + 1, on masters, which
    x follows at the end of that step. So the gradient of step i + 1 is taken before update i:
@@ -40,8 +40,9 @@ static void list_parts(tutti_engine *e, bool with_x)
 
     for (int k = 0; k < n; k++) { /* the last piece is needed first */
         const tutti_range *mine = &e->shards.mine[n - 1 - k];
+        float *const x = e->units.on ? tutti_engine_units_filled(e, n - 1 - k) : e->m.x + mine->first;
         e->offload.part[k] = (tutti_update_part){ mine->first, mine->count, tutti_engine_shard_gradient(e, n - 1 - k),
-                                                  with_x && !e->units.on ? e->m.x + mine->first : NULL };
+                                                  with_x ? x : NULL };
     }
 }
 
@@ -90,25 +91,46 @@ static tutti_status await(tutti_engine *e, tutti_error *err)
 
 /* ---- gradients in a tier without addresses ---- */
 
-enum { ROOMS = 2 };
+/* All gradients of a unit come at its end, within the time of a copy, and the disk takes them while
+   the next unit is computed. So there is a room for each piece of a unit, and one for what follows,
+   as far as that is little memory. */
+static int rooms(const tutti_engine *e)
+{
+    int most = 2;
 
-static size_t bytes_of_rooms(const tutti_engine *e)
+    for (int i = 0; i < e->layout.n_units; i++) {
+        const tutti_engine_span *of = &e->units.unit[i].pieces;
+        most = of->end - of->first >= most ? of->end - of->first + 1 : most;
+    }
+    return most < (int)TUTTI_LENGTH(e->offload.io) ? most : (int)TUTTI_LENGTH(e->offload.io);
+}
+
+/* Of one room: a shard that begins as far from a block as in the tier, so that it goes straight. */
+static size_t bytes_of_room(const tutti_engine *e)
 {
     size_t largest = 0;
 
     for (int k = 0; k < e->layout.n_pieces; k++)
         largest = e->shards.mine[k].count > largest ? e->shards.mine[k].count : largest;
-    return ROOMS * ((largest * sizeof(float) + TUTTI_FILE_BLOCK - 1) / TUTTI_FILE_BLOCK * TUTTI_FILE_BLOCK);
+    return (largest * sizeof(float) + TUTTI_FILE_BLOCK - 1) / TUTTI_FILE_BLOCK * TUTTI_FILE_BLOCK + TUTTI_FILE_BLOCK;
 }
 
-static float *room_at(const tutti_engine *e, int k)
+static size_t bytes_of_rooms(const tutti_engine *e)
 {
-    return e->offload.room + (size_t)k * (bytes_of_rooms(e) / ROOMS / sizeof(float));
+    return (size_t)rooms(e) * bytes_of_room(e);
 }
 
 static uint64_t place_of(const tutti_engine *e, int piece)
 {
     return e->offload.g.at + e->shards.at[piece] * sizeof(float);
+}
+
+/* Where a piece's shard is in room k. */
+static float *room_at(const tutti_engine *e, int k, int piece)
+{
+    const size_t within = (size_t)(place_of(e, piece) % TUTTI_FILE_BLOCK);
+
+    return e->offload.room + ((size_t)k * e->offload.room_bytes + within) / sizeof(float);
 }
 
 static tutti_status await_room(tutti_engine *e, int k, tutti_error *err)
@@ -118,12 +140,29 @@ static tutti_status await_room(tutti_engine *e, int k, tutti_error *err)
     return tutti_tier_wait(e->offload.g.tier, &one, 1, err);
 }
 
-tutti_status tutti_engine_offload_takes(tutti_engine *e, float **to, tutti_error *err)
+static tutti_status await_rooms(tutti_engine *e, tutti_error *err)
+{
+    for (int k = 0; k < e->offload.rooms; k++)
+        TUTTI_TRY(await_room(e, k, err));
+    return TUTTI_OK;
+}
+
+bool tutti_engine_offload_writes(const tutti_engine *e)
+{
+    return e->offload.on && e->units.on && e->offload.g.memory == NULL;
+}
+
+float *tutti_engine_offload_looks(const tutti_engine *e, int piece)
+{
+    return e->offload.room != NULL ? room_at(e, 0, piece) : NULL;
+}
+
+tutti_status tutti_engine_offload_takes(tutti_engine *e, int piece, float **to, tutti_error *err)
 {
     if (e->offload.room == NULL)
         return TUTTI_OK;
     e->offload.brought = -1;
-    *to = room_at(e, e->offload.next);
+    *to = room_at(e, e->offload.next, piece);
     return await_room(e, e->offload.next, err);
 }
 
@@ -135,7 +174,7 @@ tutti_status tutti_engine_offload_keeps(tutti_engine *e, int piece, float *from,
 
     if (o->room == NULL || count == 0)
         return TUTTI_OK;
-    o->next = (o->next + 1) % ROOMS;
+    o->next = (o->next + 1) % o->rooms;
     return tutti_tier_write(o->g.tier, io, place_of(e, piece), from, count * sizeof(float), err);
 }
 
@@ -145,9 +184,8 @@ tutti_status tutti_engine_offload_bring(tutti_engine *e, int piece, tutti_error 
 
     if (o->room == NULL || o->brought == piece)
         return TUTTI_OK;
-    for (int k = 0; k < ROOMS; k++)
-        TUTTI_TRY(await_room(e, k, err));
-    TUTTI_TRY(tutti_tier_read(o->g.tier, &o->io[0], place_of(e, piece), o->room,
+    TUTTI_TRY(await_rooms(e, err));
+    TUTTI_TRY(tutti_tier_read(o->g.tier, &o->io[0], place_of(e, piece), room_at(e, 0, piece),
                               e->shards.mine[piece].count * sizeof(float), err));
     TUTTI_TRY(await_room(e, 0, err));
     o->brought = piece;
@@ -169,6 +207,9 @@ static tutti_status open_by_unit(tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     TUTTI_TRY(tutti_arena_take(e->host, "g.rooms", bytes_of_rooms(e), TUTTI_FILE_BLOCK, &room, err));
     o->room = room;
+    o->rooms = rooms(e);
+    o->room_bytes = bytes_of_room(e);
+    tutti_tier_pin(o->g.tier, room, bytes_of_rooms(e));
     return TUTTI_OK;
 }
 
@@ -205,7 +246,7 @@ static void close_offload(void *self)
     tutti_engine_offload *o = &((tutti_engine *)self)->offload;
 
     tutti_lane_close(o->lane);
-    for (int k = 0; k < ROOMS && o->room != NULL; k++)
+    for (int k = 0; k < o->rooms; k++)
         await_room(self, k, NULL);
     tutti_arena_give(((tutti_engine *)self)->host, o->room);
     tutti_placed_close(o->placed);
@@ -244,7 +285,7 @@ tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan, const tutt
                           "method '%s' would delay updates of values that it holds by unit, which have no place of "
                           "their own beside the masters", m->ops->name);
     if (m->held == TUTTI_HELD_BY_UNIT)
-        m->lane_width = 1; /* means go through two rooms, by turns */
+        m->lane_width = 1; /* means go through rooms, by turns */
     else
         m->held = TUTTI_HELD_BY_PIECE;
     TUTTI_TRY(tutti_shards_declare(m, plan, err));
@@ -298,8 +339,7 @@ tutti_status tutti_offload_step(tutti_method *m, tutti_error *err)
     tutti_rate rate;
     bool skip;
 
-    for (int k = 0; k < ROOMS && o->room != NULL; k++)
-        TUTTI_TRY(await_room(e, k, err));
+    TUTTI_TRY(await_rooms(e, err));
     TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
     if (o->options.delayed)
         TUTTI_TRY(await(e, err));
@@ -311,6 +351,8 @@ tutti_status tutti_offload_step(tutti_method *m, tutti_error *err)
         start_update(e, &rate);
         return TUTTI_OK;
     }
+    if (e->units.on)
+        TUTTI_TRY(tutti_engine_units_fill(e, err));
     list_parts(e, true);
     return tutti_placed_update(o->placed, o->part, (size_t)e->layout.n_pieces, &rate, e->units.on ? NULL : gather, e,
                                err);

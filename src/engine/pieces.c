@@ -71,7 +71,7 @@ static void give_up(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutt
             e->own_failure.error = *err;
         e->own_failure.told = true;
     }
-    if (e->m.lane_width == 0 || (status == TUTTI_CLOSED && !may_be_waited_for(e, s)))
+    if (e->m.workers == 1 || e->m.lane_width == 0 || (status == TUTTI_CLOSED && !may_be_waited_for(e, s)))
         return;
     tutti_group_give_up(&p->group, rank);
     if (s->between.size > 1 && !s->gathers)

@@ -84,8 +84,10 @@ size_t tutti_shards_count(const tutti_method *m, int worker)
 /* Where the mean of my shard of a piece is, from its exchange on. / Of a stretch of it. */
 static float *gradient_of(const tutti_engine *e, int piece)
 {
-    if (e->offload.room != NULL) /* it is in a tier: where it is looked at */
-        return e->offload.room;
+    float *const looked_at = tutti_engine_offload_looks(e, piece); /* it is in a tier */
+
+    if (looked_at != NULL)
+        return looked_at;
     return e->m.held != TUTTI_HELD_WHOLE ? e->shards.g + e->shards.at[piece] : e->m.g + e->shards.mine[piece].first;
 }
 
@@ -325,7 +327,7 @@ tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error 
 
     if ((float)p->weight != 1)
         tutti_scale(m->device, p->count, (float)p->weight, p->g);
-    status = tutti_engine_offload_takes(e, &to, err);
+    status = tutti_engine_offload_takes(e, p->index, &to, err);
     if (status == TUTTI_OK)
         status = tutti_reduce_scatter_v(&p->group, TUTTI_SUM, e->shards.counts + p->index * e->shards.team, whole,
                                         tutti_f32(m->device, to, mine->count), err);

@@ -17,7 +17,11 @@
    Breaking the GPU Memory Wall for Extreme Scale Deep Learning", SC 2021, section 6). A unit's are
    read into its buffer before it is gathered, each worker its own, so that all disks work for each
    unit. Reads go on by themselves: without a lane, too, they are ahead, and the gather waits for
-   the need. How many units ahead is a matter of how long a read takes.
+   the need. How many units ahead is a matter of how long a read takes, so of bytes: small units
+   share a buffer, and count as one. What a step needs first is not read: the update, which has it
+   in a tile, leaves it in the buffer (part.x of optim.h).
+
+   Nobody has seen a first step. It is taken to be forward through all units and back.
 
    A unit of few values may be kept whole, once it is gathered, until the next update: it takes
    memory, and is sent once a step and not twice.
@@ -80,6 +84,30 @@ static tutti_status find_units(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
+static int *grown(const tutti_engine *e, int room, tutti_error *err)
+{
+    int *more = tutti_alloc((size_t)room, sizeof *more);
+
+    if (more == NULL)
+        no_memory(e, err);
+    return more;
+}
+
+/* Of the first step: forward, and back. */
+static tutti_status guess_order(tutti_engine *e, tutti_error *err)
+{
+    tutti_engine_units *s = &e->units;
+
+    s->room_seen = 2 * e->layout.n_units;
+    s->seen = grown(e, s->room_seen, err);
+    if (s->seen == NULL)
+        return TUTTI_ERR_MEMORY;
+    for (int i = 0; i < e->layout.n_units; i++)
+        s->seen[i] = s->seen[s->room_seen - 1 - i] = i;
+    s->n_seen = s->room_seen;
+    return TUTTI_OK;
+}
+
 static size_t lines_of(size_t count)
 {
     return (count + 15) / 16 * 16;
@@ -122,8 +150,8 @@ tutti_status tutti_engine_units_open(tutti_engine *e, tutti_error *err)
         u->home = kept;
         kept += lines_of(u->count);
     }
-    for (int i = 0; i < s->buffers; i++)
-        s->free[s->n_free++] = s->memory + (size_t)i * s->room;
+    if (s->io != NULL)
+        tutti_tier_pin(s->place.tier, s->memory, (size_t)s->buffers * s->room * sizeof *s->memory);
     return tutti_lane_open(&s->lane, e->rt, "values", s->beside ? 1 : 0, err);
 }
 
@@ -178,6 +206,7 @@ tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_erro
     s->words = tutti_alloc(2 * (size_t)e->m.workers, sizeof *s->words);
     if (s->words == NULL)
         return no_memory(e, err);
+    TUTTI_TRY(guess_order(e, err));
     for (int i = 0; i < e->layout.n_units; i++) {
         tutti_engine_unit *u = &s->unit[i];
         u->keeps = u->count <= keep;
@@ -187,6 +216,8 @@ tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_erro
             s->room = lines_of(u->count);
     }
     s->buffers = s->room == 0 ? 0 : 1 + s->ahead;
+    if (e->offload.on && strcmp(e->offload.options.tier, "host") != 0)
+        s->room += TUTTI_FILE_BLOCK / sizeof(float); /* shift */
     for (int k = 0; k < e->layout.n_pieces; k++)
         count += e->shards.mine[k].count;
     tutti_declare(e->plan,
@@ -221,10 +252,10 @@ static void release(tutti_engine *e, tutti_engine_unit *u)
     if (u->apart) {
         tutti_arena_give(e->device, u->values);
         e->units.more -= u->count;
-    } else if (!u->keeps)
-        e->units.free[e->units.n_free++] = u->values;
+    } else if (!u->keeps && --e->units.buffer[u->buffer].units == 0)
+        e->units.buffer[u->buffer].taken = 0;
     count_live(e, u, false);
-    u->apart = u->posted = false;
+    u->apart = u->posted = u->filled = false;
     u->values = NULL;
 }
 
@@ -299,36 +330,96 @@ static tutti_status await(tutti_engine *e, tutti_engine_unit *u, tutti_error *er
     return status == TUTTI_CLOSED ? what_failed(e, err) : status;
 }
 
+/* How far behind `at` u's values begin: as far from a block as its first shard in the tier, which
+   then goes straight. Less than a block, and another on each worker. */
+static size_t shift(const tutti_engine *e, const tutti_engine_unit *u, const float *at)
+{
+    int piece = u->pieces.first;
+    uint64_t there;
+
+    while (piece < u->pieces.end && e->shards.mine[piece].count == 0)
+        piece++;
+    if (e->units.io == NULL || piece == u->pieces.end)
+        return 0;
+    there = e->units.place.at + (e->shards.at[piece] - (e->shards.mine[piece].first - u->first)) * sizeof *at;
+    return (size_t)((there - (uintptr_t)at) % TUTTI_FILE_BLOCK) / sizeof *at;
+}
+
+/* A buffer that is free, or of what comes from a tier one that others have left room in; the same
+   on all workers. */
+static bool take_buffer(tutti_engine *e, tutti_engine_unit *u, bool shared)
+{
+    tutti_engine_units *s = &e->units;
+    const size_t takes = lines_of(u->count) + (s->io != NULL ? TUTTI_FILE_BLOCK / sizeof *s->memory : 0);
+    int k = 0;
+
+    while (k < s->buffers && ((s->buffer[k].units > 0) != shared || takes > s->room - s->buffer[k].taken))
+        k++;
+    if (k == s->buffers || (shared && s->io == NULL))
+        return false;
+    u->buffer = k;
+    u->values = s->memory + (size_t)k * s->room + s->buffer[k].taken;
+    u->values += shift(e, u, u->values);
+    s->buffer[k].units++;
+    s->buffer[k].taken += takes;
+    return true;
+}
+
+/* Buffers, and what is apart, that nothing is in which is needed now. */
+static int buffers_ahead(const tutti_engine *e)
+{
+    const tutti_engine_units *s = &e->units;
+    bool needed[1 + TUTTI_AHEAD_MOST] = { false };
+    int ahead = 0;
+
+    for (int i = 0; i < e->layout.n_units; i++) {
+        const tutti_engine_unit *u = &s->unit[i];
+        if (u->values != NULL && u->apart)
+            ahead += u->needs == 0;
+        else if (u->values != NULL && !u->keeps && u->needs > 0)
+            needed[u->buffer] = true;
+    }
+    for (int k = 0; k < s->buffers; k++)
+        ahead += s->buffer[k].units > 0 && !needed[k];
+    return ahead;
+}
+
+static tutti_status take_apart(tutti_engine *e, tutti_engine_unit *u, tutti_error *err)
+{
+    tutti_engine_units *s = &e->units;
+    void *one;
+
+    TUTTI_TRY(tutti_arena_take(e->device, "x.more", u->count * sizeof(float), TUTTI_ARENA_ALIGN, &one, err));
+    u->values = one;
+    u->apart = true;
+    s->more += u->count;
+    s->more_most = s->more > s->more_most ? s->more : s->more_most;
+    return TUTTI_OK;
+}
+
 /* A place for its values: its own, a buffer, that of one that was ahead in vain, or one more. What
    would be ahead may find none. */
 static tutti_status place(tutti_engine *e, tutti_engine_unit *u, bool ahead, tutti_error *err)
 {
     tutti_engine_units *s = &e->units;
-    void *one;
+    bool there = u->keeps || take_buffer(e, u, true) ||
+                 ((!ahead || buffers_ahead(e) < s->ahead) && take_buffer(e, u, false));
 
-    for (int i = 0; !ahead && !u->keeps && s->n_free == 0 && i < e->layout.n_units; i++) {
+    for (int i = 0; !ahead && !there && i < e->layout.n_units; i++) {
         tutti_engine_unit *other = &s->unit[i];
         if (other->values == NULL || other->needs > 0 || other->keeps || other->apart)
             continue;
         TUTTI_TRY(await(e, other, err));
         release(e, other);
+        there = take_buffer(e, u, true) || take_buffer(e, u, false);
     }
     if (u->keeps)
         u->values = u->home;
-    else if (s->n_free > 0)
-        u->values = s->free[--s->n_free];
-    else {
-        const tutti_status status = tutti_arena_take(e->device, "x.more", u->count * sizeof(float), TUTTI_ARENA_ALIGN,
-                                                     &one, ahead ? NULL : err);
-        if (status != TUTTI_OK)
-            return ahead ? TUTTI_OK
-                         : tutti_fail_within(err, status, "values of unit %d, which is needed beside %d others",
-                                             (int)(u - s->unit), s->live);
-        u->values = one;
-        u->apart = true;
-        s->more += u->count;
-        s->more_most = s->more > s->more_most ? s->more : s->more_most;
-    }
+    else if (!there && ahead && (buffers_ahead(e) >= s->ahead || take_apart(e, u, NULL) != TUTTI_OK))
+        return TUTTI_OK;
+    else if (!there && !ahead)
+        TUTTI_TRY(tutti_fail_within(err, take_apart(e, u, err), "values of unit %d, which is needed beside %d others",
+                                    (int)(u - s->unit), s->live));
     count_live(e, u, true);
     return TUTTI_OK;
 }
@@ -456,6 +547,9 @@ static tutti_status start(tutti_engine *e, int unit, bool ahead, tutti_error *er
     TUTTI_TRY(place(e, u, ahead, err));
     if (u->values == NULL)
         return TUTTI_OK;
+    u->filled = ahead && e->units.fills;
+    if (u->filled)
+        return TUTTI_OK;
     if (e->units.x == NULL) {
         u->posted = true;
         TUTTI_TRY(read(e, u, err));
@@ -472,11 +566,8 @@ static tutti_status start(tutti_engine *e, int unit, bool ahead, tutti_error *er
 static tutti_status look_ahead(tutti_engine *e, tutti_error *err)
 {
     const tutti_engine_units *s = &e->units;
-    int ahead = 0;
 
-    for (int i = 0; i < e->layout.n_units && s->ahead > 0; i++)
-        ahead += s->unit[i].values != NULL && s->unit[i].needs == 0 && !s->unit[i].keeps;
-    for (int at = s->at; !s->records && at < s->n_seen && ahead < s->ahead; at++) {
+    for (int at = s->at; !s->records && at < s->n_seen && s->ahead > 0; at++) {
         const tutti_engine_unit *u = &s->unit[s->seen[at]];
         if (u->values != NULL && u->needs > 0 && !u->keeps)
             return TUTTI_OK;
@@ -485,7 +576,6 @@ static tutti_status look_ahead(tutti_engine *e, tutti_error *err)
         TUTTI_TRY(start(e, s->seen[at], true, err));
         if (u->values == NULL) /* there is no room */
             return TUTTI_OK;
-        ahead += !u->keeps;
     }
     return TUTTI_OK;
 }
@@ -501,15 +591,13 @@ static tutti_status follow(tutti_engine *e, int unit, tutti_error *err)
     s->records = true;
     s->n_seen = s->at;
     if (s->n_seen == s->room_seen) {
-        const int room = s->room_seen > 0 ? 2 * s->room_seen : 2 * e->layout.n_units;
-        int *more = tutti_alloc((size_t)room, sizeof *more);
+        int *more = grown(e, 2 * s->room_seen, err);
         if (more == NULL)
-            return no_memory(e, err);
-        if (s->n_seen > 0)
-            memcpy(more, s->seen, (size_t)s->n_seen * sizeof *more);
+            return TUTTI_ERR_MEMORY;
+        memcpy(more, s->seen, (size_t)s->n_seen * sizeof *more);
         tutti_free(s->seen);
         s->seen = more;
-        s->room_seen = room;
+        s->room_seen *= 2;
     }
     s->seen[s->n_seen++] = unit;
     s->at = s->n_seen;
@@ -532,13 +620,25 @@ tutti_status tutti_engine_units_need(tutti_engine *e, int unit, tutti_error *err
     return in_pass ? look_ahead(e, err) : TUTTI_OK;
 }
 
+/* What comes from a tier, and is needed again before anything that is not there, would be read for
+   nothing: the layers that forward ends with, and backward begins with. */
+static bool is_near(const tutti_engine *e, const tutti_engine_unit *u)
+{
+    const tutti_engine_units *s = &e->units;
+    int at = s->at;
+
+    while (at < s->n_seen && s->unit[s->seen[at]].values != NULL && &s->unit[s->seen[at]] != u)
+        at++;
+    return s->io != NULL && e->stage == STAGE_PASS && !s->records && at < s->n_seen && &s->unit[s->seen[at]] == u;
+}
+
 tutti_status tutti_engine_units_done(tutti_engine *e, int unit, tutti_error *err)
 {
     tutti_engine_unit *u = &e->units.unit[unit];
 
     if (u->needs == 0 || --u->needs > 0)
         return TUTTI_OK;
-    if (!u->keeps)
+    if (!u->keeps && !is_near(e, u))
         release(e, u);
     return e->stage == STAGE_PASS ? look_ahead(e, err) : TUTTI_OK;
 }
@@ -555,7 +655,7 @@ static tutti_status drop(tutti_engine *e, bool kept, tutti_error *err)
     for (int i = 0; i < e->layout.n_units; i++) {
         tutti_engine_unit *u = &e->units.unit[i];
         TUTTI_TRY(await(e, u, err));
-        if (u->values != NULL && u->needs == 0 && (kept || !u->keeps))
+        if (u->values != NULL && u->needs == 0 && !u->filled && (kept || !u->keeps))
             release(e, u);
     }
     return TUTTI_OK;
@@ -583,11 +683,61 @@ tutti_status tutti_engine_units_passed(tutti_engine *e, tutti_error *err)
     return status == TUTTI_CLOSED ? TUTTI_OK : status; /* step() tells what has failed */
 }
 
-tutti_status tutti_engine_units_updated(tutti_engine *e, tutti_error *err)
+static bool goes_on(const tutti_engine *e)
+{
+    return e->m.steps > 0 && e->progress.step + 1 < e->m.steps;
+}
+
+/* What is there is of before the update. */
+static tutti_status begin_anew(tutti_engine *e, tutti_error *err)
 {
     TUTTI_TRY(drop(e, true, err));
     tutti_engine_units_pass(e);
-    return e->m.steps > 0 && e->progress.step + 1 < e->m.steps ? look_ahead(e, err) : TUTTI_OK;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_engine_units_fill(tutti_engine *e, tutti_error *err)
+{
+    tutti_engine_units *s = &e->units;
+    tutti_status status;
+
+    if (s->io == NULL || !goes_on(e))
+        return TUTTI_OK;
+    TUTTI_TRY(begin_anew(e, err));
+    s->fills = true;
+    status = look_ahead(e, err);
+    s->fills = false;
+    return status;
+}
+
+float *tutti_engine_units_filled(const tutti_engine *e, int piece)
+{
+    const tutti_engine_unit *u = &e->units.unit[e->tensors[e->pieces[piece].first_tensor].unit];
+
+    return u->filled ? shard_in(e, u, piece) : NULL;
+}
+
+/* The update has left my shards there. */
+static void begin_filled(tutti_engine *e)
+{
+    const tutti_engine_units *s = &e->units;
+
+    for (int at = 0; at < s->n_seen; at++) {
+        tutti_engine_unit *u = &s->unit[s->seen[at]];
+        if (!u->filled)
+            continue;
+        u->filled = false;
+        u->posted = true;
+        if (s->beside)
+            begin(e, u);
+    }
+}
+
+tutti_status tutti_engine_units_updated(tutti_engine *e, tutti_error *err)
+{
+    TUTTI_TRY(begin_anew(e, err));
+    begin_filled(e);
+    return goes_on(e) ? look_ahead(e, err) : TUTTI_OK;
 }
 
 tutti_status tutti_engine_units_rest(tutti_engine *e, tutti_error *err)

@@ -9,14 +9,16 @@
      forward    a layer's shards are read, each worker its own, and gathered; so all disks and links
      backward   work for each layer (section 6.1, bandwidth-centric partitioning). While a layer is
                 computed, the next ones are read, in the order of the step before (section 6.2). A
-                bucket's mean is written as soon as it is reduced
+                bucket's mean is written as soon as it is reduced, beside the layers that follow
      step       vote, norm and clip as ddp has them; tiles of values, gradients and buffers are
-                read, updated and written, all three at a time
+                read, updated and written, all three at a time. The layers that are needed first are
+                left on the device
 
    Between workers: what zero(stage=3) sends. Bytes of the tier, a step and worker with n/N
    elements, k of the optimiser, 4 each: read 2 n/N for forward and backward, (2 + k) n/N for the
    update, with clip-norm up to 2 n/N besides; written n/N of gradients and (1 + k) n/N by the
-   update. The bits are ddp's.
+   update. From a disk, less by the layers that stay in buffers between the two, and between steps.
+   The bits are ddp's.
 
    The engine does it (src/engine/units.c, offload.c, src/optim/placed.c). This file says what a run
    is to have of it.
@@ -42,7 +44,7 @@ static const tutti_option infinity_options[] = {
     { "tier", TUTTI_SPEC, TUTTI_AT(zero_infinity, tier), 0, 0, 0, "host",
       "where values, gradients and the optimiser's buffers are: host, or a disk: nvme(path=DIR)" },
     { "ahead", TUTTI_INT, TUTTI_AT(zero_infinity, ahead), 2, 0, TUTTI_AHEAD_MOST, NULL,
-      "layers that are read before they are needed; each takes a buffer of the largest one" },
+      "layers that are read before they are needed; each takes a buffer of the largest, which small ones share" },
     { "threads", TUTTI_INT, TUTTI_AT(zero_infinity, threads), 1, 1, 64, NULL,
       "threads of a worker that share the update; changes no bit" },
     { "tile_mb", TUTTI_REAL, TUTTI_AT(zero_infinity, tile), 8, 1.0 / 64, 256, NULL,

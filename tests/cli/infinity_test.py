@@ -3,7 +3,8 @@ in memory, and the disk moves what the formula says."""
 import os, resource, signal, subprocess, time, unittest
 from command import *
 
-NET, STEPS = "gpt(layers=12,dim=512,heads=4)", 2
+NET, STEPS = "gpt(layers=13,dim=512,heads=4)", 2
+LARGEST = 512 * 2048 + 2048 # parameters of a layer
 
 
 class Infinity(Case):
@@ -35,7 +36,9 @@ class Infinity(Case):
         self.assertEqual(self.model(whole), self.model(out))
         s = summary(out)
         self.assertLess(s["peak_rss_bytes_per_worker"] - self.bare(), had)
-        self.assertEqual(s["method_figures"]["tier_read_bytes"], STEPS * 4 * params * (2 + 4))
+        # not what forward ends and backward begins with, in two buffers, and the update has left
+        saved = STEPS * 4 * params * (2 + 4) - s["method_figures"]["tier_read_bytes"]
+        self.assertTrue(0 < saved <= 4 * LARGEST * (2 * STEPS + 1), saved)
         self.assertEqual(s["method_figures"]["tier_written_bytes"], STEPS * 4 * params * (1 + 3))
         refused = self.run_limited(had, "train", *common, "--method", "ddp", "--out", self.out("no"))
         self.assertNotEqual(refused.returncode, 0)

@@ -376,8 +376,8 @@ void subgroups_have_parts_too(void **state)
 
 /* ---- disagreement ---- */
 
-/* Rank 1 has another idea of how long a part is: of the same sum, of another sum, and
-   where it thinks that a part is empty. */
+/* Rank 1 has another idea of how long a part is: of the same sum, where the parts are others' too,
+   of another sum, and where it thinks that a part is empty. */
 static tutti_status disagree(const under_test *t, tutti_group *g, float *x, tutti_error *err)
 {
     const bool odd_one = g->index == 1;
@@ -405,6 +405,23 @@ static tutti_status disagree(const under_test *t, tutti_group *g, float *x, tutt
         counts[0] = odd_one ? 0 : 4;
         return tutti_alltoall_v(g, counts, tutti_f32(NULL, x, 4 * (size_t)g->size - (odd_one ? 4 : 0)),
                                 tutti_f32(NULL, x + 100, 4 * (size_t)g->size), err);
+    case 4: /* the same sum, and its own part is what all think */
+        if (odd_one && g->size > 3) {
+            counts[2] = 3;
+            counts[3] = 5;
+        } else if (odd_one) {
+            counts[0] = 3;
+            counts[1] = 5;
+        }
+        return tutti_allgather_v(g, counts, tutti_f32(NULL, x + 100, counts[g->index]),
+                                 tutti_f32(NULL, x, 4 * (size_t)g->size), err);
+    case 5: /* the same sum */
+        if (odd_one) {
+            counts[0] = 5;
+            counts[1] = 3;
+        }
+        return tutti_reduce_scatter_v(g, TUTTI_SUM, counts, tutti_f32(NULL, x, 4 * (size_t)g->size),
+                                      tutti_f32(NULL, x + 100, counts[g->index]), err);
     default: /* the root is 0, and rank 1's part has another length */
         counts[1] = odd_one ? 9 : 4;
         return tutti_gather_parts_v(g, 0, counts, tutti_f32(NULL, x + 100, counts[g->index]),
@@ -429,13 +446,14 @@ static tutti_status disagree_main(tutti_world *world, void *arg, tutti_error *er
 void members_with_other_counts_are_told_by_name(void **state)
 {
     static const char *const said[] = {
-        " F32 to rank ", "F32 in all",
+        "but with other counts of parts; all members of a group must make the same calls", "F32 in all",
         "sends 6 F32 to rank 0, which expects 4 of it; all members must agree on the counts",
-        "sends 0 F32 to rank 0, which expects 4 of it", "gather ('flat') of "
+        "sends 0 F32 to rank 0, which expects 4 of it", "but with other counts of parts",
+        "but with other counts of parts", "gather ('flat') of "
     };
     under_test *t = *state;
 
-    for (t->variant = 0; t->variant < 5; t->variant++)
+    for (t->variant = 0; t->variant < (int)TUTTI_LENGTH(said); t->variant++)
         for (t->p = 2; t->p <= 4; t->p++) {
             tutti_error err = { 0 };
             bool named = false;

@@ -1,5 +1,6 @@
 /* Pieces: updates by piece. A unit has the values of the step before when it is needed, all of
    them, and they stay until it is done, in whatever order and pieces they are exchanged. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -131,7 +132,8 @@ static tutti_status steps(tutti_world *world, explore_case *c, const char *metho
 {
     tutti_param params[TENSORS];
     const tutti_engine_options options = {
-        .method = method, .optimizer = "sgd(lr=0.125)", .batch = 1, .needs = true, .clip_norm = clip_norm
+        .method = method, .optimizer = "sgd(lr=0.125)", .batch = 1, .needs = true, .clip_norm = clip_norm,
+        .steps = strncmp(c->piece->name, "zero-infinity", 13) == 0 ? STEPS : 0 /* what is ahead goes beyond a step */
     };
     tutti_engine *e = NULL;
     tutti_status status;
@@ -223,16 +225,85 @@ static tutti_status offload(tutti_world *world, explore_case *c, tutti_error *er
     return steps(world, c, method, tutti_methods, far(c), err);
 }
 
-/* zero-infinity.md: layers that are read ahead, by as many as there are and by fewer. */
+/* Disks in memory, one of each rank, while whose bytes are copied others run. All ranks of a run
+   have one runtime, and only one fiber runs at a time. */
+enum { DISKS = 8, FIRST = 1000, IMAGE = 8 * TUTTI_FILE_BLOCK };
+static struct {
+    const tutti_runtime_ops *below;
+    tutti_runtime_ops ops;
+    int used;
+    char image[DISKS][IMAGE];
+} disk;
+
+static int space_left(void *self, const char *path, uint64_t *bytes)
+{
+    (void)self, (void)path;
+    *bytes = IMAGE;
+    return 0;
+}
+
+static int file_scratch(void *self, const char *directory, uint64_t bytes, bool direct, int *fd)
+{
+    (void)self, (void)directory, (void)direct;
+    if (bytes > IMAGE || disk.used == DISKS)
+        return ENOSPC;
+    *fd = FIRST + disk.used++;
+    memset(disk.image[*fd - FIRST], 0, IMAGE);
+    return 0;
+}
+
+static int file_close(void *self, int fd)
+{
+    return fd >= FIRST ? 0 : disk.below->file_close(self, fd);
+}
+
+static int file_read(void *self, int fd, uint64_t offset, void *to, size_t bytes, size_t *done)
+{
+    if (fd < FIRST)
+        return disk.below->file_read(self, fd, offset, to, bytes, done);
+    explore_copy(to, disk.image[fd - FIRST] + offset, bytes);
+    *done = bytes;
+    return 0;
+}
+
+static int file_write_at(void *self, int fd, uint64_t offset, const void *from, size_t bytes, size_t *done)
+{
+    (void)self;
+    explore_copy(disk.image[fd - FIRST] + offset, from, bytes);
+    *done = bytes;
+    return 0;
+}
+
+static void give_disks(tutti_runtime *rt)
+{
+    if (rt->ops == &disk.ops)
+        return;
+    disk.below = rt->ops;
+    disk.ops = *rt->ops;
+    disk.ops.space_left = space_left;
+    disk.ops.file_scratch = file_scratch;
+    disk.ops.file_close = file_close;
+    disk.ops.file_read = file_read;
+    disk.ops.file_write_at = file_write_at;
+    disk.used = 0;
+    rt->ops = &disk.ops;
+}
+
+/* zero-infinity.md: layers that are read ahead, by as many as there are and by fewer, in memory and
+   on disks. */
 static tutti_status infinity(tutti_world *world, explore_case *c, tutti_error *err)
 {
+    static const char *const tiers[] = { "host", "nvme(path=disk,engine=threads,depth=2,block=4096)",
+                                         "nvme(path=disk,engine=threads,depth=1,direct=off)" };
     const int bucket = 64 + 64 * (int)explore_draw(c, "bucket", 6);
-    char method[200];
+    char method[300];
 
+    give_disks(tutti_world_runtime(world));
     snprintf(method, sizeof method,
-             "zero-infinity(ahead=%d,threads=%d,persist=%d,bucket_mb=%.17g,first_bucket_mb=%.17g)",
-             (int)explore_draw(c, "ahead", 4), 1 + (int)explore_draw(c, "threads", 2),
-             33 * (int)explore_draw(c, "persist", 3), bucket / 1048576.0, 64 / 1048576.0);
+             "zero-infinity(tier=%s,ahead=%d,threads=%d,persist=%d,bucket_mb=%.17g,first_bucket_mb=%.17g)",
+             tiers[explore_draw(c, "tier", TUTTI_LENGTH(tiers))], (int)explore_draw(c, "ahead", 4),
+             1 + (int)explore_draw(c, "threads", 2), 33 * (int)explore_draw(c, "persist", 3), bucket / 1048576.0,
+             64 / 1048576.0);
     return steps(world, c, method, tutti_methods, far(c), err);
 }
 
