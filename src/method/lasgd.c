@@ -50,7 +50,8 @@ static tutti_status lasgd_declare(tutti_method *m, tutti_plan *plan, tutti_error
 
 static unsigned lasgd_traits(const void *self)
 {
-    return ((const lasgd *)self)->warmup > 0 ? 0 : TUTTI_GOES_ON; /* gradients that are summed need all */
+    /* gradients that are summed need all */
+    return TUTTI_APART | (((const lasgd *)self)->warmup > 0 ? 0 : TUTTI_GOES_ON);
 }
 
 static bool is_due(const tutti_method *m, const lasgd *s)
@@ -70,7 +71,7 @@ static tutti_status lasgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
     if (!now) /* before it is owed: the gradient is that of the model which is averaged */
         tutti_averager_read(s->averager);
     if (is_due(m, s)) {
-        tutti_owe(m, AVERAGE, 1);
+        tutti_averager_owe(s->averager);
         s->begun = m->step;
         s->under_way = true;
     }
@@ -128,7 +129,7 @@ const tutti_method_ops tutti_method_lasgd = {
     .constraints = lasgd_constraints,
     .options = lasgd_options,
     .self_bytes = sizeof(lasgd),
-    .traits = TUTTI_GOES_ON,
+    .traits = TUTTI_GOES_ON | TUTTI_APART,
     .traits_of = lasgd_traits,
     .services = lasgd_services,
     .declare = lasgd_declare,
