@@ -87,6 +87,7 @@ TUTTI_NEEDS_ALL = 4096
 TUTTI_EXACT_ALONE = 8192
 TUTTI_BY_UNIT = 16384
 TUTTI_DRIVES = 32768
+TUTTI_APART = 65536
 TUTTI_HELD_WHOLE = 0
 TUTTI_HELD_BY_PIECE = 1
 TUTTI_HELD_BY_UNIT = 2
@@ -858,6 +859,7 @@ class tutti_facility_ops(Structure):
         ("without", CFUNCTYPE(c_int, c_void_p, c_int, c_char_p, POINTER(tutti_error))),
         ("slices", CFUNCTYPE(c_long, c_void_p)),
         ("put_aside", CFUNCTYPE(None, c_void_p, c_int)),
+        ("own_aside", CFUNCTYPE(None, c_void_p, POINTER(c_float))),
         ("agree_aside", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(tutti_error))),
         ("drop_aside", CFUNCTYPE(None, c_void_p)),
         ("recuts", CFUNCTYPE(c_bool, c_void_p, POINTER(tutti_saved_run), c_void_p)),
@@ -1519,6 +1521,7 @@ FUNCTIONS = {
     "tutti_averager_declare_clock": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, c_long,
         POINTER(c_int), POINTER(tutti_error)]),
     "tutti_averager_mix": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_averager_owe": (None, [c_void_p]),
     "tutti_averager_read": (None, [c_void_p]),
     "tutti_averager_tell": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_averager_update": (c_int, [c_void_p, c_long, POINTER(tutti_error)]),
@@ -1617,7 +1620,7 @@ FUNCTIONS = {
     "tutti_end": (None, [POINTER(tutti_method)]),
     "tutti_engine_apart": (c_double, [c_void_p]),
     "tutti_engine_aside": (None, [c_void_p, c_int, POINTER(tutti_aside)]),
-    "tutti_engine_asides": (c_int, [c_void_p]),
+    "tutti_engine_asides": (c_int, [c_void_p, POINTER(c_int), POINTER(tutti_error)]),
     "tutti_engine_close": (None, [c_void_p]),
     "tutti_engine_codec_records": (POINTER(tutti_codec_record), [c_void_p]),
     "tutti_engine_doing": (c_int, [c_void_p, c_int]),

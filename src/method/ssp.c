@@ -242,7 +242,7 @@ static const tutti_service ssp_services[] = { [SERVE] = { "server", serve }, { 0
 
 static const char *const ssp_constraints[] = {
     "all workers make the same number of steps, at most `staleness` apart; "
-    "reports, checkpoints and evaluations wait for all of them",
+    "reports, checkpoints and evaluations at the end of an epoch or for --target wait for all of them",
     "runs differ in their bits, except simulated ones",
     "clip-norm clips each worker's own gradient; a gradient that is not "
     "finite is left out by its worker (nonfinite=skip)",
