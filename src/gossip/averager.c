@@ -343,8 +343,8 @@ static tutti_status with_all(tutti_averager *a, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The door is shut. To the bit what is added to s; nothing is charged, since who looks at the models
-   is not the method's cost. */
+/* The door is shut. To the bit what is added to s. Nothing is charged: who looks at a model is not
+   the method's cost. */
 static void complete_asides(tutti_averager *a)
 {
     for (int k = 0; k < a->asides; k++)

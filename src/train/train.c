@@ -694,7 +694,8 @@ static tutti_status begin_together(tutti_run *run, void *nothing, tutti_error *e
     return tutti_barrier(&run->all, err);
 }
 
-/* What was put aside is evaluated where all rest anyway, for a checkpoint, and when no more can be. */
+/* What was put aside is evaluated where all rest anyway, for a checkpoint, and when no more can
+   be. */
 static tutti_status look_at_asides(tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
                                    tutti_error *err)
 {

@@ -8,8 +8,8 @@ METHODS = (("ad-psgd", 4), ("prague", 5), ("rand-psgd(pace=own)", 3), ("h-adpsgd
            ("asgd", 4), ("asgd(hogwild=on)", 3), ("ringmaster-asgd", 4), ("ringleader-asgd", 3), ("dude-asgd", 4),
            ("oscars", 3), ("hermes(minibatch=4)", 3), ("byteps(async=on)", 2))
 # whose workers make the same steps, some in front
-APART = (("ssp", 4), ("ssp(staleness=0)", 3), ("backup-workers", 4), ("lasgd", 4), ("lasgd(local_steps=3,max_delay=2)", 3),
-         ("asr-adpsgd(mixing=delay-by-one)", 4))
+APART = (("ssp", 4), ("ssp(staleness=0)", 3), ("backup-workers", 4), ("lasgd", 4),
+         ("lasgd(local_steps=3,max_delay=2)", 3), ("asr-adpsgd(mixing=delay-by-one)", 4))
 # what tells of the machine, or of memory, and not of the run
 MACHINE = ("host_seconds", "peak_rss_bytes_per_worker", "peak_rss_bytes", "memory")
 
@@ -50,7 +50,7 @@ class Aside(Case):
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_so_it_is_where_steps_are_common(self):
         for k, (method, n) in enumerate(APART + (("ssp", 3),)):
-            # less than an epoch, at the end of which all meet for an evaluation that nobody asked for
+            # less than an epoch, at the end of which all meet for an evaluation unasked
             more = ("--steps", 18, "--slow", "1:3", *(("--servers", 1) if k == len(APART) else ()))
             without = self.simulated("co%d" % k, method, n, *more)
             looked = self.simulated("cw%d" % k, method, n, *more, "--eval-every", 4)

@@ -126,8 +126,8 @@ static tutti_status check_sum(const seen *s, tutti_group *all, int at, const flo
     return TUTTI_OK;
 }
 
-/* Every worker's step k pulls at element k: none from the point on, and all of the one that passed it
-   first. */
+/* Every worker's step k pulls at element k: none from the point on, and all of the one that passed
+   it first. */
 static tutti_status check_steps(const seen *s, uint64_t point, const float *x, tutti_error *err)
 {
     const int n = tutti_engine_method(s->e)->workers;

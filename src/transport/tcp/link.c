@@ -10,8 +10,8 @@
    A word waits for the piece that goes out, and for what the kernel was given before. If that were
    megabytes on a slow line, the word that lets the other side send would come when our own message
    is through: a line that can be busy both ways would be so one way at a time. (ad-psgd between two
-   hosts at 100 Mbit/s then took 3.5 times ddp's step, and now takes 2.3.) So a piece, and what waits
-   in the kernel, is what the line takes in some milliseconds.
+   hosts at 100 Mbit/s then took 3.5 times ddp's step, and now takes 2.3.) So a piece, and what
+   waits in the kernel, is what the line takes in some milliseconds.
 
    In: one buffer for headers and small payloads. Pieces of large messages, and whole messages whose
    receive is posted, go straight into the room, with the next header behind them in the same call.
@@ -168,7 +168,7 @@ static void say_departure(tcp_endpoint *e, tcp_link *l, int rank)
 
 /* By what the line carries now, in powers of two of the least. Few bytes pass a line quicker than
    many, so more than before is twice as much, and only if the last piece was quick. Where the line
-   carries a whole chunk in that time the kernel's own bound does as well, and wakes us less often. */
+   carries a whole chunk in that time the kernel's own bound does as well, and wakes us less. */
 static void set_portion(const tcp_endpoint *e, tcp_link *l)
 {
     const size_t most = (size_t)e->options.chunk, before = l->portion > 0 ? l->portion : PORTION_LEAST;

@@ -76,7 +76,7 @@ int tutti_tcp_connect(const tcp_address *a, int *fd);  /* errno; EINPROGRESS is 
 void tutti_tcp_tune(int fd, bool local, int64_t timeout_ns);
 /* Bytes a second that the line has lately carried; 0: not known yet; HUGE_VAL: a local socket. */
 double tutti_tcp_rate(int fd);
-/* The kernel takes no more while it has so many bytes that it has not sent yet. 0: its own bound. */
+/* The kernel takes no more while it has so many bytes that are not sent yet. 0: its own bound. */
 void tutti_tcp_unsent(int fd, size_t bytes);
 bool tutti_tcp_same_user(int fd);                      /* at the other end of a local socket */
 void tutti_tcp_hang_up(int *fd);
