@@ -198,7 +198,8 @@ typedef enum {
 
    aside_every, aside_most: models that are put aside while the run goes on (below, "put aside"):
    after every so many gradients, 0: never; so many of them are kept at most. For methods at their
-   own pace; others put none aside. The same on all ranks.
+   own pace, and with steps in common that need not be the same one (TUTTI_APART), where it is steps
+   that are counted; others put none aside. The same on all ranks.
 
    own_values: floats of client state: what the client computes along with gradients, such as
    running statistics of batch norms. They are no parameters, and no step exchanges them. The same
@@ -487,7 +488,7 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
    rank. All ranks, before the first pass. */
 tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err);
 
-/* ---- models put aside, of methods at their own pace ---- */
+/* ---- models put aside, of methods whose workers do not go in step ---- */
 /* A look at the model of a run makes all workers wait for the slowest. A model that is put aside
    makes nobody wait, and sends nothing. It is looked at when all are at rest anyway.
 
@@ -499,6 +500,12 @@ tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err);
    that has passed P. Who comes to rest without having passed a point puts aside what it has then.
    A worker that is lost takes along what it has put aside.
 
+   With steps in common (TUTTI_APART) P is a step, and a worker puts aside what it has as it begins
+   that one: all its own steps below P. An averaging that it had begun before is added when it is
+   over. So the mean over the workers is that of a run which ends at P. Values at servers have all
+   steps below P where all must have pushed before anybody goes on; else those of the first worker
+   to pass P, and of the others what has come.
+
    aside_most models of each worker are declared memory. Points beyond are left out, so a client
    comes to rest that often. */
 typedef struct tutti_aside {
@@ -509,9 +516,10 @@ typedef struct tutti_aside {
     uint64_t bytes_sent, samples_since;
 } tutti_aside;
 /* After all have been told that there is no step (tutti_engine_more), before anybody goes on, or
-   after finish: how many points were passed since the last drop. The same on all ranks. After
-   finish looking costs the run's clock nothing. */
-int tutti_engine_asides(tutti_engine *e);
+   after finish: how many points were passed since the last drop. The same on all ranks. With steps
+   in common between any two of them, on all ranks: they come to rest. After finish looking costs
+   the run's clock nothing. Blocks. */
+tutti_status tutti_engine_asides(tutti_engine *e, int *n, tutti_error *err);
 /* The k-th of them, from 0 on. */
 void tutti_engine_aside(const tutti_engine *e, int k, tutti_aside *aside);
 /* As tutti_engine_show, with the model of that point. All ranks; resume ends it. Blocks. */

@@ -155,6 +155,8 @@ void tutti_averager_read(tutti_averager *a);
 tutti_status tutti_averager_update(tutti_averager *a, int64_t outstanding, tutti_error *err);
 /* run() of a service: makes each round that it is owed. */
 tutti_status tutti_averager_average(tutti_averager *a, tutti_error *err);
+/* rounds 0: one round, by the client. */
+void tutti_averager_owe(tutti_averager *a);
 /* run() of three more. */
 tutti_status tutti_averager_tell(tutti_averager *a, tutti_error *err);
 tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err);

@@ -94,7 +94,12 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     TUTTI_DRIVES = 32768,
     /* It drives, and asks what units take on each worker (tutti_model.seconds). Whoever can measure
        that does so before the engine opens. */
-    TUTTI_MEASURES = 65536
+    TUTTI_MEASURES = 65536,
+    /* All workers make the same steps, but need not be in the same one: whoever is in front goes on
+       while others compute, and a look at the model would make it wait. So models are put aside as
+       under OWN_PACE (engine.h). It has a service, and where x is not the worker's model as a step
+       begins a facility has it (own_aside). */
+    TUTTI_APART = 131072
 };
 
 /* Where the method stands among others: a word for each, which `tutti methods` shows. */
@@ -345,6 +350,10 @@ typedef struct tutti_facility_ops {
        quiet: so many points were passed, and what was not put aside of them yet is now. / Within
        agree: x := that of point k, on all workers. / All were looked at. */
     void (*put_aside)(void *self, int points);
+    /* Where steps are common and x is but a snapshot: to := the worker's model as this step
+       begins, within `pass`. What is under way and belongs to it is added when it comes, before all
+       is quiet. */
+    void (*own_aside)(void *self, float *to);
     tutti_status (*agree_aside)(void *self, int k, tutti_error *err);
     void (*drop_aside)(void *self);
     /* Is the declared state at `memory` one that cannot be read as it stands from a checkpoint of

@@ -1,5 +1,5 @@
 /* aside.c: models that are put aside while the run goes on (engine.h), so that a curve of a method
-   at its own pace costs its workers no meeting.
+   whose workers do not go in step costs them no meeting.
 
    Each puts aside by itself, at a place that the order of the gradients names: nothing is sent, and
    in a simulated run no time passes. So a run with points is the run without, to the bit. The model
@@ -13,17 +13,28 @@
 
 #include "engine_internal.h"
 
-/* Gradients of the run up to the last rest. */
+/* At rest: gradients of the run, or steps where they are common. */
 static uint64_t done(const tutti_engine *e)
 {
-    return e->pace.agreed;
+    return e->own_pace ? e->pace.agreed : e->progress.step;
+}
+
+/* Of the gradient, or step, that is mine now. */
+static uint64_t position(const tutti_engine *e)
+{
+    return e->own_pace ? e->pace.gradient : e->progress.step;
+}
+
+static uint64_t my_samples(const tutti_engine *e)
+{
+    return e->own_pace ? e->own.samples : e->asides.samples;
 }
 
 tutti_status tutti_engine_asides_open(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_store *a = &e->asides;
 
-    if (!e->own_pace || e->options.aside_every == 0 || e->options.aside_most <= 0)
+    if (!(e->m.traits & (TUTTI_OWN_PACE | TUTTI_APART)) || e->options.aside_every == 0 || e->options.aside_most <= 0)
         return TUTTI_OK;
     a->room = e->options.aside_most;
     a->at = tutti_alloc((size_t)a->room, sizeof *a->at);
@@ -89,20 +100,22 @@ static uint64_t services_bytes(tutti_engine *e)
     return bytes;
 }
 
-static void put(tutti_engine *e)
+/* resting: x is the worker's model */
+static void put(tutti_engine *e, bool resting)
 {
     tutti_engine_store *a = &e->asides;
     const size_t own = e->options.own_values + 1;
     tutti_engine_aside_at *at = &a->at[a->passed];
+    float *const to = a->x != NULL ? a->x + (size_t)a->passed * e->m.n : NULL;
     tutti_figures f;
 
     tutti_engine_figures(e, &f);
     at->wall_ns = f.wall_ns;
-    at->samples = e->own.samples;
+    at->samples = my_samples(e);
     at->bytes = at->served ? f.bytes_sent - (services_bytes(e) - at->bytes) : f.bytes_sent;
     at->served = false;
-    if (a->x != NULL)
-        tutti_copy(e->m.device, e->m.n, e->m.x, a->x + (size_t)a->passed * e->m.n);
+    if (to != NULL && (resting || e->own_pace || !tutti_facilities_own_aside(e, to)))
+        tutti_copy(e->m.device, e->m.n, e->m.x, to);
     if (a->own != NULL)
         tutti_copy(e->m.device, own, e->own_state, a->own + (size_t)a->passed * own);
     a->passed++;
@@ -113,11 +126,11 @@ void tutti_engine_asides_pass(tutti_engine *e)
     tutti_engine_store *a = &e->asides;
     tutti_doing was;
 
-    if (a->passed >= a->room || !a->begun || e->pace.gradient < next_point(e))
+    if (a->passed >= a->room || !a->begun || position(e) < next_point(e))
         return;
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* who looks at the model is not the method's cost */
-    while (a->passed < a->room && e->pace.gradient >= next_point(e))
-        put(e);
+    while (a->passed < a->room && position(e) >= next_point(e))
+        put(e, false);
     tutti_engine_doing(e, was);
 }
 
@@ -132,22 +145,35 @@ void tutti_engine_aside_served(tutti_engine *e, int k)
 
 /* ---- at rest ---- */
 
-int tutti_engine_asides(tutti_engine *e)
+static tutti_status rest(tutti_engine *e, tutti_error *err)
+{
+    const tutti_status status = tutti_engine_quiet(e, err);
+
+    if (status != TUTTI_OK)
+        e->stage = STAGE_FAILED;
+    return tutti_engine_cause(e, status, err);
+}
+
+tutti_status tutti_engine_asides(tutti_engine *e, int *n, tutti_error *err)
 {
     tutti_engine_store *a = &e->asides;
     uint64_t points;
     tutti_doing was;
 
+    *n = a->passed;
     if (!a->begun || e->stage != STAGE_READY) /* finish has asked */
-        return a->passed;
+        return TUTTI_OK;
+    if (!e->own_pace && !e->services.held)
+        TUTTI_TRY(rest(e, err));
     points = done(e) / e->options.aside_every - a->first;
     points = points < (uint64_t)a->room ? points : (uint64_t)a->room;
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
     tutti_facilities_put_aside(e, (int)points);
     while (a->passed < (int)points)
-        put(e);
+        put(e, true);
     tutti_engine_doing(e, was);
-    return a->passed;
+    *n = a->passed;
+    return TUTTI_OK;
 }
 
 void tutti_engine_aside(const tutti_engine *e, int k, tutti_aside *aside)
@@ -157,7 +183,7 @@ void tutti_engine_aside(const tutti_engine *e, int k, tutti_aside *aside)
     *aside = (tutti_aside){ .gradients = (e->asides.first + (uint64_t)k + 1) * e->options.aside_every,
                             .wall_ns = at->wall_ns,
                             .bytes_sent = at->bytes,
-                            .samples_since = e->own.samples - at->samples };
+                            .samples_since = my_samples(e) - at->samples };
 }
 
 void tutti_engine_drop_asides(tutti_engine *e)

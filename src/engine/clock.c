@@ -163,7 +163,10 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
 
 void tutti_discarded(tutti_method *m)
 {
-    ((tutti_engine *)m->engine)->services.discarded += (uint64_t)m->samples;
+    tutti_engine *e = m->engine;
+
+    e->services.discarded += (uint64_t)m->samples;
+    e->asides.samples -= (uint64_t)m->samples; /* which the end of the step adds */
 }
 
 void tutti_sit_out_declare(tutti_method *m, tutti_plan *plan)

@@ -268,7 +268,7 @@ typedef struct tutti_engine_client {
 /* Models put aside (aside.c). */
 typedef struct tutti_engine_aside_at {
     int64_t wall_ns;
-    uint64_t bytes, samples;     /* sent; computed, of this worker's own */
+    uint64_t bytes, samples;     /* sent; computed, as asides.samples */
     bool served;                 /* of a rank that only serves: bytes are its services' */
 } tutti_engine_aside_at;
 typedef struct tutti_engine_store {
@@ -278,6 +278,7 @@ typedef struct tutti_engine_store {
     bool begun;                  /* since the last drop a phase has: */
     uint64_t first;              /* points before it */
     int passed;
+    uint64_t samples;            /* with steps in common: mine so far that an update was made of */
     int shown;                   /* while x is that of a point: 1 + which; 0: it is not. As it was
                                     before: */
     tutti_engine_stage was;
@@ -602,6 +603,8 @@ bool tutti_hooks_rest(const tutti_engine *e);
 tutti_status tutti_facilities_begin(tutti_engine *e, tutti_error *err);
 tutti_status tutti_facilities_arrive(tutti_engine *e, tutti_error *err);
 void tutti_facilities_put_aside(tutti_engine *e, int points);
+/* false: none has the worker's model, which is x */
+bool tutti_facilities_own_aside(tutti_engine *e, float *to);
 /* *there: does any keep values beside the workers'? Else nothing was done. */
 tutti_status tutti_facilities_agree_aside(tutti_engine *e, int k, bool *there, tutti_error *err);
 void tutti_facilities_drop_aside(tutti_engine *e);

@@ -84,6 +84,18 @@ void tutti_facilities_put_aside(tutti_engine *e, int points)
             e->facility[i].ops->put_aside(e->facility[i].self, points);
 }
 
+bool tutti_facilities_own_aside(tutti_engine *e, float *to)
+{
+    bool there = false;
+
+    for (int i = 0; i < e->n_facilities && !there; i++)
+        if (e->facility[i].ops->own_aside != NULL) {
+            e->facility[i].ops->own_aside(e->facility[i].self, to);
+            there = true;
+        }
+    return there;
+}
+
 tutti_status tutti_facilities_agree_aside(tutti_engine *e, int k, bool *there, tutti_error *err)
 {
     *there = false;

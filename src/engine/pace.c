@@ -456,6 +456,7 @@ void tutti_engine_pace_end(tutti_engine *e)
         e->pace.untold_loss = e->m.loss * (double)e->m.samples; /* a sample may have been computed several times */
         e->pace.drawn = false;
     } else {
+        e->asides.samples += (uint64_t)e->m.samples;
         if (!e->take.on)
             e->progress.samples += (uint64_t)tutti_engine_samples(e, e->progress.step);
         e->progress.step++;

@@ -177,6 +177,8 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
     if (next.index == 0) {
         e->m.epoch = next.epoch;
         TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_begin(e, err), err));
+        if (!e->own_pace) /* the method may begin an averaging in its hook: that is of this step */
+            tutti_engine_asides_pass(e);
     }
     if (e->m.ops->pass != NULL) {
         const tutti_status status = e->m.ops->pass(&e->m, &next, err);
@@ -193,7 +195,7 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
             return tutti_engine_failed(e, status, err);
     }
     next.scale = e->scaler.now.scale; /* it may have followed an update within the hook */
-    if (next.index == 0)
+    if (next.index == 0 && e->own_pace)
         tutti_engine_asides_pass(e);
     e->merge.waits =
         next.merge && e->merge.sum != NULL && !(e->options.steps > 0 && e->progress.step + 1 == e->options.steps);

@@ -198,9 +198,11 @@ tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)
     if (status == TUTTI_OK)
         status = tutti_engine_quiet(e, err);
     if (status == TUTTI_OK) {
-        tutti_engine_asides(e);
-        status = meet(e, true, -1, err);
+        int points;
+        status = tutti_engine_asides(e, &points, err);
     }
+    if (status == TUTTI_OK)
+        status = meet(e, true, -1, err);
     if (status == TUTTI_OK)
         status = leave_together(e, err);
     if (status == TUTTI_OK)

@@ -63,6 +63,12 @@
 
 #include "mixer_internal.h"
 
+/* A model put aside (engine.h), with what averagings make of it that had been owed before. */
+typedef struct aside {
+    float *x;
+    uint64_t until;              /* so many rounds are of it */
+} aside;
+
 struct tutti_averager {
     tutti_method *m;
     tutti_mixer *mixer;          /* NULL: with all */
@@ -74,6 +80,10 @@ struct tutti_averager {
     float *s, *sent, *mean;      /* n each; s under door, the others of the service that makes rounds */
     uint64_t averaged;           /* of s so far; under door */
     uint64_t seen;               /* averaged at the snapshot; client's */
+    uint64_t owed;               /* by the method, so far; under door */
+    aside *aside;                /* models put aside, as many as there may be, and how many there */
+    int asides;                  /* are; under door */
+    float *due_aside;            /* where the next goes; NULL: none is due. Client's */
     /* made; under door, written by the service that makes them;
        declared where the graph depends on it */
     uint64_t round;
@@ -123,8 +133,12 @@ static tutti_status declare(tutti_averager **out, tutti_method *m, tutti_plan *p
         tutti_declare_vector(plan, "averager.sent", TUTTI_SCRATCH, &a->sent);
         tutti_declare_vector(plan, "averager.mean", TUTTI_SCRATCH, &a->mean);
     }
-    if (!granted)
-        return TUTTI_OK;
+    if (!granted) {
+        a->aside = tutti_alloc((size_t)tutti_engine_aside_room(m->engine) + 1, sizeof *a->aside);
+        return a->aside != NULL
+                   ? TUTTI_OK
+                   : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the averager of method '%s'", m->ops->name);
+    }
     tutti_declare_value(plan, "averager.round", TUTTI_SAME, &a->round, sizeof a->round);
     if (graph != NULL)
         tutti_declare_value(plan, "averager.due", TUTTI_OWN_ZERO, &a->due, sizeof a->due);
@@ -183,6 +197,7 @@ static void close_averager(void *self)
     tutti_free(a->others);
     tutti_free(a->calls);
     tutti_free(a->each);
+    tutti_free(a->aside);
     tutti_free(a);
 }
 
@@ -239,12 +254,46 @@ static tutti_status release(void *self, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* The door is shut. */
+static void put_aside(tutti_averager *a)
+{
+    if (a->due_aside == NULL)
+        return;
+    tutti_copy(a->m->device, a->m->n, a->s, a->due_aside);
+    a->aside[a->asides++] = (aside){ a->due_aside, a->owed };
+    a->due_aside = NULL;
+}
+
 void tutti_averager_read(tutti_averager *a)
 {
     tutti_lock(a->door);
+    put_aside(a);
     tutti_copy(a->m->device, a->m->n, a->s, a->m->x);
     a->seen = a->averaged;
     tutti_unlock(a->door);
+}
+
+void tutti_averager_owe(tutti_averager *a)
+{
+    tutti_lock(a->door);
+    put_aside(a);
+    a->owed++;
+    tutti_unlock(a->door);
+    tutti_owe(a->m, a->average, 1);
+}
+
+/* ---- models put aside ---- */
+
+/* When the door is shut next, which is before the client owes a round of its next step: to shut it
+   for that alone would be something that a run which nobody looks at does not do. */
+static void own_aside(void *self, float *to)
+{
+    ((tutti_averager *)self)->due_aside = to;
+}
+
+static void drop_aside(void *self)
+{
+    ((tutti_averager *)self)->asides = 0; /* all is quiet */
 }
 
 tutti_status tutti_averager_update(tutti_averager *a, int64_t outstanding, tutti_error *err)
@@ -294,6 +343,15 @@ static tutti_status with_all(tutti_averager *a, tutti_error *err)
     return TUTTI_OK;
 }
 
+/* The door is shut. To the bit what is added to s. Nothing is charged: who looks at a model is not
+   the method's cost. */
+static void complete_asides(tutti_averager *a)
+{
+    for (int k = 0; k < a->asides; k++)
+        for (size_t i = 0; i < a->m->layout->used && a->aside[k].until > a->averaged; i++)
+            a->aside[k].x[i] += a->mean[i] - a->sent[i];
+}
+
 static tutti_status make_round(tutti_averager *a, tutti_error *err)
 {
     tutti_method *m = a->m;
@@ -305,6 +363,7 @@ static tutti_status make_round(tutti_averager *a, tutti_error *err)
     TUTTI_TRY(a->mixer != NULL ? tutti_mixer_mix_aside(a->mixer, a->round, a->sent, a->mean, err) : with_all(a, err));
     tutti_lock(a->door);
     tutti_add_diff(m->device, m->layout->used, 1, a->mean, a->sent, a->s);
+    complete_asides(a);
     a->averaged++;
     a->round++;
     a->ended_ns = tutti_now_ns(m->rt);
@@ -546,5 +605,6 @@ tutti_status tutti_averager_mix(tutti_averager *a, tutti_error *err)
 }
 
 static const tutti_facility_ops facility = {
-    .open = open_averager, .close = close_averager, .hold = hold, .release = release
+    .open = open_averager, .close = close_averager, .hold = hold, .release = release,
+    .own_aside = own_aside, .drop_aside = drop_aside
 };

@@ -44,7 +44,7 @@ static const tutti_option asr_adpsgd_options[] = {
 
 static unsigned asr_adpsgd_traits(const void *self)
 {
-    return TUTTI_GOES_ON | (((const asr_adpsgd *)self)->mixing == DELAY_BY_ONE ? 0 : TUTTI_OWN_PACE);
+    return TUTTI_GOES_ON | (((const asr_adpsgd *)self)->mixing == DELAY_BY_ONE ? TUTTI_APART : TUTTI_OWN_PACE);
 }
 
 static tutti_status asr_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -68,7 +68,7 @@ static tutti_status asr_adpsgd_pass(tutti_method *m, tutti_pass *p, tutti_error 
         return TUTTI_OK;
     tutti_averager_read(s->averager); /* before the average is owed: the delay is one step */
     if (s->mixing == DELAY_BY_ONE && m->workers > 1 && m->step > 0)
-        tutti_owe(m, AVERAGE, 1);
+        tutti_averager_owe(s->averager);
     return TUTTI_OK;
 }
 

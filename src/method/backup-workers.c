@@ -315,7 +315,10 @@ static tutti_status backup_workers_lost(tutti_method *m, int worker, tutti_error
     return end_without_the_lost(m, s, err);
 }
 
-enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS | TUTTI_GOES_ON };
+enum {
+    TRAITS = TUTTI_APART | TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS |
+             TUTTI_GOES_ON
+};
 
 static unsigned backup_workers_traits(const void *self)
 {

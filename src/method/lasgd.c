@@ -50,7 +50,8 @@ static tutti_status lasgd_declare(tutti_method *m, tutti_plan *plan, tutti_error
 
 static unsigned lasgd_traits(const void *self)
 {
-    return ((const lasgd *)self)->warmup > 0 ? 0 : TUTTI_GOES_ON; /* gradients that are summed need all */
+    /* gradients that are summed need all */
+    return TUTTI_APART | (((const lasgd *)self)->warmup > 0 ? 0 : TUTTI_GOES_ON);
 }
 
 static bool is_due(const tutti_method *m, const lasgd *s)
@@ -70,7 +71,7 @@ static tutti_status lasgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
     if (!now) /* before it is owed: the gradient is that of the model which is averaged */
         tutti_averager_read(s->averager);
     if (is_due(m, s)) {
-        tutti_owe(m, AVERAGE, 1);
+        tutti_averager_owe(s->averager);
         s->begun = m->step;
         s->under_way = true;
     }
@@ -109,8 +110,8 @@ static const char *const lasgd_constraints[] = {
     "all workers make equally many steps: a slow one is waited for once "
     "max_delay gradients have been computed without its model",
     "the mean is over workers, not samples: choose data and batch so that workers have equal shares",
-    "with max_delay of 2 or more runs differ in their bits, except simulated ones; an evaluation or a checkpoint ends "
-    "the averaging under way early",
+    "with max_delay of 2 or more runs differ in their bits, except simulated ones; a checkpoint, and an evaluation "
+    "without --eval-every, ends the averaging under way early",
     ("a lost worker is left out where the transport survives the loss (shm, tcp, sim): averages are those of the "
      "others, its samples are computed by nobody; with warmup, on-loss=stop, and on other transports, "
      "it ends the run (exit code 3)"),
@@ -128,7 +129,7 @@ const tutti_method_ops tutti_method_lasgd = {
     .constraints = lasgd_constraints,
     .options = lasgd_options,
     .self_bytes = sizeof(lasgd),
-    .traits = TUTTI_GOES_ON,
+    .traits = TUTTI_GOES_ON | TUTTI_APART,
     .traits_of = lasgd_traits,
     .services = lasgd_services,
     .declare = lasgd_declare,

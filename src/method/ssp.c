@@ -221,7 +221,7 @@ static tutti_status ssp_lost(tutti_method *m, int worker, tutti_error *err)
     return answer(m, s, err);
 }
 
-enum { TRAITS = TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS | TUTTI_GOES_ON };
+enum { TRAITS = TUTTI_APART | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS | TUTTI_GOES_ON };
 
 static unsigned ssp_traits(const void *self)
 {
@@ -242,7 +242,7 @@ static const tutti_service ssp_services[] = { [SERVE] = { "server", serve }, { 0
 
 static const char *const ssp_constraints[] = {
     "all workers make the same number of steps, at most `staleness` apart; "
-    "reports, checkpoints and evaluations wait for all of them",
+    "reports, checkpoints and evaluations at the end of an epoch or for --target wait for all of them",
     "runs differ in their bits, except simulated ones",
     "clip-norm clips each worker's own gradient; a gradient that is not "
     "finite is left out by its worker (nonfinite=skip)",

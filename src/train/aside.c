@@ -24,7 +24,8 @@ int tutti_train_asides_open(tutti_run *run, uint64_t every, size_t own)
     double most = floor(MOST_BYTES / each);
 
     run->asides = 0;
-    if (!run->own_pace || run->config->target[0] != 0 || every == 0 || every >= run->gradients_in_all)
+    if (!(run->own_pace || (run->apart && run->config->eval_every > 0)) || run->config->target[0] != 0 || every == 0 ||
+        every >= run->gradients_in_all)
         return 0;
     most = fmin(fmin(fmax(most, 1), floor((double)(run->gradients_in_all - 1) / (double)every)), MOST);
     run->asides = (int)most;
@@ -68,10 +69,10 @@ static tutti_status evaluate(tutti_run *run, int k, tutti_error *err)
 
 tutti_status tutti_train_evaluate_asides(tutti_run *run, tutti_error *err)
 {
-    const tutti_doing was = tutti_engine_doing(run->engine, TUTTI_DOING_OUTSIDE);
-    const int n = tutti_engine_asides(run->engine);
-    tutti_status status = TUTTI_OK;
     tutti_aside of;
+    int n;
+    tutti_status status = tutti_engine_asides(run->engine, &n, err); /* what it waits for is the method's cost */
+    const tutti_doing was = tutti_engine_doing(run->engine, TUTTI_DOING_OUTSIDE);
 
     run->evaluated.aside = true;
     for (int k = 0; k < n && status == TUTTI_OK && run->dry == NULL; k++) {

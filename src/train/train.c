@@ -110,6 +110,17 @@ static uint64_t sooner(uint64_t next, uint64_t done, uint64_t every)
     return multiple < next ? multiple : next;
 }
 
+/* No more models can be put aside after so many gradients, though there are more to come; 0: they
+   can. `met`: as many were done when there were none. */
+static uint64_t full_at(const tutti_run *run, uint64_t met, uint64_t eval_every)
+{
+    const uint64_t room = (uint64_t)run->asides;
+
+    return room > 0 && (run->gradients_in_all - 1) / eval_every - met / eval_every > room
+               ? (met / eval_every + room) * eval_every
+               : 0;
+}
+
 /* All workers come together after each step, or, where they go at their own
    pace, only for what needs them all, and when no more models can be put aside. So it is with
    pipelines, which it takes a while to fill; but reports are of all. */
@@ -122,8 +133,8 @@ static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_
         return done + 1;
     if (run->staged != NULL)
         next = sooner(next, done, (uint64_t)run->config->report_every);
-    if (run->asides > 0 && (next - 1) / eval_every - done / eval_every > (uint64_t)run->asides)
-        next = (done / eval_every + (uint64_t)run->asides) * eval_every;
+    if (full_at(run, done, eval_every) > 0)
+        next = full_at(run, done, eval_every);
     else if (run->asides == 0)
         next = sooner(next, done, eval_every);
     return sooner(sooner(next, done, save_every), done, ask_every);
@@ -157,12 +168,26 @@ static tutti_status begin_together(tutti_run *run, void *nothing, tutti_error *e
     return tutti_barrier(&run->all, err);
 }
 
+/* What was put aside is evaluated where all rest anyway, for a checkpoint, and when no more can
+   be. */
+static tutti_status look_at_asides(tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
+                                   tutti_error *err)
+{
+    if (run->asides == 0 ||
+        (run->apart && !falls_on(done, save_every) && done != full_at(run, run->met, eval_every)))
+        return TUTTI_OK;
+    run->met = done;
+    return tutti_train_evaluate_asides(run, err);
+}
+
 /* The signal for all, if one of them has had one; the state is saved then. */
 static tutti_status stop_if_asked(tutti_run *run, bool saved, int64_t *asked, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_doing(run->engine, TUTTI_DOING_OUTSIDE);
     tutti_status status = tutti_train_meet(run, ask, asked, err);
 
+    if (status == TUTTI_OK && *asked != 0 && run->asides > 0)
+        status = tutti_train_evaluate_asides(run, err);
     if (status == TUTTI_OK && *asked != 0 && !saved)
         status = save(run, err);
     if (status == TUTTI_OK && *asked != 0) /* nobody leaves while others still need it */
@@ -195,6 +220,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
 
     tutti_engine_figures(run->engine, &f);
     run->first_samples = f.samples;
+    run->met = f.gradients;
     over = run->takes ? f.samples >= run->samples_in_all : f.gradients >= end;
     TUTTI_TRY(tutti_train_trace_begin(run, err));
     TUTTI_TRY(tutti_train_meet(run, begin_together, NULL, err)); /* start-up is outside: all clocks begin together */
@@ -223,8 +249,8 @@ static tutti_status train(tutti_run *run, tutti_error *err)
         over = run->takes ? !more : done == end;
         if (run->dry == NULL && (run->own_pace || falls_on(done, (uint64_t)c->report_every) || over))
             TUTTI_TRY(tutti_train_report(run, err));
-        if (run->asides > 0 && !over && !tutti_engine_ended(run->engine))
-            TUTTI_TRY(tutti_train_evaluate_asides(run, err));
+        if (!over && !tutti_engine_ended(run->engine))
+            TUTTI_TRY(look_at_asides(run, done, eval_every, save_every, err));
         if (run->asides > 0 || run->dry != NULL)
             ;
         else if (tutti_engine_ended(run->engine)

@@ -63,10 +63,12 @@ typedef struct tutti_run {
                                         when they are ready: the engine has no memory of all */
 
     bool own_pace;                   /* workers meet for evaluations, checkpoints, the end only */
+    bool apart;                      /* they make the same steps, but not at the same time */
     bool takes;                      /* the method decides how many samples a step has
                                         (tutti_engine_takes): the run ends by samples */
     int asides;                      /* models put aside from one meeting to the next, at most; 0:
                                         evaluations are of the model as it is (aside.c) */
+    uint64_t met;                    /* apart: how many steps were done at the last of these */
     uint64_t unit;                   /* gradients a step: 1, or the workers with own_pace */
     int said;                        /* events of the run that were looked at for warnings */
     uint64_t gradients_in_all, steps, first_step; /* of the whole run; where this process begins */

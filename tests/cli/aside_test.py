@@ -1,5 +1,5 @@
-"""Evaluations of methods at their own pace: a run with them is the run without, to the bit and to
-the nanosecond, and a line is of the model that a run has which ends there."""
+"""Evaluations of methods whose workers do not go in step: a run with them is the run without, to the
+bit and to the nanosecond, and a line is of the model that a run has which ends there."""
 import json, os, unittest
 from command import *
 
@@ -7,6 +7,9 @@ MODEL = ("--model", "mlp(hidden=16)", "--batch", 8, "--report-every", 10)
 METHODS = (("ad-psgd", 4), ("prague", 5), ("rand-psgd(pace=own)", 3), ("h-adpsgd(super_learner=2)", 4),
            ("asgd", 4), ("asgd(hogwild=on)", 3), ("ringmaster-asgd", 4), ("ringleader-asgd", 3), ("dude-asgd", 4),
            ("oscars", 3), ("hermes(minibatch=4)", 3), ("byteps(async=on)", 2))
+# whose workers make the same steps, some in front
+APART = (("ssp", 4), ("ssp(staleness=0)", 3), ("backup-workers", 4), ("lasgd", 4),
+         ("lasgd(local_steps=3,max_delay=2)", 3), ("asr-adpsgd(mixing=delay-by-one)", 4))
 # what tells of the machine, or of memory, and not of the run
 MACHINE = ("host_seconds", "peak_rss_bytes_per_worker", "peak_rss_bytes", "memory")
 
@@ -45,6 +48,30 @@ class Aside(Case):
             self.assertGreater(lines[0]["wall_seconds"], 0)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_so_it_is_where_steps_are_common(self):
+        for k, (method, n) in enumerate(APART + (("ssp", 3),)):
+            # less than an epoch, at the end of which all meet for an evaluation unasked
+            more = ("--steps", 18, "--slow", "1:3", *(("--servers", 1) if k == len(APART) else ()))
+            without = self.simulated("co%d" % k, method, n, *more)
+            looked = self.simulated("cw%d" % k, method, n, *more, "--eval-every", 4)
+            self.assertEqual(of_the_run(summary(without)), of_the_run(summary(looked)), method)
+            self.assertEqual(self.model(without), self.model(looked), method)
+            each = 8 * (n - 1 if method == "backup-workers" else n)
+            self.assertEqual([(line["step"], line["samples"]) for line in self.evaluations(looked)],
+                             [(step, step * each) for step in (4, 8, 12, 16)], method)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_point_of_common_steps_is_the_model_of_a_run_that_ends_there(self):
+        for k, (method, n) in enumerate(APART[1:]): # not of ssp, where those in front have gone on
+            line = self.evaluations(self.simulated("cl%d" % k, method, n, "--steps", 16, "--slow", "1:3",
+                                                   "--eval-every", 5))[1]
+            short = summary(self.simulated("cs%d" % k, method, n, "--steps", 10, "--slow", "1:3"))
+            self.assertEqual((line["step"], line["samples"]), (10, short["samples"]))
+            self.assertAlmostEqual(line["test_loss"], short["final_test_loss"], places=7)
+            self.assertEqual(line["test_accuracy"], short["final_test_accuracy"])
+            self.assertAlmostEqual(line["consensus_distance"], short["consensus_distance"], places=7)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_point_at_a_rest_is_the_model_of_a_run_that_ends_there(self):
         for k, method in enumerate(("ad-psgd", "asgd", "prague")):
             short = summary(self.simulated("s%d" % k, method, 4, "--steps", 10, "--slow", "1:3"))
@@ -71,7 +98,7 @@ class Aside(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_resumed_it_draws_the_same_curve(self):
-        for k, method in enumerate(("ad-psgd", "asgd", "ringmaster-asgd")):
+        for k, method in enumerate(("ad-psgd", "asgd", "ringmaster-asgd", "lasgd", "backup-workers")):
             more = ("--steps", 24, "--slow", "1:3", "--eval-every", 4, "--checkpoint-every", 10, "--checkpoint-keep", 9)
             whole = self.simulated("whole%d" % k, method, 4, *more)
             first = sorted(os.listdir(os.path.join(whole, "checkpoints")))[0]
@@ -100,7 +127,8 @@ class Aside(Case):
     def test_real_workers_put_aside_too(self):
         for transport in ("shm", "tcp"):
             out = self.train("real" + transport, *MODEL, "--data", self.data, "-n", 3, "--transport", transport,
-                             "--method", "ad-psgd", "--steps", 60, "--eval-every", 7)
+                             "--method", "ad-psgd" if transport == "shm" else "lasgd", "--steps", 60,
+                             "--eval-every", 7)
             lines = self.evaluations(out)
             self.assertEqual([(line["step"], line["samples"]) for line in lines],
                              [(step, step * 3 * 8) for step in range(7, 60, 7)])

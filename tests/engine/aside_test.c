@@ -1,7 +1,8 @@
 /* Goal: a model that was put aside is the one that engine.h says: the mean over the workers of what
    each computed its first gradient from the point on by, or at servers the slices with no gradient
    from the point on; looking at it changes nothing, between steps and after the end. The reference
-   is written here: what the client saw in each pass. Ranks are threads, with random pauses. */
+   is written here: what the client saw in each pass, or all that it pulled at. Ranks are threads,
+   with random pauses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,13 +26,17 @@ typedef struct trial {
     int servers, most;
     bool at_servers;
     int rests;                   /* phases */
+    bool common;                 /* steps: points are of steps, and each worker makes all */
+    bool late;                   /* an averaging may be under way at a point: the sum tells */
+    bool equal;                  /* one model, and the last gradient of each step may be left out */
+    int behind;                  /* of steps at servers: so many of each other worker's may be missing */
 } trial;
 
 /* What a rank's client has seen. */
 typedef struct seen {
     tutti_engine *e;
     const trial *t;
-    float x[POINTS][VALUES], own[POINTS];
+    float x[POINTS][VALUES], own[POINTS], sum[POINTS][VALUES], pulled[VALUES];
     uint64_t samples[POINTS];    /* mine so far, at each point */
     int passed;
     uint64_t computed;
@@ -48,6 +53,7 @@ static void note_points(seen *s, uint64_t gradient)
     for (; s->passed < POINTS && gradient >= (uint64_t)(s->passed + 1) * EVERY; s->passed++) {
         if (tutti_engine_method(s->e)->x != NULL)
             memcpy(s->x[s->passed], tutti_engine_values(s->e, 0), sizeof s->x[0]);
+        memcpy(s->sum[s->passed], s->pulled, sizeof s->pulled);
         s->own[s->passed] = tutti_engine_own(s->e)[0];
         s->samples[s->passed] = s->computed;
     }
@@ -70,6 +76,8 @@ static tutti_status one_step(seen *s, tutti_error *err)
         m->g[k] = 1;
         for (int i = GRADIENTS; i < VALUES; i++)
             m->g[i] = 0.25f * m->x[i] - 0.1f * (float)(i + m->rank);
+        for (int i = 0; i < VALUES; i++)
+            s->pulled[i] += m->g[i];
         tutti_engine_own(s->e)[0] += 1 + (float)m->rank;
         s->computed += (uint64_t)p.samples;
         TUTTI_TRY(tutti_engine_ready(s->e, 0, err));
@@ -105,6 +113,34 @@ static tutti_status check_mean(const seen *s, tutti_group *all, int at, const fl
     return TUTTI_OK;
 }
 
+/* Averagings keep the sum of all models: with those that had begun before, and no others. */
+static tutti_status check_sum(const seen *s, tutti_group *all, int at, const float *x, tutti_error *err)
+{
+    double pulled[VALUES];
+
+    for (int i = 0; i < VALUES; i++)
+        pulled[i] = s->sum[at][i];
+    TUTTI_TRY(tutti_reduce_double(all, TUTTI_SUM, pulled, VALUES, err));
+    for (int i = 0; i < VALUES; i++)
+        CHECK(fabs(x[i] + pulled[i] / tutti_engine_method(s->e)->workers) <= 1e-4);
+    return TUTTI_OK;
+}
+
+/* Every worker's step k pulls at element k: none from the point on, and all of the one that passed
+   it first. */
+static tutti_status check_steps(const seen *s, uint64_t point, const float *x, tutti_error *err)
+{
+    const int n = tutti_engine_method(s->e)->workers;
+    double missing = 0;
+
+    for (uint64_t k = 0; k < GRADIENTS; k++) {
+        CHECK(k < point ? x[k] <= -1 / (float)n : x[k] == 0);
+        missing += k < point ? n * (1 + (double)x[k]) : 0;
+    }
+    CHECK(missing >= 0 && missing <= s->t->behind * (n - 1));
+    return TUTTI_OK;
+}
+
 /* Of one or several servers: nothing from the point on, and of what is below all but two gradients
    of a worker: one that it computes, and one that it was given ahead. */
 static tutti_status check_slices(const seen *s, uint64_t point, const float *x, tutti_error *err)
@@ -135,6 +171,22 @@ static tutti_status check_own(const seen *s, tutti_group *all, int at, tutti_err
     return TUTTI_OK;
 }
 
+/* Batches that a point's gradient, or step, is of. */
+static int samples_of(const seen *s)
+{
+    const int n = tutti_engine_method(s->e)->workers;
+    return s->t->common ? n - s->t->equal : 1;
+}
+
+static tutti_status check_model(const seen *s, tutti_group *workers, int at, uint64_t point, tutti_error *err)
+{
+    const float *x = tutti_engine_values(s->e, 0);
+
+    if (s->t->at_servers)
+        return (s->t->common ? check_steps : check_slices)(s, point, x, err);
+    return s->t->late ? check_sum(s, workers, at, x, err) : check_mean(s, workers, at, x, err);
+}
+
 /* The k-th that is kept, the run's `at`. */
 static tutti_status look(seen *s, tutti_world *world, int k, int at, tutti_error *err)
 {
@@ -152,20 +204,21 @@ static tutti_status look(seen *s, tutti_world *world, int k, int at, tutti_error
     since = of.samples_since;
     samples = (double)since;
     TUTTI_TRY(tutti_reduce_double(&all, TUTTI_SUM, &samples, 1, err));
-    CHECK((double)f.samples - samples == (double)(2 * of.gradients));
+    CHECK((double)f.samples - samples == 2.0 * (double)of.gradients * samples_of(s));
     if (m->rank >= m->workers) {
         TUTTI_TRY(tutti_engine_show_aside(s->e, k, err));
         return tutti_engine_resume(s->e, err);
     }
-    CHECK(since == s->computed - s->samples[at]);
+    CHECK(s->t->equal || since == s->computed - s->samples[at]);
     memcpy(before, m->x, sizeof before);
     TUTTI_TRY(tutti_engine_show_aside(s->e, k, err));
-    TUTTI_TRY(s->t->at_servers ? check_slices(s, of.gradients, m->x, err) : check_mean(s, &workers, at, m->x, err));
+    TUTTI_TRY(check_model(s, &workers, at, of.gradients, err));
     TUTTI_TRY(check_own(s, &workers, at, err));
     for (int i = 0; i < VALUES; i++)
         apart += (m->x[i] - s->x[at][i]) * (m->x[i] - s->x[at][i]);
-    CHECK(fabs(tutti_engine_apart(s->e) - sqrt((double)apart)) <= 1e-4 * sqrt((double)apart) + 1e-6);
-    if (m->workers > 1) {
+    CHECK(s->t->late || s->t->equal ||
+          fabs(tutti_engine_apart(s->e) - sqrt((double)apart)) <= 1e-4 * sqrt((double)apart) + 1e-6);
+    if (m->workers > 1 && !s->t->late && !s->t->equal) {
         CHECK(tutti_engine_swap(s->e));
         CHECK(memcmp(m->x, s->x[at], sizeof before) == 0 && tutti_engine_own(s->e)[0] == s->own[at]);
         CHECK(tutti_engine_swap(s->e));
@@ -177,8 +230,10 @@ static tutti_status look(seen *s, tutti_world *world, int k, int at, tutti_error
 
 static tutti_status look_at_all(seen *s, tutti_world *world, int looked, int left, tutti_error *err)
 {
-    const int n = tutti_engine_asides(s->e), there = left < s->t->most ? left : s->t->most;
+    const int there = left < s->t->most ? left : s->t->most;
+    int n;
 
+    TUTTI_TRY(tutti_engine_asides(s->e, &n, err));
     CHECK(n == there);
     if (tutti_engine_method(s->e)->rank < tutti_engine_method(s->e)->workers)
         note_points(s, (uint64_t)(looked + left) * EVERY); /* who has passed fewer puts aside what it has now */
@@ -186,7 +241,8 @@ static tutti_status look_at_all(seen *s, tutti_world *world, int looked, int lef
         TUTTI_TRY(look(s, world, k, looked + k, err));
     CHECK(tutti_engine_show_aside(s->e, n, err) == TUTTI_ERR_USAGE);
     tutti_engine_drop_asides(s->e);
-    CHECK(tutti_engine_asides(s->e) == 0);
+    TUTTI_TRY(tutti_engine_asides(s->e, &n, err));
+    CHECK(n == 0);
     return TUTTI_OK;
 }
 
@@ -195,6 +251,7 @@ static tutti_status work(seen *s, tutti_world *world, tutti_error *err)
     const tutti_method *m = tutti_engine_method(s->e);
     float final[VALUES], own;
     double apart;
+    int n;
 
     for (int phase = 1; phase <= s->t->rests; phase++) {
         const int rest = POINTS / s->t->rests;
@@ -207,6 +264,7 @@ static tutti_status work(seen *s, tutti_world *world, tutti_error *err)
         if (phase < s->t->rests)
             TUTTI_TRY(look_at_all(s, world, (phase - 1) * rest, rest, err));
     }
+    TUTTI_TRY(tutti_engine_asides(s->e, &n, err)); /* at rest, also where steps are common */
     if (m->rank < m->workers) /* before finish: what was not passed is the worker's own of now */
         note_points(s, GRADIENTS);
     TUTTI_TRY(tutti_engine_finish(s->e, err));
@@ -279,9 +337,43 @@ static void slices_have_nothing_from_the_point_on(void **state)
         }
 }
 
+/* Of workers with steps in common, some of which are in front. */
+static void models_at_a_step_have_that_step_s_averagings_and_no_later_ones(void **state)
+{
+    static const char *const prompt[] = { "asr-adpsgd(mixing=delay-by-one)", "lasgd(local_steps=5,max_delay=1)" },
+                             *const late[] = { "lasgd(local_steps=5,max_delay=0)", "lasgd(local_steps=3)", "lasgd" };
+
+    (void)state;
+    for (int rests = 1; rests <= 2; rests++) {
+        for (size_t i = 0; i < TUTTI_LENGTH(prompt); i++)
+            try(&(trial){ .method = prompt[i], .most = POINTS, .rests = rests, .common = true }, 3);
+        for (size_t i = 0; i < TUTTI_LENGTH(late); i++)
+            try(&(trial){ .method = late[i], .most = POINTS, .rests = rests, .common = true, .late = true }, 4);
+    }
+}
+
+static void slices_at_a_step_have_nothing_of_later_ones(void **state)
+{
+    (void)state;
+    for (int servers = 0; servers <= 2; servers += 2)
+        for (int rests = 1; rests <= 2; rests++) {
+            trial t = { .servers = servers, .most = POINTS, .rests = rests, .at_servers = true, .common = true };
+            t.method = "ssp(staleness=0)";
+            try(&t, 4);
+            t.method = "ssp(staleness=2)";
+            t.behind = 3;
+            try(&t, 4);
+            t.method = "backup-workers";
+            t.behind = 0;
+            t.equal = true;
+            try(&t, 4);
+        }
+}
+
 static void points_beyond_the_bound_are_left_out(void **state)
 {
     (void)state;
+    try(&(trial){ .method = "lasgd", .most = 3, .rests = 2, .common = true, .late = true }, 3);
     try(&(trial){ .method = "ad-psgd", .most = 3, .rests = 1 }, 4);
     try(&(trial){ .method = "asgd", .most = 3, .rests = 2, .at_servers = true }, 4);
 }
@@ -291,19 +383,21 @@ static tutti_status nothing_is_kept(tutti_world *world, void *arg, tutti_error *
     const tutti_param param = { .name = "w", .dims = 1, .dim = { VALUES } };
     tutti_engine *e;
     bool more;
+    int n;
 
     (void)arg;
     TUTTI_TRY(tutti_engine_open(&e, world, &param, 1,
                                 &(tutti_engine_options){ .method = "local-sgd", .aside_every = 1, .aside_most = 2 },
                                 err));
     TUTTI_TRY(tutti_engine_more(e, 0, &more, err));
-    CHECK(tutti_engine_asides(e) == 0 && tutti_engine_show_aside(e, 0, err) == TUTTI_ERR_USAGE);
+    TUTTI_TRY(tutti_engine_asides(e, &n, err));
+    CHECK(n == 0 && tutti_engine_show_aside(e, 0, err) == TUTTI_ERR_USAGE);
     TUTTI_TRY(tutti_engine_finish(e, err));
     tutti_engine_close(e);
     return TUTTI_OK;
 }
 
-static void methods_with_common_steps_put_nothing_aside(void **state)
+static void methods_that_go_in_step_put_nothing_aside(void **state)
 {
     tutti_error err = { .rank = -1 };
 
@@ -318,7 +412,9 @@ int main(void)
         cmocka_unit_test(models_of_workers_are_their_mean_at_the_point),
         cmocka_unit_test(slices_have_nothing_from_the_point_on),
         cmocka_unit_test(points_beyond_the_bound_are_left_out),
-        cmocka_unit_test(methods_with_common_steps_put_nothing_aside),
+        cmocka_unit_test(models_at_a_step_have_that_step_s_averagings_and_no_later_ones),
+        cmocka_unit_test(slices_at_a_step_have_nothing_of_later_ones),
+        cmocka_unit_test(methods_that_go_in_step_put_nothing_aside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -397,12 +397,12 @@ static void traits_follow_from_the_options(void **state)
 {
     static const struct { const char *spec; unsigned traits; } right[] = {
         { "asr-adpsgd",                      TUTTI_OWN_PACE | TUTTI_GOES_ON },
-        { "asr-adpsgd(mixing=delay-by-one)", TUTTI_GOES_ON },
+        { "asr-adpsgd(mixing=delay-by-one)", TUTTI_GOES_ON | TUTTI_APART },
         { "rand-psgd(pace=own)",             TUTTI_OWN_PACE | TUTTI_GOES_ON },
         { "rand-psgd",                       TUTTI_GOES_ON },
         { "rand-psgd(mixing=delay-by-one)",  TUTTI_GOES_ON },
-        { "lasgd",                           TUTTI_GOES_ON },
-        { "lasgd(warmup=1)",                 0 },
+        { "lasgd",                           TUTTI_GOES_ON | TUTTI_APART },
+        { "lasgd(warmup=1)",                 TUTTI_APART },
     };
     static const char *const wrong[] = { "asr-adpsgd(mixing=none)", "nosuch", "(" };
     unsigned traits;

@@ -585,6 +585,73 @@ static void a_thread_that_waits_is_not_woken_for_others_messages(void **state)
     assert_true(busy <= 1);
 }
 
+/* ---- a slow line ---- */
+enum { LONG_ONE = 4 << 20, SHORT_ONE = 128 << 10, LINE_RATE = 4 << 20 }; /* the long one takes a second */
+typedef struct { bool over[2]; } crossing;
+
+/* Rank 0 sends a long message; rank 1 begins one of its own when that is well under way. Neither is
+   sent before the other side has asked for it, in a word that goes the way of the other message. */
+static tutti_status crosses(void *t, int rank, tutti_runtime *rt, crossing *c, tutti_error *err)
+{
+    const unsigned rate = LINE_RATE;
+    const size_t mine = rank == 0 ? LONG_ONE : SHORT_ONE, theirs = LONG_ONE + SHORT_ONE - mine;
+    unsigned char *memory = tutti_alloc(LONG_ONE + SHORT_ONE, 1);
+    tutti_request out = { 0 }, in = { 0 }, *const came[1] = { &in }, *const both[2] = { &in, &out };
+    tutti_status status = TUTTI_OK;
+    size_t done;
+
+    CHECK(memory != NULL);
+    CHECK(setsockopt(((tcp_endpoint *)t)->peers[1 - rank].links[0].fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate,
+                     sizeof rate) == 0);
+    status = tcp()->recv(t, &in, 1 - rank, 1, tutti_host(memory + mine, theirs, TUTTI_U8), err);
+    if (status == TUTTI_OK && rank == 1 && /* it makes the progress meanwhile */
+        tcp()->wait_some(t, came, 1, 1, tutti_now_ns(rt) + 250 * TCP_MS, &done, NULL) != TUTTI_TIMEOUT)
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the long message was not long");
+    if (status == TUTTI_OK)
+        status = tcp()->send(t, &out, 1 - rank, 1, NULL, tutti_host(memory, mine, TUTTI_U8), err);
+    if (status == TUTTI_OK)
+        status = tcp()->wait_some(t, came, 1, 1, tutti_now_ns(rt) + 60000 * TCP_MS, &done, err);
+    c->over[rank] = tutti_request_done(&out);
+    if (status == TUTTI_OK)
+        status = tcp()->wait_some(t, both, 2, 2, tutti_now_ns(rt) + 60000 * TCP_MS, &done, err);
+    tcp()->cancel(t, &in);
+    tcp()->cancel(t, &out);
+    tutti_free(memory);
+    return status;
+}
+
+static tutti_status crosses_as_rank(const tutti_launch *launch, void *arg, tutti_error *err)
+{
+    tutti_runtime *rt;
+    tutti_status status;
+    void *t = NULL;
+
+    status = tutti_runtime_open_posix(&rt, err);
+    if (status == TUTTI_OK)
+        status = tcp()->open(&t, rt, launch, err);
+    if (status == TUTTI_OK)
+        status = crosses(t, launch->rank, rt, arg, err);
+    if (status != TUTTI_OK && t != NULL)
+        tcp()->last_words(t, err);
+    if (t != NULL)
+        tcp()->close(t);
+    tutti_runtime_close(rt);
+    return status;
+}
+
+/* Else a line that can be busy both ways would be so one way at a time. */
+static void a_message_does_not_wait_until_the_one_that_comes_is_over(void **state)
+{
+    const tutti_launch launch = { .size = 2, .spec = "tcp(local=tcp)" };
+    crossing c = { 0 };
+    tutti_error err = { 0 };
+
+    if (tcp()->run(*state, &launch, crosses_as_rank, &c, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    assert_false(c.over[0]);
+    assert_true(c.over[1]);
+}
+
 /* Method: fail the 1st, 2nd, 3rd ... allocation until the run needs no more. No hang, no leak (the
    address sanitizer sees), and a status that says what happened. */
 static void any_allocation_may_fail(void **state)
@@ -758,6 +825,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(many_runs_meet_at_once),
         cmocka_unit_test(nothing_is_allocated_in_a_steady_state),
         cmocka_unit_test(a_thread_that_waits_is_not_woken_for_others_messages),
+        cmocka_unit_test(a_message_does_not_wait_until_the_one_that_comes_is_over),
         cmocka_unit_test(any_allocation_may_fail),
         cmocka_unit_test(a_rank_that_never_comes_does_not_hang_the_others),
         cmocka_unit_test(who_is_missing_is_said_where_no_launcher_does),

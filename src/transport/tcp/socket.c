@@ -3,9 +3,10 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
+#include <math.h>
 #include <net/if.h>
 #include <netdb.h>
-#include <netinet/tcp.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -201,6 +202,22 @@ void tutti_tcp_tune(int fd, bool local, int64_t timeout_ns)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     /* unacknowledged bytes end the connection */
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
+}
+
+double tutti_tcp_rate(int fd)
+{
+    struct tcp_info info = { 0 };
+    socklen_t bytes = sizeof info;
+
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? (double)info.tcpi_delivery_rate : HUGE_VAL;
+}
+
+/* Local sockets know no such bound: there it is the size of their buffer. */
+void tutti_tcp_unsent(int fd, size_t bytes)
+{
+    const int most = (int)bytes;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &most, sizeof most);
 }
 
 bool tutti_tcp_same_user(int fd)

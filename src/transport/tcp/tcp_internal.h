@@ -74,6 +74,10 @@ int tutti_tcp_listen(tcp_address *a, int *fd);         /* errno; *a: what the ke
 int tutti_tcp_listen_local(char name[16], int *fd);    /* an abstract name that the kernel chose */
 int tutti_tcp_connect(const tcp_address *a, int *fd);  /* errno; EINPROGRESS is 0 */
 void tutti_tcp_tune(int fd, bool local, int64_t timeout_ns);
+/* Bytes a second that the line has lately carried; 0: not known yet; HUGE_VAL: a local socket. */
+double tutti_tcp_rate(int fd);
+/* The kernel takes no more while it has so many bytes that are not sent yet. 0: its own bound. */
+void tutti_tcp_unsent(int fd, size_t bytes);
 bool tutti_tcp_same_user(int fd);                      /* at the other end of a local socket */
 void tutti_tcp_hang_up(int *fd);
 void tutti_tcp_host_of(tutti_runtime *rt, uint8_t host[16], char name[64]);
@@ -209,6 +213,10 @@ typedef struct tcp_link {        /* one connection with a peer */
     match_op *out_op;            /* whose memory payload is; or NULL */
     bool out_whole;              /* out_op is done when it is written */
     unsigned char *spill;        /* the rest of a payload whose owner wanted it back */
+    size_t portion;              /* bytes of a piece of a large message, at most */
+    size_t unsent;               /* and of what waits in the kernel; 0: as many as it takes */
+    int64_t piece_ns;            /* since when one goes out; 0: what goes out is none */
+    bool slow;                   /* the last took longer than it should */
     /* what comes in */
     uint8_t *in;
     size_t in_have, in_used;
