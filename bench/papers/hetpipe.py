@@ -23,31 +23,44 @@ kinds    virtual time, 16 workers, four of each of four kinds, as fast as to eac
          with one of each kind, by measured stages, of ddp's on the other 12; D = 0 and 4.
 target   the same: time to the loss that ddp has at the end of its steps, 8 windows a worker and step.
          All have Adam and one grid of learning rates, two seeds. The time is that of a whole run of so
-         few steps as reach the loss."""
+         few steps as reach the loss.
+images   the same of an mlp on images, two workers of each kind: virtual workers of a fast and a slow
+         one (hd). ddp has SGD with a momentum of 0.9, hetpipe, whose updates are late, without: what
+         each has by default, but for the rate, which is of one grid."""
 import os, re, statistics, subprocess, sys
 
 sys.dont_write_bytecode = True
 from gossip import Papers, main  # noqa: E402
 
-EACH, KINDS = 4, (("1", 12), ("1.1", 24), ("2", 6), ("2.7", 8))  # how slow, how much memory
+KINDS = ("1", 12), ("1.1", 24), ("2", 6), ("2.7", 8)  # how slow, how much memory
 WHOLE = 7  # memory of a kind that has just room for the model
 BLOCKS = "gpt(layers=16,dim=256,heads=4)"
 SMALL = "gpt(layers=4,dim=32,heads=2)"
 TEXT = "moby-dick(context=16,val_windows=200,val_stride=256)"
 SEEDS = 1, 2
 STEPS, GRAIN, RATES = 120, 10, [0.0005 * 2 ** k for k in range(8)]
+IMAGES, IMAGE_RATES = "mlp(hidden=256)", [0.0125 * 2 ** k for k in range(8)]
+PAIRS = {"hetpipe(allocation=hd)": "", "hetpipe(allocation=hd,clock_distance=4)": ",clock_distance=4"}
 HETPIPES = {"hetpipe(stages=4)": "", "hetpipe(stages=4,clock_distance=4)": ",clock_distance=4"}
 
 
-def slow(kinds):
-    """--slow of EACH workers of each kind."""
-    return ",".join(f"{EACH * k + i}:{times}" for k, (times, _) in enumerate(kinds) for i in range(EACH)
+def slow(kinds, each):
+    """--slow of so many workers of each kind."""
+    return ",".join(f"{each * k + i}:{times}" for k, (times, _) in enumerate(kinds) for i in range(each)
                     if times != "1")
 
 
+def speeds(each):
+    return ":".join(f"{1 / float(times):.3g}" for times, _ in KINDS for _ in range(each))
+
+
+def memory(needs, each):
+    return ":".join(f"{needs * part / WHOLE:.3f}" for _, part in KINDS for _ in range(each))
+
+
 class HetPipe(Papers):
-    FIGURES = ("stages", "bubble", "kinds", "target")
-    SAMPLES = 200, 100
+    FIGURES = ("stages", "bubble", "kinds", "target", "images")
+    SAMPLES = 12000, 2000
 
     def __init__(self, *args, **words):
         super().__init__(*args, **words)
@@ -85,32 +98,40 @@ class HetPipe(Papers):
                          least_of_most=min(computes) / max(computes))
 
     # ---- four kinds ----
-    def memory(self):
-        """MiB of each of the 16 workers. A whole model needs what it says when it is refused."""
-        done = subprocess.run([self.tutti, "train", "--model", SMALL, "--data", TEXT, "-n", "1", "--batch", "8",
-                               "--method", "hetpipe(stages=1,in_flight=1,memory=0.001)", "--optimizer", "adam",
+    def needs(self, model, data, optimizer):
+        """MiB of a whole model: what it says when it is refused."""
+        done = subprocess.run([self.tutti, "train", "--model", model, "--data", data, "-n", "1", "--batch", "8",
+                               "--method", "hetpipe(stages=1,in_flight=1,memory=0.001)", "--optimizer", optimizer,
                                "--out", os.path.join(self.folder, "refused")],
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        needs = int(re.search(r"needs (\d+) bytes", done.stderr)[1])
-        return ":".join(f"{needs * part / WHOLE / 2 ** 20:.3f}" for _, part in KINDS for _ in range(EACH))
+        return int(re.search(r"needs (\d+) bytes", done.stderr)[1]) / 2 ** 20
+
+    def on(self, method, spec, each, rate, steps, seed):
+        """Of `each` workers of each kind; ddp on those of the kinds that have room."""
+        kinds = [kind for kind in KINDS if spec or kind[1] >= WHOLE]
+        return ("-n", each * len(kinds), "--batch", 8, "--transport", "sim", "--platform", self.links, "--step-time",
+                0.1, "--slow", slow(kinds, each), "--threads", 1, "--steps", steps, "--report-every", steps, "--seed",
+                seed, "--method", spec or "ddp", "--optimizer", rate,
+                *(("--batch-share", "auto") if method == "ddp with batch-share" else ()))
 
     def words(self, method, rate, seed, steps):
-        whole = method == "ddp" or method.startswith("ddp ")
-        kinds = [kind for kind in KINDS if not whole or kind[1] >= WHOLE]
-        spec = "ddp" if whole else (f"hetpipe(stages=4,node={EACH},profile=measured{HETPIPES[method]},"
-                                    f"memory={self.memory_of})")
-        return ("--model", SMALL, "--data", TEXT, "-n", EACH * len(kinds), "--batch", 8, "--transport", "sim",
-                "--platform", self.links, "--step-time", 0.1, "--slow", slow(kinds), "--threads", 1, "--steps", steps,
-                "--report-every", steps, "--seed", seed, "--method", spec,
-                "--optimizer", f"adam(lr={rate:g})",
-                *(("--batch-share", "auto") if method == "ddp with batch-share" else ()))
+        spec = method in HETPIPES and (f"hetpipe(stages=4,node=4,profile=measured{HETPIPES[method]},"
+                                       f"memory={memory(self.needs_of, 4)})")
+        return ("--model", SMALL, "--data", TEXT, *self.on(method, spec, 4, f"adam(lr={rate:g})", steps, seed))
+
+    def image_words(self, method, rate, seed, steps):
+        spec = method in PAIRS and (f"hetpipe(allocation=hd,node=2{PAIRS[method]},speeds={speeds(2)},"
+                                    f"memory={memory(self.image_needs, 2)})")
+        momentum = "" if spec else ",momentum=0.9"
+        return ("--model", IMAGES, "--data", self.data, *self.on(method, spec, 2, f"sgd(lr={rate:g}{momentum})", steps,
+                                                                 seed))
 
     def prepare(self):
         self.links = os.path.join(self.folder, "cluster.xml")
         with open(self.links, "w") as f:
-            subprocess.run([self.tutti, "platform", f"cluster(n={EACH * len(KINDS)},rate=10Gbps)"], check=True,
-                           stdout=f)
-        self.memory_of = self.memory()
+            subprocess.run([self.tutti, "platform", "cluster(n=16,rate=10Gbps)"], check=True, stdout=f)
+        self.needs_of = self.needs(SMALL, TEXT, "adam")
+        self.image_needs = self.needs(IMAGES, self.data, "sgd(lr=0.1,momentum=0.9)")
 
     def kinds(self):
         steps, rates = 10 if self.quick else 40, {}
@@ -125,10 +146,16 @@ class HetPipe(Papers):
                      figures={key: value for key, value in summary.get("method_figures", {}).items()
                               if not isinstance(value, list)})
 
-    def target(self):
+    def until(self, where, words, methods, rates):
         self.seeds = SEEDS[:1] if self.quick else SEEDS
-        steps = 40 if self.quick else STEPS
-        self.faster("16 workers of four kinds", self.words, "ddp", tuple(HETPIPES), RATES, steps, GRAIN)
+        self.faster(where, words, "ddp", methods, rates, 40 if self.quick else STEPS, GRAIN)
+        self.seeds = SEEDS[:1]
+
+    def target(self):
+        self.until("16 workers of four kinds", self.words, tuple(HETPIPES), RATES)
+
+    def images(self):
+        self.until("mlp, 8 workers of four kinds", self.image_words, tuple(PAIRS), IMAGE_RATES)
 
 
 if __name__ == "__main__":
