@@ -16,7 +16,11 @@
    Pipelines of the same stages are copies of each other: of stage q all have the same range, and
    the same values in own_x whenever the hook has returned. Each pipeline counts as one worker of
    share.h: m->share is of pipelines, and this worker's samples are those of its pipeline
-   (m->member). */
+   (m->member).
+
+   A stage may be on several workers of a pipeline, on each stage another number (width). These have
+   the same values, too, and share the micro-batches between them. One of them, m->mate, is this
+   worker. */
 #ifndef TUTTI_DRIVE_H
 #define TUTTI_DRIVE_H
 #include "optim.h"
@@ -41,12 +45,14 @@ typedef struct tutti_model_unit {
    forward: of what pass->samples, epoch and position say, at least one sample, in a slot that is
    free. values: of m->own. in: what left the stage before, NULL in the first; out: what leaves,
    NULL in the last: samples x enters of the unit there.
+   Of tables with asks_rows it first says by tutti_engine_need_rows which rows it will read.
    backward: of what is in the slot, with the values that its forward had. slope: of what left.
-   gradient: of m->own, written; of the sum of the samples' losses / pass->divisor. back: the slope
-   of what entered. *loss: the sum of the samples' losses, 0 but in the last stage. The slot is free
-   afterwards. */
+   gradient: of m->own, written, or with pass->keep added to; of the sum of the samples' losses /
+   pass->divisor. back: the slope of what entered. *loss: the sum of the samples' losses, 0 but in
+   the last stage. The slot is free afterwards. */
 typedef struct tutti_model {
     void *self;
+    const char *spec;            /* as its user wrote it; NULL: it has none */
     const char *whole;           /* why it cannot be cut at all, a sentence; NULL: it can */
     int units;
     const tutti_model_unit *unit; /* units */
@@ -70,7 +76,10 @@ tutti_status tutti_drive_model(const tutti_method *m, const tutti_model **model,
 typedef struct tutti_drive_options {
     int pipelines, stages;
     const int *first;            /* stages + 1: their units; stage q is [first[q], first[q + 1]) */
-    const int *worker;           /* pipelines x stages: workers, each once */
+    const int *worker;           /* pipelines x stages: workers, each once; with `width`, of one
+                                    pipeline those of stage 0, of stage 1, ... */
+    const int *width;            /* stages: how many workers have each. Then there is one pipeline.
+                                    NULL: one */
     int64_t samples, passes;     /* pipelines x samples x passes is a step of the run */
     int slots;                   /* of this worker's stage */
 } tutti_drive_options;
@@ -87,7 +96,8 @@ tutti_range tutti_drive_range(const tutti_method *m, int first, int end);
    has none), divisor, epoch, position. */
 void tutti_drive_pass(const tutti_method *m, uint64_t step, int64_t index, tutti_pass *pass);
 /* The client's forward and backward of this worker's stage, as above: computing time, and in the
-   trace of that step. A pass without samples is nothing: a gradient of zeros. */
+   trace of that step. A pass without samples is nothing: a gradient of zeros, or with pass->keep no
+   change. */
 tutti_status tutti_drive_forward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
                                  const float *values, const float *in, float *out,
                                  tutti_error *err);
@@ -102,6 +112,14 @@ tutti_rate tutti_drive_rate(const tutti_method *m, uint64_t step, uint64_t t);
    gradient. TUTTI_ERR_NUMBER: it is not finite; the sentence names tensor and element. */
 tutti_status tutti_drive_update(tutti_method *m, float *values, const float *gradient,
                                 const tutti_rate *rate, tutti_error *err);
+/* The same of a part of it, from that element of the flat space on, which values and gradient begin
+   with. Also within a service. */
+tutti_status tutti_drive_update_part(tutti_method *m, size_t first, size_t count, float *values,
+                                     const float *gradient, const tutti_rate *rate,
+                                     tutti_error *err);
+/* x := the sum over the workers that have this stage in this pipeline, in the one order of
+   summation by m->mate. All of them call it. Blocks; exposed time. */
+tutti_status tutti_drive_sum(tutti_method *m, float *x, size_t count, tutti_error *err);
 #ifdef __cplusplus
 }
 #endif

@@ -73,6 +73,10 @@ tutti_status tutti_optim_declare_ranges(tutti_optim **out, tutti_plan *plan, con
                                         const char *prefix, const tutti_range *ranges,
                                         size_t n_ranges, const char *tier, tutti_device *device,
                                         tutti_error *err);
+/* Over one range, kept as TUTTI_SLICE. copy: another worker saves it (tutti_state). */
+tutti_status tutti_optim_declare_slice(tutti_optim **out, tutti_plan *plan, const char *spec,
+                                       const char *prefix, tutti_range range, bool copy,
+                                       tutti_device *device, tutti_error *err);
 /* Once the plan is carried out, of slots that are in a tier, before any update: finds those that
    have an address. */
 void tutti_optim_placed(tutti_optim *o);

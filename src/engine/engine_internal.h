@@ -225,8 +225,10 @@ typedef struct tutti_engine_driven {
     bool on;
     tutti_drive_options o;       /* of the arrays below */
     int first[TUTTI_DRIVE_STAGES_MOST + 1];
+    int width[TUTTI_DRIVE_STAGES_MOST];
     int *worker;                 /* workers */
     int place;                   /* mine in it */
+    tutti_group mates;           /* those that have my stage in my pipeline */
     float *whole;                /* layout.used: the model, while it is shown; else NULL */
     int64_t waits_since_ns;
 } tutti_engine_driven;
@@ -675,9 +677,11 @@ void tutti_engine_late_rest_measured(tutti_engine *e);
 
 /* ---- drive.c: nothing happens under methods that do not drive ---- */
 
-/* After declare(). / Memory is there: the client's stage. */
+/* After declare(). / Memory is there: the client's stage. / Within drive(). */
 tutti_status tutti_engine_check_drive(const tutti_engine *e, tutti_error *err);
 tutti_status tutti_engine_drive_open(tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_drive_need_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
+                                          tutti_error *err);
 void tutti_engine_drive_close(tutti_engine *e);
 /* Of those that drive: rank 0's first values. / The whole model, to all; collective. / It is not
    shown any more. */

@@ -42,7 +42,7 @@ static tutti_status cover(tutti_optim *o, const tutti_range *ranges, size_t n, t
 }
 
 static tutti_status declare(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix,
-                            const tutti_range *ranges, size_t n_ranges, bool several, tutti_keep keep,
+                            const tutti_range *ranges, size_t n_ranges, bool several, tutti_keep keep, bool copy,
                             const char *tier, tutti_device *device, tutti_error *err)
 {
     tutti_status status;
@@ -92,6 +92,7 @@ static tutti_status declare(tutti_optim **out, tutti_plan *plan, const char *spe
             .name = name, .keep = keep, .dtype = TUTTI_F32, .count = o->count, .placed = true,
             .first = several ? 0 : ranges[0].first,
             .ranges = several ? o->ranges : NULL, .n_ranges = several ? n_ranges : 0, .tier = tier,
+            .copy = copy,
         };
         const bool away = tier != NULL && tier[0] != 0;
         snprintf(name, sizeof name, "%s.%s", prefix, o->ops->slot_names[k]);
@@ -108,14 +109,20 @@ out:
 tutti_status tutti_optim_declare(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix,
                                  size_t first, size_t count, tutti_keep keep, tutti_device *device, tutti_error *err)
 {
-    return declare(out, plan, spec, prefix, &(tutti_range){ first, count }, 1, false, keep, NULL, device, err);
+    return declare(out, plan, spec, prefix, &(tutti_range){ first, count }, 1, false, keep, false, NULL, device, err);
 }
 
 tutti_status tutti_optim_declare_ranges(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix,
                                         const tutti_range *ranges, size_t n_ranges, const char *tier,
                                         tutti_device *device, tutti_error *err)
 {
-    return declare(out, plan, spec, prefix, ranges, n_ranges, true, TUTTI_SLICE, tier, device, err);
+    return declare(out, plan, spec, prefix, ranges, n_ranges, true, TUTTI_SLICE, false, tier, device, err);
+}
+
+tutti_status tutti_optim_declare_slice(tutti_optim **out, tutti_plan *plan, const char *spec, const char *prefix,
+                                       tutti_range range, bool copy, tutti_device *device, tutti_error *err)
+{
+    return declare(out, plan, spec, prefix, &range, 1, false, TUTTI_SLICE, copy, NULL, device, err);
 }
 
 void tutti_optim_placed(tutti_optim *o)
