@@ -17,15 +17,15 @@ extern "C" {
 typedef struct tutti_pipe tutti_pipe;
 typedef struct tutti_pipe_options {
     int stages, stage, in_flight; /* in_flight: of the first stage at most, 1 or more */
+    const int *ranks;            /* of the world: the first stage's, the next one's, ... */
+    uint64_t key;                /* another for each pipeline that is open between the same ranks */
+    /* Floats of a micro-batch that enter and leave, at most. Of the ends of the pipeline 0. */
+    size_t enters, leaves;
     /* Stages: how many ranks each has; NULL: one. Then `member` is mine among those of my stage, and
        `period` is no less than any width. Read by open alone, as is ranks. */
     const int *width;
     int member;
     int64_t period;
-    const int *ranks;            /* of the world: the first stage's, the next one's, ... */
-    uint64_t key;                /* another for each pipeline that is open between the same ranks */
-    /* Floats of a micro-batch that enter and leave, at most. Of the ends of the pipeline 0. */
-    size_t enters, leaves;
 } tutti_pipe_options;
 
 /* Caller's thread. Micro-batches go in order, p from 1 on, those that are this rank's. Forward and

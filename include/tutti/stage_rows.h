@@ -24,10 +24,11 @@
 extern "C" {
 #endif
 typedef struct tutti_stage_rows tutti_stage_rows;
-/* Within declare(), after tutti_drive_declare. service: index of the method's service whose run()
+/* Within declare(), after tutti_drive_declare, on all workers of a run that has tables, whether their
+   stage has any or not. service: index of the method's service whose run()
    is tutti_stage_rows_run. mates: m->mates, the workers that have this stage; read by it alone.
-   tables: which tensors of m->own; the others are the method's own business. Memory with several
-   workers: twice the tables' values, and an id a row. TUTTI_ERR_USAGE: too many workers. */
+   Memory with several
+   workers of a stage: twice the tables' values, and an id a row. TUTTI_ERR_USAGE: too many workers. */
 tutti_status tutti_stage_rows_declare(tutti_stage_rows **out, tutti_method *m, tutti_plan *plan,
                                       int service, const int *mates, tutti_error *err);
 /* Is it a table of my stage? From declare() on. */

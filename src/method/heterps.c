@@ -269,7 +269,9 @@ static tutti_status heterps_declare(tutti_method *m, tutti_plan *plan, tutti_err
     for (int q = 0; q < s->k; q++)
         s->serves = s->serves || (s->width[q] > 1 && has_tables(m, s->first[q], s->first[q + 1]));
     s->tables = has_tables(m, s->first[stage], s->first[stage + 1]);
-    return s->tables ? tutti_stage_rows_declare(&s->rows, m, plan, 0, s->worker + m->rank - mate, err) : TUTTI_OK;
+    return has_tables(m, 0, model->units)
+               ? tutti_stage_rows_declare(&s->rows, m, plan, 0, s->worker + m->rank - mate, err)
+               : TUTTI_OK;
 }
 
 /* Schedules are files, which may differ where there are several hosts. */
@@ -408,7 +410,7 @@ static tutti_status heterps_agree(tutti_method *m, tutti_error *err)
     uint64_t pulled, pushed;
 
     (void)err;
-    if (s->rows == NULL)
+    if (!s->tables)
         return TUTTI_OK;
     tutti_stage_rows_told(s->rows, &pulled, &pushed);
     tutti_metric(m, "rows_pulled", m->rank, (double)pulled);

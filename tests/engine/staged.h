@@ -31,8 +31,9 @@ typedef struct staged staged;
 typedef struct staged_slot {
     bool full;
     int64_t samples;
-    const float *values; /* that its forward had, and their hash */
+    const float *values; /* that its forward had, and their hash: of a table what it names */
     uint64_t tag;
+    bool named[WIDTH];
     float y[UNITS + 1][SAMPLES_MOST * WIDTH]; /* what enters each unit, what leaves the last */
 } staged_slot;
 /* A rank's. */
@@ -51,6 +52,8 @@ struct staged {
     const tutti_method_ops *const *methods; /* NULL: the registry */
     bool whole;           /* passes of the whole model, by a method that does not drive */
     bool uncut;           /* only unit 0 begins a stage */
+    bool table;           /* the weights of unit 0 are one; not of whole passes */
+    const char *spec;     /* the model's */
     int steps, at_a_time; /* 0: all at once */
     int save_at, load_at; /* a checkpoint after that many steps / the run begins with it */
     const char *directory;
@@ -84,6 +87,24 @@ static inline const float *staged_at(const staged_seat *s, const float *values, 
     return values + (staged_place(unit, bias) - tutti_engine_method(s->e)->own.first);
 }
 
+static inline bool staged_has_table(const staged_seat *s)
+{
+    return s->run->table && s->first == 0;
+}
+
+static inline uint64_t staged_tag(const staged_seat *s, const staged_slot *t, const float *values)
+{
+    const size_t n = tutti_engine_method(s->e)->own.count;
+    float seen[STAGED_VALUES];
+
+    memcpy(seen, values, n * sizeof *seen);
+    if (staged_has_table(s)) {
+        float *w = seen + (staged_at(s, values, 0, false) - values);
+        staged_masked(w, t->named, w);
+    }
+    return tutti_hash(seen, n * sizeof *seen);
+}
+
 static inline tutti_status staged_forward(void *self, int slot, const tutti_pass *p,
                                           const float *values, const float *in, float *out,
                                           tutti_error *err)
@@ -91,23 +112,30 @@ static inline tutti_status staged_forward(void *self, int slot, const tutti_pass
     staged_seat *s = self;
     staged_slot *t = &s->slot[slot];
     const tutti_method *m = tutti_engine_method(s->e);
+    float w0[WIDTH];
 
     CHECK(slot >= 0 && slot < SLOTS_MOST && !t->full && p->samples > 0);
     CHECK((in == NULL) == (s->first == 0) && (out == NULL) == (s->end == UNITS));
     if (s->run->delay_ns[m->rank] > 0)
         tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + s->run->delay_ns[m->rank]);
+    if (staged_has_table(s)) {
+        uint32_t ids[TABLE_ROWS];
+        const size_t n = staged_named(p, ids, t->named);
+        TUTTI_TRY(tutti_engine_need_rows(s->e, 2 * UNITS - 1, ids, n, err));
+        staged_masked(staged_at(s, values, 0, false), t->named, w0);
+    }
     t->full = true;
     t->samples = p->samples;
     t->values = values;
-    t->tag = tutti_hash(values, m->own.count * sizeof *values);
+    t->tag = staged_tag(s, t, values);
     s->full_most = ++s->full > s->full_most ? s->full : s->full_most;
     if (s->first == 0)
         staged_draw(m->share, p, 1, t->y[0]);
     else
         memcpy(t->y[s->first], in, (size_t)p->samples * WIDTH * sizeof *in);
     for (int u = s->first; u < s->end; u++)
-        staged_unit_forward(staged_at(s, values, u, false), staged_at(s, values, u, true),
-                            p->samples, t->y[u], t->y[u + 1]);
+        staged_unit_forward(u == 0 && s->run->table ? w0 : staged_at(s, values, u, false),
+                            staged_at(s, values, u, true), p->samples, t->y[u], t->y[u + 1]);
     if (out != NULL)
         memcpy(out, t->y[s->end], (size_t)p->samples * WIDTH * sizeof *out);
     return TUTTI_OK;
@@ -125,7 +153,7 @@ static inline tutti_status staged_backward(void *self, int slot, const tutti_pas
 
     CHECK(t->full && t->samples == p->samples && (slope == NULL) == (s->end == UNITS));
     s->retagged +=
-        t->values != values || t->tag != tutti_hash(values, m->own.count * sizeof *values);
+        t->values != values || t->tag != staged_tag(s, t, values);
     *loss = 0;
     if (slope == NULL) {
         staged_draw(m->share, p, 2, target);
@@ -136,7 +164,8 @@ static inline tutti_status staged_backward(void *self, int slot, const tutti_pas
         float *const gw = gradient + (staged_place(u, false) - m->own.first),
                      *const gb = gradient + (staged_place(u, true) - m->own.first);
         staged_unit_backward(staged_at(s, values, u, false), p->samples, t->y[u], t->y[u + 1], d,
-                             gw, gb, u > s->first ? d : back);
+                             p->keep, u == 0 && s->run->table ? t->named : NULL, gw, gb,
+                             u > s->first ? d : back);
         if (u == UNITS - 1 && s->run->bad_step >= 0 && p->index == 0 &&
             p->position / (uint64_t)(m->share->batch * m->share->accumulate * m->share->workers) ==
                 (uint64_t)s->run->bad_step)
@@ -156,7 +185,7 @@ static inline tutti_status staged_pass(staged_seat *s, const tutti_pass *p, tutt
     float target[SAMPLES_MOST * WIDTH], d[SAMPLES_MOST * WIDTH];
     double loss;
 
-    CHECK(p->samples <= SAMPLES_MOST && !p->keep);
+    CHECK(p->samples <= SAMPLES_MOST && !s->run->table);
     staged_draw(tutti_engine_share(e), p, 1, t->y[0]);
     staged_draw(tutti_engine_share(e), p, 2, target);
     for (int u = 0; u < UNITS; u++) {
@@ -172,7 +201,7 @@ static inline tutti_status staged_pass(staged_seat *s, const tutti_pass *p, tutt
         const int b = 2 * (UNITS - 1 - u);
         TUTTI_TRY(tutti_engine_need(e, u, true, err));
         staged_unit_backward(tutti_engine_values(e, b + 1), p->samples, t->y[u], t->y[u + 1], d,
-                             tutti_engine_gradient(e, b + 1), tutti_engine_gradient(e, b),
+                             p->keep, NULL, tutti_engine_gradient(e, b + 1), tutti_engine_gradient(e, b),
                              u > 0 ? d : NULL);
         TUTTI_TRY(tutti_engine_ready(e, b, err));
         TUTTI_TRY(tutti_engine_ready(e, b + 1, err));
@@ -257,6 +286,7 @@ static inline tutti_status staged_rank(tutti_world *world, void *arg, tutti_erro
     CHECK(s != NULL);
     s->run = r;
     s->model = (tutti_model){ .self = s,
+                              .spec = r->spec,
                               .units = UNITS,
                               .unit = r->uncut ? staged_uncut : staged_units,
                               .samples = SAMPLES_MOST,
@@ -269,6 +299,11 @@ static inline tutti_status staged_rank(tutti_world *world, void *arg, tutti_erro
         params[k] = (tutti_param){
             .name = names[k], .dims = 1, .dim = { WIDTH }, .unit = UNITS - 1 - k / 2
         };
+    }
+    if (r->table) {
+        tutti_param *t = &params[2 * UNITS - 1];
+        *t = (tutti_param){ .name = t->name, .dims = 2, .dim = { TABLE_ROWS, TABLE_COLS },
+                            .row_sparse = true, .asks_rows = true };
     }
     tutti_engine_options o = r->options;
     o.initial = staged_initial;
@@ -353,6 +388,7 @@ static inline staged staged_single(const staged *like, int64_t batch)
     r.options.method = "single";
     r.options.batch = batch;
     r.options.accumulate = 1;
+    r.table = false;
     r.whole = true;
     r.methods = NULL;
     r.save_at = r.load_at = 0;
