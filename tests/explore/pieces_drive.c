@@ -1,9 +1,11 @@
 /* Pieces: methods that drive. Stages take as long as the seed says, and so do messages between
    them and requests of servers. At distance 0 hetpipe leaves what its recursion does, to the bit,
    however late anything is; beyond, nobody misses more than its bound. A backward sees what its
-   forward saw. */
+   forward saw. heterps leaves the sums of its steps, with rows of a table that are asked for. */
 #include "explore.h"
 #include "method/recursion.h"
+#include "method/flushed.h"
+#include "tutti/pipe.h"
 #include "tutti/pipeline.h"
 
 enum { SLOTS = 8, STEPS = 4 };
@@ -12,6 +14,7 @@ typedef struct slot {
     bool full;
     const float *values;
     uint64_t tag;
+    bool named[WIDTH];
     float y[UNITS + 1][SAMPLES_MOST * WIDTH];
 } slot;
 
@@ -20,7 +23,7 @@ typedef struct seat {
     tutti_engine *e;
     tutti_model model;
     int first, end;
-    bool slow;
+    bool slow, table;
     slot slot[SLOTS];
     float target[SAMPLES_MOST * WIDTH], d[SAMPLES_MOST * WIDTH];
 } seat;
@@ -40,9 +43,16 @@ static size_t at(const seat *s, int unit, bool bias)
     return staged_place(unit, bias) - tutti_engine_method(s->e)->own.first;
 }
 
-static uint64_t tag_of(const seat *s, const float *values)
+/* Of a table, of what the micro-batch names. */
+static uint64_t tag_of(const seat *s, const slot *t, const float *values)
 {
-    return tutti_hash(values, tutti_engine_method(s->e)->own.count * sizeof *values);
+    const size_t n = tutti_engine_method(s->e)->own.count;
+    float seen[STAGED_VALUES];
+
+    memcpy(seen, values, n * sizeof *seen);
+    if (s->table && s->first == 0)
+        staged_masked(seen + at(s, 0, false), t->named, seen + at(s, 0, false));
+    return tutti_hash(seen, n * sizeof *seen);
 }
 
 static tutti_status forward(void *self, int k, const tutti_pass *p, const float *values, const float *in, float *out,
@@ -51,17 +61,27 @@ static tutti_status forward(void *self, int k, const tutti_pass *p, const float 
     seat *s = self;
     slot *t = &s->slot[k];
     const tutti_method *m = tutti_engine_method(s->e);
+    uint32_t ids[TABLE_ROWS];
+    float w0[WIDTH];
+    size_t n;
 
     EXPLORE_EXPECT(!t->full, "slot %d is in use", k);
-    *t = (slot){ .full = true, .values = values, .tag = tag_of(s, values) };
+    *t = (slot){ .full = true, .values = values };
+    n = staged_named(p, ids, t->named);
+    if (s->table && s->first == 0) {
+        TUTTI_TRY(tutti_engine_need_rows(s->e, 2 * UNITS - 1, ids, n, err));
+        staged_masked(values + at(s, 0, false), t->named, w0);
+    }
+    t->tag = tag_of(s, t, values);
     if (s->first == 0)
         staged_draw(m->share, p, 1, t->y[0]);
     else
         memcpy(t->y[s->first], in, (size_t)p->samples * WIDTH * sizeof *in);
     explore_dawdle(s->slow ? 300000 : 3000);
-    EXPLORE_EXPECT(t->tag == tag_of(s, values), "values change under a forward");
+    EXPLORE_EXPECT(t->tag == tag_of(s, t, values), "values change under a forward");
     for (int u = s->first; u < s->end; u++)
-        staged_unit_forward(values + at(s, u, false), values + at(s, u, true), p->samples, t->y[u], t->y[u + 1]);
+        staged_unit_forward(u == 0 && s->table ? w0 : values + at(s, u, false), values + at(s, u, true), p->samples,
+                            t->y[u], t->y[u + 1]);
     if (out != NULL)
         memcpy(out, t->y[s->end], (size_t)p->samples * WIDTH * sizeof *out);
     return TUTTI_OK;
@@ -76,7 +96,7 @@ static tutti_status backward(void *self, int k, const tutti_pass *p, const float
     const size_t n = (size_t)p->samples * WIDTH;
 
     explore_dawdle(s->slow ? 300000 : 3000);
-    EXPLORE_EXPECT(t->full && t->values == values && t->tag == tag_of(s, values),
+    EXPLORE_EXPECT(t->full && t->values == values && t->tag == tag_of(s, t, values),
                    "a backward sees other values than its forward");
     *loss = 0;
     if (slope == NULL) {
@@ -85,8 +105,9 @@ static tutti_status backward(void *self, int k, const tutti_pass *p, const float
     } else
         memcpy(s->d, slope, n * sizeof *slope);
     for (int u = s->end - 1; u >= s->first; u--)
-        staged_unit_backward(values + at(s, u, false), p->samples, t->y[u], t->y[u + 1], s->d,
-                             gradient + at(s, u, false), gradient + at(s, u, true), u > s->first ? s->d : back);
+        staged_unit_backward(values + at(s, u, false), p->samples, t->y[u], t->y[u + 1], s->d, p->keep,
+                             u == 0 && s->table ? t->named : NULL, gradient + at(s, u, false),
+                             gradient + at(s, u, true), u > s->first ? s->d : back);
     t->full = false;
     return TUTTI_OK;
 }
@@ -138,14 +159,33 @@ static tutti_status train(seat *s, const tutti_engine_options *o, int pipelines,
     return distance == 0 ? compare(s, o, pipelines, window, err) : TUTTI_OK;
 }
 
+/* The model of a seat, and an engine of that method on it. */
+static tutti_status open_engine(tutti_world *world, seat *s, tutti_engine_options *o, tutti_error *err)
+{
+    tutti_param params[2 * UNITS];
+    char names[2 * UNITS][24];
+
+    s->model = (tutti_model){ .self = s, .units = UNITS, .unit = staged_units, .samples = SAMPLES_MOST,
+                              .open = open_stage, .forward = forward, .backward = backward };
+    for (int k = 0; k < 2 * UNITS; k++) {
+        snprintf(names[k], sizeof names[k], "%d.%s", UNITS - 1 - k / 2, k % 2 == 0 ? "bias" : "weight");
+        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { WIDTH }, .unit = UNITS - 1 - k / 2 };
+    }
+    if (s->table)
+        params[2 * UNITS - 1] = (tutti_param){ .name = names[2 * UNITS - 1], .dims = 2,
+                                               .dim = { TABLE_ROWS, TABLE_COLS }, .row_sparse = true,
+                                               .asks_rows = true };
+    o->model = &s->model;
+    return tutti_engine_open(&s->e, world, params, 2 * UNITS, o, err);
+}
+
 /* As many pipelines of as many stages as the ranks and the seed make. */
 static tutti_status hetpipe(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int stages = c->ranks % 2 == 0 && explore_draw(c, "stages", 3) > 0 ? 2 : c->ranks <= UNITS ? c->ranks : 1,
               window = 1 << explore_draw(c, "window", 3);
     const int64_t distance = (int64_t)explore_draw(c, "distance", 4);
-    tutti_param params[2 * UNITS];
-    char names[2 * UNITS][24], method[128];
+    char method[128];
     seat *s = tutti_alloc(1, sizeof *s);
     tutti_engine_options o = { .batch = 4, .accumulate = 1 + (int64_t)explore_draw(c, "waves", 2),
                                .data_samples = 4 * (uint64_t)c->ranks * 4 + 3, .seed = 3, .initial = staged_initial,
@@ -155,21 +195,72 @@ static tutti_status hetpipe(tutti_world *world, explore_case *c, tutti_error *er
     EXPLORE_CHECK(s != NULL);
     s->c = c;
     s->slow = explore_draw(c, "slow", (uint64_t)c->ranks) == (uint64_t)tutti_world_rank(world);
-    s->model = (tutti_model){ .self = s, .units = UNITS, .unit = staged_units, .samples = SAMPLES_MOST,
-                              .open = open_stage, .forward = forward, .backward = backward };
-    for (int k = 0; k < 2 * UNITS; k++) {
-        snprintf(names[k], sizeof names[k], "%d.%s", UNITS - 1 - k / 2, k % 2 == 0 ? "bias" : "weight");
-        params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { WIDTH }, .unit = UNITS - 1 - k / 2 };
-    }
     snprintf(method, sizeof method, "hetpipe(stages=%d,in_flight=%d,clock_distance=%d)", stages, window,
              (int)distance);
     o.method = method;
-    o.model = &s->model;
-    status = tutti_engine_open(&s->e, world, params, 2 * UNITS, &o, err);
+    status = open_engine(world, s, &o, err);
     if (status == TUTTI_OK)
         status = train(s, &o, c->ranks / stages, window, distance, err);
     tutti_engine_close(s->e);
     tutti_free(s);
+    return status;
+}
+
+/* What heterps leaves, and its reference. */
+static tutti_status step_through(seat *s, flushed *r, tutti_error *err)
+{
+    const tutti_method *m = tutti_engine_method(s->e);
+    const uint64_t first = 1 + explore_draw(s->c, "rests", STEPS);
+    bool same;
+
+    for (uint64_t until = first; m->step < STEPS; until = STEPS)
+        TUTTI_TRY(tutti_engine_drive(s->e, until, err));
+    TUTTI_TRY(tutti_engine_finish(s->e, err));
+    r->share = *m->share;
+    same = flushed_run(r);
+    for (int k = 0; k < 2 * UNITS; k++)
+        same = same && tutti_hash(tutti_engine_values(s->e, k), WIDTH * sizeof(float)) ==
+                           tutti_hash(r->x + (size_t)k * WIDTH, WIDTH * sizeof(float));
+    EXPLORE_EXPECT(same, "rank %d has not what the steps come to", m->rank);
+    return TUTTI_OK;
+}
+
+/* Stages on as many ranks each as their operations ask for, a table in the first or none. */
+static tutti_status heterps(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const int in_flight = (int)explore_draw(c, "in_flight", 3), most = c->ranks < UNITS ? c->ranks : UNITS,
+              passes = 1 << explore_draw(c, "passes", 3);
+    bool cut[UNITS];
+    double operations[UNITS];
+    char method[128];
+    seat *s = tutti_alloc(1, sizeof *s);
+    flushed *r = tutti_alloc(1, sizeof *r);
+    tutti_engine_options o = { .batch = 4, .accumulate = 1, .data_samples = 4 * (uint64_t)c->ranks * 3 + 3, .seed = 3,
+                               .initial = staged_initial };
+    tutti_status status;
+
+    EXPLORE_CHECK(s != NULL && r != NULL);
+    s->c = c;
+    s->slow = explore_draw(c, "slow", (uint64_t)c->ranks) == (uint64_t)tutti_world_rank(world);
+    s->table = r->table = explore_draw(c, "table", 3) > 0;
+    r->optimizer = o.optimizer = explore_draw(c, "momentum", 2) > 0 ? "sgd(lr=0.05,momentum=0.5)" : "sgd(lr=0.05)";
+    r->count = 1 + (int)explore_draw(c, "stages", (uint64_t)most);
+    r->steps = STEPS;
+    for (int u = 0; u < UNITS; u++) {
+        cut[u] = true;
+        operations[u] = 3001;
+    }
+    status = tutti_pipeline_widths(UNITS, cut, operations, r->count, c->ranks, r->first, r->width, err);
+    snprintf(method, sizeof method, "heterps(stages=%d,micro_batches=%d,in_flight=%d)", r->count,
+             passes * c->ranks, in_flight);
+    o.method = method;
+    if (status == TUTTI_OK)
+        status = open_engine(world, s, &o, err);
+    if (status == TUTTI_OK)
+        status = step_through(s, r, err);
+    tutti_engine_close(s->e);
+    tutti_free(s);
+    tutti_free(r);
     return status;
 }
 
@@ -186,6 +277,10 @@ const explore_piece explore_drive_pieces[] = {
     { .name = "hetpipe", .least = 1, .most = 6, .rank_main = hetpipe,
       .help = "virtual workers through servers, of random stages, waves and distances, one worker slow" },
     { .name = "hetpipe-dies", .least = 2, .most = 6, .rank_main = hetpipe, .judge = all_end, .deaths = true,
+      .help = "the same, and one worker dies: all others end and say of whom" },
+    { .name = "heterps", .least = 1, .most = 6, .rank_main = heterps,
+      .help = "stages of unlike widths, micro-batches in turns, rows of a table at its stage, one worker slow" },
+    { .name = "heterps-dies", .least = 2, .most = 6, .rank_main = heterps, .judge = all_end, .deaths = true,
       .help = "the same, and one worker dies: all others end and say of whom" },
     { 0 }
 };

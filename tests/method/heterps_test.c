@@ -2,9 +2,9 @@
    and without tables, whatever the order of messages and wherever it rests; with one worker a stage
    it is `single` with as many passes; a schedule decides who has what, and what cannot be is said in
    a sentence. Method: a client whose model is a chain of units (staged.h), beside its steps written
-   down as one loop over whole gradients (stages.h); simulated time. */
+   down as one loop over whole gradients (flushed.h); simulated time. */
 #include "engine/staged.h"
-#include "method/stages.h"
+#include "method/flushed.h"
 #include "scratch.h"
 #include "tutti/pipe.h"
 #include "tutti/pipeline.h"
@@ -12,7 +12,7 @@
 enum { METHOD = SCRATCH_PATH + 128 };
 static char folder[SCRATCH_PATH];
 
-static int ranks_of(const stages *s)
+static int ranks_of(const flushed *s)
 {
     int n = 0;
 
@@ -35,16 +35,16 @@ static void write_text(const char *text, const char *more, char method[METHOD])
     snprintf(method, METHOD, "heterps(schedule=%s%s)", path, more);
 }
 
-static void write_schedule(const stages *s, const char *more, char method[METHOD])
+static void write_schedule(const flushed *s, const char *more, char method[METHOD])
 {
     char text[4096];
 
-    stages_text(s, "chain", text, sizeof text);
+    flushed_text(s, "chain", text, sizeof text);
     write_text(text, more, method);
 }
 
 /* What a run comes to of which `like` says the rest. */
-static void follow(stages *s, const staged *like, int64_t passes)
+static void follow(flushed *s, const staged *like, int64_t passes)
 {
     const int64_t step = like->options.batch * (like->options.accumulate > 0 ? like->options.accumulate : 1) * ranks_of(s);
 
@@ -53,7 +53,7 @@ static void follow(stages *s, const staged *like, int64_t passes)
     s->table = like->table;
     s->share = (tutti_share){ .samples = like->options.data_samples, .workers = 1, .batch = step / passes,
                               .accumulate = passes, .seed = like->options.seed };
-    assert_true(stages_run(s));
+    assert_true(flushed_run(s));
 }
 
 static void all_have(const staged *r, int ranks, const float *x)
@@ -68,7 +68,7 @@ static bool simulates(void)
     return tutti_world_check("sim", NULL) == TUTTI_OK;
 }
 
-static const stages shapes[] = {
+static const flushed shapes[] = {
     { .count = 1, .first = { 0, 5 }, .width = { 1 } },
     { .count = 1, .first = { 0, 5 }, .width = { 3 } },
     { .count = 2, .first = { 0, 2, 5 }, .width = { 1, 1 } },
@@ -121,7 +121,7 @@ static void test_a_step_is_the_sum_of_its_micro_batches(void **state)
     (void)state;
     for (size_t i = 0; i < 4 * TUTTI_LENGTH(shapes); i++) {
         static staged r;
-        stages s = shapes[i / 4];
+        flushed s = shapes[i / 4];
         const int ranks = ranks_of(&s);
         const int64_t passes = i % 2 == 0 ? 2 * ranks : 8 * ranks;
         char method[METHOD], more[64];
@@ -147,7 +147,7 @@ static void test_slots_are_bounded(void **state)
     for (size_t i = 0; i < TUTTI_LENGTH(shapes); i++)
         for (int most = 0; most <= 2; most++) {
             static staged r;
-            const stages s = shapes[i];
+            const flushed s = shapes[i];
             const tutti_pipe_options pipe = { .stages = s.count, .in_flight = most > 0 ? most : 256, .width = s.width };
             char method[METHOD], more[32];
             int rank = 0, behind = ranks_of(&s);
@@ -202,7 +202,7 @@ static void test_bubbles_are_those_of_the_formula(void **state)
 static void test_widths_make_up_for_slow_stages(void **state)
 {
     static staged r;
-    stages s = { .count = 2, .first = { 0, 2, 5 }, .width = { 3, 1 } };
+    flushed s = { .count = 2, .first = { 0, 2, 5 }, .width = { 3, 1 } };
     char method[METHOD];
 
     (void)state;
@@ -230,7 +230,7 @@ static void test_a_resumed_run_has_the_same_bits(void **state)
     for (size_t i = 0; i < TUTTI_LENGTH(of); i++)
         for (int table = 0; table < 2; table++) {
             static staged whole, r;
-            const stages s = shapes[of[i]];
+            const flushed s = shapes[of[i]];
             char method[METHOD];
             write_schedule(&s, "", method);
             whole = staged_default(method);
@@ -324,7 +324,7 @@ static void test_what_cannot_be_is_said(void **state)
         { "heterps(micro_batches=2)", 4, 8, false, "stage 0 has 4 workers, and a step 2 micro-batches" },
     };
     static staged r;
-    stages s = { .count = 2, .first = { 0, 1, 5 }, .width = { 2, 1 } };
+    flushed s = { .count = 2, .first = { 0, 1, 5 }, .width = { 2, 1 } };
     char method[METHOD];
 
     (void)state;

@@ -1,13 +1,13 @@
-/* stages.h: steps of heterps (docs/methods/heterps.md) as one loop over whole gradients of the model
+/* flushed.h: steps of heterps (docs/methods/heterps.md) as one loop over whole gradients of the model
    of engine/staged_model.h: of each stage each worker's own sum, and their sum. */
-#ifndef TUTTI_TESTS_STAGES_H
-#define TUTTI_TESTS_STAGES_H
+#ifndef TUTTI_TESTS_FLUSHED_H
+#define TUTTI_TESTS_FLUSHED_H
 #include <stdio.h>
 
 #include "engine/staged_model.h"
 
 enum { MATES_MOST = 8 };
-typedef struct stages {
+typedef struct flushed {
     /* what is asked for */
     const char *optimizer;
     int count, first[UNITS + 1], width[UNITS], steps;
@@ -21,9 +21,9 @@ typedef struct stages {
     tutti_optim *optim;
     float sum[MATES_MOST][STAGED_VALUES]; /* of the worker of that number in each stage */
     float y[UNITS + 1][SAMPLES_MOST * WIDTH], target[SAMPLES_MOST * WIDTH], d[SAMPLES_MOST * WIDTH];
-} stages;
+} flushed;
 
-static inline int stages_of(const stages *s, int unit)
+static inline int flushed_of(const flushed *s, int unit)
 {
     int q = 0;
 
@@ -32,7 +32,7 @@ static inline int stages_of(const stages *s, int unit)
     return q;
 }
 
-static inline void stages_micro_batch(stages *s, const tutti_pass *p)
+static inline void flushed_micro_batch(flushed *s, const tutti_pass *p)
 {
     uint32_t ids[TABLE_ROWS];
     bool named[WIDTH];
@@ -47,7 +47,7 @@ static inline void stages_micro_batch(stages *s, const tutti_pass *p)
                             s->x + staged_place(u, true), p->samples, s->y[u], s->y[u + 1]);
     staged_loss(s->target, s->y[UNITS], (size_t)p->samples * WIDTH, (double)p->divisor, s->d);
     for (int u = UNITS - 1; u >= 0; u--) {
-        float *const g = s->sum[p->index % s->width[stages_of(s, u)]];
+        float *const g = s->sum[p->index % s->width[flushed_of(s, u)]];
         staged_unit_backward(s->x + staged_place(u, false), p->samples, s->y[u], s->y[u + 1], s->d, true,
                              u == 0 && s->table ? named : NULL, g + staged_place(u, false),
                              g + staged_place(u, true), u > 0 ? s->d : NULL);
@@ -55,7 +55,7 @@ static inline void stages_micro_batch(stages *s, const tutti_pass *p)
 }
 
 /* Of a stage, in pairs, and pairs of pairs. */
-static inline void stages_add(stages *s, int q)
+static inline void flushed_add(flushed *s, int q)
 {
     for (int u = s->first[q]; u < s->first[q + 1]; u++)
         for (int stride = 1; stride < s->width[q]; stride *= 2)
@@ -64,7 +64,7 @@ static inline void stages_add(stages *s, int q)
                     s->sum[j][staged_place(u, true) + i] += s->sum[j + stride][staged_place(u, true) + i];
 }
 
-static inline void stages_step(stages *s, uint64_t step)
+static inline void flushed_step(flushed *s, uint64_t step)
 {
     memset(s->sum, 0, sizeof s->sum);
     for (int64_t i = 0; i < s->share.accumulate; i++) {
@@ -72,16 +72,16 @@ static inline void stages_step(stages *s, uint64_t step)
         p.samples = tutti_share_pass(&s->share, step, 0, i, &p.epoch, &p.position);
         p.divisor = tutti_share_step(&s->share, step, -1);
         if (p.samples > 0)
-            stages_micro_batch(s, &p);
+            flushed_micro_batch(s, &p);
     }
     for (int q = 0; q < s->count; q++)
-        stages_add(s, q);
+        flushed_add(s, q);
     tutti_update(s->optim, 0, STAGED_VALUES, s->x, s->sum[0],
                  &(tutti_rate){ tutti_optim_lr(s->optim), 1, step + 1 });
 }
 
 /* Leaves in x what the run comes to. false: no memory, or a wrong optimizer. */
-static inline bool stages_run(stages *s)
+static inline bool flushed_run(flushed *s)
 {
     const bool well = tutti_device_open_host(&s->device, NULL, tutti_cpu_best(), NULL) == TUTTI_OK &&
                       tutti_plan_open(&s->plan, STAGED_VALUES, NULL) == TUTTI_OK &&
@@ -92,7 +92,7 @@ static inline bool stages_run(stages *s)
     for (int k = 0; k < 2 * UNITS; k++)
         staged_initial(NULL, k, s->x + (size_t)k * WIDTH);
     for (int step = 0; step < s->steps && well; step++)
-        stages_step(s, (uint64_t)step);
+        flushed_step(s, (uint64_t)step);
     tutti_optim_close(s->optim);
     tutti_plan_close(s->plan);
     tutti_device_close(s->device);
@@ -100,7 +100,7 @@ static inline bool stages_run(stages *s)
 }
 
 /* The schedule as `tutti plan stages` writes it. */
-static inline void stages_text(const stages *s, const char *model, char *text, size_t bytes)
+static inline void flushed_text(const flushed *s, const char *model, char *text, size_t bytes)
 {
     size_t at = (size_t)snprintf(text, bytes, "{\"schema\": \"tutti-stages-1\", \"model\": \"%s\", \"stages\": [", model);
 
