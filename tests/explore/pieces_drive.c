@@ -225,11 +225,12 @@ static tutti_status step_through(seat *s, flushed *r, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Stages on as many ranks each as their operations ask for, a table in the first or none. */
+/* Stages on as many ranks each as their operations ask for, mostly a table in the first, and often few
+   stages, so that several ranks have it. */
 static tutti_status heterps(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int in_flight = (int)explore_draw(c, "in_flight", 3), most = c->ranks < UNITS ? c->ranks : UNITS,
-              passes = 1 << explore_draw(c, "passes", 3);
+              passes = 1 << explore_draw(c, "passes", 3), count = (int)explore_draw(c, "stages", 2 * (uint64_t)most);
     bool cut[UNITS];
     double operations[UNITS];
     char method[128];
@@ -243,8 +244,9 @@ static tutti_status heterps(tutti_world *world, explore_case *c, tutti_error *er
     s->c = c;
     s->slow = explore_draw(c, "slow", (uint64_t)c->ranks) == (uint64_t)tutti_world_rank(world);
     s->table = r->table = explore_draw(c, "table", 3) > 0;
-    r->optimizer = o.optimizer = explore_draw(c, "momentum", 2) > 0 ? "sgd(lr=0.05,momentum=0.5)" : "sgd(lr=0.05)";
-    r->count = 1 + (int)explore_draw(c, "stages", (uint64_t)most);
+    /* gradients of the first unit are small; so that roundings of their sums are seen */
+    r->optimizer = o.optimizer = explore_draw(c, "momentum", 2) > 0 ? "sgd(lr=30,momentum=0.5)" : "sgd(lr=30)";
+    r->count = count < most ? 1 + count : 1 + (count % 3 == 0 && most > 1);
     r->steps = STEPS;
     for (int u = 0; u < UNITS; u++) {
         cut[u] = true;

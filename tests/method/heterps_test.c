@@ -116,7 +116,7 @@ static void test_one_worker_a_stage_is_single_with_as_many_passes(void **state)
    in which some have none, wherever it rests. */
 static void test_a_step_is_the_sum_of_its_micro_batches(void **state)
 {
-    static const char *const optimizers[] = { "sgd(lr=0.05)", "sgd(lr=0.05,momentum=0.5,weight_decay=0.01)" };
+    static const char *const optimizers[] = { "sgd(lr=30)", "sgd(lr=10,momentum=0.5,weight_decay=0.001)" }; /* roundings of a sum are seen */
 
     (void)state;
     for (size_t i = 0; i < 4 * TUTTI_LENGTH(shapes); i++) {
