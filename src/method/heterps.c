@@ -294,7 +294,10 @@ static tutti_status heterps_open(tutti_method *m, tutti_error *err)
     TUTTI_TRY(compare(s, err));
     tutti_metric(m, "stages", -1, s->k);
     tutti_metric(m, "micro_batches", -1, (double)s->passes);
-    tutti_metric(m, "stage", m->rank, m->stage);
+    for (int r = 0, stage; r < m->workers; r++) {
+        mate_of(s, r, &stage);
+        tutti_metric(m, "stage", r, stage);
+    }
     pipe.stage = m->stage;
     pipe.member = m->mate;
     pipe.enters = s->enters * (size_t)s->micro;
@@ -404,17 +407,26 @@ static tutti_status heterps_need_rows(tutti_method *m, int tensor, const uint32_
     return tutti_stage_rows_need(((heterps *)m->self)->rows, tensor, ids, n, err);
 }
 
+/* Rows that went between workers so far, of all. */
 static tutti_status heterps_agree(tutti_method *m, tutti_error *err)
 {
     const heterps *s = m->self;
+    const bool uncounted = m->all.uncounted;
     uint64_t pulled, pushed;
+    double rows[2];
+    tutti_status status;
 
-    (void)err;
-    if (!s->tables)
+    if (s->rows == NULL)
         return TUTTI_OK;
     tutti_stage_rows_told(s->rows, &pulled, &pushed);
-    tutti_metric(m, "rows_pulled", m->rank, (double)pulled);
-    tutti_metric(m, "rows_pushed", m->rank, (double)pushed);
+    rows[0] = (double)pulled;
+    rows[1] = (double)pushed;
+    m->all.uncounted = true;
+    status = tutti_reduce_double(&m->all, TUTTI_SUM, rows, TUTTI_LENGTH(rows), err);
+    m->all.uncounted = uncounted;
+    TUTTI_TRY(status);
+    tutti_metric(m, "rows_pulled", -1, rows[0]);
+    tutti_metric(m, "rows_pushed", -1, rows[1]);
     return TUTTI_OK;
 }
 
