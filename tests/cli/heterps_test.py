@@ -134,12 +134,13 @@ class Heterps(Case):
         for others in ((2, 2, "ddp"), (1, 4, "single")):
             width, accumulate, method = others
             mine = (4, 1, equal) if width == 2 else (2, 2, "heterps")
-            whole, last = self.train("whole", *common, "--steps", 12, "-n", width, "--batch", 8, "--accumulate",
-                                     accumulate, "--method", method), None
+            last = None
+            whole = self.train(method + "-whole", *common, "--steps", 12, "-n", width, "--batch", 8, "--accumulate",
+                               accumulate, "--method", method)
             for steps, (n, passes, name) in ((4, others), (8, mine), (12, others)):
                 resume = ("--resume", last) if last else ()
-                last = self.train("to%d" % steps, *common, "--steps", steps, "-n", n, "--batch", 8, "--accumulate",
-                                  passes, "--method", name, *resume)
+                last = self.train("%s-to%d" % (method, steps), *common, "--steps", steps, "-n", n, "--batch", 8,
+                                  "--accumulate", passes, "--method", name, *resume)
             self.assertEqual(self.model(whole), self.model(last), method)
 
     def test_a_trace_has_stages_bubbles_rows_and_sums(self):

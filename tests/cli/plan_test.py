@@ -63,9 +63,10 @@ class Plan(Case):
 
     def test_of_pipelines(self):
         """A rank has the values of its stage only."""
-        for k, (n, method) in enumerate(((3, "hetpipe"), (4, "hetpipe(stages=2,in_flight=4)"))):
+        for k, (n, method, copies) in enumerate(((3, "hetpipe", 1), (4, "hetpipe(stages=2,in_flight=4)", 2),
+                                                 (3, "heterps(stages=3)", 1), (2, "heterps", 2))):
             p, s = self.compared("p%d" % k, *MLP, "-n", n, "--method", method)
-            self.assertEqual(sum(r["memory"]["values"] for r in p["ranks"]), 4 * PARAMS * (1 if n == 3 else 2))
+            self.assertEqual(sum(r["memory"]["values"] for r in p["ranks"]), 4 * PARAMS * copies)
 
     def test_of_servers_beside_workers_and_by_themselves(self):
         for k, (n, servers, method, transport) in enumerate((
