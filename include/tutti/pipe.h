@@ -21,8 +21,8 @@ typedef struct tutti_pipe_options {
     uint64_t key;                /* another for each pipeline that is open between the same ranks */
     /* Floats of a micro-batch that enter and leave, at most. Of the ends of the pipeline 0. */
     size_t enters, leaves;
-    /* Stages: how many ranks each has; NULL: one. Then `member` is mine among those of my stage, and
-       `period` is no less than any width. Read by open alone, as is ranks. */
+    /* Stages: how many ranks each has; NULL: one. Then `member` is mine among those of my stage,
+       and `period` is no less than any width. Read by open alone, as is ranks. */
     const int *width;
     int member;
     int64_t period;

@@ -24,11 +24,11 @@
 extern "C" {
 #endif
 typedef struct tutti_stage_rows tutti_stage_rows;
-/* Within declare(), after tutti_drive_declare, on all workers of a run that has tables, whether their
-   stage has any or not. service: index of the method's service whose run()
-   is tutti_stage_rows_run. mates: m->mates, the workers that have this stage; read by it alone.
-   Memory with several
-   workers of a stage: twice the tables' values, and an id a row. TUTTI_ERR_USAGE: too many workers. */
+/* Within declare(), after tutti_drive_declare, on all workers of a run that has tables, whether
+   their stage has any or not. service: index of the method's service whose run() is
+   tutti_stage_rows_run. mates: m->mates, the workers that have this stage; read by it alone.
+   Memory with several workers of a stage: twice the tables' values, and an id a row.
+   TUTTI_ERR_USAGE: too many workers. */
 tutti_status tutti_stage_rows_declare(tutti_stage_rows **out, tutti_method *m, tutti_plan *plan,
                                       int service, const int *mates, tutti_error *err);
 /* Is it a table of my stage? From declare() on. */
@@ -40,8 +40,9 @@ tutti_status tutti_stage_rows_run(tutti_stage_rows *s, tutti_error *err);
 /* A need_rows hook's (method.h). Exposed time. */
 tutti_status tutti_stage_rows_need(tutti_stage_rows *s, int tensor, const uint32_t *ids, size_t n,
                                    tutti_error *err);
-/* own_g: the step's gradient here, of tables 0 but in rows that were needed; those are 0 afterwards.
-   All workers of the stage call it once a step. Blocks until the rows are updated. Exposed time. */
+/* own_g: the step's gradient here, of tables 0 but in rows that were needed; those are 0
+   afterwards. All workers of the stage call it once a step. Blocks until the rows are updated.
+   Exposed time. */
 tutti_status tutti_stage_rows_push(tutti_stage_rows *s, uint64_t step, const tutti_rate *rate,
                                    tutti_error *err);
 /* Of this process so far: rows that came from others, and that went to them. */

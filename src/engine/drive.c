@@ -118,7 +118,8 @@ static tutti_status check_plan(const tutti_engine *e, const tutti_drive_options 
 
     for (int q = 0; q < o->stages && sound; q++) {
         const tutti_range r = tutti_drive_range(m, o->first[q], o->first[q + 1]);
-        sound = width_of(o, q) >= 1 && o->first[q] < o->first[q + 1] && r.count > 0 && e->options.model->unit[o->first[q]].cut;
+        sound = width_of(o, q) >= 1 && o->first[q] < o->first[q + 1] && r.count > 0 &&
+                e->options.model->unit[o->first[q]].cut;
         for (int i = 0; i < m->layout->n_tensors && sound; i++) { /* and nothing of others within */
             const tutti_tensor *t = &m->layout->tensor[i];
             sound = (t->unit >= o->first[q] && t->unit < o->first[q + 1]) == (t->first >= r.first &&
@@ -256,7 +257,8 @@ tutti_status tutti_engine_drive_gather(tutti_engine *e, tutti_error *err)
         tutti_copy(m->device, m->own.count, m->own_x, d->whole + m->own.first);
     for (int q = 0; q < d->o.stages && m->workers > 1 && status == TUTTI_OK; q++) {
         const tutti_range r = tutti_drive_range(m, d->first[q], d->first[q + 1]);
-        status = tutti_broadcast(&m->all, d->worker[place_of(&d->o, q)], tutti_f32(m->device, d->whole + r.first, r.count), err);
+        status = tutti_broadcast(&m->all, d->worker[place_of(&d->o, q)],
+                                 tutti_f32(m->device, d->whole + r.first, r.count), err);
     }
     return status;
 }
@@ -442,7 +444,7 @@ tutti_status tutti_engine_drive_need_rows(tutti_engine *e, int tensor, const uin
                               "%zu",
                               (unsigned long)ids[i], t->name, i, t->rows);
     if (t->first < m->own.first || t->first >= m->own.first + m->own.count)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "need_rows was called for %s, which this worker's stage does not have",
-                          t->name);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "need_rows was called for %s, which this worker's stage does not have", t->name);
     return m->ops->need_rows != NULL ? m->ops->need_rows(m, tensor, ids, n, err) : TUTTI_OK;
 }

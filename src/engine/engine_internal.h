@@ -680,8 +680,8 @@ void tutti_engine_late_rest_measured(tutti_engine *e);
 /* After declare(). / Memory is there: the client's stage. / Within drive(). */
 tutti_status tutti_engine_check_drive(const tutti_engine *e, tutti_error *err);
 tutti_status tutti_engine_drive_open(tutti_engine *e, tutti_error *err);
-tutti_status tutti_engine_drive_need_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
-                                          tutti_error *err);
+tutti_status tutti_engine_drive_need_rows(tutti_engine *e, int tensor, const uint32_t *ids,
+                                          size_t n, tutti_error *err);
 void tutti_engine_drive_close(tutti_engine *e);
 /* Of those that drive: rank 0's first values. / The whole model, to all; collective. / It is not
    shown any more. */

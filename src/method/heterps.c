@@ -3,11 +3,11 @@
    Distributed Deep Learning With Reinforcement Learning Based Scheduling in Heterogeneous
    Environments", Future Generation Computer Systems 148, 2023, arXiv 2111.10635.
      a step of M micro-batches through stages of k_0, k_1, ... workers, T samples in all
-     micro-batch p    is taken by worker p mod k_q of stage q; forward and backward at w, one forward
-                      one backward
+     micro-batch p    is taken by worker p mod k_q of stage q; forward and backward at w, one
+                      forward, one backward
      worker j of q    g_j <- the sum over its micro-batches, in order, of the gradient of the sum of
                       their samples' losses over T
-     at the end       dense values of q:   g <- the sum of g_0 ... by all-reduce; each worker updates
+     at the end       dense values of q:   g <- the sum of g_0 ... by all-reduce; each updates
                       rows of its tables:  g to who serves them; their sum, and the update there
    So a step is a synchronous one of ddp with the samples of all workers. What a schedule decides is
    who computes what.
@@ -131,8 +131,8 @@ static tutti_status read_text(const heterps *s, tutti_runtime *rt, char **text, 
     TUTTI_TRY(tutti_file_open(&f, rt, s->schedule, TUTTI_FILE_READ, err));
     *bytes = (size_t)tutti_file_bytes(f);
     if (*bytes > SCHEDULE_BYTES)
-        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: %zu bytes; a schedule has at most %d", s->schedule, *bytes,
-                            SCHEDULE_BYTES);
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "%.200s: %zu bytes; a schedule has at most %d", s->schedule,
+                            *bytes, SCHEDULE_BYTES);
     else if ((*text = tutti_alloc(*bytes + 1, 1)) == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading %.200s", s->schedule);
     else
@@ -205,8 +205,8 @@ static tutti_status cut_step(heterps *s, const tutti_method *m, const tutti_mode
     s->passes = s->micro_batches > 0 ? s->micro_batches : batches * parts;
     if (step % s->passes != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "heterps: micro_batches is %lld, which does not divide the %lld samples of a step (%d workers "
-                          "x batch %lld x accumulate %lld); give a divisor",
+                          "heterps: micro_batches is %lld, which does not divide the %lld samples of a step (%d "
+                          "workers x batch %lld x accumulate %lld); give a divisor",
                           (long long)s->passes, (long long)step, m->workers, (long long)m->share->batch,
                           (long long)m->share->accumulate);
     s->micro = step / s->passes;
@@ -322,8 +322,8 @@ static tutti_status heterps_serve(tutti_method *m, tutti_error *err)
 
 /* ---- a step ---- */
 
-/* p is the pipe's number, whose micro-batches begin with this process. A gradient of tables is never
-   whole, so it is added to from the first on. */
+/* p is the pipe's number, whose micro-batches begin with this process. A gradient of tables is
+   never whole, so it is added to from the first on. */
 static tutti_status forward(void *self, int64_t p, int slot, const float *in, size_t entered, float *out, size_t *left,
                             tutti_error *err)
 {

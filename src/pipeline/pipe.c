@@ -1,6 +1,6 @@
-/* pipe.c: see pipe.h. A conduit is one direction between two neighbouring stages: a ring of buffers,
-   that of this rank's micro-batch i at i modulo its length, each with a request. Here i counts those
-   that are this rank's, and p all of the pipeline's: messages have p in their port.
+/* pipe.c: see pipe.h. A conduit is one direction between two neighbouring stages: a ring of
+   buffers, that of this rank's micro-batch i at i modulo its length, each with a request. Here i
+   counts those that are this rank's, and p all of the pipeline's: messages have p in their port.
 
    No wait can be for ever. Receives of what enters are posted ahead, as many as the stage before
    can have under way, so its sends end whatever this one does. Receives of slopes are posted with
@@ -150,8 +150,8 @@ tutti_status tutti_pipe_open(tutti_pipe **out, tutti_world *world, const tutti_p
     p->member = o->member;
     p->period = o->width != NULL ? o->period : 1;
     p->slots = tutti_pipe_slots(o, o->stage);
-    /* the turns of the first stage of a pipeline in which so many are under way; the last stage's have
-       nobody behind them */
+    /* the turns of the first stage of a pipeline in which so many are under way; the last stage's
+       have nobody behind them */
     p->t = (tutti_pipeline_turns){ .stages = o->stage == o->stages - 1 ? 1 : greater(2, p->slots),
                                    .in_flight = p->slots };
     for (int i = 0; i < CONDUITS && status == TUTTI_OK; i++)

@@ -1,6 +1,6 @@
-/* widths.c: see pipeline.h. How many workers a pipeline needs that takes a micro-batch every so many
-   seconds is found by dynamic programming over where a stage ends. The least such time is found by
-   halving. */
+/* widths.c: see pipeline.h. How many workers a pipeline needs that takes a micro-batch every so
+   many seconds is found by dynamic programming over where a stage ends. The least such time is
+   found by halving. */
 #include "tutti/pipeline.h"
 
 #include <math.h>
@@ -93,8 +93,9 @@ tutti_status tutti_pipeline_widths(int units, const bool *cut, const double *sec
     for (int u = 0; u < units; u++)
         places += cut[u];
     if (stages < 1 || stages > workers || stages > places || units < 1 || !cut[0])
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%d stages on %d workers, of a model that may be cut into %d at most",
-                          stages, workers, places);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "%d stages on %d workers, of a model that may be cut into %d at most", stages, workers,
+                          places);
     x.need = tutti_alloc(cells, sizeof *x.need);
     x.from = tutti_alloc(cells, sizeof *x.from);
     x.until = until = tutti_alloc((size_t)units + 1, sizeof *until);

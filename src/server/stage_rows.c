@@ -170,8 +170,9 @@ tutti_status tutti_stage_rows_declare(tutti_stage_rows **out, tutti_method *m, t
     if (s->n == 0 || m->mates == 1)
         return TUTTI_OK;
     if (m->mates > MATES_MOST)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': %d workers serve the tables of a stage; at most %d can",
-                          m->ops->name, m->mates, MATES_MOST);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s': %d workers serve the tables of a stage; at most %d can", m->ops->name,
+                          m->mates, MATES_MOST);
     if (!take_lists(s))
         return no_memory(s, err);
     memcpy(s->mates, mates, (size_t)m->mates * sizeof *s->mates);
@@ -317,8 +318,8 @@ static tutti_status call(tutti_stage_rows *s, const char *what, int n, tutti_err
     tutti_status status;
 
     memset(s->calls, 0, (size_t)n * sizeof *s->calls);
-    status = tutti_engine_calls(e, s->service, n, s->members, s->notes, s->requests, NULL, s->replies, s->calls, s->each,
-                                err);
+    status = tutti_engine_calls(e, s->service, n, s->members, s->notes, s->requests, NULL, s->replies, s->calls,
+                                s->each, err);
     tutti_engine_comm(e, what, 0, begin_ns, tutti_now_ns(s->m->rt));
     tutti_engine_doing(e, was);
     return status;
@@ -564,10 +565,11 @@ static tutti_status take(tutti_stage_rows *s, const tutti_note *note, uint32_t *
     if (note->kind != PUSH || s->has[mate] || words < at || (s->arrived > 0 && note->a != s->pushes[0].a))
         return corrupt(note, err);
     for (int k = 0; k < s->n; k++) {
+        const table *t = &s->table[k];
         const size_t rows = in[k];
-        if (rows > s->table[k].rows || at + rows * (1 + s->table[k].cols) > words || !are_mine(s, &s->table[k], in + at, rows))
+        if (rows > t->rows || at + rows * (1 + t->cols) > words || !are_mine(s, t, in + at, rows))
             return corrupt(note, err);
-        at += rows * (1 + s->table[k].cols);
+        at += rows * (1 + t->cols);
     }
     s->has[mate] = true;
     s->in[mate] = in;

@@ -256,7 +256,8 @@ tutti_status tutti_train_staged_open(tutti_run *run, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cutting %s into stages", run->config->model);
     run->staged = s;
     s->run = run;
-    s->model = (tutti_model){ .self = s, .spec = run->config->model, .open = open_stage, .forward = forward, .backward = backward,
+    s->model = (tutti_model){ .self = s, .spec = run->config->model, .open = open_stage, .forward = forward,
+                              .backward = backward,
                               .samples = context > 0 ? (TOKENS > context ? TOKENS / context : 1) : BLOCK };
     status = tutti_nn_units(run->config->model, &run->task, NULL, 0, &n, &why);
     if (status == TUTTI_OK && n > UNITS_MOST)

@@ -73,7 +73,8 @@ static void draw(const tutti_run *run, const tutti_pass *pass, int param, float 
     }
 }
 
-size_t tutti_train_name_rows(const tutti_run *run, const tutti_batch *batch, size_t rows, uint64_t *named, uint32_t *ids)
+size_t tutti_train_name_rows(const tutti_run *run, const tutti_batch *batch, size_t rows, uint64_t *named,
+                             uint32_t *ids)
 {
     const size_t tables = (size_t)run->task.tables, context = (size_t)run->task.context,
                  n = (size_t)batch->samples * (tables > 0 ? tables : context);

@@ -201,7 +201,8 @@ static inline tutti_status staged_pass(staged_seat *s, const tutti_pass *p, tutt
         const int b = 2 * (UNITS - 1 - u);
         TUTTI_TRY(tutti_engine_need(e, u, true, err));
         staged_unit_backward(tutti_engine_values(e, b + 1), p->samples, t->y[u], t->y[u + 1], d,
-                             p->keep, NULL, tutti_engine_gradient(e, b + 1), tutti_engine_gradient(e, b),
+                             p->keep, NULL, tutti_engine_gradient(e, b + 1),
+                             tutti_engine_gradient(e, b),
                              u > 0 ? d : NULL);
         TUTTI_TRY(tutti_engine_ready(e, b, err));
         TUTTI_TRY(tutti_engine_ready(e, b + 1, err));

@@ -225,8 +225,8 @@ static tutti_status step_through(seat *s, flushed *r, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Stages on as many ranks each as their operations ask for, mostly a table in the first, and often few
-   stages, so that several ranks have it. */
+/* Stages on as many ranks each as their operations ask for, mostly a table in the first, and often
+   few stages, so that several ranks have it. */
 static tutti_status heterps(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int in_flight = (int)explore_draw(c, "in_flight", 3), most = c->ranks < UNITS ? c->ranks : UNITS,

@@ -1,5 +1,5 @@
-/* flushed.h: steps of heterps (docs/methods/heterps.md) as one loop over whole gradients of the model
-   of engine/staged_model.h: of each stage each worker's own sum, and their sum. */
+/* flushed.h: steps of heterps (docs/methods/heterps.md) as one loop over whole gradients of the
+   model of engine/staged_model.h: of each stage each worker's own sum, and their sum. */
 #ifndef TUTTI_TESTS_FLUSHED_H
 #define TUTTI_TESTS_FLUSHED_H
 #include <stdio.h>
@@ -48,8 +48,8 @@ static inline void flushed_micro_batch(flushed *s, const tutti_pass *p)
     staged_loss(s->target, s->y[UNITS], (size_t)p->samples * WIDTH, (double)p->divisor, s->d);
     for (int u = UNITS - 1; u >= 0; u--) {
         float *const g = s->sum[p->index % s->width[flushed_of(s, u)]];
-        staged_unit_backward(s->x + staged_place(u, false), p->samples, s->y[u], s->y[u + 1], s->d, true,
-                             u == 0 && s->table ? named : NULL, g + staged_place(u, false),
+        staged_unit_backward(s->x + staged_place(u, false), p->samples, s->y[u], s->y[u + 1], s->d,
+                             true, u == 0 && s->table ? named : NULL, g + staged_place(u, false),
                              g + staged_place(u, true), u > 0 ? s->d : NULL);
     }
 }
@@ -60,8 +60,8 @@ static inline void flushed_add(flushed *s, int q)
     for (int u = s->first[q]; u < s->first[q + 1]; u++)
         for (int stride = 1; stride < s->width[q]; stride *= 2)
             for (int j = 0; j + stride < s->width[q]; j += 2 * stride)
-                for (size_t i = 0; i < 2 * WIDTH; i++)
-                    s->sum[j][staged_place(u, true) + i] += s->sum[j + stride][staged_place(u, true) + i];
+                for (size_t i = 0, at = staged_place(u, true); i < 2 * WIDTH; i++, at++)
+                    s->sum[j][at] += s->sum[j + stride][at];
 }
 
 static inline void flushed_step(flushed *s, uint64_t step)
@@ -83,7 +83,8 @@ static inline void flushed_step(flushed *s, uint64_t step)
 /* Leaves in x what the run comes to. false: no memory, or a wrong optimizer. */
 static inline bool flushed_run(flushed *s)
 {
-    const bool well = tutti_device_open_host(&s->device, NULL, tutti_cpu_best(), NULL) == TUTTI_OK &&
+    const bool well = tutti_device_open_host(&s->device, NULL, tutti_cpu_best(), NULL) ==
+                          TUTTI_OK &&
                       tutti_plan_open(&s->plan, STAGED_VALUES, NULL) == TUTTI_OK &&
                       tutti_optim_declare(&s->optim, s->plan, s->optimizer, "o", 0, STAGED_VALUES,
                                           TUTTI_OWN_ZERO, s->device, NULL) == TUTTI_OK &&
@@ -102,11 +103,13 @@ static inline bool flushed_run(flushed *s)
 /* The schedule as `tutti plan stages` writes it. */
 static inline void flushed_text(const flushed *s, const char *model, char *text, size_t bytes)
 {
-    size_t at = (size_t)snprintf(text, bytes, "{\"schema\": \"tutti-stages-1\", \"model\": \"%s\", \"stages\": [", model);
+    size_t at = (size_t)snprintf(
+        text, bytes, "{\"schema\": \"tutti-stages-1\", \"model\": \"%s\", \"stages\": [", model);
 
     for (int q = 0; q < s->count; q++)
         at += (size_t)snprintf(text + at, bytes - at,
-                               "%s{\"type\": \"%s\", \"first_layer\": %d, \"end_layer\": %d, \"units\": %d, "
+                               "%s{\"type\": \"%s\", \"first_layer\": %d, \"end_layer\": %d, "
+                               "\"units\": %d, "
                                "\"sparse\": %s, \"first_unit\": %d, \"end_unit\": %d}",
                                q > 0 ? ", " : "", q % 2 == 0 ? "a" : "b", q, q + 1, s->width[q],
                                q == 0 && s->table ? "true" : "false", s->first[q], s->first[q + 1]);

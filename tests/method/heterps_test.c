@@ -1,8 +1,8 @@
-/* Goal: a step of heterps is the sum that its page states, to the bit, on stages of any widths, with
-   and without tables, whatever the order of messages and wherever it rests; with one worker a stage
-   it is `single` with as many passes; a schedule decides who has what, and what cannot be is said in
-   a sentence. Method: a client whose model is a chain of units (staged.h), beside its steps written
-   down as one loop over whole gradients (flushed.h); simulated time. */
+/* Goal: a step of heterps is the sum that its page states, to the bit, on stages of any widths,
+   with and without tables, whatever the order of messages and wherever it rests; with one worker a
+   stage it is `single` with as many passes; a schedule decides who has what, and what cannot be is
+   said in a sentence. Method: a client whose model is a chain of units (staged.h), beside its steps
+   written down as one loop over whole gradients (flushed.h); simulated time. */
 #include "engine/staged.h"
 #include "method/flushed.h"
 #include "scratch.h"
@@ -46,7 +46,8 @@ static void write_schedule(const flushed *s, const char *more, char method[METHO
 /* What a run comes to of which `like` says the rest. */
 static void follow(flushed *s, const staged *like, int64_t passes)
 {
-    const int64_t step = like->options.batch * (like->options.accumulate > 0 ? like->options.accumulate : 1) * ranks_of(s);
+    const int64_t accumulate = like->options.accumulate > 0 ? like->options.accumulate : 1,
+                  step = like->options.batch * accumulate * ranks_of(s);
 
     s->optimizer = like->options.optimizer;
     s->steps = like->steps;
@@ -112,11 +113,12 @@ static void test_one_worker_a_stage_is_single_with_as_many_passes(void **state)
         }
 }
 
-/* Of any widths, with a table in the first stage, of several micro-batches a worker, with last steps
-   in which some have none, wherever it rests. */
+/* Of any widths, with a table in the first stage, of several micro-batches a worker, with last
+   steps in which some have none, wherever it rests. Gradients of the first unit are small: rates
+   are such that roundings of their sums are seen. */
 static void test_a_step_is_the_sum_of_its_micro_batches(void **state)
 {
-    static const char *const optimizers[] = { "sgd(lr=30)", "sgd(lr=10,momentum=0.5,weight_decay=0.001)" }; /* roundings of a sum are seen */
+    static const char *const optimizers[] = { "sgd(lr=30)", "sgd(lr=10,momentum=0.5,weight_decay=0.001)" };
 
     (void)state;
     for (size_t i = 0; i < 4 * TUTTI_LENGTH(shapes); i++) {

@@ -348,14 +348,15 @@ static void stages_of_unlike_widths_take_turns(void **state)
     }
 }
 
-/* Two stages that take as long: with one worker behind three each of the three needs two under way. */
+/* Two stages that are as fast: with one worker behind three each of these needs two under way. */
 static void slots_follow_from_widths(void **state)
 {
     static const int one[] = { 1, 1, 1 }, wide_first[] = { 3, 1 }, wide_last[] = { 1, 3 }, uneven[] = { 8, 1, 1, 1 };
 
     (void)state;
     for (int q = 0; q < 3; q++)
-        assert_int_equal(tutti_pipe_slots(&(tutti_pipe_options){ .stages = 3, .in_flight = 9, .width = one }, q), 3 - q);
+        assert_int_equal(tutti_pipe_slots(&(tutti_pipe_options){ .stages = 3, .in_flight = 9, .width = one }, q),
+                         3 - q);
     assert_int_equal(tutti_pipe_slots(&(tutti_pipe_options){ .stages = 2, .in_flight = 9, .width = wide_first }, 0), 2);
     assert_int_equal(tutti_pipe_slots(&(tutti_pipe_options){ .stages = 2, .in_flight = 9, .width = wide_last }, 0), 4);
     assert_int_equal(tutti_pipe_slots(&(tutti_pipe_options){ .stages = 2, .in_flight = 9, .width = wide_last }, 1), 1);
