@@ -75,8 +75,9 @@ class Plan(Case):
             json.dump({"schema": "tutti-stages-1", "model": model, "stages": [
                 {"type": t, "first_layer": q, "end_layer": q + 1, "units": 2 - q, "sparse": q == 0,
                  "first_unit": q, "end_unit": 1 + 2 * q} for q, t in enumerate("ab")]}, f)
-        self.compared("tables", "--model", model, "--data", "clicks(file=%s,rows=200)" % small_clicks(self.folder), "-n",
-                      3, "--batch", 16, "--method", "heterps(schedule=%s)" % path)
+        data = "clicks(file=%s,rows=200)" % small_clicks(self.folder)
+        self.compared("tables", "--model", model, "--data", data, "-n", 3, "--batch", 16, "--method",
+                      "heterps(schedule=%s)" % path)
 
     def test_of_servers_beside_workers_and_by_themselves(self):
         for k, (n, servers, method, transport) in enumerate((
