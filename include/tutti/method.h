@@ -78,8 +78,9 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
        client says that it computes every batch once (engine_options.once). */
     TUTTI_AGAIN = 1024,
     /* Its steps are ddp's, to the bit: the run's optimiser, on the exact mean of a step's
-       gradients, and nothing of the method's own outlives a step. So a run goes on from a
-       checkpoint of any method of which this is true (--resume). */
+       gradients, and nothing of the method's own outlives a step. Of methods that drive the order
+       of that sum may be another. So a run goes on from a checkpoint of any method of which this
+       is true (--resume). */
     TUTTI_EXACT = 2048,
     /* With these options every worker is needed to the end, so that ranks that only serve bring
        GOES_ON not back (traits_of): worker 0 leads the lane, say (TUTTI_ORDER_LED). */
