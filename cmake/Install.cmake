@@ -7,7 +7,7 @@ include(CMakePackageConfigHelpers)
 # belong to the command and are not installed.
 set(TUTTI_HEADERS tutti base options share runtime tier device transport launch comm topology state safetensors
   checkpoint optim codecs relay tune engine lane pass calls steps drive cut method gossip server
-  pipeline pipe waves)
+  pipeline pipe waves placement stage_rows)
 list(TRANSFORM TUTTI_HEADERS PREPEND ${PROJECT_SOURCE_DIR}/include/tutti/)
 list(TRANSFORM TUTTI_HEADERS APPEND .h)
 

@@ -16,7 +16,11 @@
    Pipelines of the same stages are copies of each other: of stage q all have the same range, and
    the same values in own_x whenever the hook has returned. Each pipeline counts as one worker of
    share.h: m->share is of pipelines, and this worker's samples are those of its pipeline
-   (m->member). */
+   (m->member).
+
+   A stage may be on several workers of a pipeline, on each stage another number (width). These have
+   the same values, too, and share the micro-batches between them. One of them, m->mate, is this
+   worker. */
 #ifndef TUTTI_DRIVE_H
 #define TUTTI_DRIVE_H
 #include "optim.h"
@@ -43,9 +47,10 @@ typedef struct tutti_model_unit {
    forward: begins that of what pass->samples, epoch and position say, at least one sample, in a
    slot that is free, and computes its first unit. values: of m->own. in: what left the stage
    before, NULL in the first; out: what leaves, NULL in the last: samples x enters of the unit there.
+   Of tables with asks_rows it first says by tutti_engine_need_rows which rows it will read.
    backward: begins that of what is in the slot, with the values that its forward had, and computes
-   its first unit. slope: of what left. gradient: of m->own, written, or added to with `add`; of the
-   sum of the samples' losses / pass->divisor. back: the slope of what entered. The slot is free
+   its first unit. slope: of what left. gradient: of m->own, written, or with pass->keep added to; of
+   the sum of the samples' losses / pass->divisor. back: the slope of what entered. The slot is free
    when it is over.
    go_on: computes the next unit of what was begun in the slot.
    *over: that was the last unit; until then what forward or backward were given stays, but `in`.
@@ -53,6 +58,7 @@ typedef struct tutti_model_unit {
    held: bytes that slots have now. */
 typedef struct tutti_model {
     void *self;
+    const char *spec;            /* as its user wrote it; NULL: it has none */
     const char *whole;           /* why it cannot be cut at all, a sentence; NULL: it can */
     int units;
     const tutti_model_unit *unit; /* units */
@@ -62,7 +68,7 @@ typedef struct tutti_model {
     tutti_status (*forward)(void *self, int slot, const tutti_pass *pass, const float *values,
                             const float *in, float *out, bool *over, tutti_error *err);
     tutti_status (*backward)(void *self, int slot, const tutti_pass *pass, const float *values,
-                             const float *slope, bool add, float *gradient, float *back, bool *over,
+                             const float *slope, float *gradient, float *back, bool *over,
                              double *loss, tutti_error *err);
     tutti_status (*go_on)(void *self, int slot, bool *over, double *loss, tutti_error *err);
     size_t (*held)(void *self);
@@ -82,14 +88,18 @@ tutti_status tutti_drive_model(const tutti_method *m, const tutti_model **model,
 typedef struct tutti_drive_options {
     int pipelines, stages;
     const int *first;            /* stages + 1: their units; stage q is [first[q], first[q + 1]) */
-    const int *worker;           /* pipelines x stages: workers, each once */
+    const int *worker;           /* pipelines x stages: workers, each once; with `width`, of one
+                                    pipeline those of stage 0, of stage 1, ... */
+    const int *width;            /* stages: how many workers have each. Then there is one pipeline.
+                                    NULL: one */
     int64_t samples, passes;     /* pipelines x samples x passes is a step of the run */
     int slots;                   /* of this worker's stage */
     bool apart;                  /* slots may be in the midst of something at a time (tutti_model) */
     bool alike;                  /* all pipelines make the same updates: momenta are equal, too */
 } tutti_drive_options;
 /* Within declare(), which it is over with: m->own, own_x, own_g, optim, share, member. Pipelines
-   beyond the first have optimisers of their own, unless they are alike. TUTTI_ERR_USAGE: what does not go with it. */
+   beyond the first have optimisers of their own, unless they are alike. TUTTI_ERR_USAGE: what does
+   not go with it. */
 tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan,
                                  const tutti_drive_options *options, tutti_error *err);
 /* Within declare(): how many floats the run's optimiser keeps for one of the model. */
@@ -106,21 +116,21 @@ tutti_range tutti_drive_range(const tutti_method *m, int first, int end);
 void tutti_drive_pass(const tutti_method *m, uint64_t step, int64_t index, tutti_pass *pass);
 /* The client's forward and backward of this worker's stage, as above, until they are over:
    computing time, and in the trace of that step. A pass without samples is nothing: a gradient of
-   zeros. */
+   zeros, or with pass->keep no change. */
 tutti_status tutti_drive_forward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
                                  const float *values, const float *in, float *out,
                                  tutti_error *err);
 tutti_status tutti_drive_backward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
-                                  const float *values, const float *slope, bool add,
-                                  float *gradient, float *back, tutti_error *err);
+                                  const float *values, const float *slope, float *gradient,
+                                  float *back, tutti_error *err);
 /* Unit by unit: begin computes the first, go_on the next. back: of a backward, for the trace. */
 tutti_status tutti_drive_begin_forward(tutti_method *m, uint64_t step, int slot,
                                        const tutti_pass *pass, const float *values, const float *in,
                                        float *out, bool *over, tutti_error *err);
 tutti_status tutti_drive_begin_backward(tutti_method *m, uint64_t step, int slot,
                                         const tutti_pass *pass, const float *values,
-                                        const float *slope, bool add, float *gradient, float *back,
-                                        bool *over, tutti_error *err);
+                                        const float *slope, float *gradient, float *back, bool *over,
+                                        tutti_error *err);
 tutti_status tutti_drive_go_on(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
                                bool back, bool *over, tutti_error *err);
 /* Bytes of activations that this worker's slots have now. */
@@ -134,6 +144,14 @@ tutti_rate tutti_drive_rate(const tutti_method *m, uint64_t step, uint64_t t);
    along a gradient. TUTTI_ERR_NUMBER: it is not finite; the sentence names tensor and element. */
 tutti_status tutti_drive_update(tutti_method *m, tutti_optim *optim, float *values,
                                 const float *gradient, const tutti_rate *rate, tutti_error *err);
+/* The same of a part of it, from that element of the flat space on, which values and gradient begin
+   with. Also within a service. */
+tutti_status tutti_drive_update_part(tutti_method *m, tutti_optim *optim, size_t first,
+                                     size_t count, float *values, const float *gradient,
+                                     const tutti_rate *rate, tutti_error *err);
+/* x := the sum over the workers that have this stage in this pipeline, in the one order of
+   summation by m->mate. All of them call it. Blocks; exposed time. */
+tutti_status tutti_drive_sum(tutti_method *m, float *x, size_t count, tutti_error *err);
 
 /* ---- a mean over the pipelines ---- */
 /* gradient (m->own) := sum over the pipelines of weight x what their worker of this stage has there:

@@ -78,8 +78,9 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
        client says that it computes every batch once (engine_options.once). */
     TUTTI_AGAIN = 1024,
     /* Its steps are ddp's, to the bit: the run's optimiser, on the exact mean of a step's
-       gradients, and nothing of the method's own outlives a step. So a run goes on from a
-       checkpoint of any method of which this is true (--resume). */
+       gradients, and nothing of the method's own outlives a step. Of methods that drive the order
+       of that sum may be another. So a run goes on from a checkpoint of any method of which this
+       is true (--resume). */
     TUTTI_EXACT = 2048,
     /* With these options every worker is needed to the end, so that ranks that only serve bring
        GOES_ON not back (traits_of): worker 0 leads the lane, say (TUTTI_ORDER_LED). */
@@ -205,7 +206,8 @@ typedef struct tutti_method_ops {
     tutti_status (*release)(tutti_method *m, tutti_error *err);
     /* Before a pass reads these rows of table `tensor` (asked): bring them into x. n > 0,
        ascending; each row once a pass. Client thread, TUTTI_KNOWS_ROWS. NULL: x has every row at
-       any time. */
+       any time. Of methods that drive: before a forward reads them, into own_x, and the backward's
+       gradient of that table is 0 elsewhere; n may be 0. */
     tutti_status (*need_rows)(tutti_method *m, int tensor, const uint32_t *ids, size_t n,
                               tutti_error *err);
     /* A checkpoint of other workers has been loaded (engine.h), and declared states are what
@@ -238,6 +240,8 @@ struct tutti_method {
     tutti_range own;             /* this worker's elements of the flat space */
     float *own_x, *own_g;        /* own.count each */
     int member, stage;           /* my pipeline, which is a worker to share.h; my stage of it */
+    int mate, mates;             /* of the workers that have this stage in this pipeline which I am,
+                                    and how many they are */
     tutti_optim *optim;          /* NULL under TUTTI_OWNS_UPDATE, and where it is the client's */
     int team;                    /* declare() may set under OWN_PACE: so many workers of consecutive
                                     ranks take their gradients and make their steps together; must

@@ -1,6 +1,10 @@
-/* pipe.h: stages of a pipeline on ranks of a world, one a rank. What leaves a stage goes to the
-   next as a message, and its slope comes back as one. Turns are those of pipeline.h: one forward,
-   one backward. What a stage computes is its caller's business. */
+/* pipe.h: stages of a pipeline on ranks of a world. What leaves a stage goes to the next as a
+   message, and its slope comes back as one. Turns are those of pipeline.h: one forward, one
+   backward. What a stage computes is its caller's business.
+
+   A stage is on one rank, or on as many as its width says. Then of each `period` micro-batches its
+   member j takes those with the numbers j, j + width, ... in it, so each goes whole from one rank
+   to one other. */
 #ifndef TUTTI_PIPE_H
 #define TUTTI_PIPE_H
 #include "comm.h"
@@ -13,14 +17,19 @@ extern "C" {
 typedef struct tutti_pipe tutti_pipe;
 typedef struct tutti_pipe_options {
     int stages, stage, in_flight; /* in_flight: of the first stage at most, 1 or more */
-    const int *ranks;            /* stages: of the world; read by open alone */
+    const int *ranks;            /* of the world: the first stage's, the next one's, ... */
     uint64_t key;                /* another for each pipeline that is open between the same ranks */
     /* Floats of a micro-batch that enter and leave, at most. Of the ends of the pipeline 0. */
     size_t enters, leaves;
+    /* Stages: how many ranks each has; NULL: one. Then `member` is mine among those of my stage,
+       and `period` is no less than any width. Read by open alone, as is ranks. */
+    const int *width;
+    int member;
+    int64_t period;
 } tutti_pipe_options;
 
-/* Caller's thread. Micro-batches go in order, p from 1 on, and forward and backward of one have the
-   same slot, from 0 to min(in_flight, stages - stage) - 1. */
+/* Caller's thread. Micro-batches go in order, p from 1 on, those that are this rank's. Forward and
+   backward of one have the same slot, from 0 to tutti_pipe_slots - 1. */
 typedef struct tutti_pipe_work {
     void *self;
     /* in: `entered` floats, until return. out: `left` at most; sets *left to what it wrote. */
@@ -40,8 +49,13 @@ typedef struct tutti_pipe_work {
     void (*waits)(void *self, bool waits);
 } tutti_pipe_work;
 
-/* Memory: what is under way between two stages, both ways: of what enters min(in_flight,
-   stages - stage + 1) micro-batches, of what leaves one less, each once for rows and for slopes. */
+/* Micro-batches that a rank of that stage has between forward and backward at a time: as many as
+   keep it busy while the first of them goes to the end and back, if all stages are equally fast.
+   That is the widths from that stage on over its own, rounded up, and in_flight at most. */
+int tutti_pipe_slots(const tutti_pipe_options *options, int stage);
+/* Memory: what is under way between two stages, both ways. With width 1, of what enters
+   min(in_flight, stages - stage + 1) micro-batches, of what leaves one less, each once for rows and
+   for slopes. */
 tutti_status tutti_pipe_open(tutti_pipe **out, tutti_world *world,
                              const tutti_pipe_options *options, tutti_error *err);
 /* Cancels what is under way. Takes NULL. */

@@ -63,6 +63,13 @@ tutti_status tutti_pipeline_partition(const tutti_pipeline_profile *profile, con
 tutti_status tutti_pipeline_best(const tutti_pipeline_profile *profile, const int *workers,
                                  int stages, int most, tutti_pipeline_plan *plan,
                                  tutti_error *err);
+/* Stages on several workers each, all workers alike, micro-batches taking turns among those of a
+   stage (pipe.h). cut, seconds: of `units` units, as in a profile. first: stages + 1, the units of
+   each stage; width: stages, its workers, `workers` in all. The slowest stage's seconds over its
+   width are as few as can be, to 1 in 10^12; of the widths that do the slowest stages have more.
+   TUTTI_ERR_USAGE: more stages than workers or than places to begin one. TUTTI_ERR_MEMORY. */
+tutti_status tutti_pipeline_widths(int units, const bool *cut, const double *seconds, int stages,
+                                   int workers, int *first, int *width, tutti_error *err);
 /* Share of the time in which a stage has nothing to do, of `count` micro-batches through `stages`
    equal stages and a flush behind them, one forward, one backward. */
 double tutti_pipeline_bubble(int stages, int64_t count);

@@ -101,14 +101,15 @@ tutti_status tutti_placement_parse(const char *path, const char *text, size_t by
 /* A schedule that `tutti plan stages` wrote, for whoever runs it: stages in order, each with its
    type, layers and units. unit: of the model's units (stages.h), the first of each stage, and
    behind them how many there are; 0 all of them where no model was given. */
+typedef struct tutti_placement_scheduled {
+    char type[32];
+    int first, end, units;       /* layers [first, end) */
+    bool sparse;                 /* has tables, so its values are for servers */
+} tutti_placement_scheduled;
 typedef struct tutti_placement_schedule {
     char model[256];             /* its spec; "": layers of a file */
     int stages, layers;
-    struct {
-        char type[32];
-        int first, end, units;
-        bool sparse;             /* has tables, so its values are for servers */
-    } stage[TUTTI_PLACEMENT_LAYERS_MOST];
+    tutti_placement_scheduled stage[TUTTI_PLACEMENT_LAYERS_MOST];
     int unit[TUTTI_PLACEMENT_LAYERS_MOST + 1];
 } tutti_placement_schedule;
 tutti_status tutti_placement_read(const char *path, const char *text, size_t bytes,

@@ -498,6 +498,8 @@ class tutti_method(Structure):
         ("own_g", POINTER(c_float)),
         ("member", c_int),
         ("stage", c_int),
+        ("mate", c_int),
+        ("mates", c_int),
         ("optim", POINTER(tutti_optim)),
         ("team", c_int),
         ("lane_width", c_int),
@@ -688,6 +690,7 @@ class tutti_drive_options(Structure):
         ("stages", c_int),
         ("first", POINTER(c_int)),
         ("worker", POINTER(c_int)),
+        ("width", POINTER(c_int)),
         ("samples", c_long),
         ("passes", c_long),
         ("slots", c_int),
@@ -1088,6 +1091,9 @@ class tutti_pipe_options(Structure):
         ("key", c_ulong),
         ("enters", c_ulong),
         ("leaves", c_ulong),
+        ("width", POINTER(c_int)),
+        ("member", c_int),
+        ("period", c_long),
     ]
 
 
@@ -1151,6 +1157,98 @@ class tutti_update_part(Structure):
         ("count", c_ulong),
         ("g", POINTER(c_float)),
         ("x", POINTER(c_float)),
+    ]
+
+
+class tutti_placement_layer(Structure):
+    _fields_ = [
+        ("name", (c_char * 40)),
+        ("kind", (c_char * 24)),
+        ("enters", c_double),
+        ("values", c_double),
+    ]
+
+
+class tutti_placement_type(Structure):
+    _fields_ = [
+        ("name", (c_char * 32)),
+        ("price", c_double),
+        ("units", c_int),
+    ]
+
+
+class tutti_placement_time(Structure):
+    _fields_ = [
+        ("compute", c_double),
+        ("communicate", c_double),
+        ("compute_share", c_double),
+        ("communicate_share", c_double),
+    ]
+
+
+class tutti_placement_problem(Structure):
+    _fields_ = [
+        ("layers", c_int),
+        ("types", c_int),
+        ("layer", (tutti_placement_layer * 64)),
+        ("type", (tutti_placement_type * 8)),
+        ("time", ((tutti_placement_time * 8) * 64)),
+        ("batch", c_double),
+        ("examples", c_double),
+        ("floor", c_double),
+        ("besides", c_double),
+    ]
+
+
+class tutti_placement_stage(Structure):
+    _fields_ = [
+        ("type", c_int),
+        ("first", c_int),
+        ("end", c_int),
+        ("units", c_int),
+        ("compute", c_double),
+        ("communicate", c_double),
+        ("slack", c_double),
+    ]
+
+
+class tutti_placement_plan(Structure):
+    _fields_ = [
+        ("on", (c_int * 64)),
+        ("stages", c_int),
+        ("stage", (tutti_placement_stage * 64)),
+        ("rate", c_double),
+        ("seconds", c_double),
+        ("cost", c_double),
+    ]
+
+
+class tutti_placement_speed(Structure):
+    _fields_ = [
+        ("flops", c_double),
+        ("bandwidth", c_double),
+        ("compute_share", c_double),
+        ("communicate_share", c_double),
+    ]
+
+
+class tutti_placement_scheduled(Structure):
+    _fields_ = [
+        ("type", (c_char * 32)),
+        ("first", c_int),
+        ("end", c_int),
+        ("units", c_int),
+        ("sparse", c_bool),
+    ]
+
+
+class tutti_placement_schedule(Structure):
+    _fields_ = [
+        ("model", (c_char * 256)),
+        ("stages", c_int),
+        ("layers", c_int),
+        ("stage", (tutti_placement_scheduled * 64)),
+        ("unit", (c_int * 65)),
     ]
 
 
@@ -1628,8 +1726,11 @@ FUNCTIONS = {
     "tutti_drive_pass": (None, [POINTER(tutti_method), c_ulong, c_long, POINTER(tutti_pass)]),
     "tutti_drive_range": (tutti_range, [POINTER(tutti_method), c_int, c_int]),
     "tutti_drive_rate": (tutti_rate, [POINTER(tutti_method), c_ulong, c_ulong]),
+    "tutti_drive_sum": (c_int, [POINTER(tutti_method), POINTER(c_float), c_ulong, POINTER(tutti_error)]),
     "tutti_drive_update": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(c_float), POINTER(tutti_rate),
         POINTER(tutti_error)]),
+    "tutti_drive_update_part": (c_int, [POINTER(tutti_method), c_ulong, c_ulong, POINTER(c_float), POINTER(c_float),
+        POINTER(tutti_rate), POINTER(tutti_error)]),
     "tutti_drive_waits": (None, [POINTER(tutti_method), c_bool]),
     "tutti_dtype_bytes": (c_ulong, [c_int]),
     "tutti_dtype_name": (c_char_p, [c_int]),
@@ -1867,6 +1968,8 @@ FUNCTIONS = {
         c_int, c_void_p, POINTER(tutti_error)]),
     "tutti_optim_declare_ranges": (c_int, [POINTER(POINTER(tutti_optim)), c_void_p, c_char_p, c_char_p,
         POINTER(tutti_range), c_ulong, c_char_p, c_void_p, POINTER(tutti_error)]),
+    "tutti_optim_declare_slice": (c_int, [POINTER(POINTER(tutti_optim)), c_void_p, c_char_p, c_char_p, tutti_range,
+        c_bool, c_void_p, POINTER(tutti_error)]),
     "tutti_optim_find": (POINTER(tutti_optim_ops), [c_char_p]),
     "tutti_optim_lazy": (c_bool, [POINTER(tutti_optim)]),
     "tutti_optim_lr": (c_double, [POINTER(tutti_optim)]),
@@ -1898,6 +2001,7 @@ FUNCTIONS = {
     "tutti_pipe_open": (c_int, [POINTER(c_void_p), c_void_p, POINTER(tutti_pipe_options), POINTER(tutti_error)]),
     "tutti_pipe_run": (c_int, [c_void_p, c_long, POINTER(tutti_pipe_work), POINTER(tutti_error)]),
     "tutti_pipe_sent": (None, [c_void_p, POINTER(c_ulong), POINTER(c_ulong)]),
+    "tutti_pipe_slots": (c_int, [POINTER(tutti_pipe_options), c_int]),
     "tutti_pipeline_allocate": (c_int, [c_int, c_int, POINTER(c_int), POINTER(c_double), POINTER(c_int),
         POINTER(c_int), POINTER(c_int), POINTER(tutti_error)]),
     "tutti_pipeline_best": (c_int, [POINTER(tutti_pipeline_profile), POINTER(c_int), c_int, c_int,
@@ -1906,6 +2010,8 @@ FUNCTIONS = {
     "tutti_pipeline_next": (c_int, [POINTER(tutti_pipeline_turns), c_long, c_long]),
     "tutti_pipeline_partition": (c_int, [POINTER(tutti_pipeline_profile), POINTER(c_int), c_int, c_int,
         POINTER(tutti_pipeline_plan), POINTER(tutti_error)]),
+    "tutti_pipeline_widths": (c_int, [c_int, POINTER(c_bool), POINTER(c_double), c_int, c_int, POINTER(c_int),
+        POINTER(c_int), POINTER(tutti_error)]),
     "tutti_placed_bytes": (c_ulong, [POINTER(tutti_optim), POINTER(tutti_placed_options)]),
     "tutti_placed_close": (None, [c_void_p]),
     "tutti_placed_give": (c_int, [c_void_p, POINTER(tutti_update_part), POINTER(tutti_error)]),
@@ -1915,6 +2021,17 @@ FUNCTIONS = {
     "tutti_placed_update": (c_int, [c_void_p, POINTER(tutti_update_part), c_ulong, POINTER(tutti_rate), CFUNCTYPE(None,
         c_void_p, c_ulong), c_void_p, POINTER(tutti_error)]),
     "tutti_placed_updated": (c_ulong, [c_void_p]),
+    "tutti_placement_check": (c_int, [POINTER(tutti_placement_problem), POINTER(tutti_error)]),
+    "tutti_placement_find": (c_int, [POINTER(tutti_placement_problem), c_char_p, POINTER(tutti_placement_plan),
+        POINTER(tutti_error)]),
+    "tutti_placement_parse": (c_int, [c_char_p, c_char_p, c_ulong, POINTER(tutti_placement_problem),
+        POINTER(tutti_placement_speed), POINTER(tutti_error)]),
+    "tutti_placement_provision": (c_int, [POINTER(tutti_placement_problem), POINTER(c_int),
+        POINTER(tutti_placement_plan), POINTER(tutti_error)]),
+    "tutti_placement_read": (c_int, [c_char_p, c_char_p, c_ulong, POINTER(tutti_placement_schedule),
+        POINTER(tutti_error)]),
+    "tutti_placement_search": (c_char_p, [c_int, POINTER(POINTER(tutti_option))]),
+    "tutti_placement_share": (c_double, [c_double, POINTER(c_int), POINTER(c_double), c_int]),
     "tutti_plan_carry_out": (c_int, [c_void_p, c_void_p, POINTER(tutti_error)]),
     "tutti_plan_close": (None, [c_void_p]),
     "tutti_plan_count": (c_ulong, [c_void_p]),
@@ -2097,6 +2214,13 @@ FUNCTIONS = {
     "tutti_spec_name": (c_char_p, [c_void_p]),
     "tutti_spec_open": (c_int, [POINTER(c_void_p), c_char_p, POINTER(tutti_error)]),
     "tutti_spec_print": (c_int, [c_char_p, POINTER(tutti_option), c_void_p, c_void_p, c_ulong]),
+    "tutti_stage_rows_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, c_int, POINTER(c_int),
+        POINTER(tutti_error)]),
+    "tutti_stage_rows_has": (c_bool, [c_void_p, c_int]),
+    "tutti_stage_rows_need": (c_int, [c_void_p, c_int, POINTER(c_uint), c_ulong, POINTER(tutti_error)]),
+    "tutti_stage_rows_push": (c_int, [c_void_p, c_ulong, POINTER(tutti_rate), POINTER(tutti_error)]),
+    "tutti_stage_rows_run": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_stage_rows_told": (None, [c_void_p, POINTER(c_ulong), POINTER(c_ulong)]),
     "tutti_stale": (None, [POINTER(tutti_method), c_ulong]),
     "tutti_status_name": (c_char_p, [c_int]),
     "tutti_step_adam": (None, [c_void_p, c_ulong, POINTER(tutti_adam_step), POINTER(c_float), POINTER(c_float),

@@ -91,18 +91,35 @@ tutti_range tutti_drive_range(const tutti_method *m, int first, int end)
     return low < high ? (tutti_range){ low, high - low } : (tutti_range){ 0, 0 };
 }
 
+static int width_of(const tutti_drive_options *o, int stage)
+{
+    return o->width != NULL ? o->width[stage] : 1;
+}
+
+/* Where that stage's workers begin, of the first pipeline. */
+static int place_of(const tutti_drive_options *o, int stage)
+{
+    int n = 0;
+
+    for (int q = 0; q < stage; q++)
+        n += width_of(o, q);
+    return n;
+}
+
 /* Is what the method says a cut of the model, and has each worker one place in it? */
 static tutti_status check_plan(const tutti_engine *e, const tutti_drive_options *o, tutti_error *err)
 {
     const tutti_method *m = &e->m;
     bool sound = o->pipelines >= 1 && o->stages >= 1 && o->stages <= TUTTI_DRIVE_STAGES_MOST &&
-                 o->pipelines * o->stages == m->workers && o->samples >= 1 && o->passes >= 1 && o->slots >= 1 &&
+                 (o->width == NULL || o->pipelines == 1) && o->pipelines * place_of(o, o->stages) == m->workers &&
+                 o->samples >= 1 && o->passes >= 1 && o->slots >= 1 &&
                  o->first[0] == 0 && o->first[o->stages] == e->options.model->units &&
                  o->samples * o->passes * o->pipelines == e->options.batch * e->options.accumulate * m->workers;
 
     for (int q = 0; q < o->stages && sound; q++) {
         const tutti_range r = tutti_drive_range(m, o->first[q], o->first[q + 1]);
-        sound = o->first[q] < o->first[q + 1] && r.count > 0 && e->options.model->unit[o->first[q]].cut;
+        sound = width_of(o, q) >= 1 && o->first[q] < o->first[q + 1] && r.count > 0 &&
+                e->options.model->unit[o->first[q]].cut;
         for (int i = 0; i < m->layout->n_tensors && sound; i++) { /* and nothing of others within */
             const tutti_tensor *t = &m->layout->tensor[i];
             sound = (t->unit >= o->first[q] && t->unit < o->first[q + 1]) == (t->first >= r.first &&
@@ -127,7 +144,7 @@ tutti_status tutti_drive_optimizer(tutti_method *m, tutti_plan *plan, const char
 {
     const tutti_engine *e = m->engine;
     return tutti_optim_declare_ranges(optim, plan, e->options.optimizer, prefix, &m->own, 1,
-                                      e->drive.o.alike && m->member > 0, NULL, m->device, err);
+                                      (e->drive.o.alike && m->member > 0) || m->mate > 0, NULL, m->device, err);
 }
 
 tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_drive_options *o, tutti_error *err)
@@ -146,27 +163,33 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
     d->o = *o;
     d->o.first = d->first;
     memcpy(d->first, o->first, ((size_t)o->stages + 1) * sizeof *d->first);
+    for (int q = 0; q < o->stages; q++)
+        d->width[q] = width_of(o, q);
+    d->o.width = d->width;
     d->worker = tutti_alloc((size_t)m->workers, sizeof *d->worker);
     if (d->worker == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing %d stages", m->workers);
     memcpy(d->worker, o->worker, (size_t)m->workers * sizeof *d->worker);
     d->o.worker = d->worker;
-    d->mates = tutti_alloc((size_t)o->pipelines, sizeof *d->mates);
-    if (d->mates == NULL)
+    d->peers = tutti_alloc((size_t)o->pipelines, sizeof *d->peers);
+    if (d->peers == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing %d pipelines", o->pipelines);
     while (d->worker[d->place] != m->rank)
         d->place++;
-    m->member = e->member = d->place / o->stages;
-    m->stage = d->place % o->stages;
+    m->member = e->member = d->place / place_of(o, o->stages);
+    m->mate = d->place % place_of(o, o->stages);
+    for (m->stage = 0; m->mate >= d->width[m->stage]; m->stage++)
+        m->mate -= d->width[m->stage];
+    m->mates = d->width[m->stage];
     for (int v = 0; v < o->pipelines; v++)
-        d->mates[v] = d->worker[v * o->stages + m->stage];
+        d->peers[v] = d->worker[v * place_of(o, o->stages) + place_of(o, m->stage) + m->mate];
     m->own = tutti_drive_range(m, d->first[m->stage], d->first[m->stage + 1]);
     e->share.workers = o->pipelines;
     e->share.batch = o->samples;
     e->share.accumulate = o->passes;
     x.first = g.first = m->own.first;
     x.count = g.count = m->own.count;
-    x.copy = m->member > 0;
+    x.copy = m->member > 0 || m->mate > 0;
     g.shared = o->alike && o->pipelines > 1; /* it is summed in place where windows are */
     tutti_declare(plan, &x, &m->own_x);
     tutti_declare(plan, &g, &m->own_g);
@@ -187,11 +210,13 @@ tutti_status tutti_engine_check_drive(const tutti_engine *e, tutti_error *err)
 
 tutti_status tutti_engine_drive_open(tutti_engine *e, tutti_error *err)
 {
-    const tutti_engine_driven *d = &e->drive;
+    tutti_engine_driven *d = &e->drive;
     const tutti_model *model = e->options.model;
 
     if (!d->on)
         return TUTTI_OK;
+    d->mates = tutti_group_of(e->world, d->worker + d->place - e->m.mate, e->m.mates,
+                              tutti_port_of("stage", (uint64_t)e->m.stage, (uint64_t)e->m.member));
     TUTTI_TRY(model->open(model->self, d->first[e->m.stage], d->first[e->m.stage + 1], d->o.slots, d->o.samples,
                           d->o.apart, err));
     return tutti_engine_drive_sums_open(e, err);
@@ -200,7 +225,7 @@ tutti_status tutti_engine_drive_open(tutti_engine *e, tutti_error *err)
 void tutti_engine_drive_close(tutti_engine *e)
 {
     tutti_free(e->drive.worker);
-    tutti_free(e->drive.mates);
+    tutti_free(e->drive.peers);
     tutti_free(e->drive.whole);
 }
 
@@ -244,11 +269,12 @@ tutti_status tutti_engine_drive_gather(tutti_engine *e, tutti_error *err)
     if (d->whole == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the %zu values of the whole model, which is to be shown",
                           e->layout.used);
-    if (m->member == 0)
+    if (m->member == 0 && m->mate == 0)
         tutti_copy(m->device, m->own.count, m->own_x, d->whole + m->own.first);
     for (int q = 0; q < d->o.stages && m->workers > 1 && status == TUTTI_OK; q++) {
         const tutti_range r = tutti_drive_range(m, d->first[q], d->first[q + 1]);
-        status = tutti_broadcast(&m->all, d->worker[q], tutti_f32(m->device, d->whole + r.first, r.count), err);
+        status = tutti_broadcast(&m->all, d->worker[place_of(&d->o, q)],
+                                 tutti_f32(m->device, d->whole + r.first, r.count), err);
     }
     return status;
 }
@@ -382,7 +408,7 @@ tutti_status tutti_drive_forward(tutti_method *m, uint64_t step, int slot, const
 }
 
 tutti_status tutti_drive_backward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass, const float *values,
-                                  const float *slope, bool add, float *gradient, float *back, tutti_error *err)
+                                  const float *slope, float *gradient, float *back, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     const tutti_model *model = e->options.model;
@@ -392,12 +418,12 @@ tutti_status tutti_drive_backward(tutti_method *m, uint64_t step, int slot, cons
     tutti_status status;
 
     if (pass->samples == 0) {
-        if (!add)
+        if (!pass->keep)
             memset(gradient, 0, m->own.count * sizeof *gradient);
         return TUTTI_OK;
     }
     begin = compute(e);
-    status = model->backward(model->self, slot, pass, values, slope, add, gradient, back, &over, &loss, err);
+    status = model->backward(model->self, slot, pass, values, slope, gradient, back, &over, &loss, err);
     if (status == TUTTI_OK)
         status = to_the_end(e, slot, over, &loss, err);
     computed(e, marks[1], step, pass, begin);
@@ -423,7 +449,7 @@ tutti_status tutti_drive_begin_forward(tutti_method *m, uint64_t step, int slot,
 }
 
 tutti_status tutti_drive_begin_backward(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
-                                        const float *values, const float *slope, bool add, float *gradient, float *back,
+                                        const float *values, const float *slope, float *gradient, float *back,
                                         bool *over, tutti_error *err)
 {
     tutti_engine *e = m->engine;
@@ -434,12 +460,12 @@ tutti_status tutti_drive_begin_backward(tutti_method *m, uint64_t step, int slot
 
     *over = true;
     if (pass->samples == 0) {
-        if (!add)
+        if (!pass->keep)
             memset(gradient, 0, m->own.count * sizeof *gradient);
         return TUTTI_OK;
     }
     begin = compute(e);
-    status = model->backward(model->self, slot, pass, values, slope, add, gradient, back, over, &loss, err);
+    status = model->backward(model->self, slot, pass, values, slope, gradient, back, over, &loss, err);
     computed(e, marks[1], step, pass, begin);
     if (*over)
         count(e, pass, loss);
@@ -473,22 +499,60 @@ tutti_rate tutti_drive_rate(const tutti_method *m, uint64_t step, uint64_t t)
     return (tutti_rate){ e->lr * tutti_lr_schedule_factor(e->schedule, step), 1, t };
 }
 
-tutti_status tutti_drive_update(tutti_method *m, tutti_optim *optim, float *values, const float *gradient,
-                                const tutti_rate *rate, tutti_error *err)
+tutti_status tutti_drive_update_part(tutti_method *m, tutti_optim *optim, size_t first, size_t count, float *values,
+                                     const float *gradient, const tutti_rate *rate, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
 
-    if (!isfinite(tutti_norm2(m->device, m->own.count, gradient)))
+    if (!isfinite(tutti_norm2(m->device, count, gradient)))
         for (int i = 0; i < e->layout.n_tensors; i++) {
             const tutti_tensor *t = &e->tensors[i];
-            const bool mine = t->first >= m->own.first && t->first < m->own.first + m->own.count;
-            for (size_t k = 0; mine && k < t->count; k++)
-                if (!isfinite(gradient[t->first - m->own.first + k]))
+            for (size_t k = first > t->first ? first - t->first : 0; k < t->count && t->first + k < first + count; k++)
+                if (!isfinite(gradient[t->first + k - first]))
                     return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
                                       "the gradient of %s is %g at element %zu, on worker %d; lower the learning rate, "
                                       "or look at the data",
-                                      t->name, (double)gradient[t->first - m->own.first + k], k, m->rank);
+                                      t->name, (double)gradient[t->first + k - first], k, m->rank);
         }
-    tutti_update(optim, m->own.first, m->own.count, values, gradient, rate);
+    tutti_update(optim, first, count, values, gradient, rate);
     return TUTTI_OK;
+}
+
+tutti_status tutti_drive_update(tutti_method *m, tutti_optim *optim, float *values, const float *gradient,
+                                const tutti_rate *rate, tutti_error *err)
+{
+    return tutti_drive_update_part(m, optim, m->own.first, m->own.count, values, gradient, rate, err);
+}
+
+tutti_status tutti_drive_sum(tutti_method *m, float *x, size_t count, tutti_error *err)
+{
+    tutti_engine *e = m->engine;
+    const int64_t begin_ns = tutti_now_ns(m->rt);
+    tutti_status status;
+
+    if (m->mates == 1 || count == 0)
+        return TUTTI_OK;
+    tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+    status = tutti_allreduce(&e->drive.mates, TUTTI_SUM, tutti_f32(m->device, x, count), err);
+    tutti_engine_doing(e, TUTTI_DOING_OTHER);
+    tutti_engine_comm(e, "stage sum", 0, begin_ns, tutti_now_ns(m->rt));
+    return status;
+}
+
+/* What it waits for there is not computing. */
+tutti_status tutti_engine_drive_need_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+{
+    tutti_method *m = &e->m;
+    const tutti_tensor *t = &e->tensors[tensor];
+
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= t->rows || (i > 0 && ids[i] <= ids[i - 1]))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "need_rows was called for row %lu of %s at place %zu; rows must ascend, and there are "
+                              "%zu",
+                              (unsigned long)ids[i], t->name, i, t->rows);
+    if (t->first < m->own.first || t->first >= m->own.first + m->own.count)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "need_rows was called for %s, which this worker's stage does not have", t->name);
+    return m->ops->need_rows != NULL ? m->ops->need_rows(m, tensor, ids, n, err) : TUTTI_OK;
 }

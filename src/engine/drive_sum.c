@@ -10,7 +10,7 @@ tutti_status tutti_engine_drive_sums_open(tutti_engine *e, tutti_error *err)
 
     if (d->o.pipelines == 1)
         return TUTTI_OK;
-    d->group = tutti_group_of(e->world, d->mates, d->o.pipelines, tutti_port_of("drive sums", (uint64_t)e->m.stage, 0));
+    d->group = tutti_group_of(e->world, d->peers, d->o.pipelines, tutti_port_of("drive sums", (uint64_t)e->m.stage, (uint64_t)e->m.mate));
     return tutti_lane_open(&d->lane, e->rt, "sums", e->options.lane < 0 ? 0 : 1, err);
 }
 

@@ -238,9 +238,11 @@ typedef struct tutti_engine_driven {
     bool on;
     tutti_drive_options o;       /* of the arrays below */
     int first[TUTTI_DRIVE_STAGES_MOST + 1];
+    int width[TUTTI_DRIVE_STAGES_MOST];
     int *worker;                 /* workers */
     int place;                   /* mine in it */
-    int *mates;                  /* pipelines: who has my stage */
+    int *peers;                  /* pipelines: who has my stage, or my mate in it */
+    tutti_group mates;           /* those that have my stage in my pipeline */
     float *whole;                /* layout.used: the model, while it is shown; else NULL */
     int64_t waits_since_ns;
     tutti_lane *lane;            /* of sums over the pipelines (drive_sum.c); NULL: of one */
@@ -738,12 +740,14 @@ void tutti_engine_late_rest_measured(tutti_engine *e);
 
 /* ---- drive.c: nothing happens under methods that do not drive ---- */
 
-/* After declare(). / Memory is there: the client's stage. */
+/* After declare(). / Memory is there: the client's stage. / Within drive(). */
 tutti_status tutti_engine_check_drive(const tutti_engine *e, tutti_error *err);
 /* drive_sum.c. Close is before the services', as of every lane. */
 tutti_status tutti_engine_drive_sums_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_drive_sums_close(tutti_engine *e);
 tutti_status tutti_engine_drive_open(tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_drive_need_rows(tutti_engine *e, int tensor, const uint32_t *ids,
+                                          size_t n, tutti_error *err);
 void tutti_engine_drive_close(tutti_engine *e);
 /* Of those that drive: rank 0's first values. / The whole model, to all; collective. / It is not
    shown any more. */

@@ -298,13 +298,15 @@ tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t 
     const tutti_tensor *t;
     tutti_status status = TUTTI_OK;
 
-    if (e->stage != STAGE_PASS)
+    if (e->stage != STAGE_PASS && !(e->drive.on && e->stage == STAGE_BETWEEN))
         return tutti_engine_wrong(err, "need_rows", "outside a pass");
     if (tensor < 0 || tensor >= e->layout.n_tensors || !e->params[tensor].asks_rows)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "need_rows was called for tensor %d%s%s; it is for tables that were given with asks_rows",
                           tensor, tensor >= 0 && tensor < e->layout.n_tensors ? ", " : "",
                           tensor >= 0 && tensor < e->layout.n_tensors ? e->tensors[tensor].name : "");
+    if (e->drive.on)
+        return tutti_engine_drive_need_rows(e, tensor, ids, n, err);
     t = &e->tensors[tensor];
     TUTTI_TRY(tutti_engine_rows_need(e, tensor, &ids, &n, err));
     if (e->m.beside)

@@ -344,8 +344,7 @@ static tutti_status backward(void *self, int64_t at, int slot, const float *slop
     const int64_t p = s->began + at;
     const tutti_pass *pass = &s->pass[slot];
 
-    TUTTI_TRY(tutti_drive_backward(s->m, step_of(s, p), slot, pass, place(s, p), slope, false, s->m->own_g, back,
-                                   err));
+    TUTTI_TRY(tutti_drive_backward(s->m, step_of(s, p), slot, pass, place(s, p), slope, s->m->own_g, back, err));
     if (s->servers == NULL || !tutti_waves_pulls(s->servers))
         return apply(s, p, pass->samples > 0, err);
     tutti_copy(s->m->device, s->m->own.count, s->m->own_g, place(s, p));

@@ -192,6 +192,7 @@ static void pass_of(const wavelet *s, int64_t p, tutti_pass *pass)
     tutti_drive_pass(s->m, run_step(s, p), p % s->passes, pass);
     if (pass->samples > 0)
         pass->divisor = samples_of(s, run_step(s, p), wave_of(s, p), false);
+    pass->keep = !begins(s, p);
 }
 
 /* ---- updates ---- */
@@ -323,7 +324,7 @@ static tutti_status compute(wavelet *s, int64_t p, bool alone, bool *over, tutti
     if (t->part == 0)
         TUTTI_TRY(tutti_drive_begin_forward(m, run_step(s, p), slot, &t->pass, values_of(s, p), NULL, NULL, &ended, err));
     else if (turn)
-        TUTTI_TRY(tutti_drive_begin_backward(m, run_step(s, p), slot, &t->pass, values_of(s, p), NULL, !begins(s, p),
+        TUTTI_TRY(tutti_drive_begin_backward(m, run_step(s, p), slot, &t->pass, values_of(s, p), NULL,
                                              gradient_of(s, p), NULL, &ended, err));
     else
         TUTTI_TRY(tutti_drive_go_on(m, run_step(s, p), slot, &t->pass, t->back, &ended, err));
@@ -421,7 +422,7 @@ static tutti_status backward(void *self, int64_t at, int slot, const float *slop
     const int64_t p = here(s, at);
 
     TUTTI_TRY(tutti_drive_backward(s->m, run_step(s, p), slot, &s->track[slot].pass, values_of(s, p), slope,
-                                   !begins(s, p), gradient_of(s, p), back, err));
+                                   gradient_of(s, p), back, err));
     finish(s, p);
     return TUTTI_OK;
 }

@@ -1,14 +1,23 @@
-/* pipe.c: see pipe.h. A conduit is one direction between two neighbours: a ring of buffers, that
-   of micro-batch p at p modulo its length, each with a request.
+/* pipe.c: see pipe.h. A conduit is one direction between two neighbouring stages: a ring of
+   buffers, that of this rank's micro-batch i at i modulo its length, each with a request. Here i
+   counts those that are this rank's, and p all of the pipeline's: messages have p in their port.
 
    No wait can be for ever. Receives of what enters are posted ahead, as many as the stage before
    can have under way, so its sends end whatever this one does. Receives of slopes are posted with
    the forward. A ring is as long as micro-batches can be under way in the earlier of its two
-   stages: when p goes forward there, p - length has been through both, so its buffer is free. */
+   stages: when i goes forward there, i - length has been through both, so its buffer is free.
+
+   With widths a rank takes turns with others of its stage, and one may be late. Then more may be
+   under way to this one than it has posted receives for. Nobody waits for these sends before the
+   end: their buffers are those of micro-batches that have no backward yet. And of all that are not
+   over the first is held up by nobody, since every rank goes in order. */
 #include "tutti/pipe.h"
 
+#include <string.h>
+
 typedef struct conduit {
-    int peer;                    /* rank; -1: an end of the pipeline */
+    int width;                   /* ranks of the other stage; 0: an end of the pipeline */
+    int *peers;
     uint64_t name;
     int length;
     size_t floats;
@@ -22,6 +31,8 @@ enum { ENTER, SLOPE, LEAVE, BACK, CONDUITS }; /* received: the first two */
 
 struct tutti_pipe {
     tutti_world *world;
+    int stage, stages, width, member, slots;
+    int64_t period;
     tutti_pipeline_turns t;
     conduit c[CONDUITS];
     tutti_request *waited[CONDUITS + 1];
@@ -30,10 +41,45 @@ struct tutti_pipe {
 };
 
 /* ---- life ---- */
-static int under_way(const tutti_pipe_options *o, int stage)
+static int width_of(const tutti_pipe_options *o, int stage)
 {
-    const int behind = o->stages - stage;
-    return o->in_flight < behind ? o->in_flight : behind;
+    return o->width != NULL ? o->width[stage] : 1;
+}
+
+/* Where the ranks of that stage begin. */
+static int place_of(const tutti_pipe_options *o, int stage)
+{
+    int n = 0;
+
+    for (int q = 0; q < stage; q++)
+        n += width_of(o, q);
+    return n;
+}
+
+int tutti_pipe_slots(const tutti_pipe_options *o, int stage)
+{
+    const int behind = place_of(o, o->stages) - place_of(o, stage), k = width_of(o, stage),
+              most = behind / k + (behind % k > 0);
+    return o->in_flight < most ? o->in_flight : most;
+}
+
+static int greater(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* Of a conduit to the stage before, or to the one behind. */
+static int length_of(const tutti_pipe_options *o, int which, int peer)
+{
+    const int mine = tutti_pipe_slots(o, o->stage), theirs = tutti_pipe_slots(o, peer);
+
+    if (which == SLOPE || which == LEAVE)
+        return mine;
+    if (which == BACK)
+        return greater(mine, theirs);
+    return width_of(o, peer) == width_of(o, o->stage)
+               ? theirs
+               : theirs * width_of(o, peer) / width_of(o, o->stage) + 2;
 }
 
 static tutti_status open_conduit(tutti_pipe *p, int which, const tutti_pipe_options *o, tutti_error *err)
@@ -42,36 +88,48 @@ static tutti_status open_conduit(tutti_pipe *p, int which, const tutti_pipe_opti
     const int peer = before ? o->stage - 1 : o->stage + 1;
     conduit *c = &p->c[which];
 
-    *c = (conduit){ .peer = -1, .name = 2 * o->key + up };
+    *c = (conduit){ .name = 2 * o->key + up };
     if (peer < 0 || peer >= o->stages)
         return TUTTI_OK;
-    c->peer = o->ranks[peer];
-    c->length = under_way(o, before ? peer : o->stage);
+    c->width = width_of(o, peer);
+    c->length = length_of(o, which, peer);
     c->floats = before ? o->enters : o->leaves;
+    c->peers = tutti_alloc((size_t)c->width, sizeof *c->peers);
     c->memory = tutti_alloc((size_t)c->length, c->floats * sizeof *c->memory);
     c->requests = tutti_alloc((size_t)c->length, sizeof *c->requests);
     c->left = tutti_alloc((size_t)c->length, sizeof *c->left);
-    return c->memory != NULL && c->requests != NULL && c->left != NULL
-               ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %d x %zu values between stages; use smaller "
-                                                      "micro-batches", c->length, c->floats);
+    if (c->peers == NULL || c->memory == NULL || c->requests == NULL || c->left == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for %d x %zu values between stages; use smaller "
+                                                    "micro-batches", c->length, c->floats);
+    memcpy(c->peers, o->ranks + place_of(o, peer), (size_t)c->width * sizeof *c->peers);
+    return TUTTI_OK;
 }
 
 static tutti_status check(tutti_world *world, const tutti_pipe_options *o, tutti_error *err)
 {
+    int mine;
+
     if (o->stages < 1 || o->stage < 0 || o->stage >= o->stages || o->in_flight < 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "stage %d of a pipeline of %d with %d micro-batches in flight",
                           o->stage, o->stages, o->in_flight);
-    for (int q = 0; q < o->stages; q++)
-        if (o->ranks[q] < 0 || o->ranks[q] >= tutti_world_size(world))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "stage %d is on rank %d; there are %d", q, o->ranks[q],
-                              tutti_world_size(world));
-    if (o->ranks[o->stage] != tutti_world_rank(world) || (o->stage > 0) != (o->enters > 0) ||
+    for (int q = 0; q < o->stages; q++) {
+        if (width_of(o, q) < 1 || (o->width != NULL && width_of(o, q) > o->period))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "stage %d is on %d ranks, and %lld micro-batches go round",
+                              q, width_of(o, q), (long long)o->period);
+        for (int k = 0; k < width_of(o, q); k++)
+            if (o->ranks[place_of(o, q) + k] < 0 || o->ranks[place_of(o, q) + k] >= tutti_world_size(world))
+                return tutti_fail(err, TUTTI_ERR_USAGE, 0, "stage %d is on rank %d; there are %d", q,
+                                  o->ranks[place_of(o, q) + k], tutti_world_size(world));
+    }
+    if (o->member < 0 || o->member >= width_of(o, o->stage))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "member %d of stage %d, which is on %d ranks", o->member, o->stage,
+                          width_of(o, o->stage));
+    mine = o->ranks[place_of(o, o->stage) + o->member];
+    if (mine != tutti_world_rank(world) || (o->stage > 0) != (o->enters > 0) ||
         (o->stage < o->stages - 1) != (o->leaves > 0))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "stage %d of %d is opened on rank %d for %zu values that enter and %zu that leave; it is "
-                          "that of rank %d", o->stage, o->stages, tutti_world_rank(world), o->enters, o->leaves,
-                          o->ranks[o->stage]);
+                          "that of rank %d", o->stage, o->stages, tutti_world_rank(world), o->enters, o->leaves, mine);
     return TUTTI_OK;
 }
 
@@ -86,7 +144,16 @@ tutti_status tutti_pipe_open(tutti_pipe **out, tutti_world *world, const tutti_p
     if (p == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu bytes of a pipeline", sizeof *p);
     p->world = world;
-    p->t = (tutti_pipeline_turns){ o->stage, o->stages, o->in_flight, 0, 0 };
+    p->stage = o->stage;
+    p->stages = o->stages;
+    p->width = width_of(o, o->stage);
+    p->member = o->member;
+    p->period = o->width != NULL ? o->period : 1;
+    p->slots = tutti_pipe_slots(o, o->stage);
+    /* the turns of the first stage of a pipeline in which so many are under way; the last stage's
+       have nobody behind them */
+    p->t = (tutti_pipeline_turns){ .stages = o->stage == o->stages - 1 ? 1 : greater(2, p->slots),
+                                   .in_flight = p->slots };
     for (int i = 0; i < CONDUITS && status == TUTTI_OK; i++)
         status = open_conduit(p, i, o, err);
     if (status != TUTTI_OK) {
@@ -106,6 +173,7 @@ void tutti_pipe_close(tutti_pipe *p)
         for (int k = 0; k < c->length && c->requests != NULL; k++)
             if (c->requests[k].posted)
                 tutti_cancel(p->world, &c->requests[k]);
+        tutti_free(c->peers);
         tutti_free(c->memory);
         tutti_free(c->requests);
         tutti_free(c->left);
@@ -119,40 +187,66 @@ void tutti_pipe_sent(const tutti_pipe *p, uint64_t *messages, uint64_t *bytes)
     *bytes = p->bytes;
 }
 
+/* ---- which micro-batches are mine ---- */
+/* Of a period. */
+static int64_t mine_of(const tutti_pipe *pipe)
+{
+    return (pipe->period - pipe->member + pipe->width - 1) / pipe->width;
+}
+
+/* The pipeline's number of my i-th, from 1 on. */
+static int64_t number_of(const tutti_pipe *pipe, int64_t i)
+{
+    const int64_t each = mine_of(pipe);
+    return (i - 1) / each * pipe->period + pipe->member + (i - 1) % each * pipe->width + 1;
+}
+
+/* How many of the first p are mine. */
+static int64_t mine_until(const tutti_pipe *pipe, int64_t p)
+{
+    const int64_t rest = p % pipe->period - pipe->member;
+    return p / pipe->period * mine_of(pipe) + (rest > 0 ? (rest + pipe->width - 1) / pipe->width : 0);
+}
+
+static int peer_of(const tutti_pipe *pipe, const conduit *c, int64_t i)
+{
+    return c->peers[(number_of(pipe, i) - 1) % pipe->period % c->width];
+}
+
 /* ---- messages ---- */
-static int place(const conduit *c, int64_t p)
+static int place(const conduit *c, int64_t i)
 {
-    return (int)(p % c->length);
+    return (int)(i % c->length);
 }
 
-static float *buffer(const conduit *c, int64_t p)
+static float *buffer(const conduit *c, int64_t i)
 {
-    return c->peer < 0 ? NULL : c->memory + (size_t)place(c, p) * c->floats;
+    return c->width == 0 ? NULL : c->memory + (size_t)place(c, i) * c->floats;
 }
 
-static tutti_port port(const conduit *c, int64_t p)
+static tutti_port port(const tutti_pipe *pipe, const conduit *c, int64_t i)
 {
-    return tutti_port_of("pipe", c->name, (uint64_t)p);
+    return tutti_port_of("pipe", c->name, (uint64_t)number_of(pipe, i));
 }
 
-/* Those of micro-batches up to `last`. */
+/* Those of my micro-batches up to `last`. */
 static tutti_status post_receives(tutti_pipe *pipe, conduit *c, int64_t last, tutti_error *err)
 {
-    for (int64_t p = c->posted + 1; c->peer >= 0 && p <= last; p++) {
-        TUTTI_TRY(tutti_post_recv(pipe->world, &c->requests[place(c, p)], c->peer, port(c, p),
-                                  tutti_host(buffer(c, p), c->floats, TUTTI_F32), err));
-        c->posted = p;
+    for (int64_t i = c->posted + 1; c->width > 0 && i <= last; i++) {
+        TUTTI_TRY(tutti_post_recv(pipe->world, &c->requests[place(c, i)], peer_of(pipe, c, i), port(pipe, c, i),
+                                  tutti_host(buffer(c, i), c->floats, TUTTI_F32), err));
+        c->posted = i;
     }
     return TUTTI_OK;
 }
 
-static tutti_status send(tutti_pipe *pipe, conduit *c, int64_t p, size_t floats, tutti_error *err)
+static tutti_status send(tutti_pipe *pipe, conduit *c, int64_t i, size_t floats, tutti_error *err)
 {
-    if (c->peer < 0)
+    if (c->width == 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_post_send(pipe->world, &c->requests[place(c, p)], c->peer, port(c, p), NULL,
-                              tutti_host(buffer(c, p), floats, TUTTI_F32), err));
-    c->posted = p;
+    TUTTI_TRY(tutti_post_send(pipe->world, &c->requests[place(c, i)], peer_of(pipe, c, i), port(pipe, c, i), NULL,
+                              tutti_host(buffer(c, i), floats, TUTTI_F32), err));
+    c->posted = i;
     pipe->messages++;
     pipe->bytes += floats * sizeof(float);
     return TUTTI_OK;
@@ -200,13 +294,13 @@ static tutti_status look(tutti_pipe *pipe, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The buffer of p, which a message is about to have, had that of p - length. That one was received,
+/* The buffer of i, which a message is about to have, had that of i - length. That one was received,
    but its send may have to be asked once more. */
-static tutti_status make_room(tutti_pipe *pipe, int which, int64_t p, tutti_error *err)
+static tutti_status make_room(tutti_pipe *pipe, int which, int64_t i, tutti_error *err)
 {
     conduit *c = &pipe->c[which];
 
-    while (c->peer >= 0 && c->ended < p - c->length) {
+    while (c->width > 0 && c->ended < i - c->length) {
         tutti_request *r = &c->requests[place(c, c->ended + 1)];
         TUTTI_TRY(tutti_wait_some(pipe->world, &r, 1, 1, TUTTI_FOREVER, NULL, err));
         TUTTI_TRY(collect(pipe, which, err));
@@ -225,7 +319,7 @@ static tutti_status wait(tutti_pipe *pipe, int from, const tutti_pipe_work *work
         pipe->waited[n++] = admits;
     if (n == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "stage %d of a pipeline waits for nothing: its turns stopped at "
-                                                   "micro-batch %lld", pipe->t.stage, (long long)pipe->t.forwards);
+                                                   "micro-batch %lld", pipe->stage, (long long)pipe->t.forwards);
     if (work->waits != NULL)
         work->waits(work->self, true);
     status = tutti_wait_some(pipe->world, pipe->waited, n, 1, TUTTI_FOREVER, NULL, err);
@@ -235,44 +329,50 @@ static tutti_status wait(tutti_pipe *pipe, int from, const tutti_pipe_work *work
 }
 
 /* ---- turns ---- */
-static int slot_of(const tutti_pipe *pipe, int64_t p)
+static int slot_of(const tutti_pipe *pipe, int64_t i)
 {
-    const int behind = pipe->t.stages - pipe->t.stage,
-              most = pipe->t.in_flight < behind ? pipe->t.in_flight : behind;
-    return (int)((p - 1) % most);
+    return (int)((i - 1) % pipe->slots);
 }
 
 static tutti_status forward(tutti_pipe *pipe, const tutti_pipe_work *work, tutti_error *err)
 {
-    const int64_t p = pipe->t.forwards + 1;
+    const int64_t i = pipe->t.forwards + 1;
     conduit *in = &pipe->c[ENTER], *out = &pipe->c[LEAVE];
-    const size_t entered = in->peer >= 0 ? in->left[place(in, p)] : 0;
+    const size_t entered = in->width > 0 ? in->left[place(in, i)] : 0;
     size_t left = 0;
 
-    TUTTI_TRY(make_room(pipe, LEAVE, p, err));
-    TUTTI_TRY(work->forward(work->self, p, slot_of(pipe, p), buffer(in, p), entered, buffer(out, p), &left, err));
-    pipe->t.forwards = p;
-    if (pipe->c[BACK].peer >= 0)
-        pipe->c[BACK].left[place(&pipe->c[BACK], p)] = entered;
-    TUTTI_TRY(post_receives(pipe, &pipe->c[SLOPE], p, err));
-    return send(pipe, out, p, left, err);
+    TUTTI_TRY(make_room(pipe, LEAVE, i, err));
+    TUTTI_TRY(work->forward(work->self, number_of(pipe, i), slot_of(pipe, i), buffer(in, i), entered,
+                            buffer(out, i), &left, err));
+    pipe->t.forwards = i;
+    if (pipe->c[BACK].width > 0)
+        pipe->c[BACK].left[place(&pipe->c[BACK], i)] = entered;
+    TUTTI_TRY(post_receives(pipe, &pipe->c[SLOPE], i, err));
+    return send(pipe, out, i, left, err);
 }
 
 static tutti_status backward(tutti_pipe *pipe, const tutti_pipe_work *work, tutti_error *err)
 {
-    const int64_t p = pipe->t.backwards + 1;
+    const int64_t i = pipe->t.backwards + 1;
     conduit *back = &pipe->c[BACK];
-    const size_t entered = back->peer >= 0 ? back->left[place(back, p)] : 0;
+    const size_t entered = back->width > 0 ? back->left[place(back, i)] : 0;
 
-    TUTTI_TRY(make_room(pipe, BACK, p, err));
-    TUTTI_TRY(work->backward(work->self, p, slot_of(pipe, p), buffer(&pipe->c[SLOPE], p), buffer(back, p), err));
-    pipe->t.backwards = p;
-    return send(pipe, back, p, entered, err);
+    TUTTI_TRY(make_room(pipe, BACK, i, err));
+    TUTTI_TRY(work->backward(work->self, number_of(pipe, i), slot_of(pipe, i), buffer(&pipe->c[SLOPE], i),
+                             buffer(back, i), err));
+    pipe->t.backwards = i;
+    return send(pipe, back, i, entered, err);
 }
 
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+static int64_t admitted(const tutti_pipe *pipe, const tutti_pipe_work *work)
+{
+    const int64_t p = work->admitted(work->self);
+    return p == INT64_MAX ? p : mine_until(pipe, p);
 }
 
 static tutti_status run(tutti_pipe *pipe, int64_t last, const tutti_pipe_work *work, tutti_error *err)
@@ -285,16 +385,16 @@ static tutti_status run(tutti_pipe *pipe, int64_t last, const tutti_pipe_work *w
         tutti_turn turn;
         TUTTI_TRY(post_receives(pipe, in, least(last, t->forwards + in->length), err));
         TUTTI_TRY(look(pipe, err));
-        entered = in->peer >= 0 ? in->ended : last;
+        entered = in->width > 0 ? in->ended : last;
         if (work->admitted != NULL && entered > t->forwards)
-            may = work->admitted(work->self);
+            may = admitted(pipe, work);
         turn = tutti_pipeline_next(t, least(entered, may), slopes->ended);
         if (turn == TUTTI_TURN_FORWARD)
             TUTTI_TRY(forward(pipe, work, err));
         else if (turn == TUTTI_TURN_BACKWARD)
             TUTTI_TRY(backward(pipe, work, err));
         else if (t->forwards == t->backwards && entered > t->forwards)
-            TUTTI_TRY(work->await(work->self, t->forwards + 1, err)); /* no slope comes before it */
+            TUTTI_TRY(work->await(work->self, number_of(pipe, t->forwards + 1), err)); /* no slope comes before it */
         else
             TUTTI_TRY(wait(pipe, ENTER, work, err));
     }
@@ -311,7 +411,7 @@ tutti_status tutti_pipe_run(tutti_pipe *pipe, int64_t last, const tutti_pipe_wor
 
     if (pipe->failed)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pipeline that has failed can only be closed");
-    status = run(pipe, last, work, err);
+    status = run(pipe, mine_until(pipe, last), work, err);
     pipe->failed = status != TUTTI_OK;
-    return pipe->failed ? tutti_fail_within(err, status, "stage %d of %d", pipe->t.stage, pipe->t.stages) : TUTTI_OK;
+    return pipe->failed ? tutti_fail_within(err, status, "stage %d of %d", pipe->stage, pipe->stages) : TUTTI_OK;
 }

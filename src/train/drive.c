@@ -34,6 +34,8 @@ struct tutti_train_staged {
     size_t bytes;                    /* of the networks, their slots full */
     double *seconds;                 /* of measure.c; NULL: nobody asked */
     const float **values;            /* n_params of the run */
+    uint64_t *named;                 /* of the largest table of the stage: rows / 64 + 1; NULL: it has none */
+    uint32_t *ids;                   /* likewise: rows */
 };
 
 bool tutti_train_drives(const tutti_run *run)
@@ -72,6 +74,28 @@ static size_t slot_bytes(const tutti_train_staged *s)
     return sum;
 }
 
+static bool has_table(const tutti_train_staged *s, int param)
+{
+    const tutti_nn_param *p = &s->run->params[param];
+    return p->row_sparse && p->unit >= s->first && p->unit < s->end;
+}
+
+static tutti_status open_rows(tutti_train_staged *s, tutti_error *err)
+{
+    size_t most = 0;
+
+    for (int k = 0; k < s->run->n_params; k++)
+        if (has_table(s, k) && (size_t)s->run->params[k].dim[0] > most)
+            most = (size_t)s->run->params[k].dim[0];
+    if (most == 0)
+        return TUTTI_OK;
+    s->named = tutti_alloc(most / 64 + 1, sizeof *s->named);
+    s->ids = tutti_alloc(most, sizeof *s->ids);
+    return s->named != NULL && s->ids != NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "naming the rows of tables of %zu", most);
+}
+
 static tutti_status open_stage(void *self, int first, int end, int slots, int64_t samples, bool apart,
                                tutti_error *err)
 {
@@ -91,6 +115,7 @@ static tutti_status open_stage(void *self, int first, int end, int slots, int64_
     for (int k = 0; k < slots; k++)
         if ((s->slot[k].gradients = tutti_alloc((size_t)run->n_params, sizeof *s->slot[k].gradients)) == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a stage of %d slots", slots);
+    TUTTI_TRY(open_rows(s, err));
     TUTTI_TRY(tutti_nn_store_open(&s->store, 0, err));
     o.store = s->store;
     TUTTI_TRY(tutti_train_meter_open(run, &o.nn.device, err));
@@ -145,6 +170,19 @@ static tutti_status take(tutti_run *run, const tutti_pass *pass, tutti_batch *ba
     return TUTTI_OK;
 }
 
+/* What the micro-batch reads of tables is brought first. */
+static tutti_status need_rows(const tutti_train_staged *s, const tutti_batch *batch, tutti_error *err)
+{
+    tutti_run *run = s->run;
+
+    for (int k = 0; k < run->n_params && s->named != NULL; k++)
+        if (has_table(s, k)) {
+            const size_t n = tutti_train_name_rows(run, batch, (size_t)run->params[k].dim[0], s->named, s->ids);
+            TUTTI_TRY(tutti_engine_need_rows(run->engine, k, s->ids, n, err));
+        }
+    return TUTTI_OK;
+}
+
 /* What one unit has taken, or several. */
 static tutti_status computed(tutti_train_staged *s, tutti_status status, int index, bool over, double *loss)
 {
@@ -176,8 +214,9 @@ static tutti_status forward(void *self, int index, const tutti_pass *pass, const
     if (pass->index == 0 || run->slow == 0)
         run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->rank,
                                             step_of(run, pass));
-    if (run->loader != NULL && (is_first(s) || is_last(s)))
+    if (run->loader != NULL && (is_first(s) || is_last(s) || s->named != NULL))
         TUTTI_TRY(take(run, pass, &batch, err));
+    TUTTI_TRY(need_rows(s, &batch, err));
     if (run->dry != NULL)
         return TUTTI_OK;
     samples = (tutti_nn_samples){ .count = pass->samples, .x = batch.x, .labels = batch.labels,
@@ -198,7 +237,7 @@ static tutti_status forward(void *self, int index, const tutti_pass *pass, const
 }
 
 static tutti_status backward(void *self, int index, const tutti_pass *pass, const float *values, const float *slope,
-                             bool add, float *gradient, float *back, bool *over, double *loss, tutti_error *err)
+                             float *gradient, float *back, bool *over, double *loss, tutti_error *err)
 {
     tutti_train_staged *s = self;
     tutti_run *run = s->run;
@@ -211,7 +250,8 @@ static tutti_status backward(void *self, int index, const tutti_pass *pass, cons
     *loss = 0;
     *over = true;
     if (run->dry != NULL) {
-        memset(gradient, 0, tutti_engine_method(run->engine)->own.count * sizeof *gradient);
+        if (!pass->keep)
+            memset(gradient, 0, tutti_engine_method(run->engine)->own.count * sizeof *gradient);
         return TUTTI_OK;
     }
     network = network_of(s, index, &there);
@@ -222,7 +262,7 @@ static tutti_status backward(void *self, int index, const tutti_pass *pass, cons
     of->back = true;
     run->computing_since_ns = tutti_now_ns(run->rt);
     tutti_train_meter_start(run, pass->samples);
-    status = tutti_nn_stage_begin_backward(network, there, slope, (double)pass->divisor, add, of->gradients, back, over,
+    status = tutti_nn_stage_begin_backward(network, there, slope, (double)pass->divisor, pass->keep, of->gradients, back, over,
                                            &of->loss, err);
     return computed(s, status, index, *over, loss);
 }
@@ -307,8 +347,8 @@ tutti_status tutti_train_staged_open(tutti_run *run, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "cutting %s into stages", run->config->model);
     run->staged = s;
     s->run = run;
-    s->model = (tutti_model){ .self = s, .open = open_stage, .forward = forward, .backward = backward,
-                              .go_on = go_on, .held = held,
+    s->model = (tutti_model){ .self = s, .spec = run->config->model, .open = open_stage, .forward = forward,
+                              .backward = backward, .go_on = go_on, .held = held,
                               .samples = context > 0 ? (TOKENS > context ? TOKENS / context : 1) : BLOCK };
     status = tutti_nn_units(run->config->model, &run->task, NULL, 0, &n, &why);
     if (status == TUTTI_OK && n > UNITS_MOST)
@@ -345,6 +385,8 @@ void tutti_train_staged_close(tutti_run *run)
     tutti_free(s->unit);
     tutti_free(s->seconds);
     tutti_free(s->values);
+    tutti_free(s->named);
+    tutti_free(s->ids);
     tutti_free(s);
     run->staged = NULL;
 }

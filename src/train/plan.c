@@ -73,13 +73,11 @@ static void draw(const tutti_run *run, const tutti_pass *pass, int param, float 
     }
 }
 
-/* The rows of a table that the batch names, ascending: ids of tokens, or of categories with one
-   table behind the other. */
-static size_t name_rows(const tutti_run *run, const tutti_batch *batch, size_t rows)
+size_t tutti_train_name_rows(const tutti_run *run, const tutti_batch *batch, size_t rows, uint64_t *named,
+                             uint32_t *ids)
 {
     const size_t tables = (size_t)run->task.tables, context = (size_t)run->task.context,
                  n = (size_t)batch->samples * (tables > 0 ? tables : context);
-    uint64_t *named = run->dry->named;
     size_t count = 0;
 
     for (size_t i = 0; i < n; i++) {
@@ -89,10 +87,16 @@ static size_t name_rows(const tutti_run *run, const tutti_batch *batch, size_t r
     }
     for (size_t w = 0; w <= rows / WORD; w++) {
         for (uint64_t bits = named[w]; bits != 0; bits &= bits - 1)
-            run->dry->ids[count++] = (uint32_t)(w * WORD + (size_t)__builtin_ctzll(bits));
+            ids[count++] = (uint32_t)(w * WORD + (size_t)__builtin_ctzll(bits));
         named[w] = 0;
     }
     return count;
+}
+
+/* Those of the batch of a dry pass. */
+static size_t name_rows(const tutti_run *run, const tutti_batch *batch, size_t rows)
+{
+    return tutti_train_name_rows(run, batch, rows, run->dry->named, run->dry->ids);
 }
 
 static tutti_status ready(tutti_run *run, const tutti_pass *pass, const tutti_batch *batch, int k,

@@ -250,6 +250,10 @@ void tutti_train_dry_close(tutti_run *run);
 bool tutti_train_dry_fits(const tutti_run *run);
 /* What this rank has, to its row of the plan. */
 tutti_status tutti_train_dry_tell(const tutti_run *run, tutti_error *err);
+/* The rows of a table of so many that the batch names, ascending: ids of tokens, or of categories
+   with one table behind the other. named: rows / 64 + 1 zeros, which it leaves so; ids: rows. */
+size_t tutti_train_name_rows(const tutti_run *run, const tutti_batch *batch, size_t rows,
+                             uint64_t *named, uint32_t *ids);
 tutti_status tutti_train_dry_pass(tutti_run *run, const tutti_pass *pass, const tutti_batch *batch,
                                   const tutti_nn_hooks *hooks, double *loss, tutti_error *err);
 

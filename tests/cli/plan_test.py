@@ -65,9 +65,21 @@ class Plan(Case):
         """A rank has the values of its stage only."""
         for k, (n, method, copies) in enumerate(((3, "hetpipe", 1), (4, "hetpipe(stages=2,in_flight=4)", 2),
                                                  (3, "wavelet(sync_mode=average,sync_rounds=2)", 3),
-                                                 (4, "wavelet(stages=2)", 2), (2, "wavelet", 2))):
+                                                 (4, "wavelet(stages=2)", 2), (2, "wavelet", 2), (3, "heterps(stages=3)", 1),
+                                                 (2, "heterps", 2))):
             p, s = self.compared("p%d" % k, *MLP, "-n", n, "--method", method)
             self.assertEqual(sum(r["memory"]["values"] for r in p["ranks"]), 4 * PARAMS * copies)
+
+    def test_of_tables_at_the_workers_of_a_stage(self):
+        """Rows that go are those of the data."""
+        path, model = os.path.join(self.folder, "stages.json"), "ctr(dim=4,layers=1,hidden=16)"
+        with open(path, "w") as f:
+            json.dump({"schema": "tutti-stages-1", "model": model, "stages": [
+                {"type": t, "first_layer": q, "end_layer": q + 1, "units": 2 - q, "sparse": q == 0,
+                 "first_unit": q, "end_unit": 1 + 2 * q} for q, t in enumerate("ab")]}, f)
+        data = "clicks(file=%s,rows=200)" % small_clicks(self.folder)
+        self.compared("tables", "--model", model, "--data", data, "-n", 3, "--batch", 16, "--method",
+                      "heterps(schedule=%s)" % path)
 
     def test_of_servers_beside_workers_and_by_themselves(self):
         for k, (n, servers, method, transport) in enumerate((

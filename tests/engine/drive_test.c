@@ -38,8 +38,7 @@ static tutti_status relay_backward(void *self, int64_t p, int slot, const float 
     relay *r = self;
     const tutti_rate rate = tutti_drive_rate(r->m, step_of(r, p), step_of(r, p) + 1);
 
-    TUTTI_TRY(tutti_drive_backward(r->m, step_of(r, p), slot, &r->pass, r->m->own_x, slope, false, r->m->own_g, back,
-                                   err));
+    TUTTI_TRY(tutti_drive_backward(r->m, step_of(r, p), slot, &r->pass, r->m->own_x, slope, r->m->own_g, back, err));
     return tutti_drive_update(r->m, r->m->optim, r->m->own_x, r->m->own_g, &rate, err);
 }
 

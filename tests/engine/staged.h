@@ -34,11 +34,11 @@ typedef struct staged_slot {
     tutti_pass pass;
     int64_t samples;
     float *out, *gradient, *to;
-    bool add;
     double loss;
     float d[SAMPLES_MOST * WIDTH];
-    const float *values; /* that its forward had, and their hash */
+    const float *values; /* that its forward had, and their hash: of a table what it names */
     uint64_t tag;
+    bool named[WIDTH];
     float y[UNITS + 1][SAMPLES_MOST * WIDTH]; /* what enters each unit, what leaves the last */
 } staged_slot;
 /* A rank's. */
@@ -61,6 +61,8 @@ struct staged {
     const tutti_method_ops *const *methods; /* NULL: the registry */
     bool whole;           /* passes of the whole model, by a method that does not drive */
     bool uncut;           /* only unit 0 begins a stage */
+    bool table;           /* the weights of unit 0 are one; not of whole passes */
+    const char *spec;     /* the model's */
     int steps, at_a_time; /* 0: all at once */
     int save_at, load_at; /* a checkpoint after that many steps / the run begins with it */
     const char *directory;
@@ -107,18 +109,34 @@ static inline void staged_hold(staged_seat *s, const staged_slot *t, bool give)
     s->held_most = s->held > s->held_most ? s->held : s->held_most;
 }
 
-/* Gradients of a unit's weight and bias, written or added to. */
-static inline void staged_unit_gradient(staged_slot *t, int u, const float *weight, float *gw,
-                                        float *gb, float *back)
+static inline bool staged_has_table(const staged_seat *s)
 {
-    float w[WIDTH], b[WIDTH];
+    return s->run->table && s->first == 0;
+}
 
-    staged_unit_backward(weight, t->samples, t->y[u], t->y[u + 1], t->d, t->add ? w : gw,
-                         t->add ? b : gb, back);
-    for (int i = 0; i < WIDTH && t->add; i++) {
-        gw[i] += w[i];
-        gb[i] += b[i];
+static inline uint64_t staged_tag(const staged_seat *s, const staged_slot *t, const float *values)
+{
+    const size_t n = tutti_engine_method(s->e)->own.count;
+    float seen[STAGED_VALUES];
+
+    memcpy(seen, values, n * sizeof *seen);
+    if (staged_has_table(s)) {
+        float *w = seen + (staged_at(s, values, 0, false) - values);
+        staged_masked(w, t->named, w);
     }
+    return tutti_hash(seen, n * sizeof *seen);
+}
+
+/* The table's weights as a micro-batch sees them, where this is the table's unit. */
+static inline const float *staged_weight(const staged_seat *s, const staged_slot *t, int u,
+                                         float masked[WIDTH])
+{
+    const float *w = staged_at(s, t->values, u, false);
+
+    if (u > 0 || !staged_has_table(s))
+        return w;
+    staged_masked(w, t->named, masked);
+    return masked;
 }
 
 /* The next unit of what was begun. */
@@ -129,6 +147,7 @@ static inline tutti_status staged_go_on(void *self, int slot, bool *over, double
     staged_slot *t = &s->slot[slot];
     const tutti_method *m = tutti_engine_method(s->e);
     const int u = t->next;
+    float w0[WIDTH];
 
     CHECK(t->full && (s->apart || s->busy == slot));
     if (s->run->delay_ns[m->rank] > 0 && s->apart)
@@ -136,8 +155,8 @@ static inline tutti_status staged_go_on(void *self, int slot, bool *over, double
     *loss = 0;
     if (!t->back) {
         staged_hold(s, t, false);
-        staged_unit_forward(staged_at(s, t->values, u, false), staged_at(s, t->values, u, true),
-                            t->samples, t->y[u], t->y[u + 1]);
+        staged_unit_forward(staged_weight(s, t, u, w0), staged_at(s, t->values, u, true), t->samples,
+                            t->y[u], t->y[u + 1]);
         t->next++;
         *over = t->next == s->end;
         if (*over && t->out != NULL)
@@ -146,7 +165,8 @@ static inline tutti_status staged_go_on(void *self, int slot, bool *over, double
     } else {
         float *const gw = t->gradient + (staged_place(u, false) - m->own.first),
                      *const gb = t->gradient + (staged_place(u, true) - m->own.first);
-        staged_unit_gradient(t, u, staged_at(s, t->values, u, false), gw, gb,
+        staged_unit_backward(staged_at(s, t->values, u, false), t->samples, t->y[u], t->y[u + 1],
+                             t->d, t->pass.keep, u == 0 && s->run->table ? t->named : NULL, gw, gb,
                              u > s->first ? t->d : t->to);
         if (u == UNITS - 1 && s->run->bad_step >= 0 && t->pass.index == 0 &&
             t->pass.position /
@@ -177,6 +197,11 @@ static inline tutti_status staged_forward(void *self, int slot, const tutti_pass
     CHECK(s->busy < 0 || s->apart);
     if (s->run->delay_ns[m->rank] > 0 && !s->apart)
         tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + s->run->delay_ns[m->rank]);
+    if (staged_has_table(s)) {
+        uint32_t ids[TABLE_ROWS];
+        const size_t n = staged_named(p, ids, t->named);
+        TUTTI_TRY(tutti_engine_need_rows(s->e, 2 * UNITS - 1, ids, n, err));
+    }
     t->full = true;
     t->back = false;
     t->next = s->first;
@@ -184,7 +209,7 @@ static inline tutti_status staged_forward(void *self, int slot, const tutti_pass
     t->out = out;
     t->samples = p->samples;
     t->values = values;
-    t->tag = tutti_hash(values, m->own.count * sizeof *values);
+    t->tag = staged_tag(s, t, values);
     s->full_most = ++s->full > s->full_most ? s->full : s->full_most;
     s->forwards_most = ++s->forwards > s->forwards_most ? s->forwards : s->forwards_most;
     if (s->first == 0)
@@ -196,9 +221,8 @@ static inline tutti_status staged_forward(void *self, int slot, const tutti_pass
 }
 
 static inline tutti_status staged_backward(void *self, int slot, const tutti_pass *p,
-                                           const float *values, const float *slope, bool add,
-                                           float *gradient, float *back, bool *over, double *loss,
-                                           tutti_error *err)
+                                           const float *values, const float *slope, float *gradient,
+                                           float *back, bool *over, double *loss, tutti_error *err)
 {
     staged_seat *s = self;
     staged_slot *t = &s->slot[slot];
@@ -208,11 +232,10 @@ static inline tutti_status staged_backward(void *self, int slot, const tutti_pas
 
     CHECK(t->full && t->samples == p->samples && (slope == NULL) == (s->end == UNITS));
     CHECK(t->next == s->end && (s->busy < 0 || s->apart));
-    s->retagged +=
-        t->values != values || t->tag != tutti_hash(values, m->own.count * sizeof *values);
+    s->retagged += t->values != values || t->tag != staged_tag(s, t, values);
+    t->pass = *p;
     t->back = true;
     t->next = s->end - 1;
-    t->add = add;
     t->gradient = gradient;
     t->to = back;
     t->loss = 0;
@@ -239,7 +262,7 @@ static inline tutti_status staged_pass(staged_seat *s, const tutti_pass *p, tutt
     float target[SAMPLES_MOST * WIDTH];
     double loss;
 
-    CHECK(p->samples <= SAMPLES_MOST);
+    CHECK(p->samples <= SAMPLES_MOST && !s->run->table);
     staged_draw(tutti_engine_share(e), p, 1, t->y[0]);
     staged_draw(tutti_engine_share(e), p, 2, target);
     for (int u = 0; u < UNITS; u++) {
@@ -251,12 +274,11 @@ static inline tutti_status staged_pass(staged_seat *s, const tutti_pass *p, tutt
     }
     loss = staged_loss(target, t->y[UNITS], (size_t)p->samples * WIDTH,
                        p->divisor > 0 ? (double)p->divisor : 1, t->d);
-    t->samples = p->samples;
-    t->add = p->keep;
     for (int u = UNITS - 1; u >= 0; u--) {
         const int b = 2 * (UNITS - 1 - u);
         TUTTI_TRY(tutti_engine_need(e, u, true, err));
-        staged_unit_gradient(t, u, tutti_engine_values(e, b + 1), tutti_engine_gradient(e, b + 1),
+        staged_unit_backward(tutti_engine_values(e, b + 1), p->samples, t->y[u], t->y[u + 1], t->d,
+                             p->keep, NULL, tutti_engine_gradient(e, b + 1),
                              tutti_engine_gradient(e, b), u > 0 ? t->d : NULL);
         TUTTI_TRY(tutti_engine_ready(e, b, err));
         TUTTI_TRY(tutti_engine_ready(e, b + 1, err));
@@ -341,6 +363,7 @@ static inline tutti_status staged_rank(tutti_world *world, void *arg, tutti_erro
     CHECK(s != NULL);
     s->run = r;
     s->model = (tutti_model){ .self = s,
+                              .spec = r->spec,
                               .units = UNITS,
                               .unit = r->uncut ? staged_uncut : staged_units,
                               .samples = SAMPLES_MOST,
@@ -356,6 +379,11 @@ static inline tutti_status staged_rank(tutti_world *world, void *arg, tutti_erro
         params[k] = (tutti_param){
             .name = names[k], .dims = 1, .dim = { WIDTH }, .unit = UNITS - 1 - k / 2
         };
+    }
+    if (r->table) {
+        tutti_param *t = &params[2 * UNITS - 1];
+        *t = (tutti_param){ .name = t->name, .dims = 2, .dim = { TABLE_ROWS, TABLE_COLS },
+                            .row_sparse = true, .asks_rows = true };
     }
     tutti_engine_options o = r->options;
     o.initial = staged_initial;
@@ -442,6 +470,7 @@ static inline staged staged_single(const staged *like, int64_t batch)
     r.options.method = "single";
     r.options.batch = batch;
     r.options.accumulate = 1;
+    r.table = false;
     r.whole = true;
     r.methods = NULL;
     r.save_at = r.load_at = 0;

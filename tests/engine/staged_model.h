@@ -1,6 +1,7 @@
 /* staged_model.h: a model that can be cut into stages: a chain of units y := tanh(w y + b), element
    by element, over samples that are drawn. Its loss is half the square of the distance from a
-   draw. */
+   draw. The weights of the first unit may be a table: of its rows a micro-batch names some, and the
+   others are 0 to it. */
 #ifndef TUTTI_TESTS_STAGED_MODEL_H
 #define TUTTI_TESTS_STAGED_MODEL_H
 #include <math.h>
@@ -8,7 +9,7 @@
 
 #include "tutti/engine.h"
 
-enum { UNITS = 5, WIDTH = 24, SAMPLES_MOST = 64 };
+enum { UNITS = 5, WIDTH = 24, SAMPLES_MOST = 64, TABLE_ROWS = 6, TABLE_COLS = WIDTH / TABLE_ROWS };
 #define STAGED_VALUES ((size_t)UNITS * 2 * WIDTH)
 
 static const tutti_model_unit staged_units[UNITS] = {
@@ -51,16 +52,42 @@ static inline void staged_unit_forward(const float *w, const float *b, int64_t s
         out[k] = tanhf(w[k % WIDTH] * in[k] + b[k % WIDTH]);
 }
 
-/* slope of `out` becomes that of `in`. */
-static inline void staged_unit_backward(const float *w, int64_t samples, const float *in,
-                                        const float *out, const float *slope, float *gw, float *gb,
-                                        float *back)
+/* What a micro-batch names of the table: ids, and the weights as it sees them. Gives how many. */
+static inline size_t staged_named(const tutti_pass *p, uint32_t ids[TABLE_ROWS],
+                                  bool named[WIDTH])
 {
-    memset(gw, 0, WIDTH * sizeof *gw);
-    memset(gb, 0, WIDTH * sizeof *gb);
+    const tutti_rng rng = { 13, 1 + p->epoch, p->position };
+    size_t n = 0;
+
+    for (uint32_t r = 0; r < TABLE_ROWS; r++) {
+        const bool is = tutti_uniform(rng, r) < 0.4;
+        ids[n] = r;
+        n += is;
+        for (size_t i = 0; i < TABLE_COLS; i++)
+            named[r * TABLE_COLS + i] = is;
+    }
+    return n;
+}
+
+static inline void staged_masked(const float *w, const bool named[WIDTH], float to[WIDTH])
+{
+    for (size_t i = 0; i < WIDTH; i++)
+        to[i] = named[i] ? w[i] : 0;
+}
+
+/* slope of `out` becomes that of `in`. keep: gradients are added to. named: of a table; else
+   NULL. */
+static inline void staged_unit_backward(const float *w, int64_t samples, const float *in,
+                                        const float *out, const float *slope, bool keep,
+                                        const bool *named, float *gw, float *gb, float *back)
+{
+    if (!keep) {
+        memset(gw, 0, WIDTH * sizeof *gw);
+        memset(gb, 0, WIDTH * sizeof *gb);
+    }
     for (size_t k = 0; k < (size_t)samples * WIDTH; k++) {
         const float d = slope[k] * (1 - out[k] * out[k]);
-        gw[k % WIDTH] += d * in[k];
+        gw[k % WIDTH] += named == NULL || named[k % WIDTH] ? d * in[k] : 0;
         gb[k % WIDTH] += d;
         if (back != NULL)
             back[k] = d * w[k % WIDTH];

@@ -1,22 +1,26 @@
 /* Pieces: methods that drive. Stages take as long as the seed says, and so do messages between
    them and requests of servers. At distance 0 hetpipe leaves what its recursion does, to the bit,
    however late anything is; beyond, nobody misses more than its bound. wavelet leaves what its
-   recursions do, in any mode. A backward sees what its forward saw. */
+   recursions do, in any mode; heterps the sums of its steps, with rows of a table that are asked
+   for. A backward sees what its forward saw. */
 #include "explore.h"
+#include "method/flushed.h"
 #include "method/follower.h"
 #include "method/recursion.h"
+#include "tutti/pipe.h"
 #include "tutti/pipeline.h"
 
 enum { SLOTS = 8, STEPS = 4 };
 
 typedef struct slot {
-    bool full, back, add;
+    bool full, back;
     int next;                    /* unit */
-    int64_t samples;
+    tutti_pass pass;
     const float *values;
     uint64_t tag;
     float *out, *gradient, *to;
     double loss;
+    bool named[WIDTH];
     float y[UNITS + 1][SAMPLES_MOST * WIDTH], d[SAMPLES_MOST * WIDTH];
 } slot;
 
@@ -25,7 +29,7 @@ typedef struct seat {
     tutti_engine *e;
     tutti_model model;
     int first, end;
-    bool slow, apart;
+    bool slow, apart, table;
     int busy, forwards;          /* slots in the midst of something, of a forward */
     slot slot[SLOTS];
     float target[SAMPLES_MOST * WIDTH];
@@ -48,9 +52,16 @@ static size_t at(const seat *s, int unit, bool bias)
     return staged_place(unit, bias) - tutti_engine_method(s->e)->own.first;
 }
 
-static uint64_t tag_of(const seat *s, const float *values)
+/* Of a table, of what the micro-batch names. */
+static uint64_t tag_of(const seat *s, const slot *t, const float *values)
 {
-    return tutti_hash(values, tutti_engine_method(s->e)->own.count * sizeof *values);
+    const size_t n = tutti_engine_method(s->e)->own.count;
+    float seen[STAGED_VALUES];
+
+    memcpy(seen, values, n * sizeof *seen);
+    if (s->table && s->first == 0)
+        staged_masked(seen + at(s, 0, false), t->named, seen + at(s, 0, false));
+    return tutti_hash(seen, n * sizeof *seen);
 }
 
 /* The next unit; values are those of the beginning whenever it is looked. */
@@ -59,25 +70,26 @@ static tutti_status go_on(void *self, int k, bool *over, double *loss, tutti_err
     seat *s = self;
     slot *t = &s->slot[k];
     const int u = t->next;
-    float w[WIDTH], b[WIDTH];
+    const bool table = u == 0 && s->table;
+    const float *w = t->values + at(s, u, false);
+    float masked[WIDTH];
 
     explore_dawdle((s->slow ? 300000 : 3000) / UNITS);
-    EXPLORE_EXPECT(t->full && t->tag == tag_of(s, t->values), "values change under a %s", t->back ? "backward" : "forward");
+    EXPLORE_EXPECT(t->full && t->tag == tag_of(s, t, t->values), "values change under a %s",
+                   t->back ? "backward" : "forward");
     *loss = 0;
     if (!t->back) {
-        staged_unit_forward(t->values + at(s, u, false), t->values + at(s, u, true), t->samples, t->y[u], t->y[u + 1]);
+        if (table)
+            staged_masked(w, t->named, masked);
+        staged_unit_forward(table ? masked : w, t->values + at(s, u, true), t->pass.samples, t->y[u], t->y[u + 1]);
         *over = ++t->next == s->end;
         if (*over && t->out != NULL)
-            memcpy(t->out, t->y[s->end], (size_t)t->samples * WIDTH * sizeof *t->out);
+            memcpy(t->out, t->y[s->end], (size_t)t->pass.samples * WIDTH * sizeof *t->out);
         s->forwards -= *over;
     } else {
-        float *const gw = t->gradient + at(s, u, false), *const gb = t->gradient + at(s, u, true);
-        staged_unit_backward(t->values + at(s, u, false), t->samples, t->y[u], t->y[u + 1], t->d, t->add ? w : gw,
-                             t->add ? b : gb, u > s->first ? t->d : t->to);
-        for (int i = 0; i < WIDTH && t->add; i++) {
-            gw[i] += w[i];
-            gb[i] += b[i];
-        }
+        staged_unit_backward(w, t->pass.samples, t->y[u], t->y[u + 1], t->d, t->pass.keep, table ? t->named : NULL,
+                             t->gradient + at(s, u, false), t->gradient + at(s, u, true),
+                             u > s->first ? t->d : t->to);
         *over = t->next-- == s->first;
         *loss = *over ? t->loss : 0;
         t->full = !*over;
@@ -96,8 +108,13 @@ static tutti_status forward(void *self, int k, const tutti_pass *p, const float 
 
     EXPLORE_EXPECT(!t->full, "slot %d is in use", k);
     EXPLORE_EXPECT(s->forwards == 0 && (s->busy == 0 || s->apart), "two forwards at once, or two slots of a network");
-    *t = (slot){ .full = true, .next = s->first, .samples = p->samples, .values = values, .tag = tag_of(s, values),
-                 .out = out };
+    *t = (slot){ .full = true, .next = s->first, .pass = *p, .values = values, .out = out };
+    if (s->table && s->first == 0) {
+        uint32_t ids[TABLE_ROWS];
+        const size_t n = staged_named(p, ids, t->named);
+        TUTTI_TRY(tutti_engine_need_rows(s->e, 2 * UNITS - 1, ids, n, err));
+    }
+    t->tag = tag_of(s, t, values);
     if (s->first == 0)
         staged_draw(m->share, p, 1, t->y[0]);
     else
@@ -107,7 +124,7 @@ static tutti_status forward(void *self, int k, const tutti_pass *p, const float 
     return go_on(self, k, over, &none, err);
 }
 
-static tutti_status backward(void *self, int k, const tutti_pass *p, const float *values, const float *slope, bool add,
+static tutti_status backward(void *self, int k, const tutti_pass *p, const float *values, const float *slope,
                              float *gradient, float *back, bool *over, double *loss, tutti_error *err)
 {
     seat *s = self;
@@ -117,9 +134,9 @@ static tutti_status backward(void *self, int k, const tutti_pass *p, const float
 
     EXPLORE_EXPECT(t->full && !t->back && t->next == s->end && t->values == values,
                    "a backward sees other values than its forward");
+    t->pass = *p;
     t->back = true;
     t->next = s->end - 1;
-    t->add = add;
     t->gradient = gradient;
     t->to = back;
     if (slope == NULL) {
@@ -170,8 +187,8 @@ static tutti_status compare(const seat *s, const tutti_engine_options *o, int pi
 /* A run of that method on this rank, which `train` goes through. */
 typedef tutti_status trains(seat *s, const tutti_engine_options *o, void *arg, tutti_error *err);
 
-static tutti_status run(tutti_world *world, explore_case *c, tutti_engine_options *o, trains *train, void *arg,
-                        tutti_error *err)
+static tutti_status run(tutti_world *world, explore_case *c, tutti_engine_options *o, bool table, trains *train,
+                        void *arg, tutti_error *err)
 {
     tutti_param params[2 * UNITS];
     char names[2 * UNITS][24];
@@ -181,6 +198,7 @@ static tutti_status run(tutti_world *world, explore_case *c, tutti_engine_option
     EXPLORE_CHECK(s != NULL);
     s->c = c;
     s->slow = explore_draw(c, "slow", (uint64_t)c->ranks) == (uint64_t)tutti_world_rank(world);
+    s->table = table;
     s->model = (tutti_model){ .self = s, .units = UNITS, .unit = staged_units, .samples = SAMPLES_MOST,
                               .open = open_stage, .forward = forward, .backward = backward, .go_on = go_on,
                               .held = held };
@@ -188,9 +206,14 @@ static tutti_status run(tutti_world *world, explore_case *c, tutti_engine_option
         snprintf(names[k], sizeof names[k], "%d.%s", UNITS - 1 - k / 2, k % 2 == 0 ? "bias" : "weight");
         params[k] = (tutti_param){ .name = names[k], .dims = 1, .dim = { WIDTH }, .unit = UNITS - 1 - k / 2 };
     }
+    if (table)
+        params[2 * UNITS - 1] = (tutti_param){ .name = names[2 * UNITS - 1], .dims = 2,
+                                               .dim = { TABLE_ROWS, TABLE_COLS }, .row_sparse = true,
+                                               .asks_rows = true };
     o->seed = 3;
     o->initial = staged_initial;
-    o->optimizer = "sgd(lr=0.05,momentum=0.5)";
+    if (o->optimizer == NULL)
+        o->optimizer = "sgd(lr=0.05,momentum=0.5)";
     o->model = &s->model;
     status = tutti_engine_open(&s->e, world, params, 2 * UNITS, o, err);
     if (status == TUTTI_OK)
@@ -242,7 +265,7 @@ static tutti_status hetpipe(tutti_world *world, explore_case *c, tutti_error *er
 
     snprintf(method, sizeof method, "hetpipe(stages=%d,in_flight=%d,clock_distance=%d)", stages, w.window,
              (int)w.distance);
-    return run(world, c, &o, by_waves, &w, err);
+    return run(world, c, &o, false, by_waves, &w, err);
 }
 
 /* ---- wavelet ---- */
@@ -279,7 +302,58 @@ static tutti_status wavelet(tutti_world *world, explore_case *c, tutti_error *er
 
     snprintf(method, sizeof method, "wavelet(waves=%d,stages=%d,sync_mode=%s,sync_rounds=%d)", t.waves, t.stages,
              follower_modes[t.mode], t.rounds);
-    return run(world, c, &o, by_ticks, &t, err);
+    return run(world, c, &o, false, by_ticks, &t, err);
+}
+
+/* ---- heterps ---- */
+static tutti_status flushes(seat *s, const tutti_engine_options *o, void *arg, tutti_error *err)
+{
+    flushed *r = arg;
+    const tutti_method *m = tutti_engine_method(s->e);
+    bool same;
+
+    (void)o;
+    TUTTI_TRY(drive_to_the_end(s, err));
+    r->share = *m->share;
+    same = flushed_run(r);
+    for (int k = 0; k < 2 * UNITS; k++)
+        same = same && tutti_hash(tutti_engine_values(s->e, k), WIDTH * sizeof(float)) ==
+                           tutti_hash(r->x + (size_t)k * WIDTH, WIDTH * sizeof(float));
+    EXPLORE_EXPECT(same, "rank %d has not what the steps come to", m->rank);
+    return TUTTI_OK;
+}
+
+/* Stages on as many ranks each as their operations ask for, mostly a table in the first, and often
+   few stages, so that several ranks have it. */
+static tutti_status heterps(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    const int in_flight = (int)explore_draw(c, "in_flight", 3), most = c->ranks < UNITS ? c->ranks : UNITS,
+              passes = 1 << explore_draw(c, "passes", 3), count = (int)explore_draw(c, "stages", 2 * (uint64_t)most);
+    bool cut[UNITS];
+    double operations[UNITS];
+    char method[128];
+    flushed *r = tutti_alloc(1, sizeof *r);
+    tutti_engine_options o = { .batch = 4, .accumulate = 1, .data_samples = 4 * (uint64_t)c->ranks * 3 + 3 };
+    tutti_status status;
+
+    EXPLORE_CHECK(r != NULL);
+    r->table = explore_draw(c, "table", 3) > 0;
+    /* gradients of the first unit are small; so that roundings of their sums are seen */
+    r->optimizer = o.optimizer = explore_draw(c, "momentum", 2) > 0 ? "sgd(lr=30,momentum=0.5)" : "sgd(lr=30)";
+    r->count = count < most ? 1 + count : 1 + (count % 3 == 0 && most > 1);
+    r->steps = STEPS;
+    for (int u = 0; u < UNITS; u++) {
+        cut[u] = true;
+        operations[u] = 3001;
+    }
+    status = tutti_pipeline_widths(UNITS, cut, operations, r->count, c->ranks, r->first, r->width, err);
+    snprintf(method, sizeof method, "heterps(stages=%d,micro_batches=%d,in_flight=%d)", r->count,
+             passes * c->ranks, in_flight);
+    o.method = method;
+    if (status == TUTTI_OK)
+        status = run(world, c, &o, r->table, flushes, r, err);
+    tutti_free(r);
+    return status;
 }
 
 static tutti_status all_end(const explore_case *c, tutti_error *err)
@@ -299,6 +373,10 @@ const explore_piece explore_drive_pieces[] = {
     { .name = "wavelet", .least = 1, .most = 6, .rank_main = wavelet,
       .help = "waves that take turns, in each mode, of whole models or of stages, one worker slow" },
     { .name = "wavelet-dies", .least = 2, .most = 6, .rank_main = wavelet, .judge = all_end, .deaths = true,
+      .help = "the same, and one worker dies: all others end and say of whom" },
+    { .name = "heterps", .least = 1, .most = 6, .rank_main = heterps,
+      .help = "stages of unlike widths, micro-batches in turns, rows of a table at its stage, one worker slow" },
+    { .name = "heterps-dies", .least = 2, .most = 6, .rank_main = heterps, .judge = all_end, .deaths = true,
       .help = "the same, and one worker dies: all others end and say of whom" },
     { 0 }
 };

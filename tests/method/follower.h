@@ -18,20 +18,23 @@ typedef struct follower {
     tutti_optim *optim[FOLLOWED_WAVES];
     uint64_t updates[FOLLOWED_WAVES];
     float x[FOLLOWED_MOST + 1][STAGED_VALUES], model[FOLLOWED_WAVES][STAGED_VALUES];
-    float g[FOLLOWED_WORKERS][STAGED_VALUES], one[STAGED_VALUES], more[STAGED_VALUES];
+    float g[FOLLOWED_WORKERS][STAGED_VALUES], more[STAGED_VALUES];
     float y[UNITS + 1][SAMPLES_MOST * WIDTH], target[SAMPLES_MOST * WIDTH], d[SAMPLES_MOST * WIDTH];
 } follower;
 
-static inline void follower_gradient(follower *f, const tutti_pass *p, const float *x)
+/* Of a micro-batch at x, written, or added to. */
+static inline void follower_gradient(follower *f, const tutti_pass *p, const float *x, float *g)
 {
     staged_draw(&f->share, p, 1, f->y[0]);
     staged_draw(&f->share, p, 2, f->target);
     for (int u = 0; u < UNITS; u++)
-        staged_unit_forward(x + staged_place(u, false), x + staged_place(u, true), p->samples, f->y[u], f->y[u + 1]);
+        staged_unit_forward(x + staged_place(u, false), x + staged_place(u, true), p->samples,
+                            f->y[u], f->y[u + 1]);
     staged_loss(f->target, f->y[UNITS], (size_t)p->samples * WIDTH, (double)p->divisor, f->d);
     for (int u = UNITS - 1; u >= 0; u--)
         staged_unit_backward(x + staged_place(u, false), p->samples, f->y[u], f->y[u + 1], f->d,
-                             f->one + staged_place(u, false), f->one + staged_place(u, true), u > 0 ? f->d : NULL);
+                             p->keep, NULL, g + staged_place(u, false), g + staged_place(u, true),
+                             u > 0 ? f->d : NULL);
 }
 
 static inline bool follower_is_of(const follower *f, int64_t pass, int wave)
@@ -52,7 +55,7 @@ static inline int64_t follower_samples(const follower *f, uint64_t step, int v, 
 /* g[v] := the sum over a wave's passes, in their order (-1: over all of them), or adds it. */
 static inline void follower_sum_passes(follower *f, uint64_t step, int v, int wave, int64_t divisor, const float *x, float *to)
 {
-    memset(to, 0, sizeof f->one);
+    memset(to, 0, sizeof f->more);
     for (int64_t i = 0, first = 1; i < f->share.accumulate; i++) {
         tutti_pass p = { .index = i, .divisor = divisor };
         if (!follower_is_of(f, i, wave))
@@ -60,9 +63,8 @@ static inline void follower_sum_passes(follower *f, uint64_t step, int v, int wa
         p.samples = tutti_share_pass(&f->share, step, v, i, &p.epoch, &p.position);
         if (p.samples == 0)
             continue;
-        follower_gradient(f, &p, x);
-        for (size_t k = 0; k < STAGED_VALUES; k++)
-            to[k] = first ? f->one[k] : to[k] + f->one[k];
+        p.keep = !first;
+        follower_gradient(f, &p, x, to);
         first = 0;
     }
 }
@@ -112,7 +114,7 @@ static inline void follower_update(follower *f, int wave, float *x)
 
 static inline void follower_mean_of_models(follower *f, float *to)
 {
-    memmove(to, f->model[0], sizeof f->one);
+    memmove(to, f->model[0], sizeof f->more);
     for (int w = 1; w < f->waves; w++)
         for (size_t k = 0; k < STAGED_VALUES; k++)
             to[k] += f->model[w][k];
@@ -126,7 +128,7 @@ static inline void follower_one_step(follower *f, int t)
 
     if (f->mode != AVERAGE) {
         follower_mean(f, (uint64_t)t, -1, f->mode == SHARED ? f->x[late > 0 ? late : 0] : f->x[t]);
-        memcpy(f->x[t + 1], f->x[t], sizeof f->one);
+        memcpy(f->x[t + 1], f->x[t], sizeof f->more);
         follower_update(f, 0, f->x[t + 1]);
         return;
     }
@@ -136,7 +138,7 @@ static inline void follower_one_step(follower *f, int t)
     if ((t + 1) % f->rounds == 0) {
         follower_mean_of_models(f, f->x[t + 1]);
         for (int w = 0; w < f->waves; w++)
-            memcpy(f->model[w], f->x[t + 1], sizeof f->one);
+            memcpy(f->model[w], f->x[t + 1], sizeof f->more);
     } else
         follower_mean_of_models(f, f->x[t + 1]);
 }
@@ -179,7 +181,7 @@ static inline bool follower_run(follower *f, int steps)
     for (int k = 0; k < 2 * UNITS; k++)
         staged_initial(NULL, k, f->x[0] + (size_t)k * WIDTH);
     for (int w = 0; w < f->waves; w++)
-        memcpy(f->model[w], f->x[0], sizeof f->one);
+        memcpy(f->model[w], f->x[0], sizeof f->more);
     for (int t = 0; t < steps && well; t++)
         follower_one_step(f, t);
     for (int w = 0; w < f->waves; w++)

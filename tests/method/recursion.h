@@ -36,7 +36,8 @@ static inline void recursion_gradient(recursion *r, const tutti_pass *p, const f
     staged_loss(r->target, r->y[UNITS], (size_t)p->samples * WIDTH, (double)p->divisor, r->d);
     for (int u = UNITS - 1; u >= 0; u--)
         staged_unit_backward(x + staged_place(u, false), p->samples, r->y[u], r->y[u + 1], r->d,
-                             r->g + staged_place(u, false), r->g + staged_place(u, true),
+                             false, NULL, r->g + staged_place(u, false),
+                             r->g + staged_place(u, true),
                              u > 0 ? r->d : NULL);
 }
 

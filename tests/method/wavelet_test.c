@@ -17,7 +17,7 @@ static void follow(const staged *like, int ranks, int stages, int waves, int mod
     memset(&f, 0, sizeof f);
     follower_set(&f, &like->options, ranks, stages, waves, mode, rounds);
     assert_true(like->steps <= FOLLOWED_MOST && follower_run(&f, like->steps));
-    memcpy(x, f.x[like->steps], sizeof f.one);
+    memcpy(x, f.x[like->steps], sizeof f.more);
 }
 
 static void all_have(const staged *r, int ranks, const float *x)

@@ -188,6 +188,71 @@ static void what_cannot_be_is_a_sentence(void **state)
     assert_non_null(strstr(err.text, "unit 2 takes nan seconds on worker 0"));
 }
 
+/* The fastest slowest stage of all cuts and all widths from that unit on. */
+static double try_widths(int units, const bool *cut, const double *seconds, int unit, int stages, int workers)
+{
+    double best = INFINITY, sum = 0;
+
+    if (stages == 0)
+        return unit == units ? 0 : INFINITY;
+    for (int end = unit + 1; end <= units; end++) {
+        sum += seconds[end - 1];
+        if (end < units && !cut[end])
+            continue;
+        for (int k = 1; k <= workers; k++)
+            best = fmin(best, fmax(sum / k, try_widths(units, cut, seconds, end, stages - 1, workers - k)));
+    }
+    return best;
+}
+
+static void widths_are_the_best_that_there_are(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        const tutti_rng rng = { 5, seed, 0 };
+        const int units = 1 + (int)(tutti_uniform(rng, 0) * 6), workers = 1 + (int)(tutti_uniform(rng, 1) * 6);
+        bool cut[6] = { true };
+        double seconds[6], slowest = 0;
+        int places = 1;
+        for (int u = 0; u < units; u++) {
+            seconds[u] = tutti_uniform(rng, 10 + (uint64_t)u) < 0.2 ? 0 : tutti_uniform(rng, 20 + (uint64_t)u);
+            cut[u] = u == 0 || tutti_uniform(rng, 30 + (uint64_t)u) < 0.8;
+            places += u > 0 && cut[u];
+        }
+        for (int stages = 1; stages <= places && stages <= workers; stages++) {
+            int first[7], width[6], sum = 0;
+            assert_int_equal(tutti_pipeline_widths(units, cut, seconds, stages, workers, first, width, NULL), TUTTI_OK);
+            assert_int_equal(first[0], 0);
+            assert_int_equal(first[stages], units);
+            slowest = 0;
+            for (int q = 0; q < stages; q++) {
+                double of = 0;
+                assert_true(first[q] < first[q + 1] && cut[first[q]] && width[q] >= 1);
+                for (int u = first[q]; u < first[q + 1]; u++)
+                    of += seconds[u];
+                slowest = fmax(slowest, of / width[q]);
+                sum += width[q];
+            }
+            assert_int_equal(sum, workers);
+            assert_true(slowest <= try_widths(units, cut, seconds, 0, stages, workers) * (1 + 1e-12) + 1e-300);
+        }
+    }
+}
+
+static void widths_that_cannot_be_are_refused(void **state)
+{
+    static const bool cut[] = { true, false, true };
+    static const double seconds[] = { 1, 1, 1 };
+    int first[4], width[3];
+    tutti_error err;
+
+    (void)state;
+    assert_int_equal(tutti_pipeline_widths(3, cut, seconds, 3, 4, first, width, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "3 stages on 4 workers, of a model that may be cut into 2 at most"));
+    assert_int_equal(tutti_pipeline_widths(3, cut, seconds, 2, 1, first, width, &err), TUTTI_ERR_USAGE);
+    assert_int_equal(tutti_pipeline_widths(3, cut, seconds, 0, 1, first, width, &err), TUTTI_ERR_USAGE);
+}
+
 static void workers_are_allocated_as_the_policy_says(void **state)
 {
     static const int node[] = { 0, 0, 1, 1, 2, 2, 3, 3 }, uneven[] = { 0, 0, 0, 1 }, three[] = { 0, 0, 1, 1, 2, 2 };
@@ -223,6 +288,8 @@ int main(void)
         cmocka_unit_test(the_partition_is_the_best_of_all),
         cmocka_unit_test(as_many_are_in_flight_as_pay),
         cmocka_unit_test(what_cannot_be_is_a_sentence),
+        cmocka_unit_test(widths_are_the_best_that_there_are),
+        cmocka_unit_test(widths_that_cannot_be_are_refused),
         cmocka_unit_test(workers_are_allocated_as_the_policy_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -240,15 +240,144 @@ static void a_stage_that_is_gone_ends_the_others(void **state)
     }
 }
 
+/* ---- stages on several ranks each ---- */
+typedef struct wide {
+    int stages, width[4], in_flight;
+    int64_t period;
+
+    int stage, member;
+    int64_t forwards, backwards, full, most; /* the last number of each */
+    int64_t of[16];              /* by slot */
+} wide;
+
+/* The next number behind p that is this rank's. */
+static int64_t next_of(const wide *w, int64_t p)
+{
+    do
+        p++;
+    while ((p - 1) % w->period % w->width[w->stage] != w->member);
+    return p;
+}
+
+static tutti_status wide_forward(void *self, int64_t p, int slot, const float *in, size_t entered, float *out,
+                                 size_t *left, tutti_error *err)
+{
+    wide *w = self;
+
+    if (p != next_of(w, w->forwards) ||
+        (w->stage > 0 && (entered != (size_t)(1 + p % 3) || in[0] != (float)(10 * p + w->stage - 1))))
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "forward of %lld with %zu values", (long long)p, entered);
+    w->forwards = p;
+    w->of[slot] = p;
+    w->most = ++w->full > w->most ? w->full : w->most;
+    *left = (size_t)(1 + p % 3);
+    for (size_t i = 0; out != NULL && i < *left; i++)
+        out[i] = (float)(10 * p + w->stage);
+    return TUTTI_OK;
+}
+
+static tutti_status wide_backward(void *self, int64_t p, int slot, const float *slope, float *back, tutti_error *err)
+{
+    wide *w = self;
+
+    if (p != next_of(w, w->backwards) || w->of[slot] != p ||
+        (slope != NULL && slope[0] != -(float)(10 * p + w->stage + 1)))
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "backward of %lld", (long long)p);
+    w->backwards = p;
+    w->full--;
+    for (int64_t i = 0; back != NULL && i < 1 + p % 3; i++)
+        back[i] = -(float)(10 * p + w->stage);
+    return TUTTI_OK;
+}
+
+static tutti_status wide_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    static const int ranks[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+    static const int64_t lasts[] = { 1, 9, 10, 35 };
+    wide w = *(const wide *)arg;
+    const tutti_pipe_work work = { .self = &w, .forward = wide_forward, .backward = wide_backward };
+    tutti_pipe_options o = { .stages = w.stages, .in_flight = w.in_flight, .ranks = ranks, .width = w.width,
+                             .period = w.period };
+    tutti_status status = TUTTI_OK;
+    tutti_pipe *pipe;
+    int64_t due = 0, mine = 0;
+    uint64_t messages, bytes;
+
+    w.member = tutti_world_rank(world);
+    for (w.stage = 0; w.member >= w.width[w.stage]; w.stage++)
+        w.member -= w.width[w.stage];
+    o.stage = w.stage;
+    o.member = w.member;
+    o.enters = w.stage > 0 ? 3 : 0;
+    o.leaves = w.stage < w.stages - 1 ? 3 : 0;
+    TUTTI_TRY(tutti_pipe_open(&pipe, world, &o, err));
+    for (size_t i = 0; i < TUTTI_LENGTH(lasts) && status == TUTTI_OK; i++) { /* and goes on where it was */
+        status = tutti_pipe_run(pipe, lasts[i], &work, err);
+        while (next_of(&w, due) <= lasts[i]) {
+            due = next_of(&w, due);
+            mine++;
+        }
+        if (status == TUTTI_OK && (w.forwards != due || w.backwards != due))
+            status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%lld of %lld", (long long)w.backwards, (long long)due);
+    }
+    tutti_pipe_sent(pipe, &messages, &bytes);
+    if (status == TUTTI_OK && messages != (uint64_t)(mine * ((w.stage > 0) + (w.stage < w.stages - 1))))
+        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%llu messages", (unsigned long long)messages);
+    if (status == TUTTI_OK && w.most > tutti_pipe_slots(&o, w.stage))
+        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%lld under way", (long long)w.most);
+    tutti_pipe_close(pipe);
+    return status;
+}
+
+/* Micro-batches take turns in each stage, anew in each period, whatever the widths. */
+static void stages_of_unlike_widths_take_turns(void **state)
+{
+    static const wide cases[] = {
+        { 3, { 2, 3, 1 }, 9, 7 }, { 3, { 1, 4, 2 }, 9, 4 }, { 2, { 3, 2 }, 9, 5 },    { 2, { 2, 2 }, 1, 9 },
+        { 3, { 5, 1, 3 }, 2, 5 }, { 1, { 3 }, 9, 3 },       { 4, { 3, 1, 1, 1 }, 9, 8 }, { 3, { 1, 1, 6 }, 9, 6 },
+    };
+    tutti_error err;
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        int ranks = 0;
+        for (int q = 0; q < cases[i].stages; q++)
+            ranks += cases[i].width[q];
+        if (tutti_world_run("shm", ranks, wide_rank, (void *)(uintptr_t)&cases[i], &err) != TUTTI_OK)
+            fail_msg("case %zu: %s", i, err.text);
+    }
+}
+
+/* Two stages that are as fast: with one worker behind three each of these needs two under way. */
+static void slots_follow_from_widths(void **state)
+{
+    static const int one[] = { 1, 1, 1 }, wide_first[] = { 3, 1 }, wide_last[] = { 1, 3 }, uneven[] = { 8, 1, 1, 1 };
+
+    (void)state;
+    for (int q = 0; q < 3; q++)
+        assert_int_equal(tutti_pipe_slots(&(tutti_pipe_options){ .stages = 3, .in_flight = 9, .width = one }, q),
+                         3 - q);
+    assert_int_equal(tutti_pipe_slots(&(tutti_pipe_options){ .stages = 2, .in_flight = 9, .width = wide_first }, 0), 2);
+    assert_int_equal(tutti_pipe_slots(&(tutti_pipe_options){ .stages = 2, .in_flight = 9, .width = wide_last }, 0), 4);
+    assert_int_equal(tutti_pipe_slots(&(tutti_pipe_options){ .stages = 2, .in_flight = 9, .width = wide_last }, 1), 1);
+    assert_int_equal(tutti_pipe_slots(&(tutti_pipe_options){ .stages = 4, .in_flight = 9, .width = uneven }, 0), 2);
+    assert_int_equal(tutti_pipe_slots(&(tutti_pipe_options){ .stages = 4, .in_flight = 9, .width = uneven }, 1), 3);
+    assert_int_equal(tutti_pipe_slots(&(tutti_pipe_options){ .stages = 4, .in_flight = 2, .width = uneven }, 1), 2);
+}
+
 static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err)
 {
-    static const int ranks[] = { 0, 1 }, far[] = { 0, 5 };
+    static const int ranks[] = { 0, 1 }, far[] = { 0, 5 }, none[] = { 0 }, two[] = { 2 };
     const int me = tutti_world_rank(world);
     const tutti_pipe_options bad[] = { { 2, me, 0, ranks, 1, me > 0, me < 1 },
                                        { 2, 2, 1, ranks, 1, 1, 0 },
                                        { 2, me, 1, far, 1, me > 0, me < 1 },
                                        { 2, 1 - me, 1, ranks, 1, me < 1, me > 0 },
-                                       { 2, me, 1, ranks, 1, 1, 1 } };
+                                       { 2, me, 1, ranks, 1, 1, 1 },
+                                       { 1, 0, 1, ranks, 1, 0, 0, none, 0, 4 },
+                                       { 1, 0, 1, ranks, 1, 0, 0, two, 2, 4 },
+                                       { 1, 0, 1, ranks, 1, 0, 0, two, 1 - me, 4 },
+                                       { 1, 0, 1, ranks, 1, 0, 0, two, me, 1 } };
     tutti_pipe *pipe;
 
     (void)arg, (void)err;
@@ -271,6 +400,8 @@ int main(void)
         cmocka_unit_test(stages_on_ranks_have_the_bits_of_the_whole),
         cmocka_unit_test(messages_of_any_size_come_in_order_and_gates_open),
         cmocka_unit_test(a_stage_that_is_gone_ends_the_others),
+        cmocka_unit_test(stages_of_unlike_widths_take_turns),
+        cmocka_unit_test(slots_follow_from_widths),
         cmocka_unit_test(options_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
