@@ -1,5 +1,5 @@
-"""wavelet by the command: one wave leaves `ddp`'s bytes, waves send what `ddp` sends and hold little more memory than one;
-bare names train, runs go on from checkpoints without a change of a bit; what cannot be is a sentence; a worker that is
+"""wavelet by the command: one wave leaves `ddp`'s bytes, waves send what `ddp` sends and hold little more memory than
+one; bare names train, runs go on from checkpoints without a change of a bit; what cannot be is a sentence; a worker that is
 killed ends the run, and one that is late only delays it."""
 import os, signal, subprocess, time, unittest
 from command import *
@@ -83,8 +83,8 @@ class Wavelet(Case):
                      "--resume", os.path.join(whole, "checkpoints", "step-00000004"), "--out", self.out("refused"))
 
     def sent(self, n, method):
-        """Bytes of each worker, and messages, of six steps: what nine send more than three, since the model is sent once
-        to be shown."""
+        """Bytes of each worker, and messages, of six steps: what nine send more than three, since the model is sent
+        once to be shown."""
         few, many = (summary(self.train("sent%d" % steps, *MLP, "--data", self.data, "-n", n, "--batch", 8, "--steps",
                                         steps, "--method", method, "--final-eval", "off")) for steps in (3, 9))
         return ([b["bytes_sent"] - a["bytes_sent"] for a, b in zip(few["by_worker"], many["by_worker"])],
