@@ -1,6 +1,6 @@
 """wavelet by the command: one wave leaves `ddp`'s bytes, waves send what `ddp` sends and hold little more memory than
-one; bare names train, runs go on from checkpoints without a change of a bit; what cannot be is a sentence; a worker that is
-killed ends the run, and one that is late only delays it."""
+one; bare names train, runs go on from checkpoints without a change of a bit; what cannot be is a sentence; a worker
+that is killed ends the run, and one that is late only delays it."""
 import os, signal, subprocess, time, unittest
 from command import *
 
