@@ -76,8 +76,8 @@ class Wavelet(Papers):
             name = f"wavelet, gpt, 4 workers, exchanging {times:g} of computing"
             self.row(f"{name}: the bound of a step, of this", bound / mine, "", command, **facts)
             for other in ("ddp", "pipe-sgd(warmup=0)"):
-                self.row(f"{name}: a step of {other}, of this", of(other)[0]["wall_seconds"] / steps / mine, "", command,
-                         **facts)
+                self.row(f"{name}: a step of {other}, of this", of(other)[0]["wall_seconds"] / steps / mine, "",
+                         command, **facts)
 
     def loss(self):
         def ended(method, seed, *more):

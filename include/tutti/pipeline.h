@@ -110,22 +110,24 @@ tutti_turn tutti_pipeline_next(const tutti_pipeline_turns *t, int64_t entered, i
 
    1. No two are in forward at a time.
    2. None begins before the one before it has been at work for the offset, of its own time.
-   3. Since the last began all have their share of the time; none comes past one that began before. */
+   3. Since the last began all have their share of the time; none comes past one that began
+      before. */
 enum { TUTTI_TICKTOCK_WAVES_MOST = 4 };
 typedef struct tutti_ticktock_profile {
     int forwards, parts;         /* parts of forward, of both */
     const double *seconds;       /* parts: of each, above 0 */
     const double *bytes;         /* parts: held while it is computed */
 } tutti_ticktock_profile;
+typedef struct tutti_ticktock_track {
+    int next;                    /* part that is computed next */
+    double at, since;            /* its own time; that of it since the last began */
+} tutti_ticktock_track;
 typedef struct tutti_ticktock {
     const tutti_ticktock_profile *profile; /* may change between two calls, but for its parts */
     int waves;                   /* micro-batches that are under way at most */
     double offset;               /* seconds */
     int64_t begun, over;         /* micro-batches; those between are under way, k at k mod waves */
-    struct {
-        int next;                /* part that is computed next */
-        double at, since;        /* its own time; that of it since the last began */
-    } of[TUTTI_TICKTOCK_WAVES_MOST];
+    tutti_ticktock_track of[TUTTI_TICKTOCK_WAVES_MOST];
 } tutti_ticktock;
 /* The micro-batch of which a part is computed next, from 0 on; `begun`: it begins with it, where
    one more may. -1: none can be. */

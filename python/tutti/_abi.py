@@ -60,6 +60,7 @@ TUTTI_NORM_BLOCK = 4096
 TUTTI_HISTOGRAM_EXACT = 1024
 TUTTI_HISTOGRAM_BINS = 1081
 TUTTI_DRIVE_STAGES_MOST = 64
+TUTTI_DRIVE_SUMS_MOST = 8
 TUTTI_JOB_IDLE = 0
 TUTTI_JOB_QUEUED = 1
 TUTTI_JOB_RUNNING = 2
@@ -88,6 +89,7 @@ TUTTI_EXACT_ALONE = 8192
 TUTTI_BY_UNIT = 16384
 TUTTI_DRIVES = 32768
 TUTTI_MEASURES = 65536
+TUTTI_APART = 131072
 TUTTI_HELD_WHOLE = 0
 TUTTI_HELD_BY_PIECE = 1
 TUTTI_HELD_BY_UNIT = 2
@@ -131,6 +133,7 @@ TUTTI_PIPELINE_HYBRID = 2
 TUTTI_TURN_WAIT = 0
 TUTTI_TURN_FORWARD = 1
 TUTTI_TURN_BACKWARD = 2
+TUTTI_TICKTOCK_WAVES_MOST = 4
 TUTTI_QUEUES_STANDARD = 0
 TUTTI_QUEUES_NOTIFY_ACK = 1
 TUTTI_QUEUES_LINEAR = 0
@@ -140,6 +143,9 @@ TUTTI_FEEDBACK_AUTO = 0
 TUTTI_FEEDBACK_ON = 1
 TUTTI_FEEDBACK_OFF = 2
 TUTTI_SERVER_CHUNKS = 64
+TUTTI_PLACEMENT_LAYERS_MOST = 64
+TUTTI_PLACEMENT_TYPES_MOST = 8
+TUTTI_PLACEMENT_UNITS_MOST = 32768
 
 
 class tutti_error(Structure):
@@ -619,21 +625,25 @@ class tutti_model_unit(Structure):
         ("backward", c_double),
         ("enters", c_ulong),
         ("kept", c_ulong),
+        ("given", c_ulong),
     ]
 
 
 class tutti_model(Structure):
     _fields_ = [
         ("self", c_void_p),
+        ("spec", c_char_p),
         ("whole", c_char_p),
         ("units", c_int),
         ("unit", POINTER(tutti_model_unit)),
         ("samples", c_long),
-        ("open", CFUNCTYPE(c_int, c_void_p, c_int, c_int, c_int, c_long, POINTER(tutti_error))),
+        ("open", CFUNCTYPE(c_int, c_void_p, c_int, c_int, c_int, c_long, c_bool, POINTER(tutti_error))),
         ("forward", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(tutti_pass), POINTER(c_float), POINTER(c_float),
-            POINTER(c_float), POINTER(tutti_error))),
+            POINTER(c_float), POINTER(c_bool), POINTER(tutti_error))),
         ("backward", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(tutti_pass), POINTER(c_float), POINTER(c_float),
-            POINTER(c_float), POINTER(c_float), POINTER(c_double), POINTER(tutti_error))),
+            POINTER(c_float), POINTER(c_float), POINTER(c_bool), POINTER(c_double), POINTER(tutti_error))),
+        ("go_on", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(c_bool), POINTER(c_double), POINTER(tutti_error))),
+        ("held", CFUNCTYPE(c_ulong, c_void_p)),
         ("seconds", POINTER(c_double)),
     ]
 
@@ -694,6 +704,8 @@ class tutti_drive_options(Structure):
         ("samples", c_long),
         ("passes", c_long),
         ("slots", c_int),
+        ("apart", c_bool),
+        ("alike", c_bool),
     ]
 
 
@@ -890,6 +902,7 @@ class tutti_facility_ops(Structure):
         ("without", CFUNCTYPE(c_int, c_void_p, c_int, c_char_p, POINTER(tutti_error))),
         ("slices", CFUNCTYPE(c_long, c_void_p)),
         ("put_aside", CFUNCTYPE(None, c_void_p, c_int)),
+        ("own_aside", CFUNCTYPE(None, c_void_p, POINTER(c_float))),
         ("agree_aside", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(tutti_error))),
         ("drop_aside", CFUNCTYPE(None, c_void_p)),
         ("recuts", CFUNCTYPE(c_bool, c_void_p, POINTER(tutti_saved_run), c_void_p)),
@@ -1458,6 +1471,34 @@ class tutti_take_options(Structure):
     ]
 
 
+class tutti_ticktock_profile(Structure):
+    _fields_ = [
+        ("forwards", c_int),
+        ("parts", c_int),
+        ("seconds", POINTER(c_double)),
+        ("bytes", POINTER(c_double)),
+    ]
+
+
+class tutti_ticktock_track(Structure):
+    _fields_ = [
+        ("next", c_int),
+        ("at", c_double),
+        ("since", c_double),
+    ]
+
+
+class tutti_ticktock(Structure):
+    _fields_ = [
+        ("profile", POINTER(tutti_ticktock_profile)),
+        ("waves", c_int),
+        ("offset", c_double),
+        ("begun", c_long),
+        ("over", c_long),
+        ("of", (tutti_ticktock_track * 4)),
+    ]
+
+
 class tutti_tier_sum(Structure):
     _fields_ = [
         ("read", c_ulong),
@@ -1633,6 +1674,7 @@ FUNCTIONS = {
     "tutti_averager_declare_clock": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, c_long,
         POINTER(c_int), POINTER(tutti_error)]),
     "tutti_averager_mix": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_averager_owe": (None, [c_void_p]),
     "tutti_averager_read": (None, [c_void_p]),
     "tutti_averager_tell": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_averager_update": (c_int, [c_void_p, c_long, POINTER(tutti_error)]),
@@ -1717,27 +1759,39 @@ FUNCTIONS = {
     "tutti_dot": (c_double, [c_void_p, c_ulong, POINTER(c_float), POINTER(c_float)]),
     "tutti_drive_backward": (c_int, [POINTER(tutti_method), c_ulong, c_int, POINTER(tutti_pass), POINTER(c_float),
         POINTER(c_float), POINTER(c_float), POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_drive_begin_backward": (c_int, [POINTER(tutti_method), c_ulong, c_int, POINTER(tutti_pass),
+        POINTER(c_float), POINTER(c_float), POINTER(c_float), POINTER(c_float), POINTER(c_bool), POINTER(tutti_error)]),
+    "tutti_drive_begin_forward": (c_int, [POINTER(tutti_method), c_ulong, c_int, POINTER(tutti_pass), POINTER(c_float),
+        POINTER(c_float), POINTER(c_float), POINTER(c_bool), POINTER(tutti_error)]),
     "tutti_drive_declare": (c_int, [POINTER(tutti_method), c_void_p, POINTER(tutti_drive_options),
         POINTER(tutti_error)]),
     "tutti_drive_forward": (c_int, [POINTER(tutti_method), c_ulong, c_int, POINTER(tutti_pass), POINTER(c_float),
         POINTER(c_float), POINTER(c_float), POINTER(tutti_error)]),
+    "tutti_drive_go_on": (c_int, [POINTER(tutti_method), c_ulong, c_int, POINTER(tutti_pass), c_bool, POINTER(c_bool),
+        POINTER(tutti_error)]),
+    "tutti_drive_held": (c_ulong, [POINTER(tutti_method)]),
     "tutti_drive_model": (c_int, [POINTER(tutti_method), POINTER(POINTER(tutti_model)), POINTER(tutti_error)]),
+    "tutti_drive_optimizer": (c_int, [POINTER(tutti_method), c_void_p, c_char_p, POINTER(POINTER(tutti_optim)),
+        POINTER(tutti_error)]),
     "tutti_drive_optimizer_slots": (c_int, [POINTER(tutti_method)]),
     "tutti_drive_pass": (None, [POINTER(tutti_method), c_ulong, c_long, POINTER(tutti_pass)]),
     "tutti_drive_range": (tutti_range, [POINTER(tutti_method), c_int, c_int]),
     "tutti_drive_rate": (tutti_rate, [POINTER(tutti_method), c_ulong, c_ulong]),
     "tutti_drive_sum": (c_int, [POINTER(tutti_method), POINTER(c_float), c_ulong, POINTER(tutti_error)]),
-    "tutti_drive_update": (c_int, [POINTER(tutti_method), POINTER(c_float), POINTER(c_float), POINTER(tutti_rate),
-        POINTER(tutti_error)]),
-    "tutti_drive_update_part": (c_int, [POINTER(tutti_method), c_ulong, c_ulong, POINTER(c_float), POINTER(c_float),
+    "tutti_drive_sum_over": (c_bool, [POINTER(tutti_method), c_int]),
+    "tutti_drive_sum_start": (None, [POINTER(tutti_method), c_ulong, c_int, c_double, POINTER(c_float)]),
+    "tutti_drive_sum_wait": (c_int, [POINTER(tutti_method), c_int, POINTER(c_double), POINTER(tutti_error)]),
+    "tutti_drive_update": (c_int, [POINTER(tutti_method), POINTER(tutti_optim), POINTER(c_float), POINTER(c_float),
         POINTER(tutti_rate), POINTER(tutti_error)]),
+    "tutti_drive_update_part": (c_int, [POINTER(tutti_method), POINTER(tutti_optim), c_ulong, c_ulong,
+        POINTER(c_float), POINTER(c_float), POINTER(tutti_rate), POINTER(tutti_error)]),
     "tutti_drive_waits": (None, [POINTER(tutti_method), c_bool]),
     "tutti_dtype_bytes": (c_ulong, [c_int]),
     "tutti_dtype_name": (c_char_p, [c_int]),
     "tutti_end": (None, [POINTER(tutti_method)]),
     "tutti_engine_apart": (c_double, [c_void_p]),
     "tutti_engine_aside": (None, [c_void_p, c_int, POINTER(tutti_aside)]),
-    "tutti_engine_asides": (c_int, [c_void_p]),
+    "tutti_engine_asides": (c_int, [c_void_p, POINTER(c_int), POINTER(tutti_error)]),
     "tutti_engine_close": (None, [c_void_p]),
     "tutti_engine_codec_records": (POINTER(tutti_codec_record), [c_void_p]),
     "tutti_engine_doing": (c_int, [c_void_p, c_int]),
@@ -1868,6 +1922,7 @@ FUNCTIONS = {
     "tutti_histogram_bin": (c_int, [c_ulong]),
     "tutti_histogram_least": (c_ulong, [c_int]),
     "tutti_is_left_out": (c_bool, [POINTER(tutti_method), c_int, POINTER(tutti_error)]),
+    "tutti_job_over": (c_bool, [c_void_p, POINTER(tutti_job)]),
     "tutti_job_wait": (c_int, [c_void_p, POINTER(tutti_job), POINTER(tutti_error)]),
     "tutti_keep_name": (c_char_p, [c_int]),
     "tutti_knob_check": (c_int, [POINTER(tutti_knob), POINTER(tutti_error)]),
@@ -1967,9 +2022,7 @@ FUNCTIONS = {
     "tutti_optim_declare": (c_int, [POINTER(POINTER(tutti_optim)), c_void_p, c_char_p, c_char_p, c_ulong, c_ulong,
         c_int, c_void_p, POINTER(tutti_error)]),
     "tutti_optim_declare_ranges": (c_int, [POINTER(POINTER(tutti_optim)), c_void_p, c_char_p, c_char_p,
-        POINTER(tutti_range), c_ulong, c_char_p, c_void_p, POINTER(tutti_error)]),
-    "tutti_optim_declare_slice": (c_int, [POINTER(POINTER(tutti_optim)), c_void_p, c_char_p, c_char_p, tutti_range,
-        c_bool, c_void_p, POINTER(tutti_error)]),
+        POINTER(tutti_range), c_ulong, c_bool, c_char_p, c_void_p, POINTER(tutti_error)]),
     "tutti_optim_find": (POINTER(tutti_optim_ops), [c_char_p]),
     "tutti_optim_lazy": (c_bool, [POINTER(tutti_optim)]),
     "tutti_optim_lr": (c_double, [POINTER(tutti_optim)]),
@@ -2249,6 +2302,10 @@ FUNCTIONS = {
     "tutti_thread_join": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_thread_open": (c_int, [POINTER(c_void_p), POINTER(tutti_runtime), c_char_p, CFUNCTYPE(c_int, c_void_p,
         POINTER(tutti_error)), c_void_p, POINTER(tutti_error)]),
+    "tutti_ticktock_next": (c_long, [POINTER(tutti_ticktock), c_bool]),
+    "tutti_ticktock_offset": (c_double, [POINTER(tutti_ticktock_profile), c_int]),
+    "tutti_ticktock_peak": (c_double, [POINTER(tutti_ticktock_profile), c_int, c_double]),
+    "tutti_ticktock_ran": (c_bool, [POINTER(tutti_ticktock), c_long]),
     "tutti_tier_address": (c_void_p, [c_void_p]),
     "tutti_tier_block": (c_ulong, [c_void_p]),
     "tutti_tier_bytes": (c_ulong, [c_void_p]),

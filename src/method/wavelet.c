@@ -88,8 +88,8 @@ static const tutti_option wavelet_options[] = {
 };
 
 static const char *const wavelet_constraints[] = {
-    "of sync_mode=shared gradients are waves - 1 steps old: a learning rate or a momentum that ddp is stable with may "
-    "be too great; without an optimizer given it is sgd(lr=0.1,momentum=0.3)",
+    "of sync_mode=shared gradients are waves - 1 steps old: a rate or a momentum that suits ddp may be too great",
+    "without an optimizer given it is sgd(lr=0.1,momentum=0.3)",
     "sync_mode average and accumulate need a batch that waves divide",
     "a model with batch norms or branches of images is not computed unit by unit",
     "a lost worker ends the run (exit code 3): every step needs every worker",
@@ -165,7 +165,8 @@ static bool may_begin(const wavelet *s, int64_t p)
     return may_begin_after(s, p, s->applied);
 }
 
-/* Samples of a step's wave, or of the step where waves have one update: of this pipeline, or of all. */
+/* Samples of a step's wave, or of the step where waves have one update: of this pipeline, or of
+   all. */
 static int64_t samples_of(const wavelet *s, uint64_t step, int wave, bool all)
 {
     const tutti_method *m = s->m;
@@ -197,8 +198,8 @@ static void pass_of(const wavelet *s, int64_t p, tutti_pass *pass)
 
 /* ---- updates ---- */
 
-/* How many updates a wave's model has had with that of this step. The last step of an epoch may have
-   no samples for the last waves. */
+/* How many updates a wave's model has had with that of this step. The last step of an epoch may
+   have no samples for the last waves. */
 static uint64_t made(const wavelet *s, uint64_t step, int wave)
 {
     const uint64_t each = tutti_share_steps(s->m->share), epochs = step / each;
@@ -322,7 +323,8 @@ static tutti_status compute(wavelet *s, int64_t p, bool alone, bool *over, tutti
 
     t->back = t->back || turn;
     if (t->part == 0)
-        TUTTI_TRY(tutti_drive_begin_forward(m, run_step(s, p), slot, &t->pass, values_of(s, p), NULL, NULL, &ended, err));
+        TUTTI_TRY(tutti_drive_begin_forward(m, run_step(s, p), slot, &t->pass, values_of(s, p), NULL, NULL, &ended,
+                                            err));
     else if (turn)
         TUTTI_TRY(tutti_drive_begin_backward(m, run_step(s, p), slot, &t->pass, values_of(s, p), NULL,
                                              gradient_of(s, p), NULL, &ended, err));
@@ -543,8 +545,8 @@ static tutti_status check_memory(const wavelet *s, const tutti_method *m, const 
                           s->memory, m->rank, values / mib, held / mib,
                           s->mode == AVERAGE ? ", or take shared, which has one model" : "");
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                      "wavelet: memory_limit is %g MiB, and %lld wave%s of micro-batches of %lld samples need %.4g MiB on "
-                      "worker %d, %.4g MiB of it for activations; micro-batches of %lld samples fit",
+                      "wavelet: memory_limit is %g MiB, and %lld wave%s of micro-batches of %lld samples need %.4g MiB "
+                      "on worker %d, %.4g MiB of it for activations; micro-batches of %lld samples fit",
                       s->memory, (long long)s->waves, s->waves == 1 ? "" : "s", (long long)s->micro,
                       (values + held * (double)s->micro) / mib, m->rank, held * (double)s->micro / mib,
                       (long long)largest);
@@ -569,7 +571,8 @@ static tutti_status declare_waves(wavelet *s, tutti_method *m, tutti_plan *plan,
         char name[32];
         snprintf(name, sizeof name, "wavelet.gradient-%d", w);
         tutti_declare(plan, &(tutti_state){ .name = name, .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                            .count = m->own.count, .shared = s->mode != ACCUMULATE && s->pipelines > 1 },
+                                            .count = m->own.count,
+                                            .shared = s->mode != ACCUMULATE && s->pipelines > 1 },
                       &s->gradient[w]);
         if (s->mode != AVERAGE)
             continue;
@@ -589,8 +592,8 @@ static tutti_status wavelet_declare(tutti_method *m, tutti_plan *plan, tutti_err
     TUTTI_TRY(tutti_drive_model(m, &model, err));
     if (m->workers % s->k != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "wavelet: stages is %d, and %d workers make no whole number of sets of so many; give a divisor "
-                          "of %d",
+                          "wavelet: stages is %d, and %d workers make no whole number of sets of so many; give a "
+                          "divisor of %d",
                           s->k, m->workers, m->workers);
     s->pipelines = m->workers / s->k;
     s->worker = tutti_alloc((size_t)m->workers, sizeof *s->worker);

@@ -179,7 +179,7 @@ static void epochs_are_as_many_samples_under_every_method(void **state)
     for (size_t i = 0; tutti_methods[i] != NULL; i++)
         for (int twice = 0; twice < 2; twice++) {
             const char *method = tutti_methods[i]->name;
-            if (tutti_methods[i]->drive != NULL) /* those need a client of their own: method/hetpipe */
+            if (tutti_methods[i]->drive != NULL) /* those need a client of their own: method/hetpipe, method/wavelet */
                 continue;
             for (size_t k = 0; k < TUTTI_LENGTH(otherwise); k++)
                 if (strcmp(tutti_methods[i]->name, otherwise[k].name) == 0)

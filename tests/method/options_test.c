@@ -354,7 +354,7 @@ static void of_every_method(void **state)
     (void)state;
     failures = 0;
     for (size_t i = 0; tutti_methods[i] != NULL; i++)
-        if (tutti_methods[i]->drive == NULL) /* those need a client of their own: method/hetpipe */
+        if (tutti_methods[i]->drive == NULL) /* those need a client of their own: method/hetpipe, method/wavelet */
             tested += walk(tutti_methods[i]->name, tutti_methods[i]->options, false);
     remove("/tmp/tutti-options-record");
     remove("/tmp/tutti-options-scadles");
