@@ -46,12 +46,13 @@ typedef struct tutti_model_unit {
    are; else one of them at a time.
    forward: begins that of what pass->samples, epoch and position say, at least one sample, in a
    slot that is free, and computes its first unit. values: of m->own. in: what left the stage
-   before, NULL in the first; out: what leaves, NULL in the last: samples x enters of the unit there.
+   before, NULL in the first; out: what leaves, NULL in the last: samples x enters of the unit
+   there.
    Of tables with asks_rows it first says by tutti_engine_need_rows which rows it will read.
    backward: begins that of what is in the slot, with the values that its forward had, and computes
-   its first unit. slope: of what left. gradient: of m->own, written, or with pass->keep added to; of
-   the sum of the samples' losses / pass->divisor. back: the slope of what entered. The slot is free
-   when it is over.
+   its first unit. slope: of what left. gradient: of m->own, written, or with pass->keep added to;
+   of the sum of the samples' losses / pass->divisor. back: the slope of what entered. The slot is
+   free when it is over.
    go_on: computes the next unit of what was begun in the slot.
    *over: that was the last unit; until then what forward or backward were given stays, but `in`.
    *loss: the sum of the samples' losses, where a backward is over; 0 but in the last stage.
@@ -94,7 +95,7 @@ typedef struct tutti_drive_options {
                                     NULL: one */
     int64_t samples, passes;     /* pipelines x samples x passes is a step of the run */
     int slots;                   /* of this worker's stage */
-    bool apart;                  /* slots may be in the midst of something at a time (tutti_model) */
+    bool apart;                  /* several slots may be in the midst of something (tutti_model) */
     bool alike;                  /* all pipelines make the same updates: momenta are equal, too */
 } tutti_drive_options;
 /* Within declare(), which it is over with: m->own, own_x, own_g, optim, share, member. Pipelines
@@ -129,8 +130,8 @@ tutti_status tutti_drive_begin_forward(tutti_method *m, uint64_t step, int slot,
                                        float *out, bool *over, tutti_error *err);
 tutti_status tutti_drive_begin_backward(tutti_method *m, uint64_t step, int slot,
                                         const tutti_pass *pass, const float *values,
-                                        const float *slope, float *gradient, float *back, bool *over,
-                                        tutti_error *err);
+                                        const float *slope, float *gradient, float *back,
+                                        bool *over, tutti_error *err);
 tutti_status tutti_drive_go_on(tutti_method *m, uint64_t step, int slot, const tutti_pass *pass,
                                bool back, bool *over, tutti_error *err);
 /* Bytes of activations that this worker's slots have now. */
@@ -154,8 +155,8 @@ tutti_status tutti_drive_update_part(tutti_method *m, tutti_optim *optim, size_t
 tutti_status tutti_drive_sum(tutti_method *m, float *x, size_t count, tutti_error *err);
 
 /* ---- a mean over the pipelines ---- */
-/* gradient (m->own) := sum over the pipelines of weight x what their worker of this stage has there:
-   ddp's sum, to the bit. It goes on beside what is computed, one after the other, on a lane. All
+/* gradient (m->own) := sum over the pipelines of weight x what their worker of this stage has
+   there: ddp's sum, to the bit. It goes on beside what is computed, one after the other, on a lane. All
    workers of a stage start the same ones in the same order; `which`, below TUTTI_DRIVE_SUMS_MOST,
    is free again after wait. One pipeline: the gradient stays.
 

@@ -1,5 +1,5 @@
-/* drive_sum.c: of methods that drive, gradients of a stage over the pipelines that have it (drive.h).
-   Each is a job on a lane of one thread, so that they go in the order in which they were started,
+/* drive_sum.c: of methods that drive, gradients of a stage over the pipelines that have it
+   (drive.h). Each is a job on a lane of one thread, so that they go in the order in which they were started,
    which is the same on all workers of a stage. The sum is ddp's: weights, then the one order of
    summation. */
 #include "engine_internal.h"
@@ -10,7 +10,8 @@ tutti_status tutti_engine_drive_sums_open(tutti_engine *e, tutti_error *err)
 
     if (d->o.pipelines == 1)
         return TUTTI_OK;
-    d->group = tutti_group_of(e->world, d->peers, d->o.pipelines, tutti_port_of("drive sums", (uint64_t)e->m.stage, (uint64_t)e->m.mate));
+    d->group = tutti_group_of(e->world, d->peers, d->o.pipelines,
+                              tutti_port_of("drive sums", (uint64_t)e->m.stage, (uint64_t)e->m.mate));
     return tutti_lane_open(&d->lane, e->rt, "sums", e->options.lane < 0 ? 0 : 1, err);
 }
 

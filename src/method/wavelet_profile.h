@@ -8,7 +8,7 @@
 
 typedef struct wavelet_profile {
     int waves;
-    double share;                /* the offset that was asked for, of a micro-batch's time; 0: none was */
+    double share;                /* of a micro-batch's time: the offset asked for; 0: none was */
     int room;                    /* parts */
     double *seconds, *bytes;
     tutti_ticktock_profile of;   /* parts 0: nothing is known */
@@ -21,12 +21,13 @@ typedef struct wavelet_profile {
 enum { WAVELET_MEASURED_MOST = 6 };
 
 /* TUTTI_ERR_MEMORY. A zeroed one may be closed. */
-tutti_status tutti_wavelet_open(wavelet_profile *p, int units, int waves, double share, tutti_error *err);
+tutti_status tutti_wavelet_open(wavelet_profile *p, int units, int waves, double share,
+                                tutti_error *err);
 void tutti_wavelet_close(wavelet_profile *p);
 /* Bytes a sample that `waves` micro-batches through units [first, end) hold at most, by the model's
    operations and bytes. */
-tutti_status tutti_wavelet_planned(const tutti_model *model, int first, int end, int waves, double share,
-                                     double *bytes, tutti_error *err);
+tutti_status tutti_wavelet_planned(const tutti_model *model, int first, int end, int waves,
+                                   double share, double *bytes, tutti_error *err);
 
 /* A part was computed: forward or backward of the unit that came next. alone: no other micro-batch
    was under way, so that `held` is its own: bytes while it was computed. */

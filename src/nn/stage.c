@@ -325,7 +325,8 @@ static slot *free_to_begin(tutti_nn_stage *g, int index, phase wanted, tutti_err
     if (s != NULL && s->phase == wanted && g->busy == NOBODY)
         return s;
     if (s != NULL && s->phase == wanted)
-        tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s slot %d: slot %d is in the midst of its own; of a stage one is at a time",
+        tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s slot %d: slot %d is in the midst of its own; of a stage one is at a "
+                   "time",
                    what[wanted], index, g->busy);
     else
         tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s slot %d: %s", what[wanted], index,

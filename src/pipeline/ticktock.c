@@ -1,5 +1,5 @@
-/* ticktock.c: see pipeline.h. Without other waits the rules keep a worker busy: if none may go on, none
-   is under way, or one may begin. */
+/* ticktock.c: see pipeline.h. The rules never make a worker wait: if no part can be computed, no
+   micro-batch is under way. */
 #include "tutti/pipeline.h"
 
 static int place(const tutti_ticktock *t, int64_t micro)

@@ -282,7 +282,8 @@ static tutti_status update(tutti_stage_rows *s, const table *t, size_t first, si
     tutti_method *m = s->m;
     const size_t at = t->at + first * t->cols;
 
-    return tutti_drive_update_part(m, m->optim, m->own.first + at, (end - first) * t->cols, m->own_x + at, m->own_g + at, rate,
+    return tutti_drive_update_part(m, m->optim, m->own.first + at, (end - first) * t->cols, m->own_x + at,
+                                   m->own_g + at, rate,
                                    err);
 }
 

@@ -65,7 +65,8 @@ class Plan(Case):
         """A rank has the values of its stage only."""
         for k, (n, method, copies) in enumerate(((3, "hetpipe", 1), (4, "hetpipe(stages=2,in_flight=4)", 2),
                                                  (3, "wavelet(sync_mode=average,sync_rounds=2)", 3),
-                                                 (4, "wavelet(stages=2)", 2), (2, "wavelet", 2), (3, "heterps(stages=3)", 1),
+                                                 (4, "wavelet(stages=2)", 2), (2, "wavelet", 2),
+                                                 (3, "heterps(stages=3)", 1),
                                                  (2, "heterps", 2))):
             p, s = self.compared("p%d" % k, *MLP, "-n", n, "--method", method)
             self.assertEqual(sum(r["memory"]["values"] for r in p["ranks"]), 4 * PARAMS * copies)

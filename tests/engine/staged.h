@@ -155,8 +155,8 @@ static inline tutti_status staged_go_on(void *self, int slot, bool *over, double
     *loss = 0;
     if (!t->back) {
         staged_hold(s, t, false);
-        staged_unit_forward(staged_weight(s, t, u, w0), staged_at(s, t->values, u, true), t->samples,
-                            t->y[u], t->y[u + 1]);
+        staged_unit_forward(staged_weight(s, t, u, w0), staged_at(s, t->values, u, true),
+                            t->samples, t->y[u], t->y[u + 1]);
         t->next++;
         *over = t->next == s->end;
         if (*over && t->out != NULL)

@@ -1,12 +1,13 @@
-/* follower.h: wavelet's recursions (docs/methods/wavelet.md), each as one loop over whole gradients of
-   the model of engine/staged_model.h. */
+/* follower.h: wavelet's recursions (docs/methods/wavelet.md), each as one loop over whole gradients
+   of the model of engine/staged_model.h. */
 #ifndef TUTTI_TESTS_FOLLOWER_H
 #define TUTTI_TESTS_FOLLOWER_H
 #include <stdio.h>
 
 #include "engine/staged_model.h"
 
-enum { FOLLOWED_WAVES = 4, FOLLOWED_MOST = 12, FOLLOWED_WORKERS = 8, SHARED = 0, AVERAGE, ACCUMULATE };
+enum { FOLLOWED_WAVES = 4, FOLLOWED_MOST = 12, FOLLOWED_WORKERS = 8 };
+enum { SHARED, AVERAGE, ACCUMULATE };
 static const char *const follower_modes[] = { "shared", "average", "accumulate" };
 
 typedef struct follower {
@@ -48,12 +49,14 @@ static inline int64_t follower_samples(const follower *f, uint64_t step, int v, 
     int64_t sum = 0;
 
     for (int64_t i = 0; i < f->share.accumulate; i++)
-        sum += follower_is_of(f, i, wave) ? tutti_share_pass(&f->share, step, v, i, &epoch, &position) : 0;
+        if (follower_is_of(f, i, wave))
+            sum += tutti_share_pass(&f->share, step, v, i, &epoch, &position);
     return sum;
 }
 
 /* g[v] := the sum over a wave's passes, in their order (-1: over all of them), or adds it. */
-static inline void follower_sum_passes(follower *f, uint64_t step, int v, int wave, int64_t divisor, const float *x, float *to)
+static inline void follower_sum_passes(follower *f, uint64_t step, int v, int wave,
+                                       int64_t divisor, const float *x, float *to)
 {
     memset(to, 0, sizeof f->more);
     for (int64_t i = 0, first = 1; i < f->share.accumulate; i++) {
@@ -144,10 +147,11 @@ static inline void follower_one_step(follower *f, int t)
 }
 
 /* Of a run with these options (optimizer, batch, accumulate, samples, seed). */
-static inline void follower_set(follower *f, const tutti_engine_options *o, int ranks, int stages, int waves, int mode,
-                         int rounds)
+static inline void follower_set(follower *f, const tutti_engine_options *o, int ranks, int stages,
+                                int waves, int mode, int rounds)
 {
-    const int64_t share = mode == SHARED ? 1 : waves, accumulate = o->accumulate > 0 ? o->accumulate : 1;
+    const int64_t share = mode == SHARED ? 1 : waves,
+                  accumulate = o->accumulate > 0 ? o->accumulate : 1;
 
     f->optimizer = o->optimizer;
     f->pipelines = ranks / stages;
@@ -155,7 +159,8 @@ static inline void follower_set(follower *f, const tutti_engine_options *o, int 
     f->waves = waves;
     f->mode = mode;
     f->rounds = rounds;
-    f->share = (tutti_share){ .samples = o->data_samples, .workers = f->pipelines, .batch = o->batch / share,
+    f->share = (tutti_share){ .samples = o->data_samples, .workers = f->pipelines,
+                              .batch = o->batch / share,
                               .accumulate = accumulate * stages * share, .seed = o->seed };
 }
 
@@ -167,8 +172,8 @@ static inline bool follower_open(follower *f)
     for (int w = 0; w < f->waves && well; w++) {
         char prefix[16];
         snprintf(prefix, sizeof prefix, "o%d", w);
-        well = tutti_optim_declare(&f->optim[w], f->plan, f->optimizer, prefix, 0, STAGED_VALUES, TUTTI_OWN_ZERO,
-                                   f->device, NULL) == TUTTI_OK;
+        well = tutti_optim_declare(&f->optim[w], f->plan, f->optimizer, prefix, 0, STAGED_VALUES,
+                                   TUTTI_OWN_ZERO, f->device, NULL) == TUTTI_OK;
     }
     return well && tutti_plan_carry_out(f->plan, NULL, NULL) == TUTTI_OK;
 }

@@ -86,9 +86,10 @@ static void test_every_mode_is_its_recursion(void **state)
     static const struct { int ranks, stages, waves, mode, rounds, accumulate; } cases[] = {
         { 1, 1, 2, SHARED, 1, 1 },  { 2, 1, 2, SHARED, 1, 1 },  { 3, 1, 3, SHARED, 1, 2 },  { 4, 1, 4, SHARED, 1, 1 },
         { 5, 1, 2, SHARED, 1, 3 },  { 2, 2, 2, SHARED, 1, 1 },  { 4, 2, 3, SHARED, 1, 2 },  { 5, 5, 2, SHARED, 1, 1 },
-        { 1, 1, 2, AVERAGE, 1, 1 }, { 2, 1, 2, AVERAGE, 1, 2 }, { 3, 1, 4, AVERAGE, 3, 1 }, { 2, 1, 3, AVERAGE, 3, 1 }, { 4, 1, 2, AVERAGE, 2, 1 },
-        { 2, 2, 2, AVERAGE, 1, 1 }, { 4, 2, 2, AVERAGE, 3, 2 }, { 8, 4, 4, AVERAGE, 2, 1 }, { 1, 1, 2, ACCUMULATE, 1, 1 },
-        { 2, 1, 4, ACCUMULATE, 1, 2 }, { 3, 1, 2, ACCUMULATE, 1, 1 }, { 4, 2, 2, ACCUMULATE, 1, 1 }, { 3, 3, 2, ACCUMULATE, 1, 2 },
+        { 1, 1, 2, AVERAGE, 1, 1 }, { 2, 1, 2, AVERAGE, 1, 2 }, { 3, 1, 4, AVERAGE, 3, 1 }, { 2, 1, 3, AVERAGE, 3, 1 },
+        { 4, 1, 2, AVERAGE, 2, 1 },        { 2, 2, 2, AVERAGE, 1, 1 }, { 4, 2, 2, AVERAGE, 3, 2 }, { 8, 4, 4, AVERAGE, 2, 1 },
+        { 1, 1, 2, ACCUMULATE, 1, 1 },        { 2, 1, 4, ACCUMULATE, 1, 2 }, { 3, 1, 2, ACCUMULATE, 1, 1 }, { 4, 2, 2, ACCUMULATE, 1, 1 },
+        { 3, 3, 2, ACCUMULATE, 1, 2 },
     };
 
     (void)state;
@@ -98,8 +99,8 @@ static void test_every_mode_is_its_recursion(void **state)
                 static staged r;
                 float due[STAGED_VALUES];
                 char method[128];
-                snprintf(method, sizeof method, "wavelet(waves=%d,stages=%d,sync_mode=%s,sync_rounds=%d)", cases[i].waves,
-                         cases[i].stages, follower_modes[cases[i].mode], cases[i].rounds);
+                snprintf(method, sizeof method, "wavelet(waves=%d,stages=%d,sync_mode=%s,sync_rounds=%d)",
+                         cases[i].waves, cases[i].stages, follower_modes[cases[i].mode], cases[i].rounds);
                 r = staged_default(method);
                 r.options.accumulate = cases[i].accumulate;
                 r.options.batch = cases[i].waves == 3 ? 12 : 8;

@@ -1,8 +1,9 @@
 /* Goal: a model in stages, however it is cut and in whatever order micro-batches take their turns,
    gives each of them the loss and gradients of one pass through the whole network, to the bit, with
    the values that its forward saw; activations come from a store whose bound holds, and go back
-   there; units of two networks may take turns; what cannot be cut is said in a sentence. Method: every cut of every kind of model, k
-   stages chained by hand, 1F1B and random orders, values of their own for each micro-batch. */
+   there; units of two networks may take turns; what cannot be cut is said in a sentence. Method:
+   every cut of every kind of model, k stages chained by hand, 1F1B and random orders, values of
+   their own for each micro-batch. */
 #include "allocations.h"
 #include "subject.h"
 #include "tutti/stages.h"
@@ -326,8 +327,8 @@ static void take_turns(const char *model, tutti_nn_task task, tutti_nn_options o
             status = begin_forward(&p, stage[j], at[j], &over, &err);
         } else if (phase[j] == FULL) {
             phase[j] = BACKWARD;
-            status = tutti_nn_stage_begin_backward(stage[j], 0, NULL, (double)s.samples, false, p.gradients[at[j]], NULL,
-                                                   &over, &p.loss[at[j]], &err);
+            status = tutti_nn_stage_begin_backward(stage[j], 0, NULL, (double)s.samples, false, p.gradients[at[j]],
+                                                   NULL, &over, &p.loss[at[j]], &err);
         } else if (phase[j] != IDLE)
             status = tutti_nn_stage_go_on(stage[j], 0, &over, &err);
         if (status != TUTTI_OK)
@@ -379,7 +380,8 @@ static void one_slot_of_a_stage_is_in_the_midst_of_something(void **state)
     assert_false(over);
     assert_int_equal(tutti_nn_stage_begin_forward(p.stage[0], 1, &x, NULL, values, NULL, &over, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "slot 0 is in the midst"));
-    assert_int_equal(tutti_nn_stage_begin_backward(p.stage[0], 0, NULL, 10, false, d.gradients, NULL, &over, &loss, &err),
+    assert_int_equal(tutti_nn_stage_begin_backward(p.stage[0], 0, NULL, 10, false, d.gradients, NULL, &over, &loss,
+                                                   &err),
                      TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "its forward is not over"));
     assert_int_equal(tutti_nn_stage_go_on(p.stage[0], 1, &over, &err), TUTTI_ERR_USAGE);
