@@ -156,9 +156,9 @@ tutti_status tutti_drive_sum(tutti_method *m, float *x, size_t count, tutti_erro
 
 /* ---- a mean over the pipelines ---- */
 /* gradient (m->own) := sum over the pipelines of weight x what their worker of this stage has
-   there: ddp's sum, to the bit. It goes on beside what is computed, one after the other, on a lane. All
-   workers of a stage start the same ones in the same order; `which`, below TUTTI_DRIVE_SUMS_MOST,
-   is free again after wait. One pipeline: the gradient stays.
+   there: ddp's sum, to the bit. It goes on beside what is computed, one after the other, on a lane.
+   All workers of a stage start the same ones in the same order; `which`, below
+   TUTTI_DRIVE_SUMS_MOST, is free again after wait. One pipeline: the gradient stays.
 
    over: would wait return at once? Both on the client's thread, which started it. Wait is no
    exposed time by itself (tutti_drive_waits). */

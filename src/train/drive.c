@@ -262,8 +262,8 @@ static tutti_status backward(void *self, int index, const tutti_pass *pass, cons
     of->back = true;
     run->computing_since_ns = tutti_now_ns(run->rt);
     tutti_train_meter_start(run, pass->samples);
-    status = tutti_nn_stage_begin_backward(network, there, slope, (double)pass->divisor, pass->keep, of->gradients, back,
-                                           over, &of->loss, err);
+    status = tutti_nn_stage_begin_backward(network, there, slope, (double)pass->divisor, pass->keep, of->gradients,
+                                           back, over, &of->loss, err);
     return computed(s, status, index, *over, loss);
 }
 

@@ -87,9 +87,9 @@ static void test_every_mode_is_its_recursion(void **state)
         { 1, 1, 2, SHARED, 1, 1 },  { 2, 1, 2, SHARED, 1, 1 },  { 3, 1, 3, SHARED, 1, 2 },  { 4, 1, 4, SHARED, 1, 1 },
         { 5, 1, 2, SHARED, 1, 3 },  { 2, 2, 2, SHARED, 1, 1 },  { 4, 2, 3, SHARED, 1, 2 },  { 5, 5, 2, SHARED, 1, 1 },
         { 1, 1, 2, AVERAGE, 1, 1 }, { 2, 1, 2, AVERAGE, 1, 2 }, { 3, 1, 4, AVERAGE, 3, 1 }, { 2, 1, 3, AVERAGE, 3, 1 },
-        { 4, 1, 2, AVERAGE, 2, 1 },        { 2, 2, 2, AVERAGE, 1, 1 }, { 4, 2, 2, AVERAGE, 3, 2 }, { 8, 4, 4, AVERAGE, 2, 1 },
-        { 1, 1, 2, ACCUMULATE, 1, 1 },        { 2, 1, 4, ACCUMULATE, 1, 2 }, { 3, 1, 2, ACCUMULATE, 1, 1 }, { 4, 2, 2, ACCUMULATE, 1, 1 },
-        { 3, 3, 2, ACCUMULATE, 1, 2 },
+        { 4, 1, 2, AVERAGE, 2, 1 }, { 2, 2, 2, AVERAGE, 1, 1 }, { 4, 2, 2, AVERAGE, 3, 2 }, { 8, 4, 4, AVERAGE, 2, 1 },
+        { 1, 1, 2, ACCUMULATE, 1, 1 }, { 2, 1, 4, ACCUMULATE, 1, 2 }, { 3, 1, 2, ACCUMULATE, 1, 1 },
+        { 4, 2, 2, ACCUMULATE, 1, 1 }, { 3, 3, 2, ACCUMULATE, 1, 2 },
     };
 
     (void)state;
@@ -222,6 +222,66 @@ static void test_a_wave_hides_the_others_exchange(void **state)
     assert_true(two.told[0][WALL] < 1.05 * cycle); /* and it is hidden, but for the last one */
 }
 
+static void watch_pairs(staged_seat *s)
+{
+    const tutti_method *m = tutti_engine_method(s->e);
+
+    for (int to = 0; to < 4; to++) {
+        uint64_t bytes = 0, messages = 0;
+        if (to != m->rank)
+            tutti_world_sent(m->world, to, &bytes, &messages);
+        s->run->told[m->rank][to] = (double)bytes + 1e9 * (double)messages;
+    }
+}
+
+/* Bytes and messages from each worker to each other, of so many steps more. */
+static void pairs(const char *method, int steps, double sent[4][4])
+{
+    static staged r;
+
+    for (int times = 1; times <= 2; times++) {
+        r = staged_default(method);
+        r.whole = strcmp(method, "ddp") == 0;
+        r.steps = times * steps;
+        r.at_a_time = r.whole ? 1 : 0;
+        r.options.data_samples = 8 * 4 * 100;
+        r.watch = watch_pairs;
+        staged_runs(&r, "tcp", 4);
+        for (int from = 0; from < 4; from++)
+            for (int to = 0; to < 4; to++)
+                sent[from][to] = times == 1 ? r.told[from][to] : r.told[from][to] - sent[from][to];
+    }
+}
+
+/* Of shared and accumulate what ddp sends; of average as much for each wave. With two stages
+   activations of 2 x 8 samples there and slopes back, and half of the gradient between those that
+   have the same stage. */
+static void test_traffic_of_every_pair_is_as_stated(void **state)
+{
+    static const struct { const char *method; int sums; } cases[] = {
+        { "wavelet(waves=1)", 1 }, { "wavelet", 1 }, { "wavelet(waves=4)", 1 },
+        { "wavelet(sync_mode=accumulate)", 1 }, { "wavelet(sync_mode=average)", 2 },
+        { "wavelet(waves=4,sync_mode=average)", 4 },
+    };
+    const double message = 1e9, row = WIDTH * sizeof(float);
+    double ddp[4][4], own[4][4];
+
+    (void)state;
+    pairs("ddp", 10, ddp);
+    assert_true(ddp[0][1] > 0);
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        pairs(cases[i].method, 10, own);
+        for (int from = 0; from < 4; from++)
+            for (int to = 0; to < 4; to++)
+                if (own[from][to] != cases[i].sums * ddp[from][to])
+                    fail_msg("%s sends %.0f from %d to %d, and ddp %.0f", cases[i].method, own[from][to], from, to,
+                             ddp[from][to]);
+    }
+    pairs("wavelet(stages=2)", 10, own);
+    for (int from = 0; from < 4; from++)
+        assert_true(own[from][from ^ 1] == 10 * 2 * (message + 8 * row));
+}
+
 static void test_a_resumed_run_has_the_same_bits(void **state)
 {
     static const struct { int ranks; const char *method; } cases[] = {
@@ -336,6 +396,7 @@ int main(void)
         cmocka_unit_test(test_joint_and_averaged_waves_are_near_ddp),
         cmocka_unit_test(test_one_wave_climbs_while_the_other_falls),
         cmocka_unit_test(test_a_wave_hides_the_others_exchange),
+        cmocka_unit_test(test_traffic_of_every_pair_is_as_stated),
         cmocka_unit_test(test_a_resumed_run_has_the_same_bits),
         cmocka_unit_test(test_one_wave_and_ddp_go_on_from_each_other),
         cmocka_unit_test(test_what_cannot_be_is_said),
