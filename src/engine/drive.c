@@ -377,13 +377,19 @@ static void count(tutti_engine *e, const tutti_pass *pass, double loss)
 
 static const char *const marks[] = { "stage forward", "stage backward" };
 
-/* Of a slot: what was begun in it, until it is over. */
+/* Of a slot: what was begun in it, until it is over. Whoever waits makes messages move, and while
+   this worker computes nobody does: what its neighbours wait for would stand still until the
+   micro-batch is over. So it looks at them between units. What fails there is said where it is
+   waited for. */
 static tutti_status to_the_end(tutti_engine *e, int slot, bool over, double *loss, tutti_error *err)
 {
     const tutti_model *model = e->options.model;
 
-    while (!over)
+    while (!over) {
+        if (e->drive.o.stages > 1)
+            tutti_wait_some(e->world, NULL, 0, 0, 0, NULL, NULL);
         TUTTI_TRY(model->go_on(model->self, slot, &over, loss, err));
+    }
     return TUTTI_OK;
 }
 
