@@ -163,8 +163,7 @@ tutti_status tutti_drive_sum(tutti_method *m, float *x, size_t count, tutti_erro
    over: would wait return at once? Both on the client's thread, which started it. Wait is no
    exposed time by itself (tutti_drive_waits). */
 enum { TUTTI_DRIVE_SUMS_MOST = 8 };
-void tutti_drive_sum_start(tutti_method *m, uint64_t step, int which, double weight,
-                           float *gradient);
+void tutti_drive_sum_start(tutti_method *m, int which, double weight, float *gradient);
 bool tutti_drive_sum_over(tutti_method *m, int which);
 /* seconds: what it took; may be NULL. */
 tutti_status tutti_drive_sum_wait(tutti_method *m, int which, double *seconds, tutti_error *err);

@@ -1779,7 +1779,7 @@ FUNCTIONS = {
     "tutti_drive_rate": (tutti_rate, [POINTER(tutti_method), c_ulong, c_ulong]),
     "tutti_drive_sum": (c_int, [POINTER(tutti_method), POINTER(c_float), c_ulong, POINTER(tutti_error)]),
     "tutti_drive_sum_over": (c_bool, [POINTER(tutti_method), c_int]),
-    "tutti_drive_sum_start": (None, [POINTER(tutti_method), c_ulong, c_int, c_double, POINTER(c_float)]),
+    "tutti_drive_sum_start": (None, [POINTER(tutti_method), c_int, c_double, POINTER(c_float)]),
     "tutti_drive_sum_wait": (c_int, [POINTER(tutti_method), c_int, POINTER(c_double), POINTER(tutti_error)]),
     "tutti_drive_update": (c_int, [POINTER(tutti_method), POINTER(tutti_optim), POINTER(c_float), POINTER(c_float),
         POINTER(tutti_rate), POINTER(tutti_error)]),

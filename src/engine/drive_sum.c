@@ -30,7 +30,7 @@ static tutti_status run(tutti_job *job, tutti_error *err)
                                     err);
 }
 
-void tutti_drive_sum_start(tutti_method *m, uint64_t step, int which, double weight, float *gradient)
+void tutti_drive_sum_start(tutti_method *m, int which, double weight, float *gradient)
 {
     tutti_engine *e = m->engine;
     tutti_engine_driven *d = &e->drive;
@@ -39,8 +39,8 @@ void tutti_drive_sum_start(tutti_method *m, uint64_t step, int which, double wei
     if (d->lane == NULL)
         return;
     *sum = (struct tutti_drive_sum){ .job = { .run = run, .owner = e, .index = which },
-                                     .group = tutti_group_keyed(&d->group, 0, d->sums++), .step = step,
-                                     .weight = (float)weight, .gradient = gradient };
+                                     .group = tutti_group_keyed(&d->group, 0, d->sums++), .weight = (float)weight,
+                                     .gradient = gradient };
     sum->group.algorithm = e->collective;
     tutti_lane_start(d->lane, &sum->job);
 }

@@ -251,7 +251,6 @@ typedef struct tutti_engine_driven {
     struct tutti_drive_sum {
         tutti_job job;
         tutti_group group;
-        uint64_t step;
         float weight, *gradient;
     } sum[TUTTI_DRIVE_SUMS_MOST];
 } tutti_engine_driven;

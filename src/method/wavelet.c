@@ -273,7 +273,7 @@ static void finish(wavelet *s, int64_t p)
     }
     all = samples_of(s, step, wave, true);
     tutti_stale(m, step < late ? step : late);
-    tutti_drive_sum_start(m, step, sum_of(s, s->started++),
+    tutti_drive_sum_start(m, sum_of(s, s->started++),
                           all > 0 ? (double)samples_of(s, step, wave, false) / (double)all : 0, g);
 }
 
