@@ -219,8 +219,9 @@ tutti_status tutti_engine_by_piece_rest(tutti_engine *e, tutti_error *err)
         if (e->piece_state[k].pending && e->piece_state[k].on_lane)
             wait_for_piece(e, k);
     tutti_engine_doing(e, was);
-    TUTTI_TRY(told(e, err));
-    return tutti_engine_units_rest(e, err);
+    if (e->by_piece.status == TUTTI_OK) /* what closed them may be the gather of a unit, which has the sentence */
+        TUTTI_TRY(tutti_engine_units_rest(e, err));
+    return told(e, err);
 }
 
 tutti_status tutti_engine_by_piece_tensor(tutti_engine *e, int tensor, tutti_error *err)
