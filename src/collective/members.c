@@ -28,6 +28,10 @@
    member that stays accuses another. A member that is left out is expelled (transport.h), in case
    it lives.
 
+   A member that would be left out by what it knows goes on with the rounds until somebody tells it
+   the decision: who accuses it may die next, and then the others wait for its word. Only if all that
+   would stay are lost to it does it leave by itself.
+
    A message's note: kind: below; a: number of the meeting; b: round << 40 | failed rank + 1 << 16 |
    its status << 8 | 2 accusations | spoilt. Where there are accusations a second message brings
    their table, so that room for it is needed once and not for each peer. */
@@ -274,8 +278,9 @@ static tutti_status hear(tutti_members *m, int rank, int64_t round, bool *lost, 
 
 /* ---- the agreement ---- */
 
-/* One round. *decided: m->told is what all agree on. */
-static tutti_status one_round(tutti_members *m, int64_t round, bool *decided, tutti_error *err)
+/* One round. *decided: m->told is what all agree on. *alone: the others would leave me out, and all of them are
+   lost to me. */
+static tutti_status one_round(tutti_members *m, int64_t round, bool *decided, bool *alone, tutti_error *err)
 {
     const int me = m->world->rank;
     bool alike = true;
@@ -285,11 +290,13 @@ static tutti_status one_round(tutti_members *m, int64_t round, bool *decided, tu
     copy(m, &m->told, &m->mine);
     TUTTI_TRY(tell(m, ROUND, round, &m->told, err));
     settle(m, &m->told);
-    for (int i = 0; i < m->group.size && m->stays[me]; i++) {
+    *alone = !m->stays[me];
+    for (int i = 0; i < m->group.size; i++) {
         const int r = m->ranks[i];
         bool lost;
-        if (r == me || !m->stays[r])
+        if (r == me || !m->stays[r] || accuses(m, &m->told, me, r))
             continue;
+        *alone = false;
         TUTTI_TRY(hear(m, r, round, &lost, err));
         if (lost) {
             accuse(m, &m->mine, me, r);
@@ -390,7 +397,7 @@ tutti_status tutti_members_agree(tutti_members *m, tutti_status mine, bool *agai
 {
     const bool own = mine != TUTTI_OK && mine != TUTTI_ERR_PEER;
     tutti_error unseen = { .rank = -1 }, *const why = own ? &unseen : err; /* what failed first is what is told */
-    bool decided = false;
+    bool decided = false, alone;
     tutti_status status = TUTTI_OK;
 
     *again = false;
@@ -400,8 +407,8 @@ tutti_status tutti_members_agree(tutti_members *m, tutti_status mine, bool *agai
     m->mine.spoilt = mine == TUTTI_ERR_PEER;
     m->mine.failed = own ? (uint32_t)(m->world->rank + 1) << 8 | (uint32_t)mine : 0;
     for (int64_t round = 1; status == TUTTI_OK && !decided; round++) {
-        status = one_round(m, round, &decided, why);
-        if (status == TUTTI_OK && !m->stays[m->world->rank])
+        status = one_round(m, round, &decided, &alone, why);
+        if (status == TUTTI_OK && alone)
             return own ? mine : left_out(m, &m->told, err);
     }
     if (status == TUTTI_OK)
