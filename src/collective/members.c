@@ -29,8 +29,8 @@
    it lives.
 
    A member that would be left out by what it knows goes on with the rounds until somebody tells it
-   the decision: who accuses it may die next, and then the others wait for its word. Only if all that
-   would stay are lost to it does it leave by itself.
+   the decision: who accuses it may die next, and then the others wait for its word. Only if all
+   that would stay are lost to it does it leave by itself.
 
    A message's note: kind: below; a: number of the meeting; b: round << 40 | failed rank + 1 << 16 |
    its status << 8 | 2 accusations | spoilt. Where there are accusations a second message brings
@@ -278,8 +278,8 @@ static tutti_status hear(tutti_members *m, int rank, int64_t round, bool *lost, 
 
 /* ---- the agreement ---- */
 
-/* One round. *decided: m->told is what all agree on. *alone: the others would leave me out, and all of them are
-   lost to me. */
+/* One round. *decided: m->told is what all agree on. *alone: the others would leave me out, and all
+   of them are lost to me. */
 static tutti_status one_round(tutti_members *m, int64_t round, bool *decided, bool *alone, tutti_error *err)
 {
     const int me = m->world->rank;
