@@ -6,6 +6,11 @@ memory    gpt with 101 M parameters, AdamW, two workers of one thread on shared 
           layer, 0.17 bytes.
 step      the same model: time of a step over ddp's, in pairs, and bytes sent over those of an all-reduce of all values,
           which is a count. (ddp sends tables by rows.)
+fits      one worker, gpt of layers of 0.8 M parameters, AdamW, --device-memory 512 MiB: parameters of the largest model
+          that trains under zero-offload, over those of the largest under ddp. It is a count. Device bytes a parameter are
+          4 and 16, so 4 is the limit; two buckets and the activations are no smaller than ddp's.
+delayed   the model of `memory`, one worker, so many tokens that computing takes about as long as the update: time of a
+          step of zero-offload over that with delayed=on, in pairs. The update has a core of its own.
 hidden    zero-infinity on a disk, one worker: of the time that the disk takes for values and gradients, by the rate
           that tier_bench finds on it, the share in which the worker does not wait. Batches are so large that computing
           takes longer. DIR is TUTTI_TIER_DIR, or else the build's folder."""
@@ -25,7 +30,7 @@ class Zero:
         self.name = "gpt, 101 M parameters, adamw, 2 workers, "
 
     def run(self):
-        for name in ("memory", "step", "hidden"):
+        for name in ("memory", "step", "fits", "delayed", "hidden"):
             if name.startswith(self.piece):
                 with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
                     self.text = small_text(folder)
@@ -86,6 +91,47 @@ class Zero:
                             ratios=ratios, values=took[1], peers=took[0])
             self.record.row(self.name + method + ": bytes sent", sent, "B a step", sent / (2 * 4 * s["params"]),
                             "an all-reduce", command="bench/run zero --piece step", timed=False)
+
+    def fits(self, folder):
+        """By halving: what fits with some layers fits with fewer. A run that does not fit is refused before any work."""
+        most = {}
+        for method in ("ddp", "zero-offload"):
+            fits, too_many = None, 256
+            low = 0
+            while too_many - low > 1:
+                layers = (low + too_many) // 2
+                out = os.path.join(folder, "run")
+                words = [self.tutti, "train", "--model", f"gpt(layers={layers},dim=256,heads=4)", "--data",
+                         f"text(file={self.text},context=32)", "--batch", 1, "--steps", 1, "-n", 1, "--threads", 1,
+                         "--optimizer", "adamw", "--method", method, "--device-memory",
+                         "64MiB" if self.quick else "512MiB", "--final-eval", "off", "--overwrite", "--quiet",
+                         "--out", out]
+                run = subprocess.run([str(w) for w in words], env=clean_environment(), text=True,
+                                     stderr=subprocess.PIPE)
+                if run.returncode == 0:
+                    low, fits = layers, summary(out)["params"]
+                elif "raise device-memory" in run.stderr:
+                    too_many = layers
+                else:
+                    sys.exit(f"bench/run: {run.stderr}")
+            most[method] = fits
+        self.record.row("gpt, adamw, 1 worker of 512 MiB, zero-offload: parameters of the largest model that trains",
+                        most["zero-offload"], "", most["zero-offload"] / most["ddp"], "ddp",
+                        command="bench/run zero --piece fits", timed=False)
+
+    def delayed(self, folder):
+        steps, pairs = (2, 1) if self.quick else (10, 5)
+        took = ([], [])
+        for k in range(pairs):
+            for delayed in (k % 2 == 0, k % 2 == 1):
+                method = "zero-offload(delayed=on,delay_warmup=0)" if delayed else "zero-offload"
+                s = self.train(folder, method, steps, n=1, context=64)
+                took[delayed].append(s["wall_seconds"] / steps)
+        ratios = [plain / delayed for plain, delayed in zip(*took)]
+        self.record.row("gpt, 101 M parameters, adamw, 1 worker, zero-offload(delayed=on): times as fast",
+                        statistics.median(ratios), "", statistics.median(ratios), "zero-offload",
+                        command="bench/run zero --piece delayed", pairs=pairs, ratios=ratios, values=took[1],
+                        peers=took[0])
 
     def hidden(self, folder):
         """A batch of 16 windows of 128 tokens: some 2000 tokens, where 560 would do at 1.2 GB/s and 200 GFLOP/s."""
