@@ -1,5 +1,5 @@
-/* save_round.c: what ranks say to each other while a checkpoint is saved. In a round each reports to
-   rank 0 how it fared and what it has, and hears rank 0's word on all of them. */
+/* save_round.c: what ranks say to each other while a checkpoint is saved. In a round each reports
+   to rank 0 how it fared and what it has, and hears rank 0's word on all of them. */
 #include "save_internal.h"
 #include <errno.h>
 #include <string.h>
