@@ -24,19 +24,14 @@
      the user sends a signal  T to all agents; the rest as above. A second signal kills at once.
      the launcher is killed   every agent's input closes. */
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "hosts_internal.h"
-
-extern char **environ;
 
 #define NS_PER_MS ((int64_t)1000000)
 #define NS_PER_S ((int64_t)1000000000)
@@ -114,72 +109,6 @@ void tutti_launch_far_noticed(far_launcher *l)
     if (l->result->noticed_ns == 0)
         l->result->noticed_ns = tutti_now_ns(l->rt);
     begin_grace(l, l->options->grace_ns);
-}
-
-/* ---- starting ---- */
-static tutti_status start_host(far_launcher *l, far_host *h, tutti_error *err)
-{
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-    int ends[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } }, cause = 0;
-    tutti_status status = TUTTI_OK;
-    sigset_t plain;              /* what we ignore is not for the command */
-
-    sigemptyset(&plain);
-    sigaddset(&plain, SIGPIPE);
-    l->rsh[l->n_rsh] = h->what->name;
-    l->rsh[l->n_rsh + 1] = l->command;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-    for (int i = 0; i < 3 && cause == 0; i++) {
-        cause = pipe2(ends[i], O_CLOEXEC) != 0 ? errno : 0;
-        if (cause == 0)
-            cause = posix_spawn_file_actions_adddup2(&actions, ends[i][i == 0 ? 0 : 1], i);
-    }
-    /* A session of its own: a terminal's Ctrl-C is for us, and ssh must live to
-       carry the end to the other side. */
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    posix_spawnattr_setsigdefault(&attributes, &plain);
-    posix_spawnattr_setsigmask(&attributes, &l->signals.before);
-    if (cause != 0)
-        status = tutti_fail(err, TUTTI_ERR_IO, cause,
-                            "cannot start on host %s: no pipes; raise the limit of open files (ulimit -n)",
-                            h->what->name);
-    else {
-        cause = posix_spawnp(&h->pid, l->rsh[0], &actions, &attributes, (char *const *)(uintptr_t)l->rsh, environ);
-        if (cause != 0) {
-            h->pid = -1;
-            status = tutti_fail(err, TUTTI_ERR_USAGE, cause,
-                                "cannot execute '%s' to start on host %s; install it, or say --rsh", l->rsh[0],
-                                h->what->name);
-        }
-    }
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-    for (int i = 0; i < 3; i++) {
-        if (ends[i][i == 0 ? 0 : 1] >= 0)
-            close(ends[i][i == 0 ? 0 : 1]);
-    }
-    h->in = ends[0][1];
-    h->out = ends[1][0];
-    h->err = ends[2][0];
-    for (int i = 0; i < 3; i++) {
-        const int fd = i == 0 ? h->in : i == 1 ? h->out : h->err;
-        if (fd >= 0)
-            fcntl(fd, F_SETFL, O_NONBLOCK);
-    }
-    if (status == TUTTI_OK) {
-        h->pidfd = (int)syscall(SYS_pidfd_open, h->pid, 0);
-        if (h->pidfd < 0) {
-            status = tutti_fail(err, TUTTI_ERR_IO, errno,
-                                "cannot watch '%s'; Linux 5.3 or newer and a free descriptor (ulimit -n) are needed",
-                                l->rsh[0]);
-            kill(h->pid, SIGKILL);
-            waitpid(h->pid, NULL, 0);
-            h->pid = -1;
-        }
-    }
-    return status;
 }
 
 /* ---- the end of a host ---- */
@@ -492,101 +421,7 @@ static tutti_status watch(far_launcher *l, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* ---- the result ---- */
-static int exit_code_of(const far_launcher *l, int rank)
-{
-    const tutti_meet_rank *m = tutti_meet_rank_of(l->meet, rank);
-    const far_worker *w = &l->workers[rank];
-
-    if (m->state == TUTTI_MEET_FAILED)
-        return m->status == TUTTI_ERR_USAGE ? 2 : m->status == TUTTI_ERR_PEER ? 3 : 1;
-    if (w->ended && w->signal == 0 && w->code != 0)
-        return w->code == 2 || w->code == 3 ? w->code : 1;
-    return 3;
-}
-
-static void conclude(far_launcher *l)
-{
-    tutti_launch_result *result = l->result;
-    for (int r = 0; r < l->size; r++)
-        if (l->workers[r].lost_at != 0)
-            tutti_launch_far_loss(l, r);
-    const int culprit = l->meet != NULL ? tutti_meet_culprit(l->meet) : -1;
-
-    if (l->user_signal != 0 && !l->failed_first) {
-        result->exit_code = 128 + l->user_signal;
-        snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", l->user_signal,
-                 tutti_launch_signal_name(l->user_signal));
-        return;
-    }
-    if (l->lost > 0 && !l->too_few && result->noticed_ns == 0 && !l->failed)
-        return; /* the others have ended well */
-    if (culprit >= 0 && !l->failed) {
-        const tutti_meet_rank *m = tutti_meet_rank_of(l->meet, culprit);
-        const int workers = l->size - l->options->servers;
-        result->exit_code = exit_code_of(l, culprit);
-        result->rank =
-            m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_PEER && m->blame >= 0 ? m->blame : culprit;
-        result->pid = l->workers[culprit].pid;
-        result->signal = m->signal;
-        if (m->state == TUTTI_MEET_FAILED)
-            snprintf(result->text, sizeof result->text, "worker %d (host %s): %s", culprit,
-                     l->hosts[l->workers[culprit].host].what->name, tutti_launch_own_words(culprit, m->words));
-        else
-            tutti_meet_describe(l->meet, culprit, result->text, sizeof result->text);
-        if (m->state != TUTTI_MEET_FAILED && culprit >= workers) {
-            const size_t used = strlen(result->text);
-            snprintf(result->text + used, sizeof result->text - used,
-                     "; it was server %d of %d, and its slice of the model is gone with it", culprit - workers,
-                     l->options->servers);
-        }
-        if (l->too_few) {
-            const size_t used = strlen(result->text);
-            snprintf(result->text + used, sizeof result->text - used,
-                     "; %d of %d workers were left, fewer than the %d of min-workers", workers - l->lost, workers,
-                     l->options->least);
-        }
-        return;
-    }
-    if (l->first.text[0] != '\0' && !l->failed && l->meet != NULL) {
-        l->failed = true;
-        l->first.noticed_ns = result->noticed_ns;
-        *result = l->first;
-    }
-    for (int i = 0; i < l->n && !l->failed; i++) {
-        const far_host *h = &l->hosts[i];
-        if (h->result.exit_code == 0)
-            continue;
-        l->failed = true;
-        *result = h->result;
-        snprintf(result->text, sizeof result->text, "host %s: %.500s", h->what->name,
-                 h->result.text[0] != '\0' ? h->result.text : "its workers failed; their own output may say why");
-    }
-    if (l->first.text[0] != '\0' && !l->failed) /* its agent did not come to report */
-        *result = l->first;
-}
-
 /* ---- opening and closing ---- */
-
-/* The command as a remote shell reads it. */
-static tutti_status quote(const char *path, char *text, size_t bytes, tutti_error *err)
-{
-    size_t n = 0;
-
-    text[n++] = '\'';
-    for (const char *c = path; *c != '\0' && n + 12 < bytes; c++) {
-        if (*c == '\'')
-            n += (size_t)snprintf(text + n, bytes - n, "'\\''");
-        else
-            text[n++] = *c;
-    }
-    if (n + 12 >= bytes)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path of the command has %zu bytes; at most %zu are possible",
-                          strlen(path), bytes - 16);
-    snprintf(text + n, bytes - n, "' agent");
-    return TUTTI_OK;
-}
-
 static tutti_status prepare(far_launcher *l, tutti_error *err)
 {
     const tutti_launch_hosts_options *o = l->options;
@@ -601,7 +436,7 @@ static tutti_status prepare(far_launcher *l, tutti_error *err)
     l->n = o->n_hosts;
     for (int i = 0; i < l->n; i++)
         l->size += o->hosts[i].workers;
-    TUTTI_TRY(quote(o->agent, l->command, sizeof l->command, err));
+    TUTTI_TRY(tutti_launch_far_command(o->agent, l->command, sizeof l->command, err));
     TUTTI_TRY(tutti_launch_words(rsh, 2, &l->rsh, &l->n_rsh, err));
     l->hosts = tutti_alloc((size_t)l->n, sizeof *l->hosts);
     for (int i = 0; l->hosts != NULL && i < l->n; i++) /* closable from here on */
@@ -623,22 +458,6 @@ static tutti_status prepare(far_launcher *l, tutti_error *err)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d hosts", l->n);
     }
     return tutti_launch_signals_take(&l->signals, err);
-}
-
-/* Our addresses towards the hosts. Where one is this host itself, the way to it is the loopback,
-   of which the others must not hear. */
-static void find_routes(far_launcher *l)
-{
-    const char *real = NULL;
-
-    for (int i = 0; i < l->n; i++) {
-        tutti_launch_route(l->hosts[i].what->name, l->hosts[i].route, sizeof l->hosts[i].route);
-        if (l->hosts[i].route[0] != '\0' && !tutti_launch_is_loopback(l->hosts[i].route) && real == NULL)
-            real = l->hosts[i].route;
-    }
-    for (int i = 0; i < l->n && real != NULL; i++)
-        if (tutti_launch_is_loopback(l->hosts[i].route))
-            memcpy(l->hosts[i].route, real, sizeof l->hosts[i].route);
 }
 
 static void launcher_close(far_launcher *l)
@@ -681,12 +500,12 @@ tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options, tutti
     sigaction(SIGPIPE, &ignore, &pipe_before); /* an agent may go while we write to it */
     status = prepare(&l, &own);
     if (status == TUTTI_OK) {
-        find_routes(&l);
+        tutti_launch_far_routes(&l);
         l.began = tutti_now_ns(l.rt);
         l.roster_at = l.began + ROSTER_FIRST_NS;
         l.give_up_at = l.began + (options->start_ns > 0 ? options->start_ns : START_NS);
         for (int i = 0; i < l.n && status == TUTTI_OK; i++)
-            status = start_host(&l, &l.hosts[i], &own);
+            status = tutti_launch_far_start(&l, &l.hosts[i], &own);
         if (status != TUTTI_OK) {
             tutti_launch_far_give_up(&l, status == TUTTI_ERR_USAGE ? 2 : 1, "%s", own.text);
             for (int i = 0; i < l.n; i++)
@@ -694,7 +513,7 @@ tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options, tutti
                     l.hosts[i].stage = GONE;
         }
         watch(&l, &own);
-        conclude(&l);
+        tutti_launch_far_conclude(&l);
     } else {
         result->exit_code = status == TUTTI_ERR_USAGE ? 2 : 1;
         snprintf(result->text, sizeof result->text, "%s", own.text);

@@ -1,5 +1,6 @@
-/* hosts_internal.h: what hosts.c (starts, watches, judges), hosts_losses.c (which are gone),
-   hosts_job.c (what goes to an agent) and hosts_talk.c (what comes from one) share. */
+/* hosts_internal.h: what the files of the launcher's side of several hosts share: hosts.c
+   (watches), hosts_start.c (starts), hosts_losses.c (which are gone), hosts_result.c (judges),
+   hosts_job.c (what goes to an agent) and hosts_talk.c (what comes from one). */
 #ifndef TUTTI_LAUNCH_HOSTS_INTERNAL_H
 #define TUTTI_LAUNCH_HOSTS_INTERNAL_H
 #include <poll.h>
@@ -69,6 +70,14 @@ void tutti_launch_far_give_up(far_launcher *l, int exit_code, const char *format
 /* Something is lost that the run cannot do without: the grace begins. */
 void tutti_launch_far_noticed(far_launcher *l);
 
+/* ---- hosts_start.c ---- */
+/* The command as a remote shell reads it. */
+tutti_status tutti_launch_far_command(const char *path, char *text, size_t bytes, tutti_error *err);
+/* Our addresses towards the hosts. Where one is this host itself, the way to it is the loopback, of
+   which the others must not hear. */
+void tutti_launch_far_routes(far_launcher *l);
+tutti_status tutti_launch_far_start(far_launcher *l, far_host *h, tutti_error *err);
+
 /* ---- hosts_losses.c ---- */
 /* Its agent says so. */
 void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal);
@@ -79,6 +88,9 @@ void tutti_launch_far_loss(far_launcher *l, int rank);
 void tutti_launch_far_failed(far_launcher *l, int rank); /* it has said its last words */
 /* Workers whose last words did not come in time, and those that have said theirs. */
 void tutti_launch_far_silent_ends(far_launcher *l);
+
+/* ---- hosts_result.c ---- */
+void tutti_launch_far_conclude(far_launcher *l);
 
 /* ---- hosts_job.c ---- */
 /* All hosts have answered: opens the meeting place, and writes each host its job. */

@@ -21,8 +21,8 @@
      the launcher is killed       the kernel kills the workers (start.c); the shared memory has no
                                   name and goes with them.
 
-   The sentence is about the root: a worker that was killed, else the first that failed by itself,
-   else the first echo. */
+   The sentence is about the root (launch_ends.c): a worker that was killed, else the first that
+   failed by itself, else the first echo. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -33,9 +33,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "../transport/shm/shm_region.h"
-#include "launch_internal.h"
-#include "tutti/meet.h"
+#include "launcher.h"
 
 extern char **environ;
 
@@ -46,58 +44,6 @@ extern char **environ;
 #define LOOK_NS ((int64_t)500 * NS_PER_MS)
 #define TURN_NS ((int64_t)10 * NS_PER_MS)   /* between two looks at what is being ended */
 #define REAP_NS ((int64_t)10000 * NS_PER_MS) /* and at what has ended by itself */
-#define ECHOES_NS ((int64_t)200 * NS_PER_MS)
-/* A terminal sends SIGINT to the workers and to the launcher, one after the other: how long to wait
-   for our own when a worker died of one. */
-#define ECHO_NS ((int64_t)50 * NS_PER_MS)
-
-/* The more guilty, the lower. */
-typedef enum { GUILT_KILLED, GUILT_OWN, GUILT_ECHO, GUILT_OURS, GUILT_NONE } guilt;
-
-typedef struct launch_worker {
-    pid_t pid;
-    int pidfd;                   /* -1: not started, or reaped */
-    int killed_by;               /* a signal of ours, or 0 */
-    int exit_code, signal;       /* how it ended */
-    guilt guilt;
-    bool passed_over;            /* lost in a run that goes on */
-    bool swept;                  /* and what it had started has ended too */
-    /* it has failed by itself and ended, which is a loss from then on;
-       0: it has not, or is one already */
-    int64_t lost_at;
-    int64_t words_ns;            /* when it was seen that it has said its last words; 0: not yet */
-    launch_stopped stopped;
-} launch_worker;
-
-typedef struct launcher {
-    const tutti_launch_options *options;
-    tutti_launch_result *result;
-    tutti_runtime *rt;
-    tutti_shm_region region;
-    launch_start start;
-    launch_worker *workers;
-    cpu_set_t *cores;            /* NULL: not pinned */
-    /* [workers]: the signals; [workers + 1]: the meeting place; then two a worker, of `lines` */
-    struct pollfd *polled;
-    launch_lines *lines;         /* two a worker; NULL: they write where we do */
-    int alive;
-    launch_signals signals;
-    tutti_meet *meet;            /* where workers over tcp meet; NULL: they share memory */
-    tutti_launch_options as_given; /* but with the meeting place in the environment */
-    char **environment;          /* that one */
-    char meet_text[4][160];      /* its variables */
-    int user_signal;             /* the first, or 0 */
-    int64_t heard_at;            /* when it came */
-    bool failed_first;           /* a loss was seen before the user's signal */
-    int lost;                    /* workers that are passed over, and the one that was too many */
-    bool too_few;                /* that one */
-    char host[64];               /* this one's name */
-    int64_t look_at, looked_at;  /* when the workers are looked at next, and were last; TUTTI_FOREVER: never */
-    int64_t kill_at;             /* end of the grace; TUTTI_FOREVER: nothing is wrong, or it has passed */
-    bool grace_over, hurried;    /* hurried: by a second signal */
-    launch_adopted adopted;      /* of options->ends_all */
-    int64_t adopted_at;          /* when it is looked at next; TUTTI_FOREVER: never */
-} launcher;
 
 /* ---- signals ---- */
 static void send_one(launch_worker *w, int signal)
@@ -139,7 +85,14 @@ static void begin_grace(launcher *l, int64_t grace_ns)
         l->kill_at = tutti_now_ns(l->rt) + grace_ns;
 }
 
-static void hear_signals(launcher *l)
+void tutti_launch_near_noticed(launcher *l)
+{
+    if (l->result->noticed_ns == 0)
+        l->result->noticed_ns = tutti_now_ns(l->rt);
+    begin_grace(l, grace(l));
+}
+
+void tutti_launch_near_hear_signals(launcher *l)
 {
     int heard;
 
@@ -159,169 +112,6 @@ static void hear_signals(launcher *l)
 }
 
 /* ---- ends ---- */
-
-/* What a worker has said of itself: in the shared memory, or at the meeting place. */
-typedef struct words { uint32_t state; tutti_status status; int blame; int64_t order; const char *text; } words;
-
-static words words_of(const launcher *l, int rank)
-{
-    static const uint32_t same[] = { [TUTTI_MEET_ABSENT] = TUTTI_SHM_ABSENT,
-                                     [TUTTI_MEET_RUNNING] = TUTTI_SHM_RUNNING,
-                                     [TUTTI_MEET_LEFT] = TUTTI_SHM_CLOSED,
-                                     [TUTTI_MEET_FAILED] = TUTTI_SHM_FAILED,
-                                     [TUTTI_MEET_LOST] = TUTTI_SHM_LOST };
-    const tutti_shm_rank *line = &l->region.header->ranks[rank];
-    const uint32_t state = atomic_load_explicit(&line->state, memory_order_acquire);
-    const tutti_meet_rank *met = l->meet != NULL ? tutti_meet_rank_of(l->meet, rank) : NULL;
-
-    if (met != NULL)
-        return (words){ same[met->state], met->status, met->blame, met->order, met->words };
-    return (words){ state, (tutti_status)line->status, line->blame, line->order, line->words };
-}
-
-static guilt judge(const launcher *l, const launch_worker *w, int rank)
-{
-    const words said = words_of(l, rank);
-    const bool ours = w->signal != 0 && (w->killed_by == w->signal || w->killed_by == SIGKILL);
-
-    if (w->stopped.ended_ns != 0)
-        return GUILT_KILLED;
-    if (w->signal != 0 && !(ours && said.state == TUTTI_SHM_FAILED)) /* else we ended what had failed already */
-        return ours ? GUILT_OURS : GUILT_KILLED;
-    if (said.state == TUTTI_SHM_FAILED)
-        return said.status == TUTTI_ERR_PEER ? GUILT_ECHO : GUILT_OWN;
-    return w->exit_code == 0 && said.state != TUTTI_SHM_RUNNING ? GUILT_NONE : GUILT_OWN;
-}
-
-/* Has it failed only because another did? Of a worker of a run that goes on that
-   means: this is the end of the run. */
-static bool is_echo(words said, int rank)
-{
-    return said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_PEER && said.blame >= 0 && said.blame != rank;
-}
-
-static bool ends_others(const launcher *l, int rank)
-{
-    for (int r = 0; r < l->options->workers; r++) {
-        const words said = words_of(l, r);
-        if (r != rank && is_echo(said, r) && said.blame == rank)
-            return true;
-    }
-    return false;
-}
-
-/* Have all that are left failed by themselves at once, as when none can write a
-   checkpoint? That is no loss after a loss. */
-static bool all_fail(const launcher *l, int rank)
-{
-    int others = 0;
-
-    for (int r = 0; r < l->options->workers; r++) {
-        if (r == rank || l->workers[r].passed_over)
-            continue;
-        others++;
-        if (words_of(l, r).state != TUTTI_SHM_FAILED)
-            return false;
-    }
-    return others > 0;
-}
-
-/* May the run go on without it? It must have been a member; and a command
-   line that it refuses is everybody's. */
-static bool can_go_on(const launcher *l, int rank, uint32_t before)
-{
-    const words said = words_of(l, rank);
-    /* of a part, somebody else knows who has met */
-    const bool member = before != TUTTI_SHM_ABSENT || l->options->size > 0;
-    const bool needed = l->options->size == 0 && rank >= l->options->workers - l->options->servers; /* it only serves */
-    /* it had ended its part: what goes wrong then is no loss but a
-       defect, to be seen in the exit code */
-    const bool left = before == TUTTI_SHM_CLOSED;
-
-    return l->options->goes_on && member && !needed && !left && l->user_signal == 0 && l->kill_at == TUTTI_FOREVER &&
-           !l->grace_over && !(said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE) &&
-           !is_echo(said, rank);
-}
-
-static void describe(const launcher *l, int rank, char *text, size_t bytes)
-{
-    if (l->meet != NULL)
-        tutti_meet_describe(l->meet, rank, text, bytes);
-    else
-        tutti_shm_describe(&l->region, rank, text, bytes);
-}
-
-/* A loss that is known for good. */
-static void lost(launcher *l, int rank, uint32_t before)
-{
-    launch_worker *w = &l->workers[rank];
-    const int left = l->options->workers - l->options->servers - l->lost - 1;
-    const bool few = left < l->options->least; /* whether the others end over it as well or not */
-    const bool goes_on = can_go_on(l, rank, before) && (few || (!ends_others(l, rank) && !all_fail(l, rank)));
-    char text[500], line[600];
-
-    w->lost_at = 0;
-    if (w->passed_over)
-        return;
-    if (goes_on && !few) {
-        w->passed_over = true;
-        l->lost++;
-        if (l->adopted.on)
-            l->adopted_at = tutti_now_ns(l->rt);
-        describe(l, rank, text, sizeof text);
-        snprintf(line, sizeof line, "%s; the run goes on with %d worker%s", text, left, left == 1 ? "" : "s");
-        if (l->options->lost != NULL)
-            l->options->lost(l->options->user, line);
-        return;
-    }
-    if (goes_on) {
-        l->too_few = true;
-        l->lost++;
-    }
-    if (l->result->noticed_ns == 0)
-        l->result->noticed_ns = tutti_now_ns(l->rt);
-    begin_grace(l, grace(l));
-}
-
-/* It is gone and reaped: writes down how, for the survivors and for the sentence at the end. */
-static void ended(launcher *l, int rank)
-{
-    launch_worker *w = &l->workers[rank];
-    const uint32_t state = words_of(l, rank).state;
-    const char *when = state == TUTTI_SHM_ABSENT    ? " before it had joined the run"
-                       : state == TUTTI_SHM_RUNNING ? ""
-                                                    : " after it had left the run";
-    tutti_error why = { .rank = -1 };
-
-    w->guilt = judge(l, w, rank);
-    if (w->passed_over && w->guilt == GUILT_OURS) /* that is why */
-        return;
-    if (w->guilt == GUILT_NONE) {
-        /* one that never joined: let nobody wait for it */
-        tutti_shm_depart(&l->region, rank, TUTTI_SHM_CLOSED, NULL, 0);
-        return;
-    }
-    if (w->stopped.ended_ns != 0)
-        tutti_fail(&why, TUTTI_ERR_STATE, 0,
-                   "process %ld on host '%s' had been stopped (SIGSTOP) for %.1f s and was ended", (long)w->pid,
-                   l->host, (double)w->stopped.ended_ns / 1e9);
-    else if (w->signal != 0)
-        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (SIG%s)%s", (long)w->pid, w->signal,
-                   tutti_launch_signal_name(w->signal), when);
-    else if (w->exit_code == 0)
-        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code 0 in the middle of the run", (long)w->pid);
-    else
-        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code %d%s; its own output may say why",
-                   (long)w->pid, w->exit_code, when);
-    tutti_shm_depart(&l->region, rank, state == TUTTI_SHM_CLOSED ? TUTTI_SHM_FAILED : TUTTI_SHM_LOST, &why, w->signal);
-    if (l->meet != NULL)
-        tutti_meet_lost(l->meet, rank, &why, w->signal);
-    if (l->options->goes_on && state == TUTTI_SHM_FAILED)
-        w->lost_at = tutti_now_ns(l->rt) + ECHOES_NS;
-    else if (w->guilt != GUILT_OURS || w->stopped.expelled_ns != 0)
-        lost(l, rank, state);
-}
-
 static void reap(launcher *l, int rank)
 {
     launch_worker *w = &l->workers[rank];
@@ -337,13 +127,13 @@ static void reap(launcher *l, int rank)
     w->pidfd = -1;
     l->alive--;
     if (got < 0) /* somebody else in this process has reaped it; its last words still say whether it left in order */
-        w->exit_code = words_of(l, rank).state == TUTTI_SHM_CLOSED ? 0 : 255;
+        w->exit_code = tutti_launch_near_words(l, rank).state == TUTTI_SHM_CLOSED ? 0 : 255;
     else if (WIFSIGNALED(status))
         w->signal = WTERMSIG(status);
     else
         w->exit_code = WEXITSTATUS(status);
     tell(l, rank, true);
-    ended(l, rank);
+    tutti_launch_near_ended(l, rank);
 }
 
 /* ---- watching ---- */
@@ -390,7 +180,7 @@ static void serve(launcher *l)
             continue; /* its end follows */
         if (!l->options->goes_on && l->result->noticed_ns == 0)
             l->result->noticed_ns = met->noticed_ns;
-        lost(l, rank, tutti_meet_complete(l->meet) ? TUTTI_SHM_RUNNING : TUTTI_SHM_ABSENT);
+        tutti_launch_near_lost(l, rank, tutti_meet_complete(l->meet) ? TUTTI_SHM_RUNNING : TUTTI_SHM_ABSENT);
     }
 }
 
@@ -410,7 +200,7 @@ static void look(launcher *l)
         bool kill_it = false;
         if (w->pidfd < 0)
             continue;
-        if (words_of(l, r).state == TUTTI_SHM_FAILED) {
+        if (tutti_launch_near_words(l, r).state == TUTTI_SHM_FAILED) {
             w->words_ns = w->words_ns != 0 && !was_away ? w->words_ns : now;
             kill_it = now - w->words_ns >= grace(l);
         } else if (l->meet != NULL) {
@@ -470,7 +260,7 @@ static void end_what_is_left(launcher *l)
     while (tutti_launch_adopt_end(&l->adopted,
                                   tutti_now_ns(l->rt) >= until || l->hurried ? SIGKILL : SIGTERM, -1) > 0) {
         poll(&(struct pollfd){ .fd = l->signals.fd, .events = POLLIN }, 1, TURN_NS / NS_PER_MS);
-        hear_signals(l);
+        tutti_launch_near_hear_signals(l);
         for (int r = 0; r < l->options->workers; r++)
             hear_lines(l, r);
     }
@@ -491,14 +281,14 @@ static void watch(launcher *l)
         if (poll(l->polled, (nfds_t)(n + 2 + n_lines), milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN &&
             errno != ENOMEM)
             send_all(l, SIGKILL); /* cannot be; but never wait for what we cannot see */
-        hear_signals(l); /* before the deaths: those that the user wanted are not losses */
+        tutti_launch_near_hear_signals(l); /* before the deaths: those that the user wanted are not losses */
         serve(l);        /* and before them too: last words come before the end of the worker */
         for (int r = 0; r < n; r++) {
             hear_lines(l, r); /* what it wrote comes before its end */
             if (l->workers[r].pidfd >= 0 && l->polled[r].revents != 0)
                 reap(l, r);
             if (l->workers[r].lost_at != 0 && tutti_now_ns(l->rt) >= l->workers[r].lost_at)
-                lost(l, r, TUTTI_SHM_FAILED);
+                tutti_launch_near_lost(l, r, TUTTI_SHM_FAILED);
         }
         if (tutti_now_ns(l->rt) >= l->look_at)
             look(l);
@@ -514,87 +304,8 @@ static void watch(launcher *l)
     }
     for (int r = 0; r < n; r++)
         if (l->workers[r].lost_at != 0)
-            lost(l, r, TUTTI_SHM_FAILED);
+            tutti_launch_near_lost(l, r, TUTTI_SHM_FAILED);
     end_what_is_left(l);
-}
-
-/* ---- the result ---- */
-static int culprit_of(const launcher *l)
-{
-    int culprit = -1;
-
-    for (int r = 0; r < l->options->workers; r++) {
-        const guilt mine = l->workers[r].guilt;
-        if (mine == GUILT_NONE || (l->workers[r].passed_over && !l->too_few && !ends_others(l, r)))
-            continue;
-        if (culprit < 0 || mine < l->workers[culprit].guilt ||
-            (mine == l->workers[culprit].guilt && words_of(l, r).order < words_of(l, culprit).order))
-            culprit = r;
-    }
-    return culprit;
-}
-
-static bool is_users(int signal)
-{
-    return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
-}
-
-static int exit_code_of(const launch_worker *w, words said)
-{
-    if (w->guilt == GUILT_KILLED || w->guilt == GUILT_OURS)
-        return 3;
-    if (said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE)
-        return 2;
-    if (said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_PEER)
-        return 3;
-    if (said.state == TUTTI_SHM_LOST && w->exit_code == 0)
-        return 3;
-    return w->exit_code == 2 || w->exit_code == 3 ? w->exit_code : 1; /* its own word for what kind of failure it was */
-}
-
-static void conclude(launcher *l)
-{
-    tutti_launch_result *result = l->result;
-    const int rank = culprit_of(l);
-    const launch_worker *w = rank < 0 ? NULL : &l->workers[rank];
-    words said;
-
-    if (w != NULL && w->guilt == GUILT_KILLED && is_users(w->signal) && l->user_signal == 0) {
-        struct pollfd polled = { .fd = l->signals.fd, .events = POLLIN };
-        if (poll(&polled, 1, (int)(ECHO_NS / NS_PER_MS)) > 0)
-            hear_signals(l);
-    }
-    if (l->user_signal != 0 && (!l->failed_first || w == NULL || (w->guilt == GUILT_KILLED && is_users(w->signal)))) {
-        result->exit_code = 128 + l->user_signal;
-        snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", l->user_signal,
-                 tutti_launch_signal_name(l->user_signal));
-        return;
-    }
-    if (w == NULL)
-        return;
-    said = words_of(l, rank);
-    result->exit_code = exit_code_of(w, said);
-    result->rank = l->options->first + rank;
-    result->pid = w->pid;
-    result->signal = w->signal;
-    if (said.state == TUTTI_SHM_FAILED)
-        snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank, TUTTI_SHM_WORDS - 1,
-                 tutti_launch_own_words(result->rank, said.text));
-    else
-        describe(l, rank, result->text, sizeof result->text);
-    if (said.state != TUTTI_SHM_FAILED && l->options->size == 0 && rank >= l->options->workers - l->options->servers) {
-        const size_t used = strlen(result->text);
-        snprintf(result->text + used, sizeof result->text - used,
-                 "; it was server %d of %d, and its slice of the model is gone with it",
-                 rank - (l->options->workers - l->options->servers), l->options->servers);
-    }
-    if (l->too_few) {
-        const size_t used = strlen(result->text);
-        snprintf(result->text + used, sizeof result->text - used,
-                 "; %d of %d workers were left, fewer than the %d of min-workers",
-                 l->options->workers - l->options->servers - l->lost, l->options->workers - l->options->servers,
-                 l->options->least);
-    }
 }
 
 /* ---- opening and closing ---- */
@@ -777,7 +488,7 @@ tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_
         status = start_all(&l, &own);
     if (status == TUTTI_OK) {
         watch(&l);
-        conclude(&l);
+        tutti_launch_near_conclude(&l);
     } else {
         *result = (tutti_launch_result){ .exit_code = status == TUTTI_ERR_USAGE ? 2 : 1, .rank = -1 };
         snprintf(result->text, sizeof result->text, "%s", own.text);

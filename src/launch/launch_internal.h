@@ -1,7 +1,8 @@
 /* launch_internal.h: what the files of this room share. launch.c watches the workers of one host,
-   stopped.c sees which are stopped, start.c makes one worker, pin.c knows the cores. hosts.c and
-   agent.c are the two ends of several hosts. gather.c, private.c and beside.c stand in for a
-   launcher of ours among ranks of one host that somebody else has started. */
+   launch_ends.c judges how they ended, stopped.c sees which are stopped, start.c makes one worker,
+   pin.c knows the cores. hosts.c and agent.c are the two ends of several hosts. gather.c, private.c
+   and beside.c stand in for a launcher of ours among ranks of one host that somebody else has
+   started. */
 #ifndef TUTTI_LAUNCH_INTERNAL_H
 #define TUTTI_LAUNCH_INTERNAL_H
 #include <sched.h>

@@ -56,68 +56,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "hermes_plan.h"
-#include "tutti/server.h"
+#include "hermes.h"
 
-typedef struct hermes {
-    int push, merge, resize, wire;
-    double alpha, beta;
-    int64_t lambda, window, local_passes, chunk, chunk_most, minibatch, patience;
-    tutti_server *server;
-    float *start;           /* wire=fp16: w0; declared */
-    float *model;           /* wire=fp16, at the server: what a push says, and what is answered */
-
-    /* the worker's, of its client's thread; declared */
-    double *losses;         /* window: Q, the newest last */
-    struct {
-        int64_t losses;     /* in Q */
-        int64_t since;      /* rounds without a push */
-        int64_t relaxed;    /* times that alpha was */
-        int64_t rounds, pushes, updates;
-    } mine;
-    struct {
-        int64_t batches;    /* DSS_i in batches of the run; 0: the option's */
-        int64_t minibatch;  /* MBS_i */
-        int64_t taken;      /* batches that it has */
-        int64_t computed_ns;
-    } round;
-    int64_t *batch;         /* 3 for each that was taken: epoch, position, samples */
-    int64_t counted_ns;     /* of the engine's clock, which begins anew in each process */
-    struct {
-        int64_t pass;       /* over the chunk */
-        int64_t batch;      /* of it */
-        int64_t at;         /* sample of that */
-    } next;                 /* what this step's next pass is over */
-
-    /* the server's, of its thread; declared, but for turn and the line: empty when all is quiet */
-    struct {
-        double loss;        /* of w */
-        double median;      /* of the reports of times */
-        double least;       /* the least loss so far; 0: none */
-        int64_t merges;
-        int64_t reports;    /* of times */
-        int64_t reported;   /* how many of them there were at the last median */
-        int64_t since_least; /* pushes since the least loss */
-    } global;
-    double *seconds;        /* workers: of the last round of each; 0: none yet */
-    int64_t *size;          /* 2 a worker: batches and mini-batch; 0: the options' */
-    double *sorted;         /* workers */
-    int turn;               /* 1 + the worker whose push is being merged; 0: nobody's */
-    tutti_note *line;       /* workers: a ring of those that wait for the turn, */
-    int first, waiting;     /* where it begins, and how many they are */
-    bool said;              /* that nobody has pushed */
-} hermes;
 enum { SERVE };                  /* service */
-enum { GO_ON, ENOUGH };          /* kinds of answers to LOSS */
-/* kinds of requests. b: MINOR, MAJOR (and wants the turn): the round's seconds; PUSH, LOSS: the
-   loss of the pushed and of the merged model */
-enum { MINOR, MAJOR, PUSH, LOSS };
-enum { ZSCORE, ALWAYS };
-enum { INVERSE_LOSS, MEAN };
-enum { IQR, OFF };
-enum { FP16, FP32 };
-enum { CHUNK = 2500, ROUNDS = 10, MEDIAN_EVERY = 10 };
-static const double least_loss = 1e-12, least_spread = 1e-12;
+enum { CHUNK = 2500, ROUNDS = 10 };
+static const double least_spread = 1e-12;
 
 static const tutti_option hermes_options[] = {
     { "push", TUTTI_CHOICE, TUTTI_AT(hermes, push), ZSCORE, 0, 1, "zscore|always",
@@ -159,13 +102,6 @@ static int64_t bits_of(double value)
     return bits;
 }
 
-static double value_of(int64_t bits)
-{
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* Samples that are handed out at a time. */
 static int64_t batch_of_run(const tutti_method *m)
 {
@@ -190,160 +126,19 @@ static int64_t most_batches(const tutti_method *m)
                             : in_batches(m, s->chunk_most > 0 ? (double)s->chunk_most : 16 * (double)chunk_of(s));
 }
 
-/* Batches of a worker's first rounds. Nobody pushes before the third round, few before
-   the fourth, and alpha gives way from the fifth on: a run of fewer rounds than ten may
-   end at the model that it began with. */
-static int64_t first_batches(const tutti_method *m)
+hermes_bounds tutti_hermes_bounds(const tutti_method *m)
+{
+    const hermes *s = m->self;
+    return (hermes_bounds){ batch_of_run(m), most_batches(m), m->share->batch, s->local_passes };
+}
+
+int64_t tutti_hermes_first_batches(const tutti_method *m)
 {
     const hermes *s = m->self;
     const double run = (double)m->steps * (double)batch_of_run(m) / ROUNDS;
 
     return in_batches(m, s->chunk > 0 ? (double)s->chunk : m->steps > 0 ? fmin(CHUNK, run) : CHUNK);
 }
-
-/* ---- the server's thread: sizes (hermes_plan.h) ---- */
-
-static int workers_left(const tutti_method *m)
-{
-    const hermes *s = m->self;
-    int n = 0;
-
-    for (int r = 0; r < m->workers; r++)
-        n += tutti_server_has(s->server, r);
-    return n;
-}
-
-static void report(tutti_method *m, int i, double seconds)
-{
-    hermes *s = m->self;
-    const hermes_bounds bounds = { batch_of_run(m), most_batches(m), m->share->batch, s->local_passes };
-    const int here = workers_left(m);
-    int n;
-
-    if (s->resize == OFF)
-        return;
-    s->seconds[i] = fmax(seconds, 1e-9);
-    s->global.reports++;
-    n = tutti_hermes_sort(s->seconds, m->workers, -1, s->sorted);
-    if (n == here &&
-        (s->global.reported == 0 || s->global.reports - s->global.reported >= (int64_t)MEDIAN_EVERY * here)) {
-        s->global.median = tutti_hermes_quantile(s->sorted, n, 0.5);
-        s->global.reported = s->global.reports;
-    }
-    if (s->size[2 * i] == 0) {
-        s->size[2 * i] = first_batches(m);
-        s->size[2 * i + 1] = s->minibatch;
-    }
-    if (n == here && here > 1 && tutti_hermes_outside(s->seconds, m->workers, i, s->sorted))
-        tutti_hermes_fit(&bounds, s->seconds[i], s->global.median, &s->size[2 * i]);
-}
-
-/* In an answer's kind; 0: both are as they were. */
-static uint32_t sizes_of(const hermes *s, int i)
-{
-    return s->resize == OFF || s->size[2 * i] == 0 ? 0 : tutti_hermes_encode(&s->size[2 * i]);
-}
-
-/* ---- the server's thread: models ---- */
-
-static tutti_status merge(tutti_method *m, const tutti_server_request *r, tutti_error *err)
-{
-    hermes *s = m->self;
-    const double loss = fmax(value_of(r->b), least_loss);
-    /* inverse_loss: (1 / L_i) / (1 / L + 1 / L_i) */
-    const float weight = (float)(s->global.merges == 0 ? 1
-                                 : s->merge == MEAN    ? 0.5
-                                                       : s->global.loss / (s->global.loss + loss));
-    const float *model = r->in;
-
-    if (s->wire == FP16) {
-        tutti_copy(m->device, r->count, r->in, s->model);
-        tutti_add(m->device, r->count, s->start + r->first, s->model);
-        model = s->model;
-    }
-    tutti_server_blend(s->server, weight, model);
-    s->global.loss = (1 - (double)weight) * s->global.loss + (double)weight * loss; /* until it is told */
-    s->global.merges++;
-    if (s->wire == FP32)
-        return tutti_server_give(s->server, &r->note, 1, 0, err);
-    tutti_diff(m->device, r->count, 1, tutti_server_values(s->server), s->start + r->first, s->model);
-    return tutti_server_give_own(s->server, &r->note, 1, 0, s->model, err);
-}
-
-/* It is worker i's turn to push. */
-static tutti_status grant(tutti_method *m, const tutti_note *request, tutti_error *err)
-{
-    hermes *s = m->self;
-
-    s->turn = 1 + request->from;
-    return tutti_server_answer(s->server, request, 1, sizes_of(s, request->from), NULL, 0, err);
-}
-
-/* The next in line. */
-static tutti_status next_turn(tutti_method *m, tutti_error *err)
-{
-    hermes *s = m->self;
-
-    s->turn = 0;
-    if (s->waiting == 0)
-        return TUTTI_OK;
-    s->waiting--;
-    s->first = (s->first + 1) % m->workers;
-    return grant(m, &s->line[(s->first + m->workers - 1) % m->workers], err);
-}
-
-static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
-{
-    hermes *s = m->self;
-    int kept = 0;
-
-    s->seconds[worker] = 0;
-    for (int k = 0; k < s->waiting; k++) {
-        const tutti_note note = s->line[(s->first + k) % m->workers];
-        if (note.from != worker)
-            s->line[(s->first + kept++) % m->workers] = note;
-    }
-    s->waiting = kept;
-    return s->turn == 1 + worker ? next_turn(m, err) : TUTTI_OK;
-}
-
-static tutti_status hermes_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
-{
-    hermes *s = m->self;
-
-    if (r->kind > LOSS || (r->kind >= PUSH && s->turn != 1 + r->worker) || (r->kind == PUSH) != (r->in != NULL) ||
-        !isfinite(value_of(r->b)))
-        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
-                               "worker %d sent a request of kind %lu out of turn; "
-                               "all workers must run one version and one checkpoint",
-                               r->worker, (unsigned long)r->kind);
-    if (r->kind == PUSH)
-        return merge(m, r, err);
-    if (r->kind == LOSS) {
-        s->global.loss = fmax(value_of(r->b), least_loss);
-        s->global.since_least = s->global.least > 0 && s->global.loss > s->global.least ? s->global.since_least + 1 : 0;
-        s->global.least = s->global.since_least == 0 ? s->global.loss : s->global.least;
-        TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1,
-                                      s->patience > 0 && s->global.since_least >= s->patience ? ENOUGH : GO_ON, NULL, 0,
-                                      err));
-        return next_turn(m, err);
-    }
-    report(m, r->worker, value_of(r->b));
-    if (r->kind == MINOR)
-        return tutti_server_answer(s->server, &r->note, 1, sizes_of(s, r->worker), NULL, 0, err);
-    if (s->turn == 0)
-        return grant(m, &r->note, err);
-    s->line[(s->first + s->waiting++) % m->workers] = r->note;
-    return TUTTI_OK;
-}
-
-static tutti_status serve(tutti_method *m, tutti_error *err)
-{
-    const hermes *s = m->self;
-    return tutti_server_run(s->server, err);
-}
-
-/* ---- client thread ---- */
 
 static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
@@ -366,11 +161,11 @@ static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     if (m->workers > 1)
         TUTTI_TRY(tutti_evaluate_declare(m, err));
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan,
-                                   &(tutti_server_setup){ .rule = hermes_rule,
+                                   &(tutti_server_setup){ .rule = tutti_hermes_rule,
                                                           .service = SERVE,
                                                           .servers = 1,
                                                           .whole = true,
-                                                          .lost = lose,
+                                                          .lost = tutti_hermes_lose,
                                                           .wire = s->wire == FP16 ? TUTTI_F16 : TUTTI_F32 },
                                    err));
     if (s->wire == FP16)
@@ -477,7 +272,7 @@ static tutti_status hermes_pass(tutti_method *m, tutti_pass *p, tutti_error *err
         p->keep = p->same_values = false;
     } else {
         if (s->round.batches == 0) {
-            s->round.batches = first_batches(m);
+            s->round.batches = tutti_hermes_first_batches(m);
             s->round.minibatch = s->minibatch;
         }
         of = &s->batch[3 * s->round.taken];
@@ -677,7 +472,7 @@ static tutti_status hermes_agree(tutti_method *m, tutti_error *err)
     return pushed ? tutti_server_agree(s->server, err) : merge_unpushed(m, err);
 }
 
-static const tutti_service hermes_services[] = { [SERVE] = { "server", serve }, { 0 } };
+static const tutti_service hermes_services[] = { [SERVE] = { "server", tutti_hermes_serve }, { 0 } };
 
 static const char *const hermes_constraints[] = {
     "needs samples held out of training (--validation N), by whose loss a worker decides whether to push; "

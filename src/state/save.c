@@ -5,267 +5,11 @@
    3. rank 0 lays the pieces side by side, commits (commit.c) and says how it ended.
    A failure anywhere becomes everybody's, with the rank in the sentence. Rank 0 asks the ranks in
    order and always hears all of them, so that nobody writes any more when it cleans up. */
-#include "state_internal.h"
+#include "save_internal.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define REPORT_MOST ((int64_t)1 << 30) /* bytes of what a rank says of its items */
-#define VERDICT_MOST 640
-
-/* ---- messages: 64-bit little-endian numbers and texts with a 0 at the end ---- */
-
-/* failed: no memory, or read past the end */
-typedef struct message { uint8_t *data; size_t n, room, at; bool failed; } message;
-
-static void put(message *m, const void *bytes, size_t n)
-{
-    if (m->room - m->n < n && !m->failed) {
-        const size_t room = 2 * m->room + n + 1024;
-        uint8_t *more = tutti_alloc(room, 1);
-        if (more != NULL && m->n > 0)
-            memcpy(more, m->data, m->n);
-        m->failed = more == NULL;
-        if (more != NULL) {
-            tutti_free(m->data);
-            m->data = more;
-            m->room = room;
-        }
-    }
-    if (!m->failed) {
-        memcpy(m->data + m->n, bytes, n);
-        m->n += n;
-    }
-}
-
-static void put_number(message *m, uint64_t number)
-{
-    uint8_t bytes[8];
-
-    for (int k = 0; k < 8; k++)
-        bytes[k] = (uint8_t)(number >> 8 * k);
-    put(m, bytes, 8);
-}
-
-static void put_text(message *m, const char *text)
-{
-    put(m, text, strlen(text) + 1);
-}
-
-static uint64_t get_number(message *m)
-{
-    uint64_t number = 0;
-
-    if (m->n - m->at < 8) {
-        m->failed = true;
-        m->at = m->n;
-        return 0;
-    }
-    for (int k = 7; k >= 0; k--)
-        number = number << 8 | m->data[m->at + (size_t)k];
-    m->at += 8;
-    return number;
-}
-
-static const char *get_text(message *m)
-{
-    const char *text = (const char *)m->data + m->at;
-
-    if (m->at == m->n || memchr(text, 0, m->n - m->at) == NULL) {
-        m->failed = true;
-        m->at = m->n;
-        return "";
-    }
-    m->at += strlen(text) + 1;
-    return text;
-}
-
-static void put_outcome(message *m, tutti_status status, const tutti_error *why)
-{
-    put_number(m, (uint64_t)status);
-    put_number(m, (uint64_t)(status == TUTTI_OK ? 0 : why->cause));
-    put_number(m, (uint64_t)(int64_t)(status == TUTTI_OK ? -1 : why->rank));
-    put_text(m, status == TUTTI_OK ? "" : why->text);
-}
-
-static tutti_status get_outcome(message *m, tutti_error *why)
-{
-    const uint64_t status = get_number(m), cause = get_number(m), rank = get_number(m);
-    const char *text = get_text(m);
-
-    *why = (tutti_error){ .status = TUTTI_OK, .rank = -1 };
-    if (m->failed || status > TUTTI_ERR_NUMBER)
-        return tutti_fail(why, TUTTI_ERR_CORRUPT, 0, "a message about the checkpoint is not what it should be");
-    if (status != TUTTI_OK) {
-        tutti_fail(why, (tutti_status)status, 0, "%s", text); /* the text has the cause in words */
-        why->cause = (int)cause;
-        why->rank = (int)(int64_t)rank;
-    }
-    return (tutti_status)status;
-}
-
-/* ---- the save ---- */
-
-typedef struct saver {
-    tutti_world *world;
-    tutti_runtime *rt;
-    const int *ranks;             /* of the members; NULL: all */
-    int rank, size;               /* indexes among the members, here and below, but in sentences and errors */
-    const char *dir, *facts;
-    uint64_t step;
-    const tutti_saved *items;
-    size_t n;
-    tutti_port report, verdict;
-    tutti_commit commit;
-    message *heard;               /* rank 0: size of them, this round's reports */
-} saver;
-
-static int rank_of(const saver *s, int index)
-{
-    return s->ranks != NULL ? s->ranks[index] : index;
-}
-
-/* One failure of the round, the one that others follow from: the first that is not a peer's
-   death. */
-static void take_worse(tutti_status *status, tutti_error *why, int rank, tutti_status other,
-                       const tutti_error *other_why, const saver *s)
-{
-    if (other == TUTTI_OK || (*status != TUTTI_OK && (*status != TUTTI_ERR_PEER || other == TUTTI_ERR_PEER)))
-        return;
-    *status = other;
-    tutti_fail_rank(why, other, rank_of(s, rank), "cannot save the checkpoint of step %llu: rank %d: %s",
-                    (unsigned long long)s->step, rank_of(s, rank), other_why->text);
-    why->cause = other_why->cause;
-}
-
-/* Sends the report, or on rank 0 keeps it. Takes what m has. */
-static tutti_status say(saver *s, message *m, tutti_error *err)
-{
-    tutti_note note = { .a = m->failed ? -1 : (int64_t)m->n };
-    tutti_status status = TUTTI_OK;
-
-    if (s->rank == 0) {
-        s->heard[0] = *m;
-        *m = (message){ 0 };
-        return TUTTI_OK;
-    }
-    if (note.a > REPORT_MOST)
-        note.a = -1;
-    status = tutti_send(s->world, rank_of(s, 0), s->report, &note, tutti_nothing(), err);
-    if (status == TUTTI_OK && note.a > 0)
-        status = tutti_send(s->world, rank_of(s, 0), s->report, NULL, tutti_host(m->data, m->n, TUTTI_U8), err);
-    return status;
-}
-
-/* Rank 0: rank r's report. A report too large to hold is taken with no room, so that
-   its sender need not wait for ever. */
-static tutti_status hear(saver *s, int r, tutti_error *err)
-{
-    message *m = &s->heard[r];
-    tutti_note note;
-
-    if (r == 0)
-        return s->heard[0].failed ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing what to save") : TUTTI_OK;
-    TUTTI_TRY(tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_nothing(), TUTTI_FOREVER, err));
-    if (note.a < 0)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing what to save");
-    *m = (message){ .data = note.a <= REPORT_MOST ? tutti_alloc((size_t)note.a + 1, 1) : NULL };
-    if (m->data == NULL) {
-        tutti_recv(s->world, rank_of(s, r), s->report, NULL, tutti_nothing(), TUTTI_FOREVER, NULL);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no room on rank 0 for the list of what it saves (%lld bytes)",
-                          (long long)note.a);
-    }
-    m->n = m->room = (size_t)note.a;
-    if (note.a == 0)
-        return TUTTI_OK;
-    TUTTI_TRY(
-        tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_host(m->data, m->n, TUTTI_U8), TUTTI_FOREVER, err));
-    if (note.bytes != m->n)
-        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "its list of what it saves has %llu bytes, not the %zu it spoke of",
-                          (unsigned long long)note.bytes, m->n);
-    return TUTTI_OK;
-}
-
-/* Rank 0: all reports of the round; each begins with how its rank fared. */
-static tutti_status hear_all(saver *s, tutti_error *why)
-{
-    tutti_status status = TUTTI_OK;
-
-    for (int r = 0; r < s->size; r++) {
-        tutti_error other = { .rank = -1 };
-        tutti_status heard = hear(s, r, &other);
-        if (heard == TUTTI_OK)
-            heard = get_outcome(&s->heard[r], &other);
-        take_worse(&status, why, r, heard, &other, s);
-    }
-    return status;
-}
-
-/* Rank 0 without memory: takes everybody's report away unread, since a
-   sender may wait until it is taken. */
-static void hear_nobody(saver *s)
-{
-    for (int r = 1; r < s->size; r++) {
-        tutti_note note;
-        if (tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_nothing(), TUTTI_FOREVER, NULL) == TUTTI_OK &&
-            note.a > 0)
-            tutti_recv(s->world, rank_of(s, r), s->report, NULL, tutti_nothing(), TUTTI_FOREVER, NULL);
-    }
-}
-
-static void forget(saver *s)
-{
-    for (int r = 0; s->heard != NULL && r < s->size; r++) {
-        tutti_free(s->heard[r].data);
-        s->heard[r] = (message){ 0 };
-    }
-}
-
-/* Rank 0's word on the round, to all. A rank that is gone need not hear it. One that cannot be told
-   for another reason must not be left waiting while the others go on: then rank 0 fails too,
-   whatever the word was. */
-static tutti_status decide(saver *s, tutti_status status, const tutti_error *why, uint64_t number, tutti_error *err)
-{
-    uint8_t room[VERDICT_MOST]; /* enough for a number, an outcome and its text: nothing is allocated here */
-    message m = { .data = room, .room = sizeof room };
-
-    _Static_assert(VERDICT_MOST >= 4 * 8 + sizeof why->text, "a verdict must fit");
-    if (status != TUTTI_OK && err != NULL)
-        *err = *why;
-    put_number(&m, number);
-    put_outcome(&m, status, why);
-    for (int r = 1; r < s->size; r++) {
-        tutti_error other;
-        const tutti_status sent =
-            tutti_send(s->world, rank_of(s, r), s->verdict, NULL, tutti_host(m.data, m.n, TUTTI_U8), &other);
-        if (sent != TUTTI_OK && sent != TUTTI_ERR_PEER && status == TUTTI_OK)
-            status = tutti_fail_rank(err, sent, rank_of(s, r),
-                                     "cannot tell rank %d how the checkpoint of step %llu ended: %s", rank_of(s, r),
-                                     (unsigned long long)s->step, other.text);
-    }
-    return status;
-}
-
-static tutti_status await_decision(saver *s, uint64_t *number, tutti_error *err)
-{
-    uint8_t room[VERDICT_MOST];
-    message m = { .data = room, .room = sizeof room };
-    tutti_note note;
-    tutti_error why;
-    tutti_status status;
-
-    *number = 0;
-    TUTTI_TRY(tutti_recv(s->world, rank_of(s, 0), s->verdict, &note, tutti_host(room, sizeof room, TUTTI_U8),
-                         TUTTI_FOREVER, err));
-    m.n = (size_t)note.bytes;
-    *number = get_number(&m);
-    status = get_outcome(&m, &why);
-    if (status != TUTTI_OK && err != NULL)
-        *err = why;
-    return status;
-}
 
 /* ---- round one: may it begin ---- */
 
@@ -338,8 +82,8 @@ static tutti_status weigh(saver *s, tutti_error *why)
     int who = 0;
 
     for (int r = 0; r < s->size; r++) {
-        const uint64_t need = get_number(&s->heard[r]), left = get_number(&s->heard[r]),
-                       print = get_number(&s->heard[r]);
+        const uint64_t need = tutti_save_get_number(&s->heard[r]), left = tutti_save_get_number(&s->heard[r]),
+                       print = tutti_save_get_number(&s->heard[r]);
         total = need > UINT64_MAX / 2 - total ? UINT64_MAX / 2 : total + need;
         if (left < least) {
             least = left;
@@ -374,20 +118,20 @@ static tutti_status begin(saver *s, uint64_t *id, tutti_error *err)
     if (s->rank == 0)
         tutti_commit_clean(s->rt, s->dir);
     status = prepare(s, &need, &left, &why);
-    put_outcome(&m, status, &why);
-    put_number(&m, need);
-    put_number(&m, left);
-    put_number(&m, tutti_hash(s->facts, strlen(s->facts)) ^ s->step);
-    status = say(s, &m, err);
+    tutti_save_put_outcome(&m, status, &why);
+    tutti_save_put_number(&m, need);
+    tutti_save_put_number(&m, left);
+    tutti_save_put_number(&m, tutti_hash(s->facts, strlen(s->facts)) ^ s->step);
+    status = tutti_save_say(s, &m, err);
     tutti_free(m.data);
     TUTTI_TRY(status);
     if (s->rank != 0)
-        return await_decision(s, id, err);
+        return tutti_save_await_decision(s, id, err);
     why = (tutti_error){ .rank = -1 };
-    status = hear_all(s, &why);
+    status = tutti_save_hear_all(s, &why);
     if (status == TUTTI_OK)
         status = weigh(s, &why);
-    forget(s);
+    tutti_save_forget(s);
     if (status == TUTTI_OK) {
         tutti_error other = { .rank = -1 };
         tutti_status made;
@@ -395,9 +139,9 @@ static tutti_status begin(saver *s, uint64_t *id, tutti_error *err)
         made = tutti_commit_open(&s->commit, s->rt, s->dir, s->step, *id, &other);
         if (made == TUTTI_OK)
             made = tutti_commit_begin(&s->commit, &other);
-        take_worse(&status, &why, 0, made, &other, s);
+        tutti_save_take_worse(&status, &why, 0, made, &other, s);
     }
-    return decide(s, status, &why, *id, err);
+    return tutti_save_decide(s, status, &why, *id, err);
 }
 
 /* ---- round two: everybody writes ---- */
@@ -458,18 +202,18 @@ out:
 
 static void put_items(message *m, const saver *s, const uint64_t *hashes)
 {
-    put_number(m, s->n);
+    tutti_save_put_number(m, s->n);
     for (size_t k = 0; k < s->n; k++) {
         const tutti_saved *i = &s->items[k];
-        put_text(m, i->state);
-        put_text(m, i->tensor);
-        put_number(m, (uint64_t)i->keep);
-        put_number(m, (uint64_t)i->dtype);
-        put_number(m, (uint64_t)(int64_t)i->owner);
-        put_number(m, i->count);
-        put_number(m, i->begin);
-        put_number(m, i->end);
-        put_number(m, hashes[k]);
+        tutti_save_put_text(m, i->state);
+        tutti_save_put_text(m, i->tensor);
+        tutti_save_put_number(m, (uint64_t)i->keep);
+        tutti_save_put_number(m, (uint64_t)i->dtype);
+        tutti_save_put_number(m, (uint64_t)(int64_t)i->owner);
+        tutti_save_put_number(m, i->count);
+        tutti_save_put_number(m, i->begin);
+        tutti_save_put_number(m, i->end);
+        tutti_save_put_number(m, hashes[k]);
     }
 }
 
@@ -484,7 +228,8 @@ static tutti_status conclude(saver *s, tutti_error *why)
     tutti_status status = TUTTI_OK;
 
     for (int r = 0; r < s->size; r++) {
-        const uint64_t bytes = get_number(&s->heard[r]), hash = get_number(&s->heard[r]), n = get_number(&s->heard[r]);
+        const uint64_t bytes = tutti_save_get_number(&s->heard[r]), hash = tutti_save_get_number(&s->heard[r]),
+                       n = tutti_save_get_number(&s->heard[r]);
         if (bytes > 0 && files != NULL)
             files[n_files++] = (tutti_manifest_file){ r, bytes, hash };
         total += n > s->heard[r].n ? 0 : n; /* an item has more bytes than one */
@@ -497,15 +242,15 @@ static tutti_status conclude(saver *s, tutti_error *why)
         message *m = &s->heard[r];
         while (m->at < m->n && !m->failed && at < total) {
             tutti_saved_piece *p = &pieces[at++];
-            p->state = get_text(m);
-            p->tensor = get_text(m);
-            p->keep = (tutti_keep)get_number(m);
-            p->dtype = (tutti_dtype)get_number(m);
-            p->range.owner = (int)(int64_t)get_number(m);
-            p->count = get_number(m);
-            p->range.begin = get_number(m);
-            p->range.end = get_number(m);
-            p->range.hash = get_number(m);
+            p->state = tutti_save_get_text(m);
+            p->tensor = tutti_save_get_text(m);
+            p->keep = (tutti_keep)tutti_save_get_number(m);
+            p->dtype = (tutti_dtype)tutti_save_get_number(m);
+            p->range.owner = (int)(int64_t)tutti_save_get_number(m);
+            p->count = tutti_save_get_number(m);
+            p->range.begin = tutti_save_get_number(m);
+            p->range.end = tutti_save_get_number(m);
+            p->range.hash = tutti_save_get_number(m);
             p->rank = r;
         }
         if (m->failed || m->at < m->n)
@@ -542,29 +287,29 @@ static tutti_status write_and_conclude(saver *s, uint64_t id, tutti_error *err)
         status = tutti_fail(&why, TUTTI_ERR_MEMORY, ENOMEM, "listing %zu tensors to save", s->n);
     if (status == TUTTI_OK)
         status = write_file(s, &bytes, &hash, hashes, &why);
-    put_outcome(&m, status, &why);
-    put_number(&m, bytes);
-    put_number(&m, hash);
+    tutti_save_put_outcome(&m, status, &why);
+    tutti_save_put_number(&m, bytes);
+    tutti_save_put_number(&m, hash);
     if (status == TUTTI_OK)
         put_items(&m, s, hashes);
     tutti_free(hashes);
-    status = say(s, &m, err);
+    status = tutti_save_say(s, &m, err);
     tutti_free(m.data);
     if (s->rank != 0) {
         TUTTI_TRY(status);
-        return await_decision(s, &nothing, err);
+        return tutti_save_await_decision(s, &nothing, err);
     }
     why = (tutti_error){ .rank = -1 };
-    status = hear_all(s, &why);
+    status = tutti_save_hear_all(s, &why);
     if (status == TUTTI_OK) {
         tutti_error other = { .rank = -1 };
         tutti_status ended = conclude(s, &other);
-        take_worse(&status, &why, other.rank >= 0 ? other.rank : 0, ended, &other, s);
+        tutti_save_take_worse(&status, &why, other.rank >= 0 ? other.rank : 0, ended, &other, s);
     }
-    forget(s);
+    tutti_save_forget(s);
     if (status != TUTTI_OK)
         tutti_commit_clean(s->rt, s->dir);
-    return decide(s, status, &why, 0, err);
+    return tutti_save_decide(s, status, &why, 0, err);
 }
 
 static tutti_status save(saver *s, int keep, tutti_error *err)
@@ -574,11 +319,11 @@ static tutti_status save(saver *s, int keep, tutti_error *err)
 
     if (s->rank == 0 && (s->heard = tutti_alloc((size_t)s->size, sizeof *s->heard)) == NULL) {
         tutti_error why = { .rank = -1 };
-        hear_nobody(s);
+        tutti_save_hear_nobody(s);
         status = tutti_fail_rank(&why, TUTTI_ERR_MEMORY, rank_of(s, 0),
                                  "cannot save the checkpoint of step %llu: rank %d: no memory",
                                  (unsigned long long)s->step, rank_of(s, 0));
-        return decide(s, status, &why, 0, err);
+        return tutti_save_decide(s, status, &why, 0, err);
     }
     status = begin(s, &id, err);
     if (status == TUTTI_OK)
@@ -587,7 +332,7 @@ static tutti_status save(saver *s, int keep, tutti_error *err)
         tutti_commit_retire(&s->commit, keep);
         tutti_commit_clean(s->rt, s->dir);
     }
-    forget(s);
+    tutti_save_forget(s);
     tutti_free(s->heard);
     tutti_commit_close(&s->commit);
     return status;

@@ -1,11 +1,9 @@
-/* match.c: see match.h. Pairing first, then posting, cancelling, what comes from peers, and
-   endings. */
+/* match.c: see match.h. Pairing first, then posting, cancelling, what goes to peers and comes from
+   them. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
-#include "match.h"
-
-enum { THINGS_LOG2 = 6, PAYLOADS_LOG2 = 4 }; /* of the pools' first chunks */
+#include "match_internal.h"
 
 static void op_give(tutti_match *m, match_op *op)
 {
@@ -13,7 +11,7 @@ static void op_give(tutti_match *m, match_op *op)
     tutti_match_pool_give(&m->ops, &op->waiting);
 }
 
-static void message_drop(tutti_match *m, match_message *message)
+void tutti_match_drop(tutti_match *m, match_message *message)
 {
     if (message->payload != NULL && message->payload != message->small) {
         match_waiting *buffer = (match_waiting *)(void *)message->payload;
@@ -36,7 +34,7 @@ static void finish(tutti_match *m, tutti_request *r, tutti_status status, int ra
     m->completions++;
 }
 
-static void complete(tutti_match *m, match_op *op, tutti_status status, int rank)
+void tutti_match_complete(tutti_match *m, match_op *op, tutti_status status, int rank)
 {
     if (op->request != NULL)
         finish(m, op->request, status, rank);
@@ -81,7 +79,7 @@ static void deliver(tutti_match *m, match_op *op, const tutti_note *note, const 
     op->request->note = *note;
     if (fits && note->bytes > 0)
         memcpy(op->data, payload, note->bytes);
-    complete(m, op, fits ? TUTTI_OK : TUTTI_ERR_CORRUPT, -1);
+    tutti_match_complete(m, op, fits ? TUTTI_OK : TUTTI_ERR_CORRUPT, -1);
 }
 
 /* Neither is in a queue. */
@@ -89,13 +87,13 @@ static void pair_up(tutti_match *m, match_op *op, match_message *message)
 {
     if (!message->large) {
         deliver(m, op, &message->note, message->payload);
-        message_drop(m, message);
+        tutti_match_drop(m, message);
         return;
     }
     if (message->local != NULL) {
         deliver(m, op, &message->note, message->local->data);
-        complete(m, message->local, TUTTI_OK, -1);
-        message_drop(m, message);
+        tutti_match_complete(m, message->local, TUTTI_OK, -1);
+        tutti_match_drop(m, message);
         return;
     }
     op->state = MATCH_OP_MATCHED;
@@ -123,8 +121,7 @@ static void offer_message(tutti_match *m, match_message *message)
         match_keep(m->queue.unexpected, &message->waiting);
 }
 
-/* To the unexpected ones, else posted, in its place by posting. */
-static void offer_op(tutti_match *m, match_op *op)
+void tutti_match_offer(tutti_match *m, match_op *op)
 {
     match_message *message = take_unexpected(m, op->peer, op->tag);
 
@@ -201,7 +198,7 @@ static bool send_to_self(tutti_match *m, tutti_request *r, uint64_t tag, tutti_b
     if (message->large) {
         op = op_make(m, r, MATCH_OP_ANNOUNCED, m->rank, tag, payload.data, bytes);
         if (op == NULL) {
-            message_drop(m, message);
+            tutti_match_drop(m, message);
             return false;
         }
         op->message = message;
@@ -264,16 +261,16 @@ tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "receiving up to %zu bytes from worker %d", bytes, from);
     }
     if (m->closing) {
-        complete(m, op, m->over, m->over_rank);
+        tutti_match_complete(m, op, m->over, m->over_rank);
         return TUTTI_OK;
     }
     message = take_unexpected(m, from, tag);
     if (message != NULL)
         pair_up(m, op, message);
     else if (from != TUTTI_ANY && from != m->rank && m->peers[from].gone)
-        complete(m, op, TUTTI_ERR_PEER, m->peers[from].root);
+        tutti_match_complete(m, op, TUTTI_ERR_PEER, m->peers[from].root);
     else if (from == TUTTI_ANY && m->size > 1 && m->gone == m->size - 1)
-        complete(m, op, TUTTI_ERR_PEER, m->peers[m->rank == 0 ? 1 : 0].root);
+        tutti_match_complete(m, op, TUTTI_ERR_PEER, m->peers[m->rank == 0 ? 1 : 0].root);
     else
         match_keep(m->queue.posted, &op->waiting);
     return TUTTI_OK;
@@ -288,7 +285,7 @@ static void cancel_send(tutti_match *m, match_op *op)
     } else if (op->state == MATCH_OP_WRITING) { /* too late to take it back; the carrier has copied the rest */
         op_give(m, op);
     } else if (op->message != NULL) { /* to oneself */
-        message_drop(m, op->message);
+        tutti_match_drop(m, op->message);
         op_give(m, op);
     } else {
         op->request = NULL;
@@ -344,8 +341,8 @@ void tutti_match_said(tutti_match *m, match_peer *p, bool whole)
     if (a->is_message) {
         match_message *message = MATCH_OWNER(match_message, answer, a);
         if (a->word == MATCH_TAKEN) {
-            complete(m, message->op, message->outcome, -1);
-            message_drop(m, message);
+            tutti_match_complete(m, message->op, message->outcome, -1);
+            tutti_match_drop(m, message);
         }
         return;
     }
@@ -360,7 +357,7 @@ void tutti_match_said(tutti_match *m, match_peer *p, bool whole)
 
 void tutti_match_written(tutti_match *m, match_op *op)
 {
-    complete(m, op, TUTTI_OK, -1);
+    tutti_match_complete(m, op, TUTTI_OK, -1);
 }
 
 void tutti_match_streamed(tutti_match *m, match_peer *p, size_t bytes)
@@ -436,7 +433,7 @@ void tutti_match_filled(tutti_match *m, match_peer *p, match_op *op, const tutti
 {
     op->request->note = *note;
     op->request->note.from = p->rank;
-    complete(m, op, TUTTI_OK, -1);
+    tutti_match_complete(m, op, TUTTI_OK, -1);
     if (note->bytes > MATCH_INLINE)
         m->carrier->took(m->self, p->rank);
 }
@@ -450,9 +447,9 @@ static void withdrawn(tutti_match *m, match_peer *p, uint64_t send_id)
             continue;
         if (op != NULL)
             m->carrier->let_go(m->self, op); /* a piece that is just coming must not disturb the next message */
-        message_drop(m, message);
+        tutti_match_drop(m, message);
         if (op != NULL)
-            offer_op(m, op);
+            tutti_match_offer(m, op);
         return;
     }
 }
@@ -479,7 +476,7 @@ void tutti_match_answered(tutti_match *m, match_peer *p, match_word word, uint64
         m->carrier->flush(m->self, p->rank);
         break;
     case MATCH_TAKEN:
-        complete(m, op, TUTTI_OK, -1);
+        tutti_match_complete(m, op, TUTTI_OK, -1);
         break;
     case MATCH_REWIND:
         op->state = MATCH_OP_ANNOUNCED;
@@ -517,144 +514,4 @@ void tutti_match_piece_here(tutti_match *m, match_peer *p, uint64_t message_id, 
         message->outcome = TUTTI_OK;
         say(m, p->rank, &message->answer, MATCH_TAKEN);
     }
-}
-
-/* ---- endings ---- */
-static void end_list(tutti_match *m, match_link *list, tutti_status status, int rank)
-{
-    while (!match_list_empty(list))
-        complete(m, MATCH_OWNER(match_op, link, list->next), status, rank);
-}
-
-static void end_posted(tutti_match *m, int from, int root)
-{
-    for (match_waiting *w = tutti_match_next(m->queue.posted, NULL), *next; w != NULL; w = next) {
-        next = tutti_match_next(m->queue.posted, w);
-        if (w->peer == from)
-            complete(m, MATCH_OWNER(match_op, waiting, w), TUTTI_ERR_PEER, root);
-    }
-}
-
-/* A receive that had begun. One from ANY can still be served by others: it goes back to its
-   place. */
-static void end_receive(tutti_match *m, match_op *op, tutti_status status, int rank)
-{
-    if (status != TUTTI_ERR_PEER || !op->any) {
-        complete(m, op, status, rank);
-        return;
-    }
-    m->carrier->let_go(m->self, op);
-    match_list_remove(&op->link);
-    op->peer = TUTTI_ANY;
-    offer_op(m, op);
-}
-
-/* What is in flight with one peer. A receive whose TAKEN is not said yet has all its bytes. */
-static void end_peer(tutti_match *m, match_peer *p, tutti_status status, int rank)
-{
-    while (!match_list_empty(&p->outbox)) {
-        match_answer *a = MATCH_OWNER(match_answer, link, p->outbox.next);
-        if (a->is_message || a->word == MATCH_WITHDRAW)
-            tutti_match_said(m, p, false); /* nobody is left to be told; what has arrived has arrived */
-        else {
-            match_list_remove(&a->link);
-            complete(m, MATCH_OWNER(match_op, answer, a), status, rank);
-        }
-    }
-    end_list(m, &p->sends, status, rank);
-    end_list(m, &p->streams, status, rank);
-    while (!match_list_empty(&p->filling))
-        end_receive(m, MATCH_OWNER(match_op, link, p->filling.next), status, rank);
-    while (!match_list_empty(&p->messages)) {
-        match_message *message = MATCH_OWNER(match_message, of_peer, p->messages.next);
-        match_op *op = message->op;
-        message->op = NULL;
-        match_list_remove(&message->link);     /* unexpected: nobody may find it any more */
-        match_list_remove(&message->of_peer);
-        if (op != NULL)
-            end_receive(m, op, status, rank);
-        message_drop(m, message);
-    }
-}
-
-void tutti_match_peer_gone(tutti_match *m, int rank, int root)
-{
-    match_peer *p = &m->peers[rank];
-
-    p->gone = true;
-    p->root = root;
-    m->gone++;
-    end_peer(m, p, TUTTI_ERR_PEER, root);
-    end_posted(m, rank, root);
-    if (m->gone == m->size - 1)
-        end_posted(m, TUTTI_ANY, root);
-}
-
-void tutti_match_end(tutti_match *m, tutti_status status, int rank)
-{
-    m->closing = true;
-    m->over = status;
-    m->over_rank = rank;
-    for (int r = 0; r < m->size && m->peers != NULL; r++)
-        end_peer(m, &m->peers[r], status, rank);
-    for (match_waiting *w = tutti_match_next(m->queue.posted, NULL), *next; w != NULL; w = next) {
-        next = tutti_match_next(m->queue.posted, w);
-        complete(m, MATCH_OWNER(match_op, waiting, w), status, rank);
-    }
-    for (match_waiting *w = tutti_match_next(m->queue.unexpected, NULL); w != NULL;
-         w = tutti_match_next(m->queue.unexpected, w)) {
-        match_message *message = MATCH_OWNER(match_message, waiting, w);
-        if (message->local != NULL)
-            complete(m, message->local, status, rank);
-        message->local = NULL;
-    }
-}
-
-void tutti_match_close(tutti_match *m)
-{
-    tutti_match_end(m, TUTTI_CLOSED, -1);
-}
-
-/* ---- making ---- */
-tutti_status tutti_match_init(tutti_match *m, const match_carrier *carrier, void *self, int rank, int size,
-                              size_t whole_most, tutti_error *err)
-{
-    const size_t least = sizeof(match_waiting); /* a free buffer */
-
-    memset(m, 0, sizeof *m);
-    m->carrier = carrier;
-    m->self = self;
-    m->rank = rank;
-    m->size = size;
-    m->whole_most = whole_most;
-    tutti_match_queue_init(&m->queue);
-    tutti_match_pool_init(&m->ops, sizeof(match_op), THINGS_LOG2);
-    tutti_match_pool_init(&m->messages, sizeof(match_message), THINGS_LOG2);
-    tutti_match_pool_init(&m->payloads, ((whole_most > least ? whole_most : least) + 63) & ~(size_t)63, PAYLOADS_LOG2);
-    m->peers = tutti_alloc((size_t)size, sizeof *m->peers);
-    if (m->peers == NULL || !tutti_match_pool_more(&m->ops) || !tutti_match_pool_more(&m->messages) ||
-        !tutti_match_pool_more(&m->payloads))
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot keep account of %d workers", rank, size);
-    for (int r = 0; r < size; r++) {
-        match_peer *p = &m->peers[r];
-        p->rank = r;
-        p->root = r;
-        match_list_init(&p->outbox);
-        match_list_init(&p->sends);
-        match_list_init(&p->streams);
-        match_list_init(&p->messages);
-        match_list_init(&p->filling);
-    }
-    return TUTTI_OK;
-}
-
-void tutti_match_fini(tutti_match *m)
-{
-    if (m->carrier == NULL)
-        return;
-    tutti_match_pool_fini(&m->ops);
-    tutti_match_pool_fini(&m->messages);
-    tutti_match_pool_fini(&m->payloads);
-    tutti_free(m->peers);
-    memset(m, 0, sizeof *m);
 }

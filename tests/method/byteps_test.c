@@ -154,29 +154,13 @@ static void each_pair_sends_what_the_split_says(void **state)
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
-        const int n = cases[c].n, ranks = n + cases[c].k;
-        const uint32_t *parts = cases[c].parts;
-        const uint64_t each = cases[c].bytes > 0 ? (uint64_t)cases[c].bytes / 4 : ALL;
+        const int bytes = cases[c].bytes;
         char method[80];
         trial t;
-        snprintf(method, sizeof method, "byteps(partition_bytes=%d)", cases[c].bytes > 0 ? cases[c].bytes : 4096000);
+        snprintf(method, sizeof method, "byteps(partition_bytes=%d)", bytes > 0 ? bytes : 4096000);
         t = trial_served(method, "sgd(lr=0.0625)", STEPS, cases[c].k);
-        trial_run(&t, ranks);
-        for (int i = 0; i < ranks; i++)
-            for (int j = 0; j < ranks && t.workers == n; j++) {
-                uint64_t bytes = 0, messages = 0;
-                for (uint64_t at = 0; at < ALL && i != j; at += each) {
-                    const uint64_t count = ALL - at < each ? ALL - at : each,
-                                   mine = trial_part(parts, ranks, i, count),
-                                   its = trial_part(parts, ranks, j, count);
-                    bytes += STEPS * 4 * ((i < n ? its : 0) + (j < n ? mine : 0));
-                    messages += STEPS * (uint64_t)((i < n && its > 0) + (j < n && mine > 0));
-                }
-                if (t.bytes[i][j] != bytes)
-                    fail_msg("%s on %d and %d: %d sent %d %llu bytes, expected %llu", method, n, cases[c].k, i, j,
-                             (unsigned long long)t.bytes[i][j], (unsigned long long)bytes);
-                assert_int_equal(t.messages[i][j], messages);
-            }
+        trial_run(&t, cases[c].n + cases[c].k);
+        trial_parts_travel(&t, cases[c].n + cases[c].k, cases[c].parts, (uint64_t)bytes / 4, trial_floats);
         trial_drop(&t);
     }
 }

@@ -464,4 +464,45 @@ static inline uint64_t trial_part(const uint32_t *parts, int n, int j, uint64_t 
 {
     return trial_part_begin(parts, n, j + 1, count) - trial_part_begin(parts, n, j, count);
 }
+
+static inline uint64_t trial_floats(uint64_t first, uint64_t count)
+{
+    (void)first;
+    return 4 * count;
+}
+
+/* After a run on so many ranks: in each step every worker has sent each rank its part of every
+   `chunk` elements of the model (0: of all at once), and has got the same from it. Parts of no
+   element do not travel. message: bytes of that of elements [first, first + count). */
+static inline void trial_parts_travel(const trial *t, int ranks, const uint32_t *parts,
+                                      uint64_t chunk,
+                                      uint64_t (*message)(uint64_t first, uint64_t count))
+{
+    const int n = ranks - t->options.servers;
+    const uint64_t all = trial_size(t), each = chunk > 0 ? chunk : all, steps = (uint64_t)t->steps;
+
+    assert_int_equal(t->workers, n);
+    for (int i = 0; i < ranks; i++)
+        for (int j = 0; j < ranks; j++) {
+            uint64_t bytes = 0, messages = 0;
+            for (uint64_t at = 0; at < all && i != j; at += each) {
+                const uint64_t count = all - at < each ? all - at : each;
+                const uint64_t mine = trial_part(parts, ranks, i, count),
+                               its = trial_part(parts, ranks, j, count);
+                if (i < n && its > 0) {
+                    bytes += message(at + trial_part_begin(parts, ranks, j, count), its);
+                    messages++;
+                }
+                if (j < n && mine > 0) {
+                    bytes += message(at + trial_part_begin(parts, ranks, i, count), mine);
+                    messages++;
+                }
+            }
+            if (t->bytes[i][j] != steps * bytes)
+                fail_msg("%s on %d and %d: %d sent %d %llu bytes, expected %llu", t->method, n,
+                         t->options.servers, i, j, (unsigned long long)t->bytes[i][j],
+                         (unsigned long long)(steps * bytes));
+            assert_int_equal(t->messages[i][j], steps * messages);
+        }
+}
 #endif

@@ -84,9 +84,23 @@ void tutti_exchange_give_slot(tutti_engine_exchange *x, tutti_exchange_slot *slo
 /* The tensors of a piece, and who encodes them in this step. */
 tutti_status tutti_exchange_set_up(tutti_exchange_job *job, const tutti_piece *p, uint64_t step,
                                    tutti_error *err);
+
+/* ---- open.c ---- */
+
 /* Bytes of the codec's states but scratch. / kept := those, or back. */
 size_t tutti_exchange_state_bytes(const tutti_engine_exchange *x, const tutti_plan *plan);
 void tutti_exchange_keep_states(const tutti_engine *e, uint8_t *kept, bool back);
+
+/* Where the run's codec is, if that is not in the exchange of gradients (codec_is_used). */
+const char *tutti_exchange_elsewhere(const tutti_engine *e);
+
+/* ---- linear.c ---- */
+
+/* Places of what linear codecs send in each round, one number type after the other, and of their
+   scratch. */
+tutti_status tutti_exchange_room_for_linear(tutti_exchange_job *job, tutti_error *err);
+/* Units whose codec makes sums: u->y := the mean of what the workers sent, as decoded. */
+tutti_status tutti_exchange_linear(tutti_exchange_job *job, tutti_error *err);
 
 /* ---- unit.c ---- */
 
@@ -140,6 +154,4 @@ tutti_status tutti_exchange_measure(const tutti_exchange_job *job, const tutti_e
                                     size_t bytes, tutti_error *err);
 /* u->y is the mean as decoded. */
 void tutti_exchange_measure_end(const tutti_exchange_job *job);
-/* Where the run's codec is, if that is not in the exchange of gradients (codec_is_used). */
-const char *tutti_exchange_elsewhere(const tutti_engine *e);
 #endif

@@ -1,0 +1,110 @@
+/* hosts_start.c: the command by which a host is reached: what its shell reads there, our addresses
+   on the way to it, and the process here with its three pipes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "hosts_internal.h"
+
+extern char **environ;
+
+tutti_status tutti_launch_far_command(const char *path, char *text, size_t bytes, tutti_error *err)
+{
+    size_t n = 0;
+
+    text[n++] = '\'';
+    for (const char *c = path; *c != '\0' && n + 12 < bytes; c++) {
+        if (*c == '\'')
+            n += (size_t)snprintf(text + n, bytes - n, "'\\''");
+        else
+            text[n++] = *c;
+    }
+    if (n + 12 >= bytes)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the path of the command has %zu bytes; at most %zu are possible",
+                          strlen(path), bytes - 16);
+    snprintf(text + n, bytes - n, "' agent");
+    return TUTTI_OK;
+}
+
+void tutti_launch_far_routes(far_launcher *l)
+{
+    const char *real = NULL;
+
+    for (int i = 0; i < l->n; i++) {
+        tutti_launch_route(l->hosts[i].what->name, l->hosts[i].route, sizeof l->hosts[i].route);
+        if (l->hosts[i].route[0] != '\0' && !tutti_launch_is_loopback(l->hosts[i].route) && real == NULL)
+            real = l->hosts[i].route;
+    }
+    for (int i = 0; i < l->n && real != NULL; i++)
+        if (tutti_launch_is_loopback(l->hosts[i].route))
+            memcpy(l->hosts[i].route, real, sizeof l->hosts[i].route);
+}
+
+tutti_status tutti_launch_far_start(far_launcher *l, far_host *h, tutti_error *err)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    int ends[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } }, cause = 0;
+    tutti_status status = TUTTI_OK;
+    sigset_t plain;              /* what we ignore is not for the command */
+
+    sigemptyset(&plain);
+    sigaddset(&plain, SIGPIPE);
+    l->rsh[l->n_rsh] = h->what->name;
+    l->rsh[l->n_rsh + 1] = l->command;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    for (int i = 0; i < 3 && cause == 0; i++) {
+        cause = pipe2(ends[i], O_CLOEXEC) != 0 ? errno : 0;
+        if (cause == 0)
+            cause = posix_spawn_file_actions_adddup2(&actions, ends[i][i == 0 ? 0 : 1], i);
+    }
+    /* A session of its own: a terminal's Ctrl-C is for us, and ssh must live to
+       carry the end to the other side. */
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setsigdefault(&attributes, &plain);
+    posix_spawnattr_setsigmask(&attributes, &l->signals.before);
+    if (cause != 0)
+        status = tutti_fail(err, TUTTI_ERR_IO, cause,
+                            "cannot start on host %s: no pipes; raise the limit of open files (ulimit -n)",
+                            h->what->name);
+    else {
+        cause = posix_spawnp(&h->pid, l->rsh[0], &actions, &attributes, (char *const *)(uintptr_t)l->rsh, environ);
+        if (cause != 0) {
+            h->pid = -1;
+            status = tutti_fail(err, TUTTI_ERR_USAGE, cause,
+                                "cannot execute '%s' to start on host %s; install it, or say --rsh", l->rsh[0],
+                                h->what->name);
+        }
+    }
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    for (int i = 0; i < 3; i++) {
+        if (ends[i][i == 0 ? 0 : 1] >= 0)
+            close(ends[i][i == 0 ? 0 : 1]);
+    }
+    h->in = ends[0][1];
+    h->out = ends[1][0];
+    h->err = ends[2][0];
+    for (int i = 0; i < 3; i++) {
+        const int fd = i == 0 ? h->in : i == 1 ? h->out : h->err;
+        if (fd >= 0)
+            fcntl(fd, F_SETFL, O_NONBLOCK);
+    }
+    if (status == TUTTI_OK) {
+        h->pidfd = (int)syscall(SYS_pidfd_open, h->pid, 0);
+        if (h->pidfd < 0) {
+            status = tutti_fail(err, TUTTI_ERR_IO, errno,
+                                "cannot watch '%s'; Linux 5.3 or newer and a free descriptor (ulimit -n) are needed",
+                                l->rsh[0]);
+            kill(h->pid, SIGKILL);
+            waitpid(h->pid, NULL, 0);
+            h->pid = -1;
+        }
+    }
+    return status;
+}

@@ -1,0 +1,248 @@
+/* launch_ends.c: how workers of one host have ended: what each said of itself, who is the most
+   guilty, which losses a run goes on after, and the sentence about the root. */
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include "launcher.h"
+
+#define NS_PER_MS 1000000
+#define ECHOES_NS ((int64_t)200 * NS_PER_MS)
+/* A terminal sends SIGINT to the workers and to the launcher, one after the other: how long to wait
+   for our own when a worker died of one. */
+#define ECHO_NS ((int64_t)50 * NS_PER_MS)
+
+words tutti_launch_near_words(const launcher *l, int rank)
+{
+    static const uint32_t same[] = { [TUTTI_MEET_ABSENT] = TUTTI_SHM_ABSENT,
+                                     [TUTTI_MEET_RUNNING] = TUTTI_SHM_RUNNING,
+                                     [TUTTI_MEET_LEFT] = TUTTI_SHM_CLOSED,
+                                     [TUTTI_MEET_FAILED] = TUTTI_SHM_FAILED,
+                                     [TUTTI_MEET_LOST] = TUTTI_SHM_LOST };
+    const tutti_shm_rank *line = &l->region.header->ranks[rank];
+    const uint32_t state = atomic_load_explicit(&line->state, memory_order_acquire);
+    const tutti_meet_rank *met = l->meet != NULL ? tutti_meet_rank_of(l->meet, rank) : NULL;
+
+    if (met != NULL)
+        return (words){ same[met->state], met->status, met->blame, met->order, met->words };
+    return (words){ state, (tutti_status)line->status, line->blame, line->order, line->words };
+}
+
+static guilt judge(const launcher *l, const launch_worker *w, int rank)
+{
+    const words said = tutti_launch_near_words(l, rank);
+    const bool ours = w->signal != 0 && (w->killed_by == w->signal || w->killed_by == SIGKILL);
+
+    if (w->stopped.ended_ns != 0)
+        return GUILT_KILLED;
+    if (w->signal != 0 && !(ours && said.state == TUTTI_SHM_FAILED)) /* else we ended what had failed already */
+        return ours ? GUILT_OURS : GUILT_KILLED;
+    if (said.state == TUTTI_SHM_FAILED)
+        return said.status == TUTTI_ERR_PEER ? GUILT_ECHO : GUILT_OWN;
+    return w->exit_code == 0 && said.state != TUTTI_SHM_RUNNING ? GUILT_NONE : GUILT_OWN;
+}
+
+/* Has it failed only because another did? Of a worker of a run that goes on that
+   means: this is the end of the run. */
+static bool is_echo(words said, int rank)
+{
+    return said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_PEER && said.blame >= 0 && said.blame != rank;
+}
+
+static bool ends_others(const launcher *l, int rank)
+{
+    for (int r = 0; r < l->options->workers; r++) {
+        const words said = tutti_launch_near_words(l, r);
+        if (r != rank && is_echo(said, r) && said.blame == rank)
+            return true;
+    }
+    return false;
+}
+
+/* Have all that are left failed by themselves at once, as when none can write a
+   checkpoint? That is no loss after a loss. */
+static bool all_fail(const launcher *l, int rank)
+{
+    int others = 0;
+
+    for (int r = 0; r < l->options->workers; r++) {
+        if (r == rank || l->workers[r].passed_over)
+            continue;
+        others++;
+        if (tutti_launch_near_words(l, r).state != TUTTI_SHM_FAILED)
+            return false;
+    }
+    return others > 0;
+}
+
+/* May the run go on without it? It must have been a member; and a command
+   line that it refuses is everybody's. */
+static bool can_go_on(const launcher *l, int rank, uint32_t before)
+{
+    const words said = tutti_launch_near_words(l, rank);
+    /* of a part, somebody else knows who has met */
+    const bool member = before != TUTTI_SHM_ABSENT || l->options->size > 0;
+    const bool needed = l->options->size == 0 && rank >= l->options->workers - l->options->servers; /* it only serves */
+    /* it had ended its part: what goes wrong then is no loss but a
+       defect, to be seen in the exit code */
+    const bool left = before == TUTTI_SHM_CLOSED;
+
+    return l->options->goes_on && member && !needed && !left && l->user_signal == 0 && l->kill_at == TUTTI_FOREVER &&
+           !l->grace_over && !(said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE) &&
+           !is_echo(said, rank);
+}
+
+static void describe(const launcher *l, int rank, char *text, size_t bytes)
+{
+    if (l->meet != NULL)
+        tutti_meet_describe(l->meet, rank, text, bytes);
+    else
+        tutti_shm_describe(&l->region, rank, text, bytes);
+}
+
+void tutti_launch_near_lost(launcher *l, int rank, uint32_t before)
+{
+    launch_worker *w = &l->workers[rank];
+    const int left = l->options->workers - l->options->servers - l->lost - 1;
+    const bool few = left < l->options->least; /* whether the others end over it as well or not */
+    const bool goes_on = can_go_on(l, rank, before) && (few || (!ends_others(l, rank) && !all_fail(l, rank)));
+    char text[500], line[600];
+
+    w->lost_at = 0;
+    if (w->passed_over)
+        return;
+    if (goes_on && !few) {
+        w->passed_over = true;
+        l->lost++;
+        if (l->adopted.on)
+            l->adopted_at = tutti_now_ns(l->rt);
+        describe(l, rank, text, sizeof text);
+        snprintf(line, sizeof line, "%s; the run goes on with %d worker%s", text, left, left == 1 ? "" : "s");
+        if (l->options->lost != NULL)
+            l->options->lost(l->options->user, line);
+        return;
+    }
+    if (goes_on) {
+        l->too_few = true;
+        l->lost++;
+    }
+    tutti_launch_near_noticed(l);
+}
+
+void tutti_launch_near_ended(launcher *l, int rank)
+{
+    launch_worker *w = &l->workers[rank];
+    const uint32_t state = tutti_launch_near_words(l, rank).state;
+    const char *when = state == TUTTI_SHM_ABSENT    ? " before it had joined the run"
+                       : state == TUTTI_SHM_RUNNING ? ""
+                                                    : " after it had left the run";
+    tutti_error why = { .rank = -1 };
+
+    w->guilt = judge(l, w, rank);
+    if (w->passed_over && w->guilt == GUILT_OURS) /* that is why */
+        return;
+    if (w->guilt == GUILT_NONE) {
+        /* one that never joined: let nobody wait for it */
+        tutti_shm_depart(&l->region, rank, TUTTI_SHM_CLOSED, NULL, 0);
+        return;
+    }
+    if (w->stopped.ended_ns != 0)
+        tutti_fail(&why, TUTTI_ERR_STATE, 0,
+                   "process %ld on host '%s' had been stopped (SIGSTOP) for %.1f s and was ended", (long)w->pid,
+                   l->host, (double)w->stopped.ended_ns / 1e9);
+    else if (w->signal != 0)
+        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (SIG%s)%s", (long)w->pid, w->signal,
+                   tutti_launch_signal_name(w->signal), when);
+    else if (w->exit_code == 0)
+        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code 0 in the middle of the run", (long)w->pid);
+    else
+        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code %d%s; its own output may say why",
+                   (long)w->pid, w->exit_code, when);
+    tutti_shm_depart(&l->region, rank, state == TUTTI_SHM_CLOSED ? TUTTI_SHM_FAILED : TUTTI_SHM_LOST, &why, w->signal);
+    if (l->meet != NULL)
+        tutti_meet_lost(l->meet, rank, &why, w->signal);
+    if (l->options->goes_on && state == TUTTI_SHM_FAILED)
+        w->lost_at = tutti_now_ns(l->rt) + ECHOES_NS;
+    else if (w->guilt != GUILT_OURS || w->stopped.expelled_ns != 0)
+        tutti_launch_near_lost(l, rank, state);
+}
+
+/* ---- the result ---- */
+static int culprit_of(const launcher *l)
+{
+    int culprit = -1;
+
+    for (int r = 0; r < l->options->workers; r++) {
+        const guilt mine = l->workers[r].guilt;
+        if (mine == GUILT_NONE || (l->workers[r].passed_over && !l->too_few && !ends_others(l, r)))
+            continue;
+        if (culprit < 0 || mine < l->workers[culprit].guilt ||
+            (mine == l->workers[culprit].guilt &&
+             tutti_launch_near_words(l, r).order < tutti_launch_near_words(l, culprit).order))
+            culprit = r;
+    }
+    return culprit;
+}
+
+static bool is_users(int signal)
+{
+    return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+}
+
+static int exit_code_of(const launch_worker *w, words said)
+{
+    if (w->guilt == GUILT_KILLED || w->guilt == GUILT_OURS)
+        return 3;
+    if (said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE)
+        return 2;
+    if (said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_PEER)
+        return 3;
+    if (said.state == TUTTI_SHM_LOST && w->exit_code == 0)
+        return 3;
+    return w->exit_code == 2 || w->exit_code == 3 ? w->exit_code : 1; /* its own word for what kind of failure it was */
+}
+
+void tutti_launch_near_conclude(launcher *l)
+{
+    tutti_launch_result *result = l->result;
+    const int rank = culprit_of(l);
+    const launch_worker *w = rank < 0 ? NULL : &l->workers[rank];
+    words said;
+
+    if (w != NULL && w->guilt == GUILT_KILLED && is_users(w->signal) && l->user_signal == 0) {
+        struct pollfd polled = { .fd = l->signals.fd, .events = POLLIN };
+        if (poll(&polled, 1, (int)(ECHO_NS / NS_PER_MS)) > 0)
+            tutti_launch_near_hear_signals(l);
+    }
+    if (l->user_signal != 0 && (!l->failed_first || w == NULL || (w->guilt == GUILT_KILLED && is_users(w->signal)))) {
+        result->exit_code = 128 + l->user_signal;
+        snprintf(result->text, sizeof result->text, "stopped by signal %d (SIG%s)", l->user_signal,
+                 tutti_launch_signal_name(l->user_signal));
+        return;
+    }
+    if (w == NULL)
+        return;
+    said = tutti_launch_near_words(l, rank);
+    result->exit_code = exit_code_of(w, said);
+    result->rank = l->options->first + rank;
+    result->pid = w->pid;
+    result->signal = w->signal;
+    if (said.state == TUTTI_SHM_FAILED)
+        snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank, TUTTI_SHM_WORDS - 1,
+                 tutti_launch_own_words(result->rank, said.text));
+    else
+        describe(l, rank, result->text, sizeof result->text);
+    if (said.state != TUTTI_SHM_FAILED && l->options->size == 0 && rank >= l->options->workers - l->options->servers) {
+        const size_t used = strlen(result->text);
+        snprintf(result->text + used, sizeof result->text - used,
+                 "; it was server %d of %d, and its slice of the model is gone with it",
+                 rank - (l->options->workers - l->options->servers), l->options->servers);
+    }
+    if (l->too_few) {
+        const size_t used = strlen(result->text);
+        snprintf(result->text + used, sizeof result->text - used,
+                 "; %d of %d workers were left, fewer than the %d of min-workers",
+                 l->options->workers - l->options->servers - l->lost, l->options->workers - l->options->servers,
+                 l->options->least);
+    }
+}

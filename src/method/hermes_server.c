@@ -1,0 +1,157 @@
+/* hermes_server.c: the server's part of hermes (hermes.c), on its thread: whose turn it is to push,
+   what a push makes of the model, and how much data each worker takes for a round. */
+#include <math.h>
+#include <string.h>
+
+#include "hermes.h"
+
+enum { MEDIAN_EVERY = 10 };
+
+static double value_of(int64_t bits)
+{
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* ---- sizes (hermes_plan.h) ---- */
+
+static int workers_left(const tutti_method *m)
+{
+    const hermes *s = m->self;
+    int n = 0;
+
+    for (int r = 0; r < m->workers; r++)
+        n += tutti_server_has(s->server, r);
+    return n;
+}
+
+static void report(tutti_method *m, int i, double seconds)
+{
+    hermes *s = m->self;
+    const hermes_bounds bounds = tutti_hermes_bounds(m);
+    const int here = workers_left(m);
+    int n;
+
+    if (s->resize == OFF)
+        return;
+    s->seconds[i] = fmax(seconds, 1e-9);
+    s->global.reports++;
+    n = tutti_hermes_sort(s->seconds, m->workers, -1, s->sorted);
+    if (n == here &&
+        (s->global.reported == 0 || s->global.reports - s->global.reported >= (int64_t)MEDIAN_EVERY * here)) {
+        s->global.median = tutti_hermes_quantile(s->sorted, n, 0.5);
+        s->global.reported = s->global.reports;
+    }
+    if (s->size[2 * i] == 0) {
+        s->size[2 * i] = tutti_hermes_first_batches(m);
+        s->size[2 * i + 1] = s->minibatch;
+    }
+    if (n == here && here > 1 && tutti_hermes_outside(s->seconds, m->workers, i, s->sorted))
+        tutti_hermes_fit(&bounds, s->seconds[i], s->global.median, &s->size[2 * i]);
+}
+
+/* In an answer's kind; 0: both are as they were. */
+static uint32_t sizes_of(const hermes *s, int i)
+{
+    return s->resize == OFF || s->size[2 * i] == 0 ? 0 : tutti_hermes_encode(&s->size[2 * i]);
+}
+
+/* ---- models ---- */
+
+static tutti_status merge(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+{
+    hermes *s = m->self;
+    const double loss = fmax(value_of(r->b), least_loss);
+    /* inverse_loss: (1 / L_i) / (1 / L + 1 / L_i) */
+    const float weight = (float)(s->global.merges == 0 ? 1
+                                 : s->merge == MEAN    ? 0.5
+                                                       : s->global.loss / (s->global.loss + loss));
+    const float *model = r->in;
+
+    if (s->wire == FP16) {
+        tutti_copy(m->device, r->count, r->in, s->model);
+        tutti_add(m->device, r->count, s->start + r->first, s->model);
+        model = s->model;
+    }
+    tutti_server_blend(s->server, weight, model);
+    s->global.loss = (1 - (double)weight) * s->global.loss + (double)weight * loss; /* until it is told */
+    s->global.merges++;
+    if (s->wire == FP32)
+        return tutti_server_give(s->server, &r->note, 1, 0, err);
+    tutti_diff(m->device, r->count, 1, tutti_server_values(s->server), s->start + r->first, s->model);
+    return tutti_server_give_own(s->server, &r->note, 1, 0, s->model, err);
+}
+
+/* It is worker i's turn to push. */
+static tutti_status grant(tutti_method *m, const tutti_note *request, tutti_error *err)
+{
+    hermes *s = m->self;
+
+    s->turn = 1 + request->from;
+    return tutti_server_answer(s->server, request, 1, sizes_of(s, request->from), NULL, 0, err);
+}
+
+/* The next in line. */
+static tutti_status next_turn(tutti_method *m, tutti_error *err)
+{
+    hermes *s = m->self;
+
+    s->turn = 0;
+    if (s->waiting == 0)
+        return TUTTI_OK;
+    s->waiting--;
+    s->first = (s->first + 1) % m->workers;
+    return grant(m, &s->line[(s->first + m->workers - 1) % m->workers], err);
+}
+
+tutti_status tutti_hermes_lose(tutti_method *m, int worker, tutti_error *err)
+{
+    hermes *s = m->self;
+    int kept = 0;
+
+    s->seconds[worker] = 0;
+    for (int k = 0; k < s->waiting; k++) {
+        const tutti_note note = s->line[(s->first + k) % m->workers];
+        if (note.from != worker)
+            s->line[(s->first + kept++) % m->workers] = note;
+    }
+    s->waiting = kept;
+    return s->turn == 1 + worker ? next_turn(m, err) : TUTTI_OK;
+}
+
+tutti_status tutti_hermes_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+{
+    hermes *s = m->self;
+
+    if (r->kind > LOSS || (r->kind >= PUSH && s->turn != 1 + r->worker) || (r->kind == PUSH) != (r->in != NULL) ||
+        !isfinite(value_of(r->b)))
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
+                               "worker %d sent a request of kind %lu out of turn; "
+                               "all workers must run one version and one checkpoint",
+                               r->worker, (unsigned long)r->kind);
+    if (r->kind == PUSH)
+        return merge(m, r, err);
+    if (r->kind == LOSS) {
+        s->global.loss = fmax(value_of(r->b), least_loss);
+        s->global.since_least = s->global.least > 0 && s->global.loss > s->global.least ? s->global.since_least + 1 : 0;
+        s->global.least = s->global.since_least == 0 ? s->global.loss : s->global.least;
+        TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1,
+                                      s->patience > 0 && s->global.since_least >= s->patience ? ENOUGH : GO_ON, NULL, 0,
+                                      err));
+        return next_turn(m, err);
+    }
+    report(m, r->worker, value_of(r->b));
+    if (r->kind == MINOR)
+        return tutti_server_answer(s->server, &r->note, 1, sizes_of(s, r->worker), NULL, 0, err);
+    if (s->turn == 0)
+        return grant(m, &r->note, err);
+    s->line[(s->first + s->waiting++) % m->workers] = r->note;
+    return TUTTI_OK;
+}
+
+tutti_status tutti_hermes_serve(tutti_method *m, tutti_error *err)
+{
+    const hermes *s = m->self;
+    return tutti_server_run(s->server, err);
+}
