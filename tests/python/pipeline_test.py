@@ -139,3 +139,182 @@ def test_each_backward_sees_the_values_that_its_forward_saw(n, flight):
     for answer in alone(train, f"hetpipe(stages={n},in_flight={flight})", n=n):
         close(answer[1], trained)
         assert answer[0] == pytest.approx(losses, rel=1e-4)
+
+
+def whole(gradients, epochs=2, rule=sgd, scheduled=None):
+    """Steps over all workers' samples, along the mean gradient; gradients: how many steps old its values are."""
+    model, now, losses = net(), net(), []
+    optimizer = rule(now)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5) if scheduled else None
+    versions = [[p.detach().clone() for p in now.parameters()]] * (gradients + 1)
+    for epoch in range(epochs):
+        total = 0.0
+        for batch in order(epoch, SAMPLES, STEP):
+            x, y = (t[batch] for t in data().tensors)
+            with torch.no_grad():
+                for p, v in zip(model.parameters(), versions[0], strict=True):
+                    p.copy_(v)
+            model.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            total += loss.item() * len(batch)
+            for p, q in zip(now.parameters(), model.parameters(), strict=True):
+                p.grad = q.grad.clone()
+            optimizer.step()
+            versions = [*versions[1:], [p.detach().clone() for p in now.parameters()]]
+        losses.append(total / SAMPLES)
+        if scheduler:
+            scheduler.step()
+    return losses, values(now)
+
+
+@pytest.mark.parametrize(
+    "method, n, late",
+    cases(
+        ("wavelet", 2, 1), ("heterps(stages=2)", 3, 0), ("wavelet(stages=2)", 2, 1), ("wavelet(waves=1)", 2, 0),
+        ("wavelet(waves=3)", 2, 2), ("wavelet(sync_mode=accumulate)", 2, 0), ("heterps", 2, 0),
+        ("heterps(stages=2,micro_batches=8)", 2, 0), ("heterps(stages=3)", 3, 0), ("wavelet(stages=2)", 4, 1),
+    ),
+)  # fmt: skip
+def test_waves_and_wide_stages_are_steps_over_all_samples(method, n, late):
+    """Waves: several slots are in the midst of something at a time, at one version of the values or another."""
+    losses, trained = whole(late)
+    for answer in alone(train, method, n=n):
+        close(answer[1], trained)
+        assert answer[0] == pytest.approx(losses, rel=1e-4)
+
+
+def scheduled(method):
+    model = net()
+    pipe = pipe_of(method, model, momentum)
+    scheduler = torch.optim.lr_scheduler.StepLR(pipe.optimizer, 1, 0.5)
+    for _ in range(2):
+        pipe.epoch()
+        scheduler.step()
+    pipe.finish()
+    return values(model)
+
+
+def test_the_rate_is_the_torch_optimizers():
+    _, trained = whole(0, 2, momentum, True)
+    close(alone(scheduled, "heterps(stages=2)", n=2)[1], trained)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["hetpipe(stages=2)", "hetpipe(stages=2,clock_distance=1)", "wavelet", "heterps"])
+def test_four_workers_learn(method):
+    losses = [answer[0] for answer in alone(train, method, 12, momentum, n=4)]
+    assert losses.count(losses[0]) == 4 and losses[0][-1] < 0.8 * losses[0][0]
+
+
+@pytest.mark.parametrize("method", cases("hetpipe", "wavelet", "heterps"))
+def test_a_bare_name_trains(method):
+    answers = alone(train, method, 8, n=2)
+    assert answers[0] == answers[1] and answers[0][0][-1] < answers[0][0][0]
+
+
+# ---- models ----
+
+
+class Rows(nn.Module):
+    """An LSTM whose state goes along: two tensors, which no stage sends."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.LSTM(4, 6, batch_first=True)
+
+    def forward(self, x):
+        return self.rows(x.view(-1, 3, 4))
+
+
+class Last(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(6, 10)
+
+    def forward(self, x):
+        return F.relu(self.out(x[1][0][0]))
+
+
+class Head(nn.Module):
+    """Tied weights."""
+
+    def __init__(self, tied):
+        super().__init__()
+        self.tied = nn.Parameter(tied) if not isinstance(tied, nn.Parameter) else tied
+
+    def forward(self, x):
+        return F.linear(x, self.tied.t()[:10])
+
+
+def lstm():
+    torch.manual_seed(0)
+    return nn.Sequential(Rows(), Last(), nn.Linear(10, 12), nn.Dropout(0.0), nn.Linear(12, 3))
+
+
+def tied():
+    torch.manual_seed(0)
+    first = nn.Linear(12, 10, bias=False)
+    again = nn.Linear(12, 10, bias=False)
+    again.weight = first.weight
+    return nn.Sequential(first, nn.Linear(10, 12), again, nn.Linear(10, 8), nn.Tanh(), nn.Linear(8, 3))
+
+
+def image():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 3, 4)), nn.Conv2d(1, 4, 2), nn.GroupNorm(2, 4), nn.ReLU(), nn.Conv2d(4, 6, 2), nn.Flatten(),
+        nn.utils.parametrizations.weight_norm(nn.Linear(12, 8)), nn.ReLU(), nn.Linear(8, 3),
+    )  # fmt: skip
+
+
+def attention():
+    torch.manual_seed(0)
+    layer = [nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True) for _ in range(3)]
+    return nn.Sequential(nn.Unflatten(1, (3, 4)), *layer, nn.Flatten(), nn.Linear(12, 3))
+
+
+def partly():
+    """A layer that is frozen, one that is no part of the loss, and one that is used twice."""
+    model = net()
+    twice = nn.Linear(16, 16)
+    model = nn.Sequential(model[0], model[1], model[2], twice, nn.Tanh(), twice, model[4], model[5])
+    model[2].weight.requires_grad_(False)
+    return model
+
+
+MODELS = {"lstm": lstm, "tied": tied, "image": image, "attention": attention, "partly": partly}
+
+
+def cuts(make, method):
+    pipe = pipe_of(method, MODELS[make]())
+    modules = pipe.modules
+    pipe.finish()
+    return modules
+
+
+@pytest.mark.parametrize("make", cases(*MODELS))
+def test_models_are_cut_and_train_the_same(make):
+    one = alone(train, "hetpipe(stages=1,in_flight=1)", 2, momentum, MODELS[make], n=1)[0]
+    for answer in alone(train, "hetpipe(stages=2,in_flight=1)", 2, momentum, MODELS[make], n=2):
+        close(answer[1], one[1])
+        assert answer[0] == pytest.approx(one[0], rel=1e-5)
+    model = MODELS[make]()
+    plain(model, momentum(model))
+    close(one[1], values(model), 1e-5)
+
+
+def plain(model, optimizer, epochs=2):
+    for epoch in range(epochs):
+        for batch in order(epoch, SAMPLES, STEP):
+            x, y = (t[batch] for t in data().tensors)
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+
+
+def test_stages_begin_where_one_tensor_is_handed_over():
+    first, second = alone(cuts, "lstm", "hetpipe(stages=2)", n=2)
+    assert first[:2] == ["0", "1"] and first + second == ["0", "1", "2", "3", "4"]
+    first, second = alone(cuts, "tied", "hetpipe(stages=2)", n=2)
+    assert first[:3] == ["0", "1", "2"] and first + second == ["0", "1", "2", "3", "4", "5"]
