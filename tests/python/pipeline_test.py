@@ -50,7 +50,7 @@ def pipe_of(method, model=None, rule=sgd, dataset=None, **options):
     model = model if model is not None else net()
     options.setdefault("batch", STEP // len_of_run())
     loss = options.pop("loss", F.cross_entropy)
-    return tutti.torch.pipeline(model, rule(model), loss, dataset or data(), method, **options)
+    return tutti.torch.pipeline(model, rule(model), loss, data() if dataset is None else dataset, method, **options)
 
 
 def len_of_run():
@@ -274,11 +274,22 @@ def attention():
     return nn.Sequential(nn.Unflatten(1, (3, 4)), *layer, nn.Flatten(), nn.Linear(12, 3))
 
 
+class Idle(nn.Module):
+    """A parameter that is no part of the loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.idle = nn.Parameter(torch.ones(10)), nn.Parameter(torch.ones(7))
+
+    def forward(self, x):
+        return x * self.used
+
+
 def partly():
-    """A layer that is frozen, one that is no part of the loss, and one that is used twice."""
+    """A layer that is frozen, one that is used twice, and one that is no part of the loss."""
     model = net()
     twice = nn.Linear(16, 16)
-    model = nn.Sequential(model[0], model[1], model[2], twice, nn.Tanh(), twice, model[4], model[5])
+    model = nn.Sequential(model[0], model[1], model[2], twice, nn.Tanh(), twice, model[4], Idle(), model[5])
     model[2].weight.requires_grad_(False)
     return model
 
@@ -310,6 +321,8 @@ def plain(model, optimizer, epochs=2):
             x, y = (t[batch] for t in data().tensors)
             optimizer.zero_grad()
             F.cross_entropy(model(x), y).backward()
+            for p in model.parameters():  # an unused parameter's gradient is 0 where workers exchange
+                p.grad = torch.zeros_like(p) if p.grad is None and p.requires_grad else p.grad
             optimizer.step()
 
 
@@ -318,3 +331,290 @@ def test_stages_begin_where_one_tensor_is_handed_over():
     assert first[:2] == ["0", "1"] and first + second == ["0", "1", "2", "3", "4"]
     first, second = alone(cuts, "tied", "hetpipe(stages=2)", n=2)
     assert first[:3] == ["0", "1", "2"] and first + second == ["0", "1", "2", "3", "4", "5"]
+
+
+# ---- values: whose they are, and when ----
+
+
+def looked(method):
+    """Each worker holds its own range; evaluation brings the whole model, and changes nothing."""
+    model = net()
+    count = sum(p.numel() for p in model.parameters())
+    pipe = pipe_of(method, model, momentum)
+    x, y = data().tensors
+    losses, seen = [], []
+    own = pipe.engine.method.own.count
+    for _ in range(2):
+        losses.append(pipe.step(2))
+        with pipe.evaluate():
+            assert not model.training
+            state = {k: v.clone() for k, v in model.state_dict().items()}
+            seen.append(F.cross_entropy(model(x), y).item())
+        assert model.training
+        try:
+            model(x)
+        except tutti.errors.StateError as e:
+            assert "parameter '0.weight' was read" in str(e), e
+        else:
+            raise AssertionError("it was read")
+    assert pipe.steps == 4 and pipe.steps_an_epoch == 3
+    last = pipe.epoch()
+    assert pipe.steps == 6
+    pipe.finish()
+    assert type(model[0].weight) is nn.Parameter and set(state) == set(model.state_dict())
+    return own / count, losses, seen, last, values(model)
+
+
+def unlooked(method):
+    model = net()
+    pipe = pipe_of(method, model, momentum)
+    losses = [pipe.step(2), pipe.step(2), pipe.epoch()]
+    pipe.finish()
+    return losses, values(model)
+
+
+@pytest.mark.parametrize("method, n", cases(("hetpipe", 2), ("hetpipe(stages=2)", 4), ("wavelet", 2), ("heterps(stages=2)", 2)))
+def test_a_worker_has_its_stage_and_looking_changes_nothing(method, n):
+    answers, plain = alone(looked, method, n=n), alone(unlooked, method, n=n)
+    for answer, other in zip(answers, plain, strict=True):
+        assert answer[1:] == answers[0][1:]
+        assert [*answer[1], answer[3]] == other[0] and answer[4] == other[1]
+    if method != "wavelet":
+        assert sum(answer[0] for answer in answers) == pytest.approx(n / 2)
+        assert max(answer[0] for answer in answers) < 0.8
+
+
+def saved(method, folder, rule, way):
+    model = net()
+    pipe = pipe_of(method, model, rule)
+    pipe.epoch()
+    if way == "save":
+        pipe.save(folder, keep=1)
+    else:
+        torch.save(pipe.state_dict(), f"{folder}/{pipe.world.rank}.pt")
+    rest = pipe.step(4)
+    pipe.finish()
+    return rest, values(model)
+
+
+def loaded(method, folder, rule, way):
+    model = net()
+    for p in model.parameters():
+        p.data.zero_()
+    pipe = pipe_of(method, model, rule)
+    if way == "save":
+        pipe.load(folder)
+    else:
+        pipe.load_state_dict(torch.load(f"{folder}/{pipe.world.rank}.pt"))
+    assert pipe.steps == 3
+    rest = pipe.step(4)
+    pipe.finish()
+    return rest, values(model)
+
+
+@pytest.mark.parametrize("way", cases("save", "state_dict"))
+@pytest.mark.parametrize(
+    "method, n, rule",
+    cases(("hetpipe(stages=2,in_flight=4)", 2, momentum), ("wavelet", 2, adam), ("heterps(stages=2)", 2, adam),
+          ("hetpipe(stages=2)", 4, momentum)),
+)  # fmt: skip
+def test_a_run_goes_on_as_if_it_had_not_ended(tmp_path, method, n, rule, way):
+    went = alone(saved, method, str(tmp_path), rule, way, n=n)
+    assert alone(loaded, method, str(tmp_path), rule, way, n=n) == went
+
+
+def test_a_checkpoint_is_of_the_whole_model_wherever_it_was_cut(tmp_path):
+    went = alone(saved, "hetpipe(stages=2,in_flight=1)", str(tmp_path), momentum, "save", n=2)
+    with tutti.checkpoints.Checkpoint(tutti.checkpoints.find(tmp_path)) as c:
+        assert [i.count for i in c.items if i.state == "x" and i.tensor == "5.weight"] == [30]
+        assert {i.tensor for i in c.items if i.state == "x"} == {name for name, _ in net().named_parameters()}
+    three = alone(loaded, "hetpipe(stages=3,in_flight=1)", str(tmp_path), momentum, "save", n=3)
+    assert three == [went[0]] * 3
+
+
+# ---- the data ----
+
+
+class Words(torch.utils.data.Dataset):
+    """Of other form than pairs of tensors."""
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, k):
+        x, y = data()[k]
+        return {"ids": (x.abs() * 5).long() % 9, "class": y}
+
+
+def paired(samples):
+    batch = torch.utils.data.default_collate(samples)
+    return batch["ids"], batch["class"]
+
+
+def embedded():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(48, 10), nn.ReLU(), nn.Linear(10, 3))
+
+
+def of_words(method):
+    model = embedded()
+    pipe = pipe_of(method, model, dataset=Words(), collate=paired)
+    losses = [pipe.epoch() for _ in range(2)]
+    pipe.finish()
+    return losses, values(model)
+
+
+def test_samples_of_any_form_go_through_a_collate_function():
+    one = alone(of_words, "hetpipe(stages=1,in_flight=1)", n=1)[0]
+    assert alone(of_words, "hetpipe(stages=2,in_flight=1)", n=2) == [one, one]
+    model = embedded()
+    optimizer = sgd(model)
+    for epoch in range(2):
+        for batch in order(epoch, SAMPLES, STEP):
+            x, y = paired([Words()[k] for k in batch])
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    close(one[1], values(model))
+
+
+class Counted(torch.utils.data.Dataset):
+    def __init__(self):
+        self.inner, self.read = data(), []
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, k):
+        self.read.append(k)
+        return self.inner[k]
+
+
+def reads(method):
+    dataset = Counted()
+    pipe = pipe_of(method, dataset=dataset)
+    dataset.read.clear()
+    pipe.epoch()
+    pipe.finish()
+    return sorted(dataset.read)
+
+
+def test_the_ends_of_a_pipeline_read_each_sample_once_an_epoch_and_nobody_else():
+    assert alone(reads, "hetpipe(stages=3)", n=3) == [list(range(SAMPLES)), [], list(range(SAMPLES))]
+
+
+# ---- what cannot be ----
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(12, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def shared():
+    model = net()
+    model[2].weight.data = model[0].weight.data.view(-1)[:1].expand(16, 15)
+    return model
+
+
+REFUSED = {
+    "a model that is no sequence": (Net, {}, "the model is a Net, whose forward nobody can cut"),
+    "more stages than units": (
+        lambda: nn.Sequential(nn.Linear(12, 4), nn.Linear(4, 3)), {"method": "hetpipe(stages=3)", "n": 3}, "stage"),
+    "a boundary of two tensors": (
+        lambda: nn.Sequential(Rows(), Last(), nn.Linear(10, 3)), {"method": "hetpipe(stages=3)", "n": 3},
+        "no stage can begin with module '1': module '0' gives a tuple, and a stage sends one tensor"),
+    "a boundary of other numbers": (
+        lambda: nn.Sequential(Double(), Back(), nn.Linear(12, 3)), {"method": "hetpipe(stages=3)", "n": 3},
+        "module '0' gives a tensor of float64, and a stage sends float32"),
+    "samples that are not first": (
+        lambda: nn.Sequential(Turned(), Back(True)), {"method": "hetpipe(stages=2)", "n": 2},
+        "module '0' gives a tensor of shape (12, 2) for 2 samples, and its first dimension must be they"),
+    "tied weights": (
+        lambda: nn.Sequential(*tied()[:3]), {"method": "hetpipe(stages=2)", "n": 2},
+        "module '2' has parameters of '0', too"),
+    "batch norm": (
+        lambda: nn.Sequential(nn.Linear(12, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)), {},
+        "module '1' (BatchNorm1d) keeps running statistics"),
+    "a buffer that changes": (
+        lambda: nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(12, 3))), {},
+        "is changed by a forward in training mode"),
+    "rows": (
+        lambda: nn.Sequential(nn.Linear(12, 3), Sparse()), {"method": "heterps"}, "an embedding with sparse=True"),
+    "half": (lambda: net().double().bfloat16(), {"loss": lambda x, y: F.cross_entropy(x.float(), y), "half": True},
+             " is bfloat16; a pipeline trains float32"),
+    "shared memory": (shared, {}, "shares memory with another tensor"),
+    "a hook": (lambda: hooked(), {}, "the model has hooks"),
+    "a loss that is none": (net, {"loss": lambda x, y: F.cross_entropy(x, y, reduction="none")},
+                            "the loss function gives a tensor of shape (2,)"),
+    "a method of whole models": (net, {"method": "ddp"}, "computes whole models, which is for tutti.torch.prepare()"),
+    "an unknown method": (net, {"method": "hetpip"}, "did you mean 'hetpipe'"),
+    "an optimizer that nobody has": (net, {"rule": lambda m: torch.optim.RMSprop(m.parameters())}, "RMSprop"),
+    "samples that are no pairs": (net, {"dataset": Words()}, "no pairs of input and target"),
+    "no samples": (net, {"dataset": data(0)}, "the data set is empty"),
+    "costs": (net, {"costs": [1.0, 2.0]}, "costs has 2 numbers, and the model has 5 units"),
+    "micro-batches": (net, {"method": "hetpipe(in_flight=1)", "micro_batch": 4}, "a stage takes 4 at most"),
+    "batch": (net, {"batch": 0}, "batch is 0; it must be at least 1"),
+    "eval": (lambda: net().eval(), {}, "the model is in eval mode"),
+}  # fmt: skip
+
+
+class Double(nn.Linear):
+    def __init__(self):
+        super().__init__(12, 12)
+
+    def forward(self, x):
+        return super().forward(x).double()
+
+
+class Turned(nn.Linear):
+    def __init__(self):
+        super().__init__(12, 12)
+
+    def forward(self, x):
+        return super().forward(x).t()
+
+
+class Back(nn.Linear):
+    def __init__(self, turned=False):
+        super().__init__(12, 12)
+        self.turned = turned
+
+    def forward(self, x):
+        return super().forward((x.t() if self.turned else x).float())
+
+
+class Sparse(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(5, 3, sparse=True)
+
+    def forward(self, x):
+        return x + self.table(x.argmax(1))
+
+
+def hooked():
+    model = net()
+    model.register_forward_hook(lambda *_: None)
+    return model
+
+
+def refused(name):
+    make, options, _ = REFUSED[name]
+    options = {k: v for k, v in options.items() if k not in ("n", "half")}
+    dataset = data()
+    if "half" in REFUSED[name][1]:
+        dataset = torch.utils.data.TensorDataset(dataset.tensors[0].bfloat16(), dataset.tensors[1])
+    options.setdefault("dataset", dataset)
+    pipe_of(options.pop("method", "hetpipe"), make(), **options)
+
+
+@pytest.mark.parametrize("name", cases(*REFUSED))
+def test_what_cannot_be_is_a_sentence(name):
+    _, options, text = REFUSED[name]
+    for answer in forked.ranks(options.get("n", 1), refused, name):
+        assert answer.get("error") == "ValueError" and text in answer["text"], answer
