@@ -524,7 +524,8 @@ def shared():
 REFUSED = {
     "a model that is no sequence": (Net, {}, "the model is a Net, whose forward nobody can cut"),
     "more stages than units": (
-        lambda: nn.Sequential(nn.Linear(12, 4), nn.Linear(4, 3)), {"method": "hetpipe(stages=3)", "n": 3}, "stage"),
+        lambda: nn.Sequential(nn.Linear(12, 4), nn.Linear(4, 3)), {"method": "hetpipe(stages=3)", "n": 3},
+        "3 stages, but this model of 2 units can be cut into 2 at most"),
     "a boundary of two tensors": (
         lambda: nn.Sequential(Rows(), Last(), nn.Linear(10, 3)), {"method": "hetpipe(stages=3)", "n": 3},
         "no stage can begin with module '1': module '0' gives a tuple, and a stage sends one tensor"),
@@ -618,3 +619,120 @@ def test_what_cannot_be_is_a_sentence(name):
     _, options, text = REFUSED[name]
     for answer in forked.ranks(options.get("n", 1), refused, name):
         assert answer.get("error") == "ValueError" and text in answer["text"], answer
+
+
+# ---- failures ----
+
+
+def fails(where, how):
+    """One worker's program raises within the method's calls, or between them; or workers make other calls."""
+    rank = {"first": 0, "last": 1}[where]
+    mine = forked_rank() == rank
+
+    class Data(torch.utils.data.Dataset):
+        def __len__(self):
+            return SAMPLES
+
+        def __getitem__(self, k):
+            if how == "data" and mine and pipe is not None and pipe.steps >= 3:
+                raise KeyError(f"sample {k} is gone")
+            return data()[k]
+
+    class Layer(nn.Linear):
+        def forward(self, x):
+            if how == "layer" and mine and pipe is not None and pipe.steps >= 3:
+                raise ArithmeticError("a layer failed")
+            return super().forward(x)
+
+    pipe, model = None, net()
+    model = nn.Sequential(Layer(12, 15), *model[1:5], Layer(10, 3))
+    pipe = pipe_of("hetpipe(stages=2)", model, dataset=Data())
+    with pipe if how == "with" else contextlib.nullcontext():
+        pipe.epoch()
+        if how == "with" and mine:
+            raise ArithmeticError("a script failed")
+        if how == "leaves" and mine:
+            return
+        if how == "other call" and mine:
+            pipe.finish()
+        if how == "other number" and mine:
+            pipe.step(2)
+        pipe.epoch()
+    pipe.finish()
+
+
+def forked_rank():
+    import os
+
+    return int(os.environ["TUTTI_RANK"])
+
+
+@pytest.mark.parametrize(
+    "where, how, own, others",
+    cases(
+        ("first", "data", ("KeyError", "is gone"), "KeyError"),
+        ("last", "layer", ("ArithmeticError", "a layer failed"), "a layer failed"),
+        ("last", "data", ("KeyError", "is gone"), "is gone"),
+        ("first", "layer", ("ArithmeticError", "a layer failed"), "a layer failed"),
+        ("first", "with", ("ArithmeticError", "a script failed"), "a script failed"),
+        ("last", "leaves", None, "rank 1 has ended without finish()"),
+        ("first", "other call", ("StateError", "come to step() and this one to finish()"), "come to finish()"),
+        ("first", "other number", ("StateError", "goes on to step 6, and this one to step 5"), "to step 5"),
+    ),
+)  # fmt: skip
+def test_a_failure_is_told_on_all_workers(where, how, own, others):
+    answers = forked.ranks(2, fails, where, how)
+    rank = {"first": 0, "last": 1}[where]
+    if own is not None:
+        assert answers[rank].get("error") == own[0] and own[1] in answers[rank]["text"], answers
+    assert others in answers[1 - rank].get("text", ""), answers
+
+
+ENDLESS = """
+import sys
+import torch, tutti.torch
+from torch import nn
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+data = torch.utils.data.TensorDataset(torch.randn(64, 8), torch.zeros(64, dtype=torch.long))
+pipe = tutti.torch.pipeline(model, torch.optim.SGD(model.parameters(), lr=0.01), nn.CrossEntropyLoss(), data, METHOD,
+                            batch=8)
+pipe.epoch()
+print("trains", flush=True)
+try:
+    while True:
+        pipe.step(20)
+except BaseException as e:
+    print(f"{type(e).__name__}: {e}", flush=True)
+    raise
+"""
+
+
+@pytest.mark.parametrize(
+    "launcher, method",
+    cases(("tutti", "hetpipe(stages=2)"), ("variables", "hetpipe(stages=2)"), ("tutti", "wavelet"),
+          ("variables", "wavelet"), ("tutti", "heterps(stages=2)"), ("variables", "heterps(stages=2)")),
+)  # fmt: skip
+def test_a_worker_that_is_killed_is_named(run, launcher, method):
+    """Over shared memory, and over tcp."""
+    job = run.start(ENDLESS.replace("METHOD", repr(method)), launcher=launcher)
+    for rank in range(2):
+        job.says(rank, "trains")
+    job.kill(1)
+    result = job.wait(60, code=None)
+    assert result.code != 0, result
+    text = result.ranks[0].out + result.err
+    assert "worker 1" in text or "rank 1" in text, result
+    if launcher == "variables":
+        assert "PeerError: " in result.ranks[0].out, result
+
+
+@pytest.mark.parametrize("launcher", cases("tutti", "variables"))
+def test_an_interrupt_ends_all(run, launcher):
+    job = run.start(ENDLESS.replace("METHOD", "'hetpipe(stages=2)'"), launcher=launcher)
+    for rank in range(2):
+        job.says(rank, "trains")
+    job.kill(0, signal.SIGINT)
+    result = job.wait(60, code=None)
+    assert result.code != 0 and "KeyboardInterrupt" in result.ranks[0].out, result

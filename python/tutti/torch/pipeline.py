@@ -20,9 +20,7 @@ after finish().
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
@@ -30,7 +28,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, default_collate
 
-from .. import _abi
+from .. import _abi, catalogue
 from .._library import library as _c
 from ..engine import Engine, Event, World, tenants
 from ..errors import StateError
@@ -84,11 +82,12 @@ class Pipeline:
         self._dataset, self._collate = dataset, collate
         traits = _traits(method)
         if traits and not traits & _abi.TUTTI_DRIVES:
+            others = ", ".join(m.name for m in catalogue.methods() if "drives" in m.traits)
             raise ValueError(
-                f"method '{method}' computes whole models, which is for tutti.torch.prepare(); a pipeline takes "
-                "hetpipe, wavelet or heterps"
+                f"method '{method}' computes whole models, which is for tutti.torch.prepare(); a pipeline takes one of "
+                f"{others}"
             )
-        if model in runs or model in pipelines:
+        if model in runs:
             raise ValueError("this model is trained already; give a new one")
         _check(model, optimizer)
         _layers.check(model)
@@ -140,7 +139,7 @@ class Pipeline:
         tenants.add(self)
         together = self.engine.workers > 1 and self.world.transport in ("tcp", "shm")
         self._meetings = Meetings(self) if together else None
-        pipelines[model] = self
+        runs[model] = self
 
     # ---- what the run is made of ----
 
@@ -278,20 +277,27 @@ class Pipeline:
 
     @contextlib.contextmanager
     def evaluate(self) -> Iterator[None]:
-        """Within it the whole model stands in the module, on all workers. model.state_dict() can be taken there."""
-        self._meet("evaluate()", self._between("evaluate()"))
-        self.engine.show()
-        self._shown = True
-        self._there(own=False)
+        """Within it the whole model stands in the module, in eval mode, on all workers. They come here together.
+        model.state_dict() is taken here."""
+        self.show()
         training = self.model.training
         self.model.eval()
         try:
             yield
         finally:
             self.model.train(training)
-            self._away()
-            self._shown = False
-            self.engine.resume()
+            self.resume()
+
+    def show(self) -> None:
+        self._meet("evaluate()", self._between("evaluate()"))
+        self.engine.show()
+        self._shown = True
+        self._there(own=False)
+
+    def resume(self) -> None:
+        self._away()
+        self._shown = False
+        self.engine.resume()
 
     def save(self, directory: str, *, keep: int = 0) -> None:
         """A checkpoint by all workers, a new one a step; `keep`: the newest so many stay. It has the whole model, each
@@ -344,7 +350,7 @@ class Pipeline:
         if self._ended:
             return
         self._ended = True
-        pipelines.pop(self.model, None)
+        runs.pop(self.model, None)
         if self._meetings is not None:
             self._meetings.close()
         self.detach()
@@ -357,6 +363,8 @@ class Pipeline:
             self._away()
             self._shown = False
         self._stage.close()
+
+    finishes, needs_finish = "finish", True
 
     def fail(self, error: BaseException) -> None:
         """Leaves after a failure of this rank's program, and says so to the others."""
@@ -416,13 +424,3 @@ def pipeline(
     return Pipeline(model, optimizer, loss, dataset, method, batch=batch, accumulate=accumulate, seed=seed,
                     micro_batch=micro_batch, costs=costs, collate=collate, transport=transport)
 
-
-pipelines: dict[nn.Module, Pipeline] = {}
-
-
-@atexit.register
-def _at_exit() -> None:
-    """A process that ends without finish() says so to the others, where they may still need it."""
-    for run in list(pipelines.values()):
-        error = getattr(sys, "last_value", None)
-        run.fail(error or RuntimeError(f"rank {run.world.rank} has ended without finish()"))
