@@ -333,6 +333,77 @@ def test_stages_begin_where_one_tensor_is_handed_over():
     assert first[:3] == ["0", "1", "2"] and first + second == ["0", "1", "2", "3", "4", "5"]
 
 
+def costly(method, **options):
+    pipe = pipe_of(method, **options)
+    answer = pipe.modules, pipe.epoch()
+    pipe.finish()
+    return answer
+
+
+def test_cuts_go_by_costs_that_are_given():
+    first, second = alone(costly_first, n=2)
+    assert (first[0], second[0]) == (["0", "1"], ["2", "3", "4.0", "4.1", "5"])
+    first, second = alone(costly_last, n=2)
+    assert (first[0], second[0]) == (["0", "1", "2", "3", "4.0", "4.1"], ["5"])
+
+
+def costly_first():
+    return costly("hetpipe(stages=2)", costs=[9.0, 1.0, 1.0, 1.0, 1.0])
+
+
+def costly_last():
+    return costly("hetpipe(stages=2)", costs=[1.0, 1.0, 1.0, 1.0, 9.0])
+
+
+class Slow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(12))
+
+    def forward(self, x):
+        import time
+
+        time.sleep(0.02)
+        return x * self.scale
+
+
+def measured():
+    model = net()
+    return costly("hetpipe(stages=2,profile=measured)", model=nn.Sequential(Slow(), *model))
+
+
+@pytest.mark.slow
+def test_cuts_go_by_what_is_measured():
+    first, second = alone(measured, n=2)
+    assert ["0"] in (first[0], second[0]) and first[1] == second[1]
+
+
+class Longer(nn.Module):
+    """Gives a number more of some samples than of those that it was tried with."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return F.pad(x * self.weight, (0, len(x) % 5))
+
+
+def test_a_boundary_that_changes_is_named():
+    answers = forked.ranks(2, longer)
+    assert "module '0' gives a tensor of shape (4, 16)" in answers[0]["text"], answers
+    assert "module '0' gives" in answers[1]["text"], answers
+
+
+class Mean(nn.Linear):
+    def forward(self, x):
+        return super().forward(x.mean(1, keepdim=True))
+
+
+def longer():
+    pipe_of("hetpipe(stages=2,in_flight=6)", nn.Sequential(Longer(), Mean(1, 3))).epoch()
+
+
 # ---- values: whose they are, and when ----
 
 
@@ -373,7 +444,9 @@ def unlooked(method):
     return losses, values(model)
 
 
-@pytest.mark.parametrize("method, n", cases(("hetpipe", 2), ("hetpipe(stages=2)", 4), ("wavelet", 2), ("heterps(stages=2)", 2)))
+@pytest.mark.parametrize(
+    "method, n", cases(("hetpipe", 2), ("hetpipe(stages=2)", 4), ("wavelet", 2), ("heterps(stages=2)", 2))
+)
 def test_a_worker_has_its_stage_and_looking_changes_nothing(method, n):
     answers, plain = alone(looked, method, n=n), alone(unlooked, method, n=n)
     for answer, other in zip(answers, plain, strict=True):
@@ -736,3 +809,26 @@ def test_an_interrupt_ends_all(run, launcher):
     job.kill(0, signal.SIGINT)
     result = job.wait(60, code=None)
     assert result.code != 0 and "KeyboardInterrupt" in result.ranks[0].out, result
+
+
+# ---- the page ----
+
+
+def page():
+    text = (pathlib.Path(__file__).parents[2] / "docs/PYTORCH.md").read_text()
+    part = text.split("## A model in stages\n")[1].split("\n## ")[0]
+    return part.split("```python\n")[1].split("```")[0]
+
+
+def test_the_pages_script_learns():
+    first, second = forked.script(page(), n=2)
+    lines = first.out.splitlines()
+    assert second.out == "" and len(lines) == 5 and lines[-1].startswith("epoch 5  loss ")
+    assert float(lines[-1].split()[-2]) > 80
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["tutti", "torchrun", "openmpi"])
+def test_it_prints_the_same_wherever_it_is_started(run, launcher):
+    text = page().replace("model = ", "torch.manual_seed(0)\nmodel = ", 1)
+    assert run(text, launcher=launcher).ranks[0].out == forked.script(text, n=2)[0].out

@@ -168,8 +168,8 @@ class Stage(model.Stages):
                 s.loss = float(out.detach()) * s.samples
             elif out.numel() != s.samples * unit.leaves:
                 raise ValueError(
-                    f"module '{unit.names[-1]}' gives a tensor of shape {tuple(out.shape)} for {s.samples} samples, and "
-                    f"gave {unit.leaves} numbers a sample before; behind it a pipeline needs the same of every sample"
+                    f"module '{unit.names[-1]}' gives a tensor of shape {tuple(out.shape)} for {s.samples} samples, "
+                    f"and gave {unit.leaves} numbers a sample before; a pipeline needs the same of every sample"
                 )
         s.ran.append((x, out))
         s.x = out
