@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from . import _abi
 from ._library import library as _c
 from .errors import Error, StateError, check
+from .model import Stages, described
 
 _held: "weakref.WeakSet[_Held]" = weakref.WeakSet()
 _DTYPES = {"fp32": 0, "bf16": 1, "fp16": 2}  # tutti_dtype
@@ -340,15 +341,15 @@ class Engine(_Owner):
     """One method on one world. `params` stand in the order in which gradients become ready.
 
     `options` are the members of tutti_engine_options by their names. Texts are str. Sequences are handed over as
-    arrays. initial(tensor, address), evaluate() -> float and update(factor) are functions; an exception in one of
-    them ends the call during which it was called.
+    arrays. initial(tensor, address), evaluate() -> float and update(factor) are functions, and model a model.Stages; an
+    exception in one of them ends the call during which it was called.
     """
 
     def __init__(self, world: World, params: Sequence[Param], **options: Any):
         self._raised: BaseException | None = None
         self._kept: list[object] = []
         self._signals = _Signals()
-        self._calls_back = any(callable(value) for value in options.values())
+        self._calls_back = any(callable(value) or isinstance(value, Stages) for value in options.values())
         self._options = self._options_of(options)
         hold = _Held(_c.tutti_engine_close, world._hold)
         self.world = world
@@ -393,6 +394,9 @@ class Engine(_Owner):
                 self._kept.append(value)
             elif isinstance(value, str):
                 value = _text(value)
+            elif isinstance(value, Stages):
+                value = ctypes.pointer(described(value, self._guarded))
+                self._kept.append(value)
             elif isinstance(value, Sequence):
                 value = (kinds[name]._type_ * len(value))(*value)
                 self._kept.append(value)
@@ -411,29 +415,26 @@ class Engine(_Owner):
 
         return kind(call)
 
-    def _evaluate(self, kind: type, function: Callable[[], float]) -> object:
-        def call(_user: object, loss: Any, error: Any) -> int:
+    def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:
+        def call(_user: object, *arguments: Any) -> int:
             try:
                 self._signals.begin()
-                loss[0] = function()
+                function(*arguments[:-1])
                 self._signals.within = False
             except BaseException as e:  # noqa: BLE001
-                return self._failed(e, error)
+                return self._failed(e, arguments[-1])
             return _abi.TUTTI_OK
 
-        return kind(call)
+        return call
+
+    def _evaluate(self, kind: type, function: Callable[[], float]) -> object:
+        def evaluate(loss: Any) -> None:
+            loss[0] = function()
+
+        return kind(self._guarded(evaluate))
 
     def _update(self, kind: type, function: Callable[[float], None]) -> object:
-        def call(_user: object, factor: float, error: Any) -> int:
-            try:
-                self._signals.begin()
-                function(factor)
-                self._signals.within = False
-            except BaseException as e:  # noqa: BLE001
-                return self._failed(e, error)
-            return _abi.TUTTI_OK
-
-        return kind(call)
+        return kind(self._guarded(function))
 
     def _failed(self, e: BaseException, error: Any) -> int:
         self._signals.within = False
@@ -547,6 +548,10 @@ class Engine(_Owner):
             hold.under_way = False
             raise
         hold.under_way = False
+
+    def drive(self, until: int) -> None:
+        """Under a method that drives, which calls the option model: on to so many steps of the run."""
+        self._calling(_c.tutti_engine_drive, self._at, until)
 
     def lr(self, lr: float) -> None:
         """The base learning rate from the next update on."""

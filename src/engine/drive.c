@@ -28,8 +28,8 @@ tutti_status tutti_drive_model(const tutti_method *m, const tutti_model **model,
 
     *model = e->options.model;
     if (*model == NULL)
-        return refused(e, "this client", "computes whole passes; take a client that can (tutti train), or a method "
-                       "that needs no stages", err);
+        return refused(e, "this client", "computes whole passes; take a client that can (tutti train, "
+                       "tutti.torch.pipeline), or a method that needs no stages", err);
     return (*model)->whole == NULL ? TUTTI_OK : refused(e, "this model has none:", (*model)->whole, err);
 }
 

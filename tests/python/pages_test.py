@@ -18,7 +18,8 @@ import processes  # noqa: E402
 
 HEAD = "## With PyTorch\n"
 BEFORE = "## What is sent\n"
-WRAPPER, PREPARE = "`DistributedDataParallel`", "`tutti.torch.prepare`"
+WRAPPER, PREPARE, PIPELINE = "`DistributedDataParallel`", "`tutti.torch.prepare`", "`tutti.torch.pipeline`"
+STAGES = "../PYTORCH.md#a-model-in-stages"
 
 
 def _said(error: Exception) -> str:
@@ -54,6 +55,7 @@ def section(wrapper: str, prepare: str) -> str:
     lines = [f"{WRAPPER} refuses it: {wrapper}." if wrapper else f"{WRAPPER} takes it."]
     if "computes whole passes" in prepare:
         lines.append(f"{PREPARE} refuses it, too." if prepare == wrapper else f"{PREPARE} refuses it: {prepare}.")
+        lines.append(f"{PIPELINE} takes it: a `torch.nn.Sequential` in stages ([how]({STAGES})).")
     elif prepare:
         needs = "a sampler" if "prepare(sampler=" in prepare else "an optimizer that it can take over"
         lines.append(f"{PREPARE} takes it with {needs}: {prepare}.")

@@ -2,7 +2,9 @@
 
 from .ddp import DistributedDataParallel
 from .hook import comm_hook
+from .pipeline import Pipeline, pipeline
 from .prepare import Optimizer, evaluate, prepare
 from .sampler import sampler
 
-__all__ = ["DistributedDataParallel", "Optimizer", "comm_hook", "evaluate", "prepare", "sampler"]
+__all__ = ["DistributedDataParallel", "Optimizer", "Pipeline", "comm_hook", "evaluate", "pipeline", "prepare",
+           "sampler"]

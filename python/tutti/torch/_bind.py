@@ -165,10 +165,12 @@ class Binding:
     Tied weights are one parameter, under the first of their names. The order is that of the parameters, reversed: as
     backward goes through the module, as far as anybody knows before the first. Tensors stand back to back in the
     engine, so one of 10 elements would move all that follow off the cache lines, and kernels lose some percent there.
-    Those, mostly a few biases, come last; where values are held by unit, last of their unit.
+    Those, mostly a few biases, come last; where values are held by unit, last of their unit. `units`: which has each
+    parameter, where a unit is something else than a module with parameters of its own.
     """
 
-    def __init__(self, module: nn.Module, ignore: frozenset[str] = frozenset(), by_unit: bool = False):
+    def __init__(self, module: nn.Module, ignore: frozenset[str] = frozenset(), by_unit: bool = False,
+                 units: dict[torch.Tensor, int] | None = None):
         named = [(name, p) for name, p in module.named_parameters() if name not in ignore]
         self.module, self.by_unit = module, by_unit
         self.frozen = [(name, p) for name, p in named if not p.requires_grad]
@@ -184,7 +186,8 @@ class Binding:
         self.empty = [(name, p) for name, p in trained if p.numel() == 0]
         self.bound: list[Bound] = []
         backward = reversed([t for t in trained if t[1].numel() > 0])
-        units = _units(module, {p for _, p in trained if p.numel() > 0}) if by_unit else {}
+        if units is None:
+            units = _units(module, {p for _, p in trained if p.numel() > 0}) if by_unit else {}
         for name, p in sorted(backward, key=lambda t: (-units.get(t[1], 0), t[1].numel() % _LINE != 0)):
             order = memory_order(p)
             apart = p.dtype != torch.float32 or p.device.type != "cpu" or name in shared

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _COMES, _TOO_EARLY, _ENDS = 1, 2, 3
 _OF_UNITS = ("model.state_dict()", "a forward without training")  # which bring values of all
-_KINDS = ("evaluate()", "save()", "load()", "finish()", "state_dict()", *_OF_UNITS)
-_STATE, _MODEL, _FORWARD = map(_KINDS.index, ("state_dict()", *_OF_UNITS))
+_KINDS = ("evaluate()", "save()", "load()", "finish()", "state_dict()", *_OF_UNITS, "step()")
+_STATE, _MODEL, _FORWARD, _STEP = map(_KINDS.index, ("state_dict()", *_OF_UNITS, "step()"))
 _FOREVER = 2**63 - 1
 _PORT = b"python: meetings"
 
@@ -102,6 +102,11 @@ class Meetings:
                     raise StateError(
                         f"rank {rank} has come to {_KINDS[other]} and this one to {what}; all workers make the same "
                         "calls in the same order"
+                    )
+                if theirs == meeting and after != steps and kind == _STEP:
+                    raise StateError(
+                        f"rank {rank} goes on to step {after}, and this one to step {steps}; the workers of a pipeline "
+                        "all call step() with the same number, or epoch()"
                     )
                 if theirs == meeting and after != steps:
                     told = f"rank {rank} has come to {what} after {after} steps, and this one after {steps}"

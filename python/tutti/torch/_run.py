@@ -791,6 +791,12 @@ class Run:
         self.engine.close()
         self.world.close()
 
+    finishes = "optimizer.finish"
+
+    @property
+    def needs_finish(self) -> bool:
+        return not self.replicas_equal
+
     def fail(self, error: BaseException) -> None:
         """Leaves after a failure of this rank's program, and says so to the others."""
         if not self._ended:
@@ -798,7 +804,8 @@ class Run:
             self.close()
 
 
-runs: dict[nn.Module, Run] = {}
+runs: dict[nn.Module, Any] = {}
+"""Those that are open, by the model that they train: Run, Pipeline."""
 
 
 @atexit.register
@@ -806,8 +813,8 @@ def _at_exit() -> None:
     """A process that ends without finish() says so to the others, where they may still need it."""
     for run in list(runs.values()):
         error = getattr(sys, "last_value", None)
-        if error is None and not run.replicas_equal:
-            error = RuntimeError(f"rank {run.world.rank} has ended without optimizer.finish()")
+        if error is None and run.needs_finish:
+            error = RuntimeError(f"rank {run.world.rank} has ended without {run.finishes}()")
         if error is not None:
             run.fail(error)
         else:

@@ -185,7 +185,7 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
 def evaluate(model: nn.Module) -> contextlib.AbstractContextManager[None]:
     """optimizer.evaluate() of a prepared model, for code that has no optimizer at hand."""
     if model not in runs:
-        raise ValueError("this model was not given by tutti.torch.prepare()")
+        raise ValueError("this model is in no run: give it to tutti.torch.prepare() or pipeline() before")
     return _shown(runs[model])
 
 

@@ -1,0 +1,211 @@
+"""A worker's stage of a model in stages: forward and backward of micro-batches, unit by unit, through autograd.
+
+What a method hands over as values are the parameters themselves: leaves that are views of that memory, which stay what
+they are from a micro-batch's forward until its backward is over. So a backward sees the values that its forward saw,
+whatever version of them the method has made meanwhile, and nothing is copied. While a unit runs, forward or backward,
+its modules have these leaves in place of their parameters.
+
+What enters a unit is cut off from the graph before it, so each unit of each slot has a graph of its own, which ends
+with its backward.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from .. import _abi, model
+from ._bind import Bound
+from ._layers import Layers, described, lost
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+
+Fetch = Callable[[_abi.tutti_pass], tuple[Any, Any]]
+
+
+def _view(address: int, count: int) -> torch.Tensor:
+    return torch.frombuffer((ctypes.c_float * count).from_address(address), dtype=torch.float32)
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """A micro-batch under way: what entered each unit, and what left it."""
+
+    samples: int
+    leaves: dict[Bound, nn.Parameter]
+    x: Any
+    y: Any = None
+    out: int | None = None  # where what leaves the stage is written
+    ran: list[tuple[Any, Any]] = field(default_factory=list)
+    loss: float = 0.0
+    back: bool = False
+    slope: torch.Tensor | None = None  # of what left the unit whose backward is next
+    gradient: int = 0
+    entered: int | None = None  # where the slope of what entered is written
+    written: set[Bound] = field(default_factory=set)  # whose gradient there is of this micro-batch, or those before
+
+
+class Stage(model.Stages):
+    """Units of a model. fetch: the samples of a micro-batch, input and target."""
+
+    def __init__(
+        self,
+        units: list[Layers],
+        costs: list[float] | None,
+        bound: list[Bound],
+        samples: int,
+        loss: Callable[[Any, Any], Any],
+        fetch: Fetch,
+    ):
+        self.units = described(units, costs)
+        self.samples = samples
+        self._layers, self._loss, self._fetch = units, loss, fetch
+        self._bound = bound
+        self._engine: Engine | None = None
+        self._slots: dict[int, _Slot] = {}
+        self._leaves: dict[int, dict[Bound, nn.Parameter]] = {}  # by the address of the values
+        self._places: list[list[tuple[nn.Module, str, Bound]]] = []
+        self.lost = [0.0, 0.0]  # sum of losses, and of how many samples
+
+    def attach(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def close(self) -> None:
+        """Nothing of the engine's memory is in use any more."""
+        self._slots, self._leaves, self._engine = {}, {}, None
+
+    # ---- what the method calls ----
+
+    def open(self, first: int, end: int, slots: int, samples: int, apart: bool) -> None:
+        self.first, self.end = first, end
+        of = {b.param: b for b in self._bound}
+        for unit in self._layers:
+            inner = (m for module in unit.modules for m in module.modules())
+            self._places.append(
+                [(m, name, of[p]) for m in dict.fromkeys(inner) for name, p in m._parameters.items() if p in of]
+            )
+
+    def forward(self, slot: int, now: _abi.tutti_pass, values: int, entered: int | None, leaves: int | None) -> bool:
+        x = y = None
+        if self.first == 0 or self.end == len(self._layers):
+            x, y = self._fetch(now)
+        s = self._slots[slot] = _Slot(now.samples, self._leaves_at(values), x, y, leaves)
+        if entered is not None:
+            shape = (now.samples, *self._layers[self.first].shape)
+            s.x = _view(entered, math.prod(shape)).clone().view(shape)
+        return self._forward(s)
+
+    def backward(
+        self, slot: int, now: _abi.tutti_pass, values: int, slope: int | None, gradient: int, back: int | None
+    ) -> tuple[bool, float]:
+        s = self._slots[slot]
+        s.back, s.gradient, s.entered = True, gradient, back
+        s.written = set(self._own()) if now.keep else set()
+        out = s.ran[-1][1]
+        if slope is None:  # the last stage: of the mean of its samples, where the sum over the divisor is asked for
+            factor = s.samples / now.divisor
+            s.slope = torch.full_like(out, factor) if factor != 1 else None
+        else:
+            s.slope = _view(slope, out.numel()).view(out.shape)
+        return self._backward(slot, s)
+
+    def go_on(self, slot: int) -> tuple[bool, float]:
+        s = self._slots[slot]
+        return self._backward(slot, s) if s.back else (self._forward(s), 0.0)
+
+    def held(self) -> int:
+        units = self._layers
+        return sum(s.samples * units[self.first + k].kept for s in self._slots.values() for k in range(len(s.ran)))
+
+    # ---- a unit ----
+
+    def _own(self) -> list[Bound]:
+        return [b for b in self._bound if self.first <= b.unit < self.end]
+
+    def _at(self, address: int, b: Bound) -> torch.Tensor:
+        """Of memory of this stage's range: where a parameter's part is, shaped as it."""
+        m = self._engine.method
+        first = m.layout.contents.tensor[b.index].first - m.own.first
+        flat = _view(address + 4 * first, b.param.numel())
+        return flat.as_strided(b.param.shape, b.strides)
+
+    def _leaves_at(self, values: int) -> dict[Bound, nn.Parameter]:
+        leaves = self._leaves.get(values)
+        if leaves is None:
+            leaves = {b: nn.Parameter(self._at(values, b)) for b in self._own()}
+            self._leaves[values] = leaves
+        return leaves
+
+    @contextmanager
+    def _there(self, unit: int, leaves: dict[Bound, nn.Parameter]) -> Iterator[None]:
+        """The modules of a unit have these values."""
+        places = self._places[unit]
+        try:
+            for m, name, b in places:
+                m._parameters[name] = leaves[b]
+            with torch.inference_mode(False), torch.enable_grad():
+                yield
+        finally:
+            for m, name, b in places:
+                m._parameters[name] = b.param
+
+    def _forward(self, s: _Slot) -> bool:
+        u = self.first + len(s.ran)
+        unit, last = self._layers[u], u + 1 == self.end
+        x = s.x.detach().requires_grad_() if u > 0 else s.x
+        with self._there(u, s.leaves):
+            out = unit.run(x)
+            if u + 1 == len(self._layers):
+                out = lost(self._loss, out, s.y)
+                s.loss = float(out.detach()) * s.samples
+            elif out.numel() != s.samples * unit.leaves:
+                raise ValueError(
+                    f"module '{unit.names[-1]}' gives a tensor of shape {tuple(out.shape)} for {s.samples} samples, "
+                    f"and gave {unit.leaves} numbers a sample before; a pipeline needs the same of every sample"
+                )
+        s.ran.append((x, out))
+        s.x = out
+        if last:
+            s.x = s.y = None
+        if last and s.out is not None:
+            _view(s.out, out.numel()).view(out.shape).copy_(out.detach())
+        return last
+
+    def _backward(self, slot: int, s: _Slot) -> tuple[bool, float]:
+        x, out = s.ran.pop()
+        u = self.first + len(s.ran)
+        with self._there(u, s.leaves):
+            out.backward(s.slope)
+        for b in dict.fromkeys(b for _, _, b in self._places[u]):
+            grad, s.leaves[b].grad = s.leaves[b].grad, None
+            if grad is not None:
+                self._write(s, b, grad)
+        if u > 0:
+            s.slope, x.grad = x.grad if x.grad is not None else torch.zeros_like(x), None
+        if u > self.first:
+            return False, 0.0
+        if s.entered is not None:
+            _view(s.entered, x.numel()).view(x.shape).copy_(s.slope)
+        for b in self._own():
+            if b not in s.written:
+                self._at(s.gradient, b).zero_()
+        del self._slots[slot]
+        if self.end == len(self._layers):
+            self.lost = [self.lost[0] + s.loss, self.lost[1] + s.samples]
+        return True, s.loss
+
+    def _write(self, s: _Slot, b: Bound, grad: torch.Tensor) -> None:
+        to = self._at(s.gradient, b)
+        if b in s.written:
+            to.add_(grad)
+        else:
+            to.copy_(grad)
+        s.written.add(b)
