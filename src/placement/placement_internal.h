@@ -60,7 +60,7 @@ void tutti_placement_policy_back(const placement_policy *policy, const int *on, 
 /* ---- reinforce.c ---- */
 typedef struct placement_rl {
     int64_t hidden, samples, rounds, seed;
-    double lr, baseline_decay, penalty;
+    double lr, entropy, baseline_decay, penalty;
 } placement_rl;
 tutti_status tutti_placement_reinforce(const tutti_placement_problem *p, const placement_rl *o,
                                        int *on, double *cost, tutti_error *err);

@@ -9,6 +9,7 @@
 
    W and U are stored by columns: a one-hot input adds one, and no more. That and lists of ones are
    why nn's LSTM, which takes rows of float32 and has no step by step draws, is not used. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -101,6 +102,7 @@ static void forward(placement_policy *a, int l, int before)
     }
 }
 
+/* No chance is 0, not even by rounding: log P of every plan is finite. */
 static void softmax(const placement_policy *a, int l, double *chance)
 {
     const size_t h = (size_t)a->hidden;
@@ -114,7 +116,7 @@ static void softmax(const placement_policy *a, int l, double *chance)
     for (int t = 0; t < a->types; t++)
         sum += chance[t] = exp(chance[t] - most);
     for (int t = 0; t < a->types; t++)
-        chance[t] /= sum;
+        chance[t] = fmax(chance[t] / sum, DBL_MIN);
 }
 
 static int choose(const placement_policy *a, const double *chance, placement_choice how, double drawn)

@@ -12,8 +12,10 @@ typedef struct search { const char *name; const tutti_option *options; search_ru
 static const tutti_option rl_options[] = {
     { "hidden", TUTTI_INT, TUTTI_AT(placement_rl, hidden), 64, 1, 1024, NULL, "values of the LSTM's state" },
     { "samples", TUTTI_INT, TUTTI_AT(placement_rl, samples), 16, 1, 4096, NULL, "plans drawn a round" },
-    { "rounds", TUTTI_INT, TUTTI_AT(placement_rl, rounds), 300, 1, 100000, NULL, "rounds of REINFORCE" },
-    { "lr", TUTTI_REAL, TUTTI_AT(placement_rl, lr), 0.03, 1e-9, 100, NULL, "learning rate" },
+    { "rounds", TUTTI_INT, TUTTI_AT(placement_rl, rounds), 1000, 1, 100000, NULL, "rounds of REINFORCE" },
+    { "lr", TUTTI_REAL, TUTTI_AT(placement_rl, lr), 0.1, 1e-9, 100, NULL, "learning rate" },
+    { "entropy", TUTTI_REAL, TUTTI_AT(placement_rl, entropy), 0.1, 0, 100, NULL,
+      "what a plan's -log P adds to its reward, falling to 0 over the rounds" },
     { "baseline_decay", TUTTI_REAL, TUTTI_AT(placement_rl, baseline_decay), 0.1, 0, 1, NULL,
       "of the moving mean of rewards" },
     { "penalty", TUTTI_REAL, TUTTI_AT(placement_rl, penalty), 10, 1, 1e6, NULL,

@@ -147,14 +147,51 @@ static void the_policy_learns_where_plans_are_many(void **state)
         const tutti_placement_problem p = drawn_problem(seed, 16, 2, 500, 6);
         tutti_placement_plan best, got;
         assert_int_equal(tutti_placement_find(&p, "dp", &best, NULL), TUTTI_OK);
-        assert_int_equal(tutti_placement_find(&p, "rl(hidden=8)", &got, NULL), TUTTI_OK);
+        assert_int_equal(tutti_placement_find(&p, "rl(hidden=8,rounds=300)", &got, NULL), TUTTI_OK);
         learned += got.cost / best.cost / 3;
-        assert_int_equal(tutti_placement_find(&p, "rl(hidden=8,lr=1e-9)", &got, NULL), TUTTI_OK);
+        assert_int_equal(tutti_placement_find(&p, "rl(hidden=8,rounds=300,lr=1e-9)", &got, NULL), TUTTI_OK);
         drawn += got.cost / best.cost / 3;
     }
     print_message("16 layers: learned %.4f, drawn %.4f of the optimum\n", learned, drawn);
     assert_true(learned < 1.1);
     assert_true(learned - 1 < 0.7 * (drawn - 1));
+}
+
+/* Problems on which rewards of cost alone lead to a plan that is a tenth or more too dear. */
+static void the_policy_is_not_sure_of_a_plan_too_soon(void **state)
+{
+    static const uint64_t seeds[] = { 0, 2 };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(seeds); i++) {
+        const tutti_placement_problem p = drawn_problem(seeds[i], 16, 2, 500, 6);
+        tutti_placement_plan best, got, sure;
+        assert_int_equal(tutti_placement_find(&p, "dp", &best, NULL), TUTTI_OK);
+        assert_int_equal(tutti_placement_find(&p, "rl(hidden=8)", &got, NULL), TUTTI_OK);
+        assert_int_equal(tutti_placement_find(&p, "rl(hidden=8,entropy=0)", &sure, NULL), TUTTI_OK);
+        assert_true(got.cost <= 1.02 * best.cost);
+        assert_true(sure.cost >= 1.1 * best.cost);
+    }
+}
+
+/* Plans that cost nothing, and none at all: rewards are numbers, and what is found is right. */
+static void the_policy_takes_costs_without_proportions(void **state)
+{
+    tutti_placement_problem p = drawn_problem(4, 6, 2, 50, 1);
+    tutti_placement_plan plan;
+    tutti_error err;
+
+    (void)state;
+    p.type[1].price = 0;
+    assert_int_equal(tutti_placement_find(&p, "rl(hidden=4,rounds=100)", &plan, NULL), TUTTI_OK);
+    assert_true(plan.cost == 0);
+    p.type[0].price = p.type[1].price = 1e-300;
+    assert_int_equal(tutti_placement_find(&p, "rl(hidden=4,rounds=100,penalty=1e6)", &plan, NULL), TUTTI_OK);
+    assert_true(plan.cost > 0 && plan.cost < 1e-290);
+    /* so sure that chances are 0 but for the smallest number */
+    assert_int_equal(tutti_placement_find(&p, "rl(hidden=4,rounds=100,lr=100,entropy=100)", &plan, NULL), TUTTI_OK);
+    p.floor = 1e9;
+    assert_int_equal(tutti_placement_find(&p, "rl(hidden=4,rounds=20)", &plan, &err), TUTTI_ERR_USAGE);
 }
 
 static void costs_move_as_they_must(void **state)
@@ -217,6 +254,8 @@ int main(void)
         cmocka_unit_test(the_gradient_goes_through_all_layers),
         cmocka_unit_test(the_policy_finds_the_optimum_of_few_plans),
         cmocka_unit_test(the_policy_learns_where_plans_are_many),
+        cmocka_unit_test(the_policy_is_not_sure_of_a_plan_too_soon),
+        cmocka_unit_test(the_policy_takes_costs_without_proportions),
         cmocka_unit_test(costs_move_as_they_must),
         cmocka_unit_test(what_cannot_be_is_a_sentence),
     };
