@@ -89,8 +89,6 @@ tutti_status tutti_drive_model(const tutti_method *m, const tutti_model **model,
 typedef struct tutti_drive_options {
     int pipelines, stages;
     const int *first;            /* stages + 1: their units; stage q is [first[q], first[q + 1]) */
-    bool own_cuts;               /* pipelines x (stages + 1): of each pipeline. Then there are no
-                                    means over the pipelines (tutti_drive_sum_start) */
     const int *worker;           /* pipelines x stages: workers, each once; with `width`, of one
                                     pipeline those of stage 0, of stage 1, ... */
     const int *width;            /* stages: how many workers have each. Then there is one pipeline.
@@ -98,8 +96,10 @@ typedef struct tutti_drive_options {
     int64_t samples, passes;     /* pipelines x samples x passes is a step of the run */
     int slots;                   /* of this worker's stage */
     bool apart;                  /* several slots may be in the midst of something (tutti_model) */
-    bool alike;                  /* all pipelines make the same updates: momenta are equal, too.
-                                    Not with own_cuts */
+    bool alike;                  /* all pipelines make the same updates: momenta are equal, too */
+    bool own_cuts;               /* first: pipelines x (stages + 1), of each pipeline. Not with
+                                    alike; then there are no means over the pipelines
+                                    (tutti_drive_sum_start) */
 } tutti_drive_options;
 /* Within declare(), which it is over with: m->own, own_x, own_g, optim, share, member. Pipelines
    beyond the first have optimisers of their own, unless they are alike. TUTTI_ERR_USAGE: what does

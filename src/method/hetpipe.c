@@ -164,11 +164,10 @@ static tutti_status hetpipe_declare(tutti_method *m, tutti_plan *plan, tutti_err
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a ring of %d versions", s->plan.window);
     TUTTI_TRY(tutti_drive_declare(m, plan,
                                   &(tutti_drive_options){ .pipelines = s->plan.pipelines, .stages = s->plan.k,
-                                                          .first = s->plan.first, .own_cuts = true,
-                                                          .worker = s->plan.worker,
+                                                          .first = s->plan.first, .worker = s->plan.worker,
                                                           .samples = s->plan.micro,
                                                           .passes = s->waves * s->plan.window,
-                                                          .slots = under_way(s, m) },
+                                                          .slots = under_way(s, m), .own_cuts = true },
                                   err));
     s->enters = m->stage > 0 ? model->unit[cuts_of(s, m->member)[m->stage]].enters : 0;
     s->leaves = m->stage < s->plan.k - 1 ? model->unit[cuts_of(s, m->member)[m->stage + 1]].enters : 0;
