@@ -14,9 +14,9 @@
    where the model was cut, or whether it was.
 
    Pipelines are copies of each other: the same values are in own_x whenever the hook has returned.
-   Of stage q all have the same range, or each pipeline has cuts of its own (own_cuts). Each pipeline counts as one worker of
-   share.h: m->share is of pipelines, and this worker's samples are those of its pipeline
-   (m->member).
+   Of stage q all have the same range, or each pipeline has cuts of its own (own_cuts). Each
+   pipeline counts as one worker of share.h: m->share is of pipelines, and this worker's samples are
+   those of its pipeline (m->member).
 
    A stage may be on several workers of a pipeline, on each stage another number (width). These have
    the same values, too, and share the micro-batches between them. One of them, m->mate, is this

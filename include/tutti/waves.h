@@ -1,9 +1,9 @@
 /* waves.h: values at servers for pipelines that go by waves (pipeline.h; HetPipe: Park et al.,
-   USENIX ATC 2020). Every value is had by one worker of each pipeline (drive.h), and these serve it.
-   Where any pipeline is cut, all segments end: a segment is what the same workers have, one of each
-   pipeline, and each of them serves an even part of it. So what is pushed and pulled stays among
-   those that have it, and nobody serves what is not its own. With the same cuts in all pipelines
-   segments are the stages.
+   USENIX ATC 2020). Every value is had by one worker of each pipeline (drive.h), and these serve
+   it. Where any pipeline is cut, all segments end: a segment is what the same workers have, one
+   of each pipeline, and each of them serves an even part of it. So what is pushed and pulled
+   stays among those that have it, and nobody serves what is not its own. With the same cuts in
+   all pipelines segments are the stages.
 
      worker      when a wave is over: its sum of updates to the servers of its segments; a pull is
                  asked for with it, where the next gate needs a clock that it has not
@@ -37,8 +37,8 @@ typedef struct tutti_waves_options {
     int64_t distance;            /* D */
     int64_t step;                /* waves of a step */
 } tutti_waves_options;
-/* Within declare(), after tutti_drive_declare. Memory: my parts of m->own, one share of `pipelines`,
-   and as much for each pipeline. */
+/* Within declare(), after tutti_drive_declare. Memory: my parts of m->own, one share of
+   `pipelines`, and as much for each pipeline. */
 tutti_status tutti_waves_declare(tutti_waves **out, tutti_method *m, tutti_plan *plan,
                                  const tutti_waves_options *options, tutti_error *err);
 /* The service's run(). */

@@ -7,8 +7,8 @@
    have the same values, read it alone, each its own range.
 
    Who looks at the model wants all of it. So show and finish gather it, by stages of the first
-   pipeline, into memory that is taken for that long. Rank 0's first values come likewise, one tensor
-   at a time. */
+   pipeline, into memory that is taken for that long. Rank 0's first values come likewise, one
+   tensor at a time. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>

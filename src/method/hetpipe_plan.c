@@ -129,6 +129,8 @@ static tutti_status cut_one(const tutti_method *m, const tutti_model *model, con
     o->speed = speed;
     o->memory = memory;
     o->seconds = seconds;
+    if (p->pipelines == 1)
+        return tutti_cut_stages(m, model, o, plan, err);
     status = tutti_cut_stages(m, model, o, plan, &why);
     return status == TUTTI_OK ? status
                               : tutti_fail(err, status, 0, "virtual worker %d of %d: %s", v, p->pipelines, why.text);

@@ -1,6 +1,6 @@
 /* hetpipe_plan.h: the plan of `hetpipe` (hetpipe.c): who is in which virtual worker, how many
-   micro-batches a wave has, and where each of them has the model cut. The same numbers on all workers give all
-   the same plan; nothing is sent. */
+   micro-batches a wave has, and where each of them has the model cut. The same numbers on all
+   workers give all the same plan; nothing is sent. */
 #ifndef TUTTI_HETPIPE_PLAN_H
 #define TUTTI_HETPIPE_PLAN_H
 #include "tutti/cut.h"

@@ -37,7 +37,7 @@ struct tutti_waves {
     tutti_waves_options o;
     segment *segment;            /* ascending */
     int segments, calls;         /* calls: pipelines x segments */
-    int *worker;                 /* calls: of segments, as are the next three */
+    int *worker;                 /* calls: of segments, as are the next two */
     tutti_range *part;
     pusher *pusher;
     size_t mine;                 /* elements that I serve */

@@ -1,7 +1,8 @@
 /* Goal: methods that drive (drive.h): each worker has its stage's range of the flat space and no
    more; what the hook computes is booked, counted and traced as everywhere; the whole model is
-   there when it is shown, also where pipelines have cuts of their own; a checkpoint knows nothing of stages. Method: a plain pipeline of the
-   test's own, one micro-batch a step, beside `single` and `ddp`, to the bit. */
+   there when it is shown, also where pipelines have cuts of their own; a checkpoint knows nothing
+   of stages. Method: a plain pipeline of the test's own, one micro-batch a step, beside `single`
+   and `ddp`, to the bit. */
 #include "scratch.h"
 #include "staged.h"
 #include "tutti/pipe.h"

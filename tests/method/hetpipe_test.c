@@ -1,10 +1,10 @@
 /* Goal: hetpipe is the recursion that its page states, to the bit, however the model is cut,
    however many micro-batches are under way, whatever the order of messages and wherever it rests;
    no micro-batch misses more updates than its bound, and the bound is reached; backward sees what
-   forward saw; each virtual worker has the best cuts for its own workers, and every pair of workers
-   sends what the page states; what cannot be is said in a sentence. Method: a client whose model is a chain of
-   units (staged.h), beside the recursion written down as one loop over whole gradients; simulated
-   time, in which one virtual worker is slow. */
+   forward saw; each virtual worker has the best cuts for its own workers, and every pair of
+   workers sends what the page states; what cannot be is said in a sentence. Method: a client
+   whose model is a chain of units (staged.h), beside the recursion written down as one loop over
+   whole gradients; simulated time, in which one virtual worker is slow. */
 #include "engine/staged.h"
 #include "method/recursion.h"
 #include "scratch.h"

@@ -115,8 +115,9 @@ tutti_status tutti_desk_open(desk *d, tutti_engine *e, int index, const tutti_de
         d->at = tutti_alloc(rooms + 1, sizeof *d->at);
         d->times = tutti_alloc(rooms, sizeof *d->times);
     }
-    enough = (setup->bytes == NULL || (d->at != NULL && d->times != NULL)) && d->request != NULL && d->lined != NULL && d->over != NULL && d->held != NULL && d->posted != NULL &&
-             d->line != NULL && d->of != NULL && d->answer != NULL && d->users != NULL;
+    enough = d->request != NULL && d->lined != NULL && d->over != NULL && d->held != NULL && d->posted != NULL &&
+             d->line != NULL && d->of != NULL && d->answer != NULL && d->users != NULL &&
+             (setup->bytes == NULL || (d->at != NULL && d->times != NULL));
     if (!enough || d->wanted == NULL || d->seen == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': taking %zu requests at a time",
                           e->services.at[index].name, rooms);
@@ -418,9 +419,11 @@ static int room_of(const desk *d, const tutti_note *request)
 /* The room that this lies in; -1: none. */
 static int room_around(const desk *d, const void *data)
 {
-    for (int k = 0; k < d->rooms; k++)
-        if ((uintptr_t)data >= (uintptr_t)room_at(d, k) && (uintptr_t)data < (uintptr_t)room_at(d, k) + room_bytes(d, k))
+    for (int k = 0; k < d->rooms; k++) {
+        const uintptr_t at = (uintptr_t)room_at(d, k);
+        if ((uintptr_t)data >= at && (uintptr_t)data < at + room_bytes(d, k))
             return k;
+    }
     return -1;
 }
 
@@ -584,8 +587,8 @@ static tutti_status take(desk *d, tutti_note *note, tutti_error *err)
     return end_of(d, &d->request[d->taken], err);
 }
 
-/* Of one sender: has each room before it been posted as often as it will be then, and each behind it
-   as often as it was? Without sizes of their own rooms are alike. */
+/* Of one sender: has each room before it been posted as often as it will be then, and each behind
+   it as often as it was? Without sizes of their own rooms are alike. */
 static bool has_its_turn(const desk *d, int room)
 {
     for (int k = 0; d->at != NULL && k < d->rooms; k++)
