@@ -13,10 +13,10 @@
    A checkpoint has the whole flat space all the same, by tensor and range. So it does not depend on
    where the model was cut, or whether it was.
 
-   Pipelines of the same stages are copies of each other: of stage q all have the same range, and
-   the same values in own_x whenever the hook has returned. Each pipeline counts as one worker of
-   share.h: m->share is of pipelines, and this worker's samples are those of its pipeline
-   (m->member).
+   Pipelines are copies of each other: the same values are in own_x whenever the hook has returned.
+   Of stage q all have the same range, or each pipeline has cuts of its own (own_cuts). Each
+   pipeline counts as one worker of share.h: m->share is of pipelines, and this worker's samples are
+   those of its pipeline (m->member).
 
    A stage may be on several workers of a pipeline, on each stage another number (width). These have
    the same values, too, and share the micro-batches between them. One of them, m->mate, is this
@@ -97,6 +97,9 @@ typedef struct tutti_drive_options {
     int slots;                   /* of this worker's stage */
     bool apart;                  /* several slots may be in the midst of something (tutti_model) */
     bool alike;                  /* all pipelines make the same updates: momenta are equal, too */
+    bool own_cuts;               /* first: pipelines x (stages + 1), of each pipeline. Not with
+                                    alike; then there are no means over the pipelines
+                                    (tutti_drive_sum_start) */
 } tutti_drive_options;
 /* Within declare(), which it is over with: m->own, own_x, own_g, optim, share, member. Pipelines
    beyond the first have optimisers of their own, unless they are alike. TUTTI_ERR_USAGE: what does
@@ -158,7 +161,8 @@ tutti_status tutti_drive_sum(tutti_method *m, float *x, size_t count, tutti_erro
 /* gradient (m->own) := sum over the pipelines of weight x what their worker of this stage has
    there: ddp's sum, to the bit. It goes on beside what is computed, one after the other, on a lane.
    All workers of a stage start the same ones in the same order; `which`, below
-   TUTTI_DRIVE_SUMS_MOST, is free again after wait. One pipeline: the gradient stays.
+   TUTTI_DRIVE_SUMS_MOST, is free again after wait. One pipeline: the gradient stays. Pipelines with
+   own_cuts have no such workers: wait fails with TUTTI_ERR_STATE.
 
    over: would wait return at once? Both on the client's thread, which started it. Wait is no
    exposed time by itself (tutti_drive_waits). */

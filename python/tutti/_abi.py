@@ -706,6 +706,7 @@ class tutti_drive_options(Structure):
         ("slots", c_int),
         ("apart", c_bool),
         ("alike", c_bool),
+        ("own_cuts", c_bool),
     ]
 
 
@@ -1608,7 +1609,9 @@ class tutti_waves_options(Structure):
     _fields_ = [
         ("service", c_int),
         ("pipelines", c_int),
+        ("stages", c_int),
         ("worker", POINTER(c_int)),
+        ("range", POINTER(tutti_range)),
         ("distance", c_long),
         ("step", c_long),
     ]

@@ -4,10 +4,11 @@
    The flat space is as everywhere, and so are steps, shares and checkpoints. Only what lies in
    memory is other: x, g and the optimiser's slots are of one range, which is declared as a slice of
    the flat space. The first pipeline's workers save it, a range each; those of the others, which
-   have the same values, read it alone.
+   have the same values, read it alone, each its own range.
 
-   Who looks at the model wants all of it. So show and finish gather it, stage by stage, into memory
-   that is taken for that long. Rank 0's first values come likewise, one tensor at a time. */
+   Who looks at the model wants all of it. So show and finish gather it, by stages of the first
+   pipeline, into memory that is taken for that long. Rank 0's first values come likewise, one
+   tensor at a time. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -106,26 +107,43 @@ static int place_of(const tutti_drive_options *o, int stage)
     return n;
 }
 
+/* Units at which that pipeline's stages begin. */
+static const int *cuts_of(const tutti_drive_options *o, int pipeline)
+{
+    return o->first + (o->own_cuts ? (size_t)pipeline * ((size_t)o->stages + 1) : 0);
+}
+
+/* Stages that begin where one may, and have tensors that lie together. */
+static bool is_cut(const tutti_engine *e, const int *first, int stages)
+{
+    const tutti_method *m = &e->m;
+    bool sound = first[0] == 0 && first[stages] == e->options.model->units;
+
+    for (int q = 0; q < stages && sound; q++) {
+        const tutti_range r = tutti_drive_range(m, first[q], first[q + 1]);
+        sound = first[q] < first[q + 1] && r.count > 0 && e->options.model->unit[first[q]].cut;
+        for (int i = 0; i < m->layout->n_tensors && sound; i++) { /* and nothing of others within */
+            const tutti_tensor *t = &m->layout->tensor[i];
+            sound = (t->unit >= first[q] && t->unit < first[q + 1]) == (t->first >= r.first &&
+                                                                        t->first < r.first + r.count);
+        }
+    }
+    return sound;
+}
+
 /* Is what the method says a cut of the model, and has each worker one place in it? */
 static tutti_status check_plan(const tutti_engine *e, const tutti_drive_options *o, tutti_error *err)
 {
     const tutti_method *m = &e->m;
     bool sound = o->pipelines >= 1 && o->stages >= 1 && o->stages <= TUTTI_DRIVE_STAGES_MOST &&
                  (o->width == NULL || o->pipelines == 1) && o->pipelines * place_of(o, o->stages) == m->workers &&
-                 o->samples >= 1 && o->passes >= 1 && o->slots >= 1 &&
-                 o->first[0] == 0 && o->first[o->stages] == e->options.model->units &&
+                 o->samples >= 1 && o->passes >= 1 && o->slots >= 1 && !(o->own_cuts && o->alike) &&
                  o->samples * o->passes * o->pipelines == e->options.batch * e->options.accumulate * m->workers;
 
-    for (int q = 0; q < o->stages && sound; q++) {
-        const tutti_range r = tutti_drive_range(m, o->first[q], o->first[q + 1]);
-        sound = width_of(o, q) >= 1 && o->first[q] < o->first[q + 1] && r.count > 0 &&
-                e->options.model->unit[o->first[q]].cut;
-        for (int i = 0; i < m->layout->n_tensors && sound; i++) { /* and nothing of others within */
-            const tutti_tensor *t = &m->layout->tensor[i];
-            sound = (t->unit >= o->first[q] && t->unit < o->first[q + 1]) == (t->first >= r.first &&
-                                                                              t->first < r.first + r.count);
-        }
-    }
+    for (int q = 0; q < o->stages && sound; q++)
+        sound = width_of(o, q) >= 1;
+    for (int v = 0; v < (o->own_cuts ? o->pipelines : 1) && sound; v++)
+        sound = is_cut(e, cuts_of(o, v), o->stages);
     for (int w = 0; w < m->workers && sound; w++) {
         int places = 0;
         for (int i = 0; i < m->workers; i++)
@@ -162,7 +180,7 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
         m->traits |= TUTTI_EXACT;
     d->o = *o;
     d->o.first = d->first;
-    memcpy(d->first, o->first, ((size_t)o->stages + 1) * sizeof *d->first);
+    memcpy(d->saved, o->first, ((size_t)o->stages + 1) * sizeof *d->saved);
     for (int q = 0; q < o->stages; q++)
         d->width[q] = width_of(o, q);
     d->o.width = d->width;
@@ -177,6 +195,7 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
     while (d->worker[d->place] != m->rank)
         d->place++;
     m->member = e->member = d->place / place_of(o, o->stages);
+    memcpy(d->first, cuts_of(o, m->member), ((size_t)o->stages + 1) * sizeof *d->first);
     m->mate = d->place % place_of(o, o->stages);
     for (m->stage = 0; m->mate >= d->width[m->stage]; m->stage++)
         m->mate -= d->width[m->stage];
@@ -272,7 +291,7 @@ tutti_status tutti_engine_drive_gather(tutti_engine *e, tutti_error *err)
     if (m->member == 0 && m->mate == 0)
         tutti_copy(m->device, m->own.count, m->own_x, d->whole + m->own.first);
     for (int q = 0; q < d->o.stages && m->workers > 1 && status == TUTTI_OK; q++) {
-        const tutti_range r = tutti_drive_range(m, d->first[q], d->first[q + 1]);
+        const tutti_range r = tutti_drive_range(m, d->saved[q], d->saved[q + 1]);
         status = tutti_broadcast(&m->all, d->worker[place_of(&d->o, q)],
                                  tutti_f32(m->device, d->whole + r.first, r.count), err);
     }

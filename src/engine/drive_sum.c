@@ -8,7 +8,7 @@ tutti_status tutti_engine_drive_sums_open(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_driven *d = &e->drive;
 
-    if (d->o.pipelines == 1)
+    if (d->o.pipelines == 1 || d->o.own_cuts)
         return TUTTI_OK;
     d->group = tutti_group_of(e->world, d->peers, d->o.pipelines,
                               tutti_port_of("drive sums", (uint64_t)e->m.stage, (uint64_t)e->m.mate));
@@ -59,6 +59,11 @@ tutti_status tutti_drive_sum_wait(tutti_method *m, int which, double *seconds, t
 
     if (seconds != NULL)
         *seconds = 0;
+    if (d->o.own_cuts && d->o.pipelines > 1)
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "method '%s' wants a mean over pipelines that have cuts of their own; give all the same "
+                          "stages (drive.h)",
+                          m->ops->name);
     if (d->lane == NULL)
         return TUTTI_OK;
     TUTTI_TRY(tutti_job_wait(d->lane, &sum->job, err));

@@ -197,6 +197,10 @@ typedef struct tutti_desk_setup {
     int copies;                          /* of what answers carry */
     void *in, *out;                      /* rooms x in_bytes, copies x out_bytes: the owner's */
     size_t in_bytes, out_bytes;
+    const size_t *bytes;                 /* rooms: of each, one behind the other, in place of
+                                            in_bytes; then `of` is given, and rooms that take from
+                                            one rank take its requests in their order, again and
+                                            again: the k-th has the size of the k-th request */
     bool stays;                          /* what answers carry is left as it is until taken */
     bool keeps;                          /* a room is its request's until that is answered, and
                                             what answers carry is sent from there: no copies but

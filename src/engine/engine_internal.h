@@ -237,7 +237,8 @@ typedef struct tutti_engine_offload {
 typedef struct tutti_engine_driven {
     bool on;
     tutti_drive_options o;       /* of the arrays below */
-    int first[TUTTI_DRIVE_STAGES_MOST + 1];
+    int first[TUTTI_DRIVE_STAGES_MOST + 1]; /* of my pipeline */
+    int saved[TUTTI_DRIVE_STAGES_MOST + 1]; /* of the first, which saves and shows the model */
     int width[TUTTI_DRIVE_STAGES_MOST];
     int *worker;                 /* workers */
     int place;                   /* mine in it */

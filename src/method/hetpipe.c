@@ -26,15 +26,19 @@
    not interrupted.
 
    Stages: dynamic programming over the times of units on workers (cut.h), modelled or measured,
-   within their memory. All pipelines have the same cuts, by the slowest of the workers that have a
-   place, so that a stage's servers are the workers that have it (waves.h): "local" placement.
+   within their memory, for each pipeline by itself. W is one for all: that of the pipeline that is
+   slowest with its best cuts.
+
+   Servers: every value has V holders, one in each pipeline, whatever the cuts. They serve it, each
+   an even part of what the same V hold together (waves.h). So servers are where the stage is, the
+   paper's "local" placement, and none needs room for values that it does not compute with. One
+   pipeline's cuts, or even parts of the model, would have some serve what they do not have.
    Differs from the paper, or it does not say:
    1. A pull takes values and no more: own updates that were not pushed are applied behind it, not
       added to it. With plain SGD that is the same sum.
    2. update=average: a wave is divided by the number of pipelines where it is pushed. The paper
       sums, by which the rate grows with them (update=sum).
-   3. The optimiser's momenta are each pipeline's own.
-   4. Cuts are one for all; the paper's are each virtual worker's. */
+   3. The optimiser's momenta are each pipeline's own. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -107,22 +111,30 @@ static const tutti_method_default hetpipe_defaults[] = { { "optimizer", "sgd(lr=
 
 /* ---- from declare to close ---- */
 
+/* Units at which the stages of that virtual worker begin. */
+static const int *cuts_of(const hetpipe *s, int v)
+{
+    return s->plan.first + v * (s->plan.k + 1);
+}
+
 static tutti_status declare_servers(tutti_method *m, hetpipe *s, tutti_plan *plan, tutti_error *err)
 {
-    int *mates = tutti_alloc((size_t)s->plan.pipelines, sizeof *mates);
+    tutti_range *range = tutti_alloc((size_t)m->workers, sizeof *range);
     tutti_status status;
 
-    if (mates == NULL)
+    if (range == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the servers of %d virtual workers", s->plan.pipelines);
     for (int v = 0; v < s->plan.pipelines; v++)
-        mates[v] = s->plan.worker[v * s->plan.k + m->stage];
+        for (int q = 0; q < s->plan.k; q++)
+            range[v * s->plan.k + q] = tutti_drive_range(m, cuts_of(s, v)[q], cuts_of(s, v)[q + 1]);
     tutti_declare(plan, &(tutti_state){ .name = "hetpipe.push", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                         .count = m->own.count }, &s->push);
     status = tutti_waves_declare(&s->servers, m, plan,
-                                 &(tutti_waves_options){ .pipelines = s->plan.pipelines, .worker = mates,
+                                 &(tutti_waves_options){ .pipelines = s->plan.pipelines, .stages = s->plan.k,
+                                                         .worker = s->plan.worker, .range = range,
                                                          .distance = s->distance, .step = s->waves },
                                  err);
-    tutti_free(mates);
+    tutti_free(range);
     return status;
 }
 
@@ -155,10 +167,10 @@ static tutti_status hetpipe_declare(tutti_method *m, tutti_plan *plan, tutti_err
                                                           .first = s->plan.first, .worker = s->plan.worker,
                                                           .samples = s->plan.micro,
                                                           .passes = s->waves * s->plan.window,
-                                                          .slots = under_way(s, m) },
+                                                          .slots = under_way(s, m), .own_cuts = true },
                                   err));
-    s->enters = m->stage > 0 ? model->unit[s->plan.first[m->stage]].enters : 0;
-    s->leaves = m->stage < s->plan.k - 1 ? model->unit[s->plan.first[m->stage + 1]].enters : 0;
+    s->enters = m->stage > 0 ? model->unit[cuts_of(s, m->member)[m->stage]].enters : 0;
+    s->leaves = m->stage < s->plan.k - 1 ? model->unit[cuts_of(s, m->member)[m->stage + 1]].enters : 0;
     for (int j = 1; j < s->plan.window; j++) {
         char name[48];
         snprintf(name, sizeof name, "hetpipe-%d.version-%d", m->member, j);
@@ -202,6 +214,7 @@ static void hetpipe_close(tutti_method *m)
     if (s == NULL)
         return;
     tutti_pipe_close(s->pipe);
+    tutti_free(s->plan.first);
     tutti_free(s->plan.worker);
     tutti_free(s->ring);
     tutti_free(s->version);

@@ -63,53 +63,131 @@ static tutti_status allocate(const tutti_method *m, const tutti_model *model, co
     return TUTTI_OK;
 }
 
+/* Of each worker, and how fast it is; what pipelines are cut by. */
+typedef struct workers {
+    const double *speed, *memory;        /* workers */
+    const double *seconds;               /* workers x units, measured; NULL: by operations and speed */
+} workers;
+
 /* Within a pipeline places go by memory, then by speed, the largest first, as early stages keep
-   more: then place i is alike in all pipelines. The plan is for the slowest and the smallest of
-   each. */
-static void order(hetpipe_plan *p, const double *speed, const double *memory, double *place_speed, double *place_memory)
+   more. */
+static void order(hetpipe_plan *p, const workers *of)
 {
     for (int v = 0; v < p->pipelines; v++) {
         int *const w = p->worker + v * p->k;
         for (int i = 1; i < p->k; i++)
             for (int j = i; j > 0; j--) {
                 const int a = w[j - 1], b = w[j];
-                const bool more = memory[b] != memory[a] ? memory[b] > memory[a] : speed[b] > speed[a];
+                const bool more = of->memory[b] != of->memory[a] ? of->memory[b] > of->memory[a]
+                                                                 : of->speed[b] > of->speed[a];
                 if (more) {
                     w[j - 1] = b;
                     w[j] = a;
                 }
             }
-        for (int i = 0; i < p->k; i++) {
-            place_speed[i] = v == 0 || speed[w[i]] < place_speed[i] ? speed[w[i]] : place_speed[i];
-            place_memory[i] = v == 0 || memory[w[i]] < place_memory[i] ? memory[w[i]] : place_memory[i];
-        }
     }
 }
 
-/* A plan of places becomes one of workers. */
+/* Are two workers alike, so that who has one in place of the other is cut alike? */
+static bool alike(const workers *of, int units, int a, int b)
+{
+    return of->speed[a] == of->speed[b] && of->memory[a] == of->memory[b] &&
+           (of->seconds == NULL ||
+            memcmp(of->seconds + a * units, of->seconds + b * units, (size_t)units * sizeof *of->seconds) == 0);
+}
+
+/* A pipeline before v whose workers are those of v, place by place; v: there is none. */
+static int same_as(const hetpipe_plan *p, const workers *of, int units, int v)
+{
+    for (int u = 0; u < v; u++) {
+        bool same = true;
+        for (int i = 0; i < p->k && same; i++)
+            same = alike(of, units, p->worker[u * p->k + i], p->worker[v * p->k + i]);
+        if (same)
+            return u;
+    }
+    return v;
+}
+
+/* The cuts of one pipeline. */
+static tutti_status cut_one(const tutti_method *m, const tutti_model *model, const workers *of, tutti_cut_options *o,
+                            const hetpipe_plan *p, int v, double *seconds, tutti_pipeline_plan *plan,
+                            tutti_error *err)
+{
+    double speed[TUTTI_PIPELINE_STAGES_MOST], memory[TUTTI_PIPELINE_STAGES_MOST];
+    tutti_error why = { .rank = -1 };
+    tutti_status status;
+
+    for (int i = 0; i < p->k; i++) {
+        const int w = p->worker[v * p->k + i];
+        speed[i] = of->speed[w];
+        memory[i] = of->memory[w];
+        if (seconds != NULL)
+            memcpy(seconds + i * model->units, of->seconds + w * model->units,
+                   (size_t)model->units * sizeof *seconds);
+    }
+    o->speed = speed;
+    o->memory = memory;
+    o->seconds = seconds;
+    if (p->pipelines == 1)
+        return tutti_cut_stages(m, model, o, plan, err);
+    status = tutti_cut_stages(m, model, o, plan, &why);
+    return status == TUTTI_OK ? status
+                              : tutti_fail(err, status, 0, "virtual worker %d of %d: %s", v, p->pipelines, why.text);
+}
+
+/* The cuts of each, plan: pipelines. They go in lock-step, or nearly: the slowest is what counts.
+   rate: its micro-batches a second. */
+static tutti_status cut_all(const tutti_method *m, const tutti_model *model, const workers *of, tutti_cut_options *o,
+                            const hetpipe_plan *p, tutti_pipeline_plan *plan, double *rate, tutti_error *err)
+{
+    double *seconds = NULL;
+    tutti_status status = TUTTI_OK;
+
+    if (of->seconds != NULL) {
+        seconds = tutti_alloc((size_t)p->k * (size_t)model->units, sizeof *seconds);
+        if (seconds == NULL)
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a profile of %d units", model->units);
+    }
+    for (int v = 0; v < p->pipelines && status == TUTTI_OK; v++) {
+        const int like = same_as(p, of, model->units, v);
+        if (like < v)
+            plan[v] = plan[like];
+        else
+            status = cut_one(m, model, of, o, p, v, seconds, &plan[v], err);
+        if (status == TUTTI_OK)
+            *rate = v == 0 || plan[v].rate < *rate ? plan[v].rate : *rate;
+    }
+    tutti_free(seconds);
+    return status;
+}
+
+/* Plans of places become one of workers. */
 static void take(hetpipe_plan *p, const tutti_pipeline_plan *plan)
 {
     int row[TUTTI_PIPELINE_STAGES_MOST];
 
-    p->predicted = plan->slowest;
-    memcpy(p->first, plan->first, sizeof p->first);
+    p->predicted = 0;
     for (int v = 0; v < p->pipelines; v++) {
         int *const w = p->worker + v * p->k;
+        p->predicted = plan[v].slowest > p->predicted ? plan[v].slowest : p->predicted;
+        memcpy(p->first + v * (p->k + 1), plan[v].first, ((size_t)p->k + 1) * sizeof *p->first);
         memcpy(row, w, (size_t)p->k * sizeof *row);
         for (int q = 0; q < p->k; q++)
-            w[q] = row[plan->worker[q]];
+            w[q] = row[plan[v].worker[q]];
     }
 }
 
-/* W and the stages. A wave's samples are cut in W alike. */
-static tutti_status choose(const tutti_method *m, const tutti_model *model, const hetpipe_asked *a,
-                           tutti_cut_options *o, hetpipe_plan *p, tutti_error *err)
+/* W, which is one for all, and the stages. A wave's samples are cut in W alike. plans: two for each
+   pipeline. */
+static tutti_status choose(const tutti_method *m, const tutti_model *model, const hetpipe_asked *a, const workers *of,
+                           tutti_cut_options *o, tutti_pipeline_plan *plans, hetpipe_plan *p, tutti_error *err)
 {
     const int64_t wave = m->share->batch * p->k,
                   least = a->in_flight > 0 ? a->in_flight : (wave + model->samples - 1) / model->samples,
                   most = a->in_flight > 0 ? a->in_flight : 2 * (least > p->k ? least : p->k);
-    tutti_pipeline_plan best = { 0 };
-    double rate = 0;
+    tutti_pipeline_plan *const best = plans, *const plan = plans + p->pipelines;
+    double rate = 0, here = 0;
     tutti_error why = { .rank = -1 };
     tutti_status status = TUTTI_ERR_USAGE;
 
@@ -125,19 +203,18 @@ static tutti_status choose(const tutti_method *m, const tutti_model *model, cons
                           (long long)(wave / a->in_flight), p->k, (long long)m->share->batch, (long long)a->in_flight,
                           (long long)model->samples);
     for (int64_t w = least, micro; w <= most && w <= wave; w++) {
-        tutti_pipeline_plan plan;
         tutti_status now;
         if (wave % w != 0)
             continue;
         o->in_flight = (int)w;
         o->samples = wave / w;
-        now = tutti_cut_stages(m, model, o, &plan, &why);
+        now = cut_all(m, model, of, o, p, plan, &here, &why);
         if (now != TUTTI_OK && now != TUTTI_ERR_MEMORY)
             return tutti_fail(err, now, 0, "hetpipe: %s", why.text);
         micro = wave / w;
-        if (now == TUTTI_OK && plan.rate * (double)micro > rate * (1 + 1e-9)) {
-            best = plan;
-            rate = plan.rate * (double)micro;
+        if (now == TUTTI_OK && here * (double)micro > rate * (1 + 1e-9)) {
+            memcpy(best, plan, (size_t)p->pipelines * sizeof *best);
+            rate = here * (double)micro;
             status = TUTTI_OK;
         }
     }
@@ -148,19 +225,18 @@ static tutti_status choose(const tutti_method *m, const tutti_model *model, cons
                           "hetpipe: a wave of %lld samples (%d stages x batch %lld) cannot be cut into equal "
                           "micro-batches of %lld at most; take another batch",
                           (long long)wave, p->k, (long long)m->share->batch, (long long)model->samples);
-    o->in_flight = p->window = best.in_flight;
+    o->in_flight = p->window = best->in_flight;
     o->samples = p->micro = wave / p->window;
-    take(p, &best);
+    take(p, best);
     return TUTTI_OK;
 }
 
 /* W is by operations and speeds all the same, since the bits of a run hang on it, and on cuts they
    do not. */
-static tutti_status measured(const tutti_method *m, const tutti_model *model, tutti_cut_options *o,
-                             const double *memory, double *fast, hetpipe_plan *p, tutti_error *err)
+static tutti_status measured(const tutti_method *m, const tutti_model *model, workers *of, double *fast,
+                             tutti_cut_options *o, tutti_pipeline_plan *plans, hetpipe_plan *p, tutti_error *err)
 {
-    double place_speed[TUTTI_PIPELINE_STAGES_MOST], place_memory[TUTTI_PIPELINE_STAGES_MOST], *slowest;
-    tutti_pipeline_plan best;
+    double rate;
     tutti_error why = { .rank = -1 };
     tutti_status status;
 
@@ -168,62 +244,54 @@ static tutti_status measured(const tutti_method *m, const tutti_model *model, tu
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "hetpipe: profile is measured, but this client has not measured its model; take "
                           "profile=modelled, with speeds");
-    slowest = tutti_alloc((size_t)p->k * (size_t)model->units, sizeof *slowest);
-    if (slowest == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a profile of %d units", model->units);
     for (int w = 0; w < m->workers; w++) {
         double all = 0;
         for (int u = 0; u < model->units; u++)
             all += model->seconds[w * model->units + u];
         fast[w] = 1 / all;
     }
-    order(p, fast, memory, place_speed, place_memory);
-    for (int v = 0; v < p->pipelines; v++)
-        for (int i = 0; i < p->k; i++)
-            for (int u = 0; u < model->units; u++) {
-                const double here = model->seconds[p->worker[v * p->k + i] * model->units + u];
-                double *const most = &slowest[i * model->units + u];
-                *most = here > *most ? here : *most;
-            }
-    o->seconds = slowest;
-    o->memory = place_memory;
-    status = tutti_cut_stages(m, model, o, &best, &why);
+    of->speed = fast;
+    of->seconds = model->seconds;
+    order(p, of);
+    status = cut_all(m, model, of, o, p, plans, &rate, &why);
     if (status == TUTTI_OK)
-        take(p, &best);
-    tutti_free(slowest);
+        take(p, plans);
     return status == TUTTI_OK ? status : tutti_fail(err, status, 0, "hetpipe: %s", why.text);
 }
 
-static tutti_status with_room(const tutti_method *m, const tutti_model *model, const hetpipe_asked *a, double *scratch,
-                              hetpipe_plan *p, tutti_error *err)
+/* speed, memory: workers */
+static tutti_status with_room(const tutti_method *m, const tutti_model *model, const hetpipe_asked *a, double *speed,
+                              double *memory, tutti_pipeline_plan *plans, hetpipe_plan *p, tutti_error *err)
 {
-    double *const speed = scratch, *const memory = scratch + m->workers;
-    double place_speed[TUTTI_PIPELINE_STAGES_MOST], place_memory[TUTTI_PIPELINE_STAGES_MOST];
-    tutti_cut_options o = { .speed = place_speed, .memory = place_memory, .gflops = a->gflops,
-                            .bandwidth = a->bandwidth * 1e6 };
+    workers of = { .speed = speed, .memory = memory };
+    tutti_cut_options o = { .gflops = a->gflops, .bandwidth = a->bandwidth * 1e6 };
 
     TUTTI_TRY(list(m, "speeds", a->speeds, speed, 1, err));
     TUTTI_TRY(list(m, "memory", a->memory, memory, 0, err));
     for (int w = 0; w < m->workers; w++)
         memory[w] *= 1024 * 1024;
     TUTTI_TRY(allocate(m, model, a, speed, p, err));
-    order(p, speed, memory, place_speed, place_memory);
+    order(p, &of);
     o.stages = p->k;
     o.more = p->pipelines > 1 ? 2 + 1.0 / p->pipelines : 0; /* a wave's sum, my part and its rooms */
-    TUTTI_TRY(choose(m, model, a, &o, p, err));
-    return a->profile == HETPIPE_MEASURED ? measured(m, model, &o, memory, speed, p, err) : TUTTI_OK;
+    TUTTI_TRY(choose(m, model, a, &of, &o, plans, p, err));
+    return a->profile == HETPIPE_MEASURED ? measured(m, model, &of, speed, &o, plans, p, err) : TUTTI_OK;
 }
 
 tutti_status tutti_hetpipe_plan(const tutti_method *m, const tutti_model *model, const hetpipe_asked *asked,
                                 hetpipe_plan *plan, tutti_error *err)
 {
-    double *scratch = tutti_alloc(2 * (size_t)m->workers, sizeof *scratch);
+    const size_t n = (size_t)m->workers; /* as many pipelines at most */
+    double *scratch = tutti_alloc(2 * n, sizeof *scratch);
+    tutti_pipeline_plan *plans = tutti_alloc(2 * n, sizeof *plans);
     tutti_status status;
 
-    plan->worker = tutti_alloc((size_t)m->workers, sizeof *plan->worker);
-    status = plan->worker != NULL && scratch != NULL
-                 ? with_room(m, model, asked, scratch, plan, err)
+    plan->worker = tutti_alloc(n, sizeof *plan->worker);
+    plan->first = tutti_alloc(2 * n, sizeof *plan->first); /* of k stages k + 1 */
+    status = plan->worker != NULL && plan->first != NULL && scratch != NULL && plans != NULL
+                 ? with_room(m, model, asked, scratch, scratch + n, plans, plan, err)
                  : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "planning the stages of %d workers", m->workers);
     tutti_free(scratch);
+    tutti_free(plans);
     return status;
 }

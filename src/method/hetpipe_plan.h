@@ -1,6 +1,6 @@
 /* hetpipe_plan.h: the plan of `hetpipe` (hetpipe.c): who is in which virtual worker, how many
-   micro-batches a wave has, and where the model is cut. The same numbers on all workers give all
-   the same plan; nothing is sent. */
+   micro-batches a wave has, and where each of them has the model cut. The same numbers on all
+   workers give all the same plan; nothing is sent. */
 #ifndef TUTTI_HETPIPE_PLAN_H
 #define TUTTI_HETPIPE_PLAN_H
 #include "tutti/cut.h"
@@ -17,8 +17,8 @@ typedef struct hetpipe_asked {           /* options of hetpipe.c */
 typedef struct hetpipe_plan {
     int k, pipelines, window;            /* stages, virtual workers, W */
     int64_t micro;                       /* samples of a micro-batch */
-    int first[TUTTI_PIPELINE_STAGES_MOST + 1];
-    int *worker;                         /* pipelines x k; the caller frees it, whatever came */
+    int *first;                          /* pipelines x (k + 1): units at which stages begin */
+    int *worker;                         /* pipelines x k; the caller frees both, whatever came */
     double predicted;                    /* seconds of the slowest stage, a micro-batch */
 } hetpipe_plan;
 

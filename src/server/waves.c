@@ -1,6 +1,7 @@
-/* waves.c: see waves.h. A worker has one push under way at a time, with or without a pull, to each
-   server of its stage. So a server has a room for each pipeline, and a request stays in it until it
-   is answered: at distance 0 that is where what was pushed waits for the others.
+/* waves.c: see waves.h. A worker has one push under way at a time, with or without a pull: to each
+   server of each of its segments. So a server has a room for each pipeline and segment, and a
+   request stays in it until it is answered: at distance 0 that is where what was pushed waits for
+   the others. Segments know nothing of each other, and are pushed in their order.
 
    A clock is the number of waves that were pushed, of the whole run. So a gate's number
    (tutti_wave_gate) is what is asked for. */
@@ -11,7 +12,7 @@
 #include "../engine/engine_facility.h"
 #include "tutti/waves.h"
 
-/* A pipeline, as the server's thread knows it. */
+/* A pipeline in a segment, as the server's thread knows it. */
 typedef struct pusher {
     int64_t clock;
     bool asks;                   /* its request is kept */
@@ -20,22 +21,35 @@ typedef struct pusher {
     const float *in;             /* distance 0: what it has pushed and was not added yet */
 } pusher;
 
+/* Of m->own: what the same workers have, one of each pipeline. */
+typedef struct segment {
+    uint32_t index;              /* among all of the flat space */
+    tutti_range own;             /* from m->own's first element on, as are the next */
+    int *worker;                 /* pipelines */
+    tutti_range *part;           /* pipelines: what each serves */
+    /* the server's: */
+    float *values;               /* my part */
+    pusher *pusher;              /* pipelines */
+} segment;
+
 struct tutti_waves {
     tutti_method *m;
     tutti_waves_options o;
-    int *worker;                 /* pipelines */
-    tutti_range *part;           /* pipelines: of m->own, from its first element on */
-    size_t most;                 /* elements of the largest part */
+    segment *segment;            /* ascending */
+    int segments, calls;         /* calls: pipelines x segments */
+    int *worker;                 /* calls: of segments, as are the next two */
+    tutti_range *part;
+    pusher *pusher;
+    size_t mine;                 /* elements that I serve */
 
     /* the server's */
-    float *values;               /* my part; declared, as are the next */
+    float *values;               /* my parts; declared, as are the next */
     float *rooms;
-    pusher *pusher;              /* pipelines */
     tutti_note *requests, *answers; /* pipelines: scratch */
     int64_t apart;
 
     /* the client's */
-    tutti_engine_call *call;     /* pipelines */
+    tutti_engine_call *call;     /* calls */
     tutti_request **each;
     int pending;                 /* calls under way */
     bool pulls;
@@ -46,71 +60,155 @@ struct tutti_waves {
 
 static const tutti_facility_ops facility; /* at the end */
 
-static tutti_status take_memory(tutti_waves *w, tutti_error *err)
+static bool take_memory(tutti_waves *w)
 {
-    const size_t n = (size_t)w->o.pipelines;
+    const size_t n = (size_t)w->calls;
 
+    w->segment = tutti_alloc((size_t)w->segments, sizeof *w->segment);
     w->worker = tutti_alloc(n, sizeof *w->worker);
     w->part = tutti_alloc(n, sizeof *w->part);
     w->pusher = tutti_alloc(n, sizeof *w->pusher);
-    w->requests = tutti_alloc(n, sizeof *w->requests);
-    w->answers = tutti_alloc(n, sizeof *w->answers);
+    w->requests = tutti_alloc((size_t)w->o.pipelines, sizeof *w->requests);
+    w->answers = tutti_alloc((size_t)w->o.pipelines, sizeof *w->answers);
     w->call = tutti_alloc(n, sizeof *w->call);
     w->each = tutti_alloc(n, sizeof *w->each);
-    return w->worker != NULL && w->part != NULL && w->pusher != NULL && w->requests != NULL && w->answers != NULL &&
-                   w->call != NULL && w->each != NULL
-               ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of %d pipelines", w->o.pipelines);
+    return w->segment != NULL && w->worker != NULL && w->part != NULL && w->pusher != NULL && w->requests != NULL &&
+           w->answers != NULL && w->call != NULL && w->each != NULL;
 }
 
-/* Evenly, at multiples of a cache line. */
-static void cut(tutti_waves *w)
+/* A segment's parts: evenly, at multiples of a cache line. */
+static void share_out(const segment *s, int pipelines)
 {
     enum { LINE = 16 };
-    const size_t n = (size_t)w->o.pipelines, lines = (w->m->own.count + LINE - 1) / LINE;
+    const size_t n = (size_t)pipelines, lines = (s->own.count + LINE - 1) / LINE;
 
     for (size_t k = 0; k < n; k++) {
         size_t first = lines * k / n * LINE, end = lines * (k + 1) / n * LINE;
-        end = end < w->m->own.count ? end : w->m->own.count;
+        end = end < s->own.count ? end : s->own.count;
         first = first < end ? first : end;
-        w->part[k] = (tutti_range){ first, end - first };
-        w->most = end - first > w->most ? end - first : w->most;
+        s->part[k] = (tutti_range){ s->own.first + first, end - first };
     }
+}
+
+/* Where the segment ends that begins there: the next end of anybody's stage. */
+static size_t end_of_segment(const tutti_waves_options *o, size_t first)
+{
+    size_t end = SIZE_MAX;
+
+    for (int i = 0; i < o->pipelines * o->stages; i++) {
+        const size_t its = o->range[i].first + o->range[i].count;
+        end = its > first && its < end ? its : end;
+    }
+    return end;
+}
+
+static int worker_with(const tutti_waves_options *o, int pipeline, size_t element)
+{
+    int i = pipeline * o->stages;
+
+    while (element < o->range[i].first || element >= o->range[i].first + o->range[i].count)
+        i++;
+    return o->worker[i];
+}
+
+static bool is_mine(const tutti_waves *w, size_t element)
+{
+    return element >= w->m->own.first && element < w->m->own.first + w->m->own.count;
+}
+
+/* Those of m->own; NULL: counts them. */
+static int list_segments(const tutti_waves *w, const tutti_waves_options *o, segment *to)
+{
+    size_t all = 0;
+    int n = 0;
+
+    for (int q = 0; q < o->stages; q++)
+        all += o->range[q].count;
+    for (size_t first = 0, index = 0, end; first < all; first = end, index++) {
+        end = end_of_segment(o, first);
+        if (!is_mine(w, first))
+            continue;
+        if (to != NULL) {
+            segment *const s = &to[n];
+            *s = (segment){ .index = (uint32_t)index, .own = { first - w->m->own.first, end - first },
+                            .worker = w->worker + n * o->pipelines, .part = w->part + n * o->pipelines,
+                            .pusher = w->pusher + n * o->pipelines };
+            for (int v = 0; v < o->pipelines; v++)
+                s->worker[v] = worker_with(o, v, first);
+            share_out(s, o->pipelines);
+        }
+        n++;
+    }
+    return n;
+}
+
+static tutti_range my_part(const tutti_waves *w, int k)
+{
+    return w->segment[k].part[w->m->member];
 }
 
 tutti_status tutti_waves_declare(tutti_waves **out, tutti_method *m, tutti_plan *plan,
                                  const tutti_waves_options *options, tutti_error *err)
 {
     tutti_waves *w = *out = tutti_alloc(1, sizeof *w);
-    size_t mine;
 
     if (w == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", m->ops->name);
     w->m = m;
     w->o = *options;
+    w->o.worker = NULL; /* they are the caller's */
+    w->o.range = NULL;
+    w->segments = list_segments(w, options, NULL);
+    w->calls = w->segments * options->pipelines;
     tutti_facility_add(m, &facility, w);
-    TUTTI_TRY(take_memory(w, err));
-    memcpy(w->worker, options->worker, (size_t)options->pipelines * sizeof *w->worker);
-    cut(w);
-    mine = w->part[m->member].count;
+    if (!take_memory(w))
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of %d pipelines", options->pipelines);
+    list_segments(w, options, w->segment);
+    for (int k = 0; k < w->segments; k++)
+        w->mine += my_part(w, k).count;
     tutti_declare(plan, &(tutti_state){ .name = "waves.values", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = mine }, &w->values);
+                                        .count = w->mine }, &w->values);
     tutti_declare(plan, &(tutti_state){ .name = "waves.rooms", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = mine * (size_t)options->pipelines }, &w->rooms);
+                                        .count = w->mine * (size_t)options->pipelines }, &w->rooms);
     return TUTTI_OK;
+}
+
+/* A room for each pipeline in each segment of which I serve something; those of one worker in the
+   order in which it pushes. */
+static tutti_status open_desk(tutti_waves *w, size_t *bytes, int *of, tutti_error *err)
+{
+    tutti_engine *e = w->m->engine;
+    tutti_desk_setup desk = { .of = of, .in = w->rooms, .bytes = bytes, .keeps = true };
+
+    if (bytes == NULL || of == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "rooms for %d pushes", w->calls);
+    for (int k = 0; k < w->segments; k++)
+        for (int v = 0; v < w->o.pipelines && my_part(w, k).count > 0; v++) {
+            bytes[desk.rooms] = my_part(w, k).count * sizeof(float);
+            of[desk.rooms++] = w->segment[k].worker[v];
+        }
+    return tutti_desk_open(tutti_engine_desk_of(e, w->o.service), e, w->o.service, &desk, err);
 }
 
 static tutti_status open_waves(void *self, tutti_error *err)
 {
     tutti_waves *w = self;
-    tutti_engine *e = w->m->engine;
-    const tutti_desk_setup desk = { .rooms = w->o.pipelines,
-                                    .in = w->rooms,
-                                    .in_bytes = w->part[w->m->member].count * sizeof(float),
-                                    .keeps = true };
+    size_t *bytes, at = 0;
+    int *of;
+    tutti_status status;
 
-    return desk.in_bytes == 0 ? TUTTI_OK
-                              : tutti_desk_open(tutti_engine_desk_of(e, w->o.service), e, w->o.service, &desk, err);
+    for (int k = 0; k < w->segments; k++) {
+        w->segment[k].values = w->values + at;
+        at += my_part(w, k).count;
+    }
+    if (w->mine == 0)
+        return TUTTI_OK;
+    bytes = tutti_alloc((size_t)w->calls, sizeof *bytes);
+    of = tutti_alloc((size_t)w->calls, sizeof *of);
+    status = open_desk(w, bytes, of, err);
+    tutti_free(bytes);
+    tutti_free(of);
+    return status;
 }
 
 static void close_waves(void *self)
@@ -119,6 +217,7 @@ static void close_waves(void *self)
 
     for (int k = 0; w->call != NULL && k < w->pending; k++)
         tutti_engine_call_drop(w->m->engine, &w->call[k]);
+    tutti_free(w->segment);
     tutti_free(w->worker);
     tutti_free(w->part);
     tutti_free(w->pusher);
@@ -133,63 +232,63 @@ static void close_waves(void *self)
 static tutti_status release(void *self, tutti_error *err)
 {
     tutti_waves *w = self;
-    const tutti_range mine = w->part[w->m->member];
 
     (void)err;
     w->clock = (int64_t)w->m->step * w->o.step;
-    for (int v = 0; v < w->o.pipelines; v++)
-        w->pusher[v] = (pusher){ .clock = w->clock };
-    tutti_copy(w->m->device, mine.count, w->m->own_x + mine.first, w->values);
+    for (int i = 0; i < w->calls; i++)
+        w->pusher[i] = (pusher){ .clock = w->clock };
+    for (int k = 0; k < w->segments; k++)
+        tutti_copy(w->m->device, my_part(w, k).count, w->m->own_x + my_part(w, k).first, w->segment[k].values);
     return TUTTI_OK;
 }
 
 /* ---- the server ---- */
 
-static int64_t least_clock(const tutti_waves *w)
+static int64_t least_clock(const tutti_waves *w, const segment *s)
 {
-    int64_t least = w->pusher[0].clock;
+    int64_t least = s->pusher[0].clock;
 
     for (int v = 1; v < w->o.pipelines; v++)
-        least = w->pusher[v].clock < least ? w->pusher[v].clock : least;
+        least = s->pusher[v].clock < least ? s->pusher[v].clock : least;
     return least;
 }
 
 /* How far that pipeline is ahead of the last. */
-static void measure(tutti_waves *w, int of)
+static void measure(tutti_waves *w, const segment *s, int of)
 {
     for (int v = 0; v < w->o.pipelines; v++) {
-        const int64_t ahead = w->pusher[of].clock + (w->pusher[of].in != NULL) -
-                              (w->pusher[v].clock + (w->pusher[v].in != NULL));
+        const int64_t ahead = s->pusher[of].clock + (s->pusher[of].in != NULL) -
+                              (s->pusher[v].clock + (s->pusher[v].in != NULL));
         w->apart = ahead > w->apart ? ahead : w->apart;
     }
 }
 
-static void add(tutti_waves *w, const float *in)
+static void add(tutti_waves *w, const segment *s, const float *in)
 {
-    tutti_add(w->m->device, w->part[w->m->member].count, in, w->values);
+    tutti_add(w->m->device, s->part[w->m->member].count, in, s->values);
 }
 
 /* Distance 0: what all have pushed of the wave, in the order of pipelines. */
-static void add_wave(tutti_waves *w)
+static void add_wave(tutti_waves *w, const segment *s)
 {
     for (int v = 0; v < w->o.pipelines; v++)
-        if (w->pusher[v].in == NULL)
+        if (s->pusher[v].in == NULL)
             return;
     for (int v = 0; v < w->o.pipelines; v++) {
-        add(w, w->pusher[v].in);
-        w->pusher[v].in = NULL;
-        w->pusher[v].clock++;
+        add(w, s, s->pusher[v].in);
+        s->pusher[v].in = NULL;
+        s->pusher[v].clock++;
     }
 }
 
 /* Those that wait for no more, or for a clock that is there; those with values at once. */
-static tutti_status answer(tutti_waves *w, bool values, int64_t clock, tutti_error *err)
+static tutti_status answer(tutti_waves *w, const segment *s, bool values, int64_t clock, tutti_error *err)
 {
     tutti_engine *e = w->m->engine;
     int n = 0;
 
     for (int v = 0; v < w->o.pipelines; v++) {
-        pusher *p = &w->pusher[v];
+        pusher *p = &s->pusher[v];
         if (!p->asks || p->in != NULL || values != (p->wants > 0) || p->wants > clock)
             continue;
         p->asks = false;
@@ -199,38 +298,43 @@ static tutti_status answer(tutti_waves *w, bool values, int64_t clock, tutti_err
     }
     return n == 0 ? TUTTI_OK
                   : tutti_desk_answer(tutti_engine_desk_of(e, w->o.service), w->requests, w->answers, n,
-                                      values ? tutti_f32(w->m->device, w->values, w->part[w->m->member].count)
+                                      values ? tutti_f32(w->m->device, s->values, s->part[w->m->member].count)
                                              : tutti_nothing(),
                                       NULL, err);
 }
 
 static tutti_status take(tutti_waves *w, const tutti_note *note, const float *in, tutti_error *err)
 {
+    const segment *s = w->segment;
     int64_t least;
     pusher *p;
     int v = 0;
 
-    while (v < w->o.pipelines && w->worker[v] != note->from)
+    while (s < w->segment + w->segments && s->index != note->kind)
+        s++;
+    while (s < w->segment + w->segments && v < w->o.pipelines && s->worker[v] != note->from)
         v++;
-    if (v == w->o.pipelines || w->pusher[v].asks || note->a != w->pusher[v].clock)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "worker %d pushed wave %lld to a server of a stage out of its turn",
-                          note->from, (long long)note->a);
-    p = &w->pusher[v];
+    if (s == w->segment + w->segments || v == w->o.pipelines || s->pusher[v].asks || note->a != s->pusher[v].clock ||
+        note->bytes != s->part[w->m->member].count * sizeof(float))
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "worker %d pushed wave %lld of segment %lu to a server of a stage out of its turn",
+                          note->from, (long long)note->a, (unsigned long)note->kind);
+    p = &s->pusher[v];
     p->asks = true;
     p->wants = note->b;
     p->note = *note;
     if (w->o.distance == 0) {
         p->in = in;
-        measure(w, v);
-        add_wave(w);
+        measure(w, s, v);
+        add_wave(w, s);
     } else {
-        add(w, in);
+        add(w, s, in);
         p->clock++;
-        measure(w, v);
+        measure(w, s, v);
     }
-    least = least_clock(w);
-    TUTTI_TRY(answer(w, false, least, err));
-    return answer(w, true, least, err);
+    least = least_clock(w, s);
+    TUTTI_TRY(answer(w, s, false, least, err));
+    return answer(w, s, true, least, err);
 }
 
 tutti_status tutti_waves_run(tutti_waves *w, tutti_error *err)
@@ -239,7 +343,7 @@ tutti_status tutti_waves_run(tutti_waves *w, tutti_error *err)
     tutti_note note;
     void *in;
 
-    if (w == NULL || w->part[w->m->member].count == 0)
+    if (w == NULL || w->mine == 0)
         return TUTTI_OK;
     while (status == TUTTI_OK) {
         status = tutti_engine_serve(w->m->engine, w->o.service, &note, &in, TUTTI_FOREVER, err);
@@ -283,14 +387,14 @@ tutti_status tutti_waves_push(tutti_waves *w, int64_t wave, const float *sum, in
 
     TUTTI_TRY(end_calls(w, err));
     w->pulls = clock > 0;
-    for (int k = 0; k < w->o.pipelines; k++) {
-        const tutti_range part = w->part[k];
-        tutti_note note = { .a = wave, .b = clock };
+    for (int i = 0; i < w->calls; i++) {
+        const tutti_range part = w->part[i];
+        tutti_note note = { .kind = w->segment[i / w->o.pipelines].index, .a = wave, .b = clock };
         if (part.count == 0)
             continue;
         w->call[w->pending] = (tutti_engine_call){ 0 };
         w->each[w->pending] = &w->call[w->pending].reply;
-        TUTTI_TRY(tutti_engine_call_start(m->engine, &w->call[w->pending], w->o.service, w->worker[k], &note,
+        TUTTI_TRY(tutti_engine_call_start(m->engine, &w->call[w->pending], w->o.service, w->worker[i], &note,
                                           tutti_f32(m->device, (float *)(uintptr_t)sum + part.first, part.count), 0,
                                           w->pulls ? tutti_f32(m->device, into + part.first, part.count)
                                                    : tutti_nothing(),

@@ -50,12 +50,27 @@ class Hetpipe(Case):
                            os.path.join(two, "checkpoints", "step-00000008"))
         self.assertEqual(self.model(two), self.model(three))
 
+    def test_cuts_of_their_own_change_no_bit(self):
+        """Two virtual workers with unlike cuts, looked at and resumed, beside two that are cut alike."""
+        common = (*MLP, "--data", self.data, "-n", 4, "--batch", 8, "--steps", 12)
+        alike, unlike = (("--method", "hetpipe(stages=2,in_flight=4%s)" % more) for more in ("", ",speeds=1:1:40:1"))
+        whole = self.train("alike", *common, *alike, "--checkpoint-every", 4)
+        often = self.train("unlike", *common, *unlike, "--report-every", 1, "--eval-every", 5, "--checkpoint-every", 4)
+        self.assertEqual(self.model(whole), self.model(often))
+        self.assertEqual(summary(whole)["final_test_loss"], summary(often)["final_test_loss"])
+        for out, same in ((whole, True), (often, False)):
+            values = [w["memory"]["values"] for w in summary(out)["by_worker"]]
+            self.assertEqual({values[0], values[2]} == {values[1], values[3]}, same)
+        rest = self.train("rest", *common, *unlike, "--resume", os.path.join(often, "checkpoints", "step-00000008"))
+        self.assertEqual(self.model(whole), self.model(rest))
+
     def test_a_pipeline_goes_on_as_single_or_ddp_and_the_other_way_round(self):
         """One micro-batch at a time, one virtual worker: single's steps, to the bit in any number of stages."""
         common = (*MLP, "--data", self.data, "--checkpoint-every", 4)
         whole = self.train("whole", *common, "--steps", 12, "-n", 1, "--batch", 12, "--method", "single")
         last = None
-        for steps, n, method in ((4, 1, "single"), (8, 3, "hetpipe(stages=3,in_flight=1)"), (12, 1, "single")):
+        for steps, n, method in ((4, 1, "single"), (8, 3, "hetpipe(stages=3,in_flight=1,speeds=1:3:2)"),
+                                 (12, 1, "single")):
             resume = ("--resume", last) if last else ()
             last = self.train("to%d" % steps, *common, "--steps", steps, "-n", n, "--batch", 12 // n, "--method",
                               method, *resume)

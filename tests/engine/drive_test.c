@@ -1,7 +1,8 @@
 /* Goal: methods that drive (drive.h): each worker has its stage's range of the flat space and no
    more; what the hook computes is booked, counted and traced as everywhere; the whole model is
-   there when it is shown; a checkpoint knows nothing of stages. Method: a plain pipeline of the
-   test's own, one micro-batch a step, beside `single` and `ddp`, to the bit. */
+   there when it is shown, also where pipelines have cuts of their own; a checkpoint knows nothing
+   of stages. Method: a plain pipeline of the test's own, one micro-batch a step, beside `single`
+   and `ddp`, to the bit. */
 #include "scratch.h"
 #include "staged.h"
 #include "tutti/pipe.h"
@@ -113,7 +114,84 @@ static staged relay_default(void)
     return r;
 }
 
+/* ---- a method of two pipelines with cuts of their own, which computes nothing ---- */
+
+typedef struct unlike {
+    int64_t alike, sums, cut;    /* sums: asks for a mean; cut: of the second pipeline */
+} unlike;
+
+static const tutti_option unlike_options[] = {
+    { "alike", TUTTI_INT, TUTTI_AT(unlike, alike), 0, 0, 1, NULL, "pipelines are said to make the same updates" },
+    { "sums", TUTTI_INT, TUTTI_AT(unlike, sums), 0, 0, 1, NULL, "asks for a mean over the pipelines" },
+    { "cut", TUTTI_INT, TUTTI_AT(unlike, cut), 3, 0, UNITS, NULL, "where the second pipeline's second stage begins" },
+    { 0 }
+};
+
+static tutti_status unlike_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    const unlike *u = m->self;
+    const int first[2 * 3] = { 0, 1, UNITS, 0, (int)u->cut, UNITS }, worker[4] = { 0, 2, 1, 3 };
+
+    return tutti_drive_declare(m, plan,
+                               &(tutti_drive_options){ .pipelines = 2, .stages = 2, .first = first, .worker = worker,
+                                                       .passes = 1, .slots = 1, .samples = m->share->batch * 2,
+                                                       .own_cuts = true, .alike = u->alike > 0 },
+                               err);
+}
+
+/* Each stage has its range, and values of it alone. */
+static tutti_status unlike_drive(tutti_method *m, uint64_t until, tutti_error *err)
+{
+    const unlike *u = m->self;
+    const int cut = m->member == 0 ? 1 : (int)u->cut;
+    const tutti_range own = tutti_drive_range(m, m->stage == 0 ? 0 : cut, m->stage == 0 ? cut : UNITS);
+
+    (void)until;
+    CHECK(m->member == m->rank % 2 && m->stage == m->rank / 2);
+    CHECK(m->own.first == own.first && m->own.count == own.count);
+    if (u->sums == 0)
+        return TUTTI_OK;
+    tutti_drive_sum_start(m, 0, 1, m->own_g);
+    return tutti_drive_sum_wait(m, 0, NULL, err);
+}
+
+static const tutti_method_ops unlike_ops = {
+    .name = "unlike", .self_bytes = sizeof(unlike), .options = unlike_options,
+    .traits = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES, .declare = unlike_declare,
+    .drive = unlike_drive
+};
+static const tutti_method_ops *const unlike_methods[] = { &unlike_ops, NULL };
+
 /* ---- tests ---- */
+
+/* The model that is shown is that of the first pipeline's stages, which are no stages of others. */
+static void test_pipelines_may_have_cuts_of_their_own(void **state)
+{
+    static const struct { const char *method, *says; } cases[] = {
+        { "unlike", NULL }, { "unlike(cut=1)", NULL }, { "unlike(cut=4)", NULL },
+        { "unlike(cut=0)", "into stages that it does not have" }, { "unlike(alike=1)", "into stages" },
+        { "unlike(sums=1)", "mean over pipelines that have cuts of their own" },
+    };
+    float initial[STAGED_VALUES];
+
+    (void)state;
+    for (int k = 0; k < 2 * UNITS; k++)
+        staged_initial(NULL, k, initial + (size_t)k * WIDTH);
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        static staged r;
+        tutti_error err;
+        tutti_status status;
+        r = staged_default(cases[i].method);
+        r.methods = unlike_methods;
+        r.at_a_time = 2;
+        status = staged_run(&r, "shm", 4, &err);
+        if (status != (cases[i].says == NULL ? TUTTI_OK : TUTTI_ERR_STATE) ||
+            (cases[i].says != NULL && strstr(err.text, cases[i].says) == NULL))
+            fail_msg("%s: %d %s", cases[i].method, (int)status, err.text);
+        for (int rank = 0; rank < 4 && status == TUTTI_OK; rank++)
+            assert_memory_equal(r.x[rank], initial, sizeof initial);
+    }
+}
 
 /* With several calls of drive the model is shown between them. */
 static void test_stages_are_single_to_the_bit(void **state)
@@ -339,6 +417,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stages_are_single_to_the_bit),
+        cmocka_unit_test(test_pipelines_may_have_cuts_of_their_own),
         cmocka_unit_test(test_a_rank_has_its_range_only),
         cmocka_unit_test(test_checkpoints_know_no_stages),
         cmocka_unit_test(test_what_does_not_go_with_it_is_refused),

@@ -259,12 +259,20 @@ static tutti_status hetpipe(tutti_world *world, explore_case *c, tutti_error *er
 {
     const int stages = stages_of(c);
     waves w = { c->ranks / stages, 1 << explore_draw(c, "window", 3), (int64_t)explore_draw(c, "distance", 4) };
-    char method[128];
+    char method[160];
     tutti_engine_options o = { .method = method, .batch = 4, .accumulate = 1 + (int64_t)explore_draw(c, "waves", 2),
                                .data_samples = 4 * (uint64_t)c->ranks * 4 + 3 };
+    const bool unlike = explore_draw(c, "unlike", 3) > 0; /* so are, mostly, the cuts of the pipelines */
+    int n = snprintf(method, sizeof method, "hetpipe(stages=%d,in_flight=%d,clock_distance=%d", stages, w.window,
+                     (int)w.distance);
 
-    snprintf(method, sizeof method, "hetpipe(stages=%d,in_flight=%d,clock_distance=%d)", stages, w.window,
-             (int)w.distance);
+    for (int r = 0; r < c->ranks && unlike; r++) {
+        char name[24];
+        snprintf(name, sizeof name, "speed-%d", r);
+        n += snprintf(method + n, sizeof method - (size_t)n, "%s%d", r == 0 ? ",speeds=" : ":",
+                      1 + (int)explore_draw(c, name, 4));
+    }
+    snprintf(method + n, sizeof method - (size_t)n, ")");
     return run(world, c, &o, false, by_waves, &w, err);
 }
 
@@ -367,7 +375,7 @@ static tutti_status all_end(const explore_case *c, tutti_error *err)
 
 const explore_piece explore_drive_pieces[] = {
     { .name = "hetpipe", .least = 1, .most = 6, .rank_main = hetpipe,
-      .help = "virtual workers through servers, of random stages, waves and distances, one worker slow" },
+      .help = "virtual workers through servers, of random stages, waves, distances and cuts, one worker slow" },
     { .name = "hetpipe-dies", .least = 2, .most = 6, .rank_main = hetpipe, .judge = all_end, .deaths = true,
       .help = "the same, and one worker dies: all others end and say of whom" },
     { .name = "wavelet", .least = 1, .most = 6, .rank_main = wavelet,

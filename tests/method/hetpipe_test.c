@@ -1,9 +1,10 @@
 /* Goal: hetpipe is the recursion that its page states, to the bit, however the model is cut,
    however many micro-batches are under way, whatever the order of messages and wherever it rests;
    no micro-batch misses more updates than its bound, and the bound is reached; backward sees what
-   forward saw; what cannot be is said in a sentence. Method: a client whose model is a chain of
-   units (staged.h), beside the recursion written down as one loop over whole gradients; simulated
-   time, in which one virtual worker is slow. */
+   forward saw; each virtual worker has the best cuts for its own workers, and every pair of
+   workers sends what the page states; what cannot be is said in a sentence. Method: a client
+   whose model is a chain of units (staged.h), beside the recursion written down as one loop over
+   whole gradients; simulated time, in which one virtual worker is slow. */
 #include "engine/staged.h"
 #include "method/recursion.h"
 #include "scratch.h"
@@ -74,6 +75,9 @@ static void test_distance_0_is_the_recursion(void **state)
         { 5, 5, 5, 1, "" },  { 2, 1, 1, 1, "" }, { 2, 1, 4, 2, "" },  { 4, 2, 1, 1, "" }, { 4, 2, 2, 1, "" },
         { 4, 2, 4, 2, "" },  { 6, 3, 4, 1, "" }, { 6, 2, 4, 1, "" },  { 8, 2, 4, 1, "" }, { 4, 2, 4, 1, ",update=sum" },
         { 4, 2, 4, 1, ",allocation=np" }, { 8, 2, 4, 1, ",allocation=hd,node=2" },
+        /* virtual workers with unlike cuts */
+        { 4, 2, 4, 2, ",speeds=1:1:4:1" }, { 6, 2, 4, 1, ",speeds=1:1:2:4:1:3" }, { 6, 3, 4, 1, ",speeds=3:1:1:1:1:2" },
+        { 8, 2, 4, 1, ",speeds=1:1:2:1:4:1:3:2" }, { 8, 4, 2, 1, ",speeds=2:1:1:1:1:2:1:1,update=sum" },
     };
 
     (void)state;
@@ -133,12 +137,14 @@ static void test_bounds_are_reached_and_not_exceeded(void **state)
         printf("skipped: a part on simulated hosts: the simulator is not built\n");
     for (int window = 1; window <= 4 && simulates(); window *= 2)
         for (int distance = 0; distance <= 3; distance++)
-            for (int round = 0; round < 4; round++) {
+            for (int run = 0; run < 8; run++) {
+                const int round = run / 2;
                 static staged r;
                 char method[96];
                 double most = 0, furthest = 0;
                 const int64_t bound = tutti_wave_staleness(window, distance);
-                snprintf(method, sizeof method, "hetpipe(stages=2,in_flight=%d,clock_distance=%d)", window, distance);
+                snprintf(method, sizeof method, "hetpipe(stages=2,in_flight=%d,clock_distance=%d%s)", window, distance,
+                         run % 2 == 0 ? "" : ",speeds=1:1:4:1"); /* of the second, unlike cuts */
                 r = staged_default(method);
                 r.steps = 12;
                 r.watch = watch_bounds;
@@ -212,7 +218,8 @@ static void watch_cuts(staged_seat *s)
 }
 
 /* Bits after a resume are those without one, with other cuts as well: the first unit is said to
-   take what the others take together. */
+   take what the others take together, or virtual workers are cut unlike where they were alike, and
+   the other way round. */
 static void test_a_resumed_run_has_the_same_bits(void **state)
 {
     static const struct { int ranks, stages, window; } cases[] = {
@@ -248,6 +255,21 @@ static void test_a_resumed_run_has_the_same_bits(void **state)
         all_have(&r, cases[i].ranks, whole.x[0]);
         for (int rank = 0; rank < cases[i].ranks && cases[i].stages == 2; rank++)
             assert_int_equal(first_of[rank] == 0 ? end_of[rank] : first_of[rank], 1);
+        r.seconds = NULL;
+        for (int back = 0; back <= 1 && cases[i].ranks == 4 && cases[i].stages == 2; back++) {
+            static const char *const speeds[] = { "1:1:4:1", "1:1:1:1" };
+            for (int half = 0; half <= 1; half++) {
+                snprintf(method, sizeof method, "hetpipe(stages=2,in_flight=%d,speeds=%s)", cases[i].window,
+                         speeds[half == back]);
+                r.steps = half == 0 ? 3 : 6;
+                r.save_at = half == 0 ? 3 : 0;
+                r.load_at = half == 0 ? 0 : 3;
+                staged_runs(&r, "shm", 4);
+                assert_true((first_of[0] + first_of[2] == first_of[1] + first_of[3]) == (half == back));
+            }
+            all_have(&r, 4, whole.x[0]);
+        }
+        r.watch = NULL;
         if (cases[i].ranks != cases[i].stages)
             continue;
         r.options.batch = 8 * cases[i].ranks; /* one pipeline, cut into one stage */
@@ -276,15 +298,131 @@ static void test_stages_are_cut_by_speed_and_memory(void **state)
     assert_int_equal(end_of[0], UNITS);
 }
 
-/* A unit may be slow on one worker alone; places of two virtual workers go by the slower of each.
+/* Units of each worker that virtual workers of two have. At the last that a worker is fast is of no
+   use, as it has memory for three units only: 2400 bytes each in the first place, 2016 in the
+   second. */
+static void test_virtual_workers_have_cuts_of_their_own(void **state)
+{
+    static const struct { int ranks; const char *more; int own[STAGED_RANKS]; } cases[] = {
+        { 4, "speeds=1:1:4:1.5", { 1, 2, 4, 3 } },
+        { 4, "speeds=1:1:4:4", { 1, 1, 4, 4 } },
+        { 4, "allocation=np,speeds=1:4:1.5:1", { 1, 4, 3, 2 } },
+        { 6, "speeds=1:1:2:4:1.5:2.9", { 1, 2, 2, 4, 3, 3 } },
+        { 4, "speeds=1:1:4:4,memory=1:1:0.007:1", { 2, 1, 3, 4 } },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        static staged r;
+        char method[96];
+        snprintf(method, sizeof method, "hetpipe(stages=2,in_flight=4,%s)", cases[i].more);
+        r = staged_default(method);
+        r.watch = watch_cuts;
+        staged_runs(&r, "shm", cases[i].ranks);
+        for (int rank = 0; rank < cases[i].ranks; rank++)
+            if (end_of[rank] - first_of[rank] != cases[i].own[rank])
+                fail_msg("%s: worker %d has units %d to %d", method, rank, first_of[rank], end_of[rank]);
+    }
+}
+
+/* ---- what is sent ---- */
+static struct { uint64_t bytes, messages; } sent[STAGED_RANKS][STAGED_RANKS];
+
+static void watch_pairs(staged_seat *s)
+{
+    const tutti_method *m = tutti_engine_method(s->e);
+
+    watch_cuts(s);
+    for (int to = 0; to < m->workers; to++) {
+        sent[m->rank][to].bytes = sent[m->rank][to].messages = 0;
+        if (to != m->rank)
+            tutti_world_sent(m->world, to, &sent[m->rank][to].bytes, &sent[m->rank][to].messages);
+    }
+}
+
+static bool has(int rank, int unit)
+{
+    return unit >= first_of[rank] && unit < end_of[rank];
+}
+
+/* Floats of part k of `count` floats in n parts, at lines of 16. */
+static uint64_t part_of(uint64_t count, uint64_t k, uint64_t n)
+{
+    const uint64_t lines = (count + 15) / 16, end = lines * (k + 1) / n * 16;
+    return (end < count ? end : count) - lines * k / n * 16;
+}
+
+/* Of a wave, between workers of two virtual workers: for each run of units that both have and that
+   nobody's cut goes through, the receiver's part of it is pushed, and the sender's part is the
+   answer. v, u: the virtual workers of `from` and `to`. */
+static void due_of_a_wave(int ranks, int pipelines, int from, int to, int v, int u, uint64_t *bytes,
+                          uint64_t *messages)
+{
+    *bytes = *messages = 0;
+    for (int first = 0, end; first < UNITS; first = end) {
+        bool cut = false;
+        for (end = first + 1; end < UNITS && !cut; end += !cut)
+            for (int rank = 0; rank < ranks; rank++)
+                cut = cut || first_of[rank] == end;
+        if (has(from, first) && has(to, first)) {
+            const uint64_t count = (uint64_t)(end - first) * 2 * WIDTH,
+                           pushed = part_of(count, (uint64_t)u, (uint64_t)pipelines),
+                           answered = part_of(count, (uint64_t)v, (uint64_t)pipelines);
+            *bytes += sizeof(float) * (pushed + answered);
+            *messages += (pushed > 0) + (answered > 0);
+        }
+    }
+}
+
+static void test_traffic_of_every_pair_is_as_stated(void **state)
+{
+    enum { LESS = 2, MORE = 7 };
+    static const struct { int ranks; const char *more; } cases[] = {
+        { 4, "" }, { 4, ",speeds=1:1:4:1.5" }, { 6, ",speeds=1:1:2:4:1.5:2.9" }, { 8, ",speeds=1:1:2:1:4:1:3:2" },
+    };
+    const uint64_t activations = 4 * 4 * WIDTH * sizeof(float); /* of a wave: as much back as forth */
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        static struct { uint64_t bytes, messages; } before[STAGED_RANKS][STAGED_RANKS];
+        const int ranks = cases[i].ranks, pipelines = ranks / 2;
+        char method[96];
+        snprintf(method, sizeof method, "hetpipe(stages=2,in_flight=4%s)", cases[i].more);
+        for (int steps = LESS; steps <= MORE; steps += MORE - LESS) {
+            static staged r;
+            r = staged_default(method);
+            r.options.data_samples = (uint64_t)(8 * ranks * MORE); /* all are whole */
+            r.steps = steps;
+            r.watch = watch_pairs;
+            if (steps == MORE)
+                memcpy(before, sent, sizeof before);
+            staged_runs(&r, "tcp", ranks);
+        }
+        for (int from = 0; from < ranks; from++)
+            for (int to = 0; to < ranks; to++) {
+                const int v = from % pipelines, u = to % pipelines; /* one of each node (ed) */
+                uint64_t bytes = 0, messages = 0;
+                if (v != u)
+                    due_of_a_wave(ranks, pipelines, from, to, v, u, &bytes, &messages);
+                else if (from != to) {
+                    bytes = activations;
+                    messages = 4;
+                }
+                assert_int_equal(sent[from][to].bytes - before[from][to].bytes, (MORE - LESS) * bytes);
+                assert_int_equal(sent[from][to].messages - before[from][to].messages, (MORE - LESS) * messages);
+            }
+    }
+}
+
+/* A unit may be slow on one worker alone. Of two virtual workers each goes by its own.
    What the run leaves is what it leaves with cuts by operations and speeds. */
 static void test_stages_are_cut_by_what_was_measured(void **state)
 {
     static const double four[2 * UNITS] = { 4, 4, 4, 4, 4, 1, 1, 1, 1, 1 },
                         odd[2 * UNITS] = { 9, 1, 1, 1, 1, 3, 3, 3, 3, 3 },
-                        two[4 * UNITS] = { 4, 4, 4, 4, 4, 8, 8, 8, 8, 8, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1 };
+                        two[4 * UNITS] = { 3, 3, 3, 3, 3, 8, 8, 8, 8, 8, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1 };
     static const struct { int ranks; const double *seconds; int own[4]; } cases[] = {
-        { 2, four, { 1, 4 } }, { 2, odd, { 4, 1 } }, { 4, two, { 1, 1, 4, 4 } },
+        { 2, four, { 1, 4 } }, { 2, odd, { 4, 1 } }, { 4, two, { 2, 1, 3, 4 } },
     };
 
     (void)state;
@@ -401,6 +539,8 @@ int main(void)
         cmocka_unit_test(test_bubbles_are_those_of_the_formula),
         cmocka_unit_test(test_a_resumed_run_has_the_same_bits),
         cmocka_unit_test(test_stages_are_cut_by_speed_and_memory),
+        cmocka_unit_test(test_virtual_workers_have_cuts_of_their_own),
+        cmocka_unit_test(test_traffic_of_every_pair_is_as_stated),
         cmocka_unit_test(test_stages_are_cut_by_what_was_measured),
         cmocka_unit_test(test_what_cannot_be_is_said),
         cmocka_unit_test(test_a_bare_name_finds_stages),

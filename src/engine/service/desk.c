@@ -4,7 +4,9 @@
    So the uploads of all go on at once, and one that is slow is in nobody's way. A request is taken
    when it is whole, in order of arrival; of several that are found at once the lowest rank's first.
    Those found later stand behind them, so nobody is passed over twice. Rooms may take from one rank
-   each: then no sender has two of them, whatever it sends at a time.
+   each: then no sender has two of them, whatever it sends at a time. Of unlike rooms a sender may
+   have several, for requests that it always sends in one order. These rooms are posted in that
+   order, as messages of one sender come in theirs.
 
    Answers are sent and not awaited. What they carry is copied, since the service goes on to change
    it; several answers with one payload share its copy. A copy is free again when all have taken
@@ -46,14 +48,31 @@ typedef struct tutti_engine_sent sent;
 
 /* ---- from open to close ---- */
 
+static unsigned char *room_at(const desk *d, int room)
+{
+    return d->in + (d->at != NULL ? d->at[room] : (size_t)room * d->in_bytes);
+}
+
+static size_t room_bytes(const desk *d, int room)
+{
+    return d->at != NULL ? d->at[room + 1] - d->at[room] : d->in_bytes;
+}
+
+unsigned char *tutti_desk_room(const desk *d)
+{
+    return d->taken >= 0 && room_bytes(d, d->taken) > 0 ? room_at(d, d->taken) : NULL;
+}
+
 static tutti_status post_room(desk *d, int room, tutti_error *err)
 {
     tutti_buffer into = tutti_nothing();
 
-    if (d->in_bytes > 0)
-        into = tutti_host(d->in + (size_t)room * d->in_bytes, d->in_bytes, TUTTI_U8);
+    if (room_bytes(d, room) > 0)
+        into = tutti_host(room_at(d, room), room_bytes(d, room), TUTTI_U8);
     d->lined[room] = d->over[room] = false;
     d->posted[room] = d->turns++;
+    if (d->times != NULL)
+        d->times[room]++;
     return tutti_post_recv(d->engine->world, &d->request[room], d->of[room], tutti_service_port(d->index), into, err);
 }
 
@@ -92,13 +111,21 @@ tutti_status tutti_desk_open(desk *d, tutti_engine *e, int index, const tutti_de
     d->users = tutti_alloc(rooms + (size_t)setup->copies, sizeof *d->users);
     d->wanted = tutti_alloc(rooms + answers + 1, sizeof *d->wanted);
     d->seen = tutti_alloc((size_t)ranks, sizeof *d->seen);
+    if (setup->bytes != NULL) {
+        d->at = tutti_alloc(rooms + 1, sizeof *d->at);
+        d->times = tutti_alloc(rooms, sizeof *d->times);
+    }
     enough = d->request != NULL && d->lined != NULL && d->over != NULL && d->held != NULL && d->posted != NULL &&
-             d->line != NULL && d->of != NULL && d->answer != NULL && d->users != NULL;
+             d->line != NULL && d->of != NULL && d->answer != NULL && d->users != NULL &&
+             (setup->bytes == NULL || (d->at != NULL && d->times != NULL));
     if (!enough || d->wanted == NULL || d->seen == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': taking %zu requests at a time",
                           e->services.at[index].name, rooms);
-    for (size_t k = 0; k < rooms; k++)
+    for (size_t k = 0; k < rooms; k++) {
         d->of[k] = setup->of != NULL ? setup->of[k] : TUTTI_ANY;
+        if (setup->bytes != NULL)
+            d->at[k + 1] = d->at[k] + setup->bytes[k];
+    }
     d->rooms = (int)rooms;
     d->answers = (int)answers;
     d->copies = setup->copies;
@@ -120,6 +147,8 @@ void tutti_desk_close(desk *d)
     tutti_free(d->posted);
     tutti_free(d->line);
     tutti_free(d->of);
+    tutti_free(d->at);
+    tutti_free(d->times);
     tutti_free(d->answer);
     tutti_free(d->users);
     tutti_free(d->wanted);
@@ -387,15 +416,24 @@ static int room_of(const desk *d, const tutti_note *request)
     return -1;
 }
 
+/* The room that this lies in; -1: none. */
+static int room_around(const desk *d, const void *data)
+{
+    for (int k = 0; k < d->rooms; k++) {
+        const uintptr_t at = (uintptr_t)room_at(d, k);
+        if ((uintptr_t)data >= at && (uintptr_t)data < at + room_bytes(d, k))
+            return k;
+    }
+    return -1;
+}
+
 /* Of those that n requests are in. One whose payload is sent already, for others, may not be
    written. */
 static tutti_status take_room(desk *d, const tutti_note *requests, int n, tutti_buffer *payload, int *place,
                               tutti_error *err)
 {
-    const size_t at = (size_t)((uintptr_t)payload->data - (uintptr_t)d->in);
-
-    if ((uintptr_t)payload->data >= (uintptr_t)d->in && at < (size_t)d->rooms * d->in_bytes) {
-        *place = (int)(at / d->in_bytes);
+    *place = room_around(d, payload->data);
+    if (*place >= 0) {
         d->users[*place]++;
         return TUTTI_OK;
     }
@@ -403,7 +441,7 @@ static tutti_status take_room(desk *d, const tutti_note *requests, int n, tutti_
         for (int k = 0; k < n; k++) {
             *place = room_of(d, &requests[k]);
             if (*place >= 0 && d->users[*place] == 0) {
-                copy_to(d, payload, *place, d->in + (size_t)*place * d->in_bytes);
+                copy_to(d, payload, *place, room_at(d, *place));
                 return TUTTI_OK;
             }
         }
@@ -549,11 +587,21 @@ static tutti_status take(desk *d, tutti_note *note, tutti_error *err)
     return end_of(d, &d->request[d->taken], err);
 }
 
+/* Of one sender: has each room before it been posted as often as it will be then, and each behind
+   it as often as it was? Without sizes of their own rooms are alike. */
+static bool has_its_turn(const desk *d, int room)
+{
+    for (int k = 0; d->at != NULL && k < d->rooms; k++)
+        if (d->of[k] == d->of[room] && d->times[k] < d->times[room] + (k < room))
+            return false;
+    return true;
+}
+
 /* Rooms whose requests are over with, and of which nothing is sent any more, take others. */
 static tutti_status post_free(desk *d, tutti_error *err)
 {
     for (int k = 0; k < d->begun; k++)
-        if (d->over[k] && !d->held[k] && d->users[k] == 0)
+        if (d->over[k] && !d->held[k] && d->users[k] == 0 && has_its_turn(d, k))
             TUTTI_TRY(post_room(d, k, err));
     return TUTTI_OK;
 }

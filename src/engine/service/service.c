@@ -512,7 +512,7 @@ tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, vo
         tutti_unlock(e->services.monitor);
     } while (again);
     if (in != NULL)
-        *in = s->desk.taken >= 0 && s->desk.in_bytes > 0 ? s->desk.in + (size_t)s->desk.taken * s->desk.in_bytes : NULL;
+        *in = tutti_desk_room(&s->desk);
     return closing ? TUTTI_CLOSED : status;
 }
 

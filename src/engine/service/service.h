@@ -41,6 +41,8 @@ struct tutti_engine_desk {
     int taken;                   /* the room of the request that is worked at; -1: none */
     int begun;                   /* rooms posted at first */
     int *of;                     /* rooms: from whom its requests may come */
+    size_t *at;                  /* rooms + 1: where each begins in `in`; NULL: all are as large */
+    uint64_t *times;             /* rooms, with `at`: how often it was posted */
     tutti_request word;          /* what this worker tells itself: the end, or that a round is
                                     owed */
     bool woken;                  /* a word came while answers were waited for */
@@ -124,6 +126,8 @@ tutti_port tutti_engine_reply_port(const tutti_note *request);
 
 /* A desk that is not open is well, too. */
 void tutti_desk_close(tutti_engine_desk *d);
+/* Of the request that was taken; NULL: it has none. */
+unsigned char *tutti_desk_room(const tutti_engine_desk *d);
 
 /* ---- quiet.c: both collective ---- */
 
