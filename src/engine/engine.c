@@ -255,8 +255,6 @@ static float *of_tensor(const tutti_engine *e, float *flat, int tensor)
 
 float *tutti_engine_values(tutti_engine *e, int tensor)
 {
-    if (e->drive.on)
-        return of_tensor(e, e->drive.whole, tensor);
     return e->units.on && tensor >= 0 && tensor < e->layout.n_tensors ? tutti_engine_units_values(e, tensor)
                                                                       : of_tensor(e, e->m.x, tensor);
 }

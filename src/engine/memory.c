@@ -53,7 +53,6 @@ size_t tutti_engine_memory(const tutti_engine *e, tutti_memory_record *records, 
         { "rows.rooms", TUTTI_MEMORY_BUFFERS, bytes_of_rows(e) },
         { "x.more", TUTTI_MEMORY_VALUES, e->units.more_most * sizeof(float) },
         { "g.more", TUTTI_MEMORY_GRADIENTS, (uint64_t)e->held.n_more * e->held.room * sizeof(float) },
-        { "shown", TUTTI_MEMORY_BUFFERS, e->drive.whole != NULL ? e->layout.used * sizeof(float) : 0 },
         { "tiles", TUTTI_MEMORY_BUFFERS, tutti_engine_offload_tiles(e) },
     };
     const size_t declared = tutti_plan_count(e->plan);
