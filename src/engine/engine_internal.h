@@ -206,6 +206,8 @@ typedef struct tutti_engine_units {
     tutti_tier_sum before;       /* what the tier had moved by then */
     int live, live_most, told;   /* units that are there; the most; as last told */
     size_t live_values, live_values_most, more, more_most; /* values of them; of those apart */
+    size_t reserve;              /* bytes that stay free on the device for what will be apart: */
+    bool charged;                /* now, while nothing is */
 } tutti_engine_units;
 
 /* An update beside the device (offload.c). */

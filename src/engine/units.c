@@ -125,6 +125,12 @@ static size_t lines_of(size_t count)
     return (count + 15) / 16 * 16;
 }
 
+/* Memory that is taken where it is needed. */
+static const char *name_of_more(const tutti_engine *e)
+{
+    return e->drive.on ? "shown" : "x.more";
+}
+
 static void close_units(void *self)
 {
     tutti_engine *e = self;
@@ -139,6 +145,8 @@ static void close_units(void *self)
     for (int i = 0; s->unit != NULL && i < e->layout.n_units; i++)
         if (s->unit[i].apart)
             tutti_arena_give(e->device, s->unit[i].values);
+    if (s->charged)
+        tutti_arena_refund(e->device, name_of_more(e), s->reserve);
     tutti_free(s->unit);
     tutti_free(s->seen);
     tutti_free(s->words);
@@ -151,6 +159,9 @@ tutti_status tutti_engine_units_open(tutti_engine *e, tutti_error *err)
 
     if (!s->on)
         return TUTTI_OK;
+    if (s->reserve > 0)
+        TUTTI_TRY(tutti_arena_charge(e->device, name_of_more(e), s->reserve, err));
+    s->charged = s->reserve > 0;
     if (e->offload.on && (s->x = s->place.memory) == NULL &&
         (s->io = tutti_alloc((size_t)e->layout.n_pieces, sizeof *s->io)) == NULL)
         return no_memory(e, err);
@@ -243,7 +254,8 @@ tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_erro
     return TUTTI_OK;
 }
 
-/* Stages are whole units, and hold the elements between theirs. */
+/* Stages are whole units, and hold the elements between theirs. What has no room while the model is
+   looked at is refused while opening: the largest unit counts from there on. */
 tutti_status tutti_engine_units_declare_looks(tutti_engine *e, tutti_error *err)
 {
     tutti_facility_add(&e->m, &facility, e);
@@ -252,6 +264,8 @@ tutti_status tutti_engine_units_declare_looks(tutti_engine *e, tutti_error *err)
         const tutti_range r = tutti_drive_range(&e->m, i, i + 1);
         e->units.unit[i].first = r.first;
         e->units.unit[i].count = r.count;
+        if (r.count * sizeof(float) > e->units.reserve)
+            e->units.reserve = r.count * sizeof(float);
     }
     return TUTTI_OK;
 }
@@ -273,6 +287,8 @@ static void release(tutti_engine *e, tutti_engine_unit *u)
     if (u->apart) {
         tutti_arena_give(e->device, u->values);
         e->units.more -= u->count;
+        if (e->units.more == 0 && e->units.reserve > 0) /* where that just was */
+            e->units.charged = tutti_arena_charge(e->device, name_of_more(e), e->units.reserve, NULL) == TUTTI_OK;
     } else if (!u->keeps && --e->units.buffer[u->buffer].units == 0)
         e->units.buffer[u->buffer].taken = 0;
     count_live(e, u, false);
@@ -410,7 +426,10 @@ static tutti_status take_apart(tutti_engine *e, tutti_engine_unit *u, tutti_erro
     tutti_engine_units *s = &e->units;
     void *one;
 
-    TUTTI_TRY(tutti_arena_take(e->device, "x.more", u->count * sizeof(float), TUTTI_ARENA_ALIGN, &one, err));
+    if (s->charged)
+        tutti_arena_refund(e->device, name_of_more(e), s->reserve);
+    s->charged = false;
+    TUTTI_TRY(tutti_arena_take(e->device, name_of_more(e), u->count * sizeof(float), TUTTI_ARENA_ALIGN, &one, err));
     u->values = one;
     u->apart = true;
     s->more += u->count;

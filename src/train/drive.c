@@ -4,7 +4,7 @@
    so the loader reads ahead as it does for passes. Whoever has neither the first nor the last stage
    needs no samples and reads none.
 
-   The network of the whole model is there for evaluations alone, and its values come unit by unit. */
+   The network of the whole model is there for evaluations alone. Its values come unit by unit. */
 #include <errno.h>
 #include <string.h>
 

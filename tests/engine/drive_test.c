@@ -1,7 +1,8 @@
 /* Goal: methods that drive (drive.h): each worker has its stage's range of the flat space and no
    more; what the hook computes is booked, counted and traced as everywhere; a model that is shown
-   comes unit by unit, and no rank ever has two of them; a checkpoint knows nothing of stages. Method: a plain pipeline of the
-   test's own, one micro-batch a step, beside `single` and `ddp`, to the bit. */
+   comes unit by unit, and no rank ever has two of them; a checkpoint knows nothing of stages.
+   Method: a plain pipeline of the test's own, one micro-batch a step, beside `single` and `ddp`, to
+   the bit. */
 #include "scratch.h"
 #include "staged.h"
 #include "tutti/pipe.h"
@@ -156,7 +157,7 @@ static void watch_memory(staged_seat *s)
     uint64_t bytes[TUTTI_MEMORY_KINDS] = { 0 }, looked = 0;
 
     for (size_t i = 0; i < n; i++)
-        if (strcmp(record[i].name, "x.more") == 0)
+        if (strcmp(record[i].name, "shown") == 0)
             looked += record[i].bytes;
         else
             bytes[record[i].kind] += record[i].bytes;
@@ -166,6 +167,16 @@ static void watch_memory(staged_seat *s)
     assert_int_equal(bytes[TUTTI_MEMORY_VALUES], own);
     assert_int_equal(bytes[TUTTI_MEMORY_GRADIENTS], own);
     assert_in_range(bytes[TUTTI_MEMORY_STATES], own, own + 256);
+}
+
+static void watch_device(staged_seat *s)
+{
+    const tutti_metric_record *record;
+    const int n = tutti_engine_metrics(s->e, &record);
+
+    for (int i = 0; i < n; i++)
+        if (strcmp(record[i].name, "device_bytes") == 0)
+            s->run->told[tutti_engine_method(s->e)->rank][0] = record[i].value;
 }
 
 static void test_a_rank_has_its_range_only(void **state)
@@ -278,6 +289,28 @@ static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err
     return status;
 }
 
+/* Of two ranks with the same memory: nothing is free for the unit that is looked at. */
+static void test_what_has_no_room_while_it_is_shown_is_refused_at_once(void **state)
+{
+    static staged r;
+    tutti_error err;
+    size_t enough;
+
+    (void)state;
+    r = relay_default();
+    r.watch = watch_device;
+    r.options.device_memory = (size_t)1 << 20;
+    staged_runs(&r, "shm", 2);
+    enough = (size_t)fmax(r.told[0][0], r.told[1][0]);
+    r.options.device_memory = enough;
+    staged_runs(&r, "shm", 2);
+    r.options.device_memory = enough - 1;
+    r.x[0][0] = 77; /* nobody comes as far as the model */
+    assert_int_equal(staged_run(&r, "shm", 2, &err), TUTTI_ERR_MEMORY);
+    assert_non_null(strstr(err.text, "'shown' needs"));
+    assert_float_equal(r.x[0][0], 77, 0);
+}
+
 static void test_what_does_not_go_with_it_is_refused(void **state)
 {
     const int64_t shares[2] = { 3, 5 };
@@ -385,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_a_rank_has_its_range_only),
         cmocka_unit_test(test_ranks_that_look_at_different_units_end_with_a_sentence),
         cmocka_unit_test(test_checkpoints_know_no_stages),
+        cmocka_unit_test(test_what_has_no_room_while_it_is_shown_is_refused_at_once),
         cmocka_unit_test(test_what_does_not_go_with_it_is_refused),
         cmocka_unit_test(test_a_gradient_that_is_no_number_is_named),
         cmocka_unit_test(test_a_trace_has_stages),

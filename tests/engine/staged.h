@@ -304,8 +304,8 @@ static inline tutti_status staged_step(staged_seat *s, tutti_error *err)
 static inline tutti_status staged_read(staged_seat *s, float *to, tutti_error *err)
 {
     for (int u = 0; u < UNITS; u++) {
-        const int asked = s->run->odd_one && tutti_engine_method(s->e)->rank == 0 ? (u + 1) % UNITS : u,
-                  b = 2 * (UNITS - 1 - asked);
+        const bool odd = s->run->odd_one && tutti_engine_method(s->e)->rank == 0;
+        const int asked = odd ? (u + 1) % UNITS : u, b = 2 * (UNITS - 1 - asked);
         CHECK(s->run->whole || tutti_engine_values(s->e, b) == NULL);
         TUTTI_TRY(tutti_engine_need(s->e, asked, false, err));
         for (int k = 0; k < 2 * UNITS; k++) {

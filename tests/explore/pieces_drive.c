@@ -170,7 +170,8 @@ static tutti_status has(const seat *s, const float *model, bool *same, tutti_err
     for (int u = 0; u < UNITS; u++) {
         TUTTI_TRY(tutti_engine_need(s->e, u, false, err));
         for (int k = 2 * (UNITS - 1 - u); k < 2 * (UNITS - u); k++)
-            *same = *same && memcmp(tutti_engine_values(s->e, k), model + (size_t)k * WIDTH, WIDTH * sizeof *model) == 0;
+            *same = *same &&
+                    memcmp(tutti_engine_values(s->e, k), model + (size_t)k * WIDTH, WIDTH * sizeof *model) == 0;
         TUTTI_TRY(tutti_engine_done(s->e, u, false, err));
     }
     return TUTTI_OK;
