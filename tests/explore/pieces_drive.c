@@ -164,12 +164,12 @@ static double figure(const tutti_engine *e, const char *name, int worker)
     return 0;
 }
 
-/* Has this rank that model? It looks at it unit by unit, as all do. */
-static tutti_status has(const seat *s, const float *model, bool *same, tutti_error *err)
+/* Has this rank that model? It looks at it unit by unit, as all do. NULL: it only looks. */
+static tutti_status look(const seat *s, const float *model, bool *same, tutti_error *err)
 {
     for (int u = 0; u < UNITS; u++) {
         TUTTI_TRY(tutti_engine_need(s->e, u, false, err));
-        for (int k = 2 * (UNITS - 1 - u); k < 2 * (UNITS - u); k++)
+        for (int k = 2 * (UNITS - 1 - u); k < 2 * (UNITS - u) && model != NULL; k++)
             *same = *same &&
                     memcmp(tutti_engine_values(s->e, k), model + (size_t)k * WIDTH, WIDTH * sizeof *model) == 0;
         TUTTI_TRY(tutti_engine_done(s->e, u, false, err));
@@ -189,7 +189,7 @@ static tutti_status compare(const seat *s, const tutti_engine_options *o, int pi
         *r = (recursion){ .optimizer = o->optimizer, .pipelines = pipelines, .window = window, .steps = STEPS,
                           .waves = (int)o->accumulate, .share = *m->share };
         same = recursion_run(r);
-        status = has(s, r->server, &same, err);
+        status = look(s, r->server, &same, err);
     }
     tutti_free(r);
     TUTTI_TRY(status);
@@ -237,13 +237,19 @@ static tutti_status run(tutti_world *world, explore_case *c, tutti_engine_option
     return status;
 }
 
-/* Resting somewhere between. */
+/* Resting somewhere between, and looked at there. */
 static tutti_status drive_to_the_end(seat *s, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(s->e);
 
-    for (uint64_t until = 1 + explore_draw(s->c, "rests", STEPS); m->step < STEPS; until = STEPS)
+    for (uint64_t until = 1 + explore_draw(s->c, "rests", STEPS); m->step < STEPS; until = STEPS) {
         TUTTI_TRY(tutti_engine_drive(s->e, until, err));
+        if (m->step == STEPS)
+            break;
+        TUTTI_TRY(tutti_engine_show(s->e, err));
+        TUTTI_TRY(look(s, NULL, NULL, err));
+        TUTTI_TRY(tutti_engine_resume(s->e, err));
+    }
     return tutti_engine_finish(s->e, err);
 }
 
@@ -300,7 +306,7 @@ static tutti_status by_ticks(seat *s, const tutti_engine_options *o, void *arg, 
     if (same) {
         follower_set(f, o, s->c->ranks, t->stages, t->waves, t->mode, t->rounds);
         same = follower_run(f, STEPS);
-        status = has(s, f->x[STEPS], &same, err);
+        status = look(s, f->x[STEPS], &same, err);
     }
     tutti_free(f);
     TUTTI_TRY(status);
@@ -332,7 +338,7 @@ static tutti_status flushes(seat *s, const tutti_engine_options *o, void *arg, t
     TUTTI_TRY(drive_to_the_end(s, err));
     r->share = *m->share;
     same = flushed_run(r);
-    TUTTI_TRY(has(s, r->x, &same, err));
+    TUTTI_TRY(look(s, r->x, &same, err));
     EXPLORE_EXPECT(same, "rank %d has not what the steps come to", m->rank);
     return TUTTI_OK;
 }
