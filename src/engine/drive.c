@@ -6,9 +6,10 @@
    the flat space. The first pipeline's workers save it, a range each; those of the others, which
    have the same values, read it alone, each its own range.
 
-   Who looks at the model wants all of it. So show and finish gather it, by stages of the first
-   pipeline, into memory that is taken for that long. Rank 0's first values come likewise, one
-   tensor at a time. */
+   Who looks at the model does so unit by unit, as where values are held by unit (units.c): whoever
+   has a unit's stage in the first pipeline sends it to all when they need it, and it is dropped
+   when they are done. Rank 0's first values come likewise, one tensor at a time. So nobody ever has
+   the whole model. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -215,6 +216,7 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
     if (m->member > 0 && !o->alike) /* each pipeline has momenta of its own */
         snprintf(prefix, sizeof prefix, "optim-%d", m->member);
     TUTTI_TRY(tutti_drive_optimizer(m, plan, prefix, &m->optim, err));
+    TUTTI_TRY(tutti_engine_units_declare_looks(e, err));
     e->lr = tutti_optim_lr(m->optim);
     return TUTTI_OK;
 }
@@ -245,10 +247,9 @@ void tutti_engine_drive_close(tutti_engine *e)
 {
     tutti_free(e->drive.worker);
     tutti_free(e->drive.peers);
-    tutti_free(e->drive.whole);
 }
 
-/* ---- the whole model ---- */
+/* ---- what no stage has ---- */
 
 /* A tensor at a time: nobody has room for all. */
 tutti_status tutti_engine_drive_initial(tutti_engine *e, tutti_error *err)
@@ -277,31 +278,19 @@ tutti_status tutti_engine_drive_initial(tutti_engine *e, tutti_error *err)
     return status;
 }
 
-tutti_status tutti_engine_drive_gather(tutti_engine *e, tutti_error *err)
+tutti_status tutti_engine_drive_bring(tutti_engine *e, int unit, tutti_range range, float *values, tutti_group *workers,
+                                      tutti_error *err)
 {
-    tutti_engine_driven *d = &e->drive;
-    tutti_method *m = &e->m;
-    tutti_status status = TUTTI_OK;
+    const tutti_engine_driven *d = &e->drive;
+    const tutti_method *m = &e->m;
+    int stage = 0, who;
 
-    if (d->whole == NULL)
-        d->whole = tutti_alloc(e->layout.used, sizeof *d->whole);
-    if (d->whole == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "the %zu values of the whole model, which is to be shown",
-                          e->layout.used);
-    if (m->member == 0 && m->mate == 0)
-        tutti_copy(m->device, m->own.count, m->own_x, d->whole + m->own.first);
-    for (int q = 0; q < d->o.stages && m->workers > 1 && status == TUTTI_OK; q++) {
-        const tutti_range r = tutti_drive_range(m, d->saved[q], d->saved[q + 1]);
-        status = tutti_broadcast(&m->all, d->worker[place_of(&d->o, q)],
-                                 tutti_f32(m->device, d->whole + r.first, r.count), err);
-    }
-    return status;
-}
-
-void tutti_engine_drive_hide(tutti_engine *e)
-{
-    tutti_free(e->drive.whole);
-    e->drive.whole = NULL;
+    while (unit >= d->saved[stage + 1])
+        stage++;
+    who = d->worker[place_of(&d->o, stage)]; /* of the first pipeline, of mates the first */
+    if (m->rank == who)
+        tutti_copy(m->device, range.count, m->own_x + (range.first - m->own.first), values);
+    return m->workers > 1 ? tutti_broadcast(workers, who, tutti_f32(m->device, values, range.count), err) : TUTTI_OK;
 }
 
 /* ---- steps ---- */

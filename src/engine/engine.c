@@ -104,12 +104,12 @@ tutti_status tutti_engine_use_device(tutti_engine *e, uint64_t bytes, tutti_erro
 static tutti_status build(tutti_engine *e, tutti_error *err)
 {
     TUTTI_TRY(tutti_plan_carry_out(e->plan, e->world, err));
-    tell_device_bytes(e);
     if (e->m.rank >= e->m.workers) /* nothing is there */
         e->m.x = e->m.g = NULL;
     TUTTI_TRY(tutti_engine_cut(e, err));
     tutti_engine_held_open(e);
     TUTTI_TRY(tutti_engine_units_open(e, err));
+    tell_device_bytes(e);
     if (e->client.kept == NULL) /* x is never kept for two reasons at a time */
         e->client.kept = e->kept;
     if (e->batch_of != NULL) {
@@ -255,8 +255,6 @@ static float *of_tensor(const tutti_engine *e, float *flat, int tensor)
 
 float *tutti_engine_values(tutti_engine *e, int tensor)
 {
-    if (e->drive.on)
-        return of_tensor(e, e->drive.whole, tensor);
     return e->units.on && tensor >= 0 && tensor < e->layout.n_tensors ? tutti_engine_units_values(e, tensor)
                                                                       : of_tensor(e, e->m.x, tensor);
 }

@@ -206,6 +206,8 @@ typedef struct tutti_engine_units {
     tutti_tier_sum before;       /* what the tier had moved by then */
     int live, live_most, told;   /* units that are there; the most; as last told */
     size_t live_values, live_values_most, more, more_most; /* values of them; of those apart */
+    size_t reserve;              /* bytes that stay free on the device for what will be apart: */
+    bool charged;                /* now, while nothing is */
 } tutti_engine_units;
 
 /* An update beside the device (offload.c). */
@@ -244,7 +246,6 @@ typedef struct tutti_engine_driven {
     int place;                   /* mine in it */
     int *peers;                  /* pipelines: who has my stage, or my mate in it */
     tutti_group mates;           /* those that have my stage in my pipeline */
-    float *whole;                /* layout.used: the model, while it is shown; else NULL */
     int64_t waits_since_ns;
     tutti_lane *lane;            /* of sums over the pipelines (drive_sum.c); NULL: of one */
     tutti_group group;
@@ -535,8 +536,11 @@ float *tutti_engine_shard_gradient(const tutti_engine *e, int piece);
 
 /* ---- units.c: of values that are held by unit ---- */
 
-/* Within tutti_shards_declare. keep: units of at most so many values stay. / Memory is there. */
+/* Within tutti_shards_declare. keep: units of at most so many values stay. / Within
+   tutti_drive_declare: units are there to be looked at, and nothing of them is held. / Memory is
+   there. */
 tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_error *err);
+tutti_status tutti_engine_units_declare_looks(tutti_engine *e, tutti_error *err);
 tutti_status tutti_engine_units_open(tutti_engine *e, tutti_error *err);
 /* Rank 0's first values, each worker's shards of them. */
 tutti_status tutti_engine_units_initial(tutti_engine *e, tutti_group *workers, tutti_error *err);
@@ -749,11 +753,11 @@ tutti_status tutti_engine_drive_open(tutti_engine *e, tutti_error *err);
 tutti_status tutti_engine_drive_need_rows(tutti_engine *e, int tensor, const uint32_t *ids,
                                           size_t n, tutti_error *err);
 void tutti_engine_drive_close(tutti_engine *e);
-/* Of those that drive: rank 0's first values. / The whole model, to all; collective. / It is not
-   shown any more. */
+/* Of those that drive: rank 0's first values. / A unit's values, which are that range, to all
+   workers; collective. */
 tutti_status tutti_engine_drive_initial(tutti_engine *e, tutti_error *err);
-tutti_status tutti_engine_drive_gather(tutti_engine *e, tutti_error *err);
-void tutti_engine_drive_hide(tutti_engine *e);
+tutti_status tutti_engine_drive_bring(tutti_engine *e, int unit, tutti_range range, float *values,
+                                      tutti_group *workers, tutti_error *err);
 
 /* ---- given.c ---- */
 

@@ -48,12 +48,13 @@ static uint64_t bytes_of_rows(const tutti_engine *e)
 
 size_t tutti_engine_memory(const tutti_engine *e, tutti_memory_record *records, size_t room)
 {
+    const uint64_t most = e->units.more_most * sizeof(float), more = most > e->units.reserve ? most : e->units.reserve;
     const tutti_memory_record taken[] = {
         { "codec.rooms", TUTTI_MEMORY_BUFFERS, tutti_exchange_bytes(e) },
         { "rows.rooms", TUTTI_MEMORY_BUFFERS, bytes_of_rows(e) },
-        { "x.more", TUTTI_MEMORY_VALUES, e->units.more_most * sizeof(float) },
+        { "x.more", TUTTI_MEMORY_VALUES, e->drive.on ? 0 : more },
+        { "shown", TUTTI_MEMORY_BUFFERS, e->drive.on ? more : 0 },
         { "g.more", TUTTI_MEMORY_GRADIENTS, (uint64_t)e->held.n_more * e->held.room * sizeof(float) },
-        { "shown", TUTTI_MEMORY_BUFFERS, e->drive.whole != NULL ? e->layout.used * sizeof(float) : 0 },
         { "tiles", TUTTI_MEMORY_BUFFERS, tutti_engine_offload_tiles(e) },
     };
     const size_t declared = tutti_plan_count(e->plan);

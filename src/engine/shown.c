@@ -12,8 +12,6 @@ static tutti_status agree(tutti_engine *e, tutti_error *err)
     e->values_changed = true;
     if (m->ops->agree != NULL)
         TUTTI_TRY(m->ops->agree(m, err));
-    if (e->drive.on)
-        return tutti_engine_drive_gather(e, err);
     if (m->ops->agree != NULL)
         return TUTTI_OK;
     return m->traits & TUTTI_REPLICAS_EQUAL || m->workers == 1 || m->rank >= m->workers ? TUTTI_OK
@@ -174,7 +172,6 @@ tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err)
         e->stage = STAGE_READY;
     }
     e->values_changed = true;
-    tutti_engine_drive_hide(e);
     tutti_engine_hand_out(e);
     return TUTTI_OK;
 }

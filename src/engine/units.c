@@ -31,7 +31,11 @@
    before each gather what it is of, eight bytes, and at the end of a pass that there is no more.
 
    Outside of passes, where the model is looked at (evaluations, export, checkpoints of other
-   kinds), all workers need the same units in the same order, and nothing is ahead. */
+   kinds), all workers need the same units in the same order, and nothing is ahead.
+
+   Under methods that drive (drive.c) there is nothing but that: a worker has no shards, but the
+   units of its stage. What is needed is sent by whoever has it, into memory that is taken for as
+   long as it is needed. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,20 +51,28 @@ static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
     return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the values of %d units", e->layout.n_units);
 }
 
-/* Where each unit is: its tensors stand together, and pieces end with it (layout.c). */
-static tutti_status find_units(tutti_engine *e, tutti_error *err)
+static tutti_status list_units(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_units *s = &e->units;
 
+    s->on = true;
     if (!e->options.needs)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' holds values by unit, but this client does not say when it needs which "
                           "(tutti_engine_need, engine_options.needs); take a client that does, or a method that has "
                           "all values (of zero: stage=2)",
                           e->m.ops->name);
+    s->says = e->m.workers > 1 && !e->options.same_order;
     s->unit = tutti_alloc((size_t)e->layout.n_units, sizeof *s->unit);
-    if (s->unit == NULL)
-        return no_memory(e, err);
+    s->words = tutti_alloc(2 * (size_t)e->m.workers, sizeof *s->words);
+    return s->unit != NULL && s->words != NULL ? TUTTI_OK : no_memory(e, err);
+}
+
+/* Where each unit is: its tensors stand together, and pieces end with it (layout.c). */
+static tutti_status find_units(tutti_engine *e, tutti_error *err)
+{
+    tutti_engine_units *s = &e->units;
+
     for (int i = 0; i < e->layout.n_tensors; i++) {
         const tutti_tensor *t = &e->tensors[i];
         tutti_engine_unit *u = &s->unit[t->unit];
@@ -113,6 +125,12 @@ static size_t lines_of(size_t count)
     return (count + 15) / 16 * 16;
 }
 
+/* Memory that is taken where it is needed. */
+static const char *name_of_more(const tutti_engine *e)
+{
+    return e->drive.on ? "shown" : "x.more";
+}
+
 static void close_units(void *self)
 {
     tutti_engine *e = self;
@@ -127,6 +145,8 @@ static void close_units(void *self)
     for (int i = 0; s->unit != NULL && i < e->layout.n_units; i++)
         if (s->unit[i].apart)
             tutti_arena_give(e->device, s->unit[i].values);
+    if (s->charged)
+        tutti_arena_refund(e->device, name_of_more(e), s->reserve);
     tutti_free(s->unit);
     tutti_free(s->seen);
     tutti_free(s->words);
@@ -139,6 +159,9 @@ tutti_status tutti_engine_units_open(tutti_engine *e, tutti_error *err)
 
     if (!s->on)
         return TUTTI_OK;
+    if (s->reserve > 0)
+        TUTTI_TRY(tutti_arena_charge(e->device, name_of_more(e), s->reserve, err));
+    s->charged = s->reserve > 0;
     if (e->offload.on && (s->x = s->place.memory) == NULL &&
         (s->io = tutti_alloc((size_t)e->layout.n_pieces, sizeof *s->io)) == NULL)
         return no_memory(e, err);
@@ -197,15 +220,11 @@ tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_erro
     size_t kept = 0, count = 0;
 
     tutti_facility_add(&e->m, &facility, e);
-    s->on = true;
+    TUTTI_TRY(list_units(e, err));
     TUTTI_TRY(find_units(e, err));
     s->beside = e->m.lane_width > 0 && e->options.lane >= 0 && (several || e->offload.on);
     s->ahead = e->offload.on && (s->beside || strcmp(e->offload.options.tier, "host") != 0) ? e->offload.options.ahead
                                                                                             : s->beside;
-    s->says = e->m.workers > 1 && !e->options.same_order;
-    s->words = tutti_alloc(2 * (size_t)e->m.workers, sizeof *s->words);
-    if (s->words == NULL)
-        return no_memory(e, err);
     TUTTI_TRY(guess_order(e, err));
     for (int i = 0; i < e->layout.n_units; i++) {
         tutti_engine_unit *u = &s->unit[i];
@@ -235,6 +254,22 @@ tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_erro
     return TUTTI_OK;
 }
 
+/* Stages are whole units, and hold the elements between theirs. What has no room while the model is
+   looked at is refused while opening: the largest unit counts from there on. */
+tutti_status tutti_engine_units_declare_looks(tutti_engine *e, tutti_error *err)
+{
+    tutti_facility_add(&e->m, &facility, e);
+    TUTTI_TRY(list_units(e, err));
+    for (int i = 0; i < e->layout.n_units; i++) {
+        const tutti_range r = tutti_drive_range(&e->m, i, i + 1);
+        e->units.unit[i].first = r.first;
+        e->units.unit[i].count = r.count;
+        if (r.count * sizeof(float) > e->units.reserve)
+            e->units.reserve = r.count * sizeof(float);
+    }
+    return TUTTI_OK;
+}
+
 /* ---- buffers; client thread ---- */
 
 static void count_live(tutti_engine *e, const tutti_engine_unit *u, bool comes)
@@ -252,6 +287,8 @@ static void release(tutti_engine *e, tutti_engine_unit *u)
     if (u->apart) {
         tutti_arena_give(e->device, u->values);
         e->units.more -= u->count;
+        if (e->units.more == 0 && e->units.reserve > 0) /* where that just was */
+            e->units.charged = tutti_arena_charge(e->device, name_of_more(e), e->units.reserve, NULL) == TUTTI_OK;
     } else if (!u->keeps && --e->units.buffer[u->buffer].units == 0)
         e->units.buffer[u->buffer].taken = 0;
     count_live(e, u, false);
@@ -389,7 +426,10 @@ static tutti_status take_apart(tutti_engine *e, tutti_engine_unit *u, tutti_erro
     tutti_engine_units *s = &e->units;
     void *one;
 
-    TUTTI_TRY(tutti_arena_take(e->device, "x.more", u->count * sizeof(float), TUTTI_ARENA_ALIGN, &one, err));
+    if (s->charged)
+        tutti_arena_refund(e->device, name_of_more(e), s->reserve);
+    s->charged = false;
+    TUTTI_TRY(tutti_arena_take(e->device, name_of_more(e), u->count * sizeof(float), TUTTI_ARENA_ALIGN, &one, err));
     u->values = one;
     u->apart = true;
     s->more += u->count;
@@ -493,6 +533,9 @@ static tutti_status gather_unit(tutti_engine *e, tutti_engine_unit *u, tutti_err
 
     if (e->units.says)
         TUTTI_TRY(say(e, u - e->units.unit, u->said, e->units.words, err));
+    if (e->drive.on)
+        return tutti_engine_drive_bring(e, (int)(u - e->units.unit), (tutti_range){ u->first, u->count }, u->values,
+                                        &u->group, err);
     if (e->units.x == NULL)
         TUTTI_TRY(read_ends(e, u, err));
     for (int k = u->pieces.first; k < u->pieces.end; k++) {
@@ -527,9 +570,11 @@ static void begin(tutti_engine *e, tutti_engine_unit *u)
     tutti_doing was;
 
     u->posted = false;
-    u->group = tutti_group_keyed(&e->shards.inside, (uint64_t)1 << 40 | (uint64_t)unit, u->turn);
-    u->group.algorithm = e->collective;
-    u->turn += (uint32_t)(u->pieces.end - u->pieces.first);
+    u->group = tutti_group_keyed(e->drive.on ? &e->m.all : &e->shards.inside, (uint64_t)1 << 40 | (uint64_t)unit,
+                                 u->turn);
+    if (!e->drive.on) /* a broadcast has no choice */
+        u->group.algorithm = e->collective;
+    u->turn += e->drive.on ? 1 : (uint32_t)(u->pieces.end - u->pieces.first);
     u->said = tutti_engine_units_turn(e);
     u->counts = e->clock.running && e->clock.doing != TUTTI_DOING_OUTSIDE && e->clock.doing != TUTTI_DOING_REPORT;
     u->job = (tutti_job){ .run = gather, .owner = u, .index = unit };

@@ -1,5 +1,6 @@
 /* buckets.h: what methods share whose gradients go in buckets, each as soon as it is full: options
-   for the size of a bucket and of the first, and how pieces are cut by them. */
+   for the size of a bucket and of the first, the constraint that goes with them, and how pieces are
+   cut by them. */
 #ifndef TUTTI_METHOD_BUCKETS_H
 #define TUTTI_METHOD_BUCKETS_H
 #include "tutti/method.h"
@@ -10,24 +11,19 @@ enum { BUCKETS_FIRST = 1 };              /* MiB, where nobody says anything */
 #define BUCKETS_SIZE_FIRST(at, what) \
     { "first_bucket_mb", TUTTI_REAL, at, BUCKETS_FIRST, 1.0 / 1048576, 65536, NULL, \
       "size of the first bucket in MiB: smaller, so that " what }
+#define BUCKETS_CONSTRAINT "first_bucket_mb may not exceed bucket_mb"
 
-/* Pieces of so many MiB, and of the first size as far as that is less. */
-static inline void buckets_cut(tutti_method *m, double size, double first)
-{
-    m->piece_bytes = (size_t)(size * 1048576);
-    m->first_piece_bytes = (size_t)((first < size ? first : size) * 1048576);
-}
-
-/* The same. Refused: a first one that was asked to be larger. */
-static inline tutti_status buckets_cut_checked(tutti_method *m, double size, double first,
-                                               tutti_error *err)
+/* Pieces of so many MiB, and of the first size as far as that is less: where only bucket_mb is
+   given it may be below the other's default. Refused: a first one that was asked to be larger. */
+static inline tutti_status buckets_cut(tutti_method *m, double size, double first, tutti_error *err)
 {
     if (first > size && first != BUCKETS_FIRST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s': first_bucket_mb is %g but bucket_mb is only %g; "
                           "the first bucket may not be the larger one",
                           m->ops->name, first, size);
-    buckets_cut(m, size, first);
+    m->piece_bytes = (size_t)(size * 1048576);
+    m->first_piece_bytes = (size_t)((first < size ? first : size) * 1048576);
     return TUTTI_OK;
 }
 #endif

@@ -28,11 +28,11 @@ static tutti_status ddp_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     const ddp *d = m->self;
 
     (void)plan;
-    return buckets_cut_checked(m, d->bucket, d->first_bucket, err);
+    return buckets_cut(m, d->bucket, d->first_bucket, err);
 }
 
 static const char *const ddp_constraints[] = {
-    "first_bucket_mb may not exceed bucket_mb",
+    BUCKETS_CONSTRAINT,
     "a lost worker ends the run (exit code 3): every step needs every worker",
     NULL
 };

@@ -68,7 +68,7 @@ static const tutti_option parallax_options[] = {
     { "search_steps", TUTTI_INT, TUTTI_AT(parallax, timed), 200, 1, 1000000000, NULL,
       "steps with each P that are timed" },
     BUCKETS_SIZE(TUTTI_AT(parallax, bucket), 25, " of dense gradients; exchanged as soon as a bucket is full"),
-    BUCKETS_SIZE_FIRST(TUTTI_AT(parallax, first_bucket), "exchange starts early; at most bucket_mb"),
+    BUCKETS_SIZE_FIRST(TUTTI_AT(parallax, first_bucket), "exchange starts early"),
     { 0 }
 };
 
@@ -109,7 +109,7 @@ static tutti_status parallax_declare(tutti_method *m, tutti_plan *plan, tutti_er
     tutti_state density = rows;
     int node;
 
-    buckets_cut(m, s->bucket, s->first_bucket);
+    TUTTI_TRY(buckets_cut(m, s->bucket, s->first_bucket, err));
     TUTTI_TRY(choose_node(m, &node, err));
     TUTTI_TRY(tutti_server_tables_declare(&s->server, m, plan, SERVE, (int)s->servers, node, err));
     density.name = "parallax.density";
@@ -262,6 +262,7 @@ static const char *const parallax_constraints[] = {
     "a table at servers is updated by itself: clip-norm, nonfinite=skip, loss-scale, a client's optimizer are refused",
     "nodes have equally many workers of consecutive ranks, and 2, 4, 8, ... of them unless there is one node",
     "servers is at most the number of workers; with --servers ranks of their own serve, and no worker",
+    BUCKETS_CONSTRAINT,
     "a lost worker or server ends the run (exit code 3): every all-reduce needs every worker",
     NULL
 };

@@ -36,7 +36,7 @@ static const tutti_option parameter_server_options[] = {
     { "servers", TUTTI_INT, TUTTI_AT(parameter_server, servers), 0, 0, 65536, NULL,
       "how many workers serve as well, of each host in turn; 0: all" },
     BUCKETS_SIZE(TUTTI_AT(parameter_server, bucket), 25, "; gradients are sent as soon as a bucket is full"),
-    BUCKETS_SIZE_FIRST(TUTTI_AT(parameter_server, first_bucket), "sending starts early; at most bucket_mb"),
+    BUCKETS_SIZE_FIRST(TUTTI_AT(parameter_server, first_bucket), "sending starts early"),
     { 0 }
 };
 
@@ -44,7 +44,7 @@ static tutti_status parameter_server_declare(tutti_method *m, tutti_plan *plan, 
 {
     parameter_server *s = m->self;
 
-    buckets_cut(m, s->bucket, s->first_bucket);
+    TUTTI_TRY(buckets_cut(m, s->bucket, s->first_bucket, err));
     if (m->servers > 0)
         m->lane_width = 2; /* of one what servers answer comes while the next is sent */
     return tutti_server_sums_declare(
@@ -75,6 +75,7 @@ static const char *const parameter_server_constraints[] = {
     "of tables (ctr, wordlm) rows go to the servers, and the rows of all workers come back, "
     "since each updates its whole model",
     "servers is at most the number of workers, whose threads they are",
+    BUCKETS_CONSTRAINT,
     "a lost server ends the run (exit code 3); without a worker that serves nothing (servers below the number of "
     "workers, or --servers) the step takes the mean of those who are left, "
     "unless nonfinite=skip or loss-scale asks all in every step",

@@ -49,10 +49,8 @@ static const tutti_option infinity_options[] = {
       "threads of a worker that share the update; changes no bit" },
     { "tile_mb", TUTTI_REAL, TUTTI_AT(zero_infinity, tile), 8, 1.0 / 64, 256, NULL,
       "MiB of a tile, of which a disk has three of each buffer under way" },
-    { "bucket_mb", TUTTI_REAL, TUTTI_AT(zero_infinity, bucket), 4, 1.0 / 1048576, 65536, NULL,
-      "bucket size in MiB; a bucket's gradients are summed as soon as it is full" },
-    { "first_bucket_mb", TUTTI_REAL, TUTTI_AT(zero_infinity, first_bucket), 1, 1.0 / 1048576, 65536, NULL,
-      "size of the first bucket in MiB: smaller, so that exchange starts early" },
+    BUCKETS_SIZE(TUTTI_AT(zero_infinity, bucket), 4, "; a bucket's gradients are summed as soon as it is full"),
+    BUCKETS_SIZE_FIRST(TUTTI_AT(zero_infinity, first_bucket), "exchange starts early"),
     { "persist", TUTTI_INT, TUTTI_AT(zero_infinity, persist), 0, 0, 1e12, NULL,
       "layers of at most so many parameters keep their values from forward to backward" },
     { 0 }
@@ -66,7 +64,7 @@ static tutti_status infinity_declare(tutti_method *m, tutti_plan *plan, tutti_er
                                             .threads = (int)z->threads,
                                             .ahead = (int)z->ahead };
 
-    TUTTI_TRY(buckets_cut_checked(m, z->bucket, z->first_bucket, err));
+    TUTTI_TRY(buckets_cut(m, z->bucket, z->first_bucket, err));
     m->cut_bytes = true; /* a buffer is of the largest piece, and tensors may be larger than that */
     m->keep_values = (size_t)z->persist;
     return tutti_offload_declare(m, plan, &options, err);
@@ -93,7 +91,7 @@ static const char *const infinity_constraints[] = {
     "an optimizer that is lazy is refused: tables' gradients travel whole",
     "gradients and values travel as float32: a codec is refused, since what it loses of a value is lost every step",
     "one pass a step (accumulate 1): a gradient is freed as soon as it is exchanged",
-    "first_bucket_mb may not exceed bucket_mb",
+    BUCKETS_CONSTRAINT,
     "a lost worker ends the run (exit code 3): nobody else has its shards",
     NULL
 };

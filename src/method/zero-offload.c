@@ -67,7 +67,7 @@ static tutti_status offload_declare(tutti_method *m, tutti_plan *plan, tutti_err
                                             .delayed = z->delayed,
                                             .warmup = (uint64_t)z->warmup };
 
-    TUTTI_TRY(buckets_cut_checked(m, z->bucket, z->first_bucket, err));
+    TUTTI_TRY(buckets_cut(m, z->bucket, z->first_bucket, err));
     m->cut_bytes = true; /* a buffer is of the largest piece, and tensors may be larger than that */
     return tutti_offload_declare(m, plan, &options, err);
 }
@@ -107,7 +107,7 @@ static const char *const offload_constraints[] = {
     "an optimizer that is lazy is refused: tables' gradients travel whole",
     "gradients and values travel as float32: a codec is refused, since what it loses of a value is lost every step",
     "one pass a step (accumulate 1): a gradient is freed as soon as it is exchanged",
-    "first_bucket_mb may not exceed bucket_mb",
+    BUCKETS_CONSTRAINT,
     "delayed=on is another training: it resumes from its own checkpoints only",
     "a lost worker ends the run (exit code 3): nobody else has its shard of the optimiser's buffers",
     NULL

@@ -73,7 +73,7 @@ static tutti_status zero_declare(tutti_method *m, tutti_plan *plan, tutti_error 
 {
     const zero *z = m->self;
 
-    TUTTI_TRY(buckets_cut_checked(m, z->bucket, z->first_bucket, err));
+    TUTTI_TRY(buckets_cut(m, z->bucket, z->first_bucket, err));
     m->cut_bytes = z->stage >= GRADIENTS; /* a buffer is of the largest piece, and tensors may be larger than that */
     if (z->stage == GRADIENTS)
         m->held = TUTTI_HELD_BY_PIECE;
@@ -111,7 +111,7 @@ static const char *const zero_constraints[] = {
     "an optimizer that is lazy is refused: tables' gradients travel whole",
     "gradients and values travel as float32: a codec is refused, since what it loses of a value is lost every step",
     "stages 2 and 3 have one pass a step (accumulate 1): a gradient is freed as soon as it is exchanged",
-    "first_bucket_mb may not exceed bucket_mb",
+    BUCKETS_CONSTRAINT,
     "several groups are of a power of two of workers that divides all of them: other sums would have other bits",
     "a lost worker ends the run (exit code 3): nobody else has its shard of the optimiser's buffers",
     NULL

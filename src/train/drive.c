@@ -4,7 +4,7 @@
    so the loader reads ahead as it does for passes. Whoever has neither the first nor the last stage
    needs no samples and reads none.
 
-   The network of the whole model is there for evaluations alone. */
+   The network of the whole model is there for evaluations alone. Its values come unit by unit. */
 #include <errno.h>
 #include <string.h>
 
@@ -394,10 +394,4 @@ void tutti_train_staged_close(tutti_run *run)
 const tutti_model *tutti_train_model(const tutti_run *run)
 {
     return run->staged != NULL ? &run->staged->model : NULL;
-}
-
-void tutti_train_point_values(tutti_run *run)
-{
-    for (int i = 0; i < run->n_params && run->staged != NULL; i++)
-        run->values[i] = tutti_engine_values(run->engine, i);
 }

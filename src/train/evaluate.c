@@ -53,25 +53,27 @@ static tutti_status on_done(void *user, int unit, bool backward, tutti_error *er
     return tutti_train_done(user, unit, backward, err);
 }
 
-/* Samples at once. / Where the last worker's runs end, had they all begun at p->at. */
-static uint64_t chunk_of(const tutti_run *run, uint64_t most)
+/* Into how many an evaluation cuts so many samples, which it is given `most` at a time. */
+static uint64_t runs_of(const tutti_run *run, uint64_t samples, uint64_t most)
 {
-    const uint64_t piece = run->by_unit ? (uint64_t)tutti_nn_look_samples(run->nn) : most;
-    return piece < most ? piece : most;
+    const uint64_t piece = (uint64_t)tutti_nn_look_samples(run->nn);
+    return samples / most * ((most + piece - 1) / piece) + (samples % most + piece - 1) / piece;
 }
 
-static uint64_t runs_end(const tutti_run *run, const part *p, uint64_t chunk)
+/* Where this worker ends, had it `most` samples for each run that the one with the most of them has
+   besides. Chunks are those of a model that is all there, so that sums have the same bits. */
+static uint64_t runs_end(const tutti_run *run, const part *p, uint64_t most)
 {
-    const uint64_t alike = run->by_unit ? (p->largest + chunk - 1) / chunk * chunk : 0;
-    return p->at + alike > p->end ? p->at + alike : p->end;
+    return run->by_unit ? p->end + most * (runs_of(run, p->largest, most) - runs_of(run, p->end - p->at, most))
+                        : p->end;
 }
 
 /* Of a text: windows' losses are means over their tokens, hits are tokens. */
 static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tutti_error *err)
 {
     enum { WINDOWS = 64 };
-    const uint64_t chunk = chunk_of(run, WINDOWS), end = runs_end(run, p, chunk);
-    const size_t room = (size_t)(p->end - p->at < chunk ? p->end - p->at : chunk),
+    const uint64_t end = runs_end(run, p, WINDOWS);
+    const size_t room = (size_t)(p->end - p->at < WINDOWS ? p->end - p->at : WINDOWS),
                  context = (size_t)run->task.context;
     uint32_t *tokens = tutti_alloc(room * context, sizeof *tokens), *next = tutti_alloc(room * context, sizeof *next);
     uint64_t ids[WINDOWS];
@@ -79,8 +81,8 @@ static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tu
 
     if (tokens == NULL || next == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to evaluate %zu windows at once", room);
-    for (uint64_t at = p->at; at < end && status == TUTTI_OK; at += chunk) {
-        const size_t n = next_ids(p, at, chunk, ids);
+    for (uint64_t at = p->at; at < end && status == TUTTI_OK; at += WINDOWS) {
+        const size_t n = next_ids(p, at, WINDOWS, ids);
         double loss;
         int64_t correct;
         told(run, p, at);
@@ -104,9 +106,8 @@ static uint64_t step_of(const tutti_run *run)
 static tutti_status my_samples(tutti_run *run, const part *p, const float *least, const tutti_nn_hooks *looks,
                                double sums[3], float *logits, tutti_error *err)
 {
-    const uint64_t step = step_of(run);
-    const uint64_t chunk = chunk_of(run, CHUNK), end = runs_end(run, p, chunk);
-    const size_t room = (size_t)(p->end - p->at < chunk ? p->end - p->at : chunk);
+    const uint64_t step = step_of(run), end = runs_end(run, p, CHUNK);
+    const size_t room = (size_t)(p->end - p->at < CHUNK ? p->end - p->at : CHUNK);
     float *x =
         tutti_alloc(room * (size_t)run->task.channels * (size_t)run->task.height, (size_t)run->task.width * sizeof *x);
     uint8_t *labels = tutti_alloc(room, 1);
@@ -117,8 +118,8 @@ static tutti_status my_samples(tutti_run *run, const part *p, const float *least
 
     if (x == NULL || labels == NULL || ids == NULL || (tables > 0 && rows == NULL))
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to evaluate %zu samples at once", room);
-    for (uint64_t at = p->at; at < end && status == TUTTI_OK; at += chunk) {
-        const size_t n = next_ids(p, at, chunk, ids);
+    for (uint64_t at = p->at; at < end && status == TUTTI_OK; at += CHUNK) {
+        const size_t n = next_ids(p, at, CHUNK, ids);
         double loss, lowest = 0;
         int64_t correct, none;
         told(run, p, at);

@@ -208,7 +208,8 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
     if (status == TUTTI_OK)
         status = tutti_train_init_settle(run, err);
     run->hands_over = status == TUTTI_OK && tutti_engine_method(run->engine)->held != TUTTI_HELD_WHOLE;
-    run->by_unit = status == TUTTI_OK && tutti_engine_method(run->engine)->held == TUTTI_HELD_BY_UNIT;
+    run->by_unit = run->staged != NULL ||
+                   (status == TUTTI_OK && tutti_engine_method(run->engine)->held == TUTTI_HELD_BY_UNIT);
     for (int i = 0; status == TUTTI_OK && i < run->n_params; i++) {
         run->values[i] = tutti_engine_values(run->engine, i);
         run->gradients[i] = tutti_engine_gradient(run->engine, i);

@@ -61,12 +61,10 @@ static tutti_status evaluate(tutti_run *run, tutti_error *err)
 
     tutti_engine_figures(run->engine, &f);
     status = tutti_engine_show(run->engine, err);
-    tutti_train_point_values(run);
     if (status == TUTTI_OK)
         status = tutti_train_evaluate(run, TUTTI_TEST, 0, &run->test_loss, &run->test_accuracy, &run->test_auc, err);
     if (status == TUTTI_OK)
         status = tutti_engine_resume(run->engine, err);
-    tutti_train_point_values(run);
     if (status == TUTTI_OK)
         status = tutti_train_report_evaluation(run, err);
     if (status == TUTTI_OK && run->config->target[0] != 0 && !run->target_reached) {
@@ -270,7 +268,6 @@ static tutti_status train(tutti_run *run, tutti_error *err)
             return TUTTI_CLOSED;
     }
     TUTTI_TRY(tutti_engine_finish(run->engine, err));
-    tutti_train_point_values(run);
     return run->asides > 0 ? tutti_train_evaluate_asides(run, err) : TUTTI_OK;
 }
 

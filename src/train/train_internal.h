@@ -185,8 +185,6 @@ tutti_status tutti_train_measure(tutti_run *run, const tutti_model *model, doubl
                                  tutti_error *err);
 /* Of the stage and its slots. */
 size_t tutti_train_stage_bytes(const tutti_run *run);
-/* The model is shown, or not any more: run->values. */
-void tutti_train_point_values(tutti_run *run);
 
 /* ---- arrivals.c: --stream ---- */
 

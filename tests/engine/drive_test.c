@@ -1,8 +1,8 @@
 /* Goal: methods that drive (drive.h): each worker has its stage's range of the flat space and no
-   more; what the hook computes is booked, counted and traced as everywhere; the whole model is
-   there when it is shown, also where pipelines have cuts of their own; a checkpoint knows nothing
-   of stages. Method: a plain pipeline of the test's own, one micro-batch a step, beside `single`
-   and `ddp`, to the bit. */
+   more; what the hook computes is booked, counted and traced as everywhere; a model that is shown
+   comes unit by unit, also where pipelines have cuts of their own, and no rank ever has two of
+   them; a checkpoint knows nothing of stages. Method: a plain pipeline of the test's own, one
+   micro-batch a step, beside `single` and `ddp`, to the bit. */
 #include "scratch.h"
 #include "staged.h"
 #include "tutti/pipe.h"
@@ -223,23 +223,37 @@ static void test_stages_are_single_to_the_bit(void **state)
             }
 }
 
-/* Every rank has its range and no more: values, a gradient, the optimiser's slots. */
+/* Every rank has its range and no more: values, a gradient, the optimiser's slots. While the model
+   was looked at it had one unit besides. */
 static void watch_memory(staged_seat *s)
 {
     tutti_memory_record record[64];
     const tutti_method *m = tutti_engine_method(s->e);
     const size_t n = tutti_engine_memory(s->e, record, TUTTI_LENGTH(record)),
-                 own = (size_t)(s->end - s->first) * 2 * WIDTH * sizeof(float);
-    uint64_t bytes[TUTTI_MEMORY_KINDS] = { 0 };
+                 unit = 2 * WIDTH * sizeof(float), own = (size_t)(s->end - s->first) * unit;
+    uint64_t bytes[TUTTI_MEMORY_KINDS] = { 0 }, looked = 0;
 
     for (size_t i = 0; i < n; i++)
-        if (strcmp(record[i].name, "shown") != 0)
+        if (strcmp(record[i].name, "shown") == 0)
+            looked += record[i].bytes;
+        else
             bytes[record[i].kind] += record[i].bytes;
+    assert_int_equal(looked, unit);
     assert_true(m->x == NULL && m->g == NULL && tutti_engine_gradient(s->e, 0) == NULL);
     assert_int_equal(m->own.first, staged_place(s->end - 1, true));
     assert_int_equal(bytes[TUTTI_MEMORY_VALUES], own);
     assert_int_equal(bytes[TUTTI_MEMORY_GRADIENTS], own);
     assert_in_range(bytes[TUTTI_MEMORY_STATES], own, own + 256);
+}
+
+static void watch_device(staged_seat *s)
+{
+    const tutti_metric_record *record;
+    const int n = tutti_engine_metrics(s->e, &record);
+
+    for (int i = 0; i < n; i++)
+        if (strcmp(record[i].name, "device_bytes") == 0)
+            s->run->told[tutti_engine_method(s->e)->rank][0] = record[i].value;
 }
 
 static void test_a_rank_has_its_range_only(void **state)
@@ -249,7 +263,24 @@ static void test_a_rank_has_its_range_only(void **state)
     (void)state;
     r = relay_default();
     r.watch = watch_memory;
-    staged_runs(&r, "shm", 3);
+    for (r.at_a_time = 0; r.at_a_time <= 2; r.at_a_time += 2)
+        staged_runs(&r, "shm", 3);
+}
+
+/* Which of the ranks speaks is as it comes. */
+static void test_ranks_that_look_at_different_units_end_with_a_sentence(void **state)
+{
+    tutti_error err;
+
+    (void)state;
+    for (int n = 2; n <= 4; n++) {
+        static staged r;
+        r = relay_default();
+        r.odd_one = true;
+        assert_int_equal(staged_run(&r, "shm", n, &err), TUTTI_ERR_STATE);
+        if (strstr(err.text, "under method 'relay' all workers need the same units in the same order") == NULL)
+            fail_msg("%s", err.text);
+    }
 }
 
 /* From n stages to m, from `ddp` to stages and from stages to `single`. */
@@ -298,6 +329,32 @@ static void test_checkpoints_know_no_stages(void **state)
     scratch_remove(folder);
 }
 
+/* A client whose model is one unit, on one rank. */
+static tutti_status open_one(staged_seat *s, tutti_world *world, bool needs, tutti_error *err)
+{
+    static const tutti_model_unit unit = { .cut = true };
+    const tutti_param p = { .name = "w", .dims = 1, .dim = { WIDTH } };
+    const tutti_engine_options o = { .method = "relay", .batch = 4, .needs = needs, .model = &s->model };
+
+    s->model = (tutti_model){ .self = s, .units = 1, .unit = &unit, .samples = 4, .open = staged_open,
+                              .forward = staged_forward, .backward = staged_backward, .go_on = staged_go_on,
+                              .held = staged_held };
+    return tutti_engine_open_from(&s->e, world, &p, 1, &o, methods, err);
+}
+
+static tutti_status needless_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    staged_seat *s = tutti_alloc(1, sizeof *s);
+    tutti_status status;
+
+    (void)arg;
+    CHECK(s != NULL);
+    status = open_one(s, world, false, err);
+    tutti_engine_close(s->e);
+    tutti_free(s);
+    return status;
+}
+
 static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     tutti_engine_options o = *(tutti_engine_options *)arg;
@@ -307,6 +364,28 @@ static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err
 
     tutti_engine_close(e);
     return status;
+}
+
+/* Of two ranks with the same memory: nothing is free for the unit that is looked at. */
+static void test_what_has_no_room_while_it_is_shown_is_refused_at_once(void **state)
+{
+    static staged r;
+    tutti_error err;
+    size_t enough;
+
+    (void)state;
+    r = relay_default();
+    r.watch = watch_device;
+    r.options.device_memory = (size_t)1 << 20;
+    staged_runs(&r, "shm", 2);
+    enough = (size_t)fmax(r.told[0][0], r.told[1][0]);
+    r.options.device_memory = enough;
+    staged_runs(&r, "shm", 2);
+    r.options.device_memory = enough - 1;
+    r.x[0][0] = 77; /* nobody comes as far as the model */
+    assert_int_equal(staged_run(&r, "shm", 2, &err), TUTTI_ERR_MEMORY);
+    assert_non_null(strstr(err.text, "'shown' needs"));
+    assert_float_equal(r.x[0][0], 77, 0);
 }
 
 static void test_what_does_not_go_with_it_is_refused(void **state)
@@ -322,6 +401,8 @@ static void test_what_does_not_go_with_it_is_refused(void **state)
     (void)state;
     assert_int_equal(tutti_world_run("shm", 2, refused_rank, &plain, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "this client computes whole passes"));
+    assert_int_equal(tutti_world_run("shm", 1, needless_rank, NULL, &err), TUTTI_ERR_USAGE);
+    assert_non_null(strstr(err.text, "this client does not say when it needs which"));
     no[0].o.clip_norm = 1;
     no[1].o.nonfinite = TUTTI_NONFINITE_SKIP;
     no[2].o.loss_scale = "dynamic";
@@ -381,22 +462,16 @@ static void test_a_trace_has_stages(void **state)
 
 static tutti_status misuse_rank(tutti_world *world, void *arg, tutti_error *err)
 {
-    static const tutti_model_unit unit = { .cut = true };
-    const tutti_param p = { .name = "w", .dims = 1, .dim = { WIDTH } };
     staged_seat *s = tutti_alloc(1, sizeof *s);
-    tutti_engine_options o = { .method = "relay", .batch = 4 };
     tutti_error own = { .rank = -1 };
     tutti_pass pass;
 
     (void)arg;
     CHECK(s != NULL);
-    s->model = (tutti_model){ .self = s, .units = 1, .unit = &unit, .samples = 4, .open = staged_open,
-                              .forward = staged_forward, .backward = staged_backward, .go_on = staged_go_on,
-                              .held = staged_held };
-    o.model = &s->model;
-    TUTTI_TRY(tutti_engine_open_from(&s->e, world, &p, 1, &o, methods, err));
+    TUTTI_TRY(open_one(s, world, true, err));
     CHECK(tutti_engine_pass(s->e, &pass, &own) == TUTTI_ERR_STATE && strstr(own.text, "tutti_engine_drive") != NULL);
     CHECK(tutti_engine_drive(s->e, 0, &own) == TUTTI_OK);
+    CHECK(tutti_engine_need(s->e, 0, false, &own) == TUTTI_ERR_STATE && strstr(own.text, "not shown") != NULL);
     TUTTI_TRY(tutti_engine_show(s->e, err));
     CHECK(tutti_engine_drive(s->e, 1, &own) == TUTTI_ERR_STATE && strstr(own.text, "between steps") != NULL);
     tutti_engine_close(s->e);
@@ -419,7 +494,9 @@ int main(void)
         cmocka_unit_test(test_stages_are_single_to_the_bit),
         cmocka_unit_test(test_pipelines_may_have_cuts_of_their_own),
         cmocka_unit_test(test_a_rank_has_its_range_only),
+        cmocka_unit_test(test_ranks_that_look_at_different_units_end_with_a_sentence),
         cmocka_unit_test(test_checkpoints_know_no_stages),
+        cmocka_unit_test(test_what_has_no_room_while_it_is_shown_is_refused_at_once),
         cmocka_unit_test(test_what_does_not_go_with_it_is_refused),
         cmocka_unit_test(test_a_gradient_that_is_no_number_is_named),
         cmocka_unit_test(test_a_trace_has_stages),

@@ -63,6 +63,7 @@ struct staged {
     bool uncut;           /* only unit 0 begins a stage */
     bool table;           /* the weights of unit 0 are one; not of whole passes */
     const char *spec;     /* the model's */
+    bool odd_one;         /* rank 0 looks at units in another order */
     int steps, at_a_time; /* 0: all at once */
     int save_at, load_at; /* a checkpoint after that many steps / the run begins with it */
     const char *directory;
@@ -299,10 +300,23 @@ static inline tutti_status staged_step(staged_seat *s, tutti_error *err)
 
 /* ---- a run ---- */
 
-static inline void staged_read(staged_seat *s, float *to)
+/* The model that is shown. Of stages it comes unit by unit, which all ranks bring. */
+static inline tutti_status staged_read(staged_seat *s, float *to, tutti_error *err)
 {
-    for (int k = 0; k < 2 * UNITS; k++)
-        memcpy(to + (size_t)k * WIDTH, tutti_engine_values(s->e, k), WIDTH * sizeof *to);
+    for (int u = 0; u < UNITS; u++) {
+        const bool odd = s->run->odd_one && tutti_engine_method(s->e)->rank == 0;
+        const int asked = odd ? (u + 1) % UNITS : u, b = 2 * (UNITS - 1 - asked);
+        CHECK(s->run->whole || tutti_engine_values(s->e, b) == NULL);
+        TUTTI_TRY(tutti_engine_need(s->e, asked, false, err));
+        for (int k = 0; k < 2 * UNITS; k++) {
+            const float *x = tutti_engine_values(s->e, k);
+            CHECK((x != NULL) == (s->run->whole || k / 2 == b / 2));
+            if (k / 2 == b / 2)
+                memcpy(to + (size_t)k * WIDTH, x, WIDTH * sizeof *to);
+        }
+        TUTTI_TRY(tutti_engine_done(s->e, asked, false, err));
+    }
+    return TUTTI_OK;
 }
 
 static inline tutti_status staged_go(staged_seat *s, tutti_error *err)
@@ -338,13 +352,14 @@ static inline tutti_status staged_go(staged_seat *s, tutti_error *err)
             TUTTI_TRY(tutti_engine_save(s->e, r->directory, "{}", 0, err));
         if (!r->whole && m->step < (uint64_t)r->steps) {
             TUTTI_TRY(tutti_engine_show(s->e, err));
+            TUTTI_TRY(staged_read(s, r->x[m->rank], err));
             if (m->rank == 0)
-                staged_read(s, r->shown);
+                memcpy(r->shown, r->x[0], sizeof r->shown);
             TUTTI_TRY(tutti_engine_resume(s->e, err));
         }
     }
     TUTTI_TRY(tutti_engine_finish(s->e, err));
-    staged_read(s, r->x[m->rank]);
+    TUTTI_TRY(staged_read(s, r->x[m->rank], err));
     tutti_engine_figures(s->e, &f);
     if (m->rank == 0)
         r->samples = f.samples;
@@ -388,6 +403,8 @@ static inline tutti_status staged_rank(tutti_world *world, void *arg, tutti_erro
     tutti_engine_options o = r->options;
     o.initial = staged_initial;
     o.model = &s->model;
+    o.needs = true;
+    o.same_order = !r->odd_one;
     status = r->methods != NULL
                  ? tutti_engine_open_from(&s->e, world, params, 2 * UNITS, &o, r->methods, err)
                  : tutti_engine_open(&s->e, world, params, 2 * UNITS, &o, err);

@@ -164,22 +164,35 @@ static double figure(const tutti_engine *e, const char *name, int worker)
     return 0;
 }
 
+/* Has this rank that model? It looks at it unit by unit, as all do. NULL: it only looks. */
+static tutti_status look(const seat *s, const float *model, bool *same, tutti_error *err)
+{
+    for (int u = 0; u < UNITS; u++) {
+        TUTTI_TRY(tutti_engine_need(s->e, u, false, err));
+        for (int k = 2 * (UNITS - 1 - u); k < 2 * (UNITS - u) && model != NULL; k++)
+            *same = *same &&
+                    memcmp(tutti_engine_values(s->e, k), model + (size_t)k * WIDTH, WIDTH * sizeof *model) == 0;
+        TUTTI_TRY(tutti_engine_done(s->e, u, false, err));
+    }
+    return TUTTI_OK;
+}
+
 /* Of a recursion at distance 0. */
 static tutti_status compare(const seat *s, const tutti_engine_options *o, int pipelines, int window, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(s->e);
     recursion *r = tutti_alloc(1, sizeof *r);
     bool same = r != NULL;
+    tutti_status status = TUTTI_OK;
 
     if (same) {
         *r = (recursion){ .optimizer = o->optimizer, .pipelines = pipelines, .window = window, .steps = STEPS,
                           .waves = (int)o->accumulate, .share = *m->share };
         same = recursion_run(r);
-        for (int k = 0; k < 2 * UNITS; k++)
-            same = same && tutti_hash(tutti_engine_values(s->e, k), WIDTH * sizeof(float)) ==
-                               tutti_hash(r->server + (size_t)k * WIDTH, WIDTH * sizeof(float));
+        status = look(s, r->server, &same, err);
     }
     tutti_free(r);
+    TUTTI_TRY(status);
     EXPLORE_EXPECT(same, "rank %d has not what the recursion comes to", m->rank);
     return TUTTI_OK;
 }
@@ -215,6 +228,7 @@ static tutti_status run(tutti_world *world, explore_case *c, tutti_engine_option
     if (o->optimizer == NULL)
         o->optimizer = "sgd(lr=0.05,momentum=0.5)";
     o->model = &s->model;
+    o->needs = true;
     status = tutti_engine_open(&s->e, world, params, 2 * UNITS, o, err);
     if (status == TUTTI_OK)
         status = train(s, o, arg, err);
@@ -223,13 +237,19 @@ static tutti_status run(tutti_world *world, explore_case *c, tutti_engine_option
     return status;
 }
 
-/* Resting somewhere between. */
+/* Resting somewhere between, and looked at there. */
 static tutti_status drive_to_the_end(seat *s, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(s->e);
 
-    for (uint64_t until = 1 + explore_draw(s->c, "rests", STEPS); m->step < STEPS; until = STEPS)
+    for (uint64_t until = 1 + explore_draw(s->c, "rests", STEPS); m->step < STEPS; until = STEPS) {
         TUTTI_TRY(tutti_engine_drive(s->e, until, err));
+        if (m->step == STEPS)
+            break;
+        TUTTI_TRY(tutti_engine_show(s->e, err));
+        TUTTI_TRY(look(s, NULL, NULL, err));
+        TUTTI_TRY(tutti_engine_resume(s->e, err));
+    }
     return tutti_engine_finish(s->e, err);
 }
 
@@ -285,17 +305,19 @@ static tutti_status by_ticks(seat *s, const tutti_engine_options *o, void *arg, 
     const tutti_method *m = tutti_engine_method(s->e);
     follower *f;
     bool same;
+    tutti_status status;
 
     TUTTI_TRY(drive_to_the_end(s, err));
     f = tutti_alloc(1, sizeof *f);
     same = f != NULL;
+    status = TUTTI_OK;
     if (same) {
         follower_set(f, o, s->c->ranks, t->stages, t->waves, t->mode, t->rounds);
         same = follower_run(f, STEPS);
+        status = look(s, f->x[STEPS], &same, err);
     }
-    for (int k = 0; k < 2 * UNITS && same; k++)
-        same = memcmp(tutti_engine_values(s->e, k), f->x[STEPS] + (size_t)k * WIDTH, WIDTH * sizeof(float)) == 0;
     tutti_free(f);
+    TUTTI_TRY(status);
     EXPLORE_EXPECT(same, "rank %d has not what the recursion of %s comes to", m->rank, o->method);
     return TUTTI_OK;
 }
@@ -324,9 +346,7 @@ static tutti_status flushes(seat *s, const tutti_engine_options *o, void *arg, t
     TUTTI_TRY(drive_to_the_end(s, err));
     r->share = *m->share;
     same = flushed_run(r);
-    for (int k = 0; k < 2 * UNITS; k++)
-        same = same && tutti_hash(tutti_engine_values(s->e, k), WIDTH * sizeof(float)) ==
-                           tutti_hash(r->x + (size_t)k * WIDTH, WIDTH * sizeof(float));
+    TUTTI_TRY(look(s, r->x, &same, err));
     EXPLORE_EXPECT(same, "rank %d has not what the steps come to", m->rank);
     return TUTTI_OK;
 }

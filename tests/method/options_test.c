@@ -374,8 +374,51 @@ static void of_every_codec(void **state)
     assert_int_equal(failures, 0);
 }
 
+/* Whoever has both sizes refuses a first bucket that is the larger one, and says so among its
+   constraints. One that nobody gave follows bucket_mb. */
+static void a_first_bucket_is_not_the_larger_one(void **state)
+{
+    static const struct { const char *sizes; bool fits; } cases[] = {
+        { "bucket_mb=2,first_bucket_mb=3", false },
+        { "bucket_mb=2,first_bucket_mb=2", true },
+        { "bucket_mb=0.5", true },
+    };
+    int found = 0;
+
+    (void)state;
+    for (size_t i = 0; tutti_methods[i] != NULL; i++) {
+        const tutti_method_ops *m = tutti_methods[i];
+        const char *const *c = m->constraints;
+        if (tutti_option_find(m->options, "first_bucket_mb") == NULL)
+            continue;
+        found++;
+        for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
+            char spec[100], why[200];
+            tutti_error err;
+            trial t;
+            tutti_status status;
+            snprintf(spec, sizeof spec, "%s(%s)", m->name, cases[k].sizes);
+            snprintf(why, sizeof why, "method '%s': first_bucket_mb is 3 but bucket_mb is only 2; the first bucket may "
+                     "not be the larger one", m->name);
+            t = trial_of(spec, "sgd(lr=0.001)", 1);
+            status = trial_try(&t, 4, &err);
+            trial_drop(&t);
+            if (cases[k].fits && status != TUTTI_OK)
+                fail_msg("%s: %s", spec, err.text);
+            if (!cases[k].fits && (status != TUTTI_ERR_USAGE || strstr(err.text, why) == NULL))
+                fail_msg("%s is not refused with a sentence on it", spec);
+        }
+        while (*c != NULL && strcmp(*c, "first_bucket_mb may not exceed bucket_mb") != 0)
+            c++;
+        if (*c == NULL)
+            fail_msg("the constraints of %s do not say it", m->name);
+    }
+    assert_int_equal(found, 6);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(of_every_method), cmocka_unit_test(of_every_codec) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(of_every_method), cmocka_unit_test(of_every_codec),
+                                        cmocka_unit_test(a_first_bucket_is_not_the_larger_one) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
