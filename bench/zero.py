@@ -7,8 +7,8 @@ memory    gpt with 101 M parameters, AdamW, two workers of one thread on shared 
 step      the same model: time of a step over ddp's, in pairs, and bytes sent over those of an all-reduce of all values,
           which is a count. (ddp sends tables by rows.)
 fits      one worker, gpt of layers of 0.8 M parameters, AdamW, --device-memory 512 MiB: parameters of the largest model
-          that trains under zero-offload, over those of the largest under ddp. It is a count. Device bytes a parameter are
-          4 and 16, so 4 is the limit; two buckets and the activations are no smaller than ddp's.
+          that trains under zero-offload, over those of the largest under ddp. It is a count. Device bytes a parameter
+          are 4 and 16, so 4 is the limit; two buckets and the activations are no smaller than ddp's.
 delayed   the model of `memory`, one worker, so many tokens that computing takes about as long as the update: time of a
           step of zero-offload over that with delayed=on, in pairs. The update has a core of its own.
 hidden    zero-infinity on a disk, one worker: of the time that the disk takes for values and gradients, by the rate
@@ -93,7 +93,7 @@ class Zero:
                             "an all-reduce", command="bench/run zero --piece step", timed=False)
 
     def fits(self, folder):
-        """By halving: what fits with some layers fits with fewer. A run that does not fit is refused before any work."""
+        """By halving: what fits with some layers fits with fewer. What does not fit is refused before any work."""
         most = {}
         for method in ("ddp", "zero-offload"):
             fits, too_many = None, 256
