@@ -303,10 +303,10 @@ void tutti_engine_close(tutti_engine *e);
 const tutti_method *tutti_engine_method(const tutti_engine *e);
 
 /* Where the engine put the values and the gradient of a tensor. NULL: there is no such tensor, or
-   this rank only serves; or the method drives, and the model is not shown; or, of gradients, the
-   method holds them by piece (steps.h): hand them over by tutti_engine_ready_from. Of values that
-   it holds by unit: where they are from need to done of that unit, another place each time; NULL
-   else. */
+   this rank only serves; or, of gradients, the method drives, or holds them by piece (steps.h):
+   hand them over by tutti_engine_ready_from. Of values that it holds by unit, or that are looked at
+   under a method that drives: where they are from need to done of that unit, another place each
+   time; NULL else. */
 float *tutti_engine_values(tutti_engine *e, int tensor);
 float *tutti_engine_gradient(tutti_engine *e, int tensor);
 
@@ -424,9 +424,10 @@ tutti_status tutti_engine_lr(tutti_engine *e, double lr, tutti_error *err);
 
 /* Under a method that drives (TUTTI_DRIVES), in place of pass ... step: the run goes on to `until`
    steps, in which the method calls options.model. All ranks with the same `until`. A pipeline is
-   empty at the end of a call and has to be filled again, so few calls are better than many. Between
-   them tutti_engine_values gives NULL unless the model is shown: no worker has all of it.
-   Blocks. */
+   empty at the end of a call and has to be filled again, so few calls are better than many. No
+   worker ever has the whole model: while it is shown, and after finish, all ranks need the same
+   units in the same order, and a unit's values are there from tutti_engine_need to
+   tutti_engine_done. A client that does not promise `needs` is refused. Blocks. */
 tutti_status tutti_engine_drive(tutti_engine *e, uint64_t until, tutti_error *err);
 
 /* The most samples of other workers that a pass may have (tutti_pass.received). 0: its method sends

@@ -120,6 +120,8 @@ class Pipeline:
                 initial=self.binding.initial,
                 fingerprint=self.binding.fingerprint() + self._fingerprint(),
                 model=self._stage,
+                needs=True,
+                same_order=True,
                 **options,
             )
         except ValueError as e:
@@ -204,12 +206,17 @@ class Pipeline:
             b.param._name = b.name
 
     @torch.no_grad()
-    def _there(self, own: bool) -> None:
-        """The whole model's, where the engine shows them, or in memory of their own."""
-        for b, kind in zip(self.binding.bound, self._kinds, strict=True):
-            x = b.view(self.engine.values(b.index))
-            b.param.__class__ = kind
-            b.param.data = x.clone() if own else x
+    def _there(self) -> None:
+        """The whole model's, in memory of their own: the engine shows one unit after another, to all workers."""
+        for unit in range(len(self._units)):
+            bound = [(b, kind) for b, kind in zip(self.binding.bound, self._kinds, strict=True) if b.unit == unit]
+            if not bound:
+                continue
+            self.engine.need(unit, False)
+            for b, kind in bound:
+                b.param.__class__ = kind
+                b.param.data = b.view(self.engine.values(b.index)).clone()
+            self.engine.done(unit, False)
 
     # ---- training ----
 
@@ -292,7 +299,7 @@ class Pipeline:
         self._meet("evaluate()", self._between("evaluate()"))
         self.engine.show()
         self._shown = True
-        self._there(own=False)
+        self._there()
 
     def resume(self) -> None:
         self._away()
@@ -341,7 +348,7 @@ class Pipeline:
             return
         self._meet("finish()", self._between("finish()"))
         self.engine.finish()
-        self._there(own=True)
+        self._there()
         self.finished = True
         self.close()
 
