@@ -5,11 +5,11 @@
      reward   -log(cost / least cost so far) - tau log P(plan);   tau = entropy (1 - round / rounds)
 
    The sheet has -cost / least and no tau (lr 0.01, 300 rounds; here 0.1 and 1000). With those the
-   policy is sure of a plan too soon: P of it comes near 1, no other is drawn any more, and more
-   rounds change nothing. The mean of -log P is the policy's entropy, so what is drawn rarely is
-   worth a try, the less the later, and at the end cost alone counts. The logarithm makes costs
-   proportions: a plan many times as dear as the least does not outweigh the others of its round,
-   and a tau that suits one problem suits others. Neither knows of currencies.
+   policy is sure of a plan too soon: P of it comes near 1, others are hardly drawn any more, and
+   more rounds change little. The mean of -log P is the policy's entropy, so what is drawn rarely is
+   worth a try, the less the later, and at the end cost alone counts. That is what mends it: with
+   tau and -cost / least plans are as good, and with the logarithm and no tau they are not. The
+   logarithm makes costs proportions, of which tau is one, too. Neither knows of currencies.
 
    A plan that does not reach the floor has `penalty` times the dearest feasible one's cost so far.
    The baseline is a moving mean of rewards that begins with the first round's. The cheapest plan
