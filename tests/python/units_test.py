@@ -620,6 +620,6 @@ def launched():
 def test_all_transports_give_the_same_bits(run, launcher, transport):
     mine = run(launched, launcher=launcher, args=[STAGE3, transport]).ranks
     text = textwrap.dedent(inspect.getsource(launched)) + "\nlaunched()\n"
-    # Of one method: PyTorch's products may differ by rounding with where in memory a weight stands, on some CPUs.
+    # Of one method: on some CPUs PyTorch's products round by where in memory a weight stands.
     assert mine[0].out == forked.script(text, args=[STAGE3, ""])[0].out
     assert mine[1].out.splitlines()[1] == "[]"
