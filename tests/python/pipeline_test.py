@@ -91,6 +91,21 @@ def order(epoch, samples, step):
     return [list(batch) for batch in sampler]
 
 
+def late_update(model, now, optimizer, versions, x, y):
+    """An update of `now` along the gradient at the oldest version; the newest takes its place. Gives the loss there."""
+    with torch.no_grad():
+        for p, v in zip(model.parameters(), versions[0], strict=True):
+            p.copy_(v)
+    model.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    for p, q in zip(now.parameters(), model.parameters(), strict=True):
+        p.grad = q.grad.clone()
+    optimizer.step()
+    versions[:] = [*versions[1:], [p.detach().clone() for p in now.parameters()]]
+    return loss.item()
+
+
 def recursion(delay, micro, epochs=2, rule=sgd):
     """Each micro-batch makes an update along its gradient at the values of `delay` micro-batches ago."""
     model, now, total, losses = net(), net(), [], []
@@ -101,17 +116,7 @@ def recursion(delay, micro, epochs=2, rule=sgd):
             if len(x) == 0:
                 versions = [*versions[1:], versions[-1]]
                 continue
-            with torch.no_grad():
-                for p, v in zip(model.parameters(), versions[0], strict=True):
-                    p.copy_(v)
-            model.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            total.append((loss.item() * len(x), len(x)))
-            for p, q in zip(now.parameters(), model.parameters(), strict=True):
-                p.grad = q.grad.clone()
-            optimizer.step()
-            versions = [*versions[1:], [p.detach().clone() for p in now.parameters()]]
+            total.append((late_update(model, now, optimizer, versions, x, y) * len(x), len(x)))
     each = len(total) // epochs
     for e in range(epochs):
         part = total[e * each : (e + 1) * each]
@@ -151,17 +156,7 @@ def whole(gradients, epochs=2, rule=sgd, scheduled=None):
         total = 0.0
         for batch in order(epoch, SAMPLES, STEP):
             x, y = (t[batch] for t in data().tensors)
-            with torch.no_grad():
-                for p, v in zip(model.parameters(), versions[0], strict=True):
-                    p.copy_(v)
-            model.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            total += loss.item() * len(batch)
-            for p, q in zip(now.parameters(), model.parameters(), strict=True):
-                p.grad = q.grad.clone()
-            optimizer.step()
-            versions = [*versions[1:], [p.detach().clone() for p in now.parameters()]]
+            total += late_update(model, now, optimizer, versions, x, y) * len(batch)
         losses.append(total / SAMPLES)
         if scheduler:
             scheduler.step()
