@@ -12,12 +12,18 @@ here = was=$$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' build/$(1)/CMakeCach
 configure = $(call here,$(firstword $(1))); $(CMAKE) --preset $(1) $(if $(VERBOSE),,>/dev/null) || { \
   echo "Not configured. If something is missing: 'make setup' installs it (Debian)." >&2; exit 1; }
 
-.PHONY: help setup release dev demo test check-long bench lint format docs site install clean
+.PHONY: help setup setup-test release dev demo test check-long bench lint format docs site install clean
 help:             ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
 setup:            ## install what is missing (Debian packages)
 	@tools/setup
+
+# What tests run with and skip without. TUTTI_PYTHON names another Python that has PyTorch.
+setup-test:
+	@tools/setup --test
+	@[ -n "$$TUTTI_PYTHON" ] || tools/setup --python || \
+	  echo "Going on without: the tests of the Python package are skipped." >&2
 
 release:          ## build/release/bin/tutti and build/release/lib
 	@$(call configure,release)
@@ -33,11 +39,11 @@ demo: setup release ## train a convolutional network on MNIST with two workers a
 # Two more than there are cores: tests compute for half of the time that they take, and else wait
 # for a silence, a grace, a disk, or processes of theirs. What is labelled `long` is shown by other
 # tests too (docs/TESTING.md says by which): make check-long, and .ci/run.
-test: setup dev   ## set up, build, run all tests but those of check-long
+test: setup-test dev ## set up, build, run all tests but those of check-long
 	@ctest --preset dev -LE '^long$$' -j $$(($(JOBS) + 2)); code=$$?; tools/skipped build/dev; \
 	  echo "Left to make check-long:" $$(ctest --preset dev -N -L '^long$$' | sed -n 's/^ *Test *#[0-9]*: //p'); exit $$code
 
-check-long: setup dev ## what make test leaves out: cases of tests that other tests show, too
+check-long: setup-test dev ## what make test leaves out: cases of tests that other tests show, too
 	@ctest --preset dev -L '^long$$' -j $$(($(JOBS) + 2)); code=$$?; tools/skipped build/dev; exit $$code
 
 bench: setup release ## measure, with ratios

@@ -45,7 +45,19 @@ class Setup(Case):
 
     def test_with_everything_there_it_does_and_says_nothing(self):
         self.assertEqual(self.setup(uid=1000), (0, "", []))
-        self.assertEqual(self.setup("--ci"), (0, "", []))
+        for more in ("--test", "--ci"):
+            self.assertEqual(self.setup(more), (0, "", []))
+
+    def test_a_word_that_it_does_not_know_is_refused(self):
+        self.mark("lacks-gcc")
+        self.assertEqual(self.setup("--tests"),
+                         (2, "tools/setup: no option is called '--tests'; its head lists them\n", []))
+
+    def test_tests_bring_both_mpis_and_go_on_without(self):
+        self.mark("lacks-libopenmpi-dev", "lacks-mpich", "lacks-clang", "no-lists", "no-network")
+        self.assertEqual(self.setup(), (0, "", []))
+        self.assertEqual(self.setup("--test", uid=1000), (
+            0, "Going on without libopenmpi-dev mpich: not root and no sudo.\n", []))
 
     def test_root_installs_what_is_missing_and_nothing_else(self):
         self.mark("lacks-gcc", "lacks-libsimgrid-dev", "lacks-clang")
