@@ -74,8 +74,8 @@ void tutti_team_run(tutti_team *t, size_t items, size_t grain,
 /* ---- names ---- */
 /* The addresses of a host, as getaddrinfo gives them; freeaddrinfo ends *list. On failure *list is
    NULL and the result says why, as constant text. Blocks for as long as the name service takes, 5 s
-   at most; numbers are read at once. It needs no runtime: hosts have names outside of simulations
-   only. */
+   at most. Numbers are read at once, and `localhost` is the loopback address without asking
+   (RFC 6761, 6.3). It needs no runtime: hosts have names outside of simulations only. */
 #define TUTTI_LOOKUP_NS (INT64_C(5) * 1000000000)
 struct addrinfo;
 const char *tutti_lookup(const char *host, const char *service, const struct addrinfo *hints,

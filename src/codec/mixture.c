@@ -408,7 +408,7 @@ double tutti_codec_psi_minimise(const tutti_codec_mixture *m, int n, double *lev
 
 static double psi_of(const tutti_codec_mixture *m, int n, double p)
 {
-    double level[LEVELS_MOST];
+    double level[LEVELS_MOST] = { 0 }; /* gcc 12 does not see that n > 0 */
 
     tutti_codec_powers(n, p, level);
     return tutti_codec_psi(m, n, level);

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 
 _Static_assert(TUTTI_LOOKUP_NS == INT64_C(5000000000), "a sentence below says how long");
@@ -141,6 +142,15 @@ const char *tutti_lookup_by(tutti_resolver *resolver, const char *host, const ch
     return failed;
 }
 
+/* RFC 6761, 6.3: `localhost` is the loopback address. A minimal system has no /etc/hosts that says
+   so, and there a name server would be asked. */
+static const char *without_names(const char *host, const struct addrinfo *hints)
+{
+    if (host == NULL || strcasecmp(host, "localhost") != 0)
+        return host;
+    return hints->ai_family == AF_INET6 ? "::1" : "127.0.0.1";
+}
+
 const char *tutti_lookup(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list)
 {
     struct addrinfo numeric = *hints;
@@ -148,7 +158,7 @@ const char *tutti_lookup(const char *host, const char *service, const struct add
 
     numeric.ai_flags |= AI_NUMERICHOST;
     *list = NULL;
-    code = getaddrinfo(host, service, &numeric, list);
+    code = getaddrinfo(without_names(host, hints), service, &numeric, list);
     if (code == 0)
         return NULL;
     *list = NULL;

@@ -1,7 +1,7 @@
 """`tutti bench`: rows and tables have what they promise, absent peers are said, nothing is left
 behind. What bench/run notes with a row; what docs/PERFORMANCE.md makes of rows and bounds. No
 figure is judged."""
-import contextlib, io, json, os, re, signal, subprocess, sys, time, unittest, unittest.mock
+import contextlib, io, json, os, re, shutil, signal, subprocess, sys, time, unittest, unittest.mock
 from command import *
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../netlab"))
@@ -413,13 +413,16 @@ class Bench(Case):
 
 
 def git_of_this_tree(*words):
-    return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True).stdout
+    there = shutil.which("git") is not None
+    return subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True).stdout if there else ""
 
 
+needs_git = unittest.skipUnless(shutil.which("git"), "needs git")
 needs_history = unittest.skipIf(git_of_this_tree("rev-parse", "--is-shallow-repository") != "false\n",
                                 "this is no clone with its history")
 
 
+@needs_git
 class Tree(Case):
     """A repository with bounds, to measure in."""
 

@@ -131,5 +131,52 @@ class Skipped(Case):
                         self.assertIn("verbosity=2", words, name)
 
 
+class Again(Case):
+    """A build of its own, of tests that fail at first, always, and never."""
+
+    def again(self, *fails):
+        at = os.path.join(self.folder, self._testMethodName)
+        os.makedirs(os.path.join(at, "tools"))
+        shutil.copy(os.path.join(SOURCE, "tools/again"), os.path.join(at, "tools"))
+        with open(os.path.join(at, "CMakePresets.json"), "w") as f:
+            f.write('{"version": 6, "configurePresets": [{"name": "dev", "generator": "Ninja", "binaryDir": '
+                    '"${sourceDir}/build/dev"}], "testPresets": [{"name": "dev", "configurePreset": "dev", '
+                    '"environment": {"FROM_THE_PRESET": "yes"}}]}')
+        commands = {"first": 'echo "said $FROM_THE_PRESET"; [ -e second ] || { touch second; exit 3; }',
+                    "always": "echo no; exit 3", "never": "true"}
+        with open(os.path.join(at, "CMakeLists.txt"), "w") as f:
+            f.write("cmake_minimum_required(VERSION 3.25)\nproject(p NONE)\nenable_testing()\n" + "".join(
+                f"add_test(NAME room/{name} COMMAND sh -c [=[{commands[name]}]=])\n" for name in fails + ("never",)))
+        ctest = os.path.join(os.path.dirname(CMAKE), "ctest")
+        run(CMAKE, "--preset", "dev", cwd=at)
+        run(ctest, "--preset", "dev", cwd=at, code=8 if fails else 0)
+        done = subprocess.run([os.path.join(at, "tools/again"), "dev"], capture_output=True, text=True, env=dict(
+            CLEAN, PATH=os.path.dirname(CMAKE) + ":" + CLEAN["PATH"]))
+        self.at = at
+        return done.returncode, done.stdout + done.stderr
+
+    def test_what_passes_alone_is_flaky_and_both_logs_are_kept(self):
+        code, said = self.again("first")
+        self.assertEqual(code, 0, said)
+        self.assertRegex(said, r"(?ms)^FLAKY room/first: .*^said yes$.*^END FLAKY$")
+        kept = os.path.join(self.at, "build/dev/again")
+        for name, word in (("room-first.first", "Test Failed."), ("room-first.second", "Passed")):
+            with open(os.path.join(kept, name)) as f:
+                self.assertIn(word, f.read())
+        # all tests of the first run are still what tools/skipped reads
+        with open(os.path.join(self.at, "build/dev/Testing/Temporary/LastTest.log")) as f:
+            self.assertIn("room/never", f.read())
+
+    def test_what_fails_twice_is_a_failure(self):
+        code, said = self.again("first", "always")
+        self.assertEqual(code, 1)
+        self.assertIn("FLAKY room/first", said)
+        self.assertTrue(said.endswith("failed twice: room/always\n"), said)
+
+    def test_a_run_that_has_failed_no_test_failed_by_something_else(self):
+        self.assertEqual(self.again(),
+                         (1, "again: no test has failed in build/dev, so there is nothing to run again\n"))
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -49,7 +49,7 @@ def lacks(command):
             (r"mpirun .*mtl ofi", "libfabric", lambda: has(["fi_info", "-p", "tcp;ofi_rxm"])),
             (r"mpirun ", "an MPI that the transport was built for",
              lambda: shutil.which("mpirun") and os.environ.get("TUTTI_MPI")),
-            (r"tools/netlab ", lab.lacking() or "", lambda: lab.lacking() is None),
+            (r"tools/netlab ", lab.WHY_NOT or "", lambda: lab.WHY_NOT is None),
             (r".*(--transport sim|--platform)|tutti compare |tutti plan (?!memory|stages)", "the simulator",
              lambda: SIMULATOR),
             (r"tutti (compare|report) ", "gnuplot", lambda: shutil.which("gnuplot"))):

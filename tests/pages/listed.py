@@ -73,15 +73,18 @@ LONG = [
 
 # Not run here, and shown elsewhere: (page, command, file, words that must stand in it).
 SHOWN = [
-    (r"README\.md", r"make (demo|test)", ".ci/run", r'"(test|demo)" \d+ (make test|demo)\b'),
+    (r"README\.md", r"make (demo|test)", ".ci/run", r"tested dev make test\b|'make demo'"),
+    (r"README\.md", r"(sudo )?apt-get install git make", "tools/fresh", r"include=git,make\b"),
+    (r"CONTRIBUTING\.md|docs/TESTING\.md", r"tools/(gate|fresh|again)( .*)?|\.ci/run( here)?", ".ci/run",
+     r"tools/(fresh|again)"),
     (r"docs/TUTORIAL\.md", r"make setup release", "Makefile", r"(?m)^demo: setup release\b"),
     (r"docs/TUTORIAL\.md", r"python3 -m venv env.*", "tests/python/wheel_test.py", r'"-m", "venv"'),
-    (r"CONTRIBUTING\.md", r"make", "Makefile", r"(?m)^test: setup dev\b"),
-    (r"CONTRIBUTING\.md", r"tools/setup --python", ".ci/run", r"tools/setup --python"),
+    (r"CONTRIBUTING\.md", r"make", "Makefile", r"(?m)^test: setup-test dev\b"),
+    (r"CONTRIBUTING\.md", r"tools/setup --python", "Makefile", r"tools/setup --python"),
     (r"README\.md|docs/(PYTORCH|TUTORIAL)\.md", r"pip install ('\.\[torch\]'|\.)", "tests/python/wheel_test.py",
      r'"pip", "wheel"'),
     (r"docs/DATA\.md", r"tools/speech-data", "tests/cli/speech_test.py", r"tools/speech-data"),
-    (r"docs/ADD-A-METHOD\.md", r"make (dev|test)", ".ci/run", r'"build" \d+ make dev'),
+    (r"docs/ADD-A-METHOD\.md", r"make (dev|test)", "Makefile", r"(?m)^test: setup-test dev\b"),
     (r"examples/regression\.c", r"cc .*", "tests/api/CMakeLists.txt", r"foreach\(example regression"),
     (r"examples/dynamic\.c", r"cc .*", "tests/api/CMakeLists.txt", r"regression dynamic"),
     (r"examples/cluster\.c", r".*", "tests/api/cluster_test.py", r'"train"'),

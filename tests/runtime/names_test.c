@@ -65,6 +65,27 @@ static void answers_and_failures_are_passed_on(void **state)
     assert_null(list);
 }
 
+static void localhost_needs_no_name_service(void **state)
+{
+    struct addrinfo *list, six = hints, asked = hints;
+    (void)state;
+
+    asked.ai_flags = AI_NUMERICHOST; /* fails where a name service would be asked */
+    assert_null(tutti_lookup("localhost", "80", &asked, &list));
+    assert_int_equal(((struct sockaddr_in *)(void *)list->ai_addr)->sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+    freeaddrinfo(list);
+    asked.ai_family = AF_UNSPEC;
+    assert_null(tutti_lookup("LOCALHOST", NULL, &asked, &list));
+    assert_int_equal(list->ai_family, AF_INET);
+    freeaddrinfo(list);
+    six.ai_flags = AI_NUMERICHOST;
+    six.ai_family = AF_INET6;
+    assert_null(tutti_lookup("localhost", "80", &six, &list));
+    assert_true(IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)(void *)list->ai_addr)->sin6_addr));
+    freeaddrinfo(list);
+    assert_non_null(tutti_lookup("localhost.example", "80", &asked, &list));
+}
+
 static void numbers_need_no_name_service(void **state)
 {
     struct addrinfo *list;
@@ -109,6 +130,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_and_failures_are_passed_on),
         cmocka_unit_test(numbers_need_no_name_service),
+        cmocka_unit_test(localhost_needs_no_name_service),
         cmocka_unit_test(a_late_answer_is_thrown_away),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
