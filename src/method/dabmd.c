@@ -49,11 +49,15 @@ typedef struct dabmd {
     tutti_mixer *mixer;          /* NULL: all average */
     int64_t reference;           /* samples of the first round, where T_c is measured */
     struct { int64_t compute_ns; } round; /* T_c; 0: not known yet; declared, the same on all */
-    struct { double seconds; } best; /* declared: for `reference`, the least of what was measured */
+    struct { int64_t ns; } best; /* declared: for `reference`, the least of what was measured; 0: nothing was */
     struct { double inverse; } sum; /* declared: of 1 / b_i over my rounds with samples */
     int64_t *taken;              /* workers: in the whole run; declared, the same on all */
     int64_t *of;                 /* workers: of this round */
-    float *told;                 /* workers: seconds, or what all tell at the end */
+    float *told;                 /* workers x 2: what all tell, sum.inverse and late.rounds */
+    int64_t *times;              /* workers: best.ns; in whole numbers, for what is rounded up is a micro-batch */
+    size_t *ones;                /* workers: 1 */
+    struct { int64_t rounds; } late; /* declared: my rounds that were longer than T_c and a micro-batch */
+    bool said;                   /* the event of who is late */
 
     /* this round */
     int64_t began_ns, computed_ns;
@@ -132,7 +136,9 @@ static tutti_status dabmd_declare(tutti_method *m, tutti_plan *plan, tutti_error
     dabmd *s = m->self;
     const size_t n = (size_t)m->workers;
     const tutti_state of = { .name = "dabmd.of", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
-                      told = { .name = "dabmd.told", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = n },
+                      told = { .name = "dabmd.told", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = 2 * n },
+                      times = { .name = "dabmd.times", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
+                      ones = { .name = "dabmd.ones", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
                       taken = { .name = "dabmd.taken", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = n,
                                 .of_workers = true };
     int64_t pass, most;
@@ -144,9 +150,12 @@ static tutti_status dabmd_declare(tutti_method *m, tutti_plan *plan, tutti_error
     most = most > s->min_batch ? most : s->min_batch;
     tutti_declare(plan, &of, &s->of);
     tutti_declare(plan, &told, &s->told);
+    tutti_declare(plan, &times, &s->times);
+    tutti_declare(plan, &ones, &s->ones);
     tutti_declare(plan, &taken, &s->taken);
     tutti_declare_value(plan, "dabmd.round", TUTTI_SAME, &s->round, sizeof s->round);
-    tutti_declare_value(plan, "dabmd.best", TUTTI_OWN_ZERO, &s->best, sizeof s->best);
+    tutti_declare_value(plan, "dabmd.best_ns", TUTTI_OWN_ZERO, &s->best, sizeof s->best);
+    tutti_declare_value(plan, "dabmd.late", TUTTI_OWN_ZERO, &s->late, sizeof s->late);
     tutti_declare_value(plan, "dabmd.sum", TUTTI_OWN_ZERO, &s->sum, sizeof s->sum);
     if (s->graph[0] != 0 && m->workers > 1)
         TUTTI_TRY(tutti_mixer_declare(&s->mixer, m, plan, &(tutti_mixer_options){ .graph = s->graph }, err));
@@ -189,26 +198,35 @@ static bool measures(const tutti_method *m, const dabmd *s)
 
 static int ascending(const void *a, const void *b)
 {
-    const float x = *(const float *)a, y = *(const float *)b;
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
 }
 
 /* At the end of a round that is measured: T_c as far as is known. */
 static tutti_status measure(tutti_method *m, dabmd *s, tutti_error *err)
 {
-    const double seconds = m->samples == 0 ? 0
-                                           : (double)(tutti_computed_ns(m) - s->computed_ns) * 1e-9 *
-                                                 (double)s->reference / (double)m->samples;
-    float mine;
+    const double ns = m->samples == 0 ? 0
+                                      : (double)(tutti_computed_ns(m) - s->computed_ns) * (double)s->reference /
+                                            (double)m->samples;
 
-    if (seconds > 0 && (s->best.seconds == 0 || seconds < s->best.seconds))
-        s->best.seconds = seconds;
-    mine = (float)s->best.seconds;
-    TUTTI_TRY(tutti_gather(m, &mine, 1, s->told, err));
-    qsort(s->told, (size_t)m->workers, sizeof *s->told, ascending);
-    s->round.compute_ns = (int64_t)((double)s->told[(m->workers - 1) / 2] * 1e9);
+    if (ns >= 1 && (s->best.ns == 0 || (int64_t)ns < s->best.ns))
+        s->best.ns = (int64_t)ns;
+    for (int r = 0; r < m->workers; r++)
+        s->ones[r] = 1;
+    TUTTI_TRY(tutti_gather_v(m, s->ones, tutti_host(&s->best.ns, 1, TUTTI_I64),
+                             tutti_host(s->times, (size_t)m->workers, TUTTI_I64), err));
+    qsort(s->times, (size_t)m->workers, sizeof *s->times, ascending);
+    s->round.compute_ns = s->times[(m->workers - 1) / 2];
     s->round.compute_ns = s->round.compute_ns > 0 ? s->round.compute_ns : 1;
     return TUTTI_OK;
+}
+
+/* Is the time of the round over? What is left of it up to a part in a million, and a nanosecond,
+   counts as nothing. Where T_c is a whole number of micro-batches, which it is when it is measured, a
+   clock that is a nanosecond behind would else cost all of them one more. */
+static bool is_over(const tutti_method *m, const dabmd *s)
+{
+    return tutti_now_ns(m->rt) - s->began_ns >= s->round.compute_ns - s->round.compute_ns / 1000000 - 1;
 }
 
 /* Does the round go on, as far as its time is concerned? */
@@ -216,8 +234,15 @@ static bool wants_more(const tutti_method *m, const dabmd *s)
 {
     if (m->samples < s->min_batch)
         return true;
-    return s->round.compute_ns == 0 ? m->samples < s->reference
-                                    : tutti_now_ns(m->rt) - s->began_ns < s->round.compute_ns;
+    return s->round.compute_ns == 0 ? m->samples < s->reference : !is_over(m, s);
+}
+
+/* Was the round longer than T_c and a micro-batch? Its least is then more than this worker manages. */
+static bool is_late(const tutti_method *m, const dabmd *s, int64_t passes)
+{
+    const int64_t took_ns = tutti_now_ns(m->rt) - s->began_ns;
+
+    return s->round.compute_ns > 0 && took_ns > s->round.compute_ns + (passes > 1 ? took_ns / passes : 0);
 }
 
 static tutti_status close_round(tutti_method *m, dabmd *s, tutti_error *err)
@@ -251,6 +276,7 @@ static tutti_status dabmd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
     }
     if (tutti_take_another(m, wants_more(m, s)))
         return TUTTI_OK;
+    s->late.rounds += is_late(m, s, p->index);
     TUTTI_TRY(close_round(m, s, err));
     return TUTTI_CLOSED;
 }
@@ -290,12 +316,29 @@ static tutti_status dabmd_step(tutti_method *m, tutti_error *err)
 
 /* ---- the agreed model, figures ---- */
 
+/* All wait for a worker that is late in most rounds. One that was frozen for a while is none of those. */
+static void tell_who_is_late(tutti_method *m, dabmd *s)
+{
+    for (int r = 0; r < m->workers && !s->said; r++) {
+        const double late = (double)s->told[2 * r + 1], mean = (double)s->taken[r] / (double)m->step;
+        if (m->step < 8 || late * 2 < (double)m->step)
+            continue;
+        s->said = true;
+        tutti_event(m, "late",
+                    "worker %d was late in %.0f of %llu rounds, and all waited for it: the least that it takes, about "
+                    "%.0f samples, is more than a round of %.4g ms has time for; give a smaller %s, or a longer "
+                    "compute_ms",
+                    r, late, (unsigned long long)m->step, mean, (double)s->round.compute_ns * 1e-6,
+                    s->min_batch > s->microbatch ? "min_batch" : "microbatch");
+    }
+}
+
 /* What is told is not the method's traffic. */
 static tutti_status tell(tutti_method *m, dabmd *s, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_doing(m->engine, TUTTI_DOING_OUTSIDE);
-    const float mine = (float)s->sum.inverse;
-    const tutti_status status = tutti_gather(m, &mine, 1, s->told, err);
+    const float mine[2] = { (float)s->sum.inverse, (float)s->late.rounds };
+    const tutti_status status = tutti_gather(m, mine, 2, s->told, err);
 
     tutti_engine_doing(m->engine, was);
     if (status != TUTTI_OK)
@@ -305,9 +348,11 @@ static tutti_status tell(tutti_method *m, dabmd *s, tutti_error *err)
         tutti_metric(m, "samples", r, (double)s->taken[r]);
         if (m->step > 0) {
             tutti_metric(m, "batch_mean", r, (double)s->taken[r] / (double)m->step);
-            tutti_metric(m, "batch_inverse_mean", r, (double)s->told[r] / (double)m->step);
+            tutti_metric(m, "batch_inverse_mean", r, (double)s->told[2 * r] / (double)m->step);
+            tutti_metric(m, "late_rounds", r, (double)s->told[2 * r + 1]);
         }
     }
+    tell_who_is_late(m, s);
     return TUTTI_OK;
 }
 

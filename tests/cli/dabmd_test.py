@@ -65,6 +65,26 @@ class Dabmd(unittest.TestCase):
         self.assertLessEqual(samples[3], s["steps"] + 2) # a sample takes it the whole round
         self.assertLess(s["wall_seconds"], 1.05 * s["steps"] * 0.0205)
 
+    def test_a_measured_round_is_a_whole_number_of_micro_batches(self):
+        for seconds in ("0.016", "0.013", "0.0123", "0.1"): # of a float's 24 bits some round T_c up
+            s = self.train("exact" + seconds, "dabmd(microbatch=1)", "--batch", 8, "--step-time", seconds)
+            # the median, here twice as slow as the fastest, takes the run's batch in T_c
+            self.assertAlmostEqual(s["method_figures"]["compute_ms"], 2000 * float(seconds), delta=1e-5)
+            took = s["method_figures"]["batch_mean"]
+            for count, of in zip(took, (16, 8, 4, 4)):
+                self.assertAlmostEqual(count, of, delta=0.03 * of)  # the first rounds, and the last
+
+    def test_a_worker_that_is_late_in_every_round_is_named(self):
+        s = self.train("late", "dabmd(compute_ms=20)", "--slow", "1:2,2:4,3:16")
+        self.assertEqual([e["kind"] for e in s["events"]], ["late"])
+        self.assertRegex(s["events"][0]["text"], r"^worker 3 was late in (\d+) of \1 rounds, and all waited for it: the "
+                         r"least that it takes, about 8 samples, is more than a round of 20 ms has time for; give a "
+                         r"smaller microbatch, or a longer compute_ms$")
+        self.assertEqual(s["method_figures"]["late_rounds"][:3], [0, 0, 0])
+        # with smaller ones it is not
+        s = self.train("in time", "dabmd(compute_ms=20,microbatch=1)", "--slow", "1:2,2:4,3:16")
+        self.assertEqual((s["events"], s["method_figures"]["late_rounds"]), ([], [0, 0, 0, 0]))
+
     def test_the_regret_of_a_drifting_optimum_is_reported(self):
         regret = {}
         for rate in (2, 0.001):

@@ -151,8 +151,9 @@ class Run(unittest.TestCase):
             self.assertEqual([alive(p) for p in pids], [False, False])
 
     def test_workers_have_time_to_end_and_a_second_signal_ends_it(self):
-        deaf = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: print('heard', flush=True)); " \
-            "print('ready', flush=True); [time.sleep(0.1) for _ in range(600)]"
+        # os.write: the signal may come while print is still at work, which cannot be entered twice
+        deaf = "import os, signal, time; signal.signal(signal.SIGTERM, lambda *_: os.write(1, b'heard\\n')); " \
+            "os.write(1, b'ready\\n'); [time.sleep(0.1) for _ in range(600)]"
         run = self.start("-n", 1, "--stop-timeout", "50", "--", sys.executable, "-c", deaf)
         self.assertEqual(run.stdout.readline(), "ready\n")
         run.send_signal(signal.SIGTERM)

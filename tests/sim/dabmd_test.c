@@ -98,7 +98,7 @@ static int64_t count_in(double t_c, double seconds, int64_t micro, int64_t most)
 {
     const double passes = t_c / (seconds * (double)micro);
 
-    if (fabs(passes - round(passes)) < 1e-6)
+    if (fabs(passes - round(passes)) < 3e-6 * passes)
         return -1;
     return (int64_t)ceil(passes) * micro < most ? (int64_t)ceil(passes) * micro : most;
 }
@@ -129,7 +129,7 @@ static void t_c_follows_the_target(void **state)
                 assert_true(count < 0 || t->took[s][r] == count);
             }
             if (cases[k].compute_ms == 0 && s < 3) {
-                ns = (int64_t)((double)(float)(BATCH * seconds[1]) * 1e9); /* the median */
+                ns = (int64_t)(BATCH * seconds[1] * 1e9); /* the median */
                 continue;
             }
             doubled += factor > 2;
