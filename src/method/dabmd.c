@@ -222,8 +222,8 @@ static tutti_status measure(tutti_method *m, dabmd *s, tutti_error *err)
 }
 
 /* Is the time of the round over? What is left of it up to a part in a million, and a nanosecond,
-   counts as nothing. Where T_c is a whole number of micro-batches, which it is when it is measured, a
-   clock that is a nanosecond behind would else cost all of them one more. */
+   counts as nothing. Where T_c is a whole number of micro-batches, which it is when it is measured,
+   a clock that is a nanosecond behind would else cost all of them one more. */
 static bool is_over(const tutti_method *m, const dabmd *s)
 {
     return tutti_now_ns(m->rt) - s->began_ns >= s->round.compute_ns - s->round.compute_ns / 1000000 - 1;
@@ -237,7 +237,7 @@ static bool wants_more(const tutti_method *m, const dabmd *s)
     return s->round.compute_ns == 0 ? m->samples < s->reference : !is_over(m, s);
 }
 
-/* Was the round longer than T_c and a micro-batch? Its least is then more than this worker manages. */
+/* Was the round longer than T_c and a micro-batch? This worker does not manage its least then. */
 static bool is_late(const tutti_method *m, const dabmd *s, int64_t passes)
 {
     const int64_t took_ns = tutti_now_ns(m->rt) - s->began_ns;
@@ -316,7 +316,7 @@ static tutti_status dabmd_step(tutti_method *m, tutti_error *err)
 
 /* ---- the agreed model, figures ---- */
 
-/* All wait for a worker that is late in most rounds. One that was frozen for a while is none of those. */
+/* All wait for a worker that is late in most rounds. One that was frozen for a while is not. */
 static void tell_who_is_late(tutti_method *m, dabmd *s)
 {
     for (int r = 0; r < m->workers && !s->said; r++) {
