@@ -1,7 +1,7 @@
 """Every command of README, docs and examples is run, or it is known which test runs it or what it
 would take. Pages are run side by side, each from top to bottom in a folder of its own, on the first
 samples of the data sets. What is changed of a command before that stands in listed.py."""
-import concurrent.futures, gzip, itertools, os, random, re, shutil, subprocess, sys, tempfile, time, unittest
+import concurrent.futures, gzip, itertools, os, random, re, shutil, socket, subprocess, sys, tempfile, time, unittest
 
 sys.path[:0] = [os.path.join(os.path.dirname(__file__), folder) for folder in ("..", "../cli", "../netlab")]
 import commands, lab, listed
@@ -18,6 +18,13 @@ SSH = 'for last; do :; done; export SSH_CONNECTION="127.0.0.1 1 127.0.0.1 22"; e
 
 def has(words):
     return shutil.which(words[0]) is not None and subprocess.run(words, capture_output=True).returncode == 0
+
+
+def localhost_has_a_name():
+    try:
+        return bool(socket.getaddrinfo("localhost", None))
+    except OSError:
+        return False
 
 
 def whole(pattern, text):
@@ -46,6 +53,8 @@ def lacks(command):
             (r"build/python/", "build/python", lambda: os.path.exists(PYTHON)),
             (r"(torchrun|.*torch\.distributed|.*examples/pytorch/|.*with-peers)", "PyTorch for TUTTI_PYTHON",
              lambda: has([PYTHON, "-c", "import torch"])),
+            (r"(torchrun|.*torch\.distributed)", "a name for localhost (/etc/hosts), which PyTorch's launcher asks for",
+             localhost_has_a_name),
             (r"mpirun .*mtl ofi", "libfabric", lambda: has(["fi_info", "-p", "tcp;ofi_rxm"])),
             (r"mpirun ", "an MPI that the transport was built for",
              lambda: shutil.which("mpirun") and os.environ.get("TUTTI_MPI")),

@@ -74,9 +74,6 @@ LONG = [
 # Not run here, and shown elsewhere: (page, command, file, words that must stand in it).
 SHOWN = [
     (r"README\.md", r"make (demo|test)", ".ci/run", r"tested dev make test\b|'make demo'"),
-    (r"README\.md", r"(sudo )?apt-get install git make", "tools/fresh", r"include=git,make\b"),
-    (r"CONTRIBUTING\.md|docs/TESTING\.md", r"tools/(gate|fresh|again)( .*)?|\.ci/run( here)?", ".ci/run",
-     r"tools/(fresh|again)"),
     (r"docs/TUTORIAL\.md", r"make setup release", "Makefile", r"(?m)^demo: setup release\b"),
     (r"docs/TUTORIAL\.md", r"python3 -m venv env.*", "tests/python/wheel_test.py", r'"-m", "venv"'),
     (r"CONTRIBUTING\.md", r"make", "Makefile", r"(?m)^test: setup-test dev\b"),

@@ -281,7 +281,9 @@ class Runner:
         if launcher == "torchrun":
             if importlib.util.find_spec("torch") is None:
                 self._skip("no PyTorch here: tools/setup --python installs it")
-            argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n), *worker]
+            # as --standalone, which wants a name server or /etc/hosts to know `localhost`
+            argv = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                    "127.0.0.1:0", "--local-addr", "127.0.0.1", "--nproc-per-node", str(n), *worker]
         elif launcher == "tutti":
             argv = [str(build() / "bin/tutti"), "run", "-n", str(n), "--", sys.executable, *worker]
         elif launcher == "variables":
