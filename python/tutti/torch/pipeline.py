@@ -37,7 +37,7 @@ from ._bind import Binding, short
 from ._meet import Meetings
 from ._run import _check, _traits, runs
 from ._stage import Stage
-from ._units import _FACTS
+from ._units import FACTS
 
 
 class _Away(nn.Parameter):
@@ -49,7 +49,7 @@ class _Away(nn.Parameter):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func not in _FACTS:
+        if func not in FACTS:
             name = next((a._name for a in args if type(a) is _Away), "")
             raise StateError(
                 f"parameter '{name}' was read ({getattr(func, '__name__', func)}), but in a pipeline each worker has "

@@ -33,6 +33,8 @@ class Optimizer(torch.optim.Optimizer):
     """The user's optimiser, whose step() is a step of the method. Groups, state and hooks are those of the inner one,
     so schedulers may hold either."""
 
+    _step_supports_amp_scaling = False  # of the inner one it would be true: a GradScaler sets members there, not here
+
     def __init__(self, run: Run) -> None:  # the base class would make groups of its own
         self._run = run
         self.optimizer = run.optimizer
