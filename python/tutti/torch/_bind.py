@@ -312,6 +312,20 @@ class Binding:
                 b.at = 0
         self.engine = None
 
+    def check_frozen(self) -> None:
+        """Refuses one that is to be trained by now."""
+        for name, p in self.frozen:
+            if p.requires_grad:
+                raise ValueError(
+                    f"parameter '{name}' did not require a gradient when the module was given to tutti.torch and does "
+                    "now; nobody would exchange its gradient: freeze it again, or wrap or prepare the module after "
+                    "such a change"
+                )
+
+    def untrained(self) -> list[tuple[str, torch.Tensor]]:
+        """What of the module no engine trains, and rank 0's is to be everybody's."""
+        return [*self.frozen, *self.buffers()]
+
     def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Of the module as it is now: modules put new ones in place of old ones."""
         for name, buffer in self.module.named_buffers():

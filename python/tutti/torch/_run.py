@@ -27,6 +27,7 @@ from ..engine import Engine, World
 from ..errors import StateError
 from . import _saved, _serve, _state, _translate, _units
 from ._bind import DTYPES, Binding, Bound, device_of, words
+from ._buffers import Copies
 from ._cuda import Cuda, Device, Ferry
 from ._meet import Meetings
 from ._sent import Sent
@@ -113,7 +114,7 @@ class Run:
         self._device = _device(self.binding)  # None: the host
         if by_unit:
             _units.check(model, self.binding.bound, self._device is not None)
-        self._statistics = _statistics(model)
+        self.statistics = _statistics(model)
         self._validation, self._sampler = validation, sampler
         traits = _traits(method)
         self.itself = bool(traits & _UPDATES_ITSELF) and not traits & _abi.TUTTI_DRIVES  # the engine refuses those
@@ -138,12 +139,13 @@ class Run:
                 initial=self.binding.initial,
                 fingerprint=self.binding.fingerprint(),
                 evaluate=validation and self._evaluate,
-                own_values=sum(t.numel() for t in self._statistics),
+                own_values=sum(t.numel() for t in self.statistics),
                 **options,
             )
             if sampler is None and self.engine.takes() > 1:  # all of a loader's batch or nothing is well
                 self.engine.close()
                 raise ValueError(_NO_SAMPLER.format(method))
+            Copies(self.world).broadcast([t for _, t in self.binding.untrained()])
         except BaseException as e:
             self.world.last_words(e)
             self.world.close()
@@ -155,7 +157,7 @@ class Run:
         if self.only_serves:
             return
         self.binding.attach(self.engine)
-        self._own = torch.frombuffer(self.engine.own(), dtype=torch.float32) if self._statistics else None
+        self._own = torch.frombuffer(self.engine.own(), dtype=torch.float32) if self.statistics else None
         self._places = [] if by_unit else [b.param.data_ptr() for b in self.binding.bound]
         self._ferry = Ferry(self._device, self._announce) if self._device else None
         # Who writes to parameters whose values the engine hands out is told by their versions.
@@ -363,6 +365,7 @@ class Run:
             raise StateError("the run is over: optimizer.finish() or close() was called, and nothing trains any more")
         if self._shown:
             raise StateError("a forward in training mode within evaluate(): call model.eval(), or use torch.no_grad()")
+        self.binding.check_frozen()
         if self.units is not None:
             self.units.check()
             return
@@ -669,7 +672,7 @@ class Run:
         """Statistics as they stand in the module."""
         if self._own is not None:
             with torch.no_grad():
-                torch.cat([t.reshape(-1).cpu() for t in self._statistics], out=self._own)
+                torch.cat([t.reshape(-1).cpu() for t in self.statistics], out=self._own)
 
     def _take_own(self) -> None:
         """Values and statistics as they stand in the engine."""
@@ -677,7 +680,7 @@ class Run:
         if self._own is None:
             return
         with torch.no_grad():
-            for t, own in zip(self._statistics, self._own.split([t.numel() for t in self._statistics]), strict=True):
+            for t, own in zip(self.statistics, self._own.split([t.numel() for t in self.statistics]), strict=True):
                 t.copy_(own.view(t.shape))
 
     def look(self, what: str) -> bool:

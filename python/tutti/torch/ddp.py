@@ -222,12 +222,7 @@ class DistributedDataParallel(nn.Module):
                     "same step as the others; an exception in a backward ends a run"
                 )
             )
-        for name, p in self._binding.frozen:
-            if p.requires_grad:
-                raise ValueError(
-                    f"parameter '{name}' did not require a gradient when DistributedDataParallel was made and does "
-                    "now; nobody would exchange its gradient: make DistributedDataParallel anew after such a change"
-                )
+        self._binding.check_frozen()
         sync = torch.is_grad_enabled() and self.require_backward_grad_sync
         send = self._send_buffers and self.broadcast_buffers
         self._send_buffers = sync  # as torch: not again before somebody has trained

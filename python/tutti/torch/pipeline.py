@@ -32,8 +32,9 @@ from .. import _abi, catalogue
 from .._library import library as _c
 from ..engine import Engine, Event, World, tenants
 from ..errors import StateError
-from . import _layers, _state, _translate
+from . import _layers, _saved, _state, _translate
 from ._bind import Binding, short
+from ._buffers import Copies
 from ._meet import Meetings
 from ._run import _check, _traits, runs
 from ._stage import Stage
@@ -124,6 +125,7 @@ class Pipeline:
                 same_order=True,
                 **options,
             )
+            Copies(self.world).broadcast([t for _, t in self.binding.untrained()])
         except ValueError as e:
             self.world.last_words(e)
             self.world.close()
@@ -134,6 +136,7 @@ class Pipeline:
             raise
         self._stage.attach(self.engine)
         self.replicas_equal, self.own_pace = True, False
+        self.statistics: list[torch.Tensor] = []  # batch norms that have them are refused
         self.finished = self._ended = self._shown = False
         self._kinds = [type(b.param) for b in self.binding.bound]
         self._away()
@@ -310,14 +313,18 @@ class Pipeline:
         """A checkpoint by all workers, a new one a step; `keep`: the newest so many stay. It has the whole model, each
         worker writes its stage, and it can be loaded by other stages."""
         self._meet("save()", self._between("save()"))
+        _saved.save_module(self, directory)
         self.engine.save(directory, keep=keep)
+        _saved.prune(self, directory, keep)
 
     def load(self, directory: str) -> None:
         """Goes on from a checkpoint, or from the newest in that directory. By all workers, before the first step."""
         if self._between("load()"):
             raise StateError("state is loaded before the first step: after it workers would go on from unlike models")
         self._meet("load()", 0)
-        self.engine.load(self.world.find_checkpoint(directory))
+        found = self.world.find_checkpoint(directory)
+        self.engine.load(found)
+        _saved.load_module(self, found)
 
     def state_dict(self) -> dict[str, Any]:
         """What this worker has of the run: its stage's values, what the optimiser keeps of them, versions. By all
