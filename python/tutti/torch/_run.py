@@ -23,9 +23,9 @@ from torch import nn
 
 from .. import _abi
 from .._library import library as _c
-from ..engine import Engine, World
+from ..engine import Engine
 from ..errors import StateError
-from . import _saved, _serve, _state, _translate, _units
+from . import _place, _saved, _serve, _state, _translate, _units
 from ._bind import DTYPES, Binding, Bound, device_of, words
 from ._buffers import Copies
 from ._cuda import Cuda, Device, Ferry
@@ -125,7 +125,7 @@ class Run:
         if self.itself:
             options |= {"optimizer": _translate.spec(optimizer, method), "update": None}
             _log.info("method '%s' makes the update itself, as %s", method, options["optimizer"])
-        self.world = World(transport or "")
+        self.world = _place.open_world(transport)
         try:
             if sampler is not None:
                 options |= sampler.options(self.world.size - self.servers)
@@ -284,6 +284,8 @@ class Run:
     def _begin_or_close(self) -> bool:
         """Begins a pass. False: the step has none any more, and is over."""
         self._check_training()
+        if self.steps == 0:
+            _place.check(self.world)
         if self._meetings is not None:
             self._meetings.begins(self.steps + 1)
         if self._resting:

@@ -24,8 +24,9 @@ from torch.nn.parallel import DistributedDataParallel as _Torch
 
 from .. import _abi
 from .._library import library as _c
-from ..engine import Engine, World
+from ..engine import Engine
 from ..errors import Error, StateError
+from . import _place
 from ._bind import Binding, Bound, exchange_of, warn_unused
 from ._buffers import Copies
 
@@ -158,7 +159,7 @@ class DistributedDataParallel(nn.Module):
 
     def _open(self, exchange: type, method: str, codec: str | None, transport: str, views: bool, options: dict) -> None:
         binding = self._binding
-        self.world = World(transport)
+        self.world = _place.open_world(transport)
         try:
             self.engine = Engine(
                 self.world,
@@ -201,6 +202,7 @@ class DistributedDataParallel(nn.Module):
         self._failure: Error | None = None
         self._outer: Any = None
         self._told_unused = False
+        self._looked = False  # whether torch.distributed says the same place as the launcher
         self._join: _Join | None = None
 
     # ---- forward ----
@@ -223,6 +225,9 @@ class DistributedDataParallel(nn.Module):
                 )
             )
         self._binding.check_frozen()
+        if not self._looked:
+            self._looked = True
+            _place.check(self.world)
         sync = torch.is_grad_enabled() and self.require_backward_grad_sync
         send = self._send_buffers and self.broadcast_buffers
         self._send_buffers = sync  # as torch: not again before somebody has trained

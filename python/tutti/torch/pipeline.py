@@ -30,9 +30,9 @@ from torch.utils.data import Dataset, default_collate
 
 from .. import _abi, catalogue
 from .._library import library as _c
-from ..engine import Engine, Event, World, tenants
+from ..engine import Engine, Event, tenants
 from ..errors import StateError
-from . import _layers, _saved, _state, _translate
+from . import _layers, _place, _saved, _state, _translate
 from ._bind import Binding, short
 from ._buffers import Copies
 from ._meet import Meetings
@@ -105,7 +105,7 @@ class Pipeline:
         self._check_memory()
         spec = _translate.spec(optimizer, method)
         self._lr = float(optimizer.param_groups[0]["lr"])
-        self.world = World(transport or "")
+        self.world = _place.open_world(transport)
         try:
             most = micro_batch or options["batch"] * options["accumulate"] * self.world.size
             self._stage = Stage(self._units, costs, self.binding.bound, most, loss, self._fetch)
@@ -255,6 +255,7 @@ class Pipeline:
         return self._drive((self._between("epoch()") // each + 1) * each)
 
     def _drive(self, until: int) -> float:
+        _place.check(self.world)
         if not self.model.training:
             raise StateError("the model is in eval mode; call model.train() before the next steps")
         lr = float(self.optimizer.param_groups[0]["lr"])
