@@ -367,6 +367,7 @@ class Run:
             raise StateError("the run is over: optimizer.finish() or close() was called, and nothing trains any more")
         if self._shown:
             raise StateError("a forward in training mode within evaluate(): call model.eval(), or use torch.no_grad()")
+        self.binding.check_module()
         self.binding.check_frozen()
         if self.units is not None:
             self.units.check()

@@ -224,6 +224,7 @@ class DistributedDataParallel(nn.Module):
                     "same step as the others; an exception in a backward ends a run"
                 )
             )
+        self._binding.check_module()
         self._binding.check_frozen()
         if not self._looked:
             self._looked = True
@@ -368,6 +369,7 @@ class DistributedDataParallel(nn.Module):
     def save(self, directory: str, *, keep: int = 0) -> None:
         """A checkpoint of parameters and method by all workers, between a step and the next forward. Buffers and the
         optimizer are not in it: their state_dict() is torch's. `keep`: the newest so many checkpoints stay."""
+        self._binding.check_module()
         self._binding.collect()
         with self._failing():
             self.engine.save(directory, keep=keep)
