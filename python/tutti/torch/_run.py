@@ -10,11 +10,9 @@ that updates between the passes of a step (hermes) an iteration is a pass.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import logging
 import math
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -30,6 +28,7 @@ from ._bind import DTYPES, Binding, Bound, device_of, words
 from ._buffers import Copies
 from ._cuda import Cuda, Device, Ferry
 from ._meet import Meetings
+from ._runs import opened, runs
 from ._sent import Sent
 from .sampler import BatchSampler
 
@@ -187,7 +186,7 @@ class Run:
             for b in self.binding.bound:
                 self._hooks.append(b.param.register_post_accumulate_grad_hook(lambda _, b=b: self._on_gradient(b)))
         self._hook_tables()
-        runs[model] = self
+        opened(self)
 
     # ---- tables whose rows are asked for ----
 
@@ -811,6 +810,10 @@ class Run:
     finishes = "optimizer.finish"
 
     @property
+    def trained(self) -> bool:
+        return self.steps > 0 or self.within
+
+    @property
     def needs_finish(self) -> bool:
         return not self.replicas_equal
 
@@ -819,20 +822,3 @@ class Run:
         if not self._ended:
             self.world.last_words(error)
             self.close()
-
-
-runs: dict[nn.Module, Any] = {}
-"""Those that are open, by the model that they train: Run, Pipeline."""
-
-
-@atexit.register
-def _at_exit() -> None:
-    """A process that ends without finish() says so to the others, where they may still need it."""
-    for run in list(runs.values()):
-        error = getattr(sys, "last_value", None)
-        if error is None and run.needs_finish:
-            error = RuntimeError(f"rank {run.world.rank} has ended without {run.finishes}()")
-        if error is not None:
-            run.fail(error)
-        else:
-            run.close()

@@ -36,7 +36,8 @@ from . import _layers, _place, _saved, _state, _translate
 from ._bind import Binding, short
 from ._buffers import Copies
 from ._meet import Meetings
-from ._run import _check, _traits, runs
+from ._run import _check, _traits
+from ._runs import opened, runs
 from ._stage import Stage
 from ._units import FACTS
 
@@ -144,7 +145,7 @@ class Pipeline:
         tenants.add(self)
         together = self.engine.workers > 1 and self.world.transport in ("tcp", "shm")
         self._meetings = Meetings(self) if together else None
-        runs[model] = self
+        opened(self)
 
     # ---- what the run is made of ----
 
@@ -380,6 +381,10 @@ class Pipeline:
         self._stage.close()
 
     finishes, needs_finish = "finish", True
+
+    @property
+    def trained(self) -> bool:
+        return self.steps > 0
 
     def fail(self, error: BaseException) -> None:
         """Leaves after a failure of this rank's program, and says so to the others."""

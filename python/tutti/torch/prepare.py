@@ -25,7 +25,8 @@ from torch import nn
 
 from ..engine import World
 from . import _serve
-from ._run import Run, runs
+from ._run import Run
+from ._runs import runs
 from .sampler import BatchSampler
 
 
