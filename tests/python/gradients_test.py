@@ -247,6 +247,32 @@ def test_a_gradient_that_the_script_sets_where_backward_has_none_counts():
     assert [a["value"] for a in forked.ranks(2, sets_unused, "ddp")] == [model.unused.tolist()] * 2
 
 
+def rows(how):
+    torch.manual_seed(0)
+    model = torch.nn.EmbeddingBag(9, 4, sparse=True, mode="sum")
+    model, optimizer = prepared("ddp", model=model, optimizer=plain_sgd)
+    for step in range(3):
+        model(torch.tensor([[1, 2 + step], [2, 7]])).square().sum().backward()
+        if how == "values":
+            model.weight.grad._values().data.mul_(0.5)
+        elif how == "replaced":
+            model.weight.grad = model.weight.grad * 0.5
+        elif how == "unscaled":
+            torch._amp_foreach_non_finite_check_and_unscale_(
+                [model.weight.grad._values()], torch.zeros(1), torch.full((1,), 0.5)
+            )
+        else:
+            model.weight.grad.coalesce().values().sum()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("how", [None, "values", "replaced", "unscaled"])
+def test_gradients_of_rows_are_looked_at(how):
+    (answer,) = forked.ranks(1, rows, how)
+    assert answer == {"value": None} if how is None else "'weight' was " in answer["text"], answer
+
+
 # ---- GradScaler ----
 
 

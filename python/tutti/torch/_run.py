@@ -396,7 +396,7 @@ class Run:
     def _give(self, b: Bound, during_backward: bool = False) -> None:
         """Its gradient is final: into the engine's memory."""
         now, p = self._pass, b.param
-        # Where there are several passes the next backward would add to it, and it would count twice.
+        # Where a step has several passes the next backward would add to it, and it counts twice.
         gone = now.keep or now.more
         if during_backward and self.units is None:
             sent = Sent(b, self.method, gone)

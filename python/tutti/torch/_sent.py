@@ -97,7 +97,8 @@ class Sent:
             grad = torch.empty((), dtype=grad.dtype, device=grad.device).expand(grad.shape)
         elif not alone and not b.lies_in(grad):
             self._copy = grad.clone()
-        self._version = -1 if self._copy is not None else grad._version  # of memory that gradients share it rises by them
+        # Where gradients share memory it rises by the others.
+        self._version = -1 if self._copy is not None else grad._version
         if grad.is_sparse:  # it has no memory of its own to be shown by another class
             self._shown, self._at = grad, 0
             return
@@ -108,7 +109,7 @@ class Sent:
     def touch(self, what: Any) -> None:
         """Something is about to be done with it."""
         if what is _UNSCALE:
-            raise StateError(f"a GradScaler divides the gradient of '{self.bound.name}': " + self._why())
+            raise StateError(f"a GradScaler divides the gradient of '{self.bound.name}': {self._why()}")
         if self.grad is None:
             raise StateError(
                 f"the gradient of '{self.bound.name}' is read between backward and step(), and has been added to those "
@@ -122,10 +123,11 @@ class Sent:
         p, shown = self.bound.param, self._shown
         now = p.grad
         with torch._C.DisableTorchFunctionSubclass():
-            same = now is shown and self._version in (-1, now._version) and (now.is_sparse or now.data_ptr() == self._at)
+            same = now is shown and self._version in (-1, now._version)
+            same = same and (now.is_sparse or now.data_ptr() == self._at)
         if not same or (self._copy is not None and not _same(self._copy, self.grad)):
-            how = "was taken away" if now is None else "was replaced" if now is not shown else "was changed"
-            raise StateError(f"the gradient of '{self.bound.name}' {how} between backward and step(): " + self._why())
+            how = "taken away" if now is None else "replaced" if now is not shown else "changed"
+            raise StateError(f"the gradient of '{self.bound.name}' was {how} between backward and step(): {self._why()}")
         self.leave()
 
     def leave(self) -> None:
