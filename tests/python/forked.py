@@ -46,9 +46,9 @@ def _child(function: Callable[..., Any], arguments: tuple, place: dict[str, str]
         with os.fdopen(out, "w") as f:
             f.write(json.dumps(answer))
         import tutti.engine
-        import tutti.torch._run
+        import tutti.torch._runs
 
-        tutti.torch._run._at_exit()  # what the interpreter would do at its end
+        tutti.torch._runs._at_exit()  # what the interpreter would do at its end
         tutti.engine._leave()
     finally:
         os._exit(code)

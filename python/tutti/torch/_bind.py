@@ -200,6 +200,7 @@ class Binding:
                                     unit=units.get(p, 0), overlaps=name in shared))
         if not self.bound:
             raise ValueError("all parameters of the module that require a gradient are empty; nothing is to exchange")
+        self._places = self._find_places()
         self.engine: Engine | None = None
         self.units: Any = None  # what brings values and lets them go, where they are held by unit
 
@@ -279,19 +280,30 @@ class Binding:
                 else:
                     b.param.data = b.x
 
+    def _elsewhere(self) -> Iterator[Bound]:
+        """Parameters whose values are not in the engine: they never were, or the script has put them elsewhere since
+        (p.data = ..., vector_to_parameters)."""
+        for b in self.bound:
+            p, x = b.param, b.x
+            if p.shape != x.shape:
+                raise StateError(
+                    f"parameter '{b.name}' has the shape {tuple(p.shape)} by now, and its run has {tuple(x.shape)}; "
+                    "change shapes before the module is wrapped"
+                )
+            if b.apart or p.data_ptr() != x.data_ptr() or p.stride() != x.stride():
+                yield b
+
     @torch.no_grad()
     def collect(self) -> None:
-        """The engine's values become those of parameters that are apart, where the engine does not read them itself."""
-        for b in self.bound:
-            if b.apart:
-                b.x.copy_(b.param)
+        """Values that are elsewhere become the engine's, where that does not read them itself."""
+        for b in self._elsewhere():
+            b.x.copy_(b.param)
 
     @torch.no_grad()
     def hand_out(self) -> None:
         """And the other way."""
-        for b in self.bound:
-            if b.apart:
-                b.param.copy_(b.x)
+        for b in self._elsewhere():
+            b.param.copy_(b.x)
 
     def detach(self) -> None:
         """Values and gradients go back to memory of their own. The engine may be closed then."""
@@ -311,6 +323,43 @@ class Binding:
                 b.x = b.g = b.host = None
                 b.at = 0
         self.engine = None
+
+    def check_module(self) -> None:
+        """Are the parameters of the module those that the engine trains?"""
+        if all([there.get(key) is what for there, key, what in self._places]):
+            return
+        there = set(self.module.parameters())
+        gone = [b.name for b in self.bound if b.param not in there]
+        if gone:
+            raise StateError(
+                f"parameter '{gone[0]}'"
+                + (f" and {len(gone) - 1} more have" if len(gone) > 1 else " has")
+                + " been replaced in the module, and nobody would exchange the gradients of what is there now; replace "
+                "layers, and call load_state_dict(assign=True), before the module is wrapped or prepared"
+            )
+        self._places = self._find_places()  # moved within it, as register_parametrization does
+
+    def _find_places(self) -> list[tuple[dict[str, Any], str, object]]:
+        """How a forward comes to the parameters: through which modules, under which names."""
+        mine, found = {b.param for b in self.bound}, []
+        for m in self.module.modules():
+            found += [(m._modules, key, child) for key, child in m._modules.items()]
+            found += [(m._parameters, key, p) for key, p in m._parameters.items() if p in mine]
+        return found
+
+    def check_frozen(self) -> None:
+        """Refuses one that is to be trained by now."""
+        for name, p in self.frozen:
+            if p.requires_grad:
+                raise ValueError(
+                    f"parameter '{name}' did not require a gradient when the module was given to tutti.torch and does "
+                    "now; nobody would exchange its gradient: freeze it again, or wrap or prepare the module after "
+                    "such a change"
+                )
+
+    def untrained(self) -> list[tuple[str, torch.Tensor]]:
+        """What of the module no engine trains, and rank 0's is to be everybody's."""
+        return [*self.frozen, *self.buffers()]
 
     def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Of the module as it is now: modules put new ones in place of old ones."""

@@ -10,11 +10,9 @@ that updates between the passes of a step (hermes) an iteration is a pass.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import logging
 import math
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -23,24 +21,20 @@ from torch import nn
 
 from .. import _abi
 from .._library import library as _c
-from ..engine import Engine, World
+from ..engine import Engine
 from ..errors import StateError
-from . import _saved, _serve, _state, _translate, _units
+from . import _place, _saved, _serve, _state, _translate, _units
 from ._bind import DTYPES, Binding, Bound, device_of, words
+from ._buffers import Copies
 from ._cuda import Cuda, Device, Ferry
 from ._meet import Meetings
+from ._runs import opened, runs
+from ._sent import Sent
 from .sampler import BatchSampler
 
 _log = logging.getLogger("tutti")
 _UPDATES_ITSELF = _abi.TUTTI_OWNS_UPDATE | _abi.TUTTI_DIRECTION | _abi.TUTTI_UPDATES_SLICES
 _NONFINITE = {"stop": _abi.TUTTI_NONFINITE_STOP, "skip": _abi.TUTTI_NONFINITE_SKIP}
-_CHANGED = (
-    "gradients were changed between backward and step, when they were on their way already: method '{}' exchanges "
-    "them while backward runs; give prepare(clip_norm=...) in place of clip_grad_norm_, and optimizer.scale(loss) in "
-    "place of a GradScaler"
-)
-
-
 _NO_CLOSURE = (
     "method '{}' computes a batch again at other values within a step, for which it needs optimizer.step(closure): a "
     "function that clears the gradients, computes the loss, calls backward() and returns the loss"
@@ -119,7 +113,7 @@ class Run:
         self._device = _device(self.binding)  # None: the host
         if by_unit:
             _units.check(model, self.binding.bound, self._device is not None)
-        self._statistics = _statistics(model)
+        self.statistics = _statistics(model)
         self._validation, self._sampler = validation, sampler
         traits = _traits(method)
         self.itself = bool(traits & _UPDATES_ITSELF) and not traits & _abi.TUTTI_DRIVES  # the engine refuses those
@@ -130,7 +124,7 @@ class Run:
         if self.itself:
             options |= {"optimizer": _translate.spec(optimizer, method), "update": None}
             _log.info("method '%s' makes the update itself, as %s", method, options["optimizer"])
-        self.world = World(transport or "")
+        self.world = _place.open_world(transport)
         try:
             if sampler is not None:
                 options |= sampler.options(self.world.size - self.servers)
@@ -144,12 +138,13 @@ class Run:
                 initial=self.binding.initial,
                 fingerprint=self.binding.fingerprint(),
                 evaluate=validation and self._evaluate,
-                own_values=sum(t.numel() for t in self._statistics),
+                own_values=sum(t.numel() for t in self.statistics),
                 **options,
             )
             if sampler is None and self.engine.takes() > 1:  # all of a loader's batch or nothing is well
                 self.engine.close()
                 raise ValueError(_NO_SAMPLER.format(method))
+            Copies(self.world).broadcast([t for _, t in self.binding.untrained()])
         except BaseException as e:
             self.world.last_words(e)
             self.world.close()
@@ -161,14 +156,16 @@ class Run:
         if self.only_serves:
             return
         self.binding.attach(self.engine)
-        self._own = torch.frombuffer(self.engine.own(), dtype=torch.float32) if self._statistics else None
+        self._own = torch.frombuffer(self.engine.own(), dtype=torch.float32) if self.statistics else None
         self._places = [] if by_unit else [b.param.data_ptr() for b in self.binding.bound]
         self._ferry = Ferry(self._device, self._announce) if self._device else None
         # Who writes to parameters whose values the engine hands out is told by their versions.
         self._versions = {b: b.param._version for b in self.binding.bound if b.apart and not by_unit}
         self._pass: _abi.tutti_pass | None = None  # under way
         self._factor = 1.0  # what the pass wants of a gradient of a mean over its samples
-        self._given: list[int | None] = []  # versions of the gradients that were handed over in this pass
+        self._given: list[bool] = []  # whose gradients were handed over in this pass
+        self._sent: list[Sent] = []  # those of them that backward has handed over
+        self._of_all = False  # are the gradients of the update those of all workers?
         self._draws: torch.Tensor | None = None  # torch's generator as it was before the step's first pass drew
         self.within = False  # a step has begun, and has more passes
         self.steps = 0
@@ -189,7 +186,7 @@ class Run:
             for b in self.binding.bound:
                 self._hooks.append(b.param.register_post_accumulate_grad_hook(lambda _, b=b: self._on_gradient(b)))
         self._hook_tables()
-        runs[model] = self
+        opened(self)
 
     # ---- tables whose rows are asked for ----
 
@@ -224,7 +221,7 @@ class Run:
     @torch.compiler.disable
     def _before_rows(self, b: Bound, args: tuple, named: dict[str, Any]) -> None:
         """An embedding is about to read rows."""
-        if self._pass is None or self._given[b.index] is not None:
+        if self._pass is None or self._given[b.index]:
             self._check_rows([b], "a forward outside a pass")
             return
         ids = torch.unique((args[0] if args else named["input"]).detach())
@@ -286,6 +283,8 @@ class Run:
     def _begin_or_close(self) -> bool:
         """Begins a pass. False: the step has none any more, and is over."""
         self._check_training()
+        if self.steps == 0:
+            _place.check(self.world)
         if self._meetings is not None:
             self._meetings.begins(self.steps + 1)
         if self._resting:
@@ -294,7 +293,7 @@ class Run:
         p = self._begin_pass()
         if p is None:
             if not self.within:
-                self._given = [None] * len(self.binding.bound)
+                self._given = [False] * len(self.binding.bound)
             self._end_step()
             return False
         # Where the method deals a step out in passes, a worker's batch stands for all of its own.
@@ -355,7 +354,7 @@ class Run:
                 with torch.no_grad():
                     b.g.zero_()
                 self.engine.ready(b.index)
-            self._given[b.index] = -1 if b.param.grad is None else b.param.grad._version
+            self._given[b.index] = True
         self._end_pass(None)
         return True
 
@@ -367,6 +366,8 @@ class Run:
             raise StateError("the run is over: optimizer.finish() or close() was called, and nothing trains any more")
         if self._shown:
             raise StateError("a forward in training mode within evaluate(): call model.eval(), or use torch.no_grad()")
+        self.binding.check_module()
+        self.binding.check_frozen()
         if self.units is not None:
             self.units.check()
             return
@@ -383,23 +384,33 @@ class Run:
                 "backward without a forward in training mode since the last step: values may have changed in between; "
                 "call the model itself and not its parts, and model.train() before"
             )
-        if self._given[b.index] is not None:
+        if self._given[b.index]:
             raise StateError(
                 "a second backward before optimizer.step(): a pass has one; add the losses up, or give "
                 "prepare(accumulate=N) and call step() after each"
             )
-        self._give(b)
+        now = self._pass
+        if now.exchange or now.keep or now.more or self.units is not None:
+            self._give(b, during_backward=True)  # else nothing begins before step(), and it is the script's until then
 
-    def _give(self, b: Bound) -> None:
+    def _give(self, b: Bound, during_backward: bool = False) -> None:
         """Its gradient is final: into the engine's memory."""
-        now, p, grad = self._pass, b.param, b.param.grad
+        now, p = self._pass, b.param
+        # Where a step has several passes the next backward would add to it, and it counts twice.
+        gone = now.keep or now.more
+        if during_backward and self.units is None:
+            sent = Sent(b, self.method, gone)
+            self._sent.append(sent)
+            grad, sent.grad = sent.grad, None if gone else sent.grad
+        else:
+            grad = p.grad
+            if gone or self.units is not None:
+                p.grad = None
         if self._ferry is not None:
             self._ferry.bring(b.index, grad)
         else:
             self._announce(b.index, grad)
-        if now.keep or now.more or self.units is not None:  # or the next backward would add to it, and it counts twice
-            p.grad = None
-        self._given[b.index] = -1 if p.grad is None else p.grad._version
+        self._given[b.index] = True
         if self.units is not None:
             self.units.given(b)
 
@@ -540,18 +551,21 @@ class Run:
     def _end_pass(self, loss: float | None) -> None:
         if self._pass is None:
             raise StateError("step() without a pass: there was no forward in training mode since the last one")
-        for b in self.binding.bound if self.units is None else ():  # there no gradient is left to be changed
-            given, grad = self._given[b.index], b.param.grad
-            if given is None:
-                if not self.overlaps and grad is not None:
+        for sent in self._sent:
+            sent.settle()
+        self._sent = []
+        if self.units is not None:
+            self.units.check_gradients()
+        else:
+            for b in self.binding.bound:  # what nobody takes during backward, and what the script has put there
+                if not self._given[b.index] and b.param.grad is not None:
                     self._give(b)
-            elif grad is not None and grad._version != given:
-                raise StateError(_CHANGED.format(self.method))
         self._arrived()
         if self.units is not None:
             self.units.pass_ends()
         self._put_own()
         now, self._pass = self._pass, None
+        self._of_all = self.overlaps and (self.replicas_equal or now.exchange)
         self.engine.passed(0.0 if loss is None else loss * now.samples)
         self.within = now.more
         if not now.more:
@@ -583,7 +597,7 @@ class Run:
         try:
             for b, grad in zip(self.binding.bound, grads, strict=True):
                 # alone, a parameter that was not used is left as it is, as torch leaves it
-                if self.overlaps or self.within or grad is not None or self._given[b.index] is not None:
+                if self._of_all or self.within or grad is not None or self._given[b.index]:
                     b.param.grad = self._exchanged(b)
             for group in groups:
                 if factor != 1:
@@ -660,7 +674,7 @@ class Run:
         """Statistics as they stand in the module."""
         if self._own is not None:
             with torch.no_grad():
-                torch.cat([t.reshape(-1).cpu() for t in self._statistics], out=self._own)
+                torch.cat([t.reshape(-1).cpu() for t in self.statistics], out=self._own)
 
     def _take_own(self) -> None:
         """Values and statistics as they stand in the engine."""
@@ -668,7 +682,7 @@ class Run:
         if self._own is None:
             return
         with torch.no_grad():
-            for t, own in zip(self._statistics, self._own.split([t.numel() for t in self._statistics]), strict=True):
+            for t, own in zip(self.statistics, self._own.split([t.numel() for t in self.statistics]), strict=True):
                 t.copy_(own.view(t.shape))
 
     def look(self, what: str) -> bool:
@@ -780,6 +794,8 @@ class Run:
             return
         self._ended = True
         runs.pop(self.model, None)
+        for sent in self._sent:
+            sent.leave()
         for hook in self._hooks:
             hook.remove()
         if self._meetings is not None:
@@ -794,6 +810,10 @@ class Run:
     finishes = "optimizer.finish"
 
     @property
+    def trained(self) -> bool:
+        return self.steps > 0 or self.within
+
+    @property
     def needs_finish(self) -> bool:
         return not self.replicas_equal
 
@@ -802,20 +822,3 @@ class Run:
         if not self._ended:
             self.world.last_words(error)
             self.close()
-
-
-runs: dict[nn.Module, Any] = {}
-"""Those that are open, by the model that they train: Run, Pipeline."""
-
-
-@atexit.register
-def _at_exit() -> None:
-    """A process that ends without finish() says so to the others, where they may still need it."""
-    for run in list(runs.values()):
-        error = getattr(sys, "last_value", None)
-        if error is None and run.needs_finish:
-            error = RuntimeError(f"rank {run.world.rank} has ended without {run.finishes}()")
-        if error is not None:
-            run.fail(error)
-        else:
-            run.close()

@@ -2,8 +2,11 @@
 
     DIR/step-00001200/                               model and method, by all ranks
     DIR/step-00001200-optimizer/rank-00000.safetensors   the torch optimiser's tensors of a worker
+    DIR/step-00001200-optimizer/module-00000.safetensors its module's, which nobody trains
 
-Where replicas are equal so are the optimisers, and rank 0 saves one for all.
+Where replicas are equal so are the optimisers, and rank 0 saves one for all. What nobody trains is frozen, with
+replicas rank 0's for all, or a buffer, each worker's own. Buffers that the module keeps out of its state_dict()
+(persistent=False) are left out here, too, and so are statistics of batch norms, which the engine has.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import os
 import pathlib
 import re
 import shutil
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +27,7 @@ from . import _moments
 
 if TYPE_CHECKING:
     from ._run import Run
+    from .pipeline import Pipeline
 
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
           "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
@@ -95,17 +100,95 @@ def _mine(run: Run, checkpoint: str) -> pathlib.Path:
     return pathlib.Path(checkpoint + "-optimizer") / f"rank-{rank:05d}.safetensors"
 
 
+def _module_file(checkpoint: str, rank: int) -> pathlib.Path:
+    return pathlib.Path(checkpoint + "-optimizer") / f"module-{rank:05d}.safetensors"
+
+
+def _untrained(run: Run | Pipeline) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Frozen parameters and buffers that are to be saved, by their names."""
+    elsewhere = {id(t) for t in run.statistics}
+    for prefix, module in run.model.named_modules():
+        elsewhere |= {id(module._buffers[name]) for name in module._non_persistent_buffers_set}
+    frozen = {name: p for name, p in run.binding.frozen if p.numel() > 0}
+    return frozen, {name: t for name, t in run.binding.buffers() if id(t) not in elsewhere}
+
+
+def _as_bytes(t: torch.Tensor) -> torch.Tensor:
+    """Of a type that the format does not have."""
+    t = t.detach().cpu().contiguous()
+    return t if t.dtype in _NAMES else t.flatten().view(torch.uint8)
+
+
+def _next(run: Run | Pipeline, directory: str) -> str:
+    """The checkpoint that is about to be saved there."""
+    return f"{directory}/step-{run.engine.figures()['steps']:08d}"
+
+
+def save_module(run: Run | Pipeline, directory: str) -> None:
+    """What nobody trains, before the checkpoint: one that can be found has it."""
+    checkpoint = _next(run, directory)
+    frozen, buffers = _untrained(run)
+    mine = buffers if run.replicas_equal and run.world.rank > 0 else frozen | buffers
+    if mine:
+        kinds = {name: f"{t.dtype} {list(t.shape)}" for name, t in mine.items()}
+        path = _module_file(checkpoint, run.world.rank)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, {name: _as_bytes(t) for name, t in mine.items()}, {"kinds": json.dumps(kinds)})
+
+
+def load_module(run: Run | Pipeline, checkpoint: str) -> None:
+    frozen, buffers = _untrained(run)
+    mine = frozen | buffers
+    found, kinds = {}, {}
+    for rank in dict.fromkeys((0, run.world.rank)):
+        path = _module_file(checkpoint, rank)
+        if path.exists():
+            tensors, words = _read(path)
+            found |= tensors
+            kinds |= json.loads(words["kinds"])
+    if mine and not found:
+        warnings.warn(
+            f"checkpoint '{checkpoint}' has no frozen parameters and buffers, since an older version wrote it: "
+            f"'{next(iter(mine))}' and {len(mine) - 1} more stay as they are; load them with model.load_state_dict()",
+            stacklevel=5,
+        )
+        return
+    for name in sorted(mine.keys() ^ kinds.keys()):
+        where = "the module has none" if name in kinds else "the checkpoint has none"
+        raise ValueError(
+            f"frozen parameter or buffer '{name}' of checkpoint '{checkpoint}': {where}; build the module that was "
+            "saved, with the same parameters frozen"
+        )
+    for name, t in mine.items():
+        if kinds[name] != f"{t.dtype} {list(t.shape)}":
+            raise ValueError(
+                f"frozen parameter or buffer '{name}' is {kinds[name]} in checkpoint '{checkpoint}', and "
+                f"{t.dtype} {list(t.shape)} in the module; build the module that was saved"
+            )
+    with torch.no_grad():
+        for name, t in mine.items():
+            one = found[name] if t.dtype in _NAMES else found[name].view(t.dtype)
+            t.copy_(one.view(t.shape))
+
+
 def save(run: Run, directory: str, keep: int) -> None:
     if run.own_pace:  # how many steps there are is known when all rest
         with run.engine.shown():
             pass
     if not run.only_serves and (run.world.rank == 0 or not run.replicas_equal):
         # first, so that a checkpoint that can be found has its optimiser
-        path = _mine(run, f"{directory}/step-{run.engine.figures()['steps']:08d}")
+        path = _mine(run, _next(run, directory))
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors, words = _flat(run.optimizer.state_dict())
         _write(path, tensors, words | {"by": _BY_ENGINE if run.itself else "torch"})
+    if not run.only_serves:
+        save_module(run, directory)
     run.engine.save(directory, keep=keep)
+    prune(run, directory, keep)
+
+
+def prune(run: Run | Pipeline, directory: str, keep: int) -> None:
+    """What lies beside a checkpoint goes with it."""
     if keep > 0 and run.world.rank == 0:
         for old in pathlib.Path(directory).glob("step-*-optimizer"):
             step = re.fullmatch(r"step-(\d+)-optimizer", old.name)
@@ -130,3 +213,4 @@ def load(run: Run, path: str) -> None:
         if by == _BY_ENGINE:
             theirs = _moments.from_engine(run, found, theirs)
         run.optimizer.load_state_dict(theirs | {"state": {}} if run.itself else theirs)
+        load_module(run, found)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ._run import Run
 
 _T = torch.Tensor
-_FACTS = {
+FACTS = {
     getattr(_T, name).__get__
     for name in (
         "shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_leaf", "grad_fn", "_version", "is_sparse",
@@ -54,7 +54,7 @@ _FACTS = {
 """What may be asked of a parameter whose values are not there, and done to it."""
 
 
-_GRAD = _T.grad.__get__
+_GRADS = (_T.grad.__get__, _T.grad.__set__, _T.grad.__delete__)
 
 
 class Cut(nn.Parameter):
@@ -68,14 +68,14 @@ class Cut(nn.Parameter):
         cls, func: Callable[..., Any], types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func not in _FACTS:
+        if func not in FACTS:
             if func is _T.copy_ and type(args[0]) is Cut:
                 args[0]._units.write(args[0]._bound, args[1])
                 return args[0]
             read = [t for t in _pytree.tree_leaves((args, kwargs)) if type(t) is Cut]
             if all([t._units.read(t._bound, func) for t in read]):
                 return func(*args, **kwargs)
-        elif func == _GRAD:
+        elif func in _GRADS:
             args[0]._units.check_gradient(args[0]._bound)
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
@@ -341,6 +341,18 @@ class Units:
                 "backward runs, and each worker keeps a part; give prepare(clip_norm=...) in place of clip_grad_norm_, "
                 "and optimizer.scale(loss) in place of a GradScaler"
             )
+
+    def check_gradients(self) -> None:
+        """step() has come, and gradients were handed over. Has the script put others there?"""
+        for b in self._bound:
+            with torch._C.DisableTorchFunctionSubclass():
+                grad = b.param.grad
+            if grad is not None:
+                raise StateError(
+                    f"the gradient of '{b.name}' was set between backward and step(): method '{self._run.method}' "
+                    "exchanges gradients while backward runs, so the step would go without it; change it in a hook "
+                    "(parameter.register_hook) or in the loss"
+                )
 
     def given(self, b: Bound) -> None:
         """Its gradient was handed over."""

@@ -24,8 +24,9 @@ from torch.nn.parallel import DistributedDataParallel as _Torch
 
 from .. import _abi
 from .._library import library as _c
-from ..engine import Engine, World
+from ..engine import Engine
 from ..errors import Error, StateError
+from . import _place
 from ._bind import Binding, Bound, exchange_of, warn_unused
 from ._buffers import Copies
 
@@ -158,7 +159,7 @@ class DistributedDataParallel(nn.Module):
 
     def _open(self, exchange: type, method: str, codec: str | None, transport: str, views: bool, options: dict) -> None:
         binding = self._binding
-        self.world = World(transport)
+        self.world = _place.open_world(transport)
         try:
             self.engine = Engine(
                 self.world,
@@ -201,6 +202,7 @@ class DistributedDataParallel(nn.Module):
         self._failure: Error | None = None
         self._outer: Any = None
         self._told_unused = False
+        self._looked = False  # whether torch.distributed says the same place as the launcher
         self._join: _Join | None = None
 
     # ---- forward ----
@@ -222,12 +224,11 @@ class DistributedDataParallel(nn.Module):
                     "same step as the others; an exception in a backward ends a run"
                 )
             )
-        for name, p in self._binding.frozen:
-            if p.requires_grad:
-                raise ValueError(
-                    f"parameter '{name}' did not require a gradient when DistributedDataParallel was made and does "
-                    "now; nobody would exchange its gradient: make DistributedDataParallel anew after such a change"
-                )
+        self._binding.check_module()
+        self._binding.check_frozen()
+        if not self._looked:
+            self._looked = True
+            _place.check(self.world)
         sync = torch.is_grad_enabled() and self.require_backward_grad_sync
         send = self._send_buffers and self.broadcast_buffers
         self._send_buffers = sync  # as torch: not again before somebody has trained
@@ -368,6 +369,7 @@ class DistributedDataParallel(nn.Module):
     def save(self, directory: str, *, keep: int = 0) -> None:
         """A checkpoint of parameters and method by all workers, between a step and the next forward. Buffers and the
         optimizer are not in it: their state_dict() is torch's. `keep`: the newest so many checkpoints stay."""
+        self._binding.check_module()
         self._binding.collect()
         with self._failing():
             self.engine.save(directory, keep=keep)

@@ -30,14 +30,16 @@ from torch.utils.data import Dataset, default_collate
 
 from .. import _abi, catalogue
 from .._library import library as _c
-from ..engine import Engine, Event, World, tenants
+from ..engine import Engine, Event, tenants
 from ..errors import StateError
-from . import _layers, _state, _translate
+from . import _layers, _place, _saved, _state, _translate
 from ._bind import Binding, short
+from ._buffers import Copies
 from ._meet import Meetings
-from ._run import _check, _traits, runs
+from ._run import _check, _traits
+from ._runs import opened, runs
 from ._stage import Stage
-from ._units import _FACTS
+from ._units import FACTS
 
 
 class _Away(nn.Parameter):
@@ -49,7 +51,7 @@ class _Away(nn.Parameter):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func not in _FACTS:
+        if func not in FACTS:
             name = next((a._name for a in args if type(a) is _Away), "")
             raise StateError(
                 f"parameter '{name}' was read ({getattr(func, '__name__', func)}), but in a pipeline each worker has "
@@ -104,7 +106,7 @@ class Pipeline:
         self._check_memory()
         spec = _translate.spec(optimizer, method)
         self._lr = float(optimizer.param_groups[0]["lr"])
-        self.world = World(transport or "")
+        self.world = _place.open_world(transport)
         try:
             most = micro_batch or options["batch"] * options["accumulate"] * self.world.size
             self._stage = Stage(self._units, costs, self.binding.bound, most, loss, self._fetch)
@@ -124,6 +126,7 @@ class Pipeline:
                 same_order=True,
                 **options,
             )
+            Copies(self.world).broadcast([t for _, t in self.binding.untrained()])
         except ValueError as e:
             self.world.last_words(e)
             self.world.close()
@@ -134,6 +137,7 @@ class Pipeline:
             raise
         self._stage.attach(self.engine)
         self.replicas_equal, self.own_pace = True, False
+        self.statistics: list[torch.Tensor] = []  # batch norms that have them are refused
         self.finished = self._ended = self._shown = False
         self._kinds = [type(b.param) for b in self.binding.bound]
         self._away()
@@ -141,7 +145,7 @@ class Pipeline:
         tenants.add(self)
         together = self.engine.workers > 1 and self.world.transport in ("tcp", "shm")
         self._meetings = Meetings(self) if together else None
-        runs[model] = self
+        opened(self)
 
     # ---- what the run is made of ----
 
@@ -252,6 +256,7 @@ class Pipeline:
         return self._drive((self._between("epoch()") // each + 1) * each)
 
     def _drive(self, until: int) -> float:
+        _place.check(self.world)
         if not self.model.training:
             raise StateError("the model is in eval mode; call model.train() before the next steps")
         lr = float(self.optimizer.param_groups[0]["lr"])
@@ -310,14 +315,18 @@ class Pipeline:
         """A checkpoint by all workers, a new one a step; `keep`: the newest so many stay. It has the whole model, each
         worker writes its stage, and it can be loaded by other stages."""
         self._meet("save()", self._between("save()"))
+        _saved.save_module(self, directory)
         self.engine.save(directory, keep=keep)
+        _saved.prune(self, directory, keep)
 
     def load(self, directory: str) -> None:
         """Goes on from a checkpoint, or from the newest in that directory. By all workers, before the first step."""
         if self._between("load()"):
             raise StateError("state is loaded before the first step: after it workers would go on from unlike models")
         self._meet("load()", 0)
-        self.engine.load(self.world.find_checkpoint(directory))
+        found = self.world.find_checkpoint(directory)
+        self.engine.load(found)
+        _saved.load_module(self, found)
 
     def state_dict(self) -> dict[str, Any]:
         """What this worker has of the run: its stage's values, what the optimiser keeps of them, versions. By all
@@ -372,6 +381,10 @@ class Pipeline:
         self._stage.close()
 
     finishes, needs_finish = "finish", True
+
+    @property
+    def trained(self) -> bool:
+        return self.steps > 0
 
     def fail(self, error: BaseException) -> None:
         """Leaves after a failure of this rank's program, and says so to the others."""

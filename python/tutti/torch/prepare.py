@@ -25,13 +25,16 @@ from torch import nn
 
 from ..engine import World
 from . import _serve
-from ._run import Run, runs
+from ._run import Run
+from ._runs import runs
 from .sampler import BatchSampler
 
 
 class Optimizer(torch.optim.Optimizer):
     """The user's optimiser, whose step() is a step of the method. Groups, state and hooks are those of the inner one,
     so schedulers may hold either."""
+
+    _step_supports_amp_scaling = False  # of the inner one it would be true: a GradScaler sets members there, not here
 
     def __init__(self, run: Run) -> None:  # the base class would make groups of its own
         self._run = run

@@ -1,0 +1,127 @@
+"""This process's place in the run, where torch.distributed knows it and no launcher's variables do.
+
+A script for torch.multiprocessing.spawn gives rank and size to init_process_group alone. Its processes would each be
+a run of one worker, and train apart without a word. So where a process group is there and no launcher speaks, its rank
+and size are told to the library in a launcher's words, for as long as the world is opened. How many ranks are on which
+host, and a port to meet at, the ranks tell each other by the group's store. A key is none of what goes that way: ranks
+of one host need none, and between hosts it is the script's to name, as under torchrun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import secrets
+import socket
+from collections.abc import Iterator
+
+import torch.distributed as dist
+
+from ..engine import World
+from ..errors import StateError
+
+_opened = 0  # worlds by this way; all ranks open them in the same order
+_MEND = (
+    "workers would train apart. Start the script by one launcher (torchrun, tutti run, srun, mpirun) and leave rank= "
+    "and world_size= of init_process_group out, or unset the launcher's variables"
+)
+
+
+def _group() -> tuple[int, int] | None:
+    """Rank and size of torch's default process group."""
+    if not dist.is_available() or not dist.is_initialized():
+        return None
+    return dist.get_rank(), dist.get_world_size()
+
+
+def check(world: World, opening: bool = False) -> None:
+    """StateError: torch.distributed says something else."""
+    group = _group()
+    if group is None or group == (world.rank, world.size):
+        return
+    if world.size == 1 and group[1] > 1 and not opening:
+        raise StateError(
+            f"torch.distributed has {group[1]} ranks, and Tutti's world has size 1: the process group was made after "
+            "it. Call init_process_group before tutti.torch.prepare() or DistributedDataParallel()"
+        )
+    raise StateError(
+        f"torch.distributed says that this is rank {group[0]} of {group[1]}, and Tutti's launcher that it is rank "
+        f"{world.rank} of {world.size}: {_MEND}"
+    )
+
+
+def _host() -> str:
+    """The same for processes that can share memory."""
+    with contextlib.suppress(OSError):
+        return socket.gethostname() + pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return socket.gethostname()
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("", 0))
+        return s.getsockname()[1]
+
+
+def _address(store: dist.Store) -> str:
+    """Where the other hosts reach rank 0."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return os.environ.get("MASTER_ADDR") or getattr(store, "host", "") or socket.gethostname()
+
+
+def _words(rank: int, size: int) -> dict[str, str]:
+    """As torchrun would tell the place."""
+    global _opened
+    _opened += 1
+    store = dist.PrefixStore(f"tutti {_opened}", dist.distributed_c10d._get_default_store())
+    store.set(f"host of {rank}", _host())
+    hosts = [store.get(f"host of {r}").decode() for r in range(size)]
+    if rank == 0:
+        alone = all(h == hosts[0] for h in hosts)
+        store.set("meet", "127.0.0.1" if alone else _address(store))
+        store.set("port", str(_free_port()))
+        store.set("run", secrets.token_hex(16))
+    meet, port, run = (store.get(name).decode() for name in ("meet", "port", "run"))
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_RANK": str(hosts[:rank].count(hosts[rank])),
+        "LOCAL_WORLD_SIZE": str(hosts.count(hosts[rank])),
+        "MASTER_ADDR": meet,
+        "MASTER_PORT": port,
+        "TORCHELASTIC_RUN_ID": run,
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+    }
+
+
+@contextlib.contextmanager
+def _told(words: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in words}
+    os.environ.update(words)
+    try:
+        yield
+    finally:
+        for name, was in before.items():
+            if was is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = was
+
+
+def open_world(transport: str | None) -> World:
+    """The run that this process is in."""
+    world = World(transport or "")
+    group = _group()
+    if group is not None and world.size == 1 and group[1] > 1:
+        world.close()
+        with _told(_words(*group)):
+            world = World(transport or "")
+    try:
+        check(world, opening=True)
+    except StateError as e:
+        world.last_words(e)
+        world.close()
+        raise
+    return world
