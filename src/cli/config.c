@@ -44,8 +44,10 @@ int tutti_cli_config(int argc, char **argv)
     char *json = NULL;
     tutti_status status = tutti_cli_read(&s, argc, argv, extra, &err);
 
-    if (status == TUTTI_OK && !s.help)
+    if (status == TUTTI_OK && !s.help) {
+        tutti_cli_say_left(&s);
         status = count_workers(&s, &err);
+    }
     if (status == TUTTI_OK && !s.help)
         status = tutti_cli_method_defaults(&s, &err);
     if (status == TUTTI_OK && s.help)

@@ -273,7 +273,7 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
         char run[2048], path[4096];
         if (run_of(s, s->config.resume, run, sizeof run)) {
             snprintf(path, sizeof path, "%s/config.json", run);
-            TUTTI_TRY(tutti_settings_file(s->settings, path, err));
+            TUTTI_TRY(tutti_settings_file_filtered(s->settings, path, tutti_cli_leave, s, err));
             saved = tutti_settings_origin(s->settings, "transport", NULL) == TUTTI_FROM_FILE;
             if (s->config.out[0] == 0)
                 snprintf(s->out, sizeof s->out, "%s", run);
@@ -283,6 +283,7 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
                 saved = saved && strncmp(where, s->file, strlen(s->file)) != 0;
                 s->config.resume = automatic ? s->config.out : s->config.resume;
             }
+            TUTTI_TRY(tutti_cli_given_again(s, err));
         }
     }
     s->transport_saved = saved;
@@ -311,6 +312,7 @@ tutti_status tutti_cli_method_defaults(tutti_cli_settings *s, tutti_error *err)
 
 void tutti_cli_close(tutti_cli_settings *s)
 {
+    tutti_cli_forget_left(s);
     tutti_settings_close(s->settings);
     tutti_runtime_close(s->rt);
 }

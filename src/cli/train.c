@@ -109,8 +109,8 @@ static void say_how_to_go_on(const tutti_cli_settings *s, ino_t before, int code
         return;
     if (tutti_checkpoint_find(s->rt, s->out, found, sizeof found, NULL, 0, NULL) != TUTTI_OK)
         return;
-    fprintf(stderr, "tutti: the newest checkpoint is %s; to go on from there: tutti train --resume ", found);
-    tutti_word_print(stderr, s->out);
+    fprintf(stderr, "tutti: the newest checkpoint is %s; to go on from there: ", found);
+    tutti_cli_print_resume(s, stderr, 0);
     putc('\n', stderr);
 }
 
@@ -583,6 +583,8 @@ int tutti_cli_train(int argc, char **argv)
         at.threads_given = s.config.threads != 0;
         at.out_given = s.out[0] != 0;
         tutti_cli_keep_running();
+        if (!at.worker || (at.place.rank == 0 && getenv("TUTTI_LAUNCHED") == NULL))
+            tutti_cli_say_left(&s);
         status = tutti_train_check(&s.config, tutti_cores(), &err);
         if (status == TUTTI_OK && !at.out_given)
             default_out(&s);
