@@ -75,6 +75,13 @@ void tutti_cli_wrap(FILE *out, const char *lead, int indent, const char *text);
 /* ---- started.c: what train and run share ---- */
 
 struct tutti_launch_host;
+
+/* Whose checkpoint goes on (train.h: tutti_train_savers). n 0: any number of workers will do. */
+typedef struct tutti_cli_savers { int n, began, rank[TUTTI_TRAIN_WORKERS_MOST]; } tutti_cli_savers;
+/* Leaves of each host those that are left, or, where the hosts are not those of its run, as many as
+   they were, from the first host on. With fewer workers than that nothing changes. */
+void tutti_cli_keep_left(const tutti_cli_savers *of, struct tutti_launch_host *hosts, int *n_hosts,
+                         int *workers);
 /* Ranks that only serve: on each host in turn, from the last one on. */
 tutti_status tutti_cli_place_servers(struct tutti_launch_host **hosts, int *n_hosts, int servers,
                                      int workers, tutti_error *err);
@@ -133,6 +140,7 @@ typedef struct tutti_cli_settings {
     unsigned extra;
     bool help, help_all;
     bool transport_saved; /* that of the run which this one resumes; nobody has said otherwise */
+    tutti_cli_savers savers; /* of the run that is resumed, unless the user says how many go on */
     tutti_cli_left *left; /* folder.c: what that run's folder says, is not taken, nor given again */
 } tutti_cli_settings;
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra,
@@ -152,9 +160,9 @@ tutti_status tutti_cli_given_again(tutti_cli_settings *s, tutti_error *err);
 /* A line each for what is left, on standard error. */
 void tutti_cli_say_left(const tutti_cli_settings *s);
 void tutti_cli_forget_left(tutti_cli_settings *s);
-/* `tutti train --resume OUT`, with what a folder does not say for this run. n: workers, if others
-   than the folder says; 0. */
-void tutti_cli_print_resume(const tutti_cli_settings *s, FILE *out, int n);
+/* `tutti train --resume OUT` with what OUT does not say: how many workers are left, if no other
+   number can go on, and what would be left. */
+void tutti_cli_print_resume(const tutti_cli_settings *s, FILE *out);
 
 /* ---- catalogue.c ---- */
 

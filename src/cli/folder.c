@@ -1,12 +1,13 @@
-/* folder.c: how far a folder is trusted. A run's config.json and a comparison's plan.json say how it
-   was started, and so how it goes on. But a folder may come from anybody. Options whose values
-   reach beyond it (options.h) count only where whoever starts the run gives them: on the command
-   line, in the environment or in a file of settings named there. What a folder has of them is said
-   once, with the words that give it again. */
+/* folder.c: how far a folder is trusted. A run's config.json and a comparison's plan.json say how
+   it was started, and so how it goes on. But a folder may come from anybody. Options whose
+   values reach beyond it (options.h) count only where whoever starts the run gives them: on the
+   command line, in the environment or in a file of settings named there. What a folder has of
+   them is said once, with the words that give it again. */
 #include <errno.h>
 #include <string.h>
 
 #include "cli_internal.h"
+#include "tutti/launch.h"
 
 static bool is_default(const tutti_option *option, const char *value)
 {
@@ -100,25 +101,49 @@ void tutti_cli_forget_left(tutti_cli_settings *s)
     }
 }
 
-void tutti_cli_print_resume(const tutti_cli_settings *s, FILE *out, int n)
+/* "a:2,b:1": hosts with the workers that are left. */
+static void print_hosts(FILE *out, const char *text, const tutti_cli_savers *left)
 {
-    static const char *const of_the_start[] = { "out", "resume", "overwrite" };
+    tutti_launch_host *hosts = NULL;
+    int n = 0, workers = 0, before = 0;
+    char all[4096] = "";
+    size_t used = 0;
 
+    if (tutti_launch_parse_hosts(text, &hosts, &n, &workers, NULL) == TUTTI_OK) {
+        before = workers;
+        tutti_cli_keep_left(left, hosts, &n, &workers);
+    }
+    for (int h = 0; h < n && workers < before && used < sizeof all; h++)
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s:%d", h > 0 ? "," : "", hosts[h].name,
+                                 hosts[h].workers);
+    tutti_word_print(out, used > 0 && used < sizeof all ? all : text);
+    tutti_free(hosts);
+}
+
+void tutti_cli_print_resume(const tutti_cli_settings *s, FILE *out)
+{
+    static const char *const of_the_start[] = { "out", "resume" };
+    const tutti_train_config *c = &s->config;
+    tutti_cli_savers left;
+
+    left.n = tutti_train_savers(s->rt, s->out, &left.began, left.rank);
     fputs("tutti train --resume ", out);
     tutti_word_print(out, s->out);
-    if (n > 0)
-        fprintf(out, " -n %d", n);
+    if (left.n > 0 && left.n != c->n && c->hosts[0] == 0)
+        fprintf(out, " -n %d", left.n);
     for (const tutti_option *o = tutti_train_options; o->name != NULL; o++) {
         const char *value;
         bool skip = o->type != TUTTI_TEXT && o->type != TUTTI_SPEC;
         for (size_t i = 0; i < TUTTI_LENGTH(of_the_start); i++)
             skip = skip || strcmp(o->name, of_the_start[i]) == 0;
-        if (skip)
-            continue;
-        value = *(const char *const *)(const void *)((const char *)&s->config + o->offset);
-        if (tutti_cli_reach(o, value) == NULL)
+        value = skip ? "" : *(const char *const *)(const void *)((const char *)c + o->offset);
+        if (skip || tutti_cli_reach(o, value) == NULL)
             continue;
         putc(' ', out);
-        print_flag(out, o, value);
+        if (strcmp(o->name, "hosts") == 0) {
+            fputs("-H ", out);
+            print_hosts(out, value, &left);
+        } else
+            print_flag(out, o, value);
     }
 }

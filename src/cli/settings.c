@@ -117,6 +117,7 @@ static const char *const variables[] = {
     "TUTTI_RUN_ID",
     "TUTTI_RUN_KEY",
     "TUTTI_RUN_KEY_FILE",
+    "TUTTI_TAKE_PART",
     /* our launcher's, for its workers */
     "TUTTI_SHM_FD",
     "TUTTI_LAUNCHED",
@@ -243,6 +244,19 @@ static tutti_status resolve_resume(tutti_cli_settings *s, bool *automatic, tutti
     return status == TUTTI_OK || status == TUTTI_ERR_USAGE ? TUTTI_OK : tutti_fail(err, status, 0, "%s", found.text);
 }
 
+/* How many workers go on is the checkpoint's affair where nobody says otherwise, and under auto, of
+   which the same line is to begin a run and to go on with it. */
+static void count_savers(tutti_cli_settings *s, bool automatic)
+{
+    const char *where;
+    const tutti_origin from = tutti_settings_origin(s->settings, "n", &where);
+    const bool said = from > TUTTI_FROM_FILE || s->config.hosts[0] != 0 ||
+                      (from == TUTTI_FROM_FILE && s->file != NULL && strncmp(where, s->file, strlen(s->file)) == 0);
+
+    if (automatic || !said)
+        s->savers.n = tutti_train_savers(s->rt, s->config.resume, &s->savers.began, s->savers.rank);
+}
+
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra, tutti_error *err)
 {
     bool only_files = false, saved = false, automatic;
@@ -285,6 +299,7 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
             }
             TUTTI_TRY(tutti_cli_given_again(s, err));
         }
+        count_savers(s, automatic);
     }
     s->transport_saved = saved;
     if (s->config.out[0] != 0)

@@ -220,7 +220,7 @@ static tutti_status check_servers(const tutti_train_config *c, tutti_error *err)
    and transport must both be able to. */
 static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
 {
-    char name[64], can[200] = "";
+    char name[64], can[320] = "";
     const tutti_method_ops *method;
     unsigned traits;
     const bool survives = tutti_world_can_survive(c->transport), known = tutti_method_traits(c->method, &traits);

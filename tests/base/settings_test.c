@@ -487,7 +487,7 @@ static void a_filter_sees_what_would_be_set_and_may_leave_it_away(void **state)
 
     (void)state;
     assert_true(fd >= 0);
-    assert_int_equal(dprintf(fd, "batch: 8\nrate: 0.5\ndata: d\n"), 26);
+    assert_int_equal(dprintf(fd, "batch: 8\nrate: 0.5\ndata: d\n"), 27);
     close(fd);
     assert_int_equal(tutti_settings_flag(s, "data", "mine", "--data", &err), TUTTI_OK);
     assert_int_equal(tutti_settings_file_filtered(s, path, leaves_batch, &shown, &err), TUTTI_OK);
