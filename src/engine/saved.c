@@ -547,6 +547,7 @@ tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err)
     if (e->passes_of != NULL)
         TUTTI_TRY(tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err),
                                     "the state that was written has another cut of a step"));
+    TUTTI_TRY(tutti_engine_take_loaded(e, err));
     return taken_over(e, e->m.workers, err);
 }
 
@@ -561,12 +562,21 @@ static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const sa
         status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
     tutti_free(list.at);
     TUTTI_TRY(status);
+    /* its own steps, which tell how long the run goes on and where its samples are */
+    if (e->progress.step != tutti_checkpoint_step(checkpoint) ||
+        (!e->own_pace && e->progress.skipped > e->progress.step)) /* at one's own pace gradients are left out */
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "the checkpoint is of step %llu, and its state says step %llu, %llu of them left out; "
+                          "use another one",
+                          (unsigned long long)tutti_checkpoint_step(checkpoint), (unsigned long long)e->progress.step,
+                          (unsigned long long)e->progress.skipped);
     if (by->run.resized)
         TUTTI_TRY(change_workers(e, checkpoint, by, true, err));
     TUTTI_TRY(tutti_facilities_load(e, checkpoint, &by->run, err));
     if (e->passes_of != NULL)
         TUTTI_TRY(tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err),
                                     "the checkpoint was saved with another cut of a step"));
+    TUTTI_TRY(tutti_engine_take_loaded(e, err));
     return by->run.changed && e->m.ops->resized != NULL ? e->m.ops->resized(&e->m, by->began, by->left, err) : TUTTI_OK;
 }
 
