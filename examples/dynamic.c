@@ -19,9 +19,9 @@ typedef struct dynamic {
 } dynamic;
 
 static const tutti_option dynamic_options[] = {
-    { "period", TUTTI_INT, TUTTI_AT(dynamic, period), 4, 1, 1e9, NULL, "H: steps between two looks", NULL },
+    { "period", TUTTI_INT, TUTTI_AT(dynamic, period), 4, 1, 1e9, NULL, "H: steps between two looks", NULL, NULL },
     { "delta", TUTTI_REAL, TUTTI_AT(dynamic, delta), 1, 0, 1e30, NULL, "a squared distance that calls for an average",
-      NULL },
+      NULL, NULL },
     { 0 }
 };
 

@@ -213,7 +213,10 @@ typedef struct tutti_launch_place {
 
    TUTTI_ERR_USAGE with both values: a rank without a size or beyond it, or two launchers of several
    ranks that disagree. TUTTI_RANK and TUTTI_SIZE settle every disagreement. A launcher that started
-   the launcher is no disagreement: Slurm with one task a node below MPI or torchrun. */
+   the launcher is no disagreement: Slurm with one task a node below MPI or torchrun.
+
+   TUTTI_TAKE_PART=K:N: of the first N ranks only the first K take part, and those behind the N move
+   up. */
 tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_place *out,
                                      tutti_error *err);
 

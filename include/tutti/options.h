@@ -25,7 +25,12 @@ typedef enum {
 
    when: where the option has an effect: "solver=greedy", "select=randk|blockk", "ef=on",
    "momentum>0", several joined by '&'. NULL: always. Elsewhere a spec may not give a value other
-   than the default; the sentence names both. */
+   than the default; the sentence names both.
+
+   reach: what a value other than the default does beyond the processes of this machine and the
+   run's own folder, as the sentence says it behind the option's name: "starts programs". Such a
+   value counts from whoever starts a run and never from a folder, which may be a stranger's. NULL:
+   it does nothing of the kind; to read a file is nothing of the kind. */
 typedef struct tutti_option {
     /* As in a spec or a file; a flag is "--" + name. Words are joined by '-' for flags, '_' in
        specs. */
@@ -37,7 +42,7 @@ typedef struct tutti_option {
     /* TEXT, SPEC: default, never NULL once applied ("" if none). CHOICE: "a|b|c". */
     const char *text;
     const char *help;            /* one line, with unit */
-    const char *when;
+    const char *when, *reach;
 } tutti_option;
 #define TUTTI_AT(type, member) offsetof(type, member)
 
@@ -84,6 +89,11 @@ void tutti_spec_close(tutti_spec *spec);
 const char *tutti_spec_name(const tutti_spec *spec);
 size_t tutti_spec_count(const tutti_spec *spec); /* args given */
 
+/* The option of the table that arg i, below count, sets, and its value, which lives as long as the
+   spec. NULL: none of the table. */
+const tutti_option *tutti_spec_arg(const tutti_spec *spec, const tutti_option *options, size_t i,
+                                   const char **value);
+
 /* Defaults first, then the args; on failure self has some of them. `what`: "method 'ddp'".
    TEXT and SPEC values point into `spec`, which must outlive self. */
 tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what,
@@ -124,6 +134,14 @@ void tutti_settings_close(tutti_settings *s);
    Refused with file:line and what would mend it: nested mappings, lists, duplicate keys, unknown
    keys (near ones listed), missing values (null), files over 1 MiB. */
 tutti_status tutti_settings_file(tutti_settings *s, const char *path, tutti_error *err);
+
+/* The same, and each value that would be set is shown before. where: "run.yaml:3". false: it is not
+   set. */
+typedef bool tutti_settings_filter(void *user, const tutti_option *option, const char *value,
+                                   const char *where);
+tutti_status tutti_settings_file_filtered(tutti_settings *s, const char *path,
+                                          tutti_settings_filter *filter, void *user,
+                                          tutti_error *err);
 
 /* The same from memory; `path` is for the messages. This is what the fuzz target calls. */
 tutti_status tutti_settings_text(tutti_settings *s, const char *path, const char *text,

@@ -35,10 +35,10 @@ typedef enum tutti_keep {
 } tutti_keep;
 const char *tutti_keep_name(tutti_keep keep);
 
-/* of_workers: SAME or SLICE in equal parts, one a worker, by rank; [first, first + count) of each
-   has the same place in its part. When it is loaded by other workers than those that saved it:
-     - SLICE: the part of each worker that is still there goes along with it. New workers' parts
-       stay as they are.
+/* of_workers: in equal parts, one a worker, by rank; [first, first + count) of each has the same
+   place in its part. When it is loaded by other workers than those that saved it:
+     - SLICE, OWN: the part of each worker that is still there goes along with it. New workers'
+       parts stay as they are.
      - SAME: all parts stay as they are, so what they say is learnt anew. */
 typedef struct tutti_range { size_t first, count; } tutti_range;
 typedef struct tutti_state {

@@ -121,7 +121,8 @@ typedef struct tutti_take_options {
 /* Rows of a method's option table for two of them. */
 #define TUTTI_TAKE_RECORD(at) \
     { "record", TUTTI_TEXT, at, 0, 0, 0, "", \
-      "file to write down how many samples each worker took in each step" }
+      "file to write down how many samples each worker took in each step", NULL, \
+      "writes that file" }
 #define TUTTI_TAKE_REPLAY(at) \
     { "replay", TUTTI_TEXT, at, 0, 0, 0, "", \
       "file of record: the same counts again, and so the same bits; on every host" }

@@ -63,6 +63,13 @@ tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config 
 tutti_status tutti_train_prepare(tutti_runtime *rt, const tutti_train_config *config,
                                  tutti_error *err);
 
+/* Of how many workers the newest whole checkpoint of that directory is, where no other number can
+   resume it; 0: it does not matter, or there is none. began: how many its run had when it began.
+   rank: which of those are left, in order. Reads the manifest. */
+enum { TUTTI_TRAIN_WORKERS_MOST = 1024 };
+int tutti_train_savers(tutti_runtime *rt, const char *directory, int *began,
+                       int rank[TUTTI_TRAIN_WORKERS_MOST]);
+
 /* Have all ranks the options that must be the same? For ranks that were not started by one command
    line. The sentence names the option, two ranks and both values. Collective. */
 tutti_status tutti_train_compare(tutti_world *world, const tutti_train_config *config,

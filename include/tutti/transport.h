@@ -23,7 +23,7 @@ typedef struct tutti_word { uint32_t opaque; } tutti_word;
 extern "C" {
 #endif
 #define TUTTI_ANY (-1)
-#define TUTTI_TRANSPORT_ABI 4
+#define TUTTI_TRANSPORT_ABI 5
 
 /* A message is a note and an optional payload. The note is a few integers, 40 bytes on the wire;
    small protocols need nothing more. */

@@ -202,6 +202,7 @@ class tutti_option(Structure):
         ("text", c_char_p),
         ("help", c_char_p),
         ("when", c_char_p),
+        ("reach", c_char_p),
     ]
 
 
@@ -2241,6 +2242,8 @@ FUNCTIONS = {
     "tutti_settings_default": (c_int, [c_void_p, c_char_p, c_char_p, c_char_p, POINTER(tutti_error)]),
     "tutti_settings_environment": (c_int, [c_void_p, c_char_p, POINTER(c_char_p), POINTER(tutti_error)]),
     "tutti_settings_file": (c_int, [c_void_p, c_char_p, POINTER(tutti_error)]),
+    "tutti_settings_file_filtered": (c_int, [c_void_p, c_char_p, CFUNCTYPE(c_bool, c_void_p, POINTER(tutti_option),
+        c_char_p, c_char_p), c_void_p, POINTER(tutti_error)]),
     "tutti_settings_flag": (c_int, [c_void_p, c_char_p, c_char_p, c_char_p, POINTER(tutti_error)]),
     "tutti_settings_open": (c_int, [POINTER(c_void_p), POINTER(tutti_option), c_void_p, POINTER(tutti_error)]),
     "tutti_settings_origin": (c_int, [c_void_p, c_char_p, POINTER(c_char_p)]),
@@ -2265,6 +2268,7 @@ FUNCTIONS = {
     "tutti_sleep_until": (None, [POINTER(tutti_runtime), c_long]),
     "tutti_space_left": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(c_ulong), POINTER(tutti_error)]),
     "tutti_spec_apply": (c_int, [c_void_p, c_char_p, POINTER(tutti_option), c_void_p, POINTER(tutti_error)]),
+    "tutti_spec_arg": (POINTER(tutti_option), [c_void_p, POINTER(tutti_option), c_ulong, POINTER(c_char_p)]),
     "tutti_spec_close": (None, [c_void_p]),
     "tutti_spec_count": (c_ulong, [c_void_p]),
     "tutti_spec_name": (c_char_p, [c_void_p]),

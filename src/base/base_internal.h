@@ -67,6 +67,8 @@ struct tutti_settings {
     const tutti_option *options;
     void *self;
     size_t count;
+    tutti_settings_filter *filter; /* of the file that is being read; NULL: none */
+    void *filter_user;
     struct tutti_base_setting {
         tutti_origin origin;
         char *where;   /* owned; NULL: "" */

@@ -44,7 +44,7 @@ tutti_status tutti_base_settings_set(tutti_settings *s, const tutti_option *opti
     tutti_base_value parsed;
 
     TUTTI_TRY(tutti_base_option_parse(option, where, value, &parsed, err));
-    if (origin < entry->origin)
+    if (origin < entry->origin || (s->filter != NULL && !s->filter(s->filter_user, option, value, where)))
         return TUTTI_OK;
 
     kept_where = tutti_copy_text(where);

@@ -396,3 +396,15 @@ out:
     close(fd);
     return status;
 }
+
+tutti_status tutti_settings_file_filtered(tutti_settings *s, const char *path, tutti_settings_filter *filter,
+                                          void *user, tutti_error *err)
+{
+    tutti_status status;
+
+    s->filter = filter;
+    s->filter_user = user;
+    status = tutti_settings_file(s, path, err);
+    s->filter = NULL;
+    return status;
+}

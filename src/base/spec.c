@@ -303,14 +303,30 @@ static tutti_status find_option(const tutti_spec *spec, size_t i, const char *wh
     return *out != NULL ? TUTTI_OK : tutti_base_option_unknown(options, what, "option", key, err);
 }
 
+static size_t count_of(const tutti_option *options)
+{
+    size_t n = 0;
+
+    while (options != NULL && options[n].name != NULL)
+        n++;
+    return n;
+}
+
+const tutti_option *tutti_spec_arg(const tutti_spec *spec, const tutti_option *options, size_t i, const char **value)
+{
+    const tutti_option *option;
+
+    *value = spec->args[i].value;
+    (void)find_option(spec, i, "", options, count_of(options), &option, NULL);
+    return option;
+}
+
 tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what, const tutti_option *options, void *self,
                               tutti_error *err)
 {
-    size_t options_count = 0;
+    const size_t options_count = count_of(options);
 
     tutti_options_default(options, self);
-    while (options != NULL && options[options_count].name != NULL)
-        options_count++;
     for (size_t i = 0; i < spec->count; i++) {
         const tutti_option *option, *earlier;
 

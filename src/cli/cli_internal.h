@@ -75,6 +75,13 @@ void tutti_cli_wrap(FILE *out, const char *lead, int indent, const char *text);
 /* ---- started.c: what train and run share ---- */
 
 struct tutti_launch_host;
+
+/* Whose checkpoint goes on (train.h: tutti_train_savers). n 0: any number of workers will do. */
+typedef struct tutti_cli_savers { int n, began, rank[TUTTI_TRAIN_WORKERS_MOST]; } tutti_cli_savers;
+/* Leaves of each host those that are left, or, where the hosts are not those of its run, as many as
+   they were, from the first host on. With fewer workers than that nothing changes. */
+void tutti_cli_keep_left(const tutti_cli_savers *of, struct tutti_launch_host *hosts, int *n_hosts,
+                         int *workers);
 /* Ranks that only serve: on each host in turn, from the last one on. */
 tutti_status tutti_cli_place_servers(struct tutti_launch_host **hosts, int *n_hosts, int servers,
                                      int workers, tutti_error *err);
@@ -99,6 +106,25 @@ void tutti_cli_train_help(FILE *out, bool all);
 /* How we say what other programs call so; NULL. */
 const char *tutti_cli_known_elsewhere(const char *flag);
 
+/* ---- complete.c ---- */
+
+/* Where an option of that name takes one of a registry (method, codec, tier ...): the options of
+   what is called `name` there. NULL: none. */
+const tutti_option *tutti_cli_options_of(const char *option, const char *name);
+
+/* ---- folder.c: what a folder may say, which may be a stranger's ---- */
+
+/* The option whose value reaches beyond the folder (options.h): this one, or one within the spec
+   that is its value. NULL: none does. */
+const tutti_option *tutti_cli_reach(const tutti_option *option, const char *value);
+
+/* A value of a run's folder that is not taken, since it reaches beyond it. */
+typedef struct tutti_cli_left {
+    const tutti_option *option, *by; /* by: which reaches, the option or one within its spec */
+    char where[200], value[4200];
+    struct tutti_cli_left *next;
+} tutti_cli_left;
+
 /* ---- settings.c ---- */
 
 /* The trainer's settings from arguments, environment and files, with the flags `extra`
@@ -114,6 +140,8 @@ typedef struct tutti_cli_settings {
     unsigned extra;
     bool help, help_all;
     bool transport_saved; /* that of the run which this one resumes; nobody has said otherwise */
+    tutti_cli_savers savers; /* of the run that is resumed, unless the user says how many go on */
+    tutti_cli_left *left; /* folder.c: what that run's folder says, is not taken, nor given again */
 } tutti_cli_settings;
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra,
                             tutti_error *err);
@@ -121,6 +149,20 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
    known. */
 tutti_status tutti_cli_method_defaults(tutti_cli_settings *s, tutti_error *err);
 void tutti_cli_close(tutti_cli_settings *s);
+
+/* ---- folder.c, for settings.c and what resumes runs ---- */
+
+/* Of a file in a folder (options.h; settings: tutti_cli_settings): notes what is not taken. */
+tutti_settings_filter tutti_cli_leave;
+/* When all has been read: what the user gives again is left no more. TUTTI_ERR_USAGE: a spec is
+   left, of which the rest would be missing. */
+tutti_status tutti_cli_given_again(tutti_cli_settings *s, tutti_error *err);
+/* A line each for what is left, on standard error. */
+void tutti_cli_say_left(const tutti_cli_settings *s);
+void tutti_cli_forget_left(tutti_cli_settings *s);
+/* `tutti train --resume OUT` with what OUT does not say: how many workers are left, if no other
+   number can go on, and what would be left. */
+void tutti_cli_print_resume(const tutti_cli_settings *s, FILE *out);
 
 /* ---- catalogue.c ---- */
 

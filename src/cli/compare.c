@@ -104,16 +104,133 @@ static tutti_status check_flags(int argc, char **argv, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The flags of a comparison that goes on are those of its plan. */
-static tutti_status check_resumed(const tutti_compare_config *c, int argc, char **argv, tutti_error *err)
+/* ---- going on ---- */
+
+/* Is word k of a run's a flag of train's, with the value behind it? */
+static const tutti_option *flag_of(const json_t *words, size_t k)
 {
-    if (argc > 1 || c->methods[0] != 0 || c->codecs[0] != 0 || c->target[0] != 0 || strcmp(c->seeds, "3") != 0 ||
+    const char *flag = json_string_value(json_array_get(words, k));
+    const size_t dashes = strspn(flag, "-");
+
+    if (k + 1 >= json_array_size(words) || dashes != (strlen(flag + dashes) == 1 ? 1 : 2))
+        return NULL;
+    return tutti_option_find(tutti_train_options, flag + dashes);
+}
+
+/* Calls `each` for what reaches beyond the folder (folder.c), until one gives true; that is the
+   answer. */
+static bool any_reach(const json_t *plan,
+                      bool (*each)(void *user, const tutti_option *o, const char *value, const tutti_option *by),
+                      void *user)
+{
+    const json_t *runs = json_object_get(plan, "runs");
+
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        const json_t *words = json_object_get(json_array_get(runs, i), "words");
+        for (size_t k = 2; k < json_array_size(words); k += 2) {
+            const tutti_option *o = flag_of(words, k);
+            const char *value = json_string_value(json_array_get(words, k + 1));
+            const tutti_option *by = o != NULL ? tutti_cli_reach(o, value) : NULL;
+            if (by != NULL && each(user, o, value, by))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* A flag besides --resume DIR with its value, in the same word or in the one behind it. */
+typedef struct typed_again { int argc; char **argv; tutti_error *err; char name[64]; const char *value; } typed_again;
+
+/* Gives where the next one is. */
+static int read_again(typed_again *t, int at)
+{
+    const char *word = t->argv[at], *equals = strchr(word, '=');
+
+    snprintf(t->name, sizeof t->name, "%.*s", (int)strcspn(word, "="), word);
+    t->value = equals != NULL ? equals + 1 : at + 1 < t->argc ? t->argv[at + 1] : "";
+    return equals != NULL ? at + 1 : at + 2;
+}
+
+static bool is_that(void *user, const tutti_option *o, const char *value, const tutti_option *by)
+{
+    const typed_again *t = user;
+
+    (void)by;
+    return strncmp(t->name, "--", 2) == 0 && strcmp(t->name + 2, o->name) == 0 && strcmp(t->value, value) == 0;
+}
+
+static bool not_given(void *user, const tutti_option *o, const char *value, const tutti_option *by)
+{
+    typed_again *t = user;
+
+    for (int i = 1; i < t->argc;) {
+        i = read_again(t, i);
+        if (is_that(t, o, value, by))
+            return false;
+    }
+    tutti_fail(t->err, TUTTI_ERR_USAGE, 0,
+               "plan.json has %s '%.300s'%s%s%s %s; such a value counts only when it is given again, behind --resume: "
+               "--%s '%.300s'",
+               o->name, value, by != o ? ", whose '" : "", by != o ? by->name : "", by != o ? "'" : ", which",
+               by->reach, o->name, value);
+    return true;
+}
+
+/* The flags of a comparison that goes on are those of its plan. A plan may come from anybody, so
+   its runs are `tutti train` with flags and values, and what reaches beyond the folder is given
+   again. */
+static tutti_status check_resumed(const tutti_compare_config *c, const json_t *plan, int argc, char **argv,
+                                  tutti_error *err)
+{
+    const json_t *runs = json_object_get(plan, "runs");
+    typed_again typed = { .argc = argc, .argv = argv, .err = err };
+
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        const json_t *words = json_object_get(json_array_get(runs, i), "words");
+        bool good = strcmp(json_string_value(json_array_get(words, 0)), "tutti") == 0 &&
+                    strcmp(json_string_value(json_array_get(words, 1)), "train") == 0;
+        for (size_t k = 2; good && k < json_array_size(words); k += 2)
+            good = flag_of(words, k) != NULL;
+        if (!good)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                              "run %s of %s/plan.json is no `tutti train` with flags and their values; the plan was "
+                              "changed by hand: begin anew with another --out",
+                              tutti_history_text(json_array_get(runs, i), "name"), c->resume);
+    }
+    for (int i = 1; i < argc;) {
+        const int at = i;
+        i = read_again(&typed, i);
+        if (!any_reach(plan, is_that, &typed))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "--resume goes on with a comparison as it was planned, and '%.80s' would change it; "
+                              "give another --out for another comparison",
+                              argv[at]);
+    }
+    if (c->methods[0] != 0 || c->codecs[0] != 0 || c->target[0] != 0 || strcmp(c->seeds, "3") != 0 ||
         strcmp(c->out, "compare") != 0 || json_array_size(c->grids) + json_array_size(c->varies) > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "--resume goes on with a comparison as it was planned, and '%.80s' would change it; "
-                          "give another --out for another comparison",
-                          argc > 1 ? argv[1] : "what is compared");
-    return TUTTI_OK;
+                          "--resume goes on with a comparison as it was planned, and 'what is compared' would change "
+                          "it; give another --out for another comparison");
+    return any_reach(plan, not_given, &typed) ? TUTTI_ERR_USAGE : TUTTI_OK;
+}
+
+typedef struct told { const char *flags[64]; const char *values[64]; size_t n; } told;
+
+static bool tell_once(void *user, const tutti_option *o, const char *value, const tutti_option *by)
+{
+    told *t = user;
+
+    (void)by;
+    for (size_t i = 0; i < t->n; i++)
+        if (strcmp(t->flags[i], o->name) == 0 && strcmp(t->values[i], value) == 0)
+            return false;
+    if (t->n == TUTTI_LENGTH(t->flags))
+        return true;
+    t->flags[t->n] = o->name;
+    t->values[t->n++] = value;
+    fprintf(stderr, " --%s ", o->name);
+    tutti_word_print(stderr, value);
+    return false;
 }
 
 static tutti_status plan_it(const tutti_compare_config *c, tutti_runtime *rt, int argc, char **argv, json_t *typed,
@@ -122,8 +239,8 @@ static tutti_status plan_it(const tutti_compare_config *c, tutti_runtime *rt, in
     char path[4200];
 
     if (c->resume[0] != 0) {
-        TUTTI_TRY(check_resumed(c, argc, argv, err));
-        return tutti_compare_read_plan(rt, c->resume, plan, err);
+        TUTTI_TRY(tutti_compare_read_plan(rt, c->resume, plan, err));
+        return check_resumed(c, *plan, argc, argv, err);
     }
     TUTTI_TRY(check_flags(argc, argv, err));
     if (strlen(c->out) == 0 || strlen(c->out) > 3000)
@@ -158,6 +275,7 @@ static tutti_status compare(const tutti_compare_config *c, tutti_runtime *rt, in
         fprintf(stderr, "tutti: stopped by signal %d (SIG%s); to go on: tutti compare --resume ", stopped,
                 sigabbrev_np(stopped));
         tutti_word_print(stderr, directory);
+        any_reach(plan, tell_once, &(told){ .n = 0 });
         putc('\n', stderr);
         *code = 128 + stopped;
     } else if (status == TUTTI_OK) {

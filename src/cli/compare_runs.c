@@ -106,7 +106,7 @@ static void become_run(const work *w, size_t run, char **words, pid_t parent)
     if (getppid() != parent)
         _exit(EXIT_TRAINING);
     snprintf(log, sizeof log, "%s/runs/%s.log", w->directory, name_of(w, run));
-    to = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    to = open(log, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (to < 0 || dup2(to, STDOUT_FILENO) < 0 || dup2(to, STDERR_FILENO) < 0)
         _exit(EXIT_TRAINING);
     if (chdir(start) != 0) {

@@ -13,6 +13,7 @@
 #include "tutti/method.h"
 #include "tutti/nn.h"
 #include "tutti/optim.h"
+#include "tutti/tier.h"
 
 /* What stands in a registry; at its end there is no name. */
 typedef struct entry {
@@ -56,6 +57,11 @@ static entry partition(size_t i)
     return (entry){ tutti_partitions[i].name, tutti_partitions[i].options };
 }
 
+static entry tier(size_t i)
+{
+    return (entry){ tutti_tiers[i].name, tutti_tiers[i].options };
+}
+
 /* What options of these names take, beside files. by_commas: several. */
 static const struct {
     const char *option;
@@ -65,7 +71,17 @@ static const struct {
     { "method", method },       { "methods", method, true }, { "codec", codec },
     { "codecs", codec, true },  { "model", model },          { "data", data },
     { "optimizer", optimizer }, { "transport", transport },  { "partition", partition },
+    { "tier", tier },
 };
+
+const tutti_option *tutti_cli_options_of(const char *option, const char *name)
+{
+    for (size_t k = 0; k < TUTTI_LENGTH(taken); k++)
+        for (size_t i = 0; strcmp(taken[k].option, option) == 0 && taken[k].of(i).name != NULL; i++)
+            if (strcmp(taken[k].of(i).name, name) == 0)
+                return taken[k].of(i).options;
+    return NULL;
+}
 
 /* The word that is completed, whole, and where in it what has to match begins. */
 typedef struct begun {

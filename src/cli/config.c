@@ -5,7 +5,8 @@
 #include "cli_internal.h"
 #include "tutti/launch.h"
 
-/* As `train` counts them: hosts say how many there are, unless -n alone was given. */
+/* As `train` counts them: hosts say how many there are, unless -n alone was given; and a
+   checkpoint, if only as many can go on. */
 static tutti_status count_workers(tutti_cli_settings *s, tutti_error *err)
 {
     const bool n_given = tutti_settings_origin(s->settings, "n", NULL) == TUTTI_FROM_FLAG;
@@ -15,6 +16,8 @@ static tutti_status count_workers(tutti_cli_settings *s, tutti_error *err)
 
     if (s->config.hosts[0] != 0 && (hosts_given || !n_given))
         TUTTI_TRY(tutti_launch_parse_hosts(s->config.hosts, &hosts, &n_hosts, &workers, err));
+    if (s->savers.n > 0 && s->savers.n < workers)
+        workers = s->savers.n;
     s->config.n = workers;
     tutti_free(hosts);
     return TUTTI_OK;
@@ -44,8 +47,10 @@ int tutti_cli_config(int argc, char **argv)
     char *json = NULL;
     tutti_status status = tutti_cli_read(&s, argc, argv, extra, &err);
 
-    if (status == TUTTI_OK && !s.help)
+    if (status == TUTTI_OK && !s.help) {
+        tutti_cli_say_left(&s);
         status = count_workers(&s, &err);
+    }
     if (status == TUTTI_OK && !s.help)
         status = tutti_cli_method_defaults(&s, &err);
     if (status == TUTTI_OK && s.help)

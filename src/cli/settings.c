@@ -117,6 +117,7 @@ static const char *const variables[] = {
     "TUTTI_RUN_ID",
     "TUTTI_RUN_KEY",
     "TUTTI_RUN_KEY_FILE",
+    "TUTTI_TAKE_PART",
     /* our launcher's, for its workers */
     "TUTTI_SHM_FD",
     "TUTTI_LAUNCHED",
@@ -243,6 +244,19 @@ static tutti_status resolve_resume(tutti_cli_settings *s, bool *automatic, tutti
     return status == TUTTI_OK || status == TUTTI_ERR_USAGE ? TUTTI_OK : tutti_fail(err, status, 0, "%s", found.text);
 }
 
+/* How many workers go on is the checkpoint's affair where nobody says otherwise, and under auto, of
+   which the same line is to begin a run and to go on with it. */
+static void count_savers(tutti_cli_settings *s, bool automatic)
+{
+    const char *where;
+    const tutti_origin from = tutti_settings_origin(s->settings, "n", &where);
+    const bool said = from > TUTTI_FROM_FILE || s->config.hosts[0] != 0 ||
+                      (from == TUTTI_FROM_FILE && s->file != NULL && strncmp(where, s->file, strlen(s->file)) == 0);
+
+    if (automatic || !said)
+        s->savers.n = tutti_train_savers(s->rt, s->config.resume, &s->savers.began, s->savers.rank);
+}
+
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra, tutti_error *err)
 {
     bool only_files = false, saved = false, automatic;
@@ -273,7 +287,7 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
         char run[2048], path[4096];
         if (run_of(s, s->config.resume, run, sizeof run)) {
             snprintf(path, sizeof path, "%s/config.json", run);
-            TUTTI_TRY(tutti_settings_file(s->settings, path, err));
+            TUTTI_TRY(tutti_settings_file_filtered(s->settings, path, tutti_cli_leave, s, err));
             saved = tutti_settings_origin(s->settings, "transport", NULL) == TUTTI_FROM_FILE;
             if (s->config.out[0] == 0)
                 snprintf(s->out, sizeof s->out, "%s", run);
@@ -283,7 +297,9 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
                 saved = saved && strncmp(where, s->file, strlen(s->file)) != 0;
                 s->config.resume = automatic ? s->config.out : s->config.resume;
             }
+            TUTTI_TRY(tutti_cli_given_again(s, err));
         }
+        count_savers(s, automatic);
     }
     s->transport_saved = saved;
     if (s->config.out[0] != 0)
@@ -311,6 +327,7 @@ tutti_status tutti_cli_method_defaults(tutti_cli_settings *s, tutti_error *err)
 
 void tutti_cli_close(tutti_cli_settings *s)
 {
+    tutti_cli_forget_left(s);
     tutti_settings_close(s->settings);
     tutti_runtime_close(s->rt);
 }

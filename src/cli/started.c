@@ -35,6 +35,33 @@ tutti_status tutti_cli_place_servers(tutti_launch_host **all, int *n_hosts, int 
     return TUTTI_OK;
 }
 
+void tutti_cli_keep_left(const tutti_cli_savers *of, tutti_launch_host *hosts, int *n_hosts, int *workers)
+{
+    const bool same = of->began == *workers;
+    int kept = 0, first = 0;
+
+    if (of->n == 0 || of->n >= *workers)
+        return;
+    for (int h = 0; h < *n_hosts; h++) {
+        tutti_launch_host *const to = &hosts[kept];
+        int left = of->n - first < hosts[h].workers ? of->n - first : hosts[h].workers;
+        if (same) {
+            left = 0;
+            for (int k = 0; k < of->n; k++)
+                left += of->rank[k] >= hosts[h].first && of->rank[k] < hosts[h].first + hosts[h].workers;
+        }
+        if (left == 0)
+            continue;
+        *to = hosts[h];
+        to->first = first;
+        to->workers = left;
+        first += left;
+        kept++;
+    }
+    *n_hosts = kept;
+    *workers = of->n;
+}
+
 void tutti_cli_show_output(void *user, int stream, const char *text, size_t bytes)
 {
     FILE *to = stream == 1 ? stdout : stderr;

@@ -109,8 +109,8 @@ static void say_how_to_go_on(const tutti_cli_settings *s, ino_t before, int code
         return;
     if (tutti_checkpoint_find(s->rt, s->out, found, sizeof found, NULL, 0, NULL) != TUTTI_OK)
         return;
-    fprintf(stderr, "tutti: the newest checkpoint is %s; to go on from there: tutti train --resume ", found);
-    tutti_word_print(stderr, s->out);
+    fprintf(stderr, "tutti: the newest checkpoint is %s; to go on from there: ", found);
+    tutti_cli_print_resume(s, stderr);
     putc('\n', stderr);
 }
 
@@ -122,8 +122,37 @@ typedef struct standing {
     tutti_launch_host *hosts;    /* of -H */
     int n_hosts;
     bool worker;
+    bool leaves;                 /* one of more processes than can go on */
     bool out_given, threads_given;
 } standing;
+
+/* Another launcher has started as many processes as the run once had workers, and fewer can go on.
+   The first do, and those that serve; the others leave. */
+static tutti_status take_part(tutti_cli_settings *s, standing *at, tutti_error *err)
+{
+    const int workers = at->place.size - (int)s->config.servers, spare = workers - s->savers.n;
+    char part[32];
+
+    if (s->savers.n == 0 || spare <= 0 || at->place.by <= TUTTI_BY_TUTTI || strncmp(s->config.transport, "mpi", 3) == 0)
+        return TUTTI_OK; /* MPI's processes cannot leave */
+    s->config.n = s->savers.n;
+    at->leaves = at->place.rank >= s->savers.n && at->place.rank < workers;
+    snprintf(part, sizeof part, "%d:%d", s->savers.n, workers);
+    setenv("TUTTI_TAKE_PART", part, 1);
+    return at->leaves ? TUTTI_OK : tutti_launch_find_place(environ, &at->place, err);
+}
+
+static void say_savers(const tutti_cli_settings *s, int before)
+{
+    char of[48] = "";
+
+    if (s->savers.n == 0 || s->config.n != s->savers.n || before == s->savers.n)
+        return;
+    if (s->savers.began > s->savers.n)
+        snprintf(of, sizeof of, ", who were left of %d", s->savers.began);
+    fprintf(stderr, "tutti: the checkpoint in %s is of %d worker%s%s, and no other number can go on from it: "
+            "%d go on\n", s->config.resume, s->savers.n, s->savers.n == 1 ? "" : "s", of, s->savers.n);
+}
 
 /* Flags win over the environment, but cannot contradict a launcher that has
    started several processes already. */
@@ -135,7 +164,7 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
     const bool n_given = n_from == TUTTI_FROM_FLAG, hosts_given = hosts_from == TUTTI_FROM_FLAG;
     char more[64] = "";
     const char *flag, *usual;
-    int workers = 0;
+    int workers = 0, before;
     bool here;
 
     if (c->hosts[0] != 0 && !hosts_given && n_given) /* -n alone: on this machine, whatever the file says */
@@ -150,6 +179,11 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
         c->n = workers;
     TUTTI_TRY(tutti_launch_find_place(environ, &at->place, err));
     at->worker = at->place.by == TUTTI_BY_TUTTI || at->place.size > 1;
+    before = (int)c->n;
+    if (s->savers.n > 0 && s->savers.n < c->n && at->place.by <= TUTTI_BY_TUTTI) {
+        tutti_cli_keep_left(&s->savers, at->hosts, &at->n_hosts, &workers);
+        c->n = s->savers.n;
+    }
     flag = c->hosts[0] != 0 && hosts_given ? "-H" : "-n";
     if (c->servers > 0)
         snprintf(more, sizeof more, ", and servers for %lld ranks besides", (long long)c->servers);
@@ -182,6 +216,9 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
             err, TUTTI_ERR_USAGE, 0,
             "the workers of transport '%.60s' live in one process; start `tutti train -n N` once, by itself",
             c->transport);
+    TUTTI_TRY(take_part(s, at, err));
+    if (!at->worker || (at->place.rank == 0 && getenv("TUTTI_LAUNCHED") == NULL))
+        say_savers(s, before);
     return TUTTI_OK;
 }
 
@@ -575,6 +612,10 @@ int tutti_cli_train(int argc, char **argv)
         tutti_cli_train_help(stdout, s.help_all);
     else if (status == TUTTI_OK)
         status = stand(&s, &at, &err);
+    if (status == TUTTI_OK && at.leaves) {
+        tutti_cli_close(&s);
+        return EXIT_DONE;
+    }
     if (status == TUTTI_OK && !s.help)
         status = tutti_cli_method_defaults(&s, &err);
     if (status == TUTTI_OK && !s.help) {
@@ -583,6 +624,8 @@ int tutti_cli_train(int argc, char **argv)
         at.threads_given = s.config.threads != 0;
         at.out_given = s.out[0] != 0;
         tutti_cli_keep_running();
+        if (!at.worker || (at.place.rank == 0 && getenv("TUTTI_LAUNCHED") == NULL))
+            tutti_cli_say_left(&s);
         status = tutti_train_check(&s.config, tutti_cores(), &err);
         if (status == TUTTI_OK && !at.out_given)
             default_out(&s);

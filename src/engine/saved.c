@@ -112,7 +112,7 @@ static int64_t saved_part(const savers *by, int workers, int k)
 }
 
 /* The parts of workers that are still there. What one worker had no need of has none. */
-static tutti_status add_parts(const tutti_engine *e, items *list, const tutti_state *s, char *memory,
+static tutti_status add_parts(const tutti_engine *e, items *list, const tutti_state *s, char *memory, int owner,
                               tutti_checkpoint *checkpoint, const savers *by, tutti_error *err)
 {
     const uint64_t workers = (uint64_t)e->m.workers, began = (uint64_t)by->began, part = s->count / workers,
@@ -126,7 +126,7 @@ static tutti_status add_parts(const tutti_engine *e, items *list, const tutti_st
                                           .tensor = "",
                                           .keep = s->keep,
                                           .dtype = s->dtype,
-                                          .owner = -1,
+                                          .owner = owner,
                                           .count = count,
                                           .begin = first + (uint64_t)of * part,
                                           .end = first + (uint64_t)(of + 1) * part,
@@ -163,7 +163,7 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
             continue;
         if (s->of_workers && reading && by->run.changed) {
             if (!same)
-                TUTTI_TRY(add_parts(e, list, s, memory, checkpoint, by, err));
+                TUTTI_TRY(add_parts(e, list, s, memory, owner, checkpoint, by, err));
         } else if (s->ranges != NULL) {
             TUTTI_TRY(add_ranges(e, list, s, at, reading, err));
         } else if (s->placed) {
@@ -189,26 +189,7 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
     return TUTTI_OK;
 }
 
-/* facts, which are a JSON object, and, after losses, who is left: "members":[0,1,3]. Gives NULL
-   without memory; the caller frees it. */
-static char *facts_now(const tutti_engine *e, const char *facts)
-{
-    const size_t length = strlen(facts), end = length > 0 ? length - 1 : 0;
-    const bool whole = e->members == NULL || tutti_members_epoch(e->members) == 0 || facts[end] != '}';
-    char *text = tutti_alloc(length + 32 + (whole ? 0 : 12 * (size_t)e->m.workers), 1), *at = text;
-
-    if (text == NULL)
-        return NULL;
-    if (whole)
-        return strcpy(text, facts);
-    memcpy(text, facts, end);
-    at += end;
-    at += sprintf(at, "%s\"members\":[", strchr(facts, ':') != NULL ? "," : "");
-    for (int i = 0; i < e->m.all.size; i++)
-        at += sprintf(at, "%s%d", i > 0 ? "," : "", e->m.all.ranks[i]);
-    strcpy(at, "]}");
-    return text;
-}
+static char *facts_now(tutti_engine *e, const char *facts); /* below */
 
 /* How many ranks only serve, and how many slices there are: what a reader needs to
    know before it can read the rest. */
@@ -466,6 +447,46 @@ static tutti_status check_number(const tutti_engine *e, const savers *by, tutti_
                       by->left, of_them, e->m.ops->name, by->left, e->m.workers);
 }
 
+/* ---- what a checkpoint says besides ---- */
+
+/* Can a checkpoint of now be resumed by as many workers only? */
+static bool for_as_many(tutti_engine *e)
+{
+    savers other = { .began = e->m.workers, .left = e->m.all.size, .run = { .resized = true, .changed = true } };
+
+    tutti_facilities_slices(e, &other.run.slices);
+    return check_number(e, &other, NULL) != TUTTI_OK || change_workers(e, NULL, &other, false, NULL) != TUTTI_OK;
+}
+
+/* facts, which are a JSON object, and what the engine knows: "members":[0,1,3], after losses, those
+   who are left; "as_many":true, where no other number of workers can resume it. Gives NULL without
+   memory; the caller frees it. */
+static char *facts_now(tutti_engine *e, const char *facts)
+{
+    const size_t length = strlen(facts), end = length > 0 ? length - 1 : 0;
+    const bool lost = e->members != NULL && tutti_members_epoch(e->members) > 0;
+    char *text = tutti_alloc(length + 64 + (lost ? 12 * (size_t)e->m.workers : 0), 1), *at = text;
+    const char *comma = strchr(facts, ':') != NULL ? "," : "";
+
+    if (text == NULL)
+        return NULL;
+    if (facts[end] != '}')
+        return strcpy(text, facts);
+    memcpy(text, facts, end);
+    at += end;
+    if (lost) {
+        at += sprintf(at, "%s\"members\":[", comma);
+        for (int i = 0; i < e->m.all.size; i++)
+            at += sprintf(at, "%s%d", i > 0 ? "," : "", e->m.all.ranks[i]);
+        at += sprintf(at, "]");
+        comma = ",";
+    }
+    if (for_as_many(e))
+        at += sprintf(at, "%s\"as_many\":true", comma);
+    strcpy(at, "}");
+    return text;
+}
+
 /* ---- declared state where it lies ---- */
 
 tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, size_t *n, tutti_error *err)
@@ -526,6 +547,7 @@ tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err)
     if (e->passes_of != NULL)
         TUTTI_TRY(tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err),
                                     "the state that was written has another cut of a step"));
+    TUTTI_TRY(tutti_engine_take_loaded(e, err));
     return taken_over(e, e->m.workers, err);
 }
 
@@ -540,12 +562,21 @@ static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const sa
         status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
     tutti_free(list.at);
     TUTTI_TRY(status);
+    /* its own steps, which tell how long the run goes on and where its samples are */
+    if (e->progress.step != tutti_checkpoint_step(checkpoint) ||
+        (!e->own_pace && e->progress.skipped > e->progress.step)) /* at one's own pace gradients are left out */
+        return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                          "the checkpoint is of step %llu, and its state says step %llu, %llu of them left out; "
+                          "use another one",
+                          (unsigned long long)tutti_checkpoint_step(checkpoint), (unsigned long long)e->progress.step,
+                          (unsigned long long)e->progress.skipped);
     if (by->run.resized)
         TUTTI_TRY(change_workers(e, checkpoint, by, true, err));
     TUTTI_TRY(tutti_facilities_load(e, checkpoint, &by->run, err));
     if (e->passes_of != NULL)
         TUTTI_TRY(tutti_fail_within(err, tutti_engine_check_deal(e, e->passes_of, err),
                                     "the checkpoint was saved with another cut of a step"));
+    TUTTI_TRY(tutti_engine_take_loaded(e, err));
     return by->run.changed && e->m.ops->resized != NULL ? e->m.ops->resized(&e->m, by->began, by->left, err) : TUTTI_OK;
 }
 

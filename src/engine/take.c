@@ -309,6 +309,44 @@ int tutti_engine_takes(const tutti_engine *e)
     return !e->take.on ? 0 : e->take.even ? 1 : e->take.lent ? 3 : 2;
 }
 
+/* Every position below `next` was taken or is lent. Otherwise a run would wait for samples that
+   nobody has, or take some again. */
+static bool loans_fit(const tutti_engine *e)
+{
+    const uint64_t done = e->progress.samples, next = e->take.next;
+    uint64_t left = next - done;
+
+    for (int r = 0; r < e->m.workers; r++)
+        for (int k = 0; k < TUTTI_TAKE_RANGES; k++) {
+            const tutti_take_range *range = &loan_of(e, r)[k];
+            if (range->first > range->end || range->end > next || length(range) > left)
+                return false;
+            left -= length(range);
+        }
+    return next >= done && left == 0;
+}
+
+tutti_status tutti_engine_take_loaded(const tutti_engine *e, tutti_error *err)
+{
+    const uint64_t done = e->progress.samples;
+    const char *wrong = NULL;
+
+    if (!e->take.on || !e->take.lent)
+        return TUTTI_OK;
+    for (int r = 0; r < e->m.workers; r++)
+        if (e->take.of[r] < 0 || (uint64_t)e->take.of[r] > done)
+            wrong = "what each took in the last step (take.of)";
+    if (e->take.loan != NULL && !loans_fit(e))
+        wrong = "what each is lent (take.loan, take.next)";
+    if (e->share.parts != NULL && e->take.mine > done)
+        wrong = "what this worker has taken of its part (take.mine)";
+    return wrong == NULL
+               ? TUTTI_OK
+               : tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                            "method '%s': %s does not fit the %llu samples that the run has taken; use another "
+                            "checkpoint", e->m.ops->name, wrong, (unsigned long long)done);
+}
+
 /* ---- what methods call ---- */
 
 static void take_close(void *self)

@@ -50,6 +50,8 @@ void tutti_engine_take_scale(tutti_engine *e, tutti_piece *p);
 tutti_status tutti_engine_take_end(tutti_engine *e, tutti_error *err);
 /* Is there another step before the run has so many samples? */
 bool tutti_engine_take_more(tutti_engine *e, uint64_t samples);
+/* Declared state has become that of another run: TUTTI_ERR_CORRUPT: of none that can be. */
+tutti_status tutti_engine_take_loaded(const tutti_engine *e, tutti_error *err);
 /* The schedule's step. */
 uint64_t tutti_engine_take_turn(const tutti_engine *e);
 

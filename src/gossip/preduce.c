@@ -143,7 +143,7 @@ tutti_status tutti_preduce_declare(tutti_preduce **out, tutti_method *m, tutti_p
     tutti_declare_value(plan, "preduce.draws", TUTTI_OWN_ZERO, &p->draws, sizeof p->draws);
     tutti_declare(plan,
                   &(tutti_state){ .name = "preduce.count", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64,
-                                  .count = (size_t)m->workers },
+                                  .count = (size_t)m->workers, .of_workers = true },
                   &p->count);
     return TUTTI_OK;
 }

@@ -231,7 +231,7 @@ static tutti_status choose_meet(const job *j, char *text, size_t bytes, tutti_er
 }
 
 /* ---- the child: workers ---- */
-typedef struct reporter { int fd; } reporter;
+typedef struct reporter { int fd; int64_t memory_kills; } reporter;
 
 static void told(void *user, int rank, long pid, bool ended, int code, int signal)
 {
@@ -239,7 +239,8 @@ static void told(void *user, int rank, long pid, bool ended, int code, int signa
     char text[80];
 
     if (ended)
-        snprintf(text, sizeof text, "%d %ld %d %d", rank, pid, code, signal);
+        snprintf(text, sizeof text, "%d %ld %d %d %d", rank, pid, code, signal,
+                 tutti_launch_for_memory(signal, r->memory_kills));
     else
         snprintf(text, sizeof text, "%d %ld", rank, pid);
     frame_text(r->fd, ended ? 'd' : 's', text);
@@ -259,7 +260,7 @@ static void tagged(void *user, int rank, int stream, const char *line, size_t by
 static void run_workers(const job *j, int output, int errors, int events, pid_t parent)
 {
     tutti_launch_result result;
-    reporter r = { events };
+    reporter r = { events, tutti_launch_memory_kills("") };
     char text[sizeof result.text + 120];
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 

@@ -80,7 +80,8 @@ tutti_status tutti_launch_far_start(far_launcher *l, far_host *h, tutti_error *e
 
 /* ---- hosts_losses.c ---- */
 /* Its agent says so. */
-void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal);
+void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal,
+                            bool for_memory);
 /* Known here: all are told. */
 void tutti_launch_far_lost(far_launcher *l, int rank, const char *how, int signal);
 /* Known at the meeting place: does the run go on? */

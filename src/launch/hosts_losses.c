@@ -101,9 +101,9 @@ void tutti_launch_far_lost(far_launcher *l, int rank, const char *how, int signa
     tutti_launch_far_loss(l, rank);
 }
 
-void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal)
+void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal, bool for_memory)
 {
-    char how[300];
+    char how[440];
     const char *host = l->hosts[w->host].what->name;
 
     w->ended = true;
@@ -112,8 +112,8 @@ void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, 
     if (l->user_signal != 0 || l->stopping || w->lost)
         return;
     if (signal != 0) {
-        snprintf(how, sizeof how, "process %ld on host %s was killed by signal %d (SIG%s)", w->pid, host, signal,
-                 tutti_launch_signal_name(signal));
+        snprintf(how, sizeof how, "process %ld on host %s was killed by signal %d (SIG%s)%s", w->pid, host, signal,
+                 tutti_launch_signal_name(signal), for_memory ? tutti_launch_memory_hint : "");
         tutti_launch_far_lost(l, rank, how, signal);
     } else if (code != 0)
         w->words_until = tutti_now_ns(l->rt) + WORDS_NS;

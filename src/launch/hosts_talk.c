@@ -69,7 +69,7 @@ static void take_greeting(far_launcher *l, far_host *h)
 
 static void take_frame(far_launcher *l, far_host *h, char type, char *body, size_t bytes)
 {
-    int rank, code, signal, at = 0;
+    int rank, code, signal, memory, at = 0;
     long pid;
 
     switch (type) {
@@ -86,9 +86,9 @@ static void take_frame(far_launcher *l, far_host *h, char type, char *body, size
     if (type == 's' && sscanf(body, "%9d %19ld", &rank, &pid) == 2 && rank >= h->what->first &&
         rank < h->what->first + h->what->workers)
         l->workers[rank].pid = pid;
-    else if (type == 'd' && sscanf(body, "%9d %19ld %9d %9d", &rank, &pid, &code, &signal) == 4 &&
+    else if (type == 'd' && sscanf(body, "%9d %19ld %9d %9d %9d", &rank, &pid, &code, &signal, &memory) == 5 &&
              rank >= h->what->first && rank < h->what->first + h->what->workers)
-        tutti_launch_far_ended(l, &l->workers[rank], rank, code, signal);
+        tutti_launch_far_ended(l, &l->workers[rank], rank, code, signal, memory == 1);
     else if (type == 'r' && sscanf(body, "%9d %9d %19ld %9d %n", &code, &rank, &pid, &signal, &at) == 4) {
         h->stage = DONE;
         h->result = (tutti_launch_result){ .exit_code = code, .rank = rank, .pid = pid, .signal = signal };

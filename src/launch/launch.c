@@ -407,6 +407,7 @@ static tutti_status prepare(launcher *l, tutti_error *err)
         l->adopted_at = tutti_now_ns(l->rt) + REAP_NS;
     }
     gethostname(l->host, sizeof l->host - 1);
+    l->memory_kills = tutti_launch_memory_kills("");
     l->looked_at = tutti_now_ns(l->rt);
     if (o->size == 0 && o->workers > 1) /* of a part, somebody else hears its words */
         l->look_at = l->looked_at + LOOK_NS;

@@ -151,8 +151,9 @@ void tutti_launch_near_ended(launcher *l, int rank)
                    "process %ld on host '%s' had been stopped (SIGSTOP) for %.1f s and was ended", (long)w->pid,
                    l->host, (double)w->stopped.ended_ns / 1e9);
     else if (w->signal != 0)
-        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (SIG%s)%s", (long)w->pid, w->signal,
-                   tutti_launch_signal_name(w->signal), when);
+        tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld was killed by signal %d (SIG%s)%s%s", (long)w->pid, w->signal,
+                   tutti_launch_signal_name(w->signal), when,
+                   tutti_launch_for_memory(w->signal, l->memory_kills) ? tutti_launch_memory_hint : "");
     else if (w->exit_code == 0)
         tutti_fail(&why, TUTTI_ERR_STATE, 0, "process %ld exited with code 0 in the middle of the run", (long)w->pid);
     else

@@ -191,9 +191,19 @@ const char *tutti_launch_place_mark(const tutti_launch_place *place, char *const
    4. The agent answers with frames: a letter, four bytes of length, little-endian, and so many
       bytes:
      o, e  standard output and error of the workers
-     s     "<rank> <pid>": started        d     "<rank> <pid> <exit code> <signal>": ended
+     s     "<rank> <pid>": started
+     d     "<rank> <pid> <exit code> <signal> <1: for want of memory, as far as is known>": ended
      r     "<exit code> <rank> <pid> <signal> <sentence>": the end of all; the last
      x     "<status> <sentence>": the job could not be begun; the last */
 #define TUTTI_AGENT_GREETING "TUTTI-AGENT 1 "
 enum { TUTTI_AGENT_FRAME = 65536, TUTTI_AGENT_JOB = 4 << 20, TUTTI_AGENT_HEAD = 5 };
+
+/* ---- memory.c: did the kernel kill it for want of memory? ---- */
+/* How many processes of this one's control group it has killed for that, ever; -1: nothing says so.
+   root: "" but in tests. */
+int64_t tutti_launch_memory_kills(const char *root);
+/* A process has ended by that signal, and there were more of them than `before` (of this machine):
+   is that why, as far as can be known? Then this stands behind what killed it. */
+bool tutti_launch_for_memory(int signal, int64_t before);
+extern const char tutti_launch_memory_hint[];
 #endif

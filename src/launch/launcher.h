@@ -48,6 +48,7 @@ typedef struct launcher {
     int lost;                    /* workers that are passed over, and the one that was too many */
     bool too_few;                /* that one */
     char host[64];               /* this one's name */
+    int64_t memory_kills;        /* when the run began (memory.c) */
     int64_t look_at, looked_at;  /* when the workers are looked at next, and were last;
                                     TUTTI_FOREVER: never */
     int64_t kill_at;             /* end of the grace; TUTTI_FOREVER: nothing is wrong, or it has

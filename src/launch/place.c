@@ -357,6 +357,28 @@ const char *tutti_launch_place_mark(const tutti_launch_place *place, char *const
     return NULL;
 }
 
+/* TUTTI_TAKE_PART=K:N: of the first N ranks only the first K are there, and those behind them move
+   up. */
+static tutti_status take_part(char *const *environment, tutti_launch_place *p, tutti_error *err)
+{
+    const char *text = tutti_variable(environment, "TUTTI_TAKE_PART");
+    char kept[16];
+    int k, n;
+
+    if (text == NULL)
+        return TUTTI_OK;
+    snprintf(kept, sizeof kept, "%.*s", (int)strcspn(text, ":"), text);
+    if (!number(kept, RANKS_MAX, &k) || k < 1 || strchr(text, ':') == NULL ||
+        !number(strchr(text, ':') + 1, p->size, &n) || n < k || (p->rank >= k && p->rank < n))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "TUTTI_TAKE_PART is '%.40s', for rank %d of %d: write K:N, if the first K of the first N "
+                          "ranks are there and this is one of them, or one behind them; or unset it",
+                          text, p->rank, p->size);
+    p->rank -= p->rank >= n ? n - k : 0;
+    p->size -= n - k;
+    return TUTTI_OK;
+}
+
 tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_place *out, tutti_error *err)
 {
     tutti_launch_place one;
@@ -399,7 +421,7 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
                           pmix);
     TUTTI_TRY(meet_of(environment, out, err));
     out->one_host = out->size == 1 || on_one_host(environment, out);
-    return TUTTI_OK;
+    return take_part(environment, out, err);
 }
 
 const char *tutti_launch_place_transport(const tutti_launch_place *place)

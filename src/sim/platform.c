@@ -53,6 +53,7 @@ static void start_engine(bool quiet)
         "--cfg=network/crosstraffic:no",
         ("--cfg=contexts/factory:" CONTEXTS),
         "--cfg=surf/precision:1e-12",
+        "--cfg=tracing:no", /* a platform's <config> may ask for a file anywhere; what stands here wins */
         "--log=root.threshold:critical",
         "--log=root.app:file:/dev/null",
     };

@@ -20,7 +20,7 @@ enum { AUTO, URING, THREADS };
 #define GIB ((size_t)1 << 30)
 
 const tutti_option tutti_tier_nvme_options[] = {
-    { "path", TUTTI_TEXT, TUTTI_AT(nvme, path), 0, 0, 0, "", "directory on the disk" },
+    { "path", TUTTI_TEXT, TUTTI_AT(nvme, path), 0, 0, 0, "", "directory on the disk", NULL, "fills that disk" },
     { "depth", TUTTI_INT, TUTTI_AT(nvme, depth), 32, 1, 1024, NULL, "chunks under way at a time" },
     { "block", TUTTI_INT, TUTTI_AT(nvme, block), 1 << 20, TUTTI_FILE_BLOCK, 64 << 20, NULL,
       "bytes of a chunk, a multiple of 4096" },

@@ -24,12 +24,15 @@ const tutti_option tutti_train_options[] = {
       "ranks besides the n workers that only serve, of methods with servers; "
       "with hosts on each in turn, from the last; 0: workers serve beside their computation" },
     { "hosts", TUTTI_TEXT, AT(hosts), 0, 0, 0, "",
-      "hosts with their workers, a:4,b:4 or gpu[01-16]:8, started by ssh; docs/CLUSTERS.md" },
+      "hosts with their workers, a:4,b:4 or gpu[01-16]:8, started by ssh; docs/CLUSTERS.md",
+      NULL, "starts programs on other machines" },
     { "rsh", TUTTI_TEXT, AT(rsh), 0, 0, 0, "",
-      "several hosts: what starts a command on one, as `RSH HOST COMMAND`, instead of ssh" },
+      "several hosts: what starts a command on one, as `RSH HOST COMMAND`, instead of ssh",
+      NULL, "starts a program" },
     { "meet", TUTTI_TEXT, AT(meet), 0, 0, 0, "",
       "several hosts: ADDRESS or ADDRESS:PORT by which they reach this one; "
-      "default: the one that the route to them has" },
+      "default: the one that the route to them has",
+      NULL, "opens a port" },
     { "start-timeout", TUTTI_REAL, AT(start_timeout), 60, 0.1, 86400, NULL,
       "over tcp, or started by another launcher: seconds until all workers must have come" },
     { "method", TUTTI_SPEC, AT(method), 0, 0, 0, "ddp", "training method; `tutti methods` lists them" },
@@ -141,10 +144,12 @@ const tutti_option tutti_train_options[] = {
       "in simulated runs if somebody is to fail" },
     { "min-workers", TUTTI_INT, AT(min_workers), 1, 1, 1024, NULL,
       "with on-loss=continue: stop (exit code 3) when fewer workers than these are left" },
-    { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "", "directory of the results; default runs/TIME-METHOD" },
+    { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "", "directory of the results; default runs/TIME-METHOD", NULL,
+      "says where files are written" },
     { "overwrite", TUTTI_BOOL, AT(overwrite), 0, 0, 1, NULL,
       "what an earlier run has left in --out, checkpoints too, goes once this one has begun; "
-      "without it such a directory is refused" },
+      "without it such a directory is refused", NULL,
+      "removes files" },
     { "trace", TUTTI_BOOL, AT(trace), 0, 0, 1, NULL,
       "write OUT/trace.json (Chrome, Perfetto): passes, exchanges, updates of all workers, on one clock" },
     { "trace-steps", TUTTI_TEXT, AT(trace_steps), 0, 0, 0, "",
@@ -215,7 +220,7 @@ static tutti_status check_servers(const tutti_train_config *c, tutti_error *err)
    and transport must both be able to. */
 static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
 {
-    char name[64], can[200] = "";
+    char name[64], can[320] = "";
     const tutti_method_ops *method;
     unsigned traits;
     const bool survives = tutti_world_can_survive(c->transport), known = tutti_method_traits(c->method, &traits);

@@ -72,19 +72,44 @@ static tutti_status remove_file(void *user, const char *name, tutti_error *err)
     return tutti_file_remove(in->rt, path, err);
 }
 
-/* The manifest first: what is half removed is no checkpoint. */
+/* What goes is renamed before, all of it: so whenever the process is killed, what is left is either
+   the earlier run's checkpoints or none. A save removes folders of such names, too. */
+static const char going[] = "tmp-removed-";
+
+static tutti_status rename_checkpoint(void *user, const char *name, tutti_error *err)
+{
+    const place *in = user;
+    char from[4096], to[4096];
+
+    if (strncmp(name, "step-", 5) != 0)
+        return TUTTI_OK;
+    snprintf(from, sizeof from, "%.3800s/%.200s", in->directory, name);
+    snprintf(to, sizeof to, "%.3800s/%s%.200s", in->directory, going, name);
+    return tutti_file_rename(in->rt, from, to, err);
+}
+
 static tutti_status remove_checkpoint(void *user, const char *name, tutti_error *err)
 {
     const place *in = user;
     char path[4096];
     place within = { in->rt, path };
 
-    if (strncmp(name, "step-", 5) != 0)
+    if (strncmp(name, going, sizeof going - 1) != 0)
         return TUTTI_OK;
-    snprintf(path, sizeof path, "%s/%s", in->directory, name);
-    TUTTI_TRY(remove_file(&within, "manifest.json", err));
+    snprintf(path, sizeof path, "%.3800s/%.200s", in->directory, name);
     TUTTI_TRY(tutti_directory_list(in->rt, path, remove_file, &within, err));
     return tutti_file_remove(in->rt, path, err);
+}
+
+static tutti_status remove_checkpoints(tutti_runtime *rt, const char *directory, tutti_error *err)
+{
+    place in = { rt, directory };
+
+    if (!tutti_file_exists(rt, directory))
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_directory_list(rt, directory, remove_checkpoint, &in, err)); /* of a start that was killed */
+    TUTTI_TRY(tutti_directory_list(rt, directory, rename_checkpoint, &in, err));
+    return tutti_directory_list(rt, directory, remove_checkpoint, &in, err);
 }
 
 tutti_status tutti_train_accept(tutti_run *run, tutti_error *err)
@@ -102,9 +127,7 @@ tutti_status tutti_train_accept(tutti_run *run, tutti_error *err)
         for (size_t i = 0; i < TUTTI_LENGTH(results); i++)
             TUTTI_TRY(remove_file(&in, results[i], err));
         snprintf(path, sizeof path, "%s/checkpoints", c->out);
-        in.directory = path;
-        if (tutti_file_exists(run->rt, path))
-            TUTTI_TRY(tutti_directory_list(run->rt, path, remove_checkpoint, &in, err));
+        TUTTI_TRY(remove_checkpoints(run->rt, path, err));
     }
     TUTTI_TRY(tutti_train_config_json(c, &json, err));
     status = tutti_train_write_file(run->rt, c->out, "config.json", json, strlen(json), err);

@@ -63,6 +63,31 @@ static json_int_t of_config(const json_t *facts, const char *key)
     return json_integer_value(json_object_get(json_object_get(facts, "config"), key));
 }
 
+int tutti_train_savers(tutti_runtime *rt, const char *directory, int *began, int rank[TUTTI_TRAIN_WORKERS_MOST])
+{
+    char found[4096];
+    tutti_checkpoint *checkpoint = NULL;
+    json_t *facts = NULL, *members;
+    json_int_t n = 0;
+
+    *began = 0;
+    if (tutti_checkpoint_find(rt, directory, found, sizeof found, NULL, 0, NULL) == TUTTI_OK &&
+        tutti_checkpoint_open(&checkpoint, rt, found, NULL) == TUTTI_OK)
+        facts = json_loads(tutti_checkpoint_facts(checkpoint), 0, NULL);
+    tutti_checkpoint_close(checkpoint);
+    members = json_object_get(facts, "members");
+    if (json_is_true(json_object_get(facts, "as_many"))) {
+        *began = (int)of_config(facts, "n");
+        n = members != NULL ? survivors(facts) : *began;
+    }
+    if (n < 1 || n > TUTTI_TRAIN_WORKERS_MOST)
+        n = 0;
+    for (json_int_t k = 0; k < n; k++)
+        rank[k] = members != NULL ? (int)json_integer_value(json_array_get(members, (size_t)k)) : (int)k;
+    json_decref(facts);
+    return (int)n;
+}
+
 /* May it go on with steps of so many samples? With those of the run that saved it. Saved after
    losses it is also the state of a run of those that were left, with their part of a step; its
    facts are those of the beginning. At one's own pace an update is of one gradient, and a step as

@@ -466,6 +466,43 @@ static void files_are_read_or_refused_with_their_path(void **state)
     tutti_settings_close(s);
 }
 
+/* Leaves batch away, whatever it is; counts what it is shown. */
+static bool leaves_batch(void *user, const tutti_option *option, const char *value, const char *where)
+{
+    int *shown = user;
+
+    assert_true(value[0] != '\0' && strchr(where, ':') != NULL);
+    ++*shown;
+    return strcmp(option->name, "batch") != 0;
+}
+
+static void a_filter_sees_what_would_be_set_and_may_leave_it_away(void **state)
+{
+    char path[] = "/tmp/tutti-filter-XXXXXX";
+    const int fd = mkstemp(path);
+    subject self;
+    tutti_settings *s = open_settings(&self);
+    tutti_error err;
+    int shown = 0;
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(dprintf(fd, "batch: 8\nrate: 0.5\ndata: d\n"), 27);
+    close(fd);
+    assert_int_equal(tutti_settings_flag(s, "data", "mine", "--data", &err), TUTTI_OK);
+    assert_int_equal(tutti_settings_file_filtered(s, path, leaves_batch, &shown, &err), TUTTI_OK);
+    assert_int_equal(shown, 2); /* the flag hides the third */
+    assert_int_equal(self.batch, 32);
+    assert_true(self.rate == 0.5);
+    assert_string_equal(self.data, "mine");
+    assert_origin(s, "batch", TUTTI_FROM_DEFAULT, "");
+    assert_int_equal(tutti_settings_file(s, path, &err), TUTTI_OK); /* the filter was that call's */
+    assert_int_equal(self.batch, 8);
+    assert_int_equal(shown, 2);
+    unlink(path);
+    tutti_settings_close(s);
+}
+
 static void a_long_path_keeps_its_end_and_the_sentence(void **state)
 {
     char path[600];
@@ -501,6 +538,7 @@ int main(void)
         cmocka_unit_test(of_equal_variables_the_first_one_holds),
         cmocka_unit_test(texts_are_copied),
         cmocka_unit_test(files_are_read_or_refused_with_their_path),
+        cmocka_unit_test(a_filter_sees_what_would_be_set_and_may_leave_it_away),
         cmocka_unit_test(a_long_path_keeps_its_end_and_the_sentence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,6 +68,28 @@ static void arguments_go_by_position_and_by_name(void **state)
     tutti_spec_close(spec);
 }
 
+static void an_argument_tells_its_option_and_its_value(void **state)
+{
+    static const struct { const char *option, *value; } expected[] = {
+        { "batch", "8" }, { "inner", "sgd(0.1)" }, { NULL, "x" }
+    };
+    tutti_spec *spec;
+    tutti_error err;
+
+    (void)state;
+    assert_int_equal(tutti_spec_open(&spec, "ddp(8,inner=sgd(0.1),other=x)", &err), TUTTI_OK);
+    assert_int_equal(tutti_spec_count(spec), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const char *value;
+        const tutti_option *o = tutti_spec_arg(spec, subject_options, i, &value);
+        assert_string_equal(value, expected[i].value);
+        assert_ptr_equal(o, expected[i].option != NULL ? subject_option(expected[i].option) : NULL);
+        assert_null(tutti_spec_arg(spec, NULL, i, &value)); /* an empty table has none */
+        assert_string_equal(value, expected[i].value);
+    }
+    tutti_spec_close(spec);
+}
+
 static void quoted_values_may_hold_anything(void **state)
 {
     tutti_spec *spec;
@@ -348,6 +370,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_alone_is_a_spec),
         cmocka_unit_test(arguments_go_by_position_and_by_name),
+        cmocka_unit_test(an_argument_tells_its_option_and_its_value),
         cmocka_unit_test(quoted_values_may_hold_anything),
         cmocka_unit_test(the_spec_keeps_nothing_of_the_callers_text),
         cmocka_unit_test(what_is_no_spec_is_refused_with_the_place),

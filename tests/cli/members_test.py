@@ -1,14 +1,17 @@
 """Methods without a centre go on without the workers they have lost: whoever is killed, whenever,
 the rest end well, say who was lost, and leave one whole model."""
-import glob, math, random
+import glob, math, os, random, re, sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from command import *
+from ports import free_port
 
 # messages of 220 KB, steps of less than a millisecond
 TRAIN = ["--model", "mlp(hidden=64)", "--optimizer", "sgd(lr=0.02)", "--batch", "16", "--quiet"]
 LARGE = ["--model", "mlp"]  # of 7 MB
 
 
-class Members(Case):
+class Running(Case):
     def start(self, name, *arguments, n=4, method="d-psgd"):
         out = self.out(name)
         run = subprocess.Popen([TUTTI, "train", "--method", method, "--data", self.data, "-n", str(n), *TRAIN,
@@ -71,6 +74,8 @@ class Members(Case):
         for r in ranks:
             os.kill(pids[r], signal.SIGKILL)
 
+
+class Members(Running):
     def test_one_is_killed_and_the_others_end_the_run_on_every_graph(self):
         before = shm_entries()
         for graph, rank, steps, model in (("ring", 2, 400, []), ("complete", 0, 40, LARGE),
@@ -230,6 +235,136 @@ class Members(Case):
         self.ended(run)
         with open(os.path.join(out, "trace.json")) as f:
             self.assertEqual({e["pid"] for e in json.load(f)}, {1, 2, 3})
+
+
+# Methods that go on after a loss, and ranks that only serve: their workers then need no slice.
+GO_ON = (("single", 0), ("bagua(algorithm=async)", 0), ("lasgd", 0), ("d-psgd", 0), ("qg-dsgdm", 0), ("gut", 0),
+         ("saddle", 0), ("sgp", 0), ("ad-psgd", 0), ("rand-psgd", 0), ("asr-adpsgd", 0),
+         ("h-adpsgd(super_learner=2)", 0), ("hop", 0), ("prague", 0), ("prague(generator=random,group_size=2)", 0),
+         ("prague(generator=static)", 0),
+         ("parameter-server", 1), ("herring", 1), ("byteps(async=on)", 1), ("asgd", 1), ("ssp", 1),
+         ("backup-workers", 1), ("ringmaster-asgd", 1), ("ringleader-asgd", 1), ("dude-asgd", 1),
+         ("hermes(push=always,minibatch=1)", 1), ("oscars", 1))
+
+IN_SHORT = ("bagua(algorithm=async)", "ad-psgd", "h-adpsgd(super_learner=2)", "prague", "asgd", "oscars")
+
+
+class GoesOn(Running):
+    """What is said at the end of a run that has lost somebody is what goes on with it, and so does
+    the line that began it, with --resume auto."""
+    WORDS = ("--model", "quadratic(dim=32,samples=100000)", "--batch", "1", "--optimizer", "sgd(lr=0.0001)",
+             "--checkpoint-on-signal", "--report-every", "20", "--eval-every", "0", "--final-eval", "off", "--quiet")
+
+    def stopped(self, name, *words, lose=1, rank_of=None):
+        """Of four workers one is killed, and when the others have gone on SIGTERM comes. Gives the
+        folder, what was said last, and the step that was saved."""
+        out = self.out(name)
+        run = subprocess.Popen([TUTTI, "train", *words, *self.WORDS, "--steps", "100000000", "--out", out],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
+        self.addCleanup(lambda: (run.kill(), run.communicate()) if run.poll() is None else None)
+        pids = self.until(run, out, 20)
+        self.kill(pids if rank_of is None else rank_of(out), [lose])
+        while "goes on" not in run.stderr.readline():
+            self.assertIsNone(run.poll(), words)
+        last, deadline = self.lines(out, 1)[0]["step"], time.monotonic() + 60
+        while self.lines(out, 1)[0]["step"] <= last + 20:
+            self.assertIsNone(run.poll(), words)
+            self.assertLess(time.monotonic(), deadline, words)
+            time.sleep(0.005)
+        run.terminate()
+        said = self.ended(run, code=143).splitlines()[-1]
+        step, = [int(name[5:]) for name in list_of(os.path.join(out, "checkpoints"))]
+        self.assertIn("the newest checkpoint is %s/checkpoints/step-%08d; to go on from there: tutti train --resume %s"
+                      % (out, step, out), said)
+        return out, said.split("to go on from there: tutti ")[1], step
+
+    def shell(self, words):
+        return subprocess.run(["sh", "-c", TUTTI + " " + words], capture_output=True, text=True, timeout=120,
+                              env=clean_environment())
+
+    def goes_on(self, method, servers):
+        words = ["--method", method, "-n", "4", "--servers", str(servers)]
+        out, said, step = self.stopped(re.sub("[(=,)]", "-", method), *words)
+        manifest = json.loads(read(os.path.join(out, "checkpoints", "step-%08d" % step, "manifest.json")))
+        left, any_number = manifest["world"] - servers, servers > 0
+        copy = out + "-auto"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(out, copy)
+        # as it is said
+        self.assertEqual(said, "train --resume %s%s" % (out, "" if any_number else " -n %d" % left))
+        done = self.shell("%s --steps %d" % (said, step + 40))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        now = 4 if any_number else left
+        self.assertEqual((summary(out)["resumed_at_step"], summary(out)["workers"]), (step, now))
+        # as the line that began it does, twice
+        for k, of in ((1, ", who were left of 4"), (2, "")):
+            done = tutti("train", *words, *self.WORDS, "--resume", "auto", "--out", copy, "--steps", step + 40 * k,
+                         "--checkpoint-every", 40)
+            told = "tutti: the checkpoint in %s is of %d workers%s, and no other number can go on from it: %d go on\n"
+            self.assertEqual((done.returncode, done.stderr), (0, "" if any_number else told % (copy, left, of, left)))
+            self.assertEqual((summary(copy)["steps"], summary(copy)["workers"]), (step + 40 * k, now))
+
+    def test_every_method_goes_on_as_it_is_said(self):
+        done = tutti("train", "--method", "ddp", "-n", "2", "--on-loss", "continue")
+        known = done.stderr.split("a method that goes on (")[1].split(")")[0].split(", ")
+        self.assertEqual(set(known), {method.split("(")[0] for method, _ in GO_ON})
+        # all of them in `make check-long`
+        for method, servers in GO_ON if LONG else [m for m in GO_ON if m[0] in IN_SHORT]:
+            with self.subTest(method):
+                self.goes_on(method, servers)
+
+    def test_what_the_user_says_of_workers_counts(self):
+        out, _, step = self.stopped("a", "--method", "ad-psgd", "-n", "4")
+        self.refused("resume it with -n 3 instead of 4", "train", "--resume", out, "--steps", step + 10, "-n", "4")
+        mine = self.out("mine.yaml")
+        with open(mine, "w") as f:
+            f.write("n: 4\n")
+        self.refused("resume it with -n 3 instead of 4", "train", mine, "--resume", out, "--steps", step + 10)
+        self.assertEqual(json.loads(tutti("config", "--resume", out).stdout)["n"], 3)
+        done = tutti("train", "--resume", out, "--steps", step + 20)
+        self.assertEqual((done.returncode, summary(out)["workers"]), (0, 3), done.stderr)
+
+    def test_hosts_have_the_workers_that_are_left(self):
+        """Which host has lost one is known by its rank."""
+        def rank_of(out):
+            found = {}
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                try:
+                    if ("--out=" + out).encode() in read("/proc/%s/cmdline" % pid).split(b"\0"):
+                        found.update((int(v[11:]), int(pid)) for v in read("/proc/%s/environ" % pid).split(b"\0")
+                                     if v.startswith(b"TUTTI_RANK="))
+                except OSError:
+                    continue
+            return found
+
+        here = "sh -c 'eval \"$1\"'"
+        for lose, left in ((0, "127.0.0.2:2,127.0.0.3:1"), (2, "127.0.0.1:1,127.0.0.2:1,127.0.0.3:1")):
+            words = ["--method", "d-psgd(graph=complete)", "-H", "127.0.0.1:1,127.0.0.2:2,127.0.0.3:1", "--rsh", here]
+            out, said, step = self.stopped("h%d" % lose, *words, lose=lose, rank_of=rank_of)
+            self.assertEqual(said, "train --resume %s -H %s --rsh '%s'" % (out, left, here.replace("'", "'\\''")))
+            done = self.shell("%s --steps %d" % (said, step + 40))
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual((summary(out)["steps"], summary(out)["workers"]), (step + 40, 3))
+        out, _, step = self.stopped("again", *words, lose=3, rank_of=rank_of)
+        done = tutti("train", *words, *self.WORDS, "--resume", "auto", "--out", out, "--steps", step + 40)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((summary(out)["steps"], summary(out)["workers"]), (step + 40, 3))
+
+    def test_processes_of_another_launcher_that_are_too_many_leave(self):
+        out, _, step = self.stopped("a", "--method", "ad-psgd", "-n", "4")
+        port = str(free_port())
+        runs = [subprocess.Popen([TUTTI, "train", "--method", "ad-psgd", *self.WORDS, "--resume", "auto", "--out", out,
+                                  "--steps", str(step + 40)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                 env=clean_environment(RANK=str(r), WORLD_SIZE="4", LOCAL_RANK=str(r),
+                                                       LOCAL_WORLD_SIZE="4", MASTER_ADDR="127.0.0.1",
+                                                       MASTER_PORT=port)) for r in range(4)]
+        for run in runs:
+            self.addCleanup(lambda run=run: (run.kill(), run.communicate()) if run.poll() is None else None)
+        told = [run.communicate(timeout=60)[1] for run in runs]
+        self.assertEqual([run.returncode for run in runs], [0] * 4, told)
+        self.assertEqual(told, ["tutti: the checkpoint in %s is of 3 workers, who were left of 4, and no other number "
+                                "can go on from it: 3 go on\n" % out, "", "", ""])
+        self.assertEqual((summary(out)["steps"], summary(out)["workers"]), (step + 40, 3))
 
 
 if __name__ == "__main__":

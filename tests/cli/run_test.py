@@ -32,6 +32,31 @@ class Run(unittest.TestCase):
         self.assertEqual(code, 2, err)
         self.assertIn(sentence, err)
 
+    def test_a_worker_that_the_kernel_killed_for_memory_is_told_so(self):
+        """In a control group of memory, with a limit, in which a worker takes more."""
+        at = next((top for top in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup")
+                   if os.path.exists(top + "/memory.limit_in_bytes") or os.path.exists(top + "/memory.current")), None)
+        group = "%s/tutti-test-%d" % (at, os.getpid())
+        limit = "memory.limit_in_bytes" if at == "/sys/fs/cgroup/memory" else "memory.max"
+        try:
+            os.mkdir(group)
+            self.addCleanup(os.rmdir, group)
+            with open(os.path.join(group, limit), "w") as f:
+                f.write(str(100 << 20))
+        except OSError as why:
+            self.skipTest("no control group of memory can be made here: %s" % why)
+        eats = "import os\nif os.environ['TUTTI_RANK'] == '1':\n    x = bytearray(1 << 30)\nimport time; time.sleep(60)"
+        for hosts, where in ((["-n", "2"], ""), (["-H", "127.0.0.1:1,127.0.0.2:1", "--rsh",
+                                                 "sh -c 'eval \"$1\"'"], " on host 127.0.0.2")):
+            done = subprocess.run(["sh", "-c", 'echo $$ > "$0"/cgroup.procs && exec "$@"', group, TUTTI, "run", *hosts,
+                                   "--", sys.executable, "-c", eats], capture_output=True, text=True, timeout=60,
+                                  env=clean_environment())
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertRegex(done.stderr, r"worker 1 was lost: process \d+%s was killed by signal 9 \(SIGKILL\)"
+                             r"( before it had joined the run)?, as the kernel does for want of memory, and has done "
+                             r"here since the run began: take fewer workers or smaller batches, or give the run more "
+                             r"memory" % where)
+
     def test_each_finds_its_place(self):
         for transport, taken in (("auto", "shm"), ("shm", "shm"), ("tcp", "tcp")):
             out, err, code = self.run_it("-n", 3, "--transport", transport, "--threads", 1, "--", MEMBER)

@@ -1,6 +1,6 @@
 """A run and its directory: checkpoints that are damaged, who may write there, what a start that is
 refused leaves, signals that save first, and going on where there is something to go on from."""
-import json, os, shutil, signal, subprocess, sys, time, unittest
+import glob, json, os, shutil, signal, subprocess, sys, time, unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from command import *
@@ -203,6 +203,26 @@ class Runs(Case):
         with open(os.path.join(saved, "config.json")) as f:
             self.assertEqual((json.load(f).get("overwrite", "not there"), summary(saved)["seed"]), ("not there", 12))
         self.assertEqual(tutti("train", "--resume", saved, "--steps", 9).returncode, 0)
+
+    def test_what_overwrite_has_begun_to_remove_is_no_checkpoint(self):
+        """As after a kill: one file cannot be removed. A folder without a manifest was left, and a
+        line with --resume auto was refused for ever."""
+        words = ["--model", "quadratic(dim=8)", "-n", "2", "--checkpoint-every", "5", "--checkpoint-keep", "9"]
+        out = self.train("a", *words, "--steps", "15")
+        for step in (5, 10, 15):
+            os.makedirs(os.path.join(out, "checkpoints", "step-%08d" % step, "mine", "own"))
+        done = tutti("train", *words, "--steps", "5", "--out", out, "--overwrite")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("mine", done.stderr)
+        self.assertEqual([f for f in os.listdir(os.path.join(out, "checkpoints")) if f.startswith("step-")], [])
+        done = tutti("train", *words, "--steps", "20", "--out", out, "--resume", "auto")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual((summary(out)["steps"], summary(out)["resumed_at_step"]), (20, None))
+        for folder in glob.glob(os.path.join(out, "checkpoints", "tmp-removed-*", "mine", "own")):
+            os.removedirs(folder)
+        done = tutti("train", *words, "--steps", "5", "--out", out, "--overwrite")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(os.listdir(os.path.join(out, "checkpoints")), ["step-00000005"])
 
     def test_the_last_words_say_from_where_to_go_on(self):
         for k, (how, code) in enumerate((("term", 143), ("int", 130), ("worker", 3))):

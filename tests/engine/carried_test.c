@@ -111,6 +111,52 @@ static void drop(carried *c)
     free(c);
 }
 
+/* Positions of samples that no run can have: it would train for ever on none, or on some twice. */
+typedef struct forgery { const char *state, *sentence; int64_t value; toy t; } forgery;
+
+static tutti_status forge(tutti_world *world, void *arg, tutti_error *err)
+{
+    const forgery *f = arg;
+    toy t = f->t;
+    const tutti_saved *piece;
+    tutti_error why = { .rank = -1 };
+    tutti_engine *e;
+    size_t n, found = 0;
+
+    TUTTI_TRY(toy_open(&e, world, &t, err));
+    TUTTI_TRY(tutti_engine_state(e, &piece, &n, err));
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(piece[i].state, f->state) == 0) {
+            memcpy(piece[i].data, &f->value, sizeof f->value);
+            found++;
+        }
+    assert_int_equal(found, 1);
+    assert_int_equal(tutti_engine_state_written(e, &why), TUTTI_ERR_CORRUPT);
+    if (strstr(why.text, f->sentence) == NULL)
+        fail_msg("'%s' should contain '%s'", why.text, f->sentence);
+    tutti_engine_close(e);
+    return TUTTI_OK;
+}
+
+static void positions_that_no_run_can_have_are_refused(void **state)
+{
+    static const char lent[] = "what each is lent (take.loan, take.next)",
+                      took[] = "what each took in the last step (take.of)";
+    forgery forged[] = { { "take.next", lent, INT64_MAX / 2 }, { "take.next", lent, -1 },
+                         { "take.loan", lent, 1 },             { "take.loan", lent, -1 },
+                         { "take.of", took, 1 },               { "take.of", took, -1 } };
+    carried *c = fresh("dabmd(most=64)", "sgd(lr=0.05)", NULL);
+
+    (void)state;
+    for (size_t k = 0; k < sizeof forged / sizeof *forged; k++) {
+        tutti_error err = { .rank = -1 };
+        forged[k].t = c->t;
+        if (tutti_world_run("shm", 3, forge, &forged[k], &err) != TUTTI_OK)
+            fail_msg("%s: %s", forged[k].state, err.text);
+    }
+    drop(c);
+}
+
 static void a_run_goes_on_from_its_pieces_to_the_same_bits(void **state)
 {
     static const struct { const char *method, *optimizer, *codec; int n; } rows[] = {
@@ -192,6 +238,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_goes_on_from_its_pieces_to_the_same_bits),
+        cmocka_unit_test(positions_that_no_run_can_have_are_refused),
         cmocka_unit_test(pieces_are_looked_at_between_steps_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

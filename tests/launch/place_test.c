@@ -43,6 +43,32 @@ static void is_place(char *const *environment, tutti_launch_by by, int rank, int
     assert_string_equal(p.found, says);
 }
 
+/* Three workers of four go on, and two ranks serve: 0 1 2 (3) 4 5 become 0 1 2 and 3 4. */
+static void fewer_take_part_than_a_launcher_has_started(void **state)
+{
+    static const int now[] = { 0, 1, 2, -1, 3, 4 };
+    char rank[8];
+
+    (void)state;
+    for (int r = 0; r < 6; r++) {
+        snprintf(rank, sizeof rank, "RANK=%d", r);
+        if (now[r] < 0) {
+            refused(LIST(rank, "WORLD_SIZE=6", "TUTTI_TAKE_PART=3:4"),
+                    "TUTTI_TAKE_PART is '3:4', for rank 3 of 6: write K:N, if the first K of the first N ranks");
+            continue;
+        }
+        assert_int_equal(found(LIST(rank, "WORLD_SIZE=6", "TUTTI_TAKE_PART=3:4")).rank, now[r]);
+        assert_int_equal(found(LIST(rank, "WORLD_SIZE=6", "TUTTI_TAKE_PART=3:4")).size, 5);
+    }
+    is_place(LIST("RANK=1", "WORLD_SIZE=2", "TUTTI_TAKE_PART=2:2"), TUTTI_BY_TORCHRUN, 1, 2, "RANK=1, WORLD_SIZE=2");
+    for (int k = 0; k < 6; k++) {
+        static const char *const wrong[] = { "3", "0:2", "3:2", "1:7", "a:2", "1:-2" };
+        char text[40];
+        snprintf(text, sizeof text, "TUTTI_TAKE_PART=%s", wrong[k]);
+        refused(LIST("RANK=0", "WORLD_SIZE=6", text), "write K:N");
+    }
+}
+
 static void each_launcher_tells_its_processes_their_place(void **state)
 {
     (void)state;
@@ -509,6 +535,7 @@ int main(void)
         cmocka_unit_test(a_transport_finds_the_place_in_its_own_words),
         cmocka_unit_test(a_place_by_hand_needs_no_run_id),
         cmocka_unit_test(lists_of_hosts_are_expanded_as_slurm_writes_them),
+        cmocka_unit_test(fewer_take_part_than_a_launcher_has_started),
         cmocka_unit_test(random_lists_are_expanded_in_order),
         cmocka_unit_test(hosts_of_a_run_have_workers_and_first_ranks),
         cmocka_unit_test(a_command_is_split_at_blanks_outside_quotes),

@@ -307,6 +307,7 @@ typedef enum {
     EXTRA_CREDIT,
     BAD_PAYLOAD,
     BAD_PIECE,
+    BAD_STRAIGHT,
     MEET_FRAME,
     FALSE_WORDS,
     HANG_UP,
@@ -322,7 +323,8 @@ static const char *const told[NONSENSES] = {
     [TOO_LONG] = "it may have",
     [EXTRA_CREDIT] = "credits",
     [BAD_PAYLOAD] = "not those that were sent",
-    [BAD_PIECE] = "not those that were sent",
+    [BAD_PIECE] = "bytes 0 to 2047 of a message are not those that were sent",
+    [BAD_STRAIGHT] = "of a message are not those that were sent",
     [MEET_FRAME] = "no meaning between workers",
     [FALSE_WORDS] = "last words make no sense",
     [HANG_UP] = "without a word",
@@ -369,6 +371,19 @@ static void send_bad_piece(fake_rank *f)
     put(f, &frame, piece, NONSENSES);
 }
 
+/* A message of tag 1 with wrong bytes, which goes straight to the receive that waits for it: its
+   frame comes first. */
+static void send_bad_message(fake_rank *f)
+{
+    tcp_frame frame = { .kind = TCP_ANNOUNCE, .tag = 1, .bytes = 4096, .note.bytes = 4096, .hash = 12345 };
+    const uint8_t payload[4096] = { 0 };
+
+    pause_ms(f->run->rt, 100);
+    put(f, &frame, NULL, TOO_LONG);
+    pause_ms(f->run->rt, 100);
+    say(f->run, f->peer.fd, payload, sizeof payload);
+}
+
 static void send_nonsense(fake_rank *f, nonsense what)
 {
     tcp_frame frame = { .kind = TCP_BEAT };
@@ -382,6 +397,7 @@ static void send_nonsense(fake_rank *f, nonsense what)
         frame = (tcp_frame){ .kind = TCP_ANNOUNCE, .tag = 1, .bytes = 300, .note.bytes = 300, .hash = 12345 };
         break;
     case BAD_PIECE: send_bad_piece(f); return;
+    case BAD_STRAIGHT: send_bad_message(f); return;
     case MEET_FRAME: frame.kind = TCP_SHUT; break;
     case FALSE_WORDS:
         frame = (tcp_frame){
@@ -431,6 +447,7 @@ static void nonsense_from_a_rank_ends_its_connection_with_a_sentence(void **stat
         assert_int_equal(rank_end(&r), TUTTI_ERR_PEER);
         assert_says(r.err.text, "worker 1 was lost: ");
         assert_says(r.err.text, told[what]);
+        assert_null(strstr(r.err.text, "bytes 1 to")); /* the tag is no offset */
         /* the meeting place has seen it too */
         for (int i = 0; what == HANG_UP && i < 10000 && run_state(&run, 1) != TUTTI_MEET_LOST; i++)
             pause_ms(*state, 1);

@@ -353,10 +353,13 @@ static tutti_status piece_done(tcp_endpoint *e, tcp_link *l, tutti_error *err)
     l->in_op = NULL;
     if (piece == NULL)
         return TUTTI_OK;
-    if (l->frame.hash != 0 && tutti_tcp_hash_data(l->session.receive_seed, piece, l->frame.bytes) != l->frame.hash)
+    if (l->frame.hash != 0 && tutti_tcp_hash_data(l->session.receive_seed, piece, l->frame.bytes) != l->frame.hash) {
+        /* of an announcement, which has the whole message with it, the tag is no offset */
+        const uint64_t first = l->frame.kind == TCP_DATA ? l->frame.tag : 0;
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
-                          "bytes %" PRIu64 " to %" PRIu64 " of a message are not those that were sent", l->frame.tag,
-                          l->frame.tag + l->frame.bytes - 1);
+                          "bytes %" PRIu64 " to %" PRIu64 " of a message are not those that were sent", first,
+                          first + l->frame.bytes - 1);
+    }
     if (l->frame.kind == TCP_ANNOUNCE)
         tutti_match_filled(&e->match, &e->match.peers[l->peer], op, &l->frame.note);
     else
