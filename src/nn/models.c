@@ -340,13 +340,16 @@ tutti_status tutti_nn_net_model(nn_net *net, const char *model, const tutti_nn_t
         status = unknown(tutti_spec_name(spec), err);
         goto out;
     }
+    snprintf(what, sizeof what, "model '%s'", ops->name);
+    status = tutti_options_check(ops->options, what, ops->self_bytes, err);
+    if (status != TUTTI_OK)
+        goto out;
     self = tutti_alloc(1, ops->self_bytes);
     if (self == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "model '%s': no memory for its %zu bytes of options", ops->name,
                             ops->self_bytes);
         goto out;
     }
-    snprintf(what, sizeof what, "model '%s'", ops->name);
     status = tutti_spec_apply(spec, what, ops->options, self, err);
     if (status == TUTTI_OK)
         status = ops->layers(self, task, NULL, 0, &count, err);
