@@ -230,8 +230,9 @@ static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutt
                           (long long)g->dim, (long long)g->heads);
     if (g->context != 0 && g->context != task->context)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "gpt with context=%lld on windows of %d tokens; give both the same context",
-                          (long long)g->context, task->context);
+                          "gpt with context=%lld on windows of %d tokens; give both the same context, the data as "
+                          "--data 'text(file=F,context=%lld)'",
+                          (long long)g->context, task->context, (long long)g->context);
     if (g->vocab != 0 && g->vocab != task->classes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "gpt with vocab=%lld on data of %d different tokens; leave vocab out", (long long)g->vocab,
