@@ -161,6 +161,16 @@ tutti_status tutti_data_unpack(const tutti_data *data, const uint8_t *in, size_t
    quadratic; false (nothing written) where it is not known. After attach. x: width values. */
 bool tutti_data_optimum(const tutti_data *data, uint64_t step, float *x);
 
+/* Of a call on what a person has given (opening, attaching, reading a picture): damage is theirs to
+   mend, as a wrong option is, so TUTTI_ERR_CORRUPT becomes TUTTI_ERR_USAGE. Others stay. */
+tutti_status tutti_data_given(tutti_status status, tutti_error *err);
+
+/* `text`, which leads to a file or a directory from the working directory `directory`, as it leads
+   there from anywhere: with an absolute path. Names and what is absolute stay as they are.
+   TUTTI_ERR_USAGE: it is longer than `bytes`, and *out is `text` as far as there is room. */
+tutti_status tutti_data_absolute(tutti_runtime *rt, const char *text, const char *directory,
+                                 char *out, size_t bytes, tutti_error *err);
+
 /* Of shapes and contents, of a problem of its options too: part of the fingerprint; after
    attach. */
 uint64_t tutti_data_hash(const tutti_data *data);

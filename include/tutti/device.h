@@ -1,6 +1,6 @@
 /* device.h: where memory lives and what computes on it. A method never dereferences model-sized
-   memory. It calls these functions, which look the kernel up by device (scalar, AVX2, AVX-512;
-   later CUDA) and charge the runtime.
+   memory. It calls these functions, which look the kernel up by device (scalar, AVX2, AVX-512) and
+   charge the runtime.
 
    Bits: every level gives the same bits as the scalar reference, for any alignment and length
    (tests/kernels). That needs a fixed order of operations, stated at each kernel: no contraction

@@ -273,7 +273,7 @@ tutti_status tutti_collective_check(const char *collective, int workers, tutti_e
 
    A world is for one engine. Methods' services have the same ports in each engine, so what the
    first has left under way would be taken for the second's. To train again open another world. A
-ond engine is TUTTI_ERR_STATE before anything is done or sent, also once the first is closed
+   second engine is TUTTI_ERR_STATE before anything is done or sent, also once the first is closed
    or has failed. An engine that was refused (TUTTI_ERR_USAGE) before the fingerprints were found to
    be equal does not count. */
 tutti_status tutti_engine_open(tutti_engine **out, tutti_world *world, const tutti_param *params,
@@ -387,7 +387,7 @@ tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t 
 tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_error *err);
 
 /* The gradient of the tensor is final for this pass. Each tensor once a pass, in any order; a
-ond time is an error. */
+   second time is an error. */
 tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err);
 
 /* The same with a gradient that lies at `gradient` for this call only, in that type (TUTTI_F32,

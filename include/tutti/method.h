@@ -155,11 +155,11 @@ typedef struct tutti_method_ops {
     const tutti_option *options;         /* into self; NULL: none */
     const tutti_method_default *defaults; /* of the run's options, where its own will not do; ends
                                              with {0}; NULL: none */
-    size_t self_bytes;
+    size_t self_bytes;                   /* of the struct that options are written to */
     unsigned traits;
-    /* Those of a choice of options, which are applied; NULL: `traits`. It may leave out any and
-       adds none. With TUTTI_SERVERS it leaves out GOES_ON where every worker serves, and ranks that
-       only serve bring it back. */
+    /* Those of a choice of options, which are applied; NULL: `traits`. It may leave out any, and
+       adds what few choices have (zero: BY_UNIT). With TUTTI_SERVERS it leaves out GOES_ON where
+       every worker serves, and ranks that only serve bring it back. */
     unsigned (*traits_of)(const void *self);
     const tutti_service *services;       /* ends with a NULL name; NULL: none */
     /* Has this choice of options need of them? NULL: any has. */
@@ -223,7 +223,7 @@ typedef struct tutti_method_ops {
 struct tutti_method {
     const tutti_method_ops *ops;
     unsigned traits;             /* as the options have it */
-    void *self;                  /* self_bytes, options filled in */
+    void *self;                  /* self_bytes, options filled in; NULL where they are 0 */
     tutti_world *world; tutti_runtime *rt; tutti_device *device;
     const tutti_layout *layout;
     size_t n;                    /* = layout->n */

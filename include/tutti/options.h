@@ -50,6 +50,13 @@ typedef struct tutti_option {
 const char *tutti_option_type_name(tutti_option_type type);
 void tutti_options_default(const tutti_option *options, void *self);
 
+/* Of a table that somebody has written, before values are read by it: each option has a name that a
+   spec can say, a member of its own within the self_bytes of the struct, a default within its own
+   bounds, and a `when` of options of this table. TUTTI_ERR_STATE with the first one that has not.
+   Opening a method, a codec, an optimizer, a model or a tier does this. what: "method 'ddp'". */
+tutti_status tutti_options_check(const tutti_option *options, const char *what, size_t self_bytes,
+                                 tutti_error *err);
+
 /* Parses one value and writes it; a refused one writes nothing. The sentence has `what`, the
    option's name, the value and what is allowed. No locale matters.
      - BOOL, and a CHOICE that has on and off: true|on|yes|1 or false|off|no|0 in any case.

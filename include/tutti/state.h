@@ -1,6 +1,6 @@
 /* state.h: everything that outlives a step is declared here, once, before anything is allocated.
-   From the declarations come the one arena, `tutti plan` (bytes by kind), checkpoint and resume,
-   later resharding to another worker count, healing and replica hashes.
+   From the declarations come the one arena, `tutti plan memory` (bytes by kind), checkpoints, and
+   how a run goes on with another number of workers.
 
    A member of a method's struct that is not declared is lost on resume. A test zeroes every
    declared state after a load and sees the run differ. */
@@ -17,7 +17,7 @@ extern "C" {
 /* What the state is, hence what happens to it when the number of workers changes from N to M. "One
    a worker" means that each worker has a vector of its own. */
 typedef enum tutti_keep {
-    /* Bit-identical on all workers: saved once, hashed, any survivor's copy heals. */
+    /* Bit-identical on all workers: saved once. */
     TUTTI_SAME,
     /* This worker holds elements of one global vector, [first, first+count) or those of `ranges`:
        re-cut exactly, whatever ranges whoever loads it has. */
@@ -100,8 +100,8 @@ void tutti_plan_close(tutti_plan *plan);
 void tutti_plan_count_in(tutti_plan *plan, tutti_arena *device, tutti_arena *host);
 
 /* Takes one arena for everything private and a window for each shared state (private memory where
-   there is none), and fills the slots. Opens one tier for all
-   states of the same spec. world NULL: all private, and no tiers. All ranks call alike; blocks.
+   there is none), and fills the slots. Opens one tier for all states of the same spec. world NULL:
+   all private, and no tiers. All ranks call alike; blocks.
    TUTTI_ERR_MEMORY, before any is taken: more than may be counted, or than there is. */
 tutti_status tutti_plan_carry_out(tutti_plan *plan, struct tutti_world *world, tutti_error *err);
 size_t tutti_plan_count(const tutti_plan *plan);

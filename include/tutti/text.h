@@ -9,7 +9,8 @@ extern "C" {
 #endif
 
 /* A whole file as it is in the page cache, where the runtime can map; else a copy of it. Read only.
-   A mapped file must not shrink while it is used. */
+   A mapped file must not shrink while it is used. A mark of UTF-8 (EF BB BF), which some editors
+   put before a text, is left out. */
 typedef struct tutti_contents {
     const uint8_t *at;
     uint64_t bytes;

@@ -228,8 +228,7 @@ const tutti_transport_ops *tutti_transport_find(const char *name); /* a built-in
 
    TUTTI_ERR_USAGE, one of two:
      1. There is none. *tried (may be NULL) is then where an install would have it, "" for a name
-     that
-        cannot be a file's.
+        that cannot be a file's.
      2. It cannot be loaded, or is of another version. The sentence has its path.
    Allocates. */
 tutti_status tutti_transport_load(const char *name, const tutti_transport_ops **out, char *tried,

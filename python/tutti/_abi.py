@@ -2038,6 +2038,7 @@ FUNCTIONS = {
     "tutti_option_print": (c_int, [POINTER(tutti_option), c_void_p, c_void_p, c_ulong]),
     "tutti_option_set": (c_int, [POINTER(tutti_option), c_char_p, c_char_p, c_void_p, POINTER(tutti_error)]),
     "tutti_option_type_name": (c_char_p, [c_int]),
+    "tutti_options_check": (c_int, [POINTER(tutti_option), c_char_p, c_ulong, POINTER(tutti_error)]),
     "tutti_options_default": (None, [POINTER(tutti_option), c_void_p]),
     "tutti_owe": (None, [POINTER(tutti_method), c_int, c_long]),
     "tutti_pairs_answer": (c_int, [c_void_p, POINTER(tutti_error)]),

@@ -54,6 +54,9 @@ void tutti_base_option_store(const tutti_option *option, const tutti_base_value 
 tutti_status tutti_base_option_unknown(const tutti_option *options, const char *what,
                                        const char *kind, const char *name, tutti_error *err);
 
+/* ---- table.c ---- */
+bool tutti_base_is_name(const char *text); /* of an option, a method: one that a spec can say */
+
 /* ---- cgroup.c: the limits as files below `root` have them ("": this machine's) ---- */
 int tutti_base_quota_of(const char *root);
 size_t tutti_base_memory_of(const char *root); /* SIZE_MAX: none */

@@ -59,11 +59,12 @@ static tutti_status open_samples(subject *s, const char *data, int64_t batch, tu
     status = ids != NULL ? tutti_data_open_spec(&s->data, s->rt, data,
                                                 tutti_cli_installed(installed, sizeof installed, "data"), err)
                          : no_room(err);
+    status = tutti_data_given(status, err);
     if (status != TUTTI_OK)
         goto out;
     shape = tutti_data_shape_of(s->data);
     s->set = tutti_alloc(1, (size_t)shape->bytes);
-    status = s->set != NULL ? tutti_data_attach(s->data, s->set, true, err) : no_room(err);
+    status = s->set != NULL ? tutti_data_given(tutti_data_attach(s->data, s->set, true, err), err) : no_room(err);
     if (status != TUTTI_OK)
         goto out;
     s->task = (tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes,

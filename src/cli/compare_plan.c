@@ -239,7 +239,7 @@ static tutti_status set_evaluations(tutti_cli_settings *s, tutti_error *err)
     if (!evaluates && !reports)
         return TUTTI_OK;
     if (steps == 0) {
-        TUTTI_TRY(tutti_data_open_spec(&data, s->rt, s->config.data, path, err));
+        TUTTI_TRY(tutti_data_given(tutti_data_open_spec(&data, s->rt, s->config.data, path, err), err));
         steps = (double)s->config.epochs * (double)tutti_data_shape_of(data)->samples[TUTTI_TRAIN] /
                 ((double)s->config.batch * (double)s->config.n * (double)s->config.accumulate);
         tutti_data_close(data);

@@ -13,12 +13,12 @@ static tutti_status open_set(tutti_data **data, tutti_runtime *rt, const char *n
 
     *memory = NULL;
     TUTTI_TRY(tutti_data_find(rt, name, tutti_cli_installed(installed, sizeof installed, "data"), path, bytes, err));
-    TUTTI_TRY(tutti_data_open_spec(data, rt, name, installed, err));
+    TUTTI_TRY(tutti_data_given(tutti_data_open_spec(data, rt, name, installed, err), err));
     *memory = tutti_alloc((size_t)tutti_data_shape_of(*data)->bytes, 1);
     if (*memory == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %llu bytes of %s",
                           (unsigned long long)tutti_data_shape_of(*data)->bytes, path);
-    return tutti_data_attach(*data, *memory, true, err);
+    return tutti_data_given(tutti_data_attach(*data, *memory, true, err), err);
 }
 
 /* place: where it is, or NULL to leave that out. */
@@ -236,6 +236,19 @@ static int list_sets(void)
     return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
 }
 
+/* Does this lead to data, so that only the verb was left out? */
+static bool is_data(const char *text)
+{
+    char installed[4096], path[2048];
+    tutti_runtime *rt = NULL;
+    const bool is = tutti_runtime_open_posix(&rt, NULL) == TUTTI_OK &&
+                    tutti_data_find(rt, text, tutti_cli_installed(installed, sizeof installed, "data"), path,
+                                    sizeof path, NULL) == TUTTI_OK;
+
+    tutti_runtime_close(rt);
+    return is;
+}
+
 int tutti_cli_data(int argc, char **argv)
 {
     const char *verb = argc > 1 ? argv[1] : "";
@@ -260,6 +273,11 @@ int tutti_cli_data(int argc, char **argv)
         return tutti_cli_data_tokens(argc - 1, argv + 1);
     if (strcmp(verb, "clicks") == 0)
         return tutti_cli_data_clicks(argc - 1, argv + 1);
+    if (argc == 2 && is_data(verb))
+        return tutti_cli_usage("data", "'%s' is a data set, and what is wanted of it comes first: tutti data inspect %s",
+                               verb, verb);
+    if (argc == 2 && (strcmp(verb, "inspect") == 0 || strcmp(verb, "verify") == 0))
+        return tutti_cli_usage("data", "%s wants a name of `tutti data list` or a path", verb);
     if ((strcmp(verb, "inspect") != 0 && strcmp(verb, "verify") != 0) || argc != 3)
         return tutti_cli_usage("data",
                                argc < 2 ? "say list, inspect, verify, partition, bpe, tokens or clicks; "

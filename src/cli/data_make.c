@@ -6,6 +6,7 @@
 
 #include "cli_internal.h"
 #include "tutti/clicks.h"
+#include "tutti/data.h"
 #include "tutti/text.h"
 
 typedef struct given {
@@ -152,7 +153,7 @@ int tutti_cli_data_tokens(int argc, char **argv)
     if (status == TUTTI_OK)
         status = check_out(rt, g.out, &err);
     if (status == TUTTI_OK && g.bpe[0] != '\0')
-        status = tutti_bpe_read(&bpe, rt, g.bpe, &err);
+        status = tutti_data_given(tutti_bpe_read(&bpe, rt, g.bpe, &err), &err);
     if (status == TUTTI_OK)
         status = tutti_contents_open(&text, rt, g.word, &err);
     if (status == TUTTI_OK && text.bytes == 0)

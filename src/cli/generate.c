@@ -52,7 +52,7 @@ static tutti_status take_prompt(story *s, const tutti_trained_facts *f, tutti_ru
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "there is nothing to go on from; give --prompt of a character or more");
     if (c->bpe[0] != 0)
-        TUTTI_TRY(tutti_bpe_read(&s->bpe, rt, c->bpe, err));
+        TUTTI_TRY(tutti_data_given(tutti_bpe_read(&s->bpe, rt, c->bpe, err), err));
     if ((s->bpe != NULL ? tutti_bpe_hash(s->bpe) : 0) != f->encoding)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           s->bpe == NULL ? "the run's tokens were made by an encoding; give it as --bpe FILE"

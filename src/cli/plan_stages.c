@@ -97,7 +97,7 @@ static tutti_status read_task(tutti_nn_task *task, const tutti_train_config *c, 
     void *memory = NULL;
 
     tutti_cli_installed(installed, sizeof installed, "data");
-    status = tutti_data_open_spec(&data, rt, c->data, installed, err);
+    status = tutti_data_given(tutti_data_open_spec(&data, rt, c->data, installed, err), err);
     if (status != TUTTI_OK)
         return status;
     shape = tutti_data_shape_of(data);
@@ -105,7 +105,7 @@ static tutti_status read_task(tutti_nn_task *task, const tutti_train_config *c, 
     if (memory == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "reading '%.200s'", c->data);
     else
-        status = tutti_data_attach(data, memory, true, err);
+        status = tutti_data_given(tutti_data_attach(data, memory, true, err), err);
     *task = (tutti_nn_task){ shape->channels, shape->height, shape->width, shape->classes,
                              shape->context,  shape->tables, shape->rows };
     tutti_data_close(data);

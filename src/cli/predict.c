@@ -104,7 +104,8 @@ static tutti_status see(seer *s, tutti_runtime *rt, const char *file, const pred
 {
     const int classes = s->f->task.classes;
 
-    TUTTI_TRY(tutti_picture_read(rt, file, s->f->task.channels, s->f->task.height, s->pixels, err));
+    TUTTI_TRY(tutti_data_given(
+        tutti_picture_read(rt, file, s->f->task.channels, s->f->task.height, s->pixels, err), err));
     TUTTI_TRY(tutti_trained_classify(s->t, s->pixels, 1, s->logits, err));
     tutti_probabilities(s->logits, (size_t)classes, s->p);
     rank(s->p, classes, s->order);

@@ -96,6 +96,9 @@ static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spe
         status = unknown(tutti_spec_name(c->spec), err);
         goto out;
     }
+    status = tutti_codec_check_table(c->ops, err);
+    if (status != TUTTI_OK)
+        goto out;
     if (c->ops->self_bytes > 0 && (c->self = tutti_alloc(1, c->ops->self_bytes)) == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for codec '%.60s'", spec);
         goto out;

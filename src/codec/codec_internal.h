@@ -6,6 +6,11 @@
 #include <math.h>
 #include <string.h>
 
+/* ---- table.c ---- */
+/* Has the table of a codec what its form needs? TUTTI_ERR_STATE: no; the sentence says what is
+   missing. */
+tutti_status tutti_codec_check_table(const tutti_codec_ops *ops, tutti_error *err);
+
 /* ---- numbers on the wire: little-endian, at any address ---- */
 static inline void tutti_codec_put_u32(uint8_t *p, uint32_t v)
 {

@@ -29,9 +29,11 @@ static tutti_status cpu_of(char *const *environment, tutti_cpu *cpu, tutti_error
 
 static tutti_status find_transport(const char *spec_text, const tutti_transport_ops **ops, tutti_error *err)
 {
+    static const char *const plug_ins[] = { "sim", "mpi" };
     char known[160] = "", near[120], tried[400];
     const char *names[32];
     size_t n = 0, used = 0;
+    bool is_ours = false;
     tutti_spec *spec;
 
     *ops = NULL;
@@ -42,10 +44,19 @@ static tutti_status find_transport(const char *spec_text, const tutti_transport_
             if (used < sizeof known)
                 used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", n > 0 ? ", " : "", names[n]);
         }
+        for (size_t k = 0; k < TUTTI_LENGTH(plug_ins) && n < TUTTI_LENGTH(names); k++) {
+            is_ours = is_ours || strcmp(plug_ins[k], tutti_spec_name(spec)) == 0;
+            names[n++] = plug_ins[k];
+        }
         tutti_suggest(tutti_spec_name(spec), names, n, near, sizeof near);
-        tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                   "no transport is named '%.80s'%s; known: %s; nor is there a plug-in '%.200s'", tutti_spec_name(spec),
-                   near, known, tried);
+        if (is_ours)
+            tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                       "transport '%s' is a plug-in that this build is without: there is no '%.200s'; known: %s",
+                       tutti_spec_name(spec), tried, known);
+        else
+            tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                       "no transport is named '%.80s'%s; known: %s, and as plug-ins sim, mpi; nor is there a plug-in "
+                       "'%.200s'", tutti_spec_name(spec), near, known, tried);
     }
     tutti_spec_close(spec);
     return *ops != NULL ? TUTTI_OK : TUTTI_ERR_USAGE;

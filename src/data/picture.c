@@ -101,6 +101,18 @@ static tutti_status decode_png(picture *p, const char *path, const uint8_t *file
 #endif
 
 #ifdef TUTTI_JPEG
+/* A file may be whole and of a kind that the decoder does not know (arithmetic coding, 12 bits). */
+static tutti_status not_decoded(tjhandle decoder, const char *path, tutti_error *err)
+{
+    const char *why = tjGetErrorStr2(decoder);
+
+    return strstr(why, "nsupported") != NULL || strstr(why, "not supported") != NULL
+               ? tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' is a JPEG file of a kind that is not read (%s); save it "
+                            "again as an ordinary JPEG or a PNG file", path, why)
+               : tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' is no whole JPEG file (%s); make or fetch it again", path,
+                            why);
+}
+
 /* What it only warns of is damage too: a part of the picture is then made up. */
 static tutti_status decode_jpeg(picture *p, const char *path, const uint8_t *file, size_t bytes, tutti_error *err)
 {
@@ -111,17 +123,18 @@ static tutti_status decode_jpeg(picture *p, const char *path, const uint8_t *fil
     if (decoder == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the JPEG decoder for '%s'", path);
     if (tjDecompressHeader3(decoder, file, (unsigned long)bytes, &width, &height, &sampling, &space) != 0)
-        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' is no whole JPEG file (%s); make or fetch it again", path,
-                            tjGetErrorStr2(decoder));
+        status = not_decoded(decoder, path, err);
     else if (width < 1 || height < 1) /* tables alone */
         status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' is no whole JPEG file (it ends before its picture); make "
                             "or fetch it again", path);
+    else if (space == TJCS_CMYK || space == TJCS_YCCK)
+        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' is a JPEG file in the four colours of print (CMYK); "
+                            "convert it to RGB", path);
     if (status == TUTTI_OK)
         status = take_room(p, path, (unsigned long)width, (unsigned long)height, err);
     if (status == TUTTI_OK && tjDecompress2(decoder, file, (unsigned long)bytes, p->rgb, width, 0, height, TJPF_RGB,
                                             TJFLAG_ACCURATEDCT | TJFLAG_LIMITSCANS) != 0)
-        status = tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' is no whole JPEG file (%s); make or fetch it again", path,
-                            tjGetErrorStr2(decoder));
+        status = not_decoded(decoder, path, err);
     tjDestroy(decoder);
     return status;
 }

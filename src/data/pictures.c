@@ -117,6 +117,18 @@ static tutti_status take_file(void *user, const char *name, tutti_error *err)
 
     if (name[0] == '.')
         return TUTTI_OK;
+    if (!tutti_picture_named(name)) {
+        char path[4200];
+        bool inner;
+        TUTTI_TRY(path_of(s, name, path, sizeof path, err));
+        TUTTI_TRY(is_folder(s->d->rt, path, &inner, err));
+        if (inner)
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                              "'%s' is a folder within '%.200s', which would be a class; pictures stand in the folder "
+                              "of their class: name the folders of a split train and test (or val), or give the path "
+                              "of the folder that holds the classes",
+                              path, s->folder);
+    }
     if (!tutti_picture_named(name))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "'%s/%s/%s' is no picture by its name; folders of classes hold .png, .jpg and .jpeg files "
@@ -222,6 +234,38 @@ static tutti_status has_folder(const tutti_data *d, const char *name, bool *has,
     return is_folder(d->rt, path, has, err);
 }
 
+static tutti_status see_folder(void *user, const char *name, tutti_error *err);
+
+/* Does this folder of the directory hold folders, as half of a split does? A class holds none. */
+static tutti_status holds_folders(const tutti_data *d, const char *name, bool *holds, tutti_error *err)
+{
+    char path[4200];
+    tutti_data inner = { .rt = d->rt, .elsewhere = { .path = path } };
+    search s = { .d = &inner };
+
+    snprintf(path, sizeof path, "%s/%s", d->elsewhere.path, name);
+    TUTTI_TRY(tutti_directory_list(d->rt, path, see_folder, &s, err));
+    *holds = s.classes > 0;
+    return TUTTI_OK;
+}
+
+/* One half of a split alone. */
+static tutti_status check_half(const tutti_data *d, const char *name, tutti_error *err)
+{
+    bool holds;
+
+    TUTTI_TRY(holds_folders(d, name, &holds, err));
+    if (holds && strcmp(name, "train") == 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%s' has a folder train, but neither test nor val; put pictures to test on into one, a "
+                          "folder a class, or give '%s/train' and let a share of each class be the test",
+                          d->elsewhere.path, d->elsewhere.path);
+    return !holds ? TUTTI_OK
+                  : tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                               "'%s' has a folder %s, but no folder train; put pictures to train on there, a folder a "
+                               "class", d->elsewhere.path, name);
+}
+
 static tutti_status list(search *s, tutti_error *err)
 {
     tutti_data *d = s->d;
@@ -234,8 +278,11 @@ static tutti_status list(search *s, tutti_error *err)
         TUTTI_TRY(take_split(s, "train", TUTTI_TRAIN, err));
         s->known = true;
         TUTTI_TRY(take_split(s, test ? "test" : "val", TUTTI_TEST, err));
-    } else
+    } else {
+        if (train || test || val)
+            TUTTI_TRY(check_half(d, train ? "train" : test ? "test" : "val", err));
         TUTTI_TRY(take_split(s, "", -1, err));
+    }
     for (size_t i = 0; i < s->f->n; i++)
         s->f->count[s->f->at[i].split]++;
     if (s->classes < 2)

@@ -3,6 +3,7 @@
    What exists under the text as it stands is a path even if it has brackets in it. So is all that
    has a '/' outside of our own specs. Only a bare name of ours is never a path (./mnist is). */
 #include "data_internal.h"
+#include "tutti/pictures.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -213,6 +214,95 @@ tutti_status tutti_data_find(tutti_runtime *rt, const char *text, const char *in
     return find(rt, text, installed, path, bytes, &f, err);
 }
 
+tutti_status tutti_data_given(tutti_status status, tutti_error *err)
+{
+    if (status != TUTTI_ERR_CORRUPT)
+        return status;
+    if (err != NULL)
+        err->status = TUTTI_ERR_USAGE;
+    return TUTTI_ERR_USAGE;
+}
+
+tutti_status tutti_data_absolute(tutti_runtime *rt, const char *text, const char *directory, char *out, size_t bytes,
+                                 tutti_error *err)
+{
+    char path[4096], whole[2 * 4096 + 2];
+    found f;
+    int length = snprintf(out, bytes, "%s", text);
+
+    if (find(rt, text, "", path, sizeof path, &f, NULL) != TUTTI_OK || path[0] == '/' ||
+        (f.set != NULL && (!is_placed(f.set) || f.set->drawn)))
+        return TUTTI_OK; /* a name; or there is nothing, which is said where it is opened */
+    snprintf(whole, sizeof whole, "%s/%s", directory, path);
+    if (f.set == NULL)
+        length = snprintf(out, bytes, "%s", whole);
+    else {
+        f.windows.file = f.clicks.file = f.pictures.dir = whole;
+        length = tutti_spec_print(f.set->name, f.set->options,
+                                  f.set->text     ? (void *)&f.windows
+                                  : f.set->clicks ? (void *)&f.clicks
+                                                  : (void *)&f.pictures, out, bytes);
+    }
+    if (length >= 0 && (size_t)length < bytes)
+        return TUTTI_OK;
+    snprintf(out, bytes, "%s", text);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the data path '%.80s...' in '%.200s' has more than the %zu bytes allowed",
+                      path, directory, bytes);
+}
+
+/* What a directory of no set that we read holds, by names that people know. */
+static tutti_status name_what_it_is(tutti_runtime *rt, const char *directory, tutti_error *err)
+{
+    static const struct { const char *file, *is, *mend; } kinds[] = {
+        { "cifar-10-batches-bin/data_batch_1.bin", "holds the folder of CIFAR-10 and is not it",
+          "give its cifar-10-batches-bin" },
+        { "cifar-10-batches-py/data_batch_1", "holds CIFAR-10 as pickles of Python",
+          "take the binary version (cifar-10-binary.tar.gz)" },
+        { "data_batch_1", "holds CIFAR-10 as pickles of Python", "take the binary version (cifar-10-binary.tar.gz)" },
+        { "fine_label_names.txt", "holds CIFAR-100, which is not read", "write it as folders of pictures, a folder a class" },
+        { "cifar-100-binary/fine_label_names.txt", "holds CIFAR-100, which is not read",
+          "write it as folders of pictures, a folder a class" },
+        { "cifar-100-python/meta", "holds CIFAR-100 as pickles of Python, which is not read",
+          "write it as folders of pictures, a folder a class" },
+        { "meta", "holds CIFAR-100 as pickles of Python, which is not read",
+          "write it as folders of pictures, a folder a class" },
+        { "MNIST/raw/train-images-idx3-ubyte", "holds the folder of MNIST and is not it", "give its MNIST/raw" },
+        { "raw/train-images-idx3-ubyte", "holds the folder of MNIST and is not it", "give its raw" },
+    };
+    char path[4200];
+
+    for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++) {
+        snprintf(path, sizeof path, "%s/%s", directory, kinds[k].file);
+        if (tutti_file_exists(rt, path))
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' %s; %s", directory, kinds[k].is, kinds[k].mend);
+    }
+    return TUTTI_OK;
+}
+
+/* Counts files of a directory that are pictures by their names. */
+static tutti_status see_picture(void *user, const char *name, tutti_error *err)
+{
+    (void)err;
+    *(uint64_t *)user += name[0] != '.' && tutti_picture_named(name);
+    return TUTTI_OK;
+}
+
+/* Of a directory in which there is nothing that we read. */
+static tutti_status no_set(tutti_runtime *rt, const char *directory, tutti_error *err)
+{
+    uint64_t pictures = 0;
+
+    TUTTI_TRY(name_what_it_is(rt, directory, err));
+    TUTTI_TRY(tutti_directory_list(rt, directory, see_picture, &pictures, err));
+    if (pictures > 0)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "'%s' holds %llu picture%s and no folder; a picture's class is the folder that it is in: make "
+                          "a folder for each class", directory, (unsigned long long)pictures, pictures == 1 ? "" : "s");
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "'%s' holds no data set: neither IDX files with the four MNIST names, nor CIFAR-10's binary "
+                      "files, nor folders of pictures, a folder a class (docs/DATA.md)", directory);
+}
+
 /* Is it a file, rather than a directory, and one of tokens? */
 static bool is_file(tutti_runtime *rt, const char *path, bool *tokens)
 {
@@ -249,12 +339,18 @@ tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const cha
     }
     if (f.set != NULL && f.set->pictures)
         return tutti_data_pictures_open(out, rt, path, &f.pictures, err);
+    if (f.set != NULL && f.set->options == cifar_options && !tutti_data_is_cifar(rt, path))
+        TUTTI_TRY(name_what_it_is(rt, path, err));
     if (f.set != NULL && f.set->options == cifar_options)
         return tutti_data_cifar_open(out, rt, path, true, err);
     if (f.set == NULL && tutti_data_is_cifar(rt, path))
         return tutti_data_cifar_open(out, rt, path, false, err);
-    if (f.set == NULL && !tutti_data_is_idx(rt, path))
+    if (f.set == NULL && !tutti_data_is_idx(rt, path)) {
+        TUTTI_TRY(name_what_it_is(rt, path, err));
         TUTTI_TRY(tutti_data_is_pictures(rt, path, &pictures, err));
+        if (!pictures)
+            return no_set(rt, path, err);
+    }
     if (pictures) {
         tutti_options_default(tutti_data_pictures_options, &f.pictures);
         return tutti_data_pictures_open(out, rt, path, &f.pictures, err);

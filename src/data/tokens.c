@@ -34,8 +34,13 @@ tutti_status tutti_contents_open(tutti_contents *c, tutti_runtime *rt, const cha
     TUTTI_TRY(tutti_file_open(&c->file, rt, path, TUTTI_FILE_READ, err));
     status = tutti_file_map(c->file, &at, err);
     if (status == TUTTI_OK) {
+        static const uint8_t mark[3] = { 0xEF, 0xBB, 0xBF };
         c->at = at;
         c->bytes = tutti_file_bytes(c->file);
+        if (c->bytes >= sizeof mark && memcmp(c->at, mark, sizeof mark) == 0) {
+            c->at += sizeof mark;
+            c->bytes -= sizeof mark;
+        }
     } else
         tutti_contents_close(c);
     return status;

@@ -439,6 +439,12 @@ struct tutti_engine {
 /* TUTTI_ERR_STATE: a call that is legal between steps only, and came at another time. */
 tutti_status tutti_engine_out_of_order(tutti_error *err, const char *call);
 
+/* ---- table.c: what the writer of a method may have forgotten ---- */
+
+/* Of a list: names that can be asked for, each once. / Of a row: the rest. */
+tutti_status tutti_engine_check_names(const tutti_method_ops *const *methods, tutti_error *err);
+tutti_status tutti_engine_check_table(const tutti_method_ops *ops, int workers, tutti_error *err);
+
 /* ---- options.c ---- */
 
 /* The options as they are meant, with defaults in place; the workers' and the servers' ranks. /

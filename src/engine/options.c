@@ -35,11 +35,13 @@ static tutti_status find_method(tutti_engine *e, const tutti_method_ops *const *
     size_t n = 0;
     char near[128];
 
+    TUTTI_TRY(tutti_engine_check_names(methods, err));
     TUTTI_TRY(tutti_spec_open(&e->method_spec, text, err));
-    for (; methods[n] != NULL && n < TUTTI_LENGTH(names); n++) {
-        names[n] = methods[n]->name;
-        if (strcmp(names[n], tutti_spec_name(e->method_spec)) == 0)
-            e->m.ops = methods[n];
+    for (size_t i = 0; methods[i] != NULL; i++) {
+        if (strcmp(methods[i]->name, tutti_spec_name(e->method_spec)) == 0)
+            e->m.ops = methods[i];
+        if (n < TUTTI_LENGTH(names))
+            names[n++] = methods[i]->name;
     }
     if (e->m.ops != NULL)
         return TUTTI_OK;
@@ -167,8 +169,8 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
     tutti_method *m = &e->m;
     char what[80];
 
-    m->self = tutti_alloc(m->ops->self_bytes + (m->ops->self_bytes == 0), 1);
-    if (m->self == NULL)
+    TUTTI_TRY(tutti_engine_check_table(m->ops, m->workers, err));
+    if (m->ops->self_bytes > 0 && (m->self = tutti_alloc(m->ops->self_bytes, 1)) == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
     strcat(strcat(strcpy(what, "method '"), m->ops->name), "'");
     TUTTI_TRY(tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err));

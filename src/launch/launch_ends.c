@@ -228,7 +228,9 @@ void tutti_launch_near_conclude(launcher *l)
     result->rank = l->options->first + rank;
     result->pid = w->pid;
     result->signal = w->signal;
-    if (said.state == TUTTI_SHM_FAILED)
+    if (said.state == TUTTI_SHM_FAILED && result->exit_code == 2) /* all were told the same: it is the command's */
+        snprintf(result->text, sizeof result->text, "%.*s", TUTTI_SHM_WORDS - 1, said.text);
+    else if (said.state == TUTTI_SHM_FAILED)
         snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank, TUTTI_SHM_WORDS - 1,
                  tutti_launch_own_words(result->rank, said.text));
     else

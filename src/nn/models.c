@@ -230,8 +230,9 @@ static tutti_status gpt_layers(const void *self, const tutti_nn_task *task, tutt
                           (long long)g->dim, (long long)g->heads);
     if (g->context != 0 && g->context != task->context)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "gpt with context=%lld on windows of %d tokens; give both the same context",
-                          (long long)g->context, task->context);
+                          "gpt with context=%lld on windows of %d tokens; give both the same context, the data as "
+                          "--data 'text(file=F,context=%lld)'",
+                          (long long)g->context, task->context, (long long)g->context);
     if (g->vocab != 0 && g->vocab != task->classes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "gpt with vocab=%lld on data of %d different tokens; leave vocab out", (long long)g->vocab,
@@ -340,13 +341,16 @@ tutti_status tutti_nn_net_model(nn_net *net, const char *model, const tutti_nn_t
         status = unknown(tutti_spec_name(spec), err);
         goto out;
     }
+    snprintf(what, sizeof what, "model '%s'", ops->name);
+    status = tutti_options_check(ops->options, what, ops->self_bytes, err);
+    if (status != TUTTI_OK)
+        goto out;
     self = tutti_alloc(1, ops->self_bytes);
     if (self == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "model '%s': no memory for its %zu bytes of options", ops->name,
                             ops->self_bytes);
         goto out;
     }
-    snprintf(what, sizeof what, "model '%s'", ops->name);
     status = tutti_spec_apply(spec, what, ops->options, self, err);
     if (status == TUTTI_OK)
         status = ops->layers(self, task, NULL, 0, &count, err);

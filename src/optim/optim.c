@@ -66,12 +66,15 @@ static tutti_status declare(tutti_optim **out, tutti_plan *plan, const char *spe
         status = unknown(tutti_spec_name(o->spec), err);
         goto out;
     }
+    snprintf(what, sizeof what, "optimizer '%s'", o->ops->name);
+    status = tutti_options_check(o->ops->options, what, o->ops->self_bytes, err);
+    if (status != TUTTI_OK)
+        goto out;
     o->self = tutti_alloc(1, o->ops->self_bytes);
     if (o->self == NULL) {
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for optimizer '%s'", spec);
         goto out;
     }
-    snprintf(what, sizeof what, "optimizer '%s'", o->ops->name);
     status = tutti_spec_apply(o->spec, what, o->ops->options, o->self, err);
     if (status == TUTTI_OK && o->ops->check != NULL)
         status = tutti_fail_within(err, o->ops->check(o->self, err), "%s", what);

@@ -8,7 +8,7 @@
 #include "tutti/comm.h"
 #include "tutti/state.h"
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, NOWHERE = 4096 }; /* NOWHERE: an address below is a member of a struct at NULL */
 
 typedef struct declaration {
     tutti_state state;
@@ -69,12 +69,23 @@ void tutti_plan_close(tutti_plan *plan)
     tutti_free(plan);
 }
 
-static declaration *add(tutti_plan *plan, const tutti_state *state)
+/* at: where its owner will look for it. */
+static declaration *add(tutti_plan *plan, const tutti_state *state, const void *at)
 {
     declaration *d;
 
     if (plan->failure.status != TUTTI_OK)
         return NULL;
+    if (state->name == NULL) {
+        tutti_fail(&plan->failure, TUTTI_ERR_STATE, 0, "a state without a name is declared; set its .name");
+        return NULL;
+    }
+    if ((uintptr_t)at < NOWHERE) {
+        tutti_fail(&plan->failure, TUTTI_ERR_STATE, 0,
+                   "state '%s' is declared into a struct that is not there; set .self_bytes of the method's table to "
+                   "the size of its struct", state->name);
+        return NULL;
+    }
     for (size_t i = 0; i < plan->count; i++)
         if (strcmp(plan->declared[i].name, state->name) == 0) {
             tutti_fail(&plan->failure, TUTTI_ERR_STATE, 0,
@@ -111,7 +122,7 @@ static declaration *add(tutti_plan *plan, const tutti_state *state)
 
 void tutti_declare(tutti_plan *plan, const tutti_state *state, void *slot)
 {
-    declaration *d = add(plan, state);
+    declaration *d = add(plan, state, slot);
     if (d != NULL)
         d->slot = slot;
 }
@@ -127,7 +138,7 @@ void tutti_declare_vector(tutti_plan *plan, const char *name, tutti_keep keep, f
 static void declare_value(tutti_plan *plan, const char *name, tutti_keep keep, bool late, void *value, size_t bytes)
 {
     const tutti_state state = { .name = name, .keep = keep, .dtype = TUTTI_U8, .count = bytes, .late = late };
-    declaration *d = add(plan, &state);
+    declaration *d = add(plan, &state, value);
 
     if (d != NULL) {
         d->value = true;

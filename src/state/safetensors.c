@@ -187,6 +187,30 @@ static tutti_status take_header(tutti_tensor_file *f, json_t *root, tutti_error 
     return check_tiling(f, err);
 }
 
+/* What people give in its place, by how it begins. */
+static tutti_status another_kind(const char *path, const uint8_t *head, size_t have, tutti_error *err)
+{
+    static const struct { const char *begins; size_t bytes; const char *is, *mend; } kinds[] = {
+        { "PK\3\4", 4, "a zip archive, as torch.save writes",
+          "load it in PyTorch and save its state_dict with safetensors.torch.save_file" },
+        { "\x80\2", 2, "a pickle, as torch.save used to write",
+          "load it in PyTorch and save its state_dict with safetensors.torch.save_file" },
+        { "\x80\3", 2, "a pickle", "load it in Python and save it with safetensors" },
+        { "\x80\4", 2, "a pickle", "load it in Python and save it with safetensors" },
+        { "\x80\5", 2, "a pickle", "load it in Python and save it with safetensors" },
+        { "\x93NUMPY", 6, "an array of NumPy", "save it with safetensors.numpy.save_file" },
+        { "\x89HDF", 4, "an HDF5 file", "load it where it comes from and save it with safetensors" },
+        { "GGUF", 4, "a GGUF file", "take the safetensors files that it was made of" },
+        { "version ", 8, "a pointer of Git LFS and not the file itself", "fetch that: git lfs pull" },
+    };
+
+    for (size_t k = 0; k < TUTTI_LENGTH(kinds); k++)
+        if (have >= kinds[k].bytes && memcmp(head, kinds[k].begins, kinds[k].bytes) == 0)
+            return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' is %s, but weights are read from a safetensors file; %s",
+                              path, kinds[k].is, kinds[k].mend);
+    return TUTTI_OK;
+}
+
 static tutti_status check_length(const char *path, const uint8_t *head, size_t have, uint64_t file_bytes,
                                  uint64_t *length, tutti_error *err)
 {
@@ -198,6 +222,8 @@ static tutti_status check_length(const char *path, const uint8_t *head, size_t h
                           path, (unsigned long long)(have < file_bytes ? have : file_bytes));
     for (int k = 7; k >= 0; k--)
         *length = *length << 8 | head[k];
+    if (*length > file_bytes - 8) /* else those bytes are a length */
+        TUTTI_TRY(another_kind(path, head, have, err));
     if (*length > TUTTI_STATE_HEADER_MOST)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s' claims a header of %llu bytes; at most %llu are read; " MEND,
                           path, (unsigned long long)*length, (unsigned long long)TUTTI_STATE_HEADER_MOST);

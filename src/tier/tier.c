@@ -58,6 +58,8 @@ tutti_status tutti_tier_open(tutti_tier **out, tutti_runtime *rt, const char *sp
         status = tutti_arena_open(&t->own, rt, what, "", TUTTI_UNBOUNDED, err);
     if (status == TUTTI_OK)
         status = tutti_monitor_open(&t->monitor, rt, err);
+    if (status == TUTTI_OK)
+        status = tutti_options_check(t->ops->kind->options, what, t->ops->self_bytes, err);
     if (status == TUTTI_OK && (t->self = tutti_alloc(1, t->ops->self_bytes)) == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening %s", what);
     if (status == TUTTI_OK)

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "train_internal.h"
 
@@ -24,17 +25,27 @@ static json_t *class_names(const tutti_data *data, int classes)
     return json_null();
 }
 
+tutti_status tutti_train_data_stored(const tutti_run *run, char *out, size_t bytes, tutti_error *err)
+{
+    char directory[4096];
+
+    return tutti_data_absolute(run->rt, run->config->data,
+                               getcwd(directory, sizeof directory) != NULL ? directory : ".", out, bytes, err);
+}
+
 tutti_status tutti_train_write_model_file(const tutti_run *run, tutti_error *err)
 {
     const tutti_data_shape *shape = tutti_data_shape_of(run->data);
     const tutti_nn_task *t = &run->task;
-    char encoding[32], *text;
-    json_t *o = json_object();
+    char encoding[32], data[8256], *text;
+    json_t *o;
     tutti_status status;
 
+    TUTTI_TRY(tutti_train_data_stored(run, data, sizeof data, err));
+    o = json_object();
     snprintf(encoding, sizeof encoding, "%016llx", (unsigned long long)tutti_data_encoding(run->data));
     json_object_set_new(o, "model", json_string(run->config->model));
-    json_object_set_new(o, "data", json_string(run->config->data));
+    json_object_set_new(o, "data", json_string(data));
     json_object_set_new(o, "precision", json_string(tutti_train_precision_name(run->config)));
     json_object_set_new(o, "task", json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:I}", "channels", t->channels, "height",
                                              t->height, "width", t->width, "classes", t->classes, "context", t->context,

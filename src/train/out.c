@@ -116,7 +116,8 @@ tutti_status tutti_train_accept(tutti_run *run, tutti_error *err)
 {
     static const char *const results[] = { "summary.json", "model.safetensors", "trace.json" };
     const tutti_train_config *c = run->config;
-    char path[4096], *json;
+    tutti_train_config stored;
+    char path[4096], data[8256], *json;
     tutti_status status;
 
     if (run->all.index != 0)
@@ -129,7 +130,10 @@ tutti_status tutti_train_accept(tutti_run *run, tutti_error *err)
         snprintf(path, sizeof path, "%s/checkpoints", c->out);
         TUTTI_TRY(remove_checkpoints(run->rt, path, err));
     }
-    TUTTI_TRY(tutti_train_config_json(c, &json, err));
+    stored = *c; /* whoever reads it may be anywhere */
+    TUTTI_TRY(tutti_train_data_stored(run, data, sizeof data, err));
+    stored.data = data;
+    TUTTI_TRY(tutti_train_config_json(&stored, &json, err));
     status = tutti_train_write_file(run->rt, c->out, "config.json", json, strlen(json), err);
     tutti_free(json);
     return status == TUTTI_OK ? tutti_train_write_model_file(run, err) : status;

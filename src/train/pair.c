@@ -38,6 +38,11 @@ tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, b
                           c->data, c->model, tutti_nn_takes_tokens(c->model) ? "tokens" : "values");
     if (!text || tutti_nn_takes_tokens(c->model))
         return TUTTI_OK; /* of a model of tokens or categories on other data nn says what is wrong */
+    if (tutti_nn_takes_categories(c->model))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "data is '%.120s', a text, whose samples are tokens, but model '%.80s' takes samples with "
+                          "categories; if it is a click log, give its form with it: --data 'clicks(file=%.120s)'",
+                          c->data, c->model, strchr(c->data, '(') != NULL ? "PATH" : c->data);
     return tutti_fail(
         err, TUTTI_ERR_USAGE, 0,
         "data is '%.120s', a text, whose samples are tokens, but model '%.80s' takes values (images, features); "
@@ -117,7 +122,7 @@ tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config 
     tutti_status status;
     int n;
 
-    TUTTI_TRY(tutti_data_open_spec(&data, rt, c->data, installed, err));
+    TUTTI_TRY(tutti_data_given(tutti_data_open_spec(&data, rt, c->data, installed, err), err));
     shape = tutti_data_shape_of(data);
     status = tutti_train_check_samples(c, shape->context > 0, shape->tables > 0, err);
     if (status == TUTTI_OK && shape->context > 0)
@@ -127,7 +132,7 @@ tutti_status tutti_train_check_data(tutti_runtime *rt, const tutti_train_config 
     tutti_data_close(data);
     if (status == TUTTI_OK && c->init[0] != 0 && c->resume[0] == 0) { /* its names are compared by rank 0 */
         tutti_tensor_file *file;
-        status = tutti_safetensors_open(&file, rt, c->init, err);
+        status = tutti_data_given(tutti_safetensors_open(&file, rt, c->init, err), err);
         if (status == TUTTI_OK)
             tutti_safetensors_close(file);
     }

@@ -14,12 +14,13 @@ static tutti_status open_data(tutti_run *run, tutti_error *err)
     void *memory;
     bool fill;
 
-    TUTTI_TRY(tutti_data_open_spec(&run->data, run->rt, run->config->data, run->io->installed_data, err));
+    TUTTI_TRY(tutti_data_given(
+        tutti_data_open_spec(&run->data, run->rt, run->config->data, run->io->installed_data, err), err));
     shape = tutti_data_shape_of(run->data);
     TUTTI_TRY(tutti_train_check_samples(run->config, shape->context > 0, shape->tables > 0, err));
     TUTTI_TRY(tutti_world_common(run->world, "data", (size_t)shape->bytes, &memory, &fill, err)); /* one copy a host */
     if (fill)
-        TUTTI_TRY(tutti_data_attach(run->data, memory, true, err));
+        TUTTI_TRY(tutti_data_given(tutti_data_attach(run->data, memory, true, err), err));
     TUTTI_TRY(tutti_barrier(&run->all, err));
     if (!fill)
         TUTTI_TRY(tutti_data_attach(run->data, memory, false, err));

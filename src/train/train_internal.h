@@ -413,6 +413,10 @@ void tutti_train_init_close(tutti_run *run);
 
 /* ---- model_file.c: OUT/model.json, what the model takes ---- */
 
+/* The run's data as config.json and model.json have them: a path is absolute, so that `tutti eval`
+   and --resume find it from elsewhere. */
+tutti_status tutti_train_data_stored(const tutti_run *run, char *out, size_t bytes,
+                                     tutti_error *err);
 tutti_status tutti_train_write_model_file(const tutti_run *run, tutti_error *err);
 typedef struct tutti_model_file { tutti_trained_facts facts; json_t *root; } tutti_model_file;
 /* facts point into root: json_decref it. */

@@ -235,13 +235,13 @@ tutti_status tutti_trained_evaluate(tutti_trained *t, const char *text, const ch
     tutti_status status;
 
     *result = (tutti_evaluation){ .accuracy = -1, .auc = -1 };
-    TUTTI_TRY(tutti_data_open_spec(&data, t->rt, name, installed, err));
+    TUTTI_TRY(tutti_data_given(tutti_data_open_spec(&data, t->rt, name, installed, err), err));
     status = compare_shape(f, data, name, err);
     if (status == TUTTI_OK && (memory = tutti_alloc((size_t)tutti_data_shape_of(data)->bytes, 1)) == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %llu bytes of '%.120s'",
                             (unsigned long long)tutti_data_shape_of(data)->bytes, name);
     if (status == TUTTI_OK)
-        status = tutti_data_attach(data, memory, true, err);
+        status = tutti_data_given(tutti_data_attach(data, memory, true, err), err);
     if (status == TUTTI_OK && f->task.context == 0)
         status = compare_classes(f, data, name, err);
     if (status == TUTTI_OK && f->pixels && tutti_data_shape_of(data)->value_bytes == 1)

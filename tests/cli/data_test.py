@@ -223,11 +223,10 @@ class Text(Case):
             bad[place] ^= 4
             with open(self.out("bad.tok"), "wb") as f:
                 f.write(bad)
-            self.refused(sentence, "data", "inspect", self.out("bad.tok"), code=1)
+            self.refused(sentence, "data", "inspect", self.out("bad.tok"))
         with open(self.out("cut.tok"), "wb") as f:
             f.write(raw[:-3])
-        self.refused("it was cut short or added to: make or fetch it again", "data", "inspect", self.out("cut.tok"),
-                     code=1)
+        self.refused("it was cut short or added to: make or fetch it again", "data", "inspect", self.out("cut.tok"))
 
     def test_a_click_log_is_made_and_read(self):
         log = self.out("c.tsv")
@@ -242,8 +241,7 @@ class Text(Case):
                       "2 classes\n  and 26 categories, rows of tables of 500", page)
         self.refused("a click log, whose samples have categories, but model 'mlp' takes values only", "train",
                      "--data", f"clicks(file={log})", "--out", self.out("a"))
-        self.refused("line 1: field 1 is 'Call me Ishmael. Some y'", "data", "inspect", f"clicks(file={self.short()})",
-                     code=1)
+        self.refused("line 1: field 1 is 'Call me Ishmael. Some y'", "data", "inspect", f"clicks(file={self.short()})")
         self.refused("clicks takes options only, not 'x'", "data", "clicks", "x")
         self.refused("clicks: option 'missing' is 1; it must be from 0 to 0.99", "data", "clicks", "--missing", 1,
                      "--out", self.out("d"))
@@ -284,7 +282,7 @@ class Text(Case):
         open(self.out("empty"), "w").close()
         self.refused("is empty; give a text", "data", "bpe", self.out("empty"), "--out", self.out("x"))
         self.refused("line 1 is not 'tutti-bpe 1'; it is damaged or no encoding made by `tutti data bpe`", "data",
-                     "tokens", self.book, "--bpe", self.book, "--out", self.out("x"), code=1)
+                     "tokens", self.book, "--bpe", self.book, "--out", self.out("x"))
 
 
 if __name__ == "__main__":

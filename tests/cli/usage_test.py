@@ -235,7 +235,7 @@ class Usage(Case):
         with open(path, "rb+") as f:
             f.truncate(os.path.getsize(path) - 1)
         done = tutti("data", "verify", bad)
-        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn(path, done.stderr)
 
 

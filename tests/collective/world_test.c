@@ -123,7 +123,9 @@ static void unknown_transports_are_refused_with_the_known(void **state)
 
     (void)state;
     refused("smh", "no transport is named 'smh'");
-    refused("smh", "known: shm");
+    refused("smh", "known: shm, tcp, and as plug-ins sim, mpi; nor is there a plug-in '");
+    refused("smi", "no transport is named 'smi'; did you mean");
+    refused("mpj", "no transport is named 'mpj'; did you mean 'mpi'");
     refused("shm(", "shm");
     assert_int_equal(tutti_world_run("telepathy", 2, NULL, NULL, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "telepathy"));

@@ -205,6 +205,18 @@ static void damaged_files_are_refused_by_name(void **state)
     free(jpeg.data);
 }
 
+/* Four colours, as for print: whole, and not to be fetched again. */
+static void a_picture_in_four_colours_is_to_be_converted(void **state)
+{
+    uint8_t cmyk[8 * 8 * 4] = { 0 };
+    bytes jpeg = jpeg_of(cmyk, 8, 8, TJPF_CMYK);
+
+    (void)state;
+    refuses(jpeg.data, jpeg.n, TUTTI_ERR_CORRUPT, "'f.png' is a JPEG file in the four colours of print (CMYK); convert "
+            "it to RGB");
+    free(jpeg.data);
+}
+
 /* The header alone says how large it is, and no memory is taken on its word. */
 static void too_large_a_picture_is_refused(void **state)
 {
@@ -473,6 +485,7 @@ int main(void)
         TEST(the_middle_square_is_scaled_by_a_triangle),
         TEST(what_is_transparent_is_over_black),
         TEST(damaged_files_are_refused_by_name),
+        TEST(a_picture_in_four_colours_is_to_be_converted),
         TEST(too_large_a_picture_is_refused),
         TEST(folders_say_which_class_and_which_split),
         TEST(without_folders_a_draw_by_class_is_the_test),

@@ -1,6 +1,7 @@
 /* Goal: a method that uses a facility against its contract is refused by a sentence, before a
-   client computes by it: samples by name (names.c) and gradients that are applied late (late.c).
-   Method: methods that do it wrong, beside one of each that does the same right at the border. */
+   client computes by it: samples by name (names.c), gradients that are applied late (late.c), and
+   what is left out of a method's table (table.c). Method: methods that do it wrong, beside one of
+   each that does the same right at the border. */
 #include "toy.h"
 
 enum { SET = 50, STEPS = 2 };
@@ -60,7 +61,7 @@ static const tutti_method_ops
                   .traits = TUTTI_REPLICAS_EQUAL | TUTTI_OWN_PACE, .declare = late_declare,
                   .exchange = tutti_base_exchange },
     silent_ops = { .name = "silent", .options = misuser_options, .self_bytes = sizeof(misuser),
-                   .traits = TUTTI_REPLICAS_EQUAL, .declare = late_declare };
+                   .traits = TUTTI_REPLICAS_EQUAL, .declare = late_declare, .step = tutti_base_step };
 static const tutti_method_ops *const methods[] = { &names_ops,  &late_ops,   &apart_ops,
                                                    &paced_ops, &silent_ops, NULL };
 
@@ -170,11 +171,153 @@ static void late_gradients_are_of_equal_replicas_that_exchange_in_every_step(voi
     }
 }
 
+/* ---- tables of methods that somebody has written, with something forgotten or wrong ---- */
+
+static tutti_status mine_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    typedef struct kept { float *theta; } kept;
+    kept *s = m->self;
+
+    (void)err;
+    tutti_declare_vector(plan, "mine.theta", TUTTI_SAME, &s->theta);
+    return TUTTI_OK;
+}
+
+static tutti_status nameless_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
+{
+    static float *at;
+    const tutti_state nameless = { .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = 3 };
+
+    (void)m;
+    (void)err;
+    tutti_declare(plan, &nameless, &at);
+    return TUTTI_OK;
+}
+
+static tutti_status mine_run(tutti_method *m, tutti_error *err) { (void)m, (void)err; return TUTTI_OK; }
+static tutti_status mine_drive(tutti_method *m, uint64_t until, tutti_error *err)
+{
+    (void)m, (void)until, (void)err;
+    return TUTTI_OK;
+}
+static bool mine_serves(const void *self) { (void)self; return false; }
+
+static const tutti_service mine_none[] = { { 0 } }, mine_idle[] = { { "idle", NULL }, { 0 } },
+                           mine_many[] = { { "a", mine_run }, { "b", mine_run }, { "c", mine_run }, { "d", mine_run },
+                                           { "e", mine_run }, { 0 } };
+static const tutti_option mine_beyond[] = {
+    { "late", TUTTI_INT, TUTTI_AT(misuser, late), 100, 0, 99, NULL, "" }, { 0 }
+};
+static const tutti_method_default mine_void[] = { { "optimizer", NULL }, { 0 } },
+                                  mine_unknown[] = { { "optimiser", "sgd" }, { 0 } },
+                                  mine_underscore[] = { { "lr_schedule", "constant" }, { 0 } },
+                                  mine_of_the_command[] = { { "batch-share", "auto" }, { 0 } };
+
+#define WHOLE .name = "mine", .options = misuser_options, .self_bytes = sizeof(misuser), \
+              .traits = TUTTI_REPLICAS_EQUAL, .exchange = tutti_base_exchange
+/* What is set twice below is what is wrong. */
+#pragma GCC diagnostic ignored "-Woverride-init"
+#ifdef __clang__
+#pragma GCC diagnostic ignored "-Winitializer-overrides"
+#endif
+static const struct { tutti_method_ops ops; const char *sentence; } tables[] = {
+    { { WHOLE }, NULL },
+    { { WHOLE, .self_bytes = 0 }, "method 'mine': option 'what' of its table is to be written to a struct of 0 bytes; "
+                                  "set .self_bytes to the size of the struct" },
+    { { WHOLE, .self_bytes = 8 }, "option 'late' of its table is to be written to bytes 8 to 15 of a struct of 8" },
+    { { WHOLE, .options = mine_beyond }, "option 'late' of its table is 100 where nobody says anything, and it must be "
+                                         "from 0 to 99" },
+    { { WHOLE, .options = NULL, .self_bytes = 0, .declare = mine_declare },
+      "state 'mine.theta' is declared into a struct that is not there; set .self_bytes" },
+    { { WHOLE, .declare = nameless_declare }, "a state without a name is declared; set its .name" },
+    { { WHOLE, .name = NULL }, "method 1 of the list has no name; set .name" },
+    { { WHOLE, .name = "my method" }, "method 1 of the list is named 'my method', which nobody can ask for" },
+    { { WHOLE, .name = "" }, "method 1 of the list is named '', which nobody can ask for" },
+    { { WHOLE, .name = "a-name-that-is-as-long-as-a-sentence-and-longer-than-any-page-is-wide-to-show-it-on-one-line" },
+      "which nobody can ask for: a name has a letter, then letters, digits, '_', '-' and '.', at most 48 in all" },
+    { { WHOLE, .services = mine_none }, NULL },
+    { { WHOLE, .services = mine_idle }, "service 'idle' of method 'mine' has nothing to run; set its .run" },
+    { { WHOLE, .services = mine_many }, "method 'mine' has more than 4 services" },
+    { { WHOLE, .serves = mine_serves }, "method 'mine' has a hook `serves`, for which it needs a service" },
+    { { WHOLE, .traits = TUTTI_SERVERS }, "method 'mine' has the trait TUTTI_SERVERS, for which it needs a service" },
+    { { WHOLE, .traits = TUTTI_APART }, "method 'mine' has the trait TUTTI_APART, for which it needs a service" },
+    { { WHOLE, .traits = 1u << 30 }, "method 'mine' has traits 0x40000000, of which 0x40000000 are none" },
+    { { WHOLE, .traits = TUTTI_DRIVES }, "method 'mine' has the trait TUTTI_DRIVES and no hook `drive`" },
+    { { WHOLE, .drive = mine_drive }, "method 'mine' has a hook `drive` without the trait TUTTI_DRIVES" },
+    { { WHOLE, .traits = TUTTI_DRIVES, .drive = mine_drive }, "method 'mine' drives: that goes with TUTTI_REPLICAS_" },
+    { { WHOLE, .exchange = NULL }, "says TUTTI_REPLICAS_EQUAL, but exchanges nothing, so 2 workers would each" },
+    { { WHOLE, .exchange = NULL, .traits = 0 }, NULL },
+    { { WHOLE, .defaults = mine_void }, "a default of option 'optimizer' without a value; give one" },
+    { { WHOLE, .defaults = mine_unknown }, "a default of option 'optimiser', which there is not; did you mean 'opt" },
+    { { WHOLE, .defaults = mine_underscore }, "a default of option 'lr_schedule', which there is not; did you mean" },
+    { { WHOLE, .defaults = mine_of_the_command }, NULL },
+};
+
+typedef struct listed { const tutti_method_ops *const *methods; int passes; } listed;
+
+static tutti_status listed_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    listed *l = arg;
+    const tutti_param param = { .name = "a", .dims = 1, .dim = { 20 } };
+    const tutti_engine_options options = { .method = "mine", .optimizer = "sgd(lr=0.1)", .batch = 4, .steps = 1 };
+    tutti_engine *e;
+    tutti_status status = tutti_engine_open_from(&e, world, &param, 1, &options, l->methods, err);
+
+    if (status == TUTTI_OK && tutti_world_rank(world) == 0)
+        l->passes++;
+    tutti_engine_close(e);
+    return status;
+}
+
+static void what_a_method_leaves_out_is_said_before_it_is_missed(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(tables); k++) {
+        const tutti_method_ops *const list[] = { &tables[k].ops, NULL };
+        listed l = { list, 0 };
+        tutti_error err = { .rank = -1 };
+        const tutti_status status = tutti_world_run("shm", 2, listed_rank, &l, &err);
+        if (tables[k].sentence == NULL && (status != TUTTI_OK || l.passes != 1))
+            fail_msg("table %zu is refused: %s", k, err.text);
+        if (tables[k].sentence != NULL && (status != TUTTI_ERR_STATE || strstr(err.text, tables[k].sentence) == NULL))
+            fail_msg("table %zu: wanted '%s', got '%s'", k, tables[k].sentence, err.text);
+    }
+}
+
+/* However long it is; the names of methods beside the one that is asked for count, too. */
+static void a_list_of_methods_is_looked_through_to_its_end(void **state)
+{
+    enum { OTHERS = 100 };
+    static char names[OTHERS][16];
+    static tutti_method_ops others[OTHERS];
+    const tutti_method_ops *list[OTHERS + 3] = { NULL };
+    tutti_error err = { .rank = -1 };
+    listed l = { list, 0 };
+
+    (void)state;
+    for (int i = 0; i < OTHERS; i++) {
+        snprintf(names[i], sizeof names[i], "other-%d", i);
+        others[i].name = names[i];
+        list[i] = &others[i];
+    }
+    list[OTHERS] = &tables[0].ops;
+    if (tutti_world_run("shm", 2, listed_rank, &l, &err) != TUTTI_OK)
+        fail_msg("%s", err.text);
+    list[OTHERS + 1] = &tables[0].ops;
+    assert_int_equal(tutti_world_run("shm", 2, listed_rank, &l, &err), TUTTI_ERR_STATE);
+    assert_non_null(strstr(err.text, "methods 101 and 102 of the list are both named 'mine'; give one of them another"));
+    l.methods = NULL;
+    assert_int_equal(tutti_world_run("shm", 2, listed_rank, &l, &err), TUTTI_ERR_STATE);
+    assert_non_null(strstr(err.text, "the engine is given no list of methods"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_are_named_within_the_training_set_and_after_declaring_it),
         cmocka_unit_test(late_gradients_are_of_equal_replicas_that_exchange_in_every_step),
+        cmocka_unit_test(what_a_method_leaves_out_is_said_before_it_is_missed),
+        cmocka_unit_test(a_list_of_methods_is_looked_through_to_its_end),
     };
     return cmocka_run_group_tests_name("engine/misuse", tests, NULL, NULL);
 }

@@ -118,7 +118,7 @@ static void last_words_are_the_sentence(void **state)
         assert_int_equal(record_of(1).pid, result.pid);
     }
     result = launch(2, "config");
-    assert_string_equal(result.text, "worker 1: no optimizer 'adan'; did you mean 'adam'?");
+    assert_string_equal(result.text, "no optimizer 'adan'; did you mean 'adam'?");
     assert_int_equal(result.exit_code, 2);
 }
 

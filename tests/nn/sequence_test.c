@@ -791,7 +791,8 @@ static void models_and_tasks_that_do_not_fit_are_refused_in_a_sentence(void **st
     refused_model("gpt(dropout=1)", windows, "dropout");
     refused_model("gpt(norm=batch)", windows, "norm");
     refused_model("gpt(context=64)", windows,
-                  "gpt with context=64 on windows of 128 tokens; give both the same context");
+                  "gpt with context=64 on windows of 128 tokens; give both the same context, the data as "
+                  "--data 'text(file=F,context=64)'");
     refused_model("gpt(vocab=300)", windows, "gpt with vocab=300 on data of 256 different tokens");
     refused_model("gpt(layers=0)", windows, "layers");
     refused_model("gpt(dim=8,heads=2,tiles=9)", windows,

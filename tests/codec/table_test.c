@@ -1,0 +1,74 @@
+/* Goal: the table of a codec that lacks what its form needs is refused with a sentence; that of
+   every codec which there is is whole. Method: good tables, with one thing taken away at a time. */
+#include "subject.h"
+
+#include "codec/codec_internal.h"
+#include "codec/registry.h"
+
+static void expect(const tutti_codec_ops *ops, const char *sentence)
+{
+    tutti_error err = { 0 };
+
+    assert_int_equal(tutti_codec_check_table(ops, &err), TUTTI_ERR_STATE);
+    if (strstr(err.text, sentence) == NULL)
+        fail_msg("wanted '%s', got '%s'", sentence, err.text);
+}
+
+static void every_codec_is_whole(void **state)
+{
+    tutti_error err;
+
+    (void)state;
+    for (size_t i = 0; tutti_codecs[i] != NULL; i++)
+        if (tutti_codec_check_table(tutti_codecs[i], &err) != TUTTI_OK)
+            fail_msg("%s", err.text);
+}
+
+#define WITHOUT(codec, member, sentence)    \
+    do {                                    \
+        tutti_codec_ops less = codec;       \
+        less.member = 0;                    \
+        expect(&less, sentence);            \
+    } while (0)
+
+static void what_a_form_needs_is_missed(void **state)
+{
+    static const tutti_option four[] = {
+        { "a", TUTTI_SPEC, 0, 0, 0, 0, "", "" }, { "b", TUTTI_SPEC, 8, 0, 0, 0, "", "" },
+        { "c", TUTTI_SPEC, 16, 0, 0, 0, "", "" }, { "d", TUTTI_SPEC, 24, 0, 0, 0, "", "" }, { 0 }
+    };
+    tutti_codec_ops ops;
+
+    (void)state;
+    WITHOUT(tutti_codec_topk, options, "codec 'topk' is in a list, for which its table needs .options");
+    WITHOUT(tutti_codec_topk, paper, "its table needs .paper");
+    WITHOUT(tutti_codec_topk, help, "its table needs .help");
+    WITHOUT(tutti_codec_topk, traits, "its table needs .traits");
+    WITHOUT(tutti_codec_topk, self_bytes, "codec 'topk': option 'ratio' of its table is to be written to a struct of 0");
+    WITHOUT(tutti_codec_topk, bound, "codec 'topk' is messages, for which its table needs .bound");
+    WITHOUT(tutti_codec_topk, encode, "its table needs .encode");
+    WITHOUT(tutti_codec_topk, decode_add, "its table needs .decode_add");
+    WITHOUT(tutti_codec_powersgd, rounds, "codec 'powersgd' is messages, for which its table needs .bound");
+    WITHOUT(tutti_codec_powersgd, width, "codec 'powersgd' has sums of numbers (.rounds), for which its table needs .w");
+    WITHOUT(tutti_codec_powersgd, fold, "its table needs .fold");
+    WITHOUT(tutti_codec_powersgd, mine, "its table needs .mine");
+    WITHOUT(tutti_codec_powersgd, unfold, "its table needs .unfold");
+    WITHOUT(tutti_codec_ef, choose, "codec 'ef' is messages, for which its table needs .bound");
+    ops = tutti_codec_ef;
+    ops.options = tutti_codec_fp32.options;
+    expect(&ops, "codec 'ef' wraps others (.choose), for which it needs an option of type spec for each");
+    ops.options = four;
+    ops.self_bytes = 32;
+    expect(&ops, "codec 'ef' has 4 options of type spec, which are codecs inside of it; there is room for 3");
+    ops = tutti_codec_fp32;
+    ops.dtype = TUTTI_I64;
+    expect(&ops, "codec 'fp32' has sums of numbers of a type that cannot be summed; set .dtype");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_codec_is_whole),
+                                        cmocka_unit_test(what_a_form_needs_is_missed) };
+
+    return cmocka_run_group_tests_name("codec/table", tests, NULL, NULL);
+}
