@@ -236,7 +236,7 @@ static bool bytes_left(tcp_endpoint *e)
    kernels, not by the peers. A local socket's are there at once. */
 static void leave(tcp_endpoint *e)
 {
-    const int64_t until = tutti_now_ns(e->rt) + TCP_LINGER_NS;
+    const int64_t until = tutti_now_ns(e->rt) + TCP_LINGER_NS + e->late_ns;
 
     /* a TAKEN that found no room: its sender would think that we never had it */
     while (words_left(e) && !e->departed && tutti_now_ns(e->rt) < until) {
@@ -278,7 +278,7 @@ static void tcp_close(void *t)
             e->closing = true; /* cannot be: it is empty */
         tutti_thread_join(e->service, NULL);
     }
-    until = e->opened ? tutti_now_ns(e->rt) + TCP_LINGER_NS : 0;
+    until = e->opened ? tutti_now_ns(e->rt) + TCP_LINGER_NS + e->late_ns : 0;
     while (e->opened && e->size > 1 && bytes_left(e) && tutti_now_ns(e->rt) < until)
         tutti_sleep_until(e->rt, tutti_now_ns(e->rt) + TCP_MS / 10);
     for (size_t i = 0; i < (size_t)e->size * (size_t)e->options.streams && e->links != NULL; i++)
