@@ -67,6 +67,16 @@ static const struct {
     { "optimizer", optimizer }, { "transport", transport },  { "partition", partition },
 };
 
+/* What commands that list a kind take. */
+static const struct {
+    int (*run)(int argc, char **argv);
+    entry (*of)(size_t i);
+} catalogues[] = {
+    { tutti_cli_methods, method },
+    { tutti_cli_codecs, codec },
+    { tutti_cli_transports, transport },
+};
+
 /* The word that is completed, whole, and where in it what has to match begins. */
 typedef struct begun {
     const char *word, *at;
@@ -186,8 +196,9 @@ static void offer_words(const tutti_command *c, begun b)
     snprintf(first, sizeof first, "%.*s", (int)strcspn(c->arguments, " "), c->arguments);
     if (c->sub == NULL && strchr(first, '|') != NULL && first[0] != '-')
         offer_choices(b, first);
-    if (c->run == tutti_cli_methods || c->run == tutti_cli_codecs)
-        offer_entries(c->run == tutti_cli_methods ? method : codec, b);
+    for (size_t i = 0; i < TUTTI_LENGTH(catalogues); i++)
+        if (c->run == catalogues[i].run)
+            offer_entries(catalogues[i].of, b);
 }
 
 static const tutti_command *command_of(const tutti_command *list, const char *name)

@@ -51,7 +51,8 @@ static const tutti_option tcp_option_table[] = {
       .initial = 3,
       .min = 1,
       .max = 3600,
-      .help = "seconds of silence after which a worker is taken for lost; it sends a heartbeat every half second" },
+      .help = "seconds of silence after which a worker is taken for lost, behind a full line up to ten times as many; "
+              "it sends a heartbeat every half second" },
     { .name = "open-timeout",
       .type = TUTTI_REAL,
       .offset = TUTTI_AT(tcp_options, open_timeout),
