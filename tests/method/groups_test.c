@@ -579,6 +579,27 @@ static void of_two_that_cannot_reach_each_other_the_higher_goes(void **state)
     }
 }
 
+/* A new generator goes on where the reports of all end: with a lower number its groups would stand
+   before those that are known, and nobody would take them. */
+static void a_new_generator_goes_on_with_the_numbers(void **state)
+{
+    (void)state;
+    for (int newest = 0; newest < 3; newest++) {
+        run *r = run_of(3, TUTTI_GROUPS_RANDOM, 3, 0, NULL, 1);
+        const int all[] = { 0, 1, 2 };
+        for (int v = 0; v < 3; v++)
+            assert_int_equal(tutti_groups_report(r->g, v, tutti_groups_id(v == newest ? 1000 : 40 + v, 1), all, 3, true,
+                                                 NULL), TUTTI_OK);
+        for (int v = 0; v < 3; v++)
+            asks(r, v, 1);
+        for (int v = 0; v < 3; v++) {
+            assert_int_equal(r->w[v].is, REDUCES);
+            assert_int_equal(tutti_groups_number(r->w[v].id), 1001);
+        }
+        drop(r);
+    }
+}
+
 /* Invariant 9, and what a schedule is refused for. */
 static void schedules_are_partitions_that_connect_all(void **state)
 {
@@ -621,6 +642,7 @@ int main(void)
         cmocka_unit_test(who_is_frozen_is_left_out_and_served_again),
         cmocka_unit_test(the_filter_leaves_out_who_lags_by_as_much_as_it_says),
         cmocka_unit_test(of_two_that_cannot_reach_each_other_the_higher_goes),
+        cmocka_unit_test(a_new_generator_goes_on_with_the_numbers),
         cmocka_unit_test(schedules_are_partitions_that_connect_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
