@@ -16,9 +16,10 @@ typedef struct tutti_world tutti_world;
    The place in the run comes from the environment of our launcher, or of MPI's, Slurm's or
    torchrun's (launch.h: tutti_launch_find_place). Without one it is rank 0 of 1.
 
-   transport_spec "": "shm" where all ranks are on one host, whoever started them. Else "mpi" under
-   an MPI launcher, "tcp" where the environment says where to meet. Ranks of one host that somebody
-   else has started need no key: they meet in a private directory (launch.h: tutti_launch_gather).
+   transport_spec "": that of TUTTI_TRANSPORT, which `tutti run --transport` sets. Without it "shm"
+   where all ranks are on one host, whoever started them. Else "mpi" under an MPI launcher, "tcp"
+   where the environment says where to meet. Ranks of one host that somebody else has started need
+   no key: they meet in a private directory (launch.h: tutti_launch_gather).
    With shm a thread of each watches the others until close.
 
    A failure after the transport was open leaves its last words. */

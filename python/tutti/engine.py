@@ -232,8 +232,9 @@ def _by_mpi(transport: str) -> bool:
 class World(_Owner):
     """This process's view of the run: its rank among all. Its place comes from the launcher's environment (comm.h).
 
-    transport: "shm", "tcp", "mpi"; "": by the launcher. A process may open several worlds, all ranks in the same
-    order. The memory that `tutti run` has made is for the first one; where nothing is asked for, later ones use tcp.
+    transport: "shm", "tcp", "mpi", with options; "": that of `tutti run --transport`, or by the launcher. A process
+    may open several worlds, all ranks in the same order. The memory that `tutti run` has made is for the first one;
+    where nothing is asked for, later ones use tcp.
     """
 
     _what = "world"
@@ -241,10 +242,11 @@ class World(_Owner):
 
     def __init__(self, transport: str = ""):
         before = _sockets()
+        told = os.environ.get("TUTTI_TRANSPORT", "")
         if not transport and World._memory_taken:
-            transport = "tcp"
+            transport = told if told.startswith("tcp") else "tcp"
         hold = _Held(_c.tutti_world_close)
-        (check if _by_mpi(transport) else _apart)(_c.tutti_world_open, hold.at, _text(transport))
+        (check if _by_mpi(transport or told) else _apart)(_c.tutti_world_open, hold.at, _text(transport))
         self._hold = hold
         self._connections = {k: mark for k, mark in _sockets().items() if before.get(k) != mark}
         World._memory_taken = World._memory_taken or "TUTTI_SHM_FD" in os.environ

@@ -1,5 +1,5 @@
 /* catalogue.c: commands that list what there is of a kind, or explain one of it: `tutti methods`,
-   `tutti codecs`. */
+   `tutti codecs`, `tutti transports`. */
 #include <stdlib.h>
 #include <string.h>
 

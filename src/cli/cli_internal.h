@@ -24,6 +24,7 @@ int tutti_cli_train(int argc, char **argv), tutti_cli_methods(int argc, char **a
     tutti_cli_platform(int argc, char **argv), tutti_cli_topology(int argc, char **argv),
     tutti_cli_bench(int argc, char **argv), tutti_cli_agent(int argc, char **argv),
     tutti_cli_key(int argc, char **argv), tutti_cli_codecs(int argc, char **argv),
+    tutti_cli_transports(int argc, char **argv),
     tutti_cli_run(int argc, char **argv), tutti_cli_plan(int argc, char **argv),
     tutti_cli_report(int argc, char **argv), tutti_cli_compare(int argc, char **argv),
     tutti_cli_complete(int argc, char **argv), tutti_cli_completion(int argc, char **argv),

@@ -74,6 +74,16 @@ static const struct {
     { "tier", tier },
 };
 
+/* What commands that list a kind take. */
+static const struct {
+    int (*run)(int argc, char **argv);
+    entry (*of)(size_t i);
+} catalogues[] = {
+    { tutti_cli_methods, method },
+    { tutti_cli_codecs, codec },
+    { tutti_cli_transports, transport },
+};
+
 const tutti_option *tutti_cli_options_of(const char *option, const char *name)
 {
     for (size_t k = 0; k < TUTTI_LENGTH(taken); k++)
@@ -202,8 +212,9 @@ static void offer_words(const tutti_command *c, begun b)
     snprintf(first, sizeof first, "%.*s", (int)strcspn(c->arguments, " "), c->arguments);
     if (c->sub == NULL && strchr(first, '|') != NULL && first[0] != '-')
         offer_choices(b, first);
-    if (c->run == tutti_cli_methods || c->run == tutti_cli_codecs)
-        offer_entries(c->run == tutti_cli_methods ? method : codec, b);
+    for (size_t i = 0; i < TUTTI_LENGTH(catalogues); i++)
+        if (c->run == catalogues[i].run)
+            offer_entries(catalogues[i].of, b);
 }
 
 static const tutti_command *command_of(const tutti_command *list, const char *name)

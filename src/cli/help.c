@@ -120,7 +120,8 @@ void tutti_cli_train_help(FILE *out, bool all)
         putc('\n', out);
         tutti_cli_wrap(out, "", 0,
                        "`tutti train --help all` has all options, "
-                       "`tutti methods` and `tutti codecs` what --method and --codec take.");
+                       "`tutti methods`, `tutti codecs` and `tutti transports` what --method, --codec and "
+                       "--transport take.");
     }
 }
 

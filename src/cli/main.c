@@ -20,6 +20,8 @@ const tutti_command tutti_commands[] = {
       { tutti_cli_run_options } },
     { "methods", "[NAME] [--json]", "catalogue of training methods with their options", tutti_cli_methods },
     { "codecs", "[NAME] [--json]", "what gradients may travel as, with options (train --codec)", tutti_cli_codecs },
+    { "transports", "[NAME] [--json]", "what carries messages, with options (train --transport)",
+      tutti_cli_transports },
     { "config", "[FILE] [--explain] [--OPTION VALUE ...]",
       "the configuration that `train` would use; --explain: and where each value comes from", tutti_cli_config,
       { tutti_train_options } },

@@ -15,11 +15,10 @@
 typedef struct run_config {
     int64_t n, servers, threads, min_workers;
     double start_timeout, grace, stop_timeout;
-    const char *hosts, *rsh, *meet, *exports;
-    int transport, on_loss;
+    const char *hosts, *rsh, *meet, *exports, *transport;
+    int on_loss;
     bool pin, tag;
 } run_config;
-enum { OVER_AUTO, OVER_SHM, OVER_TCP };
 enum { STOP, CONTINUE };
 
 #define AT(member) TUTTI_AT(run_config, member)
@@ -41,8 +40,9 @@ const tutti_option tutti_cli_run_options[] = {
     { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL,
       "compute threads a worker, told as OMP_NUM_THREADS unless that is set; 0: max(1, cores / workers)" },
     { "pin", TUTTI_BOOL, AT(pin), 1, 0, 1, NULL, "each worker to cores of its own" },
-    { "transport", TUTTI_CHOICE, AT(transport), 0, 0, 0, "auto|shm|tcp",
-      "what carries messages: auto: shm on this machine, tcp on several hosts" },
+    { "transport", TUTTI_SPEC, AT(transport), 0, 0, 0, "auto",
+      "what carries messages: shm or tcp, with options (`tutti transports`); "
+      "auto: shm on this machine, tcp on several hosts; told as TUTTI_TRANSPORT" },
     { "on-loss", TUTTI_CHOICE, AT(on_loss), 0, 0, 0, "stop|continue",
       "when a worker is lost: stop (exit code 3), or let the others go on, of methods that can" },
     { "min-workers", TUTTI_INT, AT(min_workers), 1, 1, 1024, NULL,
@@ -208,9 +208,38 @@ typedef struct run_plan {
     tutti_launch_host *hosts;
     int n_hosts, workers;
     bool meet;
+    int64_t silence_ns;          /* the transport's patience; 0: the launcher's own */
     char path[4096];
     const char **words;          /* the command, NULL-ended */
 } run_plan;
+
+static tutti_status read_transport(run_plan *p, tutti_error *err)
+{
+    const char *text = p->c.transport;
+    const tutti_train_config config = { .transport = text };
+    const char *name;
+    tutti_spec *spec;
+    tutti_status status = TUTTI_OK;
+
+    TUTTI_TRY(tutti_spec_open(&spec, text, err));
+    name = tutti_spec_name(spec);
+    p->meet = strcmp(name, "tcp") == 0 || p->n_hosts > 1;
+    if (strcmp(text, "auto") == 0)
+        goto out;
+    if (strcmp(name, "shm") != 0 && strcmp(name, "tcp") != 0)
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                            "transport is '%.80s'; workers that `tutti run` starts meet over shm or tcp, or auto, "
+                            "which takes one of them", text);
+    else if (p->n_hosts > 1 && strcmp(name, "shm") == 0)
+        status = tutti_fail(err, TUTTI_ERR_USAGE, 0, "transport shm does not reach several hosts; use tcp");
+    else
+        status = tutti_world_check(text, err);
+    if (status == TUTTI_OK)
+        p->silence_ns = tutti_train_silence_ns(&config);
+out:
+    tutti_spec_close(spec);
+    return status;
+}
 
 static tutti_status make_plan(run_plan *p, int argc, char **argv, int at, tutti_error *err)
 {
@@ -239,9 +268,7 @@ static tutti_status make_plan(run_plan *p, int argc, char **argv, int at, tutti_
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "min-workers is %lld, but the run has %d from its beginning; give at most %d",
                           (long long)c->min_workers, p->workers, p->workers);
-    if (p->n_hosts > 1 && c->transport == OVER_SHM)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "transport shm does not reach several hosts; use tcp");
-    p->meet = c->transport == OVER_TCP || p->n_hosts > 1;
+    TUTTI_TRY(read_transport(p, err));
     TUTTI_TRY(find_command(argv[at], p->path, sizeof p->path, err));
     p->words = tutti_alloc((size_t)(argc - at) + 1, sizeof *p->words);
     if (p->words == NULL)
@@ -274,6 +301,7 @@ static tutti_status start_here(const run_plan *p, tutti_launch_result *result, t
         .argv = p->words,
         .pin = p->c.pin,
         .grace_ns = ns(p->c.grace),
+        .silence_ns = p->silence_ns,
         .meet = p->meet,
         .goes_on = p->c.on_loss == CONTINUE,
         .servers = (int)p->c.servers,
@@ -311,6 +339,7 @@ static tutti_status start_there(run_plan *p, tutti_launch_result *result, tutti_
         .address = p->c.meet,
         .start_ns = ns(p->c.start_timeout),
         .grace_ns = ns(p->c.grace),
+        .silence_ns = p->silence_ns,
         .goes_on = p->c.on_loss == CONTINUE,
         .servers = (int)p->c.servers,
         .least = (int)p->c.min_workers,
@@ -331,6 +360,9 @@ static tutti_status start(run_plan *p, int *code, tutti_error *err)
     forget_outer_run();
     tell_torch(p->hosts, p->n_hosts);
     unsetenv("TUTTI_SERVERS");
+    unsetenv("TUTTI_TRANSPORT"); /* one of before may not be where these workers meet */
+    if (strcmp(p->c.transport, "auto") != 0)
+        setenv("TUTTI_TRANSPORT", p->c.transport, 1);
     if (p->c.servers > 0) {
         snprintf(text, sizeof text, "%lld", (long long)p->c.servers);
         setenv("TUTTI_SERVERS", text, 1);

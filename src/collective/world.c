@@ -290,6 +290,8 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
     *out = NULL;
     TUTTI_TRY(tutti_launch_find_place(environ, &place, err));
     if (transport_spec == NULL || transport_spec[0] == '\0')
+        transport_spec = tutti_variable(environ, "TUTTI_TRANSPORT"); /* as `tutti run` says it */
+    if (transport_spec == NULL || transport_spec[0] == '\0')
         transport_spec = tutti_launch_place_transport(&place);
     TUTTI_TRY(find_transport(transport_spec, &ops, err));
     gathers = tutti_launch_gathers(&place, ops->name, environ);

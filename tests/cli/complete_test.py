@@ -12,7 +12,7 @@ class Complete(Case):
 
     def test_the_last_word_is_gone_on_with(self):
         for line, wanted in (
-                ("tr", "train"), ("help ver", "version"), ("train --metho", "--method"),
+                ("tr", "train transports"), ("trai", "train"), ("help ver", "version"), ("train --metho", "--method"),
                 ("train --method bytes", "bytescheduler"), ("train --method=bytes", "--method=bytescheduler"),
                 ("train --method byteps(fe", "byteps(feedback="),
                 ("train --method byteps(feedback=on,assign=g", "byteps(feedback=on,assign=greedy"),
@@ -21,7 +21,8 @@ class Complete(Case):
                 ("compare --methods ddp,palsgd(period=4),pra", "ddp,palsgd(period=4),prague"),
                 ("bench ker", "kernels"), ("bench kernels --byt", "--bytes"), ("plan me", "memory"),
                 ("plan memory --mod", "--model"), ("plan --prof", "--profile"), ("data insp", "inspect"),
-                ("codecs power", "powersgd"), ("completion ", "bash zsh"), ("train -n ", ""), ("train --out ", ""),
+                ("codecs power", "powersgd"), ("transports t", "tcp"), ("completion ", "bash zsh"),
+                ("train -n ", ""), ("train --out ", ""),
                 ("nonsense x", ""), ("train --lane=x", ""), ("train --method nonsense(", ""),
                 ("train --method byteps(nonsense=x", "")):
             self.assertEqual(self.answers(*line.split(" ")), wanted.split(), line)
@@ -44,7 +45,7 @@ class Complete(Case):
         return [found for found in done.stdout.split("|") if found]
 
     def test_bash_completes(self):
-        self.assertEqual(self.typed("tra", "tra"), ["train "])
+        self.assertEqual(self.typed("trai", "trai"), ["train "])
         self.assertEqual(self.typed("train --lane ", "train", "--lane", ""), ["auto ", "on ", "off "])
         self.assertEqual(self.typed("train --method=bytes", "train", "--method", "=", "bytes"), ["bytescheduler "])
         self.assertEqual(self.typed("train --method=", "train", "--method", "=")[:2], ["single ", "ddp "])

@@ -548,6 +548,34 @@ class Namespaces(HostCase):
         self.assertLess(time.monotonic() - begin, 30)
         self.nothing_is_left(out)
 
+    def over_a_full_line(self, *arguments):
+        """Links of 1 Mbit/s: two queues of 2 s each stand between two hosts as soon as both send."""
+        return ("-H", "h1:1,h2:1,h3:1,h4:1", "--rsh", NETLAB + " rsh", "--method", "hop(backup=1)",
+                *arguments), [NETLAB, "-n", "4", "--rate", "1mbit", "--timeout", "110", "--"]
+
+    def test_a_healthy_worker_behind_a_full_line_is_not_lost(self):
+        """A heartbeat comes later than peer-timeout, for it waits behind models of 220 KB."""
+        out = self.out("full")
+        words, lab = self.over_a_full_line()
+        done = subprocess.run([*lab, TUTTI, "train", "--model", "mlp(hidden=64)", "--data", self.data, "--batch", "16",
+                               "--steps", "3", "--final-eval", "off", "--out", out, *words],
+                              capture_output=True, text=True, env=clean_environment())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("lost", done.stderr)
+        self.assertEqual(summary(out)["workers"], 4)
+
+    def test_a_host_that_falls_silent_behind_a_full_line_is_named(self):
+        words, lab = self.over_a_full_line("--on-loss", "stop")
+        run, out, workers = self.start("silent", *words, workers=4, command=lab)
+        begin = time.monotonic()
+        subprocess.run([NETLAB, "cut", "h2"], env=dict(os.environ, NETLAB=workers[0][1][b"NETLAB"].decode()),
+                       check=True)
+        err = self.ended(run, 90)
+        self.assertEqual(run.returncode, 3, err)
+        self.assertRegex(err, r"tutti: .*worker \d was lost.*(tcp\(peer-timeout=3\)|timed out)")
+        self.assertLess(time.monotonic() - begin, 60)  # ten times 3 s, its last words, and the lab's own end
+        self.nothing_is_left(out)
+
     def through(self, name, *faults):
         """Forty steps over a link with faults; gives what subprocess.run gives, and the output
         directory."""

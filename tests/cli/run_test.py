@@ -65,6 +65,21 @@ class Run(unittest.TestCase):
             for r in range(3):
                 self.assertRegex(out, r"rank %d .*; RANK %d LOCAL_RANK %d/3 MASTER 127.0.0.1 THREADS 1\n" % (r, r, r))
 
+    def test_options_of_the_transport_reach_the_workers(self):
+        for spec, taken in (("tcp(peer-timeout=20,streams=2)", "tcp"), ("shm(spin=5)", "shm")):
+            out, err, code = self.run_it("-n", 2, "--transport", spec, "--", "sh", "-c",
+                                         'echo "$TUTTI_TRANSPORT"; exec "$0"', MEMBER)
+            self.assertEqual((err, code), ("", 0))
+            self.assertEqual(sorted(LINE.findall(out)), [(str(r), "2", taken, "3") for r in range(2)])
+            self.assertEqual(out.count(spec + "\n"), 2)
+        out, err, code = self.run_it("-n", 2, "--", MEMBER, TUTTI_TRANSPORT="tcp")  # of before: not handed on
+        self.assertEqual((err, code), ("", 0))
+        self.assertEqual(sorted(LINE.findall(out)), [(str(r), "2", "shm", "3") for r in range(2)])
+        # whose options are refused by the world itself
+        out, err, code = self.run_it("-n", 1, "--", "sh", "-c", 'TUTTI_TRANSPORT="tcp(eager=1)" exec "$0"', MEMBER)
+        self.assertIn("eager", out + err)
+        self.assertNotEqual(code, 0)
+
     def test_a_program_may_ask_for_tcp_by_itself(self):
         out, err, code = self.run_it("-n", 2, "--", MEMBER, "tcp", "twice", XDG_RUNTIME_DIR=self.folder)
         self.assertEqual((err, code), ("", 0), out)
@@ -303,6 +318,11 @@ class Run(unittest.TestCase):
         self.refused("n is 3, but the hosts 'a:2' have 2 workers", "-n", 3, "-H", "a:2", "--", "true")
         self.refused("min-workers is 3, but the run has 2", "-n", 2, "--min-workers", 3, "--", "true")
         self.refused("transport shm does not reach several hosts", "-H", "a,b", "--transport", "shm", "--", "true")
+        self.refused("transport shm does not reach", "-H", "a,b", "--transport", "shm(spin=1)", "--", "true")
+        self.refused("transport is 'mpi'; workers that `tutti run` starts meet over shm or tcp", "-n", 2, "--transport",
+                     "mpi", "--", "true")
+        self.refused("transport 'tcp': unknown option 'peer'", "-n", 2, "--transport", "tcp(peer=3)", "--", "true")
+        self.refused("peer-timeout", "-n", 2, "--transport", "tcp(peer-timeout=0)", "--", "true")
         self.refused("on-loss is 'never'", "-n", 2, "--on-loss", "never", "--", "true")
         self.refused("torchrun has started 2 processes (RANK=0, WORLD_SIZE=2) already; start the command itself by it",
                      "-n", 2, "--", "true", RANK="0", WORLD_SIZE="2", MASTER_ADDR="a", MASTER_PORT="1")

@@ -35,6 +35,23 @@ class Usage(Case):
         self.assertNotIn("Other options:", page, "src/cli/help.c has no group for these")
         self.assertEqual(page.count("\n  -"), len(configuration) + 4)
 
+    def test_each_transport_explains_its_options(self):
+        listed = {t["name"]: t for t in json.loads(tutti("transports", "--json").stdout)}
+        self.assertEqual([n for n, t in listed.items() if t["kind"] == "built-in"], ["shm", "tcp"])
+        self.assertLessEqual({"streams", "wire-check", "peer-timeout", "open-timeout", "local", "eager", "chunk",
+                              "spin"}, {o["name"] for o in listed["tcp"]["options"]})
+        with open(os.path.join(os.path.dirname(__file__), "../../docs/OPTIONS.md")) as f:
+            page = f.read()
+        for name, t in listed.items():
+            explained = tutti("transports", name).stdout
+            self.assertIn(name in ("shm", "tcp", "sim"), [t["survives_losses"]], name)
+            for o in t["options"]:
+                self.assertIn(o["help"], explained)
+                if t["kind"] == "built-in":
+                    self.assertRegex(page.split("## Transports")[1], r"(?m)^- `%s` " % o["name"])
+        self.refused("there is no transport 'tcq'; did you mean 'tcp'?", "transports", "tcq")
+        self.assertIn("tutti transports", " ".join(tutti("train", "--help").stdout.split()))
+
     def test_each_method_has_a_page_with_all_its_options(self):
         for m in json.loads(tutti("methods", "--json").stdout):
             with open(os.path.join(os.path.dirname(__file__), "../../docs/methods", m["name"] + ".md")) as f:
@@ -66,7 +83,7 @@ class Usage(Case):
 
     def test_catalogues_have_groups_a_header_and_advice(self):
         for command, headings in (("methods", ["The yardstick", "All-reduce", "Servers", "Periodic", "Gossip"]),
-                                  ("codecs", ["Summed", "Messages", "Wrappers"])):
+                                  ("codecs", ["Summed", "Messages", "Wrappers"]), ("transports", ["Built in"])):
             page = tutti(command).stdout
             self.assertTrue(page.startswith("Lists "), page)
             for entry in json.loads(tutti(command, "--json").stdout):
@@ -96,7 +113,7 @@ class Usage(Case):
         self.assertEqual(make().returncode, 0)
 
     def test_each_command_explains_itself(self):
-        for command in ("train", "methods", "codecs", "config", "topology", "data", "check", "run"):
+        for command in ("train", "methods", "codecs", "transports", "config", "topology", "data", "check", "run"):
             done = tutti(command, "--help")
             self.assertEqual(done.returncode, 0)
             self.assertIn(f"tutti {command}", done.stdout)

@@ -524,6 +524,82 @@ static void who_is_frozen_is_left_out_and_served_again(void **state)
     }
 }
 
+static void asks(run *r, int v, int64_t count)
+{
+    r->w[v].is = ASKS;
+    assert_int_equal(tutti_groups_request(r->g, v, count, false, 0, NULL), TUTTI_OK);
+}
+
+/* Of those that lag behind who asks by as much as the filter says none is taken, of those that lag
+   by one less each. */
+static void the_filter_leaves_out_who_lags_by_as_much_as_it_says(void **state)
+{
+    (void)state;
+    for (int64_t filter = 1; filter <= 5; filter++) {
+        run *r = run_of(3, TUTTI_GROUPS_SMART, 3, filter, NULL, (uint64_t)filter);
+        r->count[1] = 10 - filter;
+        r->count[2] = 10 - filter + 1;
+        asks(r, 0, 10);
+        asks(r, 2, 10 - filter + 1);
+        assert_int_equal(r->w[0].is, REDUCES);
+        assert_int_equal(r->w[0].n, 2);
+        assert_int_equal(r->w[0].member[0], 0);
+        assert_int_equal(r->w[0].member[1], 2);
+        drop(r);
+    }
+}
+
+/* Two members accuse each other, and a third is well: the lower rank stays. */
+static void of_two_that_cannot_reach_each_other_the_higher_goes(void **state)
+{
+    enum { WELL_SAID = -1 };
+
+    (void)state;
+    for (int well = 0; well < 3; well++) {
+        run *r = run_of(3, TUTTI_GROUPS_RANDOM, 3, 0, NULL, 1);
+        const int low = well == 0 ? 1 : 0, high = well == 2 ? 1 : 2, all[] = { 0, 1, 2 };
+        int64_t id;
+        for (int v = 0; v < 3; v++)
+            asks(r, v, 1);
+        assert_int_equal(r->w[0].n, 3);
+        id = r->w[0].id;
+        for (int v = 0; v < 3; v++) {
+            r->w[v].is = SAYS;
+            assert_int_equal(tutti_groups_over(r->g, v, id, all, 3, v == low ? high : v == high ? low : WELL_SAID, 0,
+                                               NULL), TUTTI_OK);
+        }
+        assert_int_equal(r->w[high].is, COMPUTES); /* what it has of that group it takes back */
+        for (int v = 0; v < 3; v++)
+            if (v != high) {
+                assert_int_equal(r->w[v].is, REDUCES);
+                assert_int_equal(r->w[v].n, 2);
+                assert_int_equal(r->w[v].member[0] + r->w[v].member[1], low + well);
+            }
+        drop(r);
+    }
+}
+
+/* A new generator goes on where the reports of all end: with a lower number its groups would stand
+   before those that are known, and nobody would take them. */
+static void a_new_generator_goes_on_with_the_numbers(void **state)
+{
+    (void)state;
+    for (int newest = 0; newest < 3; newest++) {
+        run *r = run_of(3, TUTTI_GROUPS_RANDOM, 3, 0, NULL, 1);
+        const int all[] = { 0, 1, 2 };
+        for (int v = 0; v < 3; v++)
+            assert_int_equal(tutti_groups_report(r->g, v, tutti_groups_id(v == newest ? 1000 : 40 + v, 1), all, 3, true,
+                                                 NULL), TUTTI_OK);
+        for (int v = 0; v < 3; v++)
+            asks(r, v, 1);
+        for (int v = 0; v < 3; v++) {
+            assert_int_equal(r->w[v].is, REDUCES);
+            assert_int_equal(tutti_groups_number(r->w[v].id), 1001);
+        }
+        drop(r);
+    }
+}
+
 /* Invariant 9, and what a schedule is refused for. */
 static void schedules_are_partitions_that_connect_all(void **state)
 {
@@ -564,6 +640,9 @@ int main(void)
         cmocka_unit_test(with_the_filter_a_slow_worker_holds_up_nobody),
         cmocka_unit_test(who_has_waited_for_a_slow_worker_is_not_slow_itself),
         cmocka_unit_test(who_is_frozen_is_left_out_and_served_again),
+        cmocka_unit_test(the_filter_leaves_out_who_lags_by_as_much_as_it_says),
+        cmocka_unit_test(of_two_that_cannot_reach_each_other_the_higher_goes),
+        cmocka_unit_test(a_new_generator_goes_on_with_the_numbers),
         cmocka_unit_test(schedules_are_partitions_that_connect_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
    wants, while all live; exactly one side goes on, whether a launcher's meeting place decides or
    each side counts. A way is cut by taking its connection out of the receiver's epoll: what comes
    is never read, as if it had never come. */
+#include <linux/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -201,6 +202,152 @@ static void a_rank_judges_a_silence_by_peer_timeout(void **state)
     }
 }
 
+/* ---- lines that are full ---- */
+/* What this rank sees of its lines and the most that a peer has told excuse a silence of worker 1,
+   up to ten times peer-timeout. So does what the other's kernel takes of much that is sent. */
+static tutti_status excuses(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
+{
+    tutti_status status = TUTTI_OK;
+    tcp_endpoint *e = t;
+    tcp_peer *p = &e->peers[1];
+    int64_t heard;
+    char why[480];
+
+    (void)arg;
+    (void)rt;
+    tutti_lock(e->lock);
+    e->at_rank_0 = true;
+    heard = p->heard_ns;
+    EXPECT(tutti_tcp_patience_ns(e) == seconds(timeout));
+    p->acked_ns = heard + seconds(40);
+    EXPECT(!tutti_tcp_silence(e, 1, heard + seconds(40 + 0.83 * timeout)));
+    e->late_ns = seconds(12);
+    p->late_ns = seconds(18);
+    EXPECT(tutti_tcp_patience_ns(e) == seconds(90));
+    p->acked_ns = 0;
+    EXPECT(!tutti_tcp_silence(e, 1, heard + seconds(0.33 * 90)) && !p->silent);
+    EXPECT(!tutti_tcp_silence(e, 1, heard + seconds(0.83 * 90)) && p->silent);
+    e->late_ns = seconds(9 * timeout);
+    p->late_ns = seconds(3600);
+    p->acked_ns = heard + seconds(0.83 * 10 * timeout);
+    EXPECT(!tutti_tcp_silence(e, 1, heard + seconds(0.83 * 10 * timeout)));
+    EXPECT(tutti_tcp_silence(e, 1, heard + seconds(0.84 * 10 * timeout)));
+out:
+    tutti_unlock(e->lock);
+    if (status == TUTTI_OK &&
+        (tcp()->dead_peer(t, why, sizeof why) != 1 || strstr(why, "tcp(peer-timeout=60)") == NULL))
+        status = tutti_fail(err, TUTTI_ERR_STATE, 0, "the words are '%s'", why);
+    return status;
+}
+
+static void a_full_line_excuses_a_silence_up_to_ten_times_peer_timeout(void **state)
+{
+    real_rank r;
+    fake_rank f;
+    run_of run;
+
+    run_open(&run, *state, "unix", 2, 0);
+    rank_start(&r, &run, 0, "tcp(peer-timeout=60)", excuses, NULL);
+    fake_join(&f, &run, 1);
+    if (rank_end(&r) != TUTTI_OK)
+        fail_msg("%s", r.err.text);
+    fake_close(&f);
+    run_close(&run);
+}
+
+typedef struct frozen { _Atomic bool ready, end; } frozen;
+
+static tutti_status is_stopped(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
+{
+    tcp_endpoint *e = t;
+    frozen *f = arg;
+
+    tutti_lock(e->lock);
+    atomic_store(&f->ready, true);
+    while (!atomic_load(&f->end))
+        pause_ms(rt, 1);
+    tutti_unlock(e->lock);
+    return tutti_fail(err, TUTTI_ERR_STATE, 0, "it was sent what is no frame");
+}
+
+static bool queue_moves_to(tutti_runtime *rt, int fd, bool less, uint64_t bound)
+{
+    tcp_look look = { 0 };
+
+    for (int i = 0; i < 5000; i++) {
+        if (tutti_tcp_look(fd, &look) && (less ? look.queued < bound : look.queued >= bound))
+            return true;
+        pause_ms(rt, 1);
+    }
+    return false;
+}
+
+/* Worker 1 is stopped, and its kernel takes what we send until its buffer is full: that counts for
+   once. What it takes of a heartbeat does not. */
+static tutti_status sees_what_is_taken(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
+{
+    static uint8_t block[64 << 10];
+    tutti_status status = TUTTI_OK;
+    tcp_endpoint *e = t;
+    tcp_peer *p = &e->peers[1];
+    frozen *f = arg;
+    const int fd = p->links[0].fd;
+    int64_t late = seconds(8);
+    int milliseconds = 0;
+    socklen_t bytes = sizeof milliseconds;
+    tcp_look look;
+
+    while (!atomic_load(&f->ready))
+        pause_ms(rt, 1);
+    tutti_lock(e->lock);
+    tutti_tcp_lines(e, seconds(1));
+    EXPECT(p->acked_ns == 0);
+    EXPECT(send(fd, block, 112, 0) == 112 && queue_moves_to(rt, fd, true, 1));
+    tutti_tcp_lines(e, seconds(2));
+    EXPECT(p->acked_ns == 0);
+    while (send(fd, block, sizeof block, 0) > 0 || queue_moves_to(rt, fd, true, TCP_MUCH))
+        pause_ms(rt, 5);
+    EXPECT(queue_moves_to(rt, fd, false, TCP_MUCH));
+    tutti_tcp_lines(e, seconds(3));
+    EXPECT(p->acked_ns == seconds(3));
+    for (int i = 0; i < 100; i++) /* what is still under way */
+        pause_ms(rt, 5);
+    tutti_tcp_lines(e, seconds(4));
+    tutti_tcp_lines(e, seconds(5));
+    EXPECT(p->acked_ns < seconds(5));
+    /* and its connections bear as much as this rank does */
+    e->late_ns = seconds(30);
+    tutti_tcp_lines(e, seconds(6));
+    EXPECT(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, &bytes) == 0 &&
+           milliseconds == (int)(tutti_tcp_patience_ns(e) / TCP_MS) && milliseconds > 80000);
+    EXPECT(tutti_tcp_look(fd, &look) && look.queued >= TCP_MUCH && look.acked > 0 && look.late_ns > 0);
+    EXPECT(!tutti_tcp_look(e->bell, &look) && look.late_ns == 0);
+    /* what was seen is forgotten slowly, what is worse counts at once, and no more than may be */
+    tutti_tcp_late(&late, 0, seconds(9));
+    EXPECT(late == seconds(8) / 32 * 31);
+    tutti_tcp_late(&late, seconds(20), seconds(9));
+    EXPECT(late == seconds(9));
+out:
+    tutti_unlock(e->lock);
+    atomic_store(&f->end, true);
+    return status;
+}
+
+static void what_a_kernel_takes_of_much_is_a_sign_of_life(void **state)
+{
+    frozen f = { .ready = false };
+    real_rank ranks[2];
+    run_of run;
+
+    run_open(&run, *state, "127.0.0.1", 2, 0);
+    rank_start(&ranks[0], &run, 0, "tcp(local=tcp,peer-timeout=60)", sees_what_is_taken, &f);
+    rank_start(&ranks[1], &run, 1, "tcp(local=tcp,peer-timeout=60)", is_stopped, &f);
+    if (rank_end(&ranks[0]) != TUTTI_OK)
+        fail_msg("%s", ranks[0].err.text);
+    rank_end(&ranks[1]);
+    run_close(&run);
+}
+
 /* ---- in which order it is heard ---- */
 typedef struct heard { bool in_time; _Atomic bool end; } heard;
 
@@ -320,6 +467,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(without_a_launcher_each_side_counts, setup, teardown),
         cmocka_unit_test_setup_teardown(of_two_that_others_hear_the_higher_one_goes, setup, teardown),
         cmocka_unit_test_setup_teardown(a_rank_judges_a_silence_by_peer_timeout, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_full_line_excuses_a_silence_up_to_ten_times_peer_timeout, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_a_kernel_takes_of_much_is_a_sign_of_life, setup, teardown),
         cmocka_unit_test_setup_teardown(
             who_gave_up_because_of_another_is_gone_when_it_is_known_why_or_a_moment_later, setup, teardown),
         cmocka_unit_test_setup_teardown(the_meeting_place_takes_who_says_nothing_for_lost_within_three_seconds, setup,

@@ -226,7 +226,7 @@ static bool next_frame(tcp_endpoint *e, tcp_link *l)
     else if (!match_list_empty(&p->streams) && (l->stream > 0 || e->options.streams == 1))
         send_piece(e, l, p);
     else if (l->stream == 0 && (mine->beat || mine->took >= TCP_CREDITS / 2)) {
-        tcp_frame f = { .kind = mine->beat ? TCP_BEAT : TCP_CREDIT };
+        tcp_frame f = { .kind = mine->beat ? TCP_BEAT : TCP_CREDIT, .tag = mine->beat ? (uint64_t)e->late_ns : 0 };
         mine->beat = false;
         frame_begin(e, l, &f, NULL, NULL, false);
     } else
@@ -327,7 +327,10 @@ static tutti_status take_words(tcp_endpoint *e, tcp_link *l, const tcp_frame *f,
     case TCP_WITHDRAW:
         tutti_match_answered(&e->match, p, MATCH_WITHDRAW, f->send_id, f->message_id);
         return TUTTI_OK;
-    case TCP_CREDIT: case TCP_BEAT:
+    case TCP_BEAT:
+        e->peers[l->peer].late_ns = tutti_tcp_told_late(f);
+        return TUTTI_OK;
+    case TCP_CREDIT:
         return TUTTI_OK;
     case TCP_DEPART:
         if (tutti_tcp_hash_words(l->session.receive_key, payload, f->bytes) != f->hash ||

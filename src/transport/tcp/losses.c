@@ -6,13 +6,22 @@
      2. or its connection has ended, and the meeting place has said why, unasked, or has been silent
         for half a second;
      3. or another rank has expelled it;
-     4. or it has been silent for peer-timeout.
+     4. or it has been silent for peer-timeout, and for as long as a full line explains.
 
    One that gave up because of a rank of which nothing is known yet is gone a moment later, or when
    that is known: else a survivor that hears from another first cannot say what happened.
 
    All that has come from it is read first. The loss is noted, then the requests that need it end,
    then its connections are closed, with a last frame that tells it so.
+
+   Over a line that is full a heartbeat comes late: it waits behind what was sent before it, in the
+   queues of the network. Each rank looks at its own connections how late that is (TCP_INFO) and
+   tells it in its heartbeats, to its peers and to the meeting place. A silence may last longer by
+   what this rank sees itself and the most that others told, and so may bytes go unacknowledged
+   (TCP_USER_TIMEOUT). And a peer to whom much is queued, and whose kernel takes of it, is not
+   silent. A stopped one's does so until its buffer is full. All of that excuses TCP_LONGEST times
+   peer-timeout at most: who is dead is found by then. Where lines are quick it excuses nothing: a
+   heartbeat alone, which the kernel of a stopped process acknowledges, is not much.
 
    A rank that does not hear another cannot know whether that one is dead. Where a launcher serves
    the meeting place, that decides. Ranks tell it whom they do not hear (TCP_VIEW). Of two that have
@@ -212,20 +221,68 @@ static void warn(tcp_endpoint *e, int rank, bool silent, int64_t now)
     view(e, rank, silent ? TCP_DOES_NOT_HEAR : TCP_HEARS, "");
 }
 
+/* ---- full lines ---- */
+static int64_t timeout_ns(const tcp_endpoint *e) { return (int64_t)(e->options.peer_timeout * 1e9); }
+
+int64_t tutti_tcp_patience_ns(const tcp_endpoint *e)
+{
+    const int64_t longest = TCP_LONGEST * timeout_ns(e);
+    int64_t told = e->control.fd >= 0 ? e->control.late_ns : 0;
+
+    for (int r = 0; r < e->size; r++)
+        if (r != e->rank && !e->match.peers[r].gone && e->peers[r].late_ns > told)
+            told = e->peers[r].late_ns;
+    told += timeout_ns(e) + e->late_ns;
+    return told < longest ? told : longest;
+}
+
+void tutti_tcp_lines(tcp_endpoint *e, int64_t now)
+{
+    int64_t late = 0, patience;
+    tcp_look look;
+
+    if (e->control.fd >= 0 && tutti_tcp_look(e->control.fd, &look))
+        late = look.late_ns;
+    for (int r = 0; r < e->size; r++) {
+        tcp_peer *p = &e->peers[r];
+        uint64_t queued = 0, acked = 0;
+        for (int64_t s = 0; s < e->options.streams && r != e->rank && !e->match.peers[r].gone; s++) {
+            if (!tutti_tcp_look(p->links[s].fd, &look))
+                continue;
+            queued += look.queued;
+            acked += look.acked;
+            late = look.late_ns > late ? look.late_ns : late;
+        }
+        if (queued >= TCP_MUCH && acked > p->acked)
+            p->acked_ns = now;
+        p->acked = acked;
+    }
+    tutti_tcp_late(&e->late_ns, late, (TCP_LONGEST - 1) * timeout_ns(e));
+    patience = tutti_tcp_patience_ns(e);
+    for (size_t i = 0; i < (size_t)e->size * (size_t)e->options.streams; i++)
+        if (e->links[i].fd >= 0)
+            tutti_tcp_bear(e->links[i].fd, patience);
+    if (e->control.fd >= 0)
+        tutti_tcp_bear(e->control.fd, patience);
+}
+
 bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now)
 {
     tcp_peer *p = &e->peers[rank];
-    /* it is found by the next tick */
-    const int64_t silent = now - p->heard_ns, most = (int64_t)(e->options.peer_timeout * 1e9 / 6 * 5);
+    const int64_t patience = tutti_tcp_patience_ns(e), silent = now - p->heard_ns,
+                  idle = now - (p->acked_ns > p->heard_ns ? p->acked_ns : p->heard_ns);
     tcp_departure d = { .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
 
-    if (p->silent != (silent > (int64_t)(e->options.peer_timeout * 1e9 / 3)))
+    if (p->silent != (idle > patience / 3))
         warn(e, rank, !p->silent, now);
-    if (silent <= most)
+    /* it is found by the next tick */
+    if (idle <= patience / 6 * 5 && silent <= TCP_LONGEST * timeout_ns(e) / 6 * 5)
         return false;
-    snprintf(d.words, sizeof d.words, "it has been silent for %.1f s (process %u on '%s'): stopped, or cut off",
-             (double)silent / 1e9, e->table[rank].pid, e->table[rank].host_name);
-    if (has_arbiter(e) && (p->asked_ns == 0 || now - p->asked_ns < ANSWER_NS)) {
+    snprintf(d.words, sizeof d.words,
+             "it has been silent for %.1f s (process %u on '%s'): stopped, cut off, "
+             "or behind a line that is full for longer than tcp(peer-timeout=%g) allows",
+             (double)silent / 1e9, e->table[rank].pid, e->table[rank].host_name, e->options.peer_timeout);
+    if (has_arbiter(e) && (p->asked_ns == 0 || now - p->asked_ns < ANSWER_NS + patience - timeout_ns(e))) {
         if (p->asked_ns == 0) {
             p->asked_ns = now;
             view(e, rank, TCP_GIVES_UP, d.words);

@@ -26,6 +26,7 @@ struct tutti_meet {
     int epoll, size, joined, hosts;
     bool complete, gave_up, gone_before; /* gone_before: somebody left before all had come */
     int64_t gather_until_ns, silence_ns, beat_ns, passed_ns;
+    int64_t late_ns, patience_ns; /* how late lines are from here; silence_ns, and what that excuses */
     tcp_line *lines;             /* size */
     int64_t *cut_ns;             /* size: when its line ended without a word; 0: it has not */
     char (*how)[120];            /* size: it ended */
@@ -121,7 +122,7 @@ static void decide(tutti_meet *m, int a, int b, const char *why)
 /* Else it is silent here, too, and the clock will find it: it must not win by its rank. */
 static bool heard_lately(const tutti_meet *m, int rank)
 {
-    return tutti_now_ns(m->rt) - m->lines[rank].heard_ns <= m->silence_ns / 2;
+    return tutti_now_ns(m->rt) - m->lines[rank].heard_ns <= m->patience_ns / 2;
 }
 
 static void view(tutti_meet *m, int from, const tcp_view *v)
@@ -247,8 +248,10 @@ static void hear(tutti_meet *m, int rank)
             sound = tutti_tcp_view_read(&frame, payload, m->size, &opinion);
             if (sound)
                 view(m, rank, &opinion);
-        } else
+        } else {
             sound = frame.kind == TCP_BEAT;
+            l->late_ns = tutti_tcp_told_late(&frame);
+        }
         if (!sound)
             status = tutti_fail(&wrong, TUTTI_ERR_CORRUPT, 0, "a frame of kind %u came that has no meaning here",
                                 frame.kind);
@@ -283,6 +286,31 @@ static bool admit(void *self, int fd, const tcp_hello *h, const tcp_session *ses
 }
 
 /* ---- time ---- */
+
+/* As ranks do (losses.c). */
+static void look_at_the_lines(tutti_meet *m)
+{
+    const int64_t longest = TCP_LONGEST * m->silence_ns;
+    int64_t late = 0, told = 0;
+    tcp_look look;
+
+    for (int r = 0; r < m->size; r++) {
+        const tcp_line *l = &m->lines[r];
+        if (l->fd < 0)
+            continue;
+        told = l->late_ns > told ? l->late_ns : told;
+        if (tutti_tcp_look(l->fd, &look) && look.late_ns > late)
+            late = look.late_ns;
+    }
+    tutti_tcp_late(&m->late_ns, late, longest - m->silence_ns);
+    m->patience_ns = m->silence_ns + m->late_ns + told;
+    if (m->patience_ns > longest)
+        m->patience_ns = longest;
+    for (int r = 0; r < m->size; r++)
+        if (m->lines[r].fd >= 0)
+            tutti_tcp_bear(m->lines[r].fd, m->patience_ns);
+}
+
 static void look_at_the_clock(tutti_meet *m)
 {
     const int64_t now = tutti_now_ns(m->rt);
@@ -291,20 +319,25 @@ static void look_at_the_clock(tutti_meet *m)
     const bool due = now >= m->beat_ns;
 
     m->passed_ns = now;
-    if (due)
+    if (due) {
         m->beat_ns = now + TCP_TICK;
+        look_at_the_lines(m);
+    }
     for (int r = 0; r < m->size; r++) {
         tcp_line *l = &m->lines[r];
-        tcp_frame beat = { .kind = TCP_BEAT };
+        tcp_frame beat = { .kind = TCP_BEAT, .tag = (uint64_t)m->late_ns };
         if (m->cut_ns[r] != 0 && now - m->cut_ns[r] >= TCP_PATIENCE_NS)
             lost(m, r, m->how[r]);
         if (l->fd < 0 || m->roll.ranks[r].state != TUTTI_MEET_RUNNING)
             continue;
         if (slept)
             l->heard_ns = now;
-        if (now - l->heard_ns > m->silence_ns / 6 * 5) { /* looked at often enough to find it in time */
-            char how[80];
-            snprintf(how, sizeof how, "it has been silent for %.1f s", (double)(now - l->heard_ns) / 1e9);
+        if (now - l->heard_ns > m->patience_ns / 6 * 5) { /* looked at often enough to find it in time */
+            char how[160];
+            snprintf(how, sizeof how,
+                     "it has been silent for %.1f s: stopped, cut off, or behind a line that is full "
+                     "for longer than tcp(peer-timeout=%g) allows",
+                     (double)(now - l->heard_ns) / 1e9, (double)m->silence_ns / 1e9);
             lost(m, r, how);
             tutti_tcp_line_close(l);
             continue;
@@ -510,7 +543,7 @@ tutti_status tutti_meet_open(tutti_meet **out, tutti_runtime *rt, const tutti_me
     m->key = o->key;
     m->passed_ns = tutti_now_ns(rt);
     m->gather_until_ns = m->passed_ns + (o->gather_ns > 0 ? o->gather_ns : GATHER_NS);
-    m->silence_ns = o->silence_ns > 0 ? o->silence_ns : SILENCE_NS;
+    m->silence_ns = m->patience_ns = o->silence_ns > 0 ? o->silence_ns : SILENCE_NS;
     m->door = (tcp_door){
         .rt = rt,
         .epoll = -1,

@@ -53,7 +53,9 @@ static void hear_control(tcp_endpoint *e)
         else if (frame.kind == TCP_SHUT) {
             control_ended(e, "", true);
             return;
-        } else if (frame.kind != TCP_BEAT)
+        } else if (frame.kind == TCP_BEAT)
+            e->control.late_ns = tutti_tcp_told_late(&frame);
+        else
             status = tutti_fail(&wrong, TUTTI_ERR_CORRUPT, 0, "a frame of kind %u came that has no meaning here",
                                 frame.kind);
     }
@@ -329,6 +331,8 @@ static void tick(tcp_endpoint *e, bool slept)
     const int64_t now = tutti_now_ns(e->rt);
     tcp_frame beat = { .kind = TCP_BEAT, .progress = e->match.completions };
 
+    tutti_tcp_lines(e, now);
+    beat.tag = (uint64_t)e->late_ns;
     for (int r = 0; r < e->size && !e->out; r++) {
         tcp_peer *p = &e->peers[r];
         tcp_link *l = r != e->rank ? &p->links[0] : NULL;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/tcp.h>
+#include <linux/sockios.h>
 #include <math.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include "tcp_internal.h"
 
@@ -195,13 +197,48 @@ int tutti_tcp_connect(const tcp_address *a, int *fd)
 
 void tutti_tcp_tune(int fd, bool local, int64_t timeout_ns)
 {
-    const int on = 1, milliseconds = (int)(timeout_ns / TCP_MS);
+    const int on = 1;
 
     if (local)
         return;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    /* unacknowledged bytes end the connection */
+    tutti_tcp_bear(fd, timeout_ns);
+}
+
+void tutti_tcp_bear(int fd, int64_t timeout_ns)
+{
+    const int milliseconds = (int)(timeout_ns / TCP_MS);
+
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
+}
+
+/* What is queued divided by what the line carries, and the way there and back, in which queues of
+   others on the same line are seen. What has few bytes queued says nothing of the line's rate. */
+bool tutti_tcp_look(int fd, tcp_look *out)
+{
+    struct tcp_info info = { 0 };
+    socklen_t bytes = sizeof info;
+    int queued = 0;
+
+    *out = (tcp_look){ .queued = 0 };
+    if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
+        return false;
+    if (ioctl(fd, SIOCOUTQ, &queued) == 0 && queued > 0)
+        out->queued = (uint64_t)queued;
+    out->acked = info.tcpi_bytes_acked;
+    out->late_ns = (int64_t)info.tcpi_rtt * 1000;
+    if (out->queued >= TCP_MUCH && info.tcpi_delivery_rate > 0)
+        out->late_ns += (int64_t)((double)out->queued / (double)info.tcpi_delivery_rate * 1e9);
+    return true;
+}
+
+/* What has been seen is forgotten by a half in ten seconds: a line that was full a moment ago will
+   be so again with the next step. */
+void tutti_tcp_late(int64_t *late_ns, int64_t seen_ns, int64_t most_ns)
+{
+    *late_ns -= *late_ns / 32;
+    if (*late_ns < seen_ns)
+        *late_ns = seen_ns < most_ns ? seen_ns : most_ns;
 }
 
 double tutti_tcp_rate(int fd)

@@ -51,7 +51,8 @@ static const tutti_option tcp_option_table[] = {
       .initial = 3,
       .min = 1,
       .max = 3600,
-      .help = "seconds of silence after which a worker is taken for lost; it sends a heartbeat every half second" },
+      .help = "seconds of silence after which a worker is taken for lost, behind a full line up to ten times as many; "
+              "it sends a heartbeat every half second" },
     { .name = "open-timeout",
       .type = TUTTI_REAL,
       .offset = TUTTI_AT(tcp_options, open_timeout),
@@ -236,7 +237,7 @@ static bool bytes_left(tcp_endpoint *e)
    kernels, not by the peers. A local socket's are there at once. */
 static void leave(tcp_endpoint *e)
 {
-    const int64_t until = tutti_now_ns(e->rt) + TCP_LINGER_NS;
+    const int64_t until = tutti_now_ns(e->rt) + TCP_LINGER_NS + e->late_ns;
 
     /* a TAKEN that found no room: its sender would think that we never had it */
     while (words_left(e) && !e->departed && tutti_now_ns(e->rt) < until) {
@@ -278,7 +279,7 @@ static void tcp_close(void *t)
             e->closing = true; /* cannot be: it is empty */
         tutti_thread_join(e->service, NULL);
     }
-    until = e->opened ? tutti_now_ns(e->rt) + TCP_LINGER_NS : 0;
+    until = e->opened ? tutti_now_ns(e->rt) + TCP_LINGER_NS + e->late_ns : 0;
     while (e->opened && e->size > 1 && bytes_left(e) && tutti_now_ns(e->rt) < until)
         tutti_sleep_until(e->rt, tutti_now_ns(e->rt) + TCP_MS / 10);
     for (size_t i = 0; i < (size_t)e->size * (size_t)e->options.streams && e->links != NULL; i++)

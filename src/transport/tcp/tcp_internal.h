@@ -40,6 +40,8 @@
    said to be gone may still have bytes under way. */
 #define TCP_PATIENCE_NS (200 * TCP_MS)
 enum {
+    TCP_LONGEST = 10,            /* times its patience: the longest that a full line excuses */
+    TCP_MUCH = 4 << 10,          /* bytes queued, from which on a line is said to be at work */
     TCP_STRANGERS = 64,          /* at once; the oldest makes room for the next, so that a flood
                                     delays no caller that finishes its handshake in its time */
     TCP_CALLS = 32,              /* connections being made at once */
@@ -74,6 +76,14 @@ int tutti_tcp_listen(tcp_address *a, int *fd);         /* errno; *a: what the ke
 int tutti_tcp_listen_local(char name[16], int *fd);    /* an abstract name that the kernel chose */
 int tutti_tcp_connect(const tcp_address *a, int *fd);  /* errno; EINPROGRESS is 0 */
 void tutti_tcp_tune(int fd, bool local, int64_t timeout_ns);
+/* Unacknowledged bytes end the connection after that time. */
+void tutti_tcp_bear(int fd, int64_t timeout_ns);
+/* What the kernel knows of a connection: bytes that wait in it or are not acknowledged, all that
+   ever were, and how late what is written now will be there. */
+typedef struct tcp_look { uint64_t queued, acked; int64_t late_ns; } tcp_look;
+bool tutti_tcp_look(int fd, tcp_look *out);            /* false: none, or a local socket */
+/* *late_ns: the most that was lately seen, in steps of TCP_TICK; no more than most_ns */
+void tutti_tcp_late(int64_t *late_ns, int64_t seen_ns, int64_t most_ns);
 /* Bytes a second that the line has lately carried; 0: not known yet; HUGE_VAL: a local socket. */
 double tutti_tcp_rate(int fd);
 /* The kernel takes no more while it has so many bytes that are not sent yet. 0: its own bound. */
@@ -154,6 +164,7 @@ typedef struct tcp_line {
     bool framed;                 /* the header at in_used has been checked; frame has it */
     tcp_frame frame;
     int64_t heard_ns, spoke_ns;
+    int64_t late_ns;             /* how late the lines of the other end are, as it told last */
 } tcp_line;
 /* takes fd, also on failure */
 tutti_status tutti_tcp_line_open(tcp_line *l, int fd, const tcp_session *session,
@@ -244,6 +255,9 @@ typedef struct tcp_peer {
     int told;                    /* how many of our expulsions are on their way to it */
     int64_t asked_ns;            /* when the meeting place was asked about it; 0: it was not */
     int64_t heard_ns;
+    int64_t acked_ns;            /* when its kernel was last seen to take of much that we send */
+    uint64_t acked;              /* bytes of all links */
+    int64_t late_ns;             /* how late its lines are, as it told last */
     int64_t cut_ns;              /* when its connection ended without a departure; 0: it has not */
     int64_t said_ns;             /* when the meeting place said that it is gone; 0: it has not */
     uint64_t progress;           /* as it told last */
@@ -292,6 +306,7 @@ typedef struct tcp_endpoint {
     tutti_events events;
     int *expelled, n_expelled;   /* size; by us, in order */
     bool *here, *dead;           /* size; for counting */
+    int64_t late_ns;             /* how late this rank's lines are: losses.c */
     int uncertain;               /* peers that may be gone: cut, or said to be, and not yet
                                     judged */
     int waiting;                 /* threads in wait_some */
@@ -334,6 +349,11 @@ void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, tcp_teller tell
 void tutti_tcp_out(tcp_endpoint *e, const char *why);
 /* of the uncertain ones, those that are gone */
 void tutti_tcp_judge(tcp_endpoint *e);
+/* How long a silence may last, and bytes go unacknowledged: peer-timeout, and how late the lines
+   are that this rank knows of. */
+int64_t tutti_tcp_patience_ns(const tcp_endpoint *e);
+/* looks at all lines, at each tick */
+void tutti_tcp_lines(tcp_endpoint *e, int64_t now);
 /* true: it is gone by that */
 bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now);
 /* Because of whom that rank is gone. Never this one, which it may have blamed: one's own number

@@ -212,6 +212,13 @@ static uint32_t most_of(uint32_t kind, const tcp_rules *rules)
     }
 }
 
+int64_t tutti_tcp_told_late(const tcp_frame *f)
+{
+    const uint64_t most = UINT64_C(3600) * 1000000000;
+
+    return (int64_t)(f->tag < most ? f->tag : most);
+}
+
 tutti_status tutti_tcp_frame_read(const uint8_t in[TCP_FRAME_BYTES], const tcp_rules *rules, tcp_frame *out,
                                   tutti_error *err)
 {

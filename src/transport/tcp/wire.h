@@ -103,7 +103,8 @@ typedef enum tcp_kind {
     TCP_CREDIT,                  /* nothing but header.credit */
 
     /* Everywhere. */
-    TCP_BEAT,                    /* I am here; progress says how far */
+    TCP_BEAT,                    /* I am here; progress says how far, tag how late what I write
+                                    is there, in ns */
     TCP_DEPART,                  /* see above */
 
     /* With the meeting place. */
@@ -140,6 +141,8 @@ void tutti_tcp_frame_write(const tcp_frame *f, const tcp_rules *rules,
 tutti_status tutti_tcp_frame_read(const uint8_t in[TCP_FRAME_BYTES], const tcp_rules *rules,
                                   tcp_frame *out, tutti_error *err);
 void tutti_tcp_seal(tcp_session *s, uint8_t header[TCP_FRAME_BYTES]);  /* numbers and signs it */
+/* of a BEAT: ns, 0 to an hour */
+int64_t tutti_tcp_told_late(const tcp_frame *f);
 /* is it the next one of the peer? */
 bool tutti_tcp_sealed(tcp_session *s, const uint8_t header[TCP_FRAME_BYTES]);
 uint64_t tutti_tcp_hash_data(uint64_t seed, const void *data, size_t bytes);
