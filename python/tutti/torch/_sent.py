@@ -127,7 +127,8 @@ class Sent:
             same = same and (now.is_sparse or now.data_ptr() == self._at)
         if not same or (self._copy is not None and not _same(self._copy, self.grad)):
             how = "taken away" if now is None else "replaced" if now is not shown else "changed"
-            raise StateError(f"the gradient of '{self.bound.name}' was {how} between backward and step(): {self._why()}")
+            name = self.bound.name
+            raise StateError(f"the gradient of '{name}' was {how} between backward and step(): {self._why()}")
         self.leave()
 
     def leave(self) -> None:
