@@ -118,7 +118,8 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
         tutti_pass p;
         if (t == 2 && s->odd_one != NULL && rank + 1 == tutti_world_size(world))
             order = s->odd_one;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK && (status = pass(e, order, s->parts, err)) == TUTTI_OK)
+        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK &&
+               (status = pass(e, order, s->parts, err)) == TUTTI_OK)
             ;
         if (status == TUTTI_CLOSED)
             status = tutti_engine_step(e, err);
