@@ -23,6 +23,7 @@ typedef struct script {
     const int *forward[STEPS]; /* by step; END-ended; NULL: 0 1 2 3 */
     const int *odd_one;          /* of the last worker in step 2; NULL: as the others */
     bool apart, values;
+    bool parts;                  /* a unit is through a part of its backward before it has gradients */
 
     float x[RANKS][SIZE];
     double live;
@@ -44,10 +45,10 @@ static tutti_status look(tutti_engine *e, int unit, float *sum)
 }
 
 /* Gradients depend on what forward read. */
-static tutti_status pass(tutti_engine *e, const int *order, tutti_error *err)
+static tutti_status pass(tutti_engine *e, const int *order, bool parts, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
-    float sum = 0, g[SIZE];
+    float sum = 0, before = 0, after = 0, g[SIZE];
 
     for (; *order != END; order++) {
         TUTTI_TRY(tutti_engine_need(e, *order, false, err));
@@ -59,6 +60,11 @@ static tutti_status pass(tutti_engine *e, const int *order, tutti_error *err)
     }
     for (int u = UNITS - 1; u >= 0; u--) {
         TUTTI_TRY(tutti_engine_need(e, u, true, err));
+        if (parts) {
+            TUTTI_TRY(tutti_engine_done(e, u, true, err));
+            TUTTI_TRY(tutti_engine_need(e, u, true, err));
+        }
+        look(e, u, &before);
         for (int k = 0; k < TENSORS; k++) {
             const float *x = tutti_engine_values(e, k);
             for (size_t i = 0; i < counts[k] && units[k] == u; i++)
@@ -66,6 +72,11 @@ static tutti_status pass(tutti_engine *e, const int *order, tutti_error *err)
             if (units[k] == u)
                 TUTTI_TRY(tutti_engine_ready_from(e, k, g, TUTTI_F32, err));
         }
+        if (parts) /* what is exchanged meanwhile could be updated */
+            tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + 3000000);
+        look(e, u, &after);
+        if (before < after || before > after)
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "values of unit %d change before it is done", u);
         TUTTI_TRY(tutti_engine_done(e, u, true, err));
     }
     return tutti_engine_passed(e, 0, err);
@@ -107,7 +118,8 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
         tutti_pass p;
         if (t == 2 && s->odd_one != NULL && rank + 1 == tutti_world_size(world))
             order = s->odd_one;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK && (status = pass(e, order, err)) == TUTTI_OK)
+        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK &&
+               (status = pass(e, order, s->parts, err)) == TUTTI_OK)
             ;
         if (status == TUTTI_CLOSED)
             status = tutti_engine_step(e, err);
@@ -174,6 +186,28 @@ static void whatever_the_order_the_bits_are_ddps(void **state)
             }
 }
 
+/* Its gradients come with the last part, and until that is done its values stay. */
+static void a_unit_whose_backward_is_in_parts_keeps_its_values(void **state)
+{
+    static const char *const methods[] = { "bytescheduler(cross_barrier=on)", "byteps(cross_barrier=on)",
+                                          "zero(stage=1)", "zero(stage=2)" };
+
+    (void)state;
+    for (int n = 1; n <= RANKS; n++)
+        for (int lane = -1; lane <= 1; lane += 2) {
+            static script a, b;
+            a = script_of("ddp", lane);
+            go(&a, n);
+            for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
+                b = script_of(methods[k], lane);
+                b.parts = true;
+                go(&b, n);
+                for (int r = 0; r < n; r++)
+                    assert_memory_equal(a.x[r], b.x[r], sizeof a.x[r]);
+            }
+        }
+}
+
 static void fails(script *s, int n, tutti_status status, const char *one, const char *other)
 {
     tutti_error err = { .rank = -1 };
@@ -222,6 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whatever_the_order_the_bits_are_ddps),
+        cmocka_unit_test(a_unit_whose_backward_is_in_parts_keeps_its_values),
         cmocka_unit_test(workers_that_need_different_units_end_with_a_sentence),
         cmocka_unit_test(clients_that_cannot_be_served_are_refused),
     };

@@ -171,6 +171,47 @@ static void all_workers_have_the_same_bits_whatever_the_codec(void **state)
         }
 }
 
+/* ---- draws ---- */
+
+/* The same in every step. Of the largest or none, which 2 bits have exactly, so that a worker's
+   message draws nothing, and the server's does. */
+static float on_levels(int rank, uint64_t step, size_t i, float x)
+{
+    (void)step;
+    (void)x;
+    return rank == 0 ? (float)(i % 3) - 1 : 3 * (float)(i / 3 % 3) - 3;
+}
+
+/* Worker 0's message draws, and what the server has of it is the largest or none. */
+static float between_levels(int rank, uint64_t step, size_t i, float x)
+{
+    (void)step;
+    (void)x;
+    return rank == 0 ? sinf((float)i) : 0;
+}
+
+/* What is rounded at random is rounded by other numbers in each step, at workers and at servers:
+   with the same gradient in each step, elements go another way in each. */
+static void each_step_draws_anew(void **state)
+{
+    (void)state;
+    for (int servers = 0; servers <= 2; servers += 2)
+        for (int workers = 0; workers < 2; workers++) {
+            trial t = coded("byteps(feedback=off)", "qsgd(bits=2,norm=max)", servers);
+            int moved = 0;
+            t.gradient = workers ? between_levels : on_levels;
+            trial_run(&t, 2 + servers);
+            for (int s = 1; s + 1 < STEPS; s++) {
+                int others = 0;
+                for (size_t i = 0; i < ALL; i++)
+                    others += fabsf((t.x[0][s + 1][i] - t.x[0][s][i]) - (t.x[0][s][i] - t.x[0][s - 1][i])) > 1e-3f;
+                moved += others > ALL / 10;
+            }
+            assert_int_equal(moved, STEPS - 2);
+            trial_drop(&t);
+        }
+}
+
 /* ---- traffic ---- */
 
 /* Of a part, 2 bytes an element, and 4 a vector but the last. */
@@ -260,6 +301,7 @@ int main(void)
         cmocka_unit_test(residuals_of_workers_and_servers_are_the_recursions),
         cmocka_unit_test(what_is_owed_weighs_the_same_in_uneven_steps),
         cmocka_unit_test(all_workers_have_the_same_bits_whatever_the_codec),
+        cmocka_unit_test(each_step_draws_anew),
         cmocka_unit_test(each_pair_sends_the_messages_of_its_parts),
         cmocka_unit_test(what_cannot_be_is_refused_with_what_mends_it),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out),
