@@ -97,7 +97,8 @@ const tutti_option tutti_train_options[] = {
       "exchange on a thread beside the computation: "
       "auto leaves it away where its work would take the computation's core (shm without a core to spare)" },
     { "transport", TUTTI_SPEC, AT(transport), 0, 0, 0, "shm",
-      "what carries messages: shm (shared memory, this machine)" },
+      "what carries messages: shm (shared memory, this machine), tcp (any machines); as plug-ins sim (virtual time), "
+      "mpi" },
     { "platform", TUTTI_TEXT, AT(platform), 0, 0, 0, "",
       "simulated runs: SimGrid platform file, as sim(platform=FILE); `tutti platform` writes them" },
     { "fail", TUTTI_TEXT, AT(fail), 0, 0, 0, "",
