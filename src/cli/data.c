@@ -197,8 +197,9 @@ static int partition(int argc, char **argv)
 
 static void print_help(void)
 {
-    static const char *const uses[] = { "list | inspect NAME | verify NAME", "partition NAME PARTITION [-n N] [--seed S]",
-                                        "bpe FILE --vocab N --out OUT", "tokens FILE --out OUT [--bpe FILE]",
+    static const char *const uses[] = { "list | inspect NAME | verify NAME",
+                                        "partition NAME PARTITION [-n N] [--seed S]", "bpe FILE --vocab N --out OUT",
+                                        "tokens FILE --out OUT [--bpe FILE]",
                                         "clicks --samples N --out OUT [--seed S --values V --zipf Z --spread D "
                                         "--bias B --missing P]" };
 
@@ -287,8 +288,8 @@ int tutti_cli_data(int argc, char **argv)
     if (strcmp(verb, "clicks") == 0)
         return tutti_cli_data_clicks(argc - 1, argv + 1);
     if (argc == 2 && is_data(verb))
-        return tutti_cli_usage("data", "'%s' is a data set, and what is wanted of it comes first: tutti data inspect %s",
-                               verb, verb);
+        return tutti_cli_usage(
+            "data", "'%s' is a data set, and what is wanted of it comes first: tutti data inspect %s", verb, verb);
     if (argc == 2 && (strcmp(verb, "inspect") == 0 || strcmp(verb, "verify") == 0))
         return tutti_cli_usage("data", "%s wants a name of `tutti data list` or a path", verb);
     if ((strcmp(verb, "inspect") != 0 && strcmp(verb, "verify") != 0) || argc != 3)

@@ -45,7 +45,8 @@ static void print_one(size_t k)
 
     snprintf(text, sizeof text, "%s: %s", m->name, m->title);
     tutti_cli_wrap(stdout, "", 0, text);
-    snprintf(text, sizeof text, "%s, %d. Family: %s; page: docs/methods/%s.md", m->authors, m->year, m->family, m->name);
+    snprintf(text, sizeof text, "%s, %d. Family: %s; page: docs/methods/%s.md", m->authors, m->year, m->family,
+             m->name);
     tutti_cli_wrap(stdout, "", 2, text);
     snprintf(text, sizeof text, "topology: %s; synchrony: %s; codec: %s; schedule: %s; placement: %s; update: %s",
              m->axes.topology, m->axes.synchrony, m->axes.codec, m->axes.schedule, m->axes.placement, m->axes.update);
