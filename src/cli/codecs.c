@@ -37,7 +37,12 @@ static void print_one(size_t i)
 {
     const tutti_codec_about c = about(i);
 
-    printf("%s: %s\n  %s; %s\n", c.name, c.help, c.paper, form_help(c.form));
+    char text[1024];
+
+    snprintf(text, sizeof text, "%s: %s", c.name, c.help);
+    tutti_cli_wrap(stdout, "", 0, text);
+    snprintf(text, sizeof text, "%s; %s", c.paper, form_help(c.form));
+    tutti_cli_wrap(stdout, "", 2, text);
     if (c.options[0].name != NULL) {
         printf("\n  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, c.options, false);

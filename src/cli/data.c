@@ -24,8 +24,14 @@ static tutti_status open_set(tutti_data **data, tutti_runtime *rt, const char *n
 /* place: where it is, or NULL to leave that out. */
 static void print_known(const tutti_data_set *set, const char *place)
 {
-    printf("%s%s: %s%s%s\n", place == NULL ? "\n" : "", set->name, set->title, place != NULL ? "\n  " : "",
-           place != NULL ? place : "");
+    char text[300];
+
+    if (place == NULL)
+        putchar('\n');
+    snprintf(text, sizeof text, "%s: %s", set->name, set->title);
+    tutti_cli_wrap(stdout, "", 0, text);
+    if (place != NULL)
+        printf("  %s\n", place);
     if (set->options != NULL) {
         printf("\n  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, set->options, false);
@@ -77,7 +83,10 @@ static void print_partitions(void)
 {
     printf("\nPartitions:\n");
     for (const tutti_partition_set *set = tutti_partitions; set->name != NULL; set++) {
-        printf("\n%s: %s\n", set->name, set->title);
+        char text[300];
+        putchar('\n');
+        snprintf(text, sizeof text, "%s: %s", set->name, set->title);
+        tutti_cli_wrap(stdout, "", 0, text);
         if (set->options != NULL)
             tutti_cli_print_options(stdout, set->options, false);
     }
@@ -188,23 +197,28 @@ static int partition(int argc, char **argv)
 
 static void print_help(void)
 {
-    printf("tutti data list | inspect NAME | verify NAME | partition NAME PARTITION [-n N] [--seed S]\n"
-           "tutti data bpe FILE --vocab N --out OUT | tokens FILE --out OUT [--bpe FILE]\n"
-           "tutti data clicks --samples N --out OUT [--seed S --values V --zipf Z --spread D --bias B --missing P]\n\n"
-           "NAME is a name of `list`, with options or without (mnist, 'mnist(distort=0.5)'), or a path: "
-           "of a directory of images (IDX files,\n"
-           "CIFAR-10's binary files, PNG and JPEG files by class), of a token file or of a text in UTF-8. "
-           "mnist, cifar10, moby-dick and speech (which tools/speech-data makes) are looked for "
-           "in $TUTTI_DATA, ./data, then where Tutti is installed; quadratic and logistic are drawn from\n"
-           "their options.\n"
-           "inspect prints shapes, classes and statistics; verify reads every byte and checks sizes, counts "
-           "and gzip checksums; partition\n"
-           "shows what each of N workers (default 4) would have with that --partition: samples, classes, "
-           "distance from the whole. bpe learns a byte-pair encoding of N ids from a text; tokens\n"
-           "writes a text as a file of token ids, bytes unless an encoding is given; "
-           "clicks writes a click log in Criteo's format whose\n"
-           "truth is known, and says how well it can be predicted (the AUC of the true probabilities). "
-           "docs/DATA.md has the formats.\n");
+    static const char *const uses[] = { "list | inspect NAME | verify NAME",
+                                        "partition NAME PARTITION [-n N] [--seed S]", "bpe FILE --vocab N --out OUT",
+                                        "tokens FILE --out OUT [--bpe FILE]",
+                                        "clicks --samples N --out OUT [--seed S --values V --zipf Z --spread D "
+                                        "--bias B --missing P]" };
+
+    for (size_t i = 0; i < TUTTI_LENGTH(uses); i++)
+        tutti_cli_wrap(stdout, "tutti data", 11, uses[i]);
+    putchar('\n');
+    tutti_cli_wrap(stdout, "", 0,
+                   "NAME is a name of `list`, with options or without (mnist, 'mnist(distort=0.5)'), or a path: of a "
+                   "directory of images (IDX files, CIFAR-10's binary files, PNG and JPEG files by class), of a token "
+                   "file or of a text in UTF-8. mnist, cifar10, moby-dick and speech (which tools/speech-data makes) "
+                   "are looked for in $TUTTI_DATA, ./data, then where Tutti is installed; quadratic and logistic are "
+                   "drawn from their options.");
+    tutti_cli_wrap(stdout, "", 0,
+                   "inspect prints shapes, classes and statistics; verify reads every byte and checks sizes, counts "
+                   "and gzip checksums; partition shows what each of N workers (default 4) would have with that "
+                   "--partition: samples, classes, distance from the whole. bpe learns a byte-pair encoding of N ids "
+                   "from a text; tokens writes a text as a file of token ids, bytes unless an encoding is given; "
+                   "clicks writes a click log in Criteo's format whose truth is known, and says how well it can be "
+                   "predicted (the AUC of the true probabilities). docs/DATA.md has the formats.");
     for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++)
         print_known(set, NULL);
     print_partitions();
@@ -274,8 +288,8 @@ int tutti_cli_data(int argc, char **argv)
     if (strcmp(verb, "clicks") == 0)
         return tutti_cli_data_clicks(argc - 1, argv + 1);
     if (argc == 2 && is_data(verb))
-        return tutti_cli_usage("data", "'%s' is a data set, and what is wanted of it comes first: tutti data inspect %s",
-                               verb, verb);
+        return tutti_cli_usage(
+            "data", "'%s' is a data set, and what is wanted of it comes first: tutti data inspect %s", verb, verb);
     if (argc == 2 && (strcmp(verb, "inspect") == 0 || strcmp(verb, "verify") == 0))
         return tutti_cli_usage("data", "%s wants a name of `tutti data list` or a path", verb);
     if ((strcmp(verb, "inspect") != 0 && strcmp(verb, "verify") != 0) || argc != 3)

@@ -41,10 +41,16 @@ static void print_one(size_t k)
 {
     const tutti_method_ops *m = tutti_methods[k];
 
-    printf("%s: %s\n  %s, %d. Family: %s; page: docs/methods/%s.md\n", m->name, m->title, m->authors, m->year,
-           m->family, m->name);
-    printf("  topology: %s; synchrony: %s; codec: %s; schedule: %s; placement: %s; update: %s\n", m->axes.topology,
-           m->axes.synchrony, m->axes.codec, m->axes.schedule, m->axes.placement, m->axes.update);
+    char text[1024];
+
+    snprintf(text, sizeof text, "%s: %s", m->name, m->title);
+    tutti_cli_wrap(stdout, "", 0, text);
+    snprintf(text, sizeof text, "%s, %d. Family: %s; page: docs/methods/%s.md", m->authors, m->year, m->family,
+             m->name);
+    tutti_cli_wrap(stdout, "", 2, text);
+    snprintf(text, sizeof text, "topology: %s; synchrony: %s; codec: %s; schedule: %s; placement: %s; update: %s",
+             m->axes.topology, m->axes.synchrony, m->axes.codec, m->axes.schedule, m->axes.placement, m->axes.update);
+    tutti_cli_wrap(stdout, "", 2, text);
     if (m->options != NULL) {
         printf("\n  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, m->options, false);
@@ -53,8 +59,11 @@ static void print_one(size_t k)
         printf("\n  Options of the run where nobody says otherwise (n: the workers):\n");
     for (const tutti_method_default *d = m->defaults; d != NULL && d->option != NULL; d++)
         printf("  --%-18s %s\n", d->option, d->value);
-    for (size_t i = 0; m->constraints != NULL && m->constraints[i] != NULL; i++)
-        printf("%s  - %s\n", i == 0 ? "\n" : "", m->constraints[i]);
+    for (size_t i = 0; m->constraints != NULL && m->constraints[i] != NULL; i++) {
+        if (i == 0)
+            putchar('\n');
+        tutti_cli_wrap(stdout, "  -", 4, m->constraints[i]);
+    }
 }
 
 static const char *method_name(size_t i)
@@ -74,6 +83,7 @@ static const char *group_title(const char *group)
         { "all-reduce", "All-reduce: a step has everybody's gradients" },
         { "periodic", "Periodic: models are averaged every so many steps" },
         { "gossip", "Gossip: models are averaged with a few neighbours" },
+        { "pipeline", "Pipelines: each worker has some layers, and samples go through them" },
         { "server", "Servers: they have the model, workers bring gradients, together or as each is done" },
     };
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli_internal.h"
 
@@ -335,7 +336,7 @@ void tutti_cli_close(tutti_cli_settings *s)
 void tutti_cli_print_options(FILE *out, const tutti_option *options, bool flags)
 {
     for (const tutti_option *o = options; o != NULL && o->name != NULL; o++) {
-        char name[64], value[64] = "";
+        char name[64], value[256] = "", line[360];
         switch (o->type) {
         case TUTTI_INT:
         case TUTTI_REAL: snprintf(value, sizeof value, "%.12g", o->initial); break;
@@ -344,6 +345,15 @@ void tutti_cli_print_options(FILE *out, const tutti_option *options, bool flags)
         default: snprintf(value, sizeof value, "%s", o->text != NULL && o->text[0] != 0 ? o->text : "none");
         }
         snprintf(name, sizeof name, "%s%s", !flags ? "" : strlen(o->name) == 1 ? "-" : "--", o->name);
-        fprintf(out, "  %-20s %-6s %-26s %s\n", name, tutti_option_type_name(o->type), value, o->help);
+        snprintf(line, sizeof line, "  %-20s %-6s %-26s", name, tutti_option_type_name(o->type), value);
+        if (tutti_cli_columns(STDOUT_FILENO) == 0 || /* for a program or a page: a row a line */
+            strlen(line) + 1 + strlen(o->help) <= (size_t)tutti_cli_page_width())
+            fprintf(out, "%s %s\n", line, o->help);
+        else { /* below, where there is room for more than a word or two a line */
+            for (size_t n = strlen(line); n > 0 && line[n - 1] == ' '; n--)
+                line[n - 1] = 0;
+            fprintf(out, "%s\n", line);
+            tutti_cli_wrap(out, "", 30, o->help);
+        }
     }
 }

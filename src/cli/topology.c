@@ -14,14 +14,18 @@ static void print_option(const tutti_option *o)
 {
     const char *word = o->text;
 
+    char text[512];
+
     if (o->type == TUTTI_INT || o->type == TUTTI_REAL) {
-        printf("  %-22s   %s=%g: %s\n", "", o->name, o->initial, o->help);
+        snprintf(text, sizeof text, "%s=%g: %s", o->name, o->initial, o->help);
+        tutti_cli_wrap(stdout, "", 27, text);
         return;
     }
     if (o->type == TUTTI_BOOL)
         word = o->initial != 0 ? "true" : "false";
     /* of a choice the first word: all have index 0 */
-    printf("  %-22s   %s=%.*s: %s\n", "", o->name, (int)strcspn(word, "|"), word, o->help);
+    snprintf(text, sizeof text, "%s=%.*s: %s", o->name, (int)strcspn(word, "|"), word, o->help);
+    tutti_cli_wrap(stdout, "", 27, text);
 }
 
 static void print_families(void)
@@ -30,7 +34,9 @@ static void print_families(void)
     const tutti_option *options;
 
     for (int i = 0; tutti_graph_family(i, &name, &help, &options); i++) {
-        printf("  %-22s %s\n", name, help);
+        char lead[64];
+        snprintf(lead, sizeof lead, "  %s", name);
+        tutti_cli_wrap(stdout, lead, 25, help);
         for (const tutti_option *o = options; o != NULL && o->name != NULL; o++)
             print_option(o);
     }
@@ -195,11 +201,14 @@ int tutti_cli_topology(int argc, char **argv)
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            printf("tutti topology [SPEC] [-n N]\n\nShows a graph of N members (default 8): "
-                   "degree, messages a round, properties, spectral gap and, up to %d members, the mixing\n"
-                   "matrix of each round: row i holds the weights member i gives to the models of all; "
-                   "then what a period's rounds do together. Without SPEC\nit lists the graphs:\n\n",
-                   MATRIX_MOST);
+            char text[512];
+            snprintf(text, sizeof text, "Shows a graph of N members (default 8): degree, messages a round, properties, "
+                     "spectral gap and, up to %d members, the mixing matrix of each round: row i holds the weights "
+                     "member i gives to the models of all; then what a period's rounds do together. Without SPEC it "
+                     "lists the graphs:", MATRIX_MOST);
+            printf("tutti topology [SPEC] [-n N]\n\n");
+            tutti_cli_wrap(stdout, "", 0, text);
+            putchar('\n');
             print_families();
             return EXIT_DONE;
         }

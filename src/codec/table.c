@@ -31,16 +31,22 @@ tutti_status tutti_codec_check_table(const tutti_codec_ops *ops, tutti_error *er
     for (const tutti_option *o = ops->options; o->name != NULL; o++)
         inner += o->type == TUTTI_SPEC;
     if (inner > TUTTI_LENGTH(((tutti_codec *)0)->inner))
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "codec '%s' has %zu options of type spec, which are codecs inside of "
-                          "it; there is room for %zu", ops->name, inner, TUTTI_LENGTH(((tutti_codec *)0)->inner));
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "codec '%s' has %zu options of type spec, which are codecs inside of "
+                          "it; there is room for %zu",
+                          ops->name, inner, TUTTI_LENGTH(((tutti_codec *)0)->inner));
     if (ops->choose != NULL)
         return inner > 0 ? TUTTI_OK
-                         : tutti_fail(err, TUTTI_ERR_STATE, 0, "codec '%s' wraps others (.choose), for which it needs an "
-                                      "option of type spec for each", ops->name);
+                         : tutti_fail(err, TUTTI_ERR_STATE, 0,
+                                      "codec '%s' wraps others (.choose), for which it needs an "
+                                      "option of type spec for each",
+                                      ops->name);
     if (ops->rounds == 0)
         return check(ops, "is messages", message, TUTTI_LENGTH(message), err);
     if (ops->number == NULL && ops->dtype != TUTTI_F32 && ops->dtype != TUTTI_F16 && ops->dtype != TUTTI_BF16)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "codec '%s' has sums of numbers of a type that cannot be summed; set "
-                          ".dtype to TUTTI_F32, TUTTI_F16 or TUTTI_BF16", ops->name);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0,
+                          "codec '%s' has sums of numbers of a type that cannot be summed; set "
+                          ".dtype to TUTTI_F32, TUTTI_F16 or TUTTI_BF16",
+                          ops->name);
     return check(ops, "has sums of numbers (.rounds)", linear, TUTTI_LENGTH(linear), err);
 }

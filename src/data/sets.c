@@ -246,20 +246,23 @@ tutti_status tutti_data_absolute(tutti_runtime *rt, const char *text, const char
     if (length >= 0 && (size_t)length < bytes)
         return TUTTI_OK;
     snprintf(out, bytes, "%s", text);
-    return tutti_fail(err, TUTTI_ERR_USAGE, 0, "the data path '%.80s...' in '%.200s' has more than the %zu bytes allowed",
-                      path, directory, bytes);
+    return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                      "the data path '%.80s...' in '%.200s' has more than the %zu bytes allowed", path, directory,
+                      bytes);
 }
 
 /* What a directory of no set that we read holds, by names that people know. */
 static tutti_status name_what_it_is(tutti_runtime *rt, const char *directory, tutti_error *err)
 {
-    static const struct { const char *file, *is, *mend; } kinds[] = {
+    static const struct { const char *file, *is, *mend;
+    } kinds[] = {
         { "cifar-10-batches-bin/data_batch_1.bin", "holds the folder of CIFAR-10 and is not it",
           "give its cifar-10-batches-bin" },
         { "cifar-10-batches-py/data_batch_1", "holds CIFAR-10 as pickles of Python",
           "take the binary version (cifar-10-binary.tar.gz)" },
         { "data_batch_1", "holds CIFAR-10 as pickles of Python", "take the binary version (cifar-10-binary.tar.gz)" },
-        { "fine_label_names.txt", "holds CIFAR-100, which is not read", "write it as folders of pictures, a folder a class" },
+        { "fine_label_names.txt", "holds CIFAR-100, which is not read",
+          "write it as folders of pictures, a folder a class" },
         { "cifar-100-binary/fine_label_names.txt", "holds CIFAR-100, which is not read",
           "write it as folders of pictures, a folder a class" },
         { "cifar-100-python/meta", "holds CIFAR-100 as pickles of Python, which is not read",
@@ -295,9 +298,11 @@ static tutti_status no_set(tutti_runtime *rt, const char *directory, tutti_error
     TUTTI_TRY(name_what_it_is(rt, directory, err));
     TUTTI_TRY(tutti_directory_list(rt, directory, see_picture, &pictures, err));
     if (pictures > 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%s' holds %llu picture%s and no folder; a picture's class is the folder that it is in: make "
-                          "a folder for each class", directory, (unsigned long long)pictures, pictures == 1 ? "" : "s");
+        return tutti_fail(
+            err, TUTTI_ERR_USAGE, 0,
+            "'%s' holds %llu picture%s and no folder; a picture's class is the folder that it is in: make "
+            "a folder for each class",
+            directory, (unsigned long long)pictures, pictures == 1 ? "" : "s");
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                       "'%s' holds no data set: neither IDX files with the four MNIST names, nor CIFAR-10's binary "
                       "files, nor folders of pictures, a folder a class (docs/DATA.md)", directory);

@@ -66,7 +66,8 @@ static tutti_status check_defaults(const tutti_method_ops *ops, tutti_error *err
         bool is_known = false;
         if (d->value == NULL || strlen(d->value) >= TUTTI_METHOD_DEFAULT_BYTES / 2)
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' has a default of option '%s' %s", ops->name,
-                              d->option, d->value == NULL ? "without a value; give one" : "that is too long; shorten it");
+                              d->option,
+                              d->value == NULL ? "without a value; give one" : "that is too long; shorten it");
         for (size_t k = 0; k < TUTTI_LENGTH(known); k++)
             is_known = is_known || strcmp(d->option, known[k]) == 0;
         tutti_suggest(d->option, known, TUTTI_LENGTH(known), near, sizeof near);

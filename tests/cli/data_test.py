@@ -50,7 +50,7 @@ class Data(Case):
         for arguments in (("data", "list"), ("data", "--help")):
             page = tutti(*arguments, TUTTI_DATA=self.sets).stdout
             self.assertRegex(page, r"(?m)^mnist: ")
-            self.assertRegex(page, r"(?m)^  distort +real +0 +strength")
+            self.assertRegex(page, r"(?m)^  distort +real +0\s+strength")
             self.assertRegex(page, r"(?m)^  seed +int +0 ")
         self.assertIn(os.path.join(self.sets, "mnist"), tutti("data", "list", TUTTI_DATA=self.sets).stdout)
         alone = shutil.copy(TUTTI, os.path.join(self.folder, "tutti"))  # no data come with it

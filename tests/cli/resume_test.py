@@ -158,7 +158,7 @@ class Resume(Case):
         done = tutti("train", "--resume", sgd, "--steps", 30, "--optimizer", "adam")
         self.assertEqual(done.returncode, 2, done.stdout)
         self.assertRegex(done.stderr,
-                         r"worker \d: this run has optimizer adam, and that of the checkpoint had sgd\(lr=0.1\); "
+                         r"tutti: this run has optimizer adam, and that of the checkpoint had sgd\(lr=0.1\); "
                          r"go on with that, or start anew: checkpoint '.*' has no 'optim.exp_avg/0.weight'")
 
     def test_who_may_go_on_after_a_loss_is_said(self):

@@ -240,6 +240,26 @@ class Usage(Case):
                                  "Slurm has started 8 processes")):
             self.refused(name, "train", "--transport", "shm", "--data", self.data, "--out", self.out("a"), **variables)
 
+    def test_catalogues_and_their_help_are_wrapped(self):
+        names = {kind: [m["name"] for m in json.loads(tutti(kind, "--json").stdout)] for kind in ("methods", "codecs")}
+        pages = [("methods",), ("codecs",), ("topology",), ("topology", "--help"), ("data", "--help"),
+                 ("train", "--help")] + [(kind, name) for kind in names for name in names[kind]]
+        for words in pages:
+            done = tutti(*words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            row = r"  \S+ +(int|real|bool|choice|text|spec) " # of a table: a line each where nobody looks
+            self.assertEqual([line for line in done.stdout.splitlines()
+                              if len(line) > 80 and not re.match(row, line)], [], words)
+
+    def test_every_family_of_methods_has_a_heading_and_stands_in_the_guide(self):
+        page = tutti("methods").stdout
+        families = {m["family"] for m in json.loads(tutti("methods", "--json").stdout)}
+        for family in families:
+            self.assertNotIn(f"\n{family}\n", page)
+        guide = read(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/ADD-A-METHOD.md")).decode()
+        said = re.search(r"Its `family` is\s+one of ([^.]*)\.", guide).group(1)
+        self.assertEqual(set(re.findall(r"`([\w-]+)`", said)), families)
+
     def test_data_is_inspected_and_verified(self):
         done = tutti("data", "inspect", self.data)
         self.assertEqual(done.returncode, 0, done.stderr)

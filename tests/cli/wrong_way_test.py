@@ -61,8 +61,8 @@ class WrongWay(Case):
              "read"),
             ("torchvision", ["MNIST/raw/train-images-idx3-ubyte"], "{D}' holds the folder of MNIST and is not it; give "
              "its MNIST/raw"),
-            ("nothing", [".keep"], "{D}' holds no data set: neither IDX files with the four MNIST names, nor CIFAR-10's "
-             "binary files, nor folders of pictures, a folder a class (docs/DATA.md)"),
+            ("nothing", [".keep"], "{D}' holds no data set: neither IDX files with the four MNIST names, nor CIFAR-10's"
+             " binary files, nor folders of pictures, a folder a class (docs/DATA.md)"),
             ("texts", ["a.txt", "b.csv"], "{D}' holds no data set: neither"),
         )
         for name, files, sentence in cases:
@@ -149,9 +149,8 @@ class WrongWay(Case):
                  self.put("bad-picture", *[f"{c}/{k}.png" for c in "ab" for k in range(10)], body=png(3)[:50])]
         for path in cases:
             model = "gpt(layers=1,dim=8,heads=1)" if path == text else MLP
-            for words in (("data", "inspect", path), ("data", "verify", path), ("train", "--model", model, "--data", path,
-                          "--out", self.out("o")), ("train", "-n", 2, "--model", model, "--data", path, "--out",
-                                                    self.out("o"))):
+            train = ("train", "--model", model, "--data", path, "--out", self.out("o"))
+            for words in (("data", "inspect", path), ("data", "verify", path), train, (*train, "-n", 2)):
                 done = tutti(*words)
                 self.assertEqual(done.returncode, 2, (words, done.stderr))
 

@@ -44,12 +44,14 @@ static void what_a_form_needs_is_missed(void **state)
     WITHOUT(tutti_codec_topk, paper, "its table needs .paper");
     WITHOUT(tutti_codec_topk, help, "its table needs .help");
     WITHOUT(tutti_codec_topk, traits, "its table needs .traits");
-    WITHOUT(tutti_codec_topk, self_bytes, "codec 'topk': option 'ratio' of its table is to be written to a struct of 0");
+    WITHOUT(tutti_codec_topk, self_bytes,
+            "codec 'topk': option 'ratio' of its table is to be written to a struct of 0");
     WITHOUT(tutti_codec_topk, bound, "codec 'topk' is messages, for which its table needs .bound");
     WITHOUT(tutti_codec_topk, encode, "its table needs .encode");
     WITHOUT(tutti_codec_topk, decode_add, "its table needs .decode_add");
     WITHOUT(tutti_codec_powersgd, rounds, "codec 'powersgd' is messages, for which its table needs .bound");
-    WITHOUT(tutti_codec_powersgd, width, "codec 'powersgd' has sums of numbers (.rounds), for which its table needs .w");
+    WITHOUT(tutti_codec_powersgd, width,
+            "codec 'powersgd' has sums of numbers (.rounds), for which its table needs .w");
     WITHOUT(tutti_codec_powersgd, fold, "its table needs .fold");
     WITHOUT(tutti_codec_powersgd, mine, "its table needs .mine");
     WITHOUT(tutti_codec_powersgd, unfold, "its table needs .unfold");

@@ -305,7 +305,8 @@ static void a_list_of_methods_is_looked_through_to_its_end(void **state)
         fail_msg("%s", err.text);
     list[OTHERS + 1] = &tables[0].ops;
     assert_int_equal(tutti_world_run("shm", 2, listed_rank, &l, &err), TUTTI_ERR_STATE);
-    assert_non_null(strstr(err.text, "methods 101 and 102 of the list are both named 'mine'; give one of them another"));
+    assert_non_null(
+        strstr(err.text, "methods 101 and 102 of the list are both named 'mine'; give one of them another"));
     l.methods = NULL;
     assert_int_equal(tutti_world_run("shm", 2, listed_rank, &l, &err), TUTTI_ERR_STATE);
     assert_non_null(strstr(err.text, "the engine is given no list of methods"));
