@@ -260,6 +260,22 @@ static bool go_on(hermes *s)
     return chunk_is_whole(s) && s->next.pass < s->local_passes;
 }
 
+/* Places in `batch` and counts of samples are those of a round that can be. */
+static tutti_status check_round(const tutti_method *m, const hermes *s, tutti_error *err)
+{
+    const int64_t batches = s->round.batches, taken = s->round.taken;
+    bool good = batches >= 0 && batches <= most_batches(m) && taken >= 0 && taken < (batches > 0 ? batches : 1) &&
+                (batches == 0 || s->round.minibatch >= 1);
+
+    for (int64_t k = 0; good && k < taken; k++)
+        good = s->batch[3 * k + 2] >= 1 && s->batch[3 * k + 2] <= batch_of_run(m);
+    return good ? TUTTI_OK
+                : tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                             "method 'hermes': the checkpoint has a round of %lld batches, of which %lld were taken, "
+                             "in mini-batches of %lld, and no round can be so; use another checkpoint",
+                             (long long)batches, (long long)taken, (long long)s->round.minibatch);
+}
+
 static tutti_status hermes_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
 {
     hermes *s = m->self;
@@ -267,6 +283,9 @@ static tutti_status hermes_pass(tutti_method *m, tutti_pass *p, tutti_error *err
 
     if (m->workers == 1 || m->samples == 0)
         return TUTTI_OK;
+    if (!s->looked_at)
+        TUTTI_TRY(check_round(m, s, err));
+    s->looked_at = true;
     if (p->index > 0) {
         TUTTI_TRY(tutti_base_step_counted(m, &s->mine.updates, err));
         p->keep = p->same_values = false;

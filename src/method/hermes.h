@@ -28,6 +28,7 @@ typedef struct hermes {
         int64_t computed_ns;
     } round;
     int64_t *batch;         /* 3 for each that was taken: epoch, position, samples */
+    bool looked_at;         /* `round` and `batch`, which may be a checkpoint's */
     int64_t counted_ns;     /* of the engine's clock, which begins anew in each process */
     struct {
         int64_t pass;       /* over the chunk */

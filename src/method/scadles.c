@@ -265,6 +265,24 @@ static void go_on(tutti_method *m)
     s->mark_ns = now_ns;
 }
 
+/* A stream begins at 0 of its clock, which has never been set back. Else, as from a checkpoint, a
+   worker might wait for ever for samples. */
+static tutti_status check_stream(const scadles *s, tutti_error *err)
+{
+    const tutti_arrivals *a = &s->now.stream;
+    const bool good = a->begin_ns == 0 && s->now.took_ns >= 0 && s->now.took_ns <= s->now.clock_ns &&
+                      s->now.clock_ns < INT64_C(1) << 62 && a->taken <= a->arrived &&
+                      a->dropped <= a->arrived - a->taken;
+
+    return good ? TUTTI_OK
+                : tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
+                             "method 'scadles': the checkpoint has a stream of which %llu samples came, %llu were "
+                             "taken and %llu dropped, the last at %lld ns of %lld, and no stream can be so; use "
+                             "another checkpoint",
+                             (unsigned long long)a->arrived, (unsigned long long)a->taken,
+                             (unsigned long long)a->dropped, (long long)s->now.took_ns, (long long)s->now.clock_ns);
+}
+
 /* How many samples I may take now. */
 static int64_t collect(tutti_method *m)
 {
@@ -320,9 +338,12 @@ static void settle(tutti_method *m, int64_t wanted)
 static tutti_status scadles_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
 {
     scadles *s = m->self;
-    const int64_t wanted = replays(s) ? 0 : collect(m);
-    int64_t mine = 0, all = 0;
+    int64_t mine = 0, all = 0, wanted = 0;
 
+    if (!replays(s)) {
+        TUTTI_TRY(check_stream(s, err));
+        wanted = collect(m);
+    }
     TUTTI_TRY(tutti_take_tell(m, p, wanted, s->took, err));
     settle(m, wanted);
     if (s->inject.draws > 0) {

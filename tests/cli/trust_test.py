@@ -1,7 +1,7 @@
 """A folder from a stranger decides nothing beyond itself: no program is started, no file outside
 written or removed, because of what its files say. What it says of that kind is told, with the words
 that give it again."""
-import json, os, shutil, unittest
+import ctypes, json, os, shutil, struct, unittest
 from command import *
 
 TRAIN = ["--model", "quadratic(dim=8)", "-n", "2", "--seed", "3", "--report-every", "5"]
@@ -184,6 +184,72 @@ class Trust(Case):
             f.write("mine")
         self.train("a", *TRAIN, "--steps", "10", "--transport", "sim", "--platform", path)
         self.assertEqual(read(other), b"mine")
+
+    def forged(self, checkpoint, state, value, word=0):
+        """That word (8 bytes) of a state is this value, on every rank, and all hashes fit."""
+        library = ctypes.CDLL(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti.so"))
+        library.tutti_hash.restype = ctypes.c_uint64
+        library.tutti_hash.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+
+        def hashed(octets):
+            return b"%016x" % library.tutti_hash(octets, len(octets))
+
+        path = os.path.join(checkpoint, "manifest.json")
+        manifest = read(path)
+        manifest = manifest[:manifest.rindex(b',\n "xxh3"')]
+        for name in list_of(checkpoint):
+            body = read(os.path.join(checkpoint, name))
+            if not name.endswith(".safetensors"):
+                continue
+            length = 8 + struct.unpack("<Q", body[:8])[0]
+            changed = body
+            for key, tensor in json.loads(body[8:length]).items():
+                if key.split("/")[0] == state:
+                    first, end = (length + at for at in tensor["data_offsets"])
+                    part = bytearray(changed[first:end])
+                    part[8 * word:8 * word + 8] = struct.pack("<q", value)
+                    self.assertEqual(len(part), end - first)
+                    manifest = manifest.replace(hashed(changed[first:end]), hashed(bytes(part)))
+                    changed = changed[:first] + bytes(part) + changed[end:]
+            manifest = manifest.replace(hashed(body), hashed(changed))
+            with open(os.path.join(checkpoint, name), "wb") as f:
+                f.write(changed)
+        with open(path, "wb") as f:
+            f.write(manifest + b',\n "xxh3": "%s"\n}\n' % hashed(manifest))
+
+    @unittest.skipIf(os.environ.get("TUTTI_SIMULATED") == "off", "skipped: the library has a sanitizer, and cannot be "
+                     "loaded for its hash")
+    def test_a_forged_state_is_refused_and_does_not_train_for_ever(self):
+        steps = "the checkpoint is of step 10, and its state says step"
+        for method, servers, state, word, values, sentence in (
+                ("dabmd(most=64)", 0, "take.next", 0, (1 << 62, -1), "what each is lent (take.loan, take.next)"),
+                ("dabmd(most=64)", 0, "take.loan", 1, (1 << 62, -1), "what each is lent (take.loan, take.next)"),
+                ("dabmd(most=64)", 0, "take.of", 2, (1 << 62, -1), "what each took in the last step (take.of)"),
+                ("scadles(simulate_clock=on)", 0, "engine.progress", 0, (1 << 62, -1, 11), steps),
+                ("scadles(simulate_clock=on)", 0, "scadles.now", 2, (1 << 62,), "and no stream can be so"),
+                ("scadles(simulate_clock=on)", 0, "scadles.now", 4, (1 << 62,), "and no stream can be so"),
+                ("ddp", 0, "engine.progress", 0, (1 << 62, -1, 9), steps),
+                ("ddp", 0, "engine.progress", 2, (1 << 62, 11), steps),
+                ("ad-psgd", 0, "engine.progress", 0, (1 << 62, 9), steps),
+                ("hermes(push=always,minibatch=4)", 1, "hermes.round", 0, (1 << 62, -1), "and no round can be so"),
+                ("hermes(push=always,minibatch=4)", 1, "hermes.round", 1, (0, -1), "and no round can be so"),
+                ("hermes(push=always,minibatch=4)", 1, "hermes.round", 2, (1 << 62, -1), "and no round can be so"),
+                ("hermes(push=always,minibatch=4,chunk=640)", 1, "hermes.batch", 2, (1 << 62, -1),
+                 "and no round can be so")):
+            words = ["--model", "quadratic(dim=8)", "-n", "3", "--servers", servers, "--seed", "3", "--batch", "16",
+                     "--method", method, "--final-eval", "off"]
+            out = self.train("%s-%s" % (method.split("(")[0], state), *words, "--steps", "10", "--checkpoint-every",
+                             "10", "--checkpoint-keep", "9")
+            checkpoint = os.path.join(out, "checkpoints", "step-00000010")
+            for value in values:
+                copy = os.path.join(self.out("forged"), "step-00000010")
+                shutil.rmtree(copy, ignore_errors=True)
+                shutil.copytree(checkpoint, copy)
+                self.forged(copy, state, value, word)
+                done = tutti("train", *words, "--resume", copy, "--steps", "40", "--out", self.out("again"),
+                             "--overwrite", timeout=30)
+                self.assertEqual(done.returncode, 1, (state, word, value, done.stderr))
+                self.assertIn(sentence, done.stderr, (state, word, value))
 
 
 if __name__ == "__main__":
