@@ -197,11 +197,10 @@ static int partition(int argc, char **argv)
 
 static void print_help(void)
 {
-    static const char *const uses[] = { "list | inspect NAME | verify NAME",
-                                        "partition NAME PARTITION [-n N] [--seed S]", "bpe FILE --vocab N --out OUT",
-                                        "tokens FILE --out OUT [--bpe FILE]",
-                                        "clicks --samples N --out OUT [--seed S --values V --zipf Z --spread D "
-                                        "--bias B --missing P]" };
+    static const char clicks[] = "clicks --samples N --out OUT [--seed S --values V --zipf Z --spread D --bias B "
+                                 "--missing P]";
+    const char *const uses[] = { "list | inspect NAME | verify NAME", "partition NAME PARTITION [-n N] [--seed S]",
+                                 "bpe FILE --vocab N --out OUT", "tokens FILE --out OUT [--bpe FILE]", clicks };
 
     for (size_t i = 0; i < TUTTI_LENGTH(uses); i++)
         tutti_cli_wrap(stdout, "tutti data", 11, uses[i]);
