@@ -144,11 +144,10 @@ tutti_status tutti_settings_file(tutti_settings *s, const char *path, tutti_erro
 
 /* The same, and each value that would be set is shown before. where: "run.yaml:3". false: it is not
    set. */
-typedef bool tutti_settings_filter(void *user, const tutti_option *option, const char *value,
-                                   const char *where);
 tutti_status tutti_settings_file_filtered(tutti_settings *s, const char *path,
-                                          tutti_settings_filter *filter, void *user,
-                                          tutti_error *err);
+                                          bool (*filter)(void *user, const tutti_option *option,
+                                                         const char *value, const char *where),
+                                          void *user, tutti_error *err);
 
 /* The same from memory; `path` is for the messages. This is what the fuzz target calls. */
 tutti_status tutti_settings_text(tutti_settings *s, const char *path, const char *text,

@@ -70,7 +70,8 @@ struct tutti_settings {
     const tutti_option *options;
     void *self;
     size_t count;
-    tutti_settings_filter *filter; /* of the file that is being read; NULL: none */
+    /* of the file that is being read; NULL: none */
+    bool (*filter)(void *user, const tutti_option *option, const char *value, const char *where);
     void *filter_user;
     struct tutti_base_setting {
         tutti_origin origin;

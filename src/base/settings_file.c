@@ -397,7 +397,9 @@ out:
     return status;
 }
 
-tutti_status tutti_settings_file_filtered(tutti_settings *s, const char *path, tutti_settings_filter *filter,
+tutti_status tutti_settings_file_filtered(tutti_settings *s, const char *path,
+                                          bool (*filter)(void *user, const tutti_option *option, const char *value,
+                                                         const char *where),
                                           void *user, tutti_error *err)
 {
     tutti_status status;

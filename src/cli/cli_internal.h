@@ -154,7 +154,8 @@ void tutti_cli_close(tutti_cli_settings *s);
 /* ---- folder.c, for settings.c and what resumes runs ---- */
 
 /* Of a file in a folder (options.h; settings: tutti_cli_settings): notes what is not taken. */
-tutti_settings_filter tutti_cli_leave;
+bool tutti_cli_leave(void *settings, const tutti_option *option, const char *value,
+                     const char *where);
 /* When all has been read: what the user gives again is left no more. TUTTI_ERR_USAGE: a spec is
    left, of which the rest would be missing. */
 tutti_status tutti_cli_given_again(tutti_cli_settings *s, tutti_error *err);
