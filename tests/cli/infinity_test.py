@@ -71,7 +71,7 @@ class Infinity(Case):
             said = run.communicate(timeout=60)[1]
             self.assertEqual(run.returncode, 3, said)
             self.assertIn("worker 1 was lost: process %d was killed by signal 9 (SIGKILL)" % victim, said)
-            again = tutti("train", "--resume", out)
+            again = tutti("train", "--resume", out, "--method", method) # its disk is not a folder's to name
             self.assertEqual(again.returncode, 0, again.stderr)
             self.assertEqual(self.model(out), self.model(whole))
 

@@ -203,7 +203,7 @@ class GoesOn(HostCase):
                        check=True)
         err = self.ended(run, 90)
         self.assertEqual(run.returncode, 0, err)
-        self.assertRegex(err, r"tutti: worker 2 was lost: it has been silent for \d\.\d s .*; "
+        self.assertRegex(err, r"tutti: worker 2 was lost: it has been silent for \d\.\d s: .*; "
                          r"the run goes on with 2 workers\n")
         self.nothing_is_left(out)
 

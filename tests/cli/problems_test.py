@@ -148,7 +148,7 @@ class Problems(Case):
 
     def test_data_commands_show_them(self):
         page = tutti("data", "list").stdout
-        self.assertRegex(page, r"(?m)^quadratic: .*\n  drawn from its options")
+        self.assertRegex(page, r"(?m)^quadratic: [^\n]*\n([^ \n].*\n)?  drawn from its options")
         self.assertRegex(page, r"(?m)^  simplex +bool +off")
         self.assertRegex(page, r"(?m)^logistic: ")
         page = tutti("data", "inspect", "quadratic(dim=10)").stdout

@@ -253,4 +253,4 @@ class Trust(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

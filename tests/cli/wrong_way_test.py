@@ -206,4 +206,4 @@ class WrongWay(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -2,7 +2,7 @@
 transfers are plain sockets. Rates are held by the kernel, so five percent is a wide margin once a
 transfer is long against the bucket; a busy machine can only be slower, so each is tried three
 times."""
-import importlib.machinery, importlib.util, json, os, signal, struct, subprocess, sys, tempfile, time, unittest
+import importlib.machinery, importlib.util, json, os, shutil, signal, struct, subprocess, sys, tempfile, time, unittest
 
 sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "..")]
 from lab import *
