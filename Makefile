@@ -40,8 +40,9 @@ demo: setup release ## train a convolutional network on MNIST with two workers a
 # for a silence, a grace, a disk, or processes of theirs. What is labelled `long` is shown by other
 # tests too (docs/TESTING.md says by which): make check-long, and .ci/run.
 test: setup-test dev ## set up, build, run all tests but those of check-long
-	@ctest --preset dev -LE '^long$$' -j $$(($(JOBS) + 2)); code=$$?; tools/skipped build/dev; \
-	  echo "Left to make check-long:" $$(ctest --preset dev -N -L '^long$$' | sed -n 's/^ *Test *#[0-9]*: //p'); exit $$code
+	@left=$$(ctest --preset dev -N -L '^long$$' | sed -n 's/^ *Test *#[0-9]*: //p'); \
+	  ctest --preset dev -LE '^long$$' -j $$(($(JOBS) + 2)); code=$$?; tools/skipped build/dev; \
+	  echo "Left to make check-long:" $$left; exit $$code
 
 check-long: setup-test dev ## what make test leaves out: cases of tests that other tests show, too
 	@ctest --preset dev -L '^long$$' -j $$(($(JOBS) + 2)); code=$$?; tools/skipped build/dev; exit $$code

@@ -155,6 +155,12 @@ class Again(Case):
         self.at = at
         return done.returncode, done.stdout + done.stderr
 
+    def test_what_failed_long_ago_is_not_run_again(self):
+        self.assertEqual(self.again("first")[0], 0)
+        done = subprocess.run([os.path.join(self.at, "tools/again"), "dev"], capture_output=True, text=True, env=CLEAN)
+        self.assertEqual((done.returncode, done.stdout),
+                         (1, "again: no test has failed in build/dev, so there is nothing to run again\n"))
+
     def test_what_passes_alone_is_flaky_and_both_logs_are_kept(self):
         code, said = self.again("first")
         self.assertEqual(code, 0, said)
