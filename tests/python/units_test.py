@@ -474,7 +474,7 @@ SENTENCES = {
     "kept": "leave keep_vars away",
     "part": "take model.state_dict(), on all workers",
     "loaded": "write before the first step, the same on all workers",
-    "assigned": "parameter '0.weight' is another one than prepare() was given",
+    "assigned": "parameter '0.weight' has been replaced in the module",
     "written": "parameter '0.weight' was written to while its module ran",
     "late": "outside a pass",
     "changed": "modified by an inplace operation",

@@ -41,7 +41,8 @@ def settings(tmp_path_factory):
 def wheel(settings, tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     told(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-w",
-         folder, *(f"-C{key}={value}" for key, value in settings.items()), processes.ROOT, CMAKE_GENERATOR="Ninja")
+         folder, *(f"--config-settings={key}={value}" for key, value in settings.items()), processes.ROOT,
+         CMAKE_GENERATOR="Ninja")
     (found,) = folder.iterdir()
     return found
 
