@@ -53,7 +53,7 @@ class Complete(Case):
                          ["byteps(feedback="])
         self.assertEqual(self.typed("train --out ", "train", "--out", ""), [])
 
-    @unittest.skipUnless(shutil.which("zsh"), "no zsh here: tools/setup --ci installs it")
+    @unittest.skipUnless(shutil.which("zsh"), "no zsh here: tools/setup --test installs it")
     def test_zsh_completes(self):
         script = """compdef() { : }; compadd() { print -r -- "$@" }; _files() { print files }
             source <("$0" completion zsh); words=("$0" ${=1} "${@[2,-1]}"); CURRENT=$#words; _tutti"""
