@@ -34,6 +34,9 @@ class Run(unittest.TestCase):
 
     def test_a_worker_that_the_kernel_killed_for_memory_is_told_so(self):
         """In a control group of memory, with a limit, in which a worker takes more."""
+        if os.environ.get("TUTTI_SIMULATED") == "off":
+            narrowed("a limit on memory: under a sanitizer the launcher takes as much as the worker")
+            return
         at = next((top for top in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup")
                    if os.path.exists(top + "/memory.limit_in_bytes") or os.path.exists(top + "/memory.current")), None)
         group = "%s/tutti-test-%d" % (at, os.getpid())

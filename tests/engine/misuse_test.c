@@ -175,11 +175,10 @@ static void late_gradients_are_of_equal_replicas_that_exchange_in_every_step(voi
 
 static tutti_status mine_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    typedef struct kept { float *theta; } kept;
-    kept *s = m->self;
+    float **const theta = m->self; /* the first member of its struct; NULL without .self_bytes */
 
     (void)err;
-    tutti_declare_vector(plan, "mine.theta", TUTTI_SAME, &s->theta);
+    tutti_declare_vector(plan, "mine.theta", TUTTI_SAME, theta);
     return TUTTI_OK;
 }
 
