@@ -5,14 +5,13 @@ mutants.txt describes them; see its opening. This script is used while building 
 mistake) and for testing (all of them):
 
     mutate.py list  MUTANTS                     name, source and file of each, a line each, for CMake
-    mutate.py make  MUTANTS NAME SOURCE_DIR OUT writes the mutated source; of a header that is mutated
-                                                a copy beside the source, which takes it from there
+    mutate.py make  MUTANTS SOURCE_DIR OUT      writes the mutated sources, OUT/NAME/FILE; of a header that is
+                                                mutated a copy beside the source, which takes it from there
     mutate.py check MUTANTS BIN_DIR EXPLORE [--last N] [NAME ...]
 """
 import concurrent.futures
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -50,21 +49,31 @@ def parse(path):
     return mutants
 
 
-def make(mutants, name, source_dir, out):
-    mutant = next(m for m in mutants if m["name"] == name)
-    text = open(os.path.join(source_dir, mutant["file"]), encoding="utf-8").read()
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def write(path, text):
+    """Unless it says so already: what is made of it is not made again then."""
+    if not os.path.exists(path) or read(path) != text:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def make(mutant, source_dir, out):
+    name, text = mutant["name"], read(os.path.join(source_dir, mutant["file"]))
     for old, new in mutant["changes"]:
         if text.count(old) != 1:
             sys.exit(f"mutant '{name}': its old text stands {text.count(old)} times in {mutant['file']}, not once; "
                      f"the source has changed: "
                      f"bring tests/mutants/mutants.txt up to date. The old text begins:\n{old.splitlines()[0]}")
         text = text.replace(old, new)
-    os.makedirs(os.path.dirname(out), exist_ok=True)
     if mutant["within"] != mutant["file"]:  # a header that is included from its own folder is found there first
-        shutil.copy(os.path.join(source_dir, mutant["within"]), out)
-        out = os.path.join(os.path.dirname(out), os.path.basename(mutant["file"]))
-    with open(out, "w", encoding="utf-8") as file:
-        file.write(f'#line 1 "{mutant["file"]} ({name})"\n' + text)
+        write(os.path.join(out, name, os.path.basename(mutant["within"])),
+              read(os.path.join(source_dir, mutant["within"])))
+    write(os.path.join(out, name, os.path.basename(mutant["file"])), f'#line 1 "{mutant["file"]} ({name})"\n' + text)
 
 
 def explore(program, piece, first, last):
@@ -113,7 +122,8 @@ def main():
     if command == "list":
         print("\n".join(f"{m['name']};{m['within']};{m['file']}" for m in mutants))
     elif command == "make":
-        make(mutants, *sys.argv[3:6])
+        for mutant in mutants:
+            make(mutant, *sys.argv[3:5])
     else:
         rest, last = sys.argv[5:], 200
         if rest[:1] == ["--last"]:
