@@ -246,7 +246,7 @@ GO_ON = (("single", 0), ("bagua(algorithm=async)", 0), ("lasgd", 0), ("d-psgd", 
          ("backup-workers", 1), ("ringmaster-asgd", 1), ("ringleader-asgd", 1), ("dude-asgd", 1),
          ("hermes(push=always,minibatch=1)", 1), ("oscars", 1))
 
-IN_SHORT = ("bagua(algorithm=async)", "ad-psgd", "h-adpsgd(super_learner=2)", "prague", "asgd", "oscars")
+IN_SHORT = ("ad-psgd", "h-adpsgd(super_learner=2)", "asgd") # of each kind of members
 
 
 class GoesOn(Running):

@@ -78,7 +78,7 @@ def replaced(words):
 
 def samples(folder):
     """The first samples of MNIST and of the text, where the command and the examples look for them."""
-    small, speech = small_mnist(os.path.join(folder, "mnist"), 2048, 200), os.path.join(folder, "speech")
+    small, speech = small_mnist(os.path.join(folder, "mnist"), 1024, 200), os.path.join(folder, "speech")
     os.makedirs(speech)
     for name in NAMES:
         n = 240 # frames of noise, as tools/speech-data would write voices

@@ -28,7 +28,7 @@ REPLACED = [
     (r"--vocab 4096", "--vocab 512"),
 ]
 
-# Shorter, too: data/ has the first 2048 samples of MNIST, and a report comes every 3 steps.
+# Shorter, too: data/ has the first 1024 samples of MNIST, and a report comes every 3 steps.
 ENVIRONMENT = {"TUTTI_REPORT_EVERY": "3", "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 

@@ -777,6 +777,7 @@ except BaseException as e:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "launcher, method",
     cases(("tutti", "hetpipe(stages=2)"), ("variables", "hetpipe(stages=2)"), ("tutti", "wavelet"),
@@ -796,6 +797,7 @@ def test_a_worker_that_is_killed_is_named(run, launcher, method):
         assert "PeerError: " in result.ranks[0].out, result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", cases("tutti", "variables"))
 def test_an_interrupt_ends_all(run, launcher):
     job = run.start(ENDLESS.replace("METHOD", "'hetpipe(stages=2)'"), launcher=launcher)
