@@ -409,6 +409,24 @@ static bool is_default(const tutti_option *option, const void *self)
     return strcmp(now.text, then.text) == 0;
 }
 
+/* Is it the value that `text` says? */
+static bool is_value(const tutti_option *option, const char *text, const tutti_base_value *value)
+{
+    double number;
+    int index;
+    bool truth;
+
+    switch (option->type) {
+    case TUTTI_INT:    return read_real(text, &number) && (double)value->integer == number;
+    case TUTTI_REAL:   return read_real(text, &number) && value->real == number;
+    case TUTTI_BOOL:   return read_bool(text, &truth) && truth == value->truth;
+    case TUTTI_CHOICE: return read_choice(option->text, text, &index) && index == value->choice;
+    case TUTTI_TEXT:
+    case TUTTI_SPEC:   break;
+    }
+    return strcmp(text, value->text) == 0;
+}
+
 /* One condition, "name=a|b" or "name>number"; *on: the option that it is about. */
 static bool holds(const tutti_option *options, const char *condition, size_t bytes, const void *self,
                   const tutti_option **on)
@@ -431,11 +449,8 @@ static bool holds(const tutti_option *options, const char *condition, size_t byt
     }
     for (const char *rest = wanted, *choice = NULL; next_choice(&rest, &choice, &bytes);) {
         char one[64];
-        int index;
-        bool truth;
         snprintf(one, sizeof one, "%.*s", (int)bytes, choice);
-        if ((*on)->type == TUTTI_BOOL ? read_bool(one, &truth) && truth == value.truth
-                                      : read_choice((*on)->text, one, &index) && index == value.choice)
+        if (is_value(*on, one, &value))
             return true;
     }
     return false;

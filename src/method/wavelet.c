@@ -77,7 +77,7 @@ static const tutti_option wavelet_options[] = {
     { "sync_mode", TUTTI_CHOICE, TUTTI_AT(wavelet, mode), SHARED, 0, 0, "shared|average|accumulate",
       "waves have one model, and each updates it; or a model each, averaged; or one model and one update together" },
     { "sync_rounds", TUTTI_INT, TUTTI_AT(wavelet, rounds), 1, 1, 1e9, NULL,
-      "of average: steps from one mean of the waves' models to the next" },
+      "of average: steps from one mean of the waves' models to the next", "sync_mode=average" },
     { "offset", TUTTI_REAL, TUTTI_AT(wavelet, offset), 0, 0, 0.999, NULL,
       "how far a wave begins behind the one before it, of a micro-batch's time; 0: by the measured profile" },
     { "memory_limit", TUTTI_REAL, TUTTI_AT(wavelet, memory), 0, 0, 1e9, NULL,
