@@ -429,6 +429,23 @@ static unsigned hetpipe_traits(const void *self)
            (s->asked.profile == HETPIPE_MEASURED ? TUTTI_MEASURES : 0);
 }
 
+/* Cuts are no part of a checkpoint; what decides the numbers is W. Where nobody has given it, it
+   follows from how the stages are made. */
+static void hetpipe_alike(void *self)
+{
+    hetpipe *s = self;
+
+    const int64_t window = s->asked.in_flight, distance = s->distance;
+    const int update = s->update;
+
+    if (window == 0)
+        return;
+    tutti_options_default(hetpipe_options, s);
+    s->asked.in_flight = window;
+    s->distance = distance;
+    s->update = update;
+}
+
 /* Of one pipeline there are no servers. */
 static bool hetpipe_serves(const void *self)
 {
@@ -450,6 +467,7 @@ const tutti_method_ops tutti_method_hetpipe = {
     .self_bytes = sizeof(hetpipe),
     .traits = TRAITS | TUTTI_EXACT_ALONE,
     .traits_of = hetpipe_traits,
+    .alike = hetpipe_alike,
     .services = (const tutti_service[]){ { .name = "waves", .run = hetpipe_serve }, { 0 } },
     .serves = hetpipe_serves,
     .declare = hetpipe_declare,

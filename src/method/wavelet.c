@@ -728,6 +728,15 @@ static tutti_status wavelet_drive(tutti_method *m, uint64_t until, tutti_error *
 
 enum { TRAITS = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_EXACT };
 
+/* Cuts are no part of a checkpoint. */
+static void wavelet_alike(void *self)
+{
+    wavelet *s = self;
+
+    s->stages = 1;
+    s->offset = s->memory = 0;
+}
+
 /* One wave of whole models is ddp. */
 static unsigned wavelet_traits(const void *self)
 {
@@ -750,6 +759,7 @@ const tutti_method_ops tutti_method_wavelet = {
     .self_bytes = sizeof(wavelet),
     .traits = TRAITS,
     .traits_of = wavelet_traits,
+    .alike = wavelet_alike,
     .declare = wavelet_declare,
     .open = wavelet_open,
     .close = wavelet_close,
