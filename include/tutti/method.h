@@ -100,7 +100,11 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
        while others compute, and a look at the model would make it wait. So models are put aside as
        under OWN_PACE (engine.h). It has a service, and where x is not the worker's model as a step
        begins a facility has it (own_aside). */
-    TUTTI_APART = 131072
+    TUTTI_APART = 131072,
+    /* With these options no step can be left out: nobody knows of the whole gradient before a part
+       of it is applied, or something is averaged that counts steps. Loss scaling and
+       nonfinite=skip are refused, so `--precision fp16` alone brings no loss scale. */
+    TUTTI_NEVER_SKIPS = 262144
 };
 
 /* Where the method stands among others: a word for each, which `tutti methods` shows. */

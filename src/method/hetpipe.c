@@ -419,7 +419,7 @@ static tutti_status hetpipe_agree(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-enum { TRAITS = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES };
+enum { TRAITS = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_NEVER_SKIPS };
 
 /* One stage with one micro-batch at a time is `single`. */
 static unsigned hetpipe_traits(const void *self)

@@ -726,7 +726,7 @@ static tutti_status wavelet_drive(tutti_method *m, uint64_t until, tutti_error *
     return TUTTI_OK;
 }
 
-enum { TRAITS = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_EXACT };
+enum { TRAITS = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_EXACT | TUTTI_NEVER_SKIPS };
 
 /* Cuts are no part of a checkpoint. */
 static void wavelet_alike(void *self)
