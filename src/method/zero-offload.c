@@ -53,7 +53,7 @@ static const tutti_option offload_options[] = {
       "threads of a worker that share the update; changes no bit" },
     { "tile_mb", TUTTI_REAL, TUTTI_AT(zero_offload, tile), 8, 1.0 / 64, 256, NULL,
       "MiB of a tile, of which a disk has three of each buffer under way" },
-    BUCKETS_SIZE(TUTTI_AT(zero_offload, bucket), 25, "; a bucket's gradients are summed as soon as it is full"),
+    BUCKETS_SIZE(TUTTI_AT(zero_offload, bucket), 4, "; a bucket's gradients are summed as soon as it is full"),
     BUCKETS_SIZE_FIRST(TUTTI_AT(zero_offload, first_bucket), "exchange starts early"),
     { 0 }
 };

@@ -378,6 +378,29 @@ static void of_every_codec(void **state)
     assert_int_equal(failures, 0);
 }
 
+/* Bounds as a person would write them. */
+static void a_size_is_said_as_one_would_say_it(void **state)
+{
+    int found = 0;
+
+    (void)state;
+    for (size_t i = 0; tutti_methods[i] != NULL; i++) {
+        char spec[80];
+        tutti_error err = { .text = "" };
+        const tutti_option *o = tutti_option_find(tutti_methods[i]->options, "bucket_mb");
+        if (o == NULL || tutti_methods[i]->drive != NULL)
+            continue;
+        found++;
+        snprintf(spec, sizeof spec, "%s(bucket_mb=0)", tutti_methods[i]->name);
+        trial t = trial_of(spec, "sgd(lr=0.001)", 1);
+        if (trial_try(&t, 1, &err) != TUTTI_ERR_USAGE ||
+            strstr(err.text, "it must be from 9.54e-7 (1 byte) to 65536") == NULL)
+            fail_msg("%s: %s", spec, err.text);
+        trial_drop(&t);
+    }
+    assert_true(found >= 10);
+}
+
 /* What changes nothing beside another option's value is a mistake of whoever gives it. */
 static void what_has_no_effect_is_refused(void **state)
 {
@@ -465,6 +488,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(of_every_method), cmocka_unit_test(of_every_codec),
                                         cmocka_unit_test(what_has_no_effect_is_refused),
+                                        cmocka_unit_test(a_size_is_said_as_one_would_say_it),
                                         cmocka_unit_test(a_first_bucket_is_not_the_larger_one) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
