@@ -100,7 +100,11 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
        while others compute, and a look at the model would make it wait. So models are put aside as
        under OWN_PACE (engine.h). It has a service, and where x is not the worker's model as a step
        begins a facility has it (own_aside). */
-    TUTTI_APART = 131072
+    TUTTI_APART = 131072,
+    /* With these options no step can be left out: nobody knows of the whole gradient before a part
+       of it is applied, or something is averaged that counts steps. Loss scaling and
+       nonfinite=skip are refused, so `--precision fp16` alone brings no loss scale. */
+    TUTTI_NEVER_SKIPS = 262144
 };
 
 /* Where the method stands among others: a word for each, which `tutti methods` shows. */
@@ -156,6 +160,10 @@ typedef struct tutti_method_ops {
     const tutti_method_default *defaults; /* of the run's options, where its own will not do; ends
                                              with {0}; NULL: none */
     size_t self_bytes;                   /* of the struct that options are written to */
+    /* May a run go on from a checkpoint of one with other options? Gives those of both runs, each
+       in its turn, one value where they may differ, such as in where a model is cut; what is then
+       not the same may not. `self` has been given options and nothing else. NULL: all must be. */
+    void (*alike)(void *self);
     unsigned traits;
     /* Those of a choice of options, which are applied; NULL: `traits`. It may leave out any, and
        adds what few choices have (zero: BY_UNIT). With TUTTI_SERVERS it leaves out GOES_ON where
@@ -309,6 +317,9 @@ bool tutti_method_default_of(const tutti_method_ops *ops, const char *option, in
 /* Of a built-in method with its options. false and 0 where the spec is wrong, which the engine
    says. Allocates. */
 bool tutti_method_traits(const char *spec, unsigned *traits);
+/* Are both specs of the same built-in method and, as far as a checkpoint goes (`alike`), of the
+   same options? false where one is wrong. Allocates. */
+bool tutti_method_alike(const char *spec, const char *other);
 
 /* ---- facilities ---- */
 

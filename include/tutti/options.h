@@ -24,8 +24,8 @@ typedef enum {
 /* Tables end with {0}; NULL is an empty table.
 
    when: where the option has an effect: "solver=greedy", "select=randk|blockk", "ef=on",
-   "momentum>0", several joined by '&'. NULL: always. Elsewhere a spec may not give a value other
-   than the default; the sentence names both.
+   "momentum>0", "parts=0", of a text "steps=auto", several joined by '&'. NULL: always. Elsewhere a
+   spec may not give a value other than the default; the sentence names both.
 
    reach: what a value other than the default does beyond the processes of this machine and the
    run's own folder, as the sentence says it behind the option's name: "starts programs". Such a

@@ -90,6 +90,7 @@ TUTTI_BY_UNIT = 16384
 TUTTI_DRIVES = 32768
 TUTTI_MEASURES = 65536
 TUTTI_APART = 131072
+TUTTI_NEVER_SKIPS = 262144
 TUTTI_HELD_WHOLE = 0
 TUTTI_HELD_BY_PIECE = 1
 TUTTI_HELD_BY_UNIT = 2
@@ -278,6 +279,7 @@ class tutti_method_ops(Structure):
         ("options", POINTER(tutti_option)),
         ("defaults", POINTER(tutti_method_default)),
         ("self_bytes", c_ulong),
+        ("alike", CFUNCTYPE(None, c_void_p)),
         ("traits", c_uint),
         ("traits_of", CFUNCTYPE(c_uint, c_void_p)),
         ("services", POINTER(tutti_service)),
@@ -1994,6 +1996,7 @@ FUNCTIONS = {
     "tutti_memory_name": (c_char_p, [c_int]),
     "tutti_merge_declare": (c_int, [POINTER(tutti_method), c_void_p, POINTER(tutti_error)]),
     "tutti_merged": (c_long, [POINTER(tutti_method)]),
+    "tutti_method_alike": (c_bool, [c_char_p, c_char_p]),
     "tutti_method_default_of": (c_bool, [POINTER(tutti_method_ops), c_char_p, c_int, c_void_p]),
     "tutti_method_find": (POINTER(tutti_method_ops), [c_char_p]),
     "tutti_method_traits": (c_bool, [c_char_p, POINTER(c_uint)]),

@@ -259,10 +259,36 @@ static bool read_choice(const char *choices, const char *value, int *out)
 
 /* ---- parsing ---- */
 
+/* A bound as a person would write it: 1e9, and not 9.5367431640625e-7 but 9.54e-7 (rounded up, so
+   that it is allowed); of a size in MiB with its bytes. */
+static void print_bound(const tutti_option *option, double value, char *out, size_t bytes)
+{
+    const size_t name = strlen(option->name);
+    char text[TUTTI_BASE_REAL_BYTES];
+    size_t used;
+
+    if (tutti_base_print_real(value, text) > 10 && value > 0 && value < 1) {
+        const double unit = pow(10, floor(log10(value)) - 2);
+        tutti_base_print_real(value, text);
+        for (double digits = ceil(value / unit);; digits++) {
+            char rounded[32];
+            const locale_t before = plain_locale();
+            snprintf(rounded, sizeof rounded, "%.2e", digits * unit);
+            uselocale(before);
+            if (read_real(rounded, &value) && value >= option->min)
+                break;
+        }
+        tutti_base_print_real(value, text);
+    }
+    used = (size_t)snprintf(out, bytes, "%s", text);
+    if (used < bytes && name > 3 && strcmp(option->name + name - 3, "_mb") == 0 && value > 0 && value < 1.0 / 1024)
+        snprintf(out + used, bytes - used, " (%.0f byte%s)", floor(value * 1048576), value * 1048576 < 2 ? "" : "s");
+}
+
 /* What is allowed, as it follows "it must be ". `form`: also which kind of number. */
 static void print_allowed(const tutti_option *option, bool form, char *out, size_t bytes)
 {
-    char low[TUTTI_BASE_REAL_BYTES], high[TUTTI_BASE_REAL_BYTES];
+    char low[80], high[80];
     const char *rest = option->text, *choice;
     size_t length, used = 0;
 
@@ -270,8 +296,8 @@ static void print_allowed(const tutti_option *option, bool form, char *out, size
     switch (option->type) {
     case TUTTI_INT:
     case TUTTI_REAL:
-        tutti_base_print_real(option->min, low);
-        tutti_base_print_real(option->max, high);
+        print_bound(option, option->min, low, sizeof low);
+        print_bound(option, option->max, high, sizeof high);
         snprintf(out, bytes, "%sfrom %s to %s",
                  !form                       ? ""
                  : option->type == TUTTI_INT ? "a whole number "
@@ -409,6 +435,24 @@ static bool is_default(const tutti_option *option, const void *self)
     return strcmp(now.text, then.text) == 0;
 }
 
+/* Is it the value that `text` says? */
+static bool is_value(const tutti_option *option, const char *text, const tutti_base_value *value)
+{
+    double number;
+    int index;
+    bool truth;
+
+    switch (option->type) {
+    case TUTTI_INT:    return read_real(text, &number) && (double)value->integer == number;
+    case TUTTI_REAL:   return read_real(text, &number) && value->real == number;
+    case TUTTI_BOOL:   return read_bool(text, &truth) && truth == value->truth;
+    case TUTTI_CHOICE: return read_choice(option->text, text, &index) && index == value->choice;
+    case TUTTI_TEXT:
+    case TUTTI_SPEC:   break;
+    }
+    return strcmp(text, value->text) == 0;
+}
+
 /* One condition, "name=a|b" or "name>number"; *on: the option that it is about. */
 static bool holds(const tutti_option *options, const char *condition, size_t bytes, const void *self,
                   const tutti_option **on)
@@ -431,11 +475,8 @@ static bool holds(const tutti_option *options, const char *condition, size_t byt
     }
     for (const char *rest = wanted, *choice = NULL; next_choice(&rest, &choice, &bytes);) {
         char one[64];
-        int index;
-        bool truth;
         snprintf(one, sizeof one, "%.*s", (int)bytes, choice);
-        if ((*on)->type == TUTTI_BOOL ? read_bool(one, &truth) && truth == value.truth
-                                      : read_choice((*on)->text, one, &index) && index == value.choice)
+        if (is_value(*on, one, &value))
             return true;
     }
     return false;

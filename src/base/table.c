@@ -134,13 +134,14 @@ static tutti_status check_condition(const table *t, const tutti_option *o, const
             sound = on != NULL && (on->type == TUTTI_INT || on->type == TUTTI_REAL) &&
                     tutti_base_option_parse(&number, "", wanted, &value, NULL) == TUTTI_OK;
         else
-            sound = on != NULL && (on->type == TUTTI_BOOL || (on->type == TUTTI_CHOICE && on->text != NULL));
+            sound = on != NULL && (on->type != TUTTI_CHOICE || on->text != NULL);
         for (char *one; sound && at[name] == '=' && (one = strsep(&rest, "|")) != NULL;)
             sound = tutti_base_option_parse(on, "", one, &value, NULL) == TUTTI_OK;
     }
     return sound ? TUTTI_OK
                  : WRONG(t, o, "has an effect where '%.*s', which is no condition on an option of this table; write "
-                         "\"switch=on\", \"choice=a|b\" or \"number>0\"", (int)(bytes < 80 ? bytes : 80), at);
+                         "\"switch=on\", \"choice=a|b\", \"text=word\", \"number=0\" "
+                         "or \"number>0\"", (int)(bytes < 80 ? bytes : 80), at);
 }
 
 tutti_status tutti_options_check(const tutti_option *options, const char *what, size_t self_bytes, tutti_error *err)

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli_internal.h"
+#include "tutti/tier.h"
 
 static json_t *text_or_null(const char *text)
 {
@@ -37,6 +38,23 @@ static json_t *method_json(size_t k)
     return object;
 }
 
+/* Of a method whose states may be elsewhere: what a `tier` may be, with its own options. */
+static void print_tiers(const tutti_method_ops *m)
+{
+    const tutti_option *tier = tutti_option_find(m->options, "tier");
+
+    for (size_t i = 0; tier != NULL && tier->type == TUTTI_SPEC && tutti_tiers[i].name != NULL; i++) {
+        char text[400];
+        if (tutti_tiers[i].options == NULL || tutti_tiers[i].options[0].name == NULL)
+            continue;
+        putchar('\n');
+        snprintf(text, sizeof text, "tier=%s(...), %s, has options of its own:", tutti_tiers[i].name,
+                 tutti_tiers[i].help);
+        tutti_cli_wrap(stdout, "", 2, text);
+        tutti_cli_print_options(stdout, tutti_tiers[i].options, false);
+    }
+}
+
 static void print_one(size_t k)
 {
     const tutti_method_ops *m = tutti_methods[k];
@@ -55,6 +73,7 @@ static void print_one(size_t k)
         printf("\n  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, m->options, false);
     }
+    print_tiers(m);
     if (m->defaults != NULL)
         printf("\n  Options of the run where nobody says otherwise (n: the workers):\n");
     for (const tutti_method_default *d = m->defaults; d != NULL && d->option != NULL; d++)

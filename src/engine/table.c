@@ -5,7 +5,7 @@
 
 #include "engine_internal.h"
 
-enum { NAME_BYTES = 48, KNOWN_TRAITS = 2 * TUTTI_APART - 1 };
+enum { NAME_BYTES = 48, KNOWN_TRAITS = 2 * TUTTI_NEVER_SKIPS - 1 };
 
 /* As the grammar of specs has it (options.h). */
 static bool can_be_asked_for(const char *name)

@@ -551,6 +551,11 @@ static const char *const biased_constraints[] = {
     NULL
 };
 
+static unsigned biased_traits(const void *self)
+{
+    return ((const biased *)self)->momentum_policy == AVERAGE ? TUTTI_NEVER_SKIPS : 0;
+}
+
 const tutti_method_ops tutti_method_biased_local_sgd = {
     .name = "biased-local-sgd",
     .title = "Biased local SGD",
@@ -561,6 +566,7 @@ const tutti_method_ops tutti_method_biased_local_sgd = {
     .constraints = biased_constraints,
     .options = biased_options,
     .self_bytes = sizeof(biased),
+    .traits_of = biased_traits,
     .declare = biased_declare,
     .open = biased_open,
     .pass = biased_pass,

@@ -362,7 +362,8 @@ static unsigned byteps_traits(const void *self)
 
     if (s->async)
         return ASYNC;
-    return s->priority == LAYER || s->cross_barrier ? SYNC | TUTTI_NEEDS_ALL : SYNC;
+    return SYNC | (s->priority == LAYER || s->cross_barrier ? TUTTI_NEEDS_ALL : 0) |
+           (s->cross_barrier ? TUTTI_NEVER_SKIPS : 0);
 }
 
 static const tutti_service byteps_services[] = { [SERVE] = { "server", serve }, { 0 } };

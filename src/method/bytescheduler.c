@@ -260,7 +260,8 @@ static bool bytescheduler_serves(const void *self)
 
 static unsigned bytescheduler_traits(const void *self)
 {
-    return bytescheduler_serves(self) ? TRAITS : TRAITS & ~(unsigned)(TUTTI_SERVERS | TUTTI_THROUGH_SERVERS);
+    const unsigned traits = ((const bytescheduler *)self)->cross_barrier == ON ? TRAITS | TUTTI_NEVER_SKIPS : TRAITS;
+    return bytescheduler_serves(self) ? traits : traits & ~(unsigned)(TUTTI_SERVERS | TUTTI_THROUGH_SERVERS);
 }
 
 static const tutti_service bytescheduler_services[] = { [SERVE] = { "server", serve }, { 0 } };

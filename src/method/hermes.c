@@ -71,7 +71,7 @@ static const tutti_option hermes_options[] = {
       "alpha is multiplied by 1 - beta after each round without a push from the lambda-th on; 0: never",
       "push=zscore" },
     { "lambda", TUTTI_INT, TUTTI_AT(hermes, lambda), 5, 1, 1e9, NULL, "rounds without a push before alpha gives way",
-      "push=zscore" },
+      "push=zscore&beta>0" },
     { "window", TUTTI_INT, TUTTI_AT(hermes, window), 10, 3, 65536, NULL, "losses of the last rounds that z is taken of",
       "push=zscore" },
     { "local_passes", TUTTI_INT, TUTTI_AT(hermes, local_passes), 5, 1, 65536, NULL, "E: passes over a chunk, a round" },

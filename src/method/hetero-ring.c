@@ -59,7 +59,7 @@ static const tutti_option hetero_ring_options[] = {
     { "micro_batch", TUTTI_INT, TUTTI_AT(hetero_ring, micro_batch), 0, 0, 1 << 24, NULL,
       "m: samples of a micro-batch; 0: what C leaves. C m is the run's step: workers x batch x accumulate" },
     { "adapt_every", TUTTI_TEXT, TUTTI_AT(hetero_ring, adapt_every), 0, 0, 0, "100",
-      "steps from one look at the times to the next, or epoch" },
+      "steps from one look at the times to the next, or epoch", "allocation=adaptive" },
     { "tolerance", TUTTI_REAL, TUTTI_AT(hetero_ring, tolerance), 0.05, 0, 1, NULL,
       "the slowest worker may take this much longer than the mean before micro-batches move", "allocation=adaptive" },
     { "exclude_below", TUTTI_REAL, TUTTI_AT(hetero_ring, exclude_below), 0, 0, 1, NULL,

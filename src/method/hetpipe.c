@@ -419,7 +419,7 @@ static tutti_status hetpipe_agree(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-enum { TRAITS = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES };
+enum { TRAITS = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_NEVER_SKIPS };
 
 /* One stage with one micro-batch at a time is `single`. */
 static unsigned hetpipe_traits(const void *self)
@@ -427,6 +427,23 @@ static unsigned hetpipe_traits(const void *self)
     const hetpipe *s = self;
     return TRAITS | (s->asked.in_flight == 1 ? TUTTI_EXACT_ALONE : 0) |
            (s->asked.profile == HETPIPE_MEASURED ? TUTTI_MEASURES : 0);
+}
+
+/* Cuts are no part of a checkpoint; what decides the numbers is W. Where nobody has given it, it
+   follows from how the stages are made. */
+static void hetpipe_alike(void *self)
+{
+    hetpipe *s = self;
+
+    const int64_t window = s->asked.in_flight, distance = s->distance;
+    const int update = s->update;
+
+    if (window == 0)
+        return;
+    tutti_options_default(hetpipe_options, s);
+    s->asked.in_flight = window;
+    s->distance = distance;
+    s->update = update;
 }
 
 /* Of one pipeline there are no servers. */
@@ -450,6 +467,7 @@ const tutti_method_ops tutti_method_hetpipe = {
     .self_bytes = sizeof(hetpipe),
     .traits = TRAITS | TUTTI_EXACT_ALONE,
     .traits_of = hetpipe_traits,
+    .alike = hetpipe_alike,
     .services = (const tutti_service[]){ { .name = "waves", .run = hetpipe_serve }, { 0 } },
     .serves = hetpipe_serves,
     .declare = hetpipe_declare,

@@ -59,7 +59,7 @@ static const tutti_option hop_options[] = {
     { "staleness", TUTTI_INT, TUTTI_AT(hop, options.staleness), 0, 0, 1023, NULL,
       "iterations that a neighbour's model may be old; below max_gap" },
     { "staleness_weights", TUTTI_CHOICE, TUTTI_AT(hop, options.weights), TUTTI_QUEUES_LINEAR, 0, 1, "linear|uniform",
-      "with staleness: linear: a newer model weighs more" },
+      "with staleness: linear: a newer model weighs more", "staleness>0" },
     { "skip", TUTTI_BOOL, TUTTI_AT(hop, skip), 0, 0, 1, NULL,
       "a worker that is behind jumps over iterations; with backup or staleness" },
     { "trigger", TUTTI_INT, TUTTI_AT(hop, trigger), 2, 1, 1024, NULL, "iterations behind that make a worker jump",

@@ -64,9 +64,9 @@ static const tutti_option parallax_options[] = {
       "parts in which each server is sent its rows of a table, P in all over the servers; 0: searched while it "
       "trains" },
     { "search_warmup", TUTTI_INT, TUTTI_AT(parallax, warmup), 200, 0, 1000000000, NULL,
-      "steps with each P that are not timed" },
+      "steps with each P that are not timed", "partitions=0" },
     { "search_steps", TUTTI_INT, TUTTI_AT(parallax, timed), 200, 1, 1000000000, NULL,
-      "steps with each P that are timed" },
+      "steps with each P that are timed", "partitions=0" },
     BUCKETS_SIZE(TUTTI_AT(parallax, bucket), 25, " of dense gradients; exchanged as soon as a bucket is full"),
     BUCKETS_SIZE_FIRST(TUTTI_AT(parallax, first_bucket), "exchange starts early"),
     { 0 }

@@ -39,9 +39,9 @@ static const tutti_option pipe_sgd_options[] = {
     { "warmup", TUTTI_INT, TUTTI_AT(pipe_sgd, warmup), -1, -1, 1e9, NULL,
       "steps that are synchronous before; -1: as many as an epoch has" },
     { "lr_scale", TUTTI_REAL, TUTTI_AT(pipe_sgd, lr_scale), 1, 1e-6, 1e6, NULL,
-      "factor on the learning rate after the warm-up" },
+      "factor on the learning rate after the warm-up", "width>1" },
     { "drain", TUTTI_BOOL, TUTTI_AT(pipe_sgd, drain), 1, 0, 1, NULL,
-      "the last K - 1 gradients are applied when the run ends; off: they are dropped" },
+      "the last K - 1 gradients are applied when the run ends; off: they are dropped", "width>1" },
     CODED_BUCKET(TUTTI_AT(pipe_sgd, bucket), "gradients in MiB that are", NULL),
     { 0 }
 };

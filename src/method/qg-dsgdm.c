@@ -23,7 +23,7 @@ typedef struct qg_dsgdm {
 
 static const tutti_option qg_dsgdm_options[] = {
     TUTTI_MIXER_GRAPH(TUTTI_AT(qg_dsgdm, graph)),
-    QUASI_GLOBAL_OPTIONS(qg_dsgdm, momentum),
+    QUASI_GLOBAL_OPTIONS(qg_dsgdm, momentum, NULL),
     TUTTI_MIXER_GAMMA(TUTTI_AT(qg_dsgdm, gamma), NULL),
     { 0 }
 };

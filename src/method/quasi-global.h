@@ -46,12 +46,13 @@ typedef struct quasi_global {
     int64_t summed;              /* steps in it; declared with it */
 } quasi_global;
 
-#define QUASI_GLOBAL_OPTIONS(self, q) \
+#define QUASI_GLOBAL_OPTIONS(self, q, when) \
     { "decay", TUTTI_REAL, TUTTI_AT(self, q.decay), -1, -1, 0.999999, NULL, \
       "mu: share of the quasi-global buffer that stays; -1: the optimiser's momentum (of adam: " \
-      "beta2)" }, \
+      "beta2)", when }, \
     { "period", TUTTI_INT, TUTTI_AT(self, q.period), 1, 1, 1e9, NULL, \
-      "steps between two updates of the quasi-global buffer; models are averaged after every step" }
+      "steps between two updates of the quasi-global buffer; models are averaged after every " \
+      "step", when }
 static const double quasi_global_least_norm = 1e-8;
 
 /* Within declare(), under TUTTI_UPDATES_SLICES. */

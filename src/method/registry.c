@@ -23,24 +23,58 @@ const tutti_method_ops *tutti_method_find(const char *name)
     return NULL;
 }
 
+/* A built-in method with its options; ops is NULL where the spec is wrong. */
+typedef struct chosen {
+    const tutti_method_ops *ops;
+    tutti_spec *spec;
+    void *self;
+} chosen;
+
+static chosen choose(const char *text)
+{
+    chosen c = { 0 };
+    const tutti_method_ops *ops;
+
+    if (tutti_spec_open(&c.spec, text, NULL) != TUTTI_OK)
+        return (chosen){ 0 };
+    ops = tutti_method_find(tutti_spec_name(c.spec));
+    if (ops != NULL)
+        c.self = tutti_alloc(ops->self_bytes + (ops->self_bytes == 0), 1);
+    if (c.self != NULL && tutti_spec_apply(c.spec, "method", ops->options, c.self, NULL) == TUTTI_OK)
+        c.ops = ops;
+    return c;
+}
+
+static void drop(chosen *c)
+{
+    tutti_free(c->self);
+    tutti_spec_close(c->spec);
+}
+
 bool tutti_method_traits(const char *text, unsigned *traits)
 {
-    const tutti_method_ops *ops = NULL;
-    bool right = false;
-    tutti_spec *spec;
-    void *self = NULL;
+    chosen c = choose(text);
+    const tutti_method_ops *ops = c.ops;
 
-    *traits = 0;
-    if (tutti_spec_open(&spec, text, NULL) != TUTTI_OK)
-        return false;
-    ops = tutti_method_find(tutti_spec_name(spec));
-    if (ops != NULL)
-        self = tutti_alloc(ops->self_bytes + (ops->self_bytes == 0), 1);
-    if (self != NULL)
-        right = tutti_spec_apply(spec, "method", ops->options, self, NULL) == TUTTI_OK;
-    if (right)
-        *traits = ops->traits_of != NULL ? ops->traits_of(self) : ops->traits;
-    tutti_free(self);
-    tutti_spec_close(spec);
-    return right;
+    *traits = ops == NULL ? 0 : ops->traits_of != NULL ? ops->traits_of(c.self) : ops->traits;
+    drop(&c);
+    return ops != NULL;
+}
+
+bool tutti_method_alike(const char *spec, const char *other)
+{
+    chosen c[2] = { choose(spec), choose(other) };
+    bool same = c[0].ops != NULL && c[0].ops == c[1].ops;
+    char text[2][4096];
+
+    for (int i = 0; i < 2 && same; i++) {
+        if (c[i].ops->alike != NULL)
+            c[i].ops->alike(c[i].self);
+        same = (size_t)tutti_spec_print(c[i].ops->name, c[i].ops->options, c[i].self, text[i], sizeof text[i]) <
+               sizeof text[i];
+    }
+    same = same && strcmp(text[0], text[1]) == 0;
+    drop(&c[0]);
+    drop(&c[1]);
+    return same;
 }

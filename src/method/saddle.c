@@ -53,7 +53,7 @@ static const tutti_option saddle_options[] = {
       "how far from the model the gradient is taken; 0: at it, in one pass" },
     { "sam_every", TUTTI_INT, TUTTI_AT(saddle, sam_every), 1, 1, 1e9, NULL,
       "it is taken so far away in every so many-th step", "rho>0" },
-    QUASI_GLOBAL_OPTIONS(saddle, momentum),
+    QUASI_GLOBAL_OPTIONS(saddle, momentum, "variant=q"),
     TUTTI_MIXER_GAMMA(TUTTI_AT(saddle, gamma), NULL),
     { 0 }
 };

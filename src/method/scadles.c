@@ -85,8 +85,10 @@ static const tutti_option scadles_options[] = {
     { "rates", TUTTI_TEXT, TUTTI_AT(scadles, rates), 0, 0, 0, "uniform",
       "samples a second that come to each worker: r0:r1:..., one for all, or a draw by the seed: uniform (between "
       "rate_low and rate_high), normal (around their middle, half as wide)" },
-    { "rate_low", TUTTI_REAL, TUTTI_AT(scadles, rate_low), 20, 1e-3, 1e9, NULL, "least rate of a draw" },
-    { "rate_high", TUTTI_REAL, TUTTI_AT(scadles, rate_high), 100, 1e-3, 1e9, NULL, "greatest rate of a draw" },
+    { "rate_low", TUTTI_REAL, TUTTI_AT(scadles, rate_low), 20, 1e-3, 1e9, NULL, "least rate of a draw",
+      "rates=uniform|normal" },
+    { "rate_high", TUTTI_REAL, TUTTI_AT(scadles, rate_high), 100, 1e-3, 1e9, NULL, "greatest rate of a draw",
+      "rates=uniform|normal" },
     { "window_s", TUTTI_REAL, TUTTI_AT(scadles, window_s), 1, 1e-6, 1e6, NULL,
       "seconds from one batch to the next, at least, unless batch_max samples are there" },
     { "batch_min", TUTTI_INT, TUTTI_AT(scadles, batch_min), 0, 0, 1 << 24, NULL,

@@ -288,6 +288,11 @@ static const char *const slowmo_constraints[] = {
     NULL
 };
 
+static unsigned slowmo_traits(const void *self)
+{
+    return TUTTI_ENCODES | (((const slowmo *)self)->buffers == AVERAGE ? TUTTI_NEVER_SKIPS : 0);
+}
+
 const tutti_method_ops tutti_method_slowmo = {
     .name = "slowmo",
     .title = "Slow momentum",
@@ -295,6 +300,7 @@ const tutti_method_ops tutti_method_slowmo = {
     .year = 2020,
     .family = "periodic",
     .traits = TUTTI_ENCODES,
+    .traits_of = slowmo_traits,
     .axes = { "all-reduce, and a graph", "every period steps", "fp32 or any", "overlap", "a model each",
               "any, and a slow momentum" },
     .constraints = slowmo_constraints,

@@ -77,7 +77,7 @@ static const tutti_option wavelet_options[] = {
     { "sync_mode", TUTTI_CHOICE, TUTTI_AT(wavelet, mode), SHARED, 0, 0, "shared|average|accumulate",
       "waves have one model, and each updates it; or a model each, averaged; or one model and one update together" },
     { "sync_rounds", TUTTI_INT, TUTTI_AT(wavelet, rounds), 1, 1, 1e9, NULL,
-      "of average: steps from one mean of the waves' models to the next" },
+      "of average: steps from one mean of the waves' models to the next", "sync_mode=average" },
     { "offset", TUTTI_REAL, TUTTI_AT(wavelet, offset), 0, 0, 0.999, NULL,
       "how far a wave begins behind the one before it, of a micro-batch's time; 0: by the measured profile" },
     { "memory_limit", TUTTI_REAL, TUTTI_AT(wavelet, memory), 0, 0, 1e9, NULL,
@@ -726,7 +726,16 @@ static tutti_status wavelet_drive(tutti_method *m, uint64_t until, tutti_error *
     return TUTTI_OK;
 }
 
-enum { TRAITS = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_EXACT };
+enum { TRAITS = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_EXACT | TUTTI_NEVER_SKIPS };
+
+/* Cuts are no part of a checkpoint. */
+static void wavelet_alike(void *self)
+{
+    wavelet *s = self;
+
+    s->stages = 1;
+    s->offset = s->memory = 0;
+}
 
 /* One wave of whole models is ddp. */
 static unsigned wavelet_traits(const void *self)
@@ -750,6 +759,7 @@ const tutti_method_ops tutti_method_wavelet = {
     .self_bytes = sizeof(wavelet),
     .traits = TRAITS,
     .traits_of = wavelet_traits,
+    .alike = wavelet_alike,
     .declare = wavelet_declare,
     .open = wavelet_open,
     .close = wavelet_close,

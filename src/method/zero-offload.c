@@ -48,12 +48,12 @@ static const tutti_option offload_options[] = {
       "an update runs beside the next step, which computes at values without it: hides the update, but is another "
       "training that may converge worse" },
     { "delay_warmup", TUTTI_INT, TUTTI_AT(zero_offload, warmup), 40, 0, 1e15, NULL,
-      "with delayed: steps before it begins" },
+      "with delayed: steps before it begins", "delayed=on" },
     { "threads", TUTTI_INT, TUTTI_AT(zero_offload, threads), 1, 1, 64, NULL,
       "threads of a worker that share the update; changes no bit" },
     { "tile_mb", TUTTI_REAL, TUTTI_AT(zero_offload, tile), 8, 1.0 / 64, 256, NULL,
       "MiB of a tile, of which a disk has three of each buffer under way" },
-    BUCKETS_SIZE(TUTTI_AT(zero_offload, bucket), 25, "; a bucket's gradients are summed as soon as it is full"),
+    BUCKETS_SIZE(TUTTI_AT(zero_offload, bucket), 4, "; a bucket's gradients are summed as soon as it is full"),
     BUCKETS_SIZE_FIRST(TUTTI_AT(zero_offload, first_bucket), "exchange starts early"),
     { 0 }
 };

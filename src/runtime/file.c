@@ -259,7 +259,8 @@ static tutti_status no_scratch(const char *directory, uint64_t bytes, uint64_t l
     if (cause == EINVAL)
         return tutti_fail(err, TUTTI_ERR_IO, 0,
                           "what is in '%s' cannot be read and written past the page cache in blocks of %d bytes: it is "
-                          "memory, or a disk with other blocks; choose another place, or allow the page cache",
+                          "memory, or a disk with other blocks; choose another place, or allow the page cache "
+                          "(direct=off)",
                           directory, TUTTI_FILE_BLOCK);
     return tutti_fail(err, status_of(cause), cause, "cannot make a file of %s in '%s'%s", need, directory, mend(cause));
 }

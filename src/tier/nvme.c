@@ -191,8 +191,7 @@ static tutti_status nvme_open(tutti_tier *t, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "block=%" PRId64 " is no multiple of %d", n->block,
                           TUTTI_FILE_BLOCK);
     t->block = n->direct ? TUTTI_FILE_BLOCK : 1;
-    TUTTI_TRY(tutti_fail_within(err, tutti_file_scratch(&n->file, t->rt, n->path, whole, n->direct, err),
-                                n->direct ? "direct=on" : "direct=off"));
+    TUTTI_TRY(tutti_file_scratch(&n->file, t->rt, n->path, whole, n->direct, err));
     n->chunk = tutti_alloc((size_t)n->depth, sizeof *n->chunk);
     if (n->chunk == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %" PRId64 " chunks", n->depth);

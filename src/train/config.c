@@ -81,7 +81,7 @@ const tutti_option tutti_train_options[] = {
     { "loss-scale", TUTTI_SPEC, AT(loss_scale), 0, 0, 0, "",
       "loss scaling: off, static(scale=1024), "
       "dynamic(init=65536,growth=2,backoff=0.5,interval=2000,hysteresis=1,min=1,on_min=error); "
-      "steps that overflow are left out; default: dynamic with fp16, else off" },
+      "steps that overflow are left out; default: dynamic with fp16 where the method can leave out a step, else off" },
     { "optimizer", TUTTI_SPEC, AT(optimizer), 0, 0, 0, "sgd(lr=0.05,momentum=0.9)",
       "update rule: sgd, adam, adamw with options" },
     { "lr-schedule", TUTTI_SPEC, AT(lr_schedule), 0, 0, 0, "constant",
@@ -290,6 +290,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
 {
     tutti_target of;
     bool automatic;
+    unsigned traits;
     double value;
     size_t bytes;
 
@@ -308,7 +309,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
             "validation is %.12g, which is neither a whole number of samples nor a share of the training set, below 1",
             c->validation);
     if (c->loss_scale[0] == 0 && c->precision == TUTTI_PRECISION_FP16)
-        c->loss_scale = "dynamic";
+        c->loss_scale = tutti_method_traits(c->method, &traits) && (traits & TUTTI_NEVER_SKIPS) ? "off" : "dynamic";
     TUTTI_TRY(tutti_loss_scale_check(c->loss_scale, err));
     if (strcmp(c->optimizer, "client") == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

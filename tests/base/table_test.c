@@ -94,7 +94,7 @@ static void what_a_writer_gets_wrong_is_said(void **state)
           "where 'wier=fp16', which is no" },
         { "rate", { "rate", TUTTI_REAL, AT(rate), 1, 0, 9, NULL, "", "nesterov" }, 0, "where 'nesterov', which is no" },
         { "rate", { "rate", TUTTI_REAL, AT(rate), 1, 0, 9, NULL, "", "wire>1" }, 0, "where 'wire>1', which is no" },
-        { "rate", { "rate", TUTTI_REAL, AT(rate), 1, 0, 9, NULL, "", "batch=1" }, 0, "where 'batch=1', which is no" },
+        { "rate", { "rate", TUTTI_REAL, AT(rate), 1, 0, 9, NULL, "", "batch=x" }, 0, "where 'batch=x', which is no" },
         { "rate", { "rate", TUTTI_REAL, AT(rate), 1, 0, 9, NULL, "", "" }, 0, "where '', which is no condition" },
         { "rate", { "rate", TUTTI_REAL, AT(rate), 1, 0, 9, NULL, "", "nesterov=on&" }, 0, "where '', which is no" },
     };

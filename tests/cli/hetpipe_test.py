@@ -50,6 +50,22 @@ class Hetpipe(Case):
                            os.path.join(two, "checkpoints", "step-00000008"))
         self.assertEqual(self.model(two), self.model(three))
 
+    def test_a_checkpoint_goes_on_in_another_number_of_stages(self):
+        """With the number written, and other options that say where the model is cut; W and D must stay."""
+        other = (*MLP, "--data", self.data, "--steps", 12, "--checkpoint-every", 4)
+        two = self.train("two", *other, "-n", 2, "--batch", 12, "--method", "hetpipe(stages=2,in_flight=2)")
+        half = ("--resume", os.path.join(two, "checkpoints", "step-00000008"))
+        for k, more in enumerate(("stages=3,in_flight=2", "in_flight=2,stages=3,speeds=1:3:2,allocation=np",
+                                  "stages=3,in_flight=2,profile=measured")):
+            three = self.train("three%d" % k, *other, "-n", 3, "--batch", 8, "--method", "hetpipe(%s)" % more, *half)
+            self.assertEqual(self.model(two), self.model(three), more)
+        for more in ("stages=3,in_flight=4", "stages=3", "stages=3,in_flight=2,clock_distance=1",
+                     "stages=3,in_flight=2,update=sum"):
+            done = tutti("train", *other, "-n", 3, "--batch", 8, "--method", "hetpipe(%s)" % more, *half, "--out",
+                         self.out("refused"))
+            self.assertEqual(done.returncode, 2, more)
+            self.assertIn('its run has method "hetpipe(stages=2,in_flight=2)"', done.stderr)
+
     def test_cuts_of_their_own_change_no_bit(self):
         """Two virtual workers with unlike cuts, looked at and resumed, beside two that are cut alike."""
         common = (*MLP, "--data", self.data, "-n", 4, "--batch", 8, "--steps", 12)

@@ -1,6 +1,6 @@
 """What a device has is bounded: a run that needs more is refused with what takes it, before it begins.
 zero-offload needs less, for the same model; what its disk cannot do is a sentence."""
-import tempfile, unittest
+import json, tempfile, unittest
 from command import *
 
 MODEL = ("--model", "mlp(hidden=64)", "--batch", 8, "--threads", 1, "--steps", 4, "--quiet", "--final-eval", "off",
@@ -28,6 +28,24 @@ class Offload(Case):
         for method, have in (("zero-offload(bucket_mb=0.05)", host - 1), ("ddp", host)):
             self.refused("device memory: ", "train", *MODEL, "--data", self.data, "-n", 2, "--method", method,
                          "--device-memory", "%d" % have, "--out", self.out("no"), code=1)
+
+    def test_the_two_buckets_of_a_device_are_small_by_default(self):
+        """zero's 4 MiB; of a network with more than that, and of each method that has two of them."""
+        memory = lambda method: json.loads(
+            tutti("plan", "memory", "--json", "--model", "mlp(hidden=1024)", "--data", self.data, "-n", 2, "--batch", 8,
+                  "--steps", 1, "--method", method).stdout)["ranks"]
+        for name in ("zero-offload", "zero-infinity", "zero(stage=2)"):
+            named = lambda mb: name[:-1] + ",bucket_mb=%d)" % mb if ")" in name else name + "(bucket_mb=%d)" % mb
+            self.assertEqual(memory(name), memory(named(4)), name)
+            self.assertNotEqual(memory(name), memory(named(25)), name)
+
+    def test_a_tier_has_options_that_are_said(self):
+        for method in ("zero-offload", "zero-infinity"):
+            text = tutti("methods", method).stdout
+            for option in ("path", "depth", "block", "direct", "engine"):
+                self.assertRegex(text, r"\n  %s +(int|bool|text|choice) " % option)
+        self.refused("or allow the page cache (direct=off)", "train", *MODEL, "--data", self.data, "--method",
+                     "zero-offload(tier=nvme(path=/dev/shm))", "--out", self.out("no"), code=1)
 
     def test_what_makes_no_sense_is_refused_in_a_sentence(self):
         for value in ("5xb", "0", "-1", "2000GiB"):

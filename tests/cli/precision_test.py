@@ -89,6 +89,22 @@ class Precision(Case):
             self.assertEqual(other.returncode, 2 if method == "ddp" else other.returncode, other.stderr)
             self.assertIn("precision", other.stderr)
 
+    def test_fp16_alone_trains_under_every_method(self):
+        """Without a loss scale where no step can be left out; a scale that is given is refused there."""
+        common = ("--model", "mlp(hidden=8)", "--data", self.data, "-n", 2, "--steps", 2, "--batch", 16, "--quiet",
+                  "--precision", "fp16")
+        names = [m["name"] for m in json.loads(tutti("methods", "--json").stdout)]
+        never = ["hetpipe", "wavelet", "heterps", "backup-workers", "byteps(cross_barrier=on)",
+                 "bytescheduler(cross_barrier=on)", "slowmo(buffers=average)",
+                 "biased-local-sgd(momentum_policy=average)"]
+        for method in names + [n for n in never if "(" in n]:
+            scale = summary(self.train(method, *common, "--method", method))["loss_scale"]
+            self.assertEqual(scale is None, method in never, method)
+        for method in never:
+            done = tutti("train", *common, "--method", method, "--loss-scale", "dynamic", "--out", self.out("refused"))
+            self.assertEqual(done.returncode, 2, method)
+            self.assertIn("loss-scale may leave out", done.stderr)
+
     def test_what_does_not_fit_is_refused_before_anything_starts(self):
         for words, arguments in [
             ("precision", ["--precision", "fp8"]),

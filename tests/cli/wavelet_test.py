@@ -73,6 +73,17 @@ class Wavelet(Case):
                 self.assertEqual((summary(rest)["resumed_at_step"], summary(rest)["samples"]),
                                  (at, summary(whole)["samples"]))
 
+    def test_a_checkpoint_goes_on_in_another_number_of_stages(self):
+        """Sums are in another order then, so it is near and not the same."""
+        for k, mode in enumerate(("shared", "average", "average,sync_rounds=3", "accumulate")):
+            common = (*MLP, "--data", self.data, "-n", 2, "--batch", 8, "--steps", 10, "--checkpoint-every", 5)
+            whole = self.train("one%d" % k, *common, "--method", "wavelet(sync_mode=%s)" % mode)
+            half = ("--resume", os.path.join(whole, "checkpoints", "step-00000005"))
+            rest = self.train("two%d" % k, *common, "--method", "wavelet(stages=2,sync_mode=%s)" % mode, *half)
+            self.assertAlmostEqual(summary(rest)["final_test_loss"], summary(whole)["final_test_loss"], 4, mode)
+            self.refused("its run has method", "train", *common, "--method", "wavelet(waves=4,sync_mode=%s)" % mode,
+                         *half, "--out", self.out("refused"))
+
     def test_one_wave_goes_on_as_ddp_and_the_other_way_round(self):
         common = (*MLP, *RULE, "--data", self.data, "--checkpoint-every", 4, "--checkpoint-keep", 9, "--batch", 6)
         whole = self.train("whole", *common, "--steps", 12, "-n", 2, "--method", "ddp")

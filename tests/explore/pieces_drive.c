@@ -330,8 +330,7 @@ static tutti_status wavelet(tutti_world *world, explore_case *c, tutti_error *er
     tutti_engine_options o = { .method = method, .batch = 12, .accumulate = 1 + (int64_t)explore_draw(c, "waves", 2),
                                .data_samples = 12 * (uint64_t)c->ranks * 2 + 5 };
 
-    snprintf(method, sizeof method, "wavelet(waves=%d,stages=%d,sync_mode=%s,sync_rounds=%d)", t.waves, t.stages,
-             follower_modes[t.mode], t.rounds);
+    follower_spec(method, sizeof method, t.waves, t.stages, t.mode, t.rounds);
     return run(world, c, &o, false, by_ticks, &t, err);
 }
 

@@ -309,16 +309,16 @@ static tutti_status herring(tutti_world *world, explore_case *c, tutti_error *er
 static tutti_status parallax(tutti_world *world, explore_case *c, tutti_error *err)
 {
     int node = 1 << explore_draw(c, "node", 3);
-    const int servers = (int)explore_draw(c, "servers", 3) % (c->ranks + 1);
+    const int servers = (int)explore_draw(c, "servers", 3) % (c->ranks + 1),
+              partitions = (int)explore_draw(c, "partitions", 9), profile = (int)explore_draw(c, "profile", 4);
     char method[160];
 
     while (c->ranks % node != 0)
         node /= 2;
     shared_of(c)->bound = 0;
     shared_of(c)->even = shared_of(c)->reads = true;
-    snprintf(method, sizeof method,
-             "parallax(node=%d,servers=%d,partitions=%d,profile=%d,threshold=0.5,search_warmup=0,search_steps=1)", node,
-             servers, (int)explore_draw(c, "partitions", 9), (int)explore_draw(c, "profile", 4));
+    snprintf(method, sizeof method, "parallax(node=%d,servers=%d,partitions=%d,profile=%d,threshold=0.5%s)", node,
+             servers, partitions, profile, partitions == 0 ? ",search_warmup=0,search_steps=1" : "");
     return train(world, c, method, err);
 }
 

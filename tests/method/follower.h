@@ -10,6 +10,19 @@ enum { FOLLOWED_WAVES = 4, FOLLOWED_MOST = 12, FOLLOWED_WORKERS = 8 };
 enum { SHARED, AVERAGE, ACCUMULATE };
 static const char *const follower_modes[] = { "shared", "average", "accumulate" };
 
+/* sync_rounds is average's only. */
+static inline void follower_spec(char *spec, size_t bytes, int waves, int stages, int mode,
+                                 int rounds)
+{
+    const int n = snprintf(spec, bytes, "wavelet(waves=%d,stages=%d,sync_mode=%s", waves, stages,
+                           follower_modes[mode]);
+
+    if (mode == AVERAGE)
+        snprintf(spec + n, bytes - (size_t)n, ",sync_rounds=%d)", rounds);
+    else
+        snprintf(spec + n, bytes - (size_t)n, ")");
+}
+
 typedef struct follower {
     const char *optimizer;
     int pipelines, stages, waves, mode, rounds;

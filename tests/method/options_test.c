@@ -37,6 +37,9 @@ static const struct also {
     { "saddle", "gamma", NULL, { NULL }, "topk(ratio=0.1)" },
     { "dabmd", "consensus", ">", { "graph=ring" } },
     { "hop", "staleness", ">", { "max_gap=1024" } },
+    { "hop", "staleness_weights", NULL, { "staleness=1" } },
+    { "pipe-sgd", "lr_scale", NULL, { "width=2" } },
+    { "pipe-sgd", "drain", NULL, { "width=2" } },
     { "hop", "skip", "on", { "backup=1" } },
     { "hop", "trigger", NULL, { "skip=on", "backup=1" } },
     { "hop", "max_jump", NULL, { "skip=on", "backup=1", "max_gap=1024" } },
@@ -85,9 +88,8 @@ static const struct {
     const char *of, *option; /* of NULL: any */
     int most;
 } bounded[] = {
-    { "hop", "backup", 2 }, { NULL, "servers", 4 }, { NULL, "softsync", 4 },
-    { NULL, "backup", 3 },  { NULL, "group", 4 },   { "prague", "group_size", 4 },
-    { "herring", "rails", 4 },
+    { "hop", "backup", 2 }, { NULL, "servers", 4 },        { NULL, "softsync", 4 },   { NULL, "backup", 3 },
+    { NULL, "group", 4 },   { "prague", "group_size", 4 }, { "herring", "rails", 4 },
 };
 /* Values of texts and specs, and one that is none. */
 static const struct values {
@@ -128,7 +130,9 @@ static const struct values {
     { NULL, "high", { "topk(ratio=0.5)", "topk" }, "tokp" },
 };
 /* Choices that the model of this test cannot have, and what is said. */
-static const struct { const char *of, *option, *value, *sentence; } unfit[] = {
+static const struct {
+    const char *of, *option, *value, *sentence;
+} unfit[] = {
     { "bagua", "peer_selection", "ring", "method 'd-psgd(graph=ring)' is a ring at full precision" },
     { "herring", "placement", "dedicated", "no rank only serves; give --servers N" },
     { "dabmd", "mirror", "entropy", "is for a model that is one point of the probability simplex" },
@@ -374,11 +378,73 @@ static void of_every_codec(void **state)
     assert_int_equal(failures, 0);
 }
 
+/* Bounds as a person would write them. */
+static void a_size_is_said_as_one_would_say_it(void **state)
+{
+    int found = 0;
+
+    (void)state;
+    for (size_t i = 0; tutti_methods[i] != NULL; i++) {
+        char spec[80];
+        tutti_error err = { .text = "" };
+        const tutti_option *o = tutti_option_find(tutti_methods[i]->options, "bucket_mb");
+        if (o == NULL || tutti_methods[i]->drive != NULL)
+            continue;
+        found++;
+        snprintf(spec, sizeof spec, "%s(bucket_mb=0)", tutti_methods[i]->name);
+        trial t = trial_of(spec, "sgd(lr=0.001)", 1);
+        if (trial_try(&t, 1, &err) != TUTTI_ERR_USAGE ||
+            strstr(err.text, "it must be from 9.54e-7 (1 byte) to 65536") == NULL)
+            fail_msg("%s: %s", spec, err.text);
+        trial_drop(&t);
+    }
+    assert_true(found >= 10);
+}
+
+/* What changes nothing beside another option's value is a mistake of whoever gives it. */
+static void what_has_no_effect_is_refused(void **state)
+{
+    static const struct {
+        const char *spec, *says;
+    } cases[] = {
+        { "saddle(variant=n,period=3)", "option 'period' has no effect with variant=n; it needs variant=q" },
+        { "saddle(variant=n,decay=0.5)", "option 'decay' has no effect with variant=n; it needs variant=q" },
+        { "zero-offload(delay_warmup=3)",
+          "option 'delay_warmup' has no effect with delayed=false; it needs delayed=on" },
+        { "wavelet(sync_rounds=2)",
+          "option 'sync_rounds' has no effect with sync_mode=shared; it needs sync_mode=average" },
+        { "pipe-sgd(width=1,lr_scale=0.5)", "option 'lr_scale' has no effect with width=1; it needs width>1" },
+        { "pipe-sgd(width=1,drain=off)", "option 'drain' has no effect with width=1; it needs width>1" },
+        { "hop(staleness_weights=uniform)", "option 'staleness_weights' has no effect with staleness=0" },
+        { "hermes(beta=0,lambda=3)", "option 'lambda' has no effect with beta=0; it needs beta>0" },
+        { "parallax(partitions=2,search_warmup=3)",
+          "option 'search_warmup' has no effect with partitions=2; it needs partitions=0" },
+        { "parallax(partitions=2,search_steps=3)", "option 'search_steps' has no effect with partitions=2" },
+        { "hetero-ring(allocation=equal,adapt_every=7)",
+          "option 'adapt_every' has no effect with allocation=equal; it needs allocation=adaptive" },
+        { "scadles(rates=5,rate_low=3)",
+          "option 'rate_low' has no effect with rates=5; it needs rates=uniform|normal" },
+        { "scadles(rates=5:6:5:6,rate_high=30)", "option 'rate_high' has no effect with rates=5:6:5:6" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        trial t = trial_of(cases[i].spec, "sgd(lr=0.001)", 1);
+        tutti_error err = { .text = "" };
+        if (trial_try(&t, 4, &err) != TUTTI_ERR_USAGE || strstr(err.text, cases[i].says) == NULL)
+            fail_msg("%s: %s", cases[i].spec, err.text);
+        trial_drop(&t);
+    }
+}
+
 /* Whoever has both sizes refuses a first bucket that is the larger one, and says so among its
    constraints. One that nobody gave follows bucket_mb. */
 static void a_first_bucket_is_not_the_larger_one(void **state)
 {
-    static const struct { const char *sizes; bool fits; } cases[] = {
+    static const struct {
+        const char *sizes;
+        bool fits;
+    } cases[] = {
         { "bucket_mb=2,first_bucket_mb=3", false },
         { "bucket_mb=2,first_bucket_mb=2", true },
         { "bucket_mb=0.5", true },
@@ -398,8 +464,10 @@ static void a_first_bucket_is_not_the_larger_one(void **state)
             trial t;
             tutti_status status;
             snprintf(spec, sizeof spec, "%s(%s)", m->name, cases[k].sizes);
-            snprintf(why, sizeof why, "method '%s': first_bucket_mb is 3 but bucket_mb is only 2; the first bucket may "
-                     "not be the larger one", m->name);
+            snprintf(why, sizeof why,
+                     "method '%s': first_bucket_mb is 3 but bucket_mb is only 2; the first bucket may "
+                     "not be the larger one",
+                     m->name);
             t = trial_of(spec, "sgd(lr=0.001)", 1);
             status = trial_try(&t, 4, &err);
             trial_drop(&t);
@@ -419,6 +487,8 @@ static void a_first_bucket_is_not_the_larger_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(of_every_method), cmocka_unit_test(of_every_codec),
+                                        cmocka_unit_test(what_has_no_effect_is_refused),
+                                        cmocka_unit_test(a_size_is_said_as_one_would_say_it),
                                         cmocka_unit_test(a_first_bucket_is_not_the_larger_one) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

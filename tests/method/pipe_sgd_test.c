@@ -276,7 +276,7 @@ static void gradients_are_as_late_as_the_pipe_is_wide_and_all_are_applied(void *
 {
     (void)state;
     for (int width = 1; width <= 4; width++)
-        for (int drain = 0; drain < 2; drain++) {
+        for (int drain = width == 1; drain < 2; drain++) { /* of width 1 nothing is late */
             trial t = trial_of("", "sgd(lr=0.0625)", STEPS);
             const int applied = drain ? STEPS : STEPS - width + 1;
             char name[96];

@@ -99,8 +99,7 @@ static void test_every_mode_is_its_recursion(void **state)
                 static staged r;
                 float due[STAGED_VALUES];
                 char method[128];
-                snprintf(method, sizeof method, "wavelet(waves=%d,stages=%d,sync_mode=%s,sync_rounds=%d)",
-                         cases[i].waves, cases[i].stages, follower_modes[cases[i].mode], cases[i].rounds);
+                follower_spec(method, sizeof method, cases[i].waves, cases[i].stages, cases[i].mode, cases[i].rounds);
                 r = staged_default(method);
                 r.options.accumulate = cases[i].accumulate;
                 r.options.batch = cases[i].waves == 3 ? 12 : 8;
