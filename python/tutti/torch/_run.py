@@ -28,7 +28,7 @@ from ._bind import DTYPES, Binding, Bound, device_of, words
 from ._buffers import Copies
 from ._cuda import Cuda, Device, Ferry
 from ._meet import Meetings
-from ._runs import opened, runs
+from ._runs import closed, dropped, opened, weakly
 from ._sent import Sent
 from .sampler import BatchSampler
 
@@ -158,7 +158,7 @@ class Run:
         self.binding.attach(self.engine)
         self._own = torch.frombuffer(self.engine.own(), dtype=torch.float32) if self.statistics else None
         self._places = [] if by_unit else [b.param.data_ptr() for b in self.binding.bound]
-        self._ferry = Ferry(self._device, self._announce) if self._device else None
+        self._ferry = Ferry(self._device, weakly(self._announce)) if self._device else None
         # Who writes to parameters whose values the engine hands out is told by their versions.
         self._versions = {b: b.param._version for b in self.binding.bound if b.apart and not by_unit}
         self._pass: _abi.tutti_pass | None = None  # under way
@@ -184,7 +184,7 @@ class Run:
         self._hooks: list[Any] = [] if by_unit else [model.register_forward_pre_hook(self._before_forward)]
         if self.overlaps:
             for b in self.binding.bound:
-                self._hooks.append(b.param.register_post_accumulate_grad_hook(lambda _, b=b: self._on_gradient(b)))
+                self._hooks.append(b.param.register_post_accumulate_grad_hook(weakly(self._on_gradient, b.index)))
         self._hook_tables()
         opened(self)
 
@@ -378,7 +378,8 @@ class Run:
                     "to(), half() and load_state_dict(assign=True) before prepare()"
                 )
 
-    def _on_gradient(self, b: Bound) -> None:
+    def _on_gradient(self, tensor: int, _param: torch.Tensor) -> None:
+        b = self.binding.bound[tensor]
         if self._pass is None:
             raise StateError(
                 "backward without a forward in training mode since the last step: values may have changed in between; "
@@ -793,7 +794,7 @@ class Run:
         if self._ended:
             return
         self._ended = True
-        runs.pop(self.model, None)
+        closed(self)
         for sent in self._sent:
             sent.leave()
         for hook in self._hooks:
@@ -806,6 +807,10 @@ class Run:
         self.binding.detach()
         self.engine.close()
         self.world.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_ended", True):
+            dropped(self)
 
     finishes = "optimizer.finish"
 
