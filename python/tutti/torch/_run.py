@@ -248,12 +248,22 @@ class Run:
 
     @torch.compiler.disable
     def _before_forward(self, module: nn.Module, _args: Any) -> None:
-        if module.training and torch.is_grad_enabled():
+        if module.training and torch.is_grad_enabled() and self._trains():
             self.begin()
+
+    def _trains(self) -> bool:
+        """Not while all of it is frozen, as a GAN's discriminator is while another model's loss goes through it."""
+        return any(b.param.requires_grad for b in self.binding.bound)
 
     def before_forward(self) -> bool:
         """The same where values are held by unit. true: the model is shown for this forward, until resume()."""
         if self.model.training and torch.is_grad_enabled():
+            if not self._trains():
+                raise StateError(
+                    f"a forward in training mode of a model that is frozen as a whole: under method '{self.method}' "
+                    "values are there within this model's own passes, so no other model's loss can go through it; take "
+                    "zero(stage=2)"
+                )
             self.begin()
             return False
         return self._pass is None and self.look("a forward without training")
@@ -388,7 +398,9 @@ class Run:
         if self._given[b.index]:
             raise StateError(
                 "a second backward before optimizer.step(): a pass has one; add the losses up, or give "
-                "prepare(accumulate=N) and call step() after each"
+                "prepare(accumulate=N) and call step() after each. Where another model's loss goes through this one, "
+                "as a generator's through its discriminator, freeze this one meanwhile: model.requires_grad_(False) "
+                "before its forward, and True after the backward"
             )
         now = self._pass
         if now.exchange or now.keep or now.more or self.units is not None:
@@ -649,7 +661,8 @@ class Run:
         if self._pass is not None:
             raise StateError(
                 f"{what} within a pass: a forward in training mode has begun one; call step() first, or look at the "
-                "model in eval mode or under torch.no_grad()"
+                "model in eval mode or under torch.no_grad(). Where another model's loss goes through this one, freeze "
+                "it meanwhile (model.requires_grad_(False))"
             )
         while self.within:
             p = self._begin_pass()

@@ -21,6 +21,7 @@ from torch import nn
 from ..errors import StateError
 
 _open: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # Run, Pipeline; by id() of their model
+_with_servers = False  # there has been one in which ranks only serve
 _forgotten = False  # one has been dropped without the finish() that it needed
 
 
@@ -46,8 +47,19 @@ def weakly(method: Callable[..., None], *first: Any) -> Callable[..., None]:
     return call
 
 
+def check_second(servers: int) -> None:
+    """Refuses one that ranks of another can never come to."""
+    if _with_servers or (servers and _open):
+        raise ValueError(
+            "this process is or was in another run, and one of the two has prepare(servers=...): ranks that only serve "
+            "are in one run and never come to another. Leave servers= out of both, or start a process for each run"
+        )
+
+
 def opened(run: Any) -> None:
     """Until it is closed."""
+    global _with_servers
+    _with_servers = _with_servers or run.servers > 0
     _open[id(run.model)] = run
     if multiprocessing.parent_process() is not None and not getattr(opened, "hears", False):
         opened.hears = True  # type: ignore[attr-defined]

@@ -37,7 +37,7 @@ from ._bind import Binding, short
 from ._buffers import Copies
 from ._meet import Meetings
 from ._run import _check, _traits
-from ._runs import closed, dropped, opened, run_of
+from ._runs import check_second, closed, dropped, opened, run_of
 from ._stage import Stage
 from ._units import FACTS
 
@@ -91,6 +91,7 @@ class Pipeline:
             )
         if run_of(model) is not None:
             raise ValueError("this model is trained already; give a new one")
+        check_second(0)
         _check(model, optimizer)
         _layers.check(model)
         if not model.training:

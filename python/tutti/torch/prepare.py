@@ -26,7 +26,7 @@ from torch import nn
 from ..engine import World
 from . import _serve
 from ._run import Run
-from ._runs import run_of
+from ._runs import check_second, run_of
 from .sampler import BatchSampler
 
 
@@ -176,6 +176,7 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
         raise ValueError("this model was prepared already; its optimizer is the one that prepare() gave then")
     if isinstance(optimizer, Optimizer):
         raise TypeError("this optimizer was prepared already; give the torch optimizer inside it and a new model")
+    check_second(servers)
     run = Run(model, optimizer, method, codec=codec, transport=transport, servers=servers, batch=batch,
               accumulate=accumulate, validation=validation, collective=collective, clip_norm=clip_norm,
               nonfinite=nonfinite, loss_scale=loss_scale, seed=seed, steps=steps, sampler=sampler)
