@@ -19,7 +19,8 @@ lossf = torch.nn.functional.binary_cross_entropy_with_logits
 def nets():
     torch.manual_seed(0)
     return [
-        torch.nn.Sequential(torch.nn.Linear(n, 8), torch.nn.ReLU(), torch.nn.Linear(8, out)) for n, out in ((3, 4), (4, 1))
+        torch.nn.Sequential(torch.nn.Linear(n, 8), torch.nn.ReLU(), torch.nn.Linear(8, out))
+        for n, out in ((3, 4), (4, 1))
     ]
 
 
