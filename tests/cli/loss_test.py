@@ -104,18 +104,15 @@ class Loss(Case):
             self.assert_gone(workers, 10)
         self.assertEqual(shm_entries(), before)
 
-    def test_too_little_shared_memory_is_a_sentence_and_not_a_bus_error(self):
+    def test_a_small_dev_shm_as_of_a_container_is_enough(self):
         if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
             self.skipTest("needs root and mount namespaces")
-        for size in ("64k", "3m", "40m"):
+        for size in ("64k", "64m"):
             done = subprocess.run(["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec '
-                                   f'"$@"', "sh", TUTTI, "train", "--model", "mlp", "-n", "3", "--out", self.out(size)],
+                                   f'"$@"', "sh", TUTTI, "train", "--model", "mlp", "-n", "4", "--steps", "3",
+                                   "--out", self.out(size)],
                                   capture_output=True, text=True, timeout=60, env=clean_environment())
-            self.assertNotEqual(done.returncode, 0)
-            self.assertLess(done.returncode, 128, done.stderr)
-            self.assertRegex(done.stderr, r"/dev/shm")
-            self.assertRegex(done.stderr, r"\d+(\.\d+)? MiB|\d+ bytes")
-            self.assertIn("fewer workers", done.stderr)
+            self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_stopped_worker_is_lost_with_how_it_was_stopped(self):
         run, workers = self.training("t", n=3)

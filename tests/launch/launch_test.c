@@ -428,9 +428,9 @@ static void what_cannot_be_started_is_told(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
-/* Goal: /dev/shm without room is a sentence before anything starts, or the workers' last
-   words; never a bus error. Method: a tiny one in a mount namespace of a child; where that is
-   not allowed the test is skipped. */
+/* Goal: a /dev/shm without room, as in a container, is none of a run's business: neither the rings
+   nor a window of 16 MiB are there. Method: a tiny one in a mount namespace of a child; where that
+   is not allowed the test is skipped. */
 static bool put(const char *path, const char *text)
 {
     const int fd = open(path, O_WRONLY);
@@ -474,24 +474,17 @@ static int in_small_shm(const char *size, const char *kind, outcome *o)
     return WIFEXITED(how) ? WEXITSTATUS(how) : -1;
 }
 
-static void too_small_a_shm_is_a_sentence(void **state)
+static void a_small_dev_shm_is_enough(void **state)
 {
     outcome o;
-    int code;
+    const int code = in_small_shm("64k", "plain", &o);
 
     (void)state;
-    code = in_small_shm("64k", "plain", &o);
     if (code == 99)
         skip();
     assert_int_equal(code, 0);
-    assert_int_equal(o.exit_code, 1);
-    assert_says(o.text, "the shared memory of 2 workers needs");
-    assert_says(o.text, "bytes (0.1 MiB) left; enlarge /dev/shm (mount -o remount,size=...) or use fewer workers");
-    assert_int_equal(in_small_shm("6m", "window", &o), 0); /* the rings fit, the window does not */
-    assert_int_equal(o.exit_code, 1);
-    assert_says(o.text, "window 'gradients' of 2 workers needs 16777216 bytes (16.0 MiB) of /dev/shm, which has");
-    assert_says(o.text, "enlarge /dev/shm (mount -o remount,size=...) or use fewer workers");
-    assert_int_equal(in_small_shm("64m", "window", &o), 0);
+    assert_int_equal(o.exit_code, 0);
+    assert_int_equal(in_small_shm("64k", "window", &o), 0);
     assert_int_equal(o.exit_code, 0);
 }
 
@@ -727,7 +720,7 @@ int main(void)
         cmocka_unit_test(what_the_user_ignores_stays_ignored),
         cmocka_unit_test(workers_die_with_their_launcher),
         cmocka_unit_test(what_cannot_be_started_is_told),
-        cmocka_unit_test(too_small_a_shm_is_a_sentence),
+        cmocka_unit_test(a_small_dev_shm_is_enough),
         cmocka_unit_test(too_few_open_files_are_a_sentence),
         cmocka_unit_test(workers_have_cores_and_threads_of_their_own),
         cmocka_unit_test(any_allocation_may_fail_and_nothing_stays_open),

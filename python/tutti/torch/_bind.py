@@ -425,6 +425,9 @@ class Exchange:
         else:
             p.grad = b.g.to(p.dtype, copy=True)
 
+    def close(self) -> None:
+        """No call comes after it."""
+
 
 def device_of(binding: Binding) -> torch.device:
     """Where all of the module's parameters are."""

@@ -23,6 +23,7 @@ import torch
 
 from ..engine import Engine
 from ._bind import Binding, Bound, Exchange
+from ._runs import weakly
 from ._thread import Worker
 
 
@@ -158,7 +159,7 @@ class CudaExchange(Exchange):
 
     def __init__(self, binding: Binding, engine: Engine, views: bool = True, device: Device | None = None):
         super().__init__(binding, engine, views)
-        self._ferry = Ferry(device or Cuda(binding.bound[0].param.device), self._announce)
+        self._ferry = Ferry(device or Cuda(binding.bound[0].param.device), weakly(self._announce))
 
     def _announce(self, tensor: int, host: torch.Tensor) -> None:
         b = self.binding.bound[tensor]
@@ -178,3 +179,6 @@ class CudaExchange(Exchange):
         if p.grad is None:
             p.grad = torch.empty_like(p)
         self._ferry.take(b.index, b.g, p.grad)
+
+    def close(self) -> None:
+        self._ferry.close()

@@ -27,7 +27,7 @@ _PORT = b"python: meetings"
 
 class Meetings:
     def __init__(self, run: Run):
-        self._run, self._world = run, run.world
+        self._method, self._world = run.method, run.world  # not the run: this thread would keep it for ever
         self._others = [r for r in range(run.engine.workers) if r != run.world.rank]
         self._changed = threading.Condition()
         self._meeting = 0  # how many this worker has come to
@@ -126,7 +126,7 @@ class Meetings:
     def _sentence(self, what: str, kind: int) -> str:
         if kind == _STATE:
             return (
-                f"{what}: what method '{self._run.method}' keeps can be looked at when all workers rest, so all of "
+                f"{what}: what method '{self._method}' keeps can be looked at when all workers rest, so all of "
                 "them call optimizer.state_dict(), after the same step"
             )
         if kind in (_MODEL, _FORWARD):
@@ -135,9 +135,9 @@ class Meetings:
                 if kind == _MODEL
                 else "run the model equally often; give their loaders equally many batches"
             )
-            return f"{what}: under method '{self._run.method}' no worker has all values, so all of them {alike}"
+            return f"{what}: under method '{self._method}' no worker has all values, so all of them {alike}"
         return (
-            f"{what}: under method '{self._run.method}' all workers make equally many steps; give their loaders "
+            f"{what}: under method '{self._method}' all workers make equally many steps; give their loaders "
             "equally many batches (tutti.torch.sampler does), or stop all at the shortest"
         )
 

@@ -28,7 +28,7 @@ from ._bind import DTYPES, Binding, Bound, device_of, words
 from ._buffers import Copies
 from ._cuda import Cuda, Device, Ferry
 from ._meet import Meetings
-from ._runs import opened, runs
+from ._runs import closed, dropped, opened, weakly
 from ._sent import Sent
 from .sampler import BatchSampler
 
@@ -158,7 +158,7 @@ class Run:
         self.binding.attach(self.engine)
         self._own = torch.frombuffer(self.engine.own(), dtype=torch.float32) if self.statistics else None
         self._places = [] if by_unit else [b.param.data_ptr() for b in self.binding.bound]
-        self._ferry = Ferry(self._device, self._announce) if self._device else None
+        self._ferry = Ferry(self._device, weakly(self._announce)) if self._device else None
         # Who writes to parameters whose values the engine hands out is told by their versions.
         self._versions = {b: b.param._version for b in self.binding.bound if b.apart and not by_unit}
         self._pass: _abi.tutti_pass | None = None  # under way
@@ -184,7 +184,7 @@ class Run:
         self._hooks: list[Any] = [] if by_unit else [model.register_forward_pre_hook(self._before_forward)]
         if self.overlaps:
             for b in self.binding.bound:
-                self._hooks.append(b.param.register_post_accumulate_grad_hook(lambda _, b=b: self._on_gradient(b)))
+                self._hooks.append(b.param.register_post_accumulate_grad_hook(weakly(self._on_gradient, b.index)))
         self._hook_tables()
         opened(self)
 
@@ -248,12 +248,22 @@ class Run:
 
     @torch.compiler.disable
     def _before_forward(self, module: nn.Module, _args: Any) -> None:
-        if module.training and torch.is_grad_enabled():
+        if module.training and torch.is_grad_enabled() and self._trains():
             self.begin()
+
+    def _trains(self) -> bool:
+        """Not while all of it is frozen, as a GAN's discriminator is while another model's loss goes through it."""
+        return any(b.param.requires_grad for b in self.binding.bound)
 
     def before_forward(self) -> bool:
         """The same where values are held by unit. true: the model is shown for this forward, until resume()."""
         if self.model.training and torch.is_grad_enabled():
+            if not self._trains():
+                raise StateError(
+                    f"a forward in training mode of a model that is frozen as a whole: under method '{self.method}' "
+                    "values are there within this model's own passes, so no other model's loss can go through it; take "
+                    "zero(stage=2)"
+                )
             self.begin()
             return False
         return self._pass is None and self.look("a forward without training")
@@ -378,7 +388,8 @@ class Run:
                     "to(), half() and load_state_dict(assign=True) before prepare()"
                 )
 
-    def _on_gradient(self, b: Bound) -> None:
+    def _on_gradient(self, tensor: int, _param: torch.Tensor) -> None:
+        b = self.binding.bound[tensor]
         if self._pass is None:
             raise StateError(
                 "backward without a forward in training mode since the last step: values may have changed in between; "
@@ -387,7 +398,9 @@ class Run:
         if self._given[b.index]:
             raise StateError(
                 "a second backward before optimizer.step(): a pass has one; add the losses up, or give "
-                "prepare(accumulate=N) and call step() after each"
+                "prepare(accumulate=N) and call step() after each. Where another model's loss goes through this one, "
+                "as a generator's through its discriminator, freeze this one meanwhile: model.requires_grad_(False) "
+                "before its forward, and True after the backward"
             )
         now = self._pass
         if now.exchange or now.keep or now.more or self.units is not None:
@@ -648,7 +661,8 @@ class Run:
         if self._pass is not None:
             raise StateError(
                 f"{what} within a pass: a forward in training mode has begun one; call step() first, or look at the "
-                "model in eval mode or under torch.no_grad()"
+                "model in eval mode or under torch.no_grad(). Where another model's loss goes through this one, freeze "
+                "it meanwhile (model.requires_grad_(False))"
             )
         while self.within:
             p = self._begin_pass()
@@ -793,7 +807,7 @@ class Run:
         if self._ended:
             return
         self._ended = True
-        runs.pop(self.model, None)
+        closed(self)
         for sent in self._sent:
             sent.leave()
         for hook in self._hooks:
@@ -806,6 +820,10 @@ class Run:
         self.binding.detach()
         self.engine.close()
         self.world.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_ended", True):
+            dropped(self)
 
     finishes = "optimizer.finish"
 

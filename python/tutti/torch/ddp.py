@@ -27,8 +27,9 @@ from .._library import library as _c
 from ..engine import Engine
 from ..errors import Error, StateError
 from . import _place
-from ._bind import Binding, Bound, exchange_of, warn_unused
+from ._bind import Binding, exchange_of, warn_unused
 from ._buffers import Copies
+from ._runs import weakly
 
 # Arguments of torch's class that have no meaning here: what to do instead. Their defaults are
 # accepted.
@@ -146,6 +147,7 @@ class DistributedDataParallel(nn.Module):
         self._binding = Binding(module, self._ignored)
         exchange = exchange_of(self._binding)
         self._send_buffers = True  # before the next forward
+        self._hooks: list[Any] = []
         self._open(exchange, method, codec, transport or "", gradient_as_bucket_view, options)
 
         others = [p for _, p in self._binding.frozen]
@@ -154,7 +156,7 @@ class DistributedDataParallel(nn.Module):
         self._copies.broadcast(others)
 
         self._hooks = [
-            b.param.register_post_accumulate_grad_hook(lambda p, b=b: self._final(b)) for b in self._binding.bound
+            b.param.register_post_accumulate_grad_hook(weakly(self._final, b.index)) for b in self._binding.bound
         ]
 
     def _open(self, exchange: type, method: str, codec: str | None, transport: str, views: bool, options: dict) -> None:
@@ -248,7 +250,7 @@ class DistributedDataParallel(nn.Module):
         if self._armed:
             for t in _tensors(output):
                 if t.grad_fn is not None:
-                    t.grad_fn.register_prehook(self._through)
+                    t.grad_fn.register_prehook(weakly(self._through))
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -267,8 +269,9 @@ class DistributedDataParallel(nn.Module):
             self._task = task
             Variable._execution_engine.queue_callback(self._end)
 
-    def _final(self, b: Bound) -> None:
+    def _final(self, tensor: int, _param: torch.Tensor) -> None:
         """The gradient of a parameter is final in this backward."""
+        b = self._binding.bound[tensor]
         if self._alone:
             return
         self._used[b.index] = 1
@@ -480,14 +483,29 @@ class DistributedDataParallel(nn.Module):
         return self
 
     def close(self) -> None:
-        """Leaves the run, in order. Parameters and gradients have memory of their own from here on."""
+        """Leaves the run, in order. Parameters and gradients have memory of their own from here on. Where nobody has
+        the wrapper any more it leaves by itself."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
         self._flat = torch.empty(0)
+        self._exchange.close()
         self._binding.detach()
         self.engine.close()
         self.world.close()
+
+    def __del__(self) -> None:
+        world = self.__dict__.get("world")
+        if world is None or world.closed:
+            return
+        try:
+            world._mine()
+        except StateError:  # of the process that this one was forked from
+            return
+        if self._active or self._failure is not None:
+            words = StateError(f"rank {world.rank} has dropped its wrapper within a backward")
+            world.last_words(self._failure or words)
+        self.close()
 
     def __reduce_ex__(self, protocol: int) -> NoReturn:
         raise TypeError(_NOT_PICKLED)

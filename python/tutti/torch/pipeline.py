@@ -37,7 +37,7 @@ from ._bind import Binding, short
 from ._buffers import Copies
 from ._meet import Meetings
 from ._run import _check, _traits
-from ._runs import opened, runs
+from ._runs import check_second, closed, dropped, opened, run_of
 from ._stage import Stage
 from ._units import FACTS
 
@@ -89,8 +89,9 @@ class Pipeline:
                 f"method '{method}' computes whole models, which is for tutti.torch.prepare(); a pipeline takes one of "
                 f"{others}"
             )
-        if model in runs:
+        if run_of(model) is not None:
             raise ValueError("this model is trained already; give a new one")
+        check_second(0)
         _check(model, optimizer)
         _layers.check(model)
         if not model.training:
@@ -366,7 +367,7 @@ class Pipeline:
         if self._ended:
             return
         self._ended = True
-        runs.pop(self.model, None)
+        closed(self)
         if self._meetings is not None:
             self._meetings.close()
         self.detach()
@@ -380,7 +381,11 @@ class Pipeline:
             self._shown = False
         self._stage.close()
 
-    finishes, needs_finish = "finish", True
+    def __del__(self) -> None:
+        if not getattr(self, "_ended", True):
+            dropped(self)
+
+    finishes, needs_finish, in_pass = "finish", True, False
 
     @property
     def trained(self) -> bool:

@@ -26,7 +26,7 @@ from torch import nn
 from ..engine import World
 from . import _serve
 from ._run import Run
-from ._runs import runs
+from ._runs import check_second, run_of
 from .sampler import BatchSampler
 
 
@@ -172,10 +172,11 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
         by its samples, and methods that decide who computes what decide by it. Methods that choose samples need it.
 
     ValueError: what this method, model and optimizer cannot do, before anything is done."""
-    if model in runs:
+    if run_of(model) is not None:
         raise ValueError("this model was prepared already; its optimizer is the one that prepare() gave then")
     if isinstance(optimizer, Optimizer):
         raise TypeError("this optimizer was prepared already; give the torch optimizer inside it and a new model")
+    check_second(servers)
     run = Run(model, optimizer, method, codec=codec, transport=transport, servers=servers, batch=batch,
               accumulate=accumulate, validation=validation, collective=collective, clip_norm=clip_norm,
               nonfinite=nonfinite, loss_scale=loss_scale, seed=seed, steps=steps, sampler=sampler)
@@ -187,9 +188,10 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
 
 def evaluate(model: nn.Module) -> contextlib.AbstractContextManager[None]:
     """optimizer.evaluate() of a prepared model, for code that has no optimizer at hand."""
-    if model not in runs:
+    run = run_of(model)
+    if run is None:
         raise ValueError("this model is in no run: give it to tutti.torch.prepare() or pipeline() before")
-    return _shown(runs[model])
+    return _shown(run)
 
 
 @contextlib.contextmanager

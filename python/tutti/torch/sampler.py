@@ -13,6 +13,7 @@ at each batch, so the loader must not read ahead.
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         self._shares, self._given = shares, parts
         self._step = 0  # of the run, where the next batch begins
         self._epoch = -1  # the one under way or done
-        self._run: Run | None = None
+        self._bound: weakref.ref[Run] | None = None  # a loader may outlive it
         self._share: _abi.tutti_share | None = None
         self._parts: _abi.tutti_parts | None = None
         self._batch_of: Any = None
@@ -124,18 +125,22 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         }
 
     def bind(self, run: Run) -> None:
-        self._run = run
+        self._bound = weakref.ref(run)
         self._place(run.engine.rank, run.engine.workers)
+
+    @property
+    def _run(self) -> Run | None:
+        return None if self._bound is None else self._bound()
 
     def _settle(self) -> _abi.tutti_share:
         if self._share is None:
-            worlds = [w for w in engine._worlds if not w.closed]
-            if len(worlds) != 1:
+            places = {(w.rank, w.size) for w in engine._worlds if not w.closed}
+            if len(places) != 1:
                 raise StateError(
                     "sampler: this process is in no run yet; make DistributedDataParallel or prepare(sampler=...) "
                     "first, or give rank and workers"
                 )
-            self._place(worlds[0].rank, worlds[0].size)
+            self._place(*places.pop())
         return self._share
 
     # ---- batches ----
@@ -150,8 +155,9 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         share = self._settle()
         steps = _c.tutti_share_steps(share)
         self._epoch = self._step // steps if self._step < (self._epoch + 1) * steps else self._epoch + 1
-        if self._run is not None and self._run.decides:
-            yield from self._asked(self._epoch + 1)
+        run = self._run
+        if run is not None and run.decides:
+            yield from self._asked(run, self._epoch + 1)
             self._step = (self._epoch + 1) * steps
             return
         self._step = max(self._step, self._epoch * steps)
@@ -177,9 +183,8 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
     def _indices(self, share: _abi.tutti_share, epoch: int, position: int, n: int) -> list[int]:
         return [_c.tutti_share_sample_of(share, self.rank, epoch, position + k) for k in range(n)]
 
-    def _asked(self, epochs: int) -> Iterator[list[int]]:
+    def _asked(self, run: Run, epochs: int) -> Iterator[list[int]]:
         """What the method gives this worker, batch by batch, until the run has gone over the data so often."""
-        run = self._run
         while run.more_epochs(epochs):
             if run.pass_over():
                 continue

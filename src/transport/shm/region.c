@@ -1,9 +1,10 @@
 /* region.c: making, finding and leaving the memory of a run.
 
-   The file has no name at any time (O_TMPFILE; with O_EXCL it cannot be given one), so a run
-   killed at any moment leaves nothing in /dev/shm. Its pages are reserved before anybody maps it:
-   tmpfs promises pages on ftruncate and raises SIGBUS at the first touch when it cannot keep the
-   promise; posix_fallocate says so here. */
+   The file has no name at any time and is in no directory (memfd_create), so a run killed at any
+   moment leaves nothing behind, and /dev/shm may be as small as a container makes it (64 MB). It
+   counts as memory of the control group. Its pages are reserved before anybody maps it: ftruncate
+   promises pages, and SIGBUS comes at the first touch when the kernel cannot keep the promise;
+   posix_fallocate says so here. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,13 +15,11 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "shm_region.h"
 #include "../events.h"
 
-#define DIRECTORY "/dev/shm"
 #define MIB (1024.0 * 1024.0)
 /* What the rings of all pairs together may take, and the least and most of one pair:
    a message's latency hardly gains from more than 64 entries, a copy hardly from a ring beyond the
@@ -59,24 +58,6 @@ static tutti_shm_header layout(int size, bool spin)
     return h;
 }
 
-/* A nameless file; gives the descriptor or -1 with errno. */
-static int nameless_file(void)
-{
-    char name[64];
-    int fd = open(DIRECTORY, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
-
-    /* A kernel or a mount that has no O_TMPFILE: a name for the time between two calls. */
-    for (int i = 0; fd < 0 && i < 100; i++) {
-        snprintf(name, sizeof name, "/tutti-%ld-%d", (long)getpid(), i);
-        fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (fd >= 0)
-            shm_unlink(name);
-        else if (errno != EEXIST)
-            break;
-    }
-    return fd;
-}
-
 int tutti_shm_reserve(int fd, uint64_t offset, uint64_t bytes)
 {
     struct rlimit limit;
@@ -93,13 +74,6 @@ int tutti_shm_reserve(int fd, uint64_t offset, uint64_t bytes)
         cause = posix_fallocate(fd, (off_t)offset, (off_t)bytes);
     while (cause == EINTR);
     return cause;
-}
-
-uint64_t tutti_shm_space_left(int fd)
-{
-    struct statvfs about;
-
-    return fstatvfs(fd, &about) == 0 ? (uint64_t)about.f_bavail * about.f_frsize : 0;
 }
 
 static tutti_shm_header *map(int fd, uint64_t bytes)
@@ -152,12 +126,11 @@ tutti_status tutti_shm_region_open(tutti_shm_region *out, int size, bool spin, t
     *out = (tutti_shm_region){ .fd = -1, .owned = true };
     TUTTI_TRY(check_size(size, err));
     planned = layout(size, spin);
-    out->fd = nameless_file();
-    if (out->fd < 0) {
+    out->fd = memfd_create("tutti", MFD_CLOEXEC);
+    if (out->fd < 0 || fchmod(out->fd, 0600) != 0) {
         status = tutti_fail(err, TUTTI_ERR_IO, errno,
-                            "cannot make the shared memory of %d workers in " DIRECTORY
-                            "; it must be a tmpfs that this user may write to",
-                            size);
+                            "cannot make the shared memory of %d workers (memfd_create); let the container make it, "
+                            "or give --transport tcp", size);
         goto out;
     }
     cause = tutti_shm_reserve(out->fd, 0, planned.bytes);
@@ -169,12 +142,10 @@ tutti_status tutti_shm_region_open(tutti_shm_region *out, int size, bool spin, t
         goto out;
     }
     if (cause != 0) {
-        const uint64_t have = tutti_shm_space_left(out->fd);
         status = tutti_fail(err, TUTTI_ERR_MEMORY, cause,
-                            "the shared memory of %d workers needs %" PRIu64 " bytes (%.1f MiB) of " DIRECTORY
-                            ", which has %" PRIu64 " bytes (%.1f MiB) left; enlarge " DIRECTORY
-                            " (mount -o remount,size=...) or use fewer workers",
-                            size, planned.bytes, (double)planned.bytes / MIB, have, (double)have / MIB);
+                            "the shared memory of %d workers needs %" PRIu64
+                            " bytes (%.1f MiB), and the kernel gives no more memory; use fewer workers",
+                            size, planned.bytes, (double)planned.bytes / MIB);
         goto out;
     }
     status = begin(out, &planned, err);

@@ -2,8 +2,8 @@
    with it. Read by the shm transport (the ranks) and by the launch room (their parent), and by
    nobody else.
 
-   The region is one nameless file in /dev/shm, or, where all ranks are threads of one process,
-   memory of that process. It begins
+   The region is one nameless file in memory (memfd), or, where all ranks are threads of one
+   process, memory of that process. It begins
 
        header | rank lines | expulsions | pairs | bodies of the pairs' rings | ...
        windows, appended later by shm/window.c
@@ -125,7 +125,7 @@ typedef struct tutti_shm_region {
    close-on-exec. */
 tutti_status tutti_shm_region_open(tutti_shm_region *out, int size, bool spin, tutti_error *err);
 /* The same for ranks that are threads of this process: its own memory, of which the kernel gives
-   what is touched. Nobody else can find it, and /dev/shm may be as small as it likes. */
+   what is touched. Nobody else can find it. */
 tutti_status tutti_shm_region_own(tutti_shm_region *out, int size, bool spin, tutti_error *err);
 /* Maps the region a parent has made, after checking that it is one. */
 tutti_status tutti_shm_region_attach(tutti_shm_region *out, int fd, int rank, int size,
@@ -158,7 +158,6 @@ void tutti_shm_describe(const tutti_shm_region *region, int rank, char *text, si
 
 /* Room at [offset, offset + bytes) of the file, so that touching it cannot fail: 0 or an errno. */
 int tutti_shm_reserve(int fd, uint64_t offset, uint64_t bytes);
-uint64_t tutti_shm_space_left(int fd);
 void tutti_shm_ring_bell(tutti_shm_rank *rank);
 void tutti_shm_ring_all(tutti_shm_header *header);
 #pragma GCC visibility pop

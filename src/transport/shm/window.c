@@ -127,13 +127,13 @@ static int first_cause(const shm_endpoint *e, bool mapping)
     return 0;
 }
 
-/* Room for my part, `mine` from the window's start; an errno. Threads have one memory: rank 0
-   looks. */
+/* Room for my part, `mine` from the window's start; an errno. Where there cannot be that much
+   nobody begins to take it, for the kernel ends processes rather than refuse a page. */
 static int reserve(const shm_endpoint *e, uint64_t mine, uint64_t bytes, uint64_t whole)
 {
-    if (e->region.fd >= 0)
-        return tutti_shm_reserve(e->region.fd, e->window_end + mine, bytes);
-    return e->rank == 0 && whole > tutti_machine_bytes() ? ENOMEM : 0;
+    if (e->window_end + whole > tutti_machine_bytes())
+        return ENOMEM;
+    return e->region.fd >= 0 ? tutti_shm_reserve(e->region.fd, e->window_end + mine, bytes) : 0;
 }
 
 /* The same sentence on every rank: it is made of what all have laid open. */
@@ -141,7 +141,6 @@ static tutti_status verdict(const shm_endpoint *e, const char *name, uint64_t wh
 {
     const int stranger = other_name(e), cause = first_cause(e, false), map_cause = first_cause(e, true);
     const int width = (int)sizeof e->self->window_name;
-    uint64_t have;
 
     if (stranger >= 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
@@ -149,23 +148,17 @@ static tutti_status verdict(const shm_endpoint *e, const char *name, uint64_t wh
                           "all must open the same ones in the same order",
                           width, e->header->ranks[0].window_name, stranger, width,
                           e->header->ranks[stranger].window_name);
-    if (cause != 0 && e->region.fd < 0)
+    if (cause != 0 && cause != EFBIG)
         return tutti_fail(err, TUTTI_ERR_MEMORY, cause,
                           "window '%s' of %d workers needs %" PRIu64 " bytes (%.1f MiB), this machine has %.1f MiB; "
-                          "use fewer workers or a smaller window",
+                          "use fewer workers or a smaller window; of a container, raise the limit of memory "
+                          "(docker run --memory)",
                           name, e->size, whole, (double)whole / MIB, (double)tutti_machine_bytes() / MIB);
     if (cause == EFBIG)
         return tutti_fail(err, TUTTI_ERR_MEMORY, cause,
                           "window '%s' of %d workers needs %" PRIu64 " bytes (%.1f MiB) of one file; "
                           "use fewer workers or raise the limit of file size (ulimit -f)",
                           name, e->size, whole, (double)whole / MIB);
-    if (cause != 0) {
-        have = tutti_shm_space_left(e->region.fd);
-        return tutti_fail(err, TUTTI_ERR_MEMORY, cause,
-                          "window '%s' of %d workers needs %" PRIu64 " bytes (%.1f MiB) of /dev/shm, which has %" PRIu64
-                          " bytes (%.1f MiB) left; enlarge /dev/shm (mount -o remount,size=...) or use fewer workers",
-                          name, e->size, whole, (double)whole / MIB, have, (double)have / MIB);
-    }
     if (map_cause != 0)
         return tutti_fail(err, TUTTI_ERR_MEMORY, map_cause,
                           "cannot map the %" PRIu64 " bytes (%.1f MiB) of window '%s' of %d workers; "
