@@ -37,9 +37,10 @@ tutti_status tutti_groups_open(tutti_groups **out, const tutti_groups_setup *set
         g->deal = tutti_alloc(n, sizeof *g->deal);
         g->taken = tutti_alloc(n, sizeof *g->taken);
         g->asked = tutti_alloc(n, sizeof *g->asked);
+        g->sorted = tutti_alloc(n, sizeof *g->sorted);
     }
-    if (g == NULL || g->w == NULL || g->pick == NULL || g->deal == NULL || g->taken == NULL ||
-        g->asked == NULL) {
+    if (g == NULL || g->w == NULL || g->pick == NULL || g->deal == NULL || g->taken == NULL || g->asked == NULL ||
+        g->sorted == NULL) {
         tutti_groups_close(g);
         *out = NULL;
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the group generator for %zu workers", n);
@@ -67,12 +68,14 @@ void tutti_groups_close(tutti_groups *g)
     tutti_free(g->deal);
     tutti_free(g->taken);
     tutti_free(g->asked);
+    tutti_free(g->sorted);
     tutti_free(g);
 }
 
 void tutti_groups_clear(tutti_groups *g)
 {
     drop_all(g);
+    g->usual_ns = 0;
     for (int v = 0; v < g->o.workers; v++)
         g->w[v] = (tutti_groups_peer){ 0 };
 }
@@ -196,21 +199,10 @@ tutti_groups_entry *tutti_groups_to_join(const tutti_groups *g, int v)
 
 /* ---- starts ---- */
 
-/* The foremost's count. */
-static int64_t lead_of(const tutti_groups *g)
-{
-    int64_t lead = 0;
-
-    for (int v = 0; v < g->o.workers; v++)
-        lead = g->o.count[v] > lead ? g->o.count[v] : lead;
-    return lead;
-}
-
 static tutti_status start(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns, tutti_error *err)
 {
-    const int64_t lead = lead_of(g);
-
     p->started = true;
+    p->go_ns = now_ns;
     g->figures.groups++;
     for (int k = 0; k < p->n; k++) {
         tutti_groups_peer *const w = &g->w[p->member[k]];
@@ -218,8 +210,6 @@ static tutti_status start(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns
         w->in = p;
         w->last = p->id;
         w->kept = false;
-        g->o.count[p->member[k]] += lead - w->lead; /* waiting is no lag of its own */
-        w->lead = lead;
         g->figures.waits++;
         g->figures.wait_ns += now_ns - w->asked_ns;
     }
@@ -277,27 +267,16 @@ tutti_status tutti_groups_settle(tutti_groups *g, int64_t now_ns, tutti_error *e
 
 /* ---- what happens ---- */
 
-/* Once more. */
-static void count_request(tutti_groups *g, int v, int64_t count)
-{
-    tutti_groups_peer *const w = &g->w[v];
-    int64_t lead;
-
-    g->asked[v] = count;
-    g->o.count[v] = count > g->o.count[v] + 1 ? count : g->o.count[v] + 1;
-    lead = lead_of(g);
-    if (w->lead > 0 && lead - w->lead <= 1 && g->o.count[v] < lead)
-        g->o.count[v]++;
-    w->lead = lead;
-}
-
-tutti_status tutti_groups_request(tutti_groups *g, int v, int64_t count, bool leaves, int64_t now_ns, tutti_error *err)
+tutti_status tutti_groups_request(tutti_groups *g, int v, int64_t count, tutti_groups_times takes, bool leaves,
+                                  int64_t now_ns, tutti_error *err)
 {
     tutti_groups_peer *const w = &g->w[v];
     tutti_groups_entry *in = w->in;
 
-    if (!leaves)
-        count_request(g, v, count);
+    if (!leaves) {
+        g->asked[v] = count;
+        tutti_groups_lag(g, v, takes);
+    }
     w->asks = true;
     w->leaves = leaves;
     w->gone = w->gone || leaves;
@@ -331,9 +310,8 @@ tutti_status tutti_groups_late(tutti_groups *g, int64_t now_ns, tutti_error *err
     bool late = false;
 
     for (tutti_groups_entry *p = g->line; p != NULL; p = p->next)
-        for (int k = 0; k < p->n && !p->started && p->since_ns != TUTTI_FOREVER &&
-                        now_ns >= p->since_ns + g->o.timeout_ns;
-             k++) {
+        for (int k = 0;
+             k < p->n && !p->started && p->since_ns != TUTTI_FOREVER && now_ns >= p->since_ns + g->o.timeout_ns; k++) {
             tutti_groups_peer *const w = &g->w[p->member[k]];
             if (!w->asks && !w->absent) { /* it computes, or what it was told of goes on */
                 w->absent = late = true;

@@ -58,6 +58,7 @@ static inline bool tutti_groups_supersedes(int64_t later, int64_t id)
 }
 
 typedef enum { TUTTI_GROUPS_RANDOM, TUTTI_GROUPS_STATIC, TUTTI_GROUPS_SMART } tutti_groups_kind;
+enum { TUTTI_GROUPS_REQUEST = 1 << 20 };
 typedef struct tutti_groups_setup {
     int workers;
     tutti_groups_kind kind;      /* static: tutti_groups_row says the groups, and nobody requests */
@@ -69,7 +70,8 @@ typedef struct tutti_groups_setup {
     int rank;                    /* of the generator: part of ids */
     uint64_t seed;
     uint64_t *draws;             /* so many draws were made: the owner's, who saves it */
-    int64_t *count;              /* workers: requests, as the filter counts them. Likewise */
+    int64_t *lag;                /* workers: what the filter has of each, in parts of a request:
+                                    TUTTI_GROUPS_REQUEST of them are one. Likewise */
     tutti_status (*answer)(void *to, const tutti_groups_answer *a, tutti_error *err);
     void *to;
 } tutti_groups_setup;
@@ -82,10 +84,18 @@ void tutti_groups_close(tutti_groups *g); /* takes NULL */
 /* A new phase: nobody has asked, nothing is planned. */
 void tutti_groups_clear(tutti_groups *g);
 
-/* The worker wants to average: the count-th time, this one included. leaves: it makes no more
-   steps; it wants what is planned with it, one after the other, and then NOTHING. */
-tutti_status tutti_groups_request(tutti_groups *g, int worker, int64_t count, bool leaves,
-                                  int64_t now_ns, tutti_error *err);
+/* Without what it waits for others: to compute, from one request to the next, and for a P-Reduce.
+   0: not known. */
+typedef struct tutti_groups_times {
+    int64_t computes_ns, reduces_ns;
+} tutti_groups_times;
+
+/* The worker wants to average: the count-th time, this one included. takes: what that takes it, by
+   its own clock. leaves: it makes no more steps; it wants what is planned with it, one after the
+   other, and then NOTHING. */
+tutti_status tutti_groups_request(tutti_groups *g, int worker, int64_t count,
+                                  tutti_groups_times takes, bool leaves, int64_t now_ns,
+                                  tutti_error *err);
 /* Its P-Reduce is over. blame: -1: it went well; else the rank whose loss has spoilt it. A group
    that is not known is taken over as it is told. In runs that do not go on after a loss nobody says
    this: the next request says that the last P-Reduce went well. */

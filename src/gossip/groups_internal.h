@@ -14,6 +14,7 @@ typedef struct tutti_groups_entry {
     bool started, kept, undone;  /* kept: a member was told already that it counts; undone: that it
                                     does not */
     int64_t since_ns;            /* since when somebody waits in it */
+    int64_t go_ns;               /* when it started */
     int n;
     int *member;                 /* n, ascending */
     int *state;                  /* n */
@@ -28,7 +29,8 @@ typedef struct tutti_groups_peer {
     bool shunned;                /* another, which is there as well, cannot reach it */
     tutti_groups_entry *in;                   /* was told of it, and it is not over */
     int64_t asked_ns;
-    int64_t lead;                /* the foremost's count when it asked, or was told; 0: not known */
+    int64_t takes_ns, reduces_ns;             /* what a request takes it, and of that the P-Reduce;
+                                                 0: not known */
     int64_t last;                /* the last group that it was told of */
     bool kept;                   /* and that it counts */
     int64_t undone;              /* the last that it was told does not count; 0: none */
@@ -42,6 +44,8 @@ struct tutti_groups {
     bool apart;
     int *pick, *deal, *taken;    /* scratch: workers each */
     int64_t *asked;              /* workers: requests of each */
+    int64_t usual_ns;            /* what a request takes the worker in the middle; 0: not known */
+    int64_t *sorted;             /* scratch: workers */
     tutti_groups_figures figures;
 };
 
@@ -71,5 +75,7 @@ tutti_groups_entry *tutti_groups_to_join(const tutti_groups *g, int v);
 /* Groups at the end of the line, of w, which has asked and has none planned, and of others; none if
    nobody else is free. */
 tutti_status tutti_groups_plan(tutti_groups *g, int w, tutti_error *err);
+/* v asks: what that adds to its lag. */
+void tutti_groups_lag(tutti_groups *g, int v, tutti_groups_times takes);
 #pragma GCC visibility pop
 #endif

@@ -8,16 +8,19 @@
              heads, the others of a machine meet each other; then all of each machine meet.
    A remainder of one joins the last group, and a worker that would be alone is told to go on.
 
-   Filter. A worker that lags `filter` requests or more behind the one that asks is not planned
-   with it. It is planned for when it asks itself: who is drafted then has it waiting already, so
+   Filter. A worker that lags `filter` requests or more behind the one that asks is not planned with
+   it. It is planned for when it asks itself: who is drafted then has it waiting already, so
    the others wait for nobody's gradient but their own. Where it asks, it is a head in the first
    round, and not in the second, which would wait for its next gradient.
 
-   The lag is that of counts since the beginning, and two things are taken out of it.
-   1. What the foremost gains while a worker waits for its group: else who has waited for a slow
-      worker counts as slow itself, and is planned with that one from then on.
-   2. One at each request of a worker that keeps pace, whom the foremost has not left behind while
-      it computed: else one slow stretch would keep it apart for ever. */
+   The lag is what a worker would be behind if nobody had to wait. Each of its requests adds by how
+   much what that takes it (its computation, and the least of its last P-Reduces) is longer than
+   what it takes the worker in the middle, and forgets a 64th of what was there.
+   1. Counts of requests would not do. While all wait for one that is up to twice slower all make as
+      many, so nobody lags. And who has waited for a slow worker, or was in a P-Reduce with a slow
+      link, would lag as well, and be planned with that one from then on.
+   2. Who is slower by a 16th for good lags by 4 in the end; one slow stretch is forgotten.
+   Who is in a P-Reduce that goes on for longer than a request takes is not planned with either. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,7 +147,52 @@ static bool has_rounds(const tutti_groups *g, const int *list, int n)
 
 static bool lags(const tutti_groups *g, int v, int behind)
 {
-    return g->o.filter > 0 && g->o.count[behind] - g->o.count[v] >= g->o.filter;
+    return g->o.filter > 0 && g->o.lag[v] - g->o.lag[behind] >= g->o.filter * TUTTI_GROUPS_REQUEST;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* What a request takes the worker in the middle of those that are there. */
+static int64_t usual_ns(tutti_groups *g)
+{
+    int n = 0;
+
+    for (int v = 0; v < g->o.workers; v++)
+        if (g->w[v].takes_ns > 0 && !g->w[v].lost)
+            g->sorted[n++] = g->w[v].takes_ns;
+    qsort(g->sorted, (size_t)n, sizeof *g->sorted, by_size);
+    return g->sorted[(n - 1) / 2];
+}
+
+void tutti_groups_lag(tutti_groups *g, int v, tutti_groups_times takes)
+{
+    enum { FORGETS = 64, MOST = 1 << 24 };
+    tutti_groups_peer *const w = &g->w[v];
+    double late;
+
+    if (takes.computes_ns + takes.reduces_ns <= 0)
+        return;
+    w->reduces_ns = takes.reduces_ns;
+    w->takes_ns = takes.computes_ns + takes.reduces_ns;
+    g->usual_ns = usual_ns(g);
+    late = (double)w->takes_ns / (double)g->usual_ns - 1;
+    g->o.lag[v] += (int64_t)((late < MOST ? late : MOST) * TUTTI_GROUPS_REQUEST) - g->o.lag[v] / FORGETS;
+}
+
+/* v is in a P-Reduce that takes its slowest link as long as a request takes, and more, from now on:
+   nobody is to wait for it. */
+static bool is_held(tutti_groups *g, int v, int64_t now_ns)
+{
+    const tutti_groups_entry *const p = g->w[v].in;
+    int64_t reduces_ns = 0;
+
+    for (int k = 0; p != NULL && k < p->n; k++)
+        reduces_ns = g->w[p->member[k]].reduces_ns > reduces_ns ? g->w[p->member[k]].reduces_ns : reduces_ns;
+    return g->o.filter > 0 && reduces_ns > 0 && p->go_ns + reduces_ns - now_ns >= g->usual_ns;
 }
 
 static tutti_status plan_division(tutti_groups *g, int w, tutti_error *err)
@@ -154,7 +202,8 @@ static tutti_status plan_division(tutti_groups *g, int w, tutti_error *err)
 
     g->pick[0] = w;
     for (int v = 0; v < g->o.workers; v++) {
-        if (v == w || !tutti_groups_is_free(g, v) || tutti_groups_planned(g, v) != NULL || lags(g, v, w))
+        if (v == w || !tutti_groups_is_free(g, v) || tutti_groups_planned(g, v) != NULL || lags(g, v, w) ||
+            is_held(g, v, g->w[w].asked_ns))
             continue;
         behind = behind || lags(g, w, v);
         g->pick[n++] = v;

@@ -106,7 +106,7 @@ static const tutti_facility_ops facility; /* at the end */
 tutti_status tutti_preduce_declare(tutti_preduce **out, tutti_method *m, tutti_plan *plan,
                                    const tutti_preduce_options *options, const int services[3], tutti_error *err)
 {
-    enum { USUAL = 3 };
+    const int usual = m->workers <= 4 ? m->workers < 2 ? m->workers : 2 : 3;
     tutti_preduce *p = tutti_alloc(1, sizeof *p);
 
     *out = p;
@@ -118,15 +118,17 @@ tutti_status tutti_preduce_declare(tutti_preduce **out, tutti_method *m, tutti_p
     tutti_engine_declare_history(m->engine);
     memcpy(p->service, services, sizeof p->service);
     p->fixed = tutti_preduce_is_static(options);
-    p->size = options->group_size > 0 ? (int)options->group_size : m->workers < USUAL ? m->workers : USUAL;
+    p->size = options->group_size > 0 ? (int)options->group_size : usual;
     if (options->group_size == 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s': group_size is 1, and a group of one averages nothing; it must be 2 to the "
-                          "number of workers, or 0 for %d", m->ops->name, USUAL);
+                          "number of workers, or 0 for %d",
+                          m->ops->name, usual);
     if (p->size > m->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s': group_size is %d and there are %d workers; ask for no more than that, or for "
-                          "0", m->ops->name, p->size, m->workers);
+                          "0",
+                          m->ops->name, p->size, m->workers);
     if (m->workers > TUTTI_GROUPS_WORKERS_MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': there are %d workers, and groups are of %d at most",
                           m->ops->name, m->workers, TUTTI_GROUPS_WORKERS_MOST);
@@ -140,12 +142,34 @@ tutti_status tutti_preduce_declare(tutti_preduce **out, tutti_method *m, tutti_p
     tutti_declare_vector(plan, "preduce.sent", TUTTI_SCRATCH, &p->sent);
     tutti_declare_vector(plan, "preduce.mean", TUTTI_SCRATCH, &p->mean);
     tutti_declare_value(plan, "preduce.syncs", TUTTI_OWN_ZERO, &p->syncs, sizeof p->syncs);
+    tutti_declare_value(plan, "preduce.reduced", TUTTI_OWN_ZERO, &p->reduced, sizeof p->reduced);
     tutti_declare_value(plan, "preduce.draws", TUTTI_OWN_ZERO, &p->draws, sizeof p->draws);
     tutti_declare(plan,
-                  &(tutti_state){ .name = "preduce.count", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_I64,
-                                  .count = (size_t)m->workers, .of_workers = true },
-                  &p->count);
+                  &(tutti_state){ .name = "preduce.lag",
+                                  .keep = TUTTI_OWN_ZERO,
+                                  .dtype = TUTTI_I64,
+                                  .count = (size_t)m->workers,
+                                  .of_workers = true },
+                  &p->lag);
     return TUTTI_OK;
+}
+
+/* Groups of all are no small groups. */
+static void say_of_all(const tutti_preduce *p)
+{
+    const int n = p->m->workers;
+
+    if (p->size < n || p->m->rank != 0)
+        return;
+    if (n == 2)
+        tutti_event(p->m, "groups-of-all",
+                    "both workers are in every group, so each waits for the slower one; groups "
+                    "are smaller than all from 3 workers on");
+    else
+        tutti_event(p->m, "groups-of-all",
+                    "group_size is %d, so all %d workers are in every group, and each waits for "
+                    "the slowest; give a smaller group_size, or 0 for %d",
+                    p->size, n, n <= 4 ? 2 : 3);
 }
 
 static tutti_status open_preduce(void *self, tutti_error *err)
@@ -160,6 +184,7 @@ static tutti_status open_preduce(void *self, tutti_error *err)
     p->next = tutti_alloc(n, sizeof *p->next);
     if (p->last.member == NULL || p->next == NULL)
         return no_memory(p, err);
+    say_of_all(p);
     if (p->fixed)
         tutti_metric(p->m, "schedule_leaves", -1, p->lambda);
     return tutti_preduce_generator_open(p, err);
@@ -236,6 +261,8 @@ static tutti_status release(void *self, tutti_error *err)
     tutti_copy(p->m->device, p->m->n, p->m->x, p->s);
     p->leaves = false;
     p->due = 0;
+    p->computed_ns = 0;
+    p->free_ns = tutti_now_ns(p->m->rt);
     if (p->groups != NULL)
         tutti_preduce_generator_begin(p);
     return TUTTI_OK;
@@ -268,14 +295,20 @@ tutti_status tutti_preduce_update(tutti_preduce *p, tutti_error *err)
     count_move(p);
     TUTTI_TRY(tutti_base_step_on(m, p->s, p->door, 1, err));
     count_move(p);
+    p->computed_ns += tutti_now_ns(m->rt) - p->free_ns;
+    p->free_ns = tutti_now_ns(m->rt);
     if (++p->gradients % p->o->sync_every != 0 || m->workers == 1)
         return TUTTI_OK;
     tutti_lock(p->door);
     p->due++;
     p->syncs++;
+    p->takes_ns = p->computed_ns;
     tutti_unlock(p->door);
     tutti_owe(m, p->service[REDUCE], 1);
-    return tutti_await_rounds(m, p->service[REDUCE], p->o->overlap ? 1 : 0, err);
+    TUTTI_TRY(tutti_await_rounds(m, p->service[REDUCE], p->o->overlap ? 1 : 0, err));
+    p->computed_ns = 0;
+    p->free_ns = tutti_now_ns(m->rt);
+    return TUTTI_OK;
 }
 
 void tutti_preduce_leave(tutti_preduce *p)
@@ -374,8 +407,8 @@ static tutti_status average(tutti_preduce *p, uint64_t *before, tutti_error *err
     enum { MANY = 1 << 14 }; /* elements; from there on what is chosen sends no more than "direct" */
     tutti_method *m = p->m;
     const size_t d = m->layout->used;
-    tutti_group group = tutti_group_of(m->world, p->last.member, p->last.n,
-                                       tutti_port_of("preduce", (uint64_t)p->last.id, 0));
+    tutti_group group =
+        tutti_group_of(m->world, p->last.member, p->last.n, tutti_port_of("preduce", (uint64_t)p->last.id, 0));
 
     group.apart = p->last.apart;
     group.algorithm = d < MANY ? "direct" : NULL;
@@ -414,6 +447,7 @@ static tutti_status make(tutti_preduce *p, tutti_error *err)
         tutti_note over = { .kind = OVER, .a = p->last.id, .b = well ? 0 : 1 + err->rank };
         if (!well && !tutti_is_left_out(m, status, err))
             return status;
+        p->reduced.ns[p->reduced.n++ % REDUCES] = tutti_now_ns(m->rt) - from_ns;
         if (well)
             take(p, p->mean, p->sent, before);
         word = TUTTI_GROUPS_KEEP;
@@ -453,6 +487,34 @@ static tutti_status make_row(tutti_preduce *p, int64_t sync, tutti_error *err)
     return n > 1 ? make(p, err) : TUTTI_OK;
 }
 
+int64_t tutti_preduce_pack(tutti_groups_times takes)
+{
+    const float ns[2] = { (float)takes.computes_ns, (float)takes.reduces_ns };
+    int64_t bits;
+
+    memcpy(&bits, ns, sizeof bits);
+    return bits;
+}
+
+tutti_groups_times tutti_preduce_unpack(int64_t bits)
+{
+    float ns[2];
+
+    memcpy(ns, &bits, sizeof ns);
+    return (tutti_groups_times){ ns[0] >= 0 && ns[0] < 1e18F ? (int64_t)ns[0] : 0,
+                                 ns[1] >= 0 && ns[1] < 1e18F ? (int64_t)ns[1] : 0 };
+}
+
+/* What a P-Reduce takes it, whoever else is in it: who has a slow link has none that is short. */
+static int64_t least_reduce(const tutti_preduce *p)
+{
+    int64_t least_ns = INT64_MAX;
+
+    for (int k = 0; k < REDUCES; k++)
+        least_ns = p->reduced.ns[k] < least_ns ? p->reduced.ns[k] : least_ns;
+    return least_ns;
+}
+
 static tutti_status sync_once(tutti_preduce *p, tutti_error *err)
 {
     tutti_note note = { .kind = LEAVE };
@@ -464,6 +526,7 @@ static tutti_status sync_once(tutti_preduce *p, tutti_error *err)
         p->due--;
         note.kind = ASK;
     }
+    note.b = tutti_preduce_pack((tutti_groups_times){ p->takes_ns, least_reduce(p) });
     tutti_unlock(p->door);
     if (p->fixed)
         return make_row(p, note.a, err);

@@ -163,7 +163,8 @@ static tutti_status serve_held(tutti_preduce *p, int worker, tutti_error *err)
         return TUTTI_OK;
     if (h->note.kind == OVER)
         return tutti_groups_over(p->groups, worker, h->note.a, h->member, h->n, (int)h->note.b - 1, now_ns, err);
-    return tutti_groups_request(p->groups, worker, h->note.a, h->note.kind == LEAVE, now_ns, err);
+    return tutti_groups_request(p->groups, worker, h->note.a, tutti_preduce_unpack(h->note.b), h->note.kind == LEAVE,
+                                now_ns, err);
 }
 
 /* Whoever I miss leaves all groups. */
@@ -400,13 +401,14 @@ tutti_status tutti_preduce_generator_open(tutti_preduce *p, tutti_error *err)
                                     .workers = m->workers,
                                     .kind = (tutti_groups_kind)p->o->generator,
                                     .size = p->size,
-                                    .filter = p->o->filter_threshold,
+                                    /* a group of all waits for all */
+                                    .filter = p->size < m->workers ? p->o->filter_threshold : 0,
                                     .machine = p->machine,
                                     .timeout_ns = (int64_t)(p->o->group_timeout * 1e9),
                                     .rank = m->rank,
                                     .seed = m->rng.seed,
                                     .draws = &p->draws,
-                                    .count = p->count,
+                                    .lag = p->lag,
                                     .answer = answer,
                                     .to = p,
                                 },

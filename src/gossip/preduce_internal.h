@@ -8,14 +8,19 @@
 #pragma GCC visibility push(default) /* of rooms, not of the library: cmake/Install.cmake */
 
 enum { REDUCE, GENERATE, TELL }; /* of the three services */
-/* Kinds of requests. ASK: a = number of the request. LEAVE: likewise; no more steps. OVER: a =
-   id, b = 1 + whom the member lost, 0: it went well; its payload the members. WORD: a = id of the
-   last group, b = phase << 32 | who generates now << 2 | it has left << 1 | it counts; its payload
-   the members. Of answers: tutti_groups_word, with a = id, b = members, and MOVED: a = who
-   generates now. */
+/* Kinds of requests. ASK: a = number of the request, b = what one takes the worker, packed. LEAVE:
+   likewise; no more steps. OVER: a = id, b = 1 + whom the member lost, 0: it went well; its payload
+   the members. WORD: a = id of the last group, b = phase << 32 | who generates now << 2 | it has
+   left << 1 | it counts; its payload the members. Of answers: tutti_groups_word, with a = id, b =
+   members, and MOVED: a = who generates now. */
 enum { ASK = 1, LEAVE, OVER, WORD };
 enum { MOVED = 16, APART = 1 << 24 };
 enum { MADE = 16 }; /* groups that a worker remembers */
+enum { REDUCES = 3 }; /* times of P-Reduces that it remembers */
+
+/* In 64 bits: two floats. */
+int64_t tutti_preduce_pack(tutti_groups_times takes);
+tutti_groups_times tutti_preduce_unpack(int64_t bits);
 
 /* a group that a worker was told of */
 typedef struct tutti_preduce_told {
@@ -66,6 +71,13 @@ struct tutti_preduce {
     uint64_t n_made;             /* under door, too */
     tutti_preduce_told last;     /* only `reduce` changes it, under door */
     int *next;                   /* workers: members, as an answer brings them */
+    int64_t free_ns;             /* since when it computes: client's */
+    int64_t computed_ns;         /* since the last sync: client's */
+    int64_t takes_ns;            /* of them, of the newest sync: under door */
+    struct {
+        int64_t ns[REDUCES];     /* what its last P-Reduces took; 0: not that many yet */
+        uint64_t n;              /* of them so far */
+    } reduced;                   /* declared; of `reduce` */
     int view;                    /* who generates; workers: nobody; under door */
     int spread;                  /* the last that I have told of; under door */
     int64_t phase;               /* how many have begun here; under door */
@@ -80,7 +92,7 @@ struct tutti_preduce {
     /* of the generator's thread, and of the client's when all is quiet */
     tutti_groups *groups;
     uint64_t draws;              /* declared */
-    int64_t *count;              /* declared; workers */
+    int64_t *lag;                /* declared; workers */
     int64_t of_phase;            /* that what follows is of */
     bool generates;
     bool *known;                 /* workers: that it is lost */

@@ -1,7 +1,6 @@
 /* prague: partial all-reduce. Every worker goes at its own pace, and averages its model with a
    small group of others, a new group each time, by one collective of its members. Luo, He, Zhuo,
-   Qian,
-   ASPLOS 2020 (as "Ripples": arXiv 1909.08029). The pseudo-code is a reconstruction.
+   Qian, ASPLOS 2020 (as "Ripples": arXiv 1909.08029). The pseudo-code is a reconstruction.
      step       s <- s - eta opt(g(x)); every sync_every gradients G <- the generator's next group,
                 s <- mean of s over G (P-Reduce)
      random     G: the worker and others drawn from all, one after the other where they conflict
@@ -12,8 +11,13 @@
      static     a schedule that all know, in common steps, for equal workers: no generator is asked
    The generator is a service on the lowest worker; when that is lost the next one takes over. It
    is src/gossip/groups.c, and the protocol around it src/gossip/preduce.c.
-   Chosen here: no word that a P-Reduce is over (the next request says it); with overlap=on the next
-   gradient is computed beside a P-Reduce, which is added as a difference. Momentum stays local.
+   Filter: the paper, as it is remembered, counts requests. Chosen here is what a worker's requests
+   take it, against what they take the worker in the middle: its computation, and the least of its
+   last P-Reduces. Counts do not see who is up to twice slower, since the others wait for it and so
+   make no more requests; and they take who waits, or meets a slow link, for slow.
+   Chosen here as well: no word that a P-Reduce is over (the next request says it); with overlap=on
+   the next gradient is computed beside a P-Reduce, which is added as a difference. Momentum stays
+   local.
    The final model is the mean. With group_size = workers it is local-sgd(period=sync_every). */
 #include "tutti/gossip.h"
 
@@ -29,7 +33,7 @@ static const tutti_option prague_options[] = {
       "who averages with whom: drawn at each request; a schedule, for equal workers; planned so that groups "
       "hardly ever conflict and no group waits for a slow worker" },
     { "group_size", TUTTI_INT, TUTTI_AT(prague, options.group_size), 0, 0, 65536, NULL,
-      "workers of a group; 0: 3, or 2 of two workers" },
+      "workers of a group; 0: 3, or 2 of up to four workers" },
     { "sync_every", TUTTI_INT, TUTTI_AT(prague, options.sync_every), 1, 1, 1e9, NULL,
       "gradients of a worker from one averaging to the next" },
     { "filter_threshold", TUTTI_INT, TUTTI_AT(prague, options.filter_threshold), 4, 0, 1e9, NULL,

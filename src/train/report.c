@@ -90,7 +90,8 @@ void tutti_train_say_warnings(tutti_run *run)
     const int n = tutti_engine_events(run->engine, &events);
 
     for (; run->said < n; run->said++)
-        if (strcmp(events[run->said].kind, "codec") == 0 || strcmp(events[run->said].kind, "never-pushed") == 0)
+        if (strcmp(events[run->said].kind, "codec") == 0 || strcmp(events[run->said].kind, "never-pushed") == 0 ||
+            strcmp(events[run->said].kind, "groups-of-all") == 0)
             tutti_train_say(run, 0, "note: %s", events[run->said].text);
         else if (strcmp(events[run->said].kind, "codec-cost") == 0)
             tutti_train_say(run, 0, "codec-cost: %s", events[run->said].text);

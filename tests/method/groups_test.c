@@ -13,31 +13,33 @@
 #include "../../src/gossip/groups_internal.h"
 
 enum { N = 16, LONGEST_NS = 280 }; /* of a P-Reduce */
+static const tutti_groups_times unknown;
 typedef enum { COMPUTES, ASKS, REDUCES, SAYS, ENDED, LOST, FROZEN } doing;
 
 typedef struct run {
     tutti_groups_setup o;
     tutti_groups *g;
     uint64_t draws, dice, turns;
-    int64_t count[N], now_ns;
+    int64_t lag[N], now_ns;
     struct {
         doing is;
-        int64_t until_ns;        /* of COMPUTES, REDUCES */
+        int64_t until_ns; /* of COMPUTES, REDUCES */
         int64_t step_ns;
-        int64_t left;            /* requests, before it leaves */
+        int64_t left; /* requests, before it leaves */
         bool leaves;
-        int64_t id;              /* of its group */
+        int64_t id; /* of its group */
         int member[N], n;
         int64_t last;
-        int64_t asked_ns, due_ns;    /* by when it must be told of a group */
+        int64_t asked_ns, due_ns; /* by when it must be told of a group */
+        int64_t free_ns;          /* since when it computes */
         int groups;
     } w[N];
-    int64_t jitter;              /* a step is longer by up to 1/jitter */
-    int64_t spread_ns;           /* not 0: it is anything up to that */
-    bool verdicts;               /* members say how it ended */
+    int64_t jitter;    /* a step is longer by up to 1/jitter */
+    int64_t spread_ns; /* not 0: it is anything up to that */
+    bool verdicts;     /* members say how it ended */
     bool lost_in[N];
     int64_t frozen_until_ns[N];
-    int with[N][N];              /* groups of both */
+    int with[N][N]; /* groups of both */
     int nothing, sizes[N + 1];
 } run;
 
@@ -85,6 +87,7 @@ static tutti_status hear(void *to, const tutti_groups_answer *a, tutti_error *er
     }
     r->nothing += a->word == TUTTI_GROUPS_NOTHING && !r->w[v].leaves;
     r->w[v].is = r->w[v].leaves && a->word == TUTTI_GROUPS_NOTHING ? ENDED : COMPUTES;
+    r->w[v].free_ns = r->now_ns;
     r->w[v].until_ns = r->now_ns + step_of(r, v);
     return TUTTI_OK;
 }
@@ -96,9 +99,17 @@ static run *run_of(int workers, tutti_groups_kind kind, int size, int64_t filter
     assert_non_null(r);
     r->dice = dice;
     r->jitter = 1;
-    r->o = (tutti_groups_setup){ .workers = workers, .kind = kind, .size = size, .filter = filter, .machine = machine,
-                                 .timeout_ns = INT64_C(1) << 40, .seed = dice, .draws = &r->draws, .count = r->count,
-                                 .answer = hear, .to = r };
+    r->o = (tutti_groups_setup){ .workers = workers,
+                                 .kind = kind,
+                                 .size = size,
+                                 .filter = filter,
+                                 .machine = machine,
+                                 .timeout_ns = INT64_C(1) << 40,
+                                 .seed = dice,
+                                 .draws = &r->draws,
+                                 .lag = r->lag,
+                                 .answer = hear,
+                                 .to = r };
     assert_int_equal(tutti_groups_open(&r->g, &r->o, NULL), TUTTI_OK);
     for (int v = 0; v < workers; v++) {
         r->w[v].step_ns = 1000;
@@ -163,7 +174,10 @@ static void ask(run *r, int v)
     if (!r->w[v].leaves) {
         r->w[v].left--;
     }
-    assert_int_equal(tutti_groups_request(r->g, v, r->w[v].groups + 1, r->w[v].leaves, r->now_ns, NULL), TUTTI_OK);
+    assert_int_equal(tutti_groups_request(r->g, v, r->w[v].groups + 1,
+                                          (tutti_groups_times){ r->now_ns - r->w[v].free_ns, 0 }, r->w[v].leaves,
+                                          r->now_ns, NULL),
+                     TUTTI_OK);
     if (r->w[v].is == ASKS && r->spread_ns > 0)
         r->w[v].due_ns = due_of(r, v);
 }
@@ -183,13 +197,14 @@ static void end_group(run *r, int v)
 
     if (!r->verdicts) {
         r->w[v].is = COMPUTES;
+        r->w[v].free_ns = r->now_ns;
         r->w[v].until_ns = r->now_ns + step_of(r, v);
         return;
     }
     r->w[v].is = SAYS;
     memcpy(member, r->w[v].member, sizeof member);
-    assert_int_equal(tutti_groups_over(r->g, v, r->w[v].id, member, r->w[v].n,
-                                       lost >= 0 && draw(r, 2) == 0 ? lost : -1, r->now_ns, NULL),
+    assert_int_equal(tutti_groups_over(r->g, v, r->w[v].id, member, r->w[v].n, lost >= 0 && draw(r, 2) == 0 ? lost : -1,
+                                       r->now_ns, NULL),
                      TUTTI_OK);
 }
 
@@ -316,7 +331,7 @@ static void a_division_is_a_partition_without_a_group_of_one(void **state)
                     r->w[v].step_ns = 1;
                     r->w[v].left = 1;
                     r->w[v].is = ASKS;
-                    assert_int_equal(tutti_groups_request(r->g, v, 1, false, 0, NULL), TUTTI_OK);
+                    assert_int_equal(tutti_groups_request(r->g, v, 1, unknown, false, 0, NULL), TUTTI_OK);
                 }
                 for (int v = 0; v < n; v++) {
                     assert_int_equal(r->w[v].is, REDUCES);
@@ -343,12 +358,12 @@ static void a_random_group_leaves_what_the_formula_says(void **state)
         tutti_groups_clear(r->g);
         r->w[w].last = 0;
         r->w[w].is = ASKS;
-        assert_int_equal(tutti_groups_request(r->g, w, 1, false, 0, NULL), TUTTI_OK);
+        assert_int_equal(tutti_groups_request(r->g, w, 1, unknown, false, 0, NULL), TUTTI_OK);
         for (int v = 0; v < N; v++) /* the others come, each has the same group planned or none */
             if (v != w && r->w[w].is == ASKS) {
                 r->w[v].last = 0;
                 r->w[v].is = ASKS;
-                assert_int_equal(tutti_groups_request(r->g, v, 1, false, 0, NULL), TUTTI_OK);
+                assert_int_equal(tutti_groups_request(r->g, v, 1, unknown, false, 0, NULL), TUTTI_OK);
             }
         assert_int_equal(r->w[w].n, G);
         for (int j = 0; j < G; j++)
@@ -527,20 +542,21 @@ static void who_is_frozen_is_left_out_and_served_again(void **state)
 static void asks(run *r, int v, int64_t count)
 {
     r->w[v].is = ASKS;
-    assert_int_equal(tutti_groups_request(r->g, v, count, false, 0, NULL), TUTTI_OK);
+    assert_int_equal(tutti_groups_request(r->g, v, count, unknown, false, 0, NULL), TUTTI_OK);
 }
 
 /* Of those that lag behind who asks by as much as the filter says none is taken, of those that lag
-   by one less each. */
+   by less, however little, each. */
 static void the_filter_leaves_out_who_lags_by_as_much_as_it_says(void **state)
 {
     (void)state;
     for (int64_t filter = 1; filter <= 5; filter++) {
         run *r = run_of(3, TUTTI_GROUPS_SMART, 3, filter, NULL, (uint64_t)filter);
-        r->count[1] = 10 - filter;
-        r->count[2] = 10 - filter + 1;
+        r->lag[0] = 10 * TUTTI_GROUPS_REQUEST;
+        r->lag[1] = (10 + filter) * TUTTI_GROUPS_REQUEST;
+        r->lag[2] = (10 + filter) * TUTTI_GROUPS_REQUEST - 1;
         asks(r, 0, 10);
-        asks(r, 2, 10 - filter + 1);
+        asks(r, 2, 10);
         assert_int_equal(r->w[0].is, REDUCES);
         assert_int_equal(r->w[0].n, 2);
         assert_int_equal(r->w[0].member[0], 0);
@@ -565,8 +581,12 @@ static void of_two_that_cannot_reach_each_other_the_higher_goes(void **state)
         id = r->w[0].id;
         for (int v = 0; v < 3; v++) {
             r->w[v].is = SAYS;
-            assert_int_equal(tutti_groups_over(r->g, v, id, all, 3, v == low ? high : v == high ? low : WELL_SAID, 0,
-                                               NULL), TUTTI_OK);
+            assert_int_equal(tutti_groups_over(r->g, v, id, all, 3,
+                                               v == low    ? high
+                                               : v == high ? low
+                                                           : WELL_SAID,
+                                               0, NULL),
+                             TUTTI_OK);
         }
         assert_int_equal(r->w[high].is, COMPUTES); /* what it has of that group it takes back */
         for (int v = 0; v < 3; v++)
@@ -588,8 +608,9 @@ static void a_new_generator_goes_on_with_the_numbers(void **state)
         run *r = run_of(3, TUTTI_GROUPS_RANDOM, 3, 0, NULL, 1);
         const int all[] = { 0, 1, 2 };
         for (int v = 0; v < 3; v++)
-            assert_int_equal(tutti_groups_report(r->g, v, tutti_groups_id(v == newest ? 1000 : 40 + v, 1), all, 3, true,
-                                                 NULL), TUTTI_OK);
+            assert_int_equal(
+                tutti_groups_report(r->g, v, tutti_groups_id(v == newest ? 1000 : 40 + v, 1), all, 3, true, NULL),
+                TUTTI_OK);
         for (int v = 0; v < 3; v++)
             asks(r, v, 1);
         for (int v = 0; v < 3; v++) {

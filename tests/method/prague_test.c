@@ -313,7 +313,7 @@ static void what_cannot_work_is_refused_in_a_sentence(void **state)
                                   "that, or for 0");
     assert_int_equal(refused("prague(group_size=1)", 4, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'prague': group_size is 1, and a group of one averages nothing; it must be 2 "
-                                  "to the number of workers, or 0 for 3");
+                                  "to the number of workers, or 0 for 2");
     assert_int_equal(refused("prague(inter_intra=yes)", 4, &err), TUTTI_ERR_USAGE);
     assert_string_equal(err.text, "method 'prague': inter_intra is 'yes'; it must be auto, off, or how many workers of "
                                   "consecutive ranks make a machine: 2 to 3 of these 4");
