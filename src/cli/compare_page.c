@@ -237,6 +237,7 @@ tutti_status tutti_compare_write_page(const tutti_findings *f, const tutti_cells
              f->simulated ? "; times are those of the simulated machines" : "");
     status = tutti_page_open(&p, pictures, "Methods compared", what, err);
     if (status == TUTTI_OK) {
+        tutti_compare_say_setting(f, p.out, in_page);
         tutti_compare_say_target(f, p.out, in_page);
         tutti_compare_say_answers(f, p.out, in_page);
         tutti_cells_html(table, p.out);

@@ -12,6 +12,8 @@
 static const tutti_column row_columns[] = {
     { "method", "method", TUTTI_CELL_TEXT },
     { "condition", "condition", TUTTI_CELL_TEXT },
+    { "optimizer", "optimizer", TUTTI_CELL_TEXT },
+    { "learning_rate", "rate", TUTTI_CELL_TEXT },
     { "tuned", "tuned", TUTTI_CELL_TEXT },
     { "seeds", "seeds", TUTTI_CELL_NUMBER },
     { "accuracy_percent", "test accuracy, %", TUTTI_CELL_RANGE },
@@ -29,12 +31,16 @@ static tutti_cells *row_table(const tutti_findings *f)
 {
     tutti_cells *t = tutti_cells_open(row_columns, TUTTI_LENGTH(row_columns));
     char text[4200], anchor[32];
+    char rate[64];
 
     for (size_t i = 0; i < f->n_lines && t != NULL; i++) {
         const tutti_compare_line *l = &f->lines[i];
         tutti_compare_label(json_array_get(f->rows, l->row), text, sizeof text);
         tutti_cells_text(t, text);
         tutti_cells_text(t, tutti_compare_condition(f, l->row));
+        tutti_compare_optimizer(f, l->row, l->point, text, sizeof text, rate);
+        tutti_cells_text(t, text);
+        tutti_cells_text(t, rate);
         snprintf(text, sizeof text, "%s%s", json_string_value(json_array_get(f->points, l->point)),
                  tutti_compare_border(f, l->point));
         tutti_cells_text(t, text);
@@ -59,6 +65,8 @@ static const tutti_column run_columns[] = {
     { "method", "method", TUTTI_CELL_TEXT },
     { "condition", "condition", TUTTI_CELL_TEXT },
     { "point", "point of the grid", TUTTI_CELL_TEXT },
+    { "optimizer", "optimizer", TUTTI_CELL_TEXT },
+    { "learning_rate", "rate", TUTTI_CELL_TEXT },
     { "seed", "seed", TUTTI_CELL_NUMBER },
     { "accuracy_percent", "test accuracy, %", TUTTI_CELL_NUMBER },
     { "test_loss", "test loss", TUTTI_CELL_NUMBER },
@@ -78,6 +86,7 @@ static tutti_cells *run_table(const tutti_findings *f)
         const tutti_compare_result *r = &f->results[i];
         const size_t row = tutti_compare_index(r->run, "row");
         char label[4200], *command = NULL;
+        char rate[64];
         size_t bytes;
         FILE *out;
         if (r->h.summary == NULL)
@@ -87,6 +96,9 @@ static tutti_cells *run_table(const tutti_findings *f)
         tutti_cells_text(t, label);
         tutti_cells_text(t, tutti_compare_condition(f, row));
         tutti_cells_text(t, json_string_value(json_array_get(f->points, tutti_compare_index(r->run, "point"))));
+        tutti_compare_optimizer(f, row, tutti_compare_index(r->run, "point"), label, sizeof label, rate);
+        tutti_cells_text(t, label);
+        tutti_cells_text(t, rate);
         tutti_cells_number(t, (double)json_integer_value(json_object_get(r->run, "seed")));
         tutti_cells_number(t, r->accuracy);
         tutti_cells_number(t, r->loss);
@@ -111,6 +123,67 @@ static tutti_cells *run_table(const tutti_findings *f)
 static void plainly(FILE *out, const char *text)
 {
     fprintf(out, "%s\n", text);
+}
+
+/* false: runs differ in it, by their condition or point. */
+static bool common(const tutti_findings *f, const tutti_option *o, char *text, size_t bytes)
+{
+    char other[4200];
+
+    text[0] = 0;
+    for (size_t i = 0; i < f->n; i++) {
+        tutti_compare_value(json_array_get(f->runs, i), o, i == 0 ? text : other, i == 0 ? bytes : sizeof other);
+        if (i > 0 && strcmp(text, other) != 0) {
+            snprintf(text, bytes, "varies");
+            return false;
+        }
+    }
+    return true;
+}
+
+void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
+{
+    static const struct {
+        const char *option, *words;
+    } told[] = {
+        { "model", "Model" },       { "data", "data" },         { "n", "workers" },
+        { "batch", "batch" },       { "epochs", "epochs" },     { "steps", "steps" },
+        { "transport", "network" }, { "platform", "platform" }, { "slow", "slow workers" },
+    };
+    /* what a row says, or each run has of its own */
+    static const char *const other[] = { "method", "codec", "seed", "optimizer", "eval-every", "report-every" };
+    char text[8000], value[4200], usual[4200];
+    size_t used = 0;
+
+    for (size_t i = 0; i < TUTTI_LENGTH(told); i++) {
+        const tutti_option *const o = tutti_option_find(tutti_train_options, told[i].option);
+        const bool same = common(f, o, value, sizeof value);
+        if (same && strcmp(value, "0") == 0) /* steps, where it is epochs that count */
+            continue;
+        if (value[0] == 0 && strcmp(o->name, "platform") == 0)
+            continue;
+        if (strcmp(o->name, "epochs") == 0 &&
+            !(common(f, tutti_option_find(tutti_train_options, "steps"), usual, sizeof usual) &&
+              strcmp(usual, "0") == 0))
+            continue;
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s: %.400s", i > 0 ? ", " : "", told[i].words,
+                                 value[0] != 0 ? value : "none");
+        used = used < sizeof text ? used : sizeof text - 1;
+    }
+    for (const tutti_option *o = tutti_train_options; o->name != NULL; o++) {
+        bool elsewhere = false;
+        for (size_t i = 0; i < TUTTI_LENGTH(told); i++)
+            elsewhere = elsewhere || strcmp(told[i].option, o->name) == 0;
+        for (size_t i = 0; i < TUTTI_LENGTH(other); i++)
+            elsewhere = elsewhere || strcmp(other[i], o->name) == 0;
+        tutti_compare_value(NULL, o, usual, sizeof usual);
+        if (elsewhere || !common(f, o, value, sizeof value) || strcmp(value, usual) == 0)
+            continue;
+        used += (size_t)snprintf(text + used, sizeof text - used, ", %s: %.400s", o->name, value);
+        used = used < sizeof text ? used : sizeof text - 1;
+    }
+    snprintf(text + used, sizeof text - used, ".");
+    say(out, text);
 }
 
 /* The one that is least, of a condition's lines. */
@@ -217,6 +290,7 @@ static tutti_status write_text(const tutti_findings *f, const char *name, const 
     if (out != NULL && csv)
         tutti_cells_csv(table, out);
     else if (out != NULL) {
+        tutti_compare_say_setting(f, out, plainly);
         tutti_compare_say_target(f, out, plainly);
         putc('\n', out);
         tutti_cells_print(table, out);

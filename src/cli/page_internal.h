@@ -40,8 +40,8 @@ tutti_status tutti_history_read(tutti_runtime *rt, const char *path, char **text
 /* ---- words.c: commands that can be typed ---- */
 
 /* The words of `tutti train` that make this configuration: "--model", "mlp", ...: what differs from
-   the defaults, those of the method too, whatever the environment of the one who types it says. A
-   JSON array of strings; NULL: no memory. */
+   the defaults, whatever the environment of the one who types it says, and the optimizer. What the
+   method has by its own defaults is among them. A JSON array of strings; NULL: no memory. */
 tutti_status tutti_words_of(const tutti_train_config *config, json_t **words, tutti_error *err);
 /* Words as a shell reads them, blanks between. */
 void tutti_words_print(FILE *out, const json_t *words);

@@ -177,7 +177,7 @@ class Compare(Pages):
         lines = table.splitlines()
         at = next(k for k, line in enumerate(lines) if line.startswith("method "))
         for k, row in enumerate(rows):
-            shown = [row["method"], row["condition"], row["seeds"]]
+            shown = [row["method"], row["condition"], row["optimizer"], row["learning_rate"], row["seeds"]]
             for name in ("accuracy_percent", "test_loss", "seconds", "megabytes", "waiting_percent", "reached",
                          "seconds_to_target", "megabytes_to_target"):
                 middle, least, most = (row.get(name + end, row[name]) for end in ("", "_least", "_most"))
@@ -209,6 +209,44 @@ class Compare(Pages):
                 beaten = any(x <= t and y <= b and (x < t or y < b) for x, y, _ in judged)
                 self.assertEqual(front, "" if beaten else "yes")
         self.seen(out + "/compare.html")
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_optimizers_are_told_commands_are_whole_and_all_have_ten_evaluations(self):
+        """Of every method, with the defaults of its own. A command that is typed again is the same
+        run, whatever the environment says an optimizer is."""
+        methods = [m["name"] for m in json.loads(tutti("methods", "--json").stdout)]
+        out = self.out("all-methods")
+        done = self.compare(out, "--transport", "sim", "--step-time", "0.01", "--steps", "120", "--batch", "8", "--seeds", "1",
+                            "--slow", "1:2", "--methods", ",".join(methods))
+        setting = ("Model: mlp(hidden=16), data: %s, workers: 4, batch: 8, steps: 120, network: sim, slow workers: 1:2, "
+                   "step-time: 0.01." % self.data)
+        page, rows, runs = Page(out + "/compare.html"), self.results(out), self.results(out, "runs.csv")
+        self.assertIn(setting, done.stdout)
+        self.assertIn("<p>%s</p>" % setting, page.text)
+        self.assertGreaterEqual(len(rows), len(methods) - 1, "one has no stages for so small a batch")
+        rates = {}
+        for k, (row, run) in enumerate(zip(rows, runs)):
+            name = row["method"]
+            folder = os.path.join(out, "runs", run["run"])
+            with open(folder + "/config.json") as f:
+                optimizer = json.load(f)["optimizer"]
+            self.assertEqual((row["optimizer"], run["optimizer"]), (optimizer, optimizer), name)
+            rates[name] = row["learning_rate"]
+            self.assertIn(" --optimizer '%s'" % optimizer, run["command"])
+            self.assertIn(html.escape(run["command"], quote=False), page.text.replace("&quot;", '"'))
+            told = [json.loads(line) for line in read(folder + "/metrics.jsonl").splitlines()]
+            # all but two steps of biased-local-sgd, which measure, are longer than a tenth of this run
+            steps = summary(folder)["steps"] - (2 if name == "biased-local-sgd" else 0)
+            self.assertEqual(sum("test_loss" in line for line in told), min(10, steps), name)
+            if LONG or k % 6 == 0:
+                again = self.out("again-" + run["run"])
+                subprocess.run(TUTTI + run["command"][5:] + " --quiet --out " + again, shell=True, check=True,
+                               env=clean_environment(TUTTI_OPTIMIZER="sgd(lr=9)"))
+                self.assertEqual(self.model(again), self.model(folder), name)
+                for member in ("wall_seconds", "bytes_sent_total", "final_test_loss"):
+                    self.assertEqual(summary(again)[member], summary(folder)[member], name)
+        self.assertEqual((rates["ddp"], rates["asgd"], rates["signum"], rates["powersgd"]),
+                         ("0.05", "0.025", "0.001", "0.02"))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_one_that_was_killed_goes_on_and_ends_with_the_same_files(self):
