@@ -35,6 +35,9 @@ tutti_status tutti_compare_read_plan(tutti_runtime *rt, const char *directory, j
                                      tutti_error *err);
 tutti_status tutti_compare_write_plan(tutti_runtime *rt, const char *directory, const json_t *plan,
                                       tutti_error *err);
+/* Steps of all workers that an epoch of this run has. */
+tutti_status tutti_compare_epoch(const tutti_train_config *c, tutti_runtime *rt, double *steps,
+                                 tutti_error *err);
 /* "ddp", "ddp with fp16": of a row, without its condition. */
 void tutti_compare_label(const json_t *row, char *text, size_t bytes);
 /* accuracy or loss, and the value. */

@@ -6,9 +6,10 @@
 
 /* ---- history.c: a run, read back from its directory ---- */
 
-/* A line of metrics.jsonl: a report (train_loss) or an evaluation (test_loss). NAN: not told. */
+/* A line of metrics.jsonl: a report (train_loss) or an evaluation (test_loss). waited: by all
+   workers since the report before. NAN: not told. */
 typedef struct tutti_moment {
-    double step, seconds, bytes, train_loss, test_loss, accuracy;
+    double step, samples, seconds, bytes, train_loss, test_loss, accuracy, waited;
 } tutti_moment;
 /* What a moment is drawn over: the axis, its word in a sentence, its unit. */
 typedef struct tutti_over_axis {

@@ -551,6 +551,13 @@ static const char *const biased_constraints[] = {
     NULL
 };
 
+static uint64_t biased_local_sgd_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    (void)steps;
+    (void)epoch;
+    return strcmp(((const biased *)self)->steps, "auto") == 0 ? MEASURED : 0;
+}
+
 const tutti_method_ops tutti_method_biased_local_sgd = {
     .name = "biased-local-sgd",
     .title = "Biased local SGD",
@@ -560,6 +567,7 @@ const tutti_method_ops tutti_method_biased_local_sgd = {
     .axes = { "all-reduce", "every round, all end it together", "fp32", "none", "a model each", "any" },
     .constraints = biased_constraints,
     .options = biased_options,
+    .settles = biased_local_sgd_settles,
     .self_bytes = sizeof(biased),
     .declare = biased_declare,
     .open = biased_open,

@@ -23,24 +23,44 @@ const tutti_method_ops *tutti_method_find(const char *name)
     return NULL;
 }
 
-bool tutti_method_traits(const char *text, unsigned *traits)
+/* The method of a spec, and its self with the options of it, which tutti_free frees; NULL: the spec
+   is wrong. */
+static void *apply(const char *text, const tutti_method_ops **ops)
 {
-    const tutti_method_ops *ops = NULL;
     bool right = false;
     tutti_spec *spec;
     void *self = NULL;
 
-    *traits = 0;
     if (tutti_spec_open(&spec, text, NULL) != TUTTI_OK)
-        return false;
-    ops = tutti_method_find(tutti_spec_name(spec));
-    if (ops != NULL)
-        self = tutti_alloc(ops->self_bytes + (ops->self_bytes == 0), 1);
+        return NULL;
+    *ops = tutti_method_find(tutti_spec_name(spec));
+    if (*ops != NULL)
+        self = tutti_alloc((*ops)->self_bytes + ((*ops)->self_bytes == 0), 1);
     if (self != NULL)
-        right = tutti_spec_apply(spec, "method", ops->options, self, NULL) == TUTTI_OK;
-    if (right)
-        *traits = ops->traits_of != NULL ? ops->traits_of(self) : ops->traits;
-    tutti_free(self);
+        right = tutti_spec_apply(spec, "method", (*ops)->options, self, NULL) == TUTTI_OK;
     tutti_spec_close(spec);
-    return right;
+    if (right)
+        return self;
+    tutti_free(self);
+    return NULL;
+}
+
+bool tutti_method_traits(const char *text, unsigned *traits)
+{
+    const tutti_method_ops *ops = NULL;
+    void *self = apply(text, &ops);
+
+    *traits = self == NULL ? 0 : ops->traits_of != NULL ? ops->traits_of(self) : ops->traits;
+    tutti_free(self);
+    return self != NULL;
+}
+
+uint64_t tutti_method_settles(const char *text, uint64_t steps, uint64_t epoch)
+{
+    const tutti_method_ops *ops = NULL;
+    void *self = apply(text, &ops);
+    const uint64_t settles = self != NULL && ops->settles != NULL ? ops->settles(self, steps, epoch) : 0;
+
+    tutti_free(self);
+    return settles;
 }

@@ -216,10 +216,10 @@ class Compare(Pages):
         run, whatever the environment says an optimizer is."""
         methods = [m["name"] for m in json.loads(tutti("methods", "--json").stdout)]
         out = self.out("all-methods")
-        done = self.compare(out, "--transport", "sim", "--step-time", "0.01", "--steps", "120", "--batch", "8", "--seeds", "1",
-                            "--slow", "1:2", "--methods", ",".join(methods))
-        setting = ("Model: mlp(hidden=16), data: %s, workers: 4, batch: 8, steps: 120, network: sim, slow workers: 1:2, "
-                   "step-time: 0.01." % self.data)
+        done = self.compare(out, "--transport", "sim", "--step-time", "0.01", "--steps", "120", "--batch", "8",
+                            "--seeds", "1", "--slow", "1:2", "--methods", ",".join(methods))
+        setting = ("Model: mlp(hidden=16), data: %s, workers: 4, batch: 8, steps: 120, network: sim, "
+                   "slow workers: 1:2, step-time: 0.01." % self.data)
         page, rows, runs = Page(out + "/compare.html"), self.results(out), self.results(out, "runs.csv")
         self.assertIn(setting, done.stdout)
         self.assertIn("<p>%s</p>" % setting, page.text)
@@ -235,7 +235,7 @@ class Compare(Pages):
             self.assertIn(" --optimizer '%s'" % optimizer, run["command"])
             self.assertIn(html.escape(run["command"], quote=False), page.text.replace("&quot;", '"'))
             told = [json.loads(line) for line in read(folder + "/metrics.jsonl").splitlines()]
-            # all but two steps of biased-local-sgd, which measure, are longer than a tenth of this run
+            # but for two that measure, steps of biased-local-sgd are longer than a tenth of the run
             steps = summary(folder)["steps"] - (2 if name == "biased-local-sgd" else 0)
             self.assertEqual(sum("test_loss" in line for line in told), min(10, steps), name)
             if LONG or k % 6 == 0:
