@@ -5,7 +5,8 @@
    Of each row the best point of the grid is taken: that with which most seeds reach the target, of
    several the one that is there soonest (median); where there is no target the lowest loss. A best
    point at the end of a list is told: a better one may lie beyond. Ranges are over seeds. The front
-   has the rows that no other of their condition beats in both time and bytes to the target. */
+   has the rows that no other of their condition beats in time and bytes to the target: by more than
+   a hundredth in one, and not worse by as much in the other. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -219,6 +220,14 @@ bool tutti_compare_together(const tutti_findings *f, const tutti_compare_line *a
     return strcmp(tutti_compare_condition(f, a->row), tutti_compare_condition(f, b->row)) == 0;
 }
 
+/* Beyond what is as good as equal; nobody is beaten in a circle, as what is won is more than what
+   is lost. */
+static bool beats(double time, double bytes, double other_time, double other_bytes)
+{
+    return time <= 1.01 * other_time && bytes <= 1.01 * other_bytes &&
+           (time < other_time / 1.01 || bytes < other_bytes / 1.01);
+}
+
 static void find_front(tutti_findings *f)
 {
     for (tutti_compare_line *l = f->lines; l < f->lines + f->n_lines; l++) {
@@ -226,7 +235,7 @@ static void find_front(tutti_findings *f)
         l->front = isfinite(t) && isfinite(b);
         for (const tutti_compare_line *o = f->lines; o < f->lines + f->n_lines && l->front; o++) {
             const double ot = tutti_compare_judged(f, o, false)[0], ob = tutti_compare_judged(f, o, true)[0];
-            l->front = !(tutti_compare_together(f, l, o) && ot <= t && ob <= b && (ot < t || ob < b));
+            l->front = !(tutti_compare_together(f, l, o) && beats(ot, ob, t, b));
         }
     }
 }

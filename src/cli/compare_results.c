@@ -12,19 +12,19 @@
 static const tutti_column row_columns[] = {
     { "method", "method", TUTTI_CELL_TEXT },
     { "condition", "condition", TUTTI_CELL_TEXT },
-    { "optimizer", "optimizer", TUTTI_CELL_TEXT },
-    { "learning_rate", "rate", TUTTI_CELL_TEXT },
     { "tuned", "tuned", TUTTI_CELL_TEXT },
     { "seeds", "seeds", TUTTI_CELL_NUMBER },
-    { "accuracy_percent", "test accuracy, %", TUTTI_CELL_RANGE },
-    { "test_loss", "test loss", TUTTI_CELL_RANGE },
+    { "accuracy_percent", "test accuracy, %", TUTTI_CELL_RANGE, 2 },
+    { "test_loss", "test loss", TUTTI_CELL_RANGE, 4 },
     { "seconds", "time, s", TUTTI_CELL_RANGE },
     { "megabytes", "MB sent", TUTTI_CELL_RANGE },
-    { "waiting_percent", "waiting, %", TUTTI_CELL_RANGE },
+    { "waiting_percent", "waiting, %", TUTTI_CELL_RANGE, 2 },
     { "reached", "reached", TUTTI_CELL_NUMBER },
     { "seconds_to_target", "time to target, s", TUTTI_CELL_RANGE },
     { "megabytes_to_target", "MB to target", TUTTI_CELL_RANGE },
     { "front", "front", TUTTI_CELL_TEXT },
+    { "optimizer", "optimizer", TUTTI_CELL_TEXT },
+    { "learning_rate", "rate", TUTTI_CELL_TEXT },
 };
 
 static tutti_cells *row_table(const tutti_findings *f)
@@ -38,9 +38,6 @@ static tutti_cells *row_table(const tutti_findings *f)
         tutti_compare_label(json_array_get(f->rows, l->row), text, sizeof text);
         tutti_cells_text(t, text);
         tutti_cells_text(t, tutti_compare_condition(f, l->row));
-        tutti_compare_optimizer(f, l->row, l->point, text, sizeof text, rate);
-        tutti_cells_text(t, text);
-        tutti_cells_text(t, rate);
         snprintf(text, sizeof text, "%s%s", json_string_value(json_array_get(f->points, l->point)),
                  tutti_compare_border(f, l->point));
         tutti_cells_text(t, text);
@@ -54,6 +51,9 @@ static tutti_cells *row_table(const tutti_findings *f)
         tutti_cells_range(t, l->seconds_to);
         tutti_cells_range(t, l->megabytes_to);
         tutti_cells_text(t, l->front ? "yes" : "");
+        tutti_compare_optimizer(f, l->row, l->point, text, sizeof text, rate);
+        tutti_cells_text(t, text);
+        tutti_cells_text(t, rate);
         snprintf(anchor, sizeof anchor, "row-%zu", l->row);
         tutti_cells_anchor(t, anchor);
     }
@@ -68,11 +68,11 @@ static const tutti_column run_columns[] = {
     { "optimizer", "optimizer", TUTTI_CELL_TEXT },
     { "learning_rate", "rate", TUTTI_CELL_TEXT },
     { "seed", "seed", TUTTI_CELL_NUMBER },
-    { "accuracy_percent", "test accuracy, %", TUTTI_CELL_NUMBER },
-    { "test_loss", "test loss", TUTTI_CELL_NUMBER },
+    { "accuracy_percent", "test accuracy, %", TUTTI_CELL_NUMBER, 2 },
+    { "test_loss", "test loss", TUTTI_CELL_NUMBER, 4 },
     { "seconds", "time, s", TUTTI_CELL_NUMBER },
     { "megabytes", "MB sent", TUTTI_CELL_NUMBER },
-    { "waiting_percent", "waiting, %", TUTTI_CELL_NUMBER },
+    { "waiting_percent", "waiting, %", TUTTI_CELL_NUMBER, 2 },
     { "seconds_to_target", "time to target, s", TUTTI_CELL_NUMBER },
     { "megabytes_to_target", "MB to target", TUTTI_CELL_NUMBER },
     { "command", "command", TUTTI_CELL_TEXT },
@@ -213,12 +213,31 @@ void tutti_compare_say_target(const tutti_findings *f, FILE *out, tutti_compare_
     say(out, text);
 }
 
+/* Those whose range over seeds overlaps that of the best: who of them is first is chance. */
+static void say_ties(const tutti_findings *f, const tutti_compare_line *best, bool bytes, char *text, size_t room)
+{
+    const double *const of = tutti_compare_judged(f, best, bytes);
+    char label[600];
+    size_t used = 0;
+
+    text[0] = 0;
+    for (const tutti_compare_line *l = f->lines; l < f->lines + f->n_lines; l++) {
+        if (l == best || !tutti_compare_together(f, l, best) || !isfinite(tutti_compare_judged(f, l, bytes)[0]) ||
+            !(tutti_compare_judged(f, l, bytes)[1] <= (isfinite(of[2]) ? of[2] : INFINITY)))
+            continue;
+        tutti_compare_label(json_array_get(f->rows, l->row), label, sizeof label);
+        used += (size_t)snprintf(text + used, room - used, "%s%s",
+                                 used > 0 ? ", " : "; no different within the seeds: ", label);
+        used = used < room ? used : room - 1;
+    }
+}
+
 /* Per condition: who is first, by time and by bytes. */
 void tutti_compare_say_answers(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
 {
     for (size_t i = 0; i < f->n_lines; i++) {
         const tutti_compare_line *l = &f->lines[i], *soonest, *leanest;
-        char text[1600], a[600], b[600], t[64], m[64];
+        char text[6000], a[600], b[600], t[64], m[64], as_soon[2000], as_lean[2000];
         bool told = false;
         for (size_t k = 0; k < i && !told; k++)
             told = tutti_compare_together(f, l, &f->lines[k]);
@@ -230,9 +249,11 @@ void tutti_compare_say_answers(const tutti_findings *f, FILE *out, tutti_compare
         tutti_compare_label(json_array_get(f->rows, leanest->row), b, sizeof b);
         tutti_figure_print(tutti_compare_judged(f, soonest, false)[0], t, sizeof t);
         tutti_figure_print(tutti_compare_judged(f, leanest, true)[0], m, sizeof m);
-        snprintf(text, sizeof text, "%s%sSoonest%s: %s (%s s). Fewest bytes: %s (%s MB).",
+        say_ties(f, soonest, false, as_soon, sizeof as_soon);
+        say_ties(f, leanest, true, as_lean, sizeof as_lean);
+        snprintf(text, sizeof text, "%s%sSoonest%s: %s (%s s)%s. Fewest bytes: %s (%s MB)%s.",
                  tutti_compare_condition(f, l->row), tutti_compare_condition(f, l->row)[0] != 0 ? ": " : "",
-                 f->aims ? " at the target" : "", a, t, b, m);
+                 f->aims ? " at the target" : "", a, t, as_soon, b, m, as_lean);
         say(out, text);
     }
 }
