@@ -151,6 +151,7 @@ typedef struct tutti_method_default {
     const char *value;                   /* as it would be given; a number with /n behind it is
                                             divided by the workers */
 } tutti_method_default;
+#define TUTTI_SETTLES_UNKNOWN UINT64_MAX
 typedef struct tutti_method_ops {
     const char *name, *title, *authors, *family; /* its page in docs/methods has its name */
     int year;
@@ -172,6 +173,10 @@ typedef struct tutti_method_ops {
     const tutti_service *services;       /* ends with a NULL name; NULL: none */
     /* Has this choice of options need of them? NULL: any has. */
     bool (*serves)(const void *self);
+    /* The first steps of a run that are not like those that follow, by these options: a warm-up, a
+       measurement. Of a run of `steps`, of which `epoch` are an epoch. TUTTI_SETTLES_UNKNOWN: it
+       finds out as it trains. NULL: none. */
+    uint64_t (*settles)(const void *self, uint64_t steps, uint64_t epoch);
     /* Declares state and facilities, sets m->piece_bytes, m->first_piece_bytes, m->lane_width and
        m->team, and refuses bad combinations. No memory, no messages yet. */
     tutti_status (*declare)(tutti_method *m, tutti_plan *plan, tutti_error *err);
@@ -320,6 +325,8 @@ bool tutti_method_traits(const char *spec, unsigned *traits);
 /* Are both specs of the same built-in method and, as far as a checkpoint goes (`alike`), of the
    same options? false where one is wrong. Allocates. */
 bool tutti_method_alike(const char *spec, const char *other);
+/* What `settles` of that method says; 0 where the spec is wrong. Allocates. */
+uint64_t tutti_method_settles(const char *spec, uint64_t steps, uint64_t epoch);
 
 /* ---- facilities ---- */
 

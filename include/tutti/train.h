@@ -26,6 +26,8 @@ typedef struct tutti_train_config {
     bool goes_on;
 } tutti_train_config;
 extern const tutti_option tutti_train_options[];
+/* batch-share=auto: steps from look to look at the speeds, behind an earlier first one. */
+enum { TUTTI_SHARES_SETTLE = 10 };
 enum { TUTTI_PRECISION_FP32, TUTTI_PRECISION_BF16, TUTTI_PRECISION_FP16 };
 enum { TUTTI_FINAL_EVAL_OFF, TUTTI_FINAL_EVAL_ON, TUTTI_FINAL_EVAL_ALL };
 enum { TUTTI_ON_LOSS_AUTO, TUTTI_ON_LOSS_STOP, TUTTI_ON_LOSS_CONTINUE };

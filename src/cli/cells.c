@@ -5,6 +5,8 @@
 
 #include "page_internal.h"
 
+enum { WIDE = 4 }; /* columns that a telephone has room for */
+
 struct tutti_cells {
     const tutti_column *columns;
     int n;
@@ -88,11 +90,20 @@ void tutti_figure_print(double value, char *text, size_t bytes)
     snprintf(text, bytes, "%.*f", exact || whole >= 4 ? 0 : whole < -8 ? 12 : 4 - whole, value);
 }
 
-static void put_number(tutti_cells *t, double value)
+/* With the decimals of its column, so that figures below each other can be compared; of a column
+   without any, four digits that count: what was measured does not lose them for being whole. */
+static void put_number(tutti_cells *t, const tutti_column *column, double value)
 {
     char text[400] = "";
+    int decimals = column->decimals;
 
-    if (isfinite(value))
+    if (decimals == 0 && column->kind == TUTTI_CELL_RANGE && value == floor(value) && fabs(value) < 1000) {
+        const double size = fabs(value);
+        decimals = size >= 100 ? 1 : size >= 10 ? 2 : size >= 1 ? 3 : 0;
+    }
+    if (isfinite(value) && decimals > 0)
+        snprintf(text, sizeof text, "%.*f", decimals, value);
+    else if (isfinite(value))
         tutti_figure_print(value, text, sizeof text);
     put(t, text);
 }
@@ -105,15 +116,19 @@ void tutti_cells_text(tutti_cells *t, const char *text)
 
 void tutti_cells_number(tutti_cells *t, double value)
 {
+    const tutti_column *column = &t->columns[t->at];
+
     next(t);
-    put_number(t, value);
+    put_number(t, column, value);
 }
 
 void tutti_cells_range(tutti_cells *t, const double of[3])
 {
+    const tutti_column *column = &t->columns[t->at];
+
     next(t);
     for (int i = 0; i < 3; i++)
-        put_number(t, of[i]);
+        put_number(t, column, of[i]);
 }
 
 void tutti_cells_anchor(tutti_cells *t, const char *anchor)
@@ -216,6 +231,12 @@ void tutti_cells_html(const tutti_cells *t, FILE *out)
     char text[1400];
     size_t at = 0;
 
+    int columns = 0;
+
+    for (int c = 0; c < t->n; c++)
+        columns += !empty(t, c);
+    if (columns > WIDE) /* where a telephone shows some of them only */
+        fputs("<p class=\"more\">The table goes on to the right.</p>\n", out);
     fputs("<div class=\"wide\"><table>\n<tr>", out);
     for (int c = 0; c < t->n; c++) {
         if (empty(t, c))

@@ -5,17 +5,67 @@
    Of each row the best point of the grid is taken: that with which most seeds reach the target, of
    several the one that is there soonest (median); where there is no target the lowest loss. A best
    point at the end of a list is told: a better one may lie beyond. Ranges are over seeds. The front
-   has the rows that no other of their condition beats in both time and bytes to the target. */
+   has the rows that no other of their condition beats in time and bytes to the target: by more than
+   a hundredth in one, and not worse by as much in the other. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "compare_internal.h"
+#include "tutti/optim.h"
 
 size_t tutti_compare_index(const json_t *run, const char *what)
 {
     return (size_t)json_integer_value(json_object_get(run, what));
+}
+
+/* ---- words of a run ---- */
+
+void tutti_compare_value(const json_t *run, const tutti_option *option, char *text, size_t bytes)
+{
+    const json_t *words = json_object_get(run, "words");
+    tutti_train_config usual;
+
+    for (size_t i = 0; i + 1 < json_array_size(words); i++) {
+        const char *word = json_string_value(json_array_get(words, i)), *name = word + strspn(word, "-");
+        if (name > word && strcmp(name, option->name) == 0) {
+            snprintf(text, bytes, "%s", json_string_value(json_array_get(words, i + 1)));
+            return;
+        }
+    }
+    tutti_options_default(tutti_train_options, &usual);
+    if (option->type == TUTTI_TEXT || option->type == TUTTI_SPEC)
+        snprintf(text, bytes, "%s", *(const char *const *)(const void *)((const char *)&usual + option->offset));
+    else
+        tutti_option_print(option, &usual, text, bytes);
+}
+
+/* The value of an optimizer's option "lr", by its own default where the text does not say it. */
+static void rate_of(const char *optimizer, char rate[64])
+{
+    tutti_spec *spec = NULL;
+    const tutti_optim_ops *ops =
+        tutti_spec_open(&spec, optimizer, NULL) == TUTTI_OK ? tutti_optim_find(tutti_spec_name(spec)) : NULL;
+    const tutti_option *option = ops != NULL ? tutti_option_find(ops->options, "lr") : NULL;
+    void *self = option != NULL ? tutti_alloc(1, ops->self_bytes) : NULL;
+
+    rate[0] = 0;
+    if (self != NULL && tutti_spec_apply(spec, "optimizer", ops->options, self, NULL) == TUTTI_OK)
+        tutti_option_print(option, self, rate, 64);
+    tutti_free(self);
+    tutti_spec_close(spec);
+}
+
+void tutti_compare_optimizer(const tutti_findings *f, size_t row, size_t point, char *text, size_t bytes, char rate[64])
+{
+    text[0] = 0;
+    for (size_t i = 0; i < f->n && text[0] == 0; i++) {
+        const json_t *run = json_array_get(f->runs, i);
+        if (tutti_compare_index(run, "row") == row && tutti_compare_index(run, "point") == point)
+            tutti_compare_value(run, tutti_option_find(tutti_train_options, "optimizer"), text, bytes);
+    }
+    rate_of(text, rate);
 }
 
 /* ---- reading ---- */
@@ -170,6 +220,14 @@ bool tutti_compare_together(const tutti_findings *f, const tutti_compare_line *a
     return strcmp(tutti_compare_condition(f, a->row), tutti_compare_condition(f, b->row)) == 0;
 }
 
+/* Beyond what is as good as equal; nobody is beaten in a circle, as what is won is more than what
+   is lost. */
+static bool beats(double time, double bytes, double other_time, double other_bytes)
+{
+    return time <= 1.01 * other_time && bytes <= 1.01 * other_bytes &&
+           (time < other_time / 1.01 || bytes < other_bytes / 1.01);
+}
+
 static void find_front(tutti_findings *f)
 {
     for (tutti_compare_line *l = f->lines; l < f->lines + f->n_lines; l++) {
@@ -177,7 +235,7 @@ static void find_front(tutti_findings *f)
         l->front = isfinite(t) && isfinite(b);
         for (const tutti_compare_line *o = f->lines; o < f->lines + f->n_lines && l->front; o++) {
             const double ot = tutti_compare_judged(f, o, false)[0], ob = tutti_compare_judged(f, o, true)[0];
-            l->front = !(tutti_compare_together(f, l, o) && ot <= t && ob <= b && (ot < t || ob < b));
+            l->front = !(tutti_compare_together(f, l, o) && beats(ot, ob, t, b));
         }
     }
 }

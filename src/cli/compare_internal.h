@@ -35,6 +35,9 @@ tutti_status tutti_compare_read_plan(tutti_runtime *rt, const char *directory, j
                                      tutti_error *err);
 tutti_status tutti_compare_write_plan(tutti_runtime *rt, const char *directory, const json_t *plan,
                                       tutti_error *err);
+/* Steps of all workers that an epoch of this run has. */
+tutti_status tutti_compare_epoch(const tutti_train_config *c, tutti_runtime *rt, double *steps,
+                                 tutti_error *err);
 /* "ddp", "ddp with fp16": of a row, without its condition. */
 void tutti_compare_label(const json_t *row, char *text, size_t bytes);
 /* accuracy or loss, and the value. */
@@ -89,6 +92,11 @@ typedef struct tutti_findings {
 } tutti_findings;
 
 size_t tutti_compare_index(const json_t *run, const char *what); /* "row", "point" */
+/* An option of train in a run's words, its default where it is not among them. */
+void tutti_compare_value(const json_t *run, const tutti_option *option, char *text, size_t bytes);
+/* The optimizer of a row at a point, and its learning rate ("": it has none). */
+void tutti_compare_optimizer(const tutti_findings *f, size_t row, size_t point, char *text,
+                             size_t bytes, char rate[64]);
 /* plan, rows, points, runs, n, rt and directory of f are set. drop also after a failure. */
 tutti_status tutti_compare_find(tutti_findings *f, tutti_error *err);
 void tutti_compare_drop(tutti_findings *f);
@@ -104,6 +112,8 @@ const char *tutti_compare_border(const tutti_findings *f, size_t point);
 /* ---- compare_results.c ---- */
 
 typedef void (*tutti_compare_speaker)(FILE *out, const char *text); /* a sentence */
+/* What all runs have in common: model, data, workers, network, slow workers, and what was given. */
+void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare_speaker say);
 void tutti_compare_say_target(const tutti_findings *f, FILE *out, tutti_compare_speaker say);
 void tutti_compare_say_answers(const tutti_findings *f, FILE *out, tutti_compare_speaker say);
 void tutti_compare_say_missing(const tutti_findings *f, FILE *out, tutti_compare_speaker say);

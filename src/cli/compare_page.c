@@ -20,20 +20,33 @@ static void in_page(FILE *out, const char *text)
 typedef struct drawing {
     tutti_plot_series *series;
     double **rooms; /* what series point into */
+    char **names;   /* of lines */
     int n, most;
     bool whole;
 } drawing;
 
-static double *add_series(drawing *d, tutti_plot_kind kind, int colour, size_t n)
+static double *add_series(drawing *d, tutti_plot_kind kind, int colour, const char *name, size_t n)
 {
     double *room = d->n < d->most ? tutti_alloc(n + 1, 4 * sizeof *room) : NULL;
 
     d->whole = d->whole && room != NULL;
     if (room != NULL) {
         d->rooms[d->n] = room;
-        d->series[d->n++] = (tutti_plot_series){ .kind = kind, .colour = colour, .n = n, .x = room, .y = room + n };
+        d->series[d->n++] =
+            (tutti_plot_series){ .kind = kind, .colour = colour, .n = n, .x = room, .y = room + n, .name = name };
     }
     return room;
+}
+
+/* The row's label, as long as the drawing is. */
+static const char *name_of(const tutti_findings *f, drawing *d, const tutti_compare_line *l)
+{
+    char label[4200];
+
+    tutti_compare_label(json_array_get(f->rows, l->row), label, sizeof label);
+    if (d->names[l - f->lines] == NULL)
+        d->names[l - f->lines] = tutti_copy_text(label);
+    return d->names[l - f->lines];
 }
 
 static void clear(drawing *d)
@@ -43,13 +56,15 @@ static void clear(drawing *d)
 }
 
 /* Over the axis, or (axis NULL) each worker's waiting. */
-static void add_run(drawing *d, const tutti_compare_result *r, int colour, bool dashed, const tutti_over_axis *axis,
-                    bool accuracy)
+static void add_run(drawing *d, const tutti_compare_result *r, int colour, const char *name, bool first,
+                    const tutti_over_axis *axis, bool accuracy)
 {
     const json_t *workers = json_object_get(r->h.summary, "by_worker");
     const size_t n = axis != NULL ? r->h.n : json_array_size(workers);
-    double *x = add_series(d, dashed ? TUTTI_PLOT_DASHES : TUTTI_PLOT_LINE, colour, n);
+    double *x = add_series(d, TUTTI_PLOT_LINE, colour, name, n);
 
+    if (x != NULL && first)
+        d->series[d->n - 1].number = colour + 1;
     for (size_t i = 0; i < n && x != NULL; i++) {
         const json_t *w = json_array_get(workers, i);
         x[i] = axis != NULL ? tutti_moment_at(&r->h.moments[i], axis) : tutti_history_number(w, "worker");
@@ -68,12 +83,15 @@ static tutti_status draw_runs(const tutti_findings *f, tutti_page *p, drawing *d
     int colour = 0;
 
     for (const tutti_compare_line *l = f->lines; l < f->lines + f->n_lines; l++) {
+        bool first = true;
         if (!tutti_compare_together(f, l, of))
             continue;
         for (size_t i = 0; i < f->n; i++)
             if (tutti_compare_index(f->results[i].run, "row") == l->row &&
-                tutti_compare_index(f->results[i].run, "point") == l->point && f->results[i].h.summary != NULL)
-                add_run(d, &f->results[i], colour, colour >= TUTTI_PLOT_COLOURS, axis, accuracy);
+                tutti_compare_index(f->results[i].run, "point") == l->point && f->results[i].h.summary != NULL) {
+                add_run(d, &f->results[i], colour, name_of(f, d, l), first, axis, accuracy);
+                first = false;
+            }
         colour++;
     }
     const tutti_plot plot = { .x = axis != NULL ? axis->title : "worker",
@@ -94,6 +112,8 @@ static tutti_status draw_runs(const tutti_findings *f, tutti_page *p, drawing *d
     return status;
 }
 
+enum { NAMES_HIGH = 80, ROW_HIGH = 19 }; /* of a picture of rows with names */
+
 /* Time against bytes to the target, with ranges of the time; the front is joined. */
 static tutti_status draw_front(const tutti_findings *f, tutti_page *p, drawing *d, const tutti_compare_line *of,
                                bool ranges, tutti_error *err)
@@ -102,21 +122,23 @@ static tutti_status draw_front(const tutti_findings *f, tutti_page *p, drawing *
     tutti_status status;
     int colour = 0;
     size_t n = 0;
-    double *front = ranges ? NULL : add_series(d, TUTTI_PLOT_DASHES, 7, f->n_lines);
+    double *front = ranges ? NULL : add_series(d, TUTTI_PLOT_DASHES, 7, "the front", f->n_lines);
 
     for (const tutti_compare_line *l = f->lines; l < f->lines + f->n_lines; l++) {
         double *x;
         if (!tutti_compare_together(f, l, of))
             continue;
-        x = add_series(d, TUTTI_PLOT_POINTS, colour++, 1);
+        x = add_series(d, TUTTI_PLOT_POINTS, colour, name_of(f, d, l), 1);
+        colour++;
         if (x == NULL)
             continue;
-        x[0] = ranges ? colour : tutti_compare_judged(f, l, true)[0];
-        x[1] = tutti_compare_judged(f, l, false)[0];
+        x[0] = tutti_compare_judged(f, l, !ranges)[0];
+        x[1] = ranges ? colour : tutti_compare_judged(f, l, false)[0];
         x[2] = tutti_compare_judged(f, l, false)[1];
         x[3] = tutti_compare_judged(f, l, false)[2];
         d->series[d->n - 1].low = &x[2];
         d->series[d->n - 1].high = &x[3];
+        d->series[d->n - 1].number = ranges ? 0 : colour;
         if (l->front && front != NULL) { /* by bytes, so that the line does not go back */
             size_t at = n++;
             for (; at > 0 && front[at - 1] > x[0]; at--) {
@@ -129,16 +151,19 @@ static tutti_status draw_front(const tutti_findings *f, tutti_page *p, drawing *
     }
     if (front != NULL)
         d->series[0].n = n;
-    const tutti_plot plot = { .x = ranges    ? "in the order of the table"
+    const char *const seconds = f->aims ? "seconds to the target" : "seconds";
+    const tutti_plot plot = { .x = ranges    ? seconds
                                    : f->aims ? "MB to the target"
                                              : "MB sent",
-                              .y = f->aims ? "seconds to the target" : "seconds",
+                              .y = ranges ? "" : seconds,
                               .from_zero = true,
+                              .by_name = ranges,
                               .series = d->series,
-                              .n = d->n };
+                              .n = d->n,
+                              .high = ranges ? NAMES_HIGH + ROW_HIGH * d->n : 0 };
     snprintf(caption, sizeof caption,
              ranges ? "%s, median and range over seeds."
-                    : "%s against bytes; the dashes join those that no other beats in both (the Pareto front).",
+                    : "%s against bytes; the dashes join the front (Pareto): those that no other beats.",
              f->aims ? "Time to the target" : "Time");
     status = d->whole ? tutti_page_figure(p, &plot, caption, "command", err)
                       : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "drawing a comparison");
@@ -160,7 +185,7 @@ static tutti_status put_condition(const tutti_findings *f, tutti_page *p, drawin
     for (const tutti_compare_line *l = f->lines; l < f->lines + f->n_lines; l++)
         if (tutti_compare_together(f, l, of)) {
             tutti_compare_label(json_array_get(f->rows, l->row), label, sizeof label);
-            tutti_page_key(p, colour, colour >= TUTTI_PLOT_COLOURS, label);
+            tutti_page_key(p, colour, false, colour + 1, label);
             colour++;
         }
     fputs("</ul>\n", p->out);
@@ -184,7 +209,8 @@ static tutti_status put_conditions(const tutti_findings *f, tutti_page *p, tutti
 
     d.series = tutti_alloc((size_t)d.most, sizeof *d.series);
     d.rooms = tutti_alloc((size_t)d.most, sizeof *d.rooms);
-    if (d.series == NULL || d.rooms == NULL)
+    d.names = tutti_alloc(f->n_lines + 1, sizeof *d.names);
+    if (d.series == NULL || d.rooms == NULL || d.names == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for pictures of %zu runs", f->n);
     for (size_t i = 0; i < f->n_lines && status == TUTTI_OK && p->pictures; i++) {
         bool drawn = false;
@@ -193,6 +219,9 @@ static tutti_status put_conditions(const tutti_findings *f, tutti_page *p, tutti
         if (!drawn)
             status = put_condition(f, p, &d, &f->lines[i], err);
     }
+    for (size_t i = 0; i < f->n_lines && d.names != NULL; i++)
+        tutti_free(d.names[i]);
+    tutti_free(d.names);
     tutti_free(d.series);
     tutti_free(d.rooms);
     return status;
@@ -237,12 +266,14 @@ tutti_status tutti_compare_write_page(const tutti_findings *f, const tutti_cells
              f->simulated ? "; times are those of the simulated machines" : "");
     status = tutti_page_open(&p, pictures, "Methods compared", what, err);
     if (status == TUTTI_OK) {
+        tutti_compare_say_setting(f, p.out, in_page);
         tutti_compare_say_target(f, p.out, in_page);
         tutti_compare_say_answers(f, p.out, in_page);
         tutti_cells_html(table, p.out);
         fputs(
-            "<p class=\"soft\">A range is over seeds, behind its median. Front: no other of its condition is better in "
-            "both time and bytes. Reached: seeds that came to the target; the time is that of the first evaluation "
+            "<p class=\"soft\">A range is over seeds, behind its median. Front: no other of its condition is better by "
+            "more than 1 % in time or bytes, and as good in the other. Reached: seeds that came to the target; the "
+            "time is that of the first evaluation "
             "there, so it is as fine as evaluations are.</p>\n",
             p.out);
         tutti_compare_say_missing(f, p.out, in_page);

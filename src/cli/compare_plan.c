@@ -226,23 +226,32 @@ static tutti_status set_all(tutti_cli_settings *s, json_t *point, const char *fl
     return TUTTI_OK;
 }
 
+tutti_status tutti_compare_epoch(const tutti_train_config *c, tutti_runtime *rt, double *steps, tutti_error *err)
+{
+    char installed[4096];
+    const char *const path = tutti_cli_installed(installed, sizeof installed, "data");
+    tutti_data *data = NULL;
+
+    TUTTI_TRY(tutti_data_given(tutti_data_open_spec(&data, rt, c->data, path, err), err));
+    *steps = (double)tutti_data_shape_of(data)->samples[TUTTI_TRAIN] /
+             ((double)c->batch * (double)c->n * (double)c->accumulate);
+    tutti_data_close(data);
+    return TUTTI_OK;
+}
+
 /* Ten evaluations over a run, unless it was said how many. */
 static tutti_status set_evaluations(tutti_cli_settings *s, tutti_error *err)
 {
-    char installed[4096], every[32];
-    const char *const path = tutti_cli_installed(installed, sizeof installed, "data");
+    char every[32];
     const bool evaluates = tutti_settings_origin(s->settings, "eval-every", NULL) == TUTTI_FROM_DEFAULT,
                reports = tutti_settings_origin(s->settings, "report-every", NULL) == TUTTI_FROM_DEFAULT;
-    double steps = (double)s->config.steps;
-    tutti_data *data = NULL;
+    double steps = (double)s->config.steps, epoch;
 
     if (!evaluates && !reports)
         return TUTTI_OK;
     if (steps == 0) {
-        TUTTI_TRY(tutti_data_given(tutti_data_open_spec(&data, s->rt, s->config.data, path, err), err));
-        steps = (double)s->config.epochs * (double)tutti_data_shape_of(data)->samples[TUTTI_TRAIN] /
-                ((double)s->config.batch * (double)s->config.n * (double)s->config.accumulate);
-        tutti_data_close(data);
+        TUTTI_TRY(tutti_compare_epoch(&s->config, s->rt, &epoch, err));
+        steps = (double)s->config.epochs * epoch;
     }
     snprintf(every, sizeof every, "%.0f", fmax(1, floor(steps / 10)));
     if (evaluates)

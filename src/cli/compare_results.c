@@ -14,21 +14,24 @@ static const tutti_column row_columns[] = {
     { "condition", "condition", TUTTI_CELL_TEXT },
     { "tuned", "tuned", TUTTI_CELL_TEXT },
     { "seeds", "seeds", TUTTI_CELL_NUMBER },
-    { "accuracy_percent", "test accuracy, %", TUTTI_CELL_RANGE },
-    { "test_loss", "test loss", TUTTI_CELL_RANGE },
+    { "accuracy_percent", "test accuracy, %", TUTTI_CELL_RANGE, 2 },
+    { "test_loss", "test loss", TUTTI_CELL_RANGE, 4 },
     { "seconds", "time, s", TUTTI_CELL_RANGE },
     { "megabytes", "MB sent", TUTTI_CELL_RANGE },
-    { "waiting_percent", "waiting, %", TUTTI_CELL_RANGE },
+    { "waiting_percent", "waiting, %", TUTTI_CELL_RANGE, 2 },
     { "reached", "reached", TUTTI_CELL_NUMBER },
     { "seconds_to_target", "time to target, s", TUTTI_CELL_RANGE },
     { "megabytes_to_target", "MB to target", TUTTI_CELL_RANGE },
     { "front", "front", TUTTI_CELL_TEXT },
+    { "optimizer", "optimizer", TUTTI_CELL_TEXT },
+    { "learning_rate", "rate", TUTTI_CELL_TEXT },
 };
 
 static tutti_cells *row_table(const tutti_findings *f)
 {
     tutti_cells *t = tutti_cells_open(row_columns, TUTTI_LENGTH(row_columns));
     char text[4200], anchor[32];
+    char rate[64];
 
     for (size_t i = 0; i < f->n_lines && t != NULL; i++) {
         const tutti_compare_line *l = &f->lines[i];
@@ -48,6 +51,9 @@ static tutti_cells *row_table(const tutti_findings *f)
         tutti_cells_range(t, l->seconds_to);
         tutti_cells_range(t, l->megabytes_to);
         tutti_cells_text(t, l->front ? "yes" : "");
+        tutti_compare_optimizer(f, l->row, l->point, text, sizeof text, rate);
+        tutti_cells_text(t, text);
+        tutti_cells_text(t, rate);
         snprintf(anchor, sizeof anchor, "row-%zu", l->row);
         tutti_cells_anchor(t, anchor);
     }
@@ -59,12 +65,14 @@ static const tutti_column run_columns[] = {
     { "method", "method", TUTTI_CELL_TEXT },
     { "condition", "condition", TUTTI_CELL_TEXT },
     { "point", "point of the grid", TUTTI_CELL_TEXT },
+    { "optimizer", "optimizer", TUTTI_CELL_TEXT },
+    { "learning_rate", "rate", TUTTI_CELL_TEXT },
     { "seed", "seed", TUTTI_CELL_NUMBER },
-    { "accuracy_percent", "test accuracy, %", TUTTI_CELL_NUMBER },
-    { "test_loss", "test loss", TUTTI_CELL_NUMBER },
+    { "accuracy_percent", "test accuracy, %", TUTTI_CELL_NUMBER, 2 },
+    { "test_loss", "test loss", TUTTI_CELL_NUMBER, 4 },
     { "seconds", "time, s", TUTTI_CELL_NUMBER },
     { "megabytes", "MB sent", TUTTI_CELL_NUMBER },
-    { "waiting_percent", "waiting, %", TUTTI_CELL_NUMBER },
+    { "waiting_percent", "waiting, %", TUTTI_CELL_NUMBER, 2 },
     { "seconds_to_target", "time to target, s", TUTTI_CELL_NUMBER },
     { "megabytes_to_target", "MB to target", TUTTI_CELL_NUMBER },
     { "command", "command", TUTTI_CELL_TEXT },
@@ -78,6 +86,7 @@ static tutti_cells *run_table(const tutti_findings *f)
         const tutti_compare_result *r = &f->results[i];
         const size_t row = tutti_compare_index(r->run, "row");
         char label[4200], *command = NULL;
+        char rate[64];
         size_t bytes;
         FILE *out;
         if (r->h.summary == NULL)
@@ -87,6 +96,9 @@ static tutti_cells *run_table(const tutti_findings *f)
         tutti_cells_text(t, label);
         tutti_cells_text(t, tutti_compare_condition(f, row));
         tutti_cells_text(t, json_string_value(json_array_get(f->points, tutti_compare_index(r->run, "point"))));
+        tutti_compare_optimizer(f, row, tutti_compare_index(r->run, "point"), label, sizeof label, rate);
+        tutti_cells_text(t, label);
+        tutti_cells_text(t, rate);
         tutti_cells_number(t, (double)json_integer_value(json_object_get(r->run, "seed")));
         tutti_cells_number(t, r->accuracy);
         tutti_cells_number(t, r->loss);
@@ -111,6 +123,67 @@ static tutti_cells *run_table(const tutti_findings *f)
 static void plainly(FILE *out, const char *text)
 {
     fprintf(out, "%s\n", text);
+}
+
+/* false: runs differ in it, by their condition or point. */
+static bool common(const tutti_findings *f, const tutti_option *o, char *text, size_t bytes)
+{
+    char other[4200];
+
+    text[0] = 0;
+    for (size_t i = 0; i < f->n; i++) {
+        tutti_compare_value(json_array_get(f->runs, i), o, i == 0 ? text : other, i == 0 ? bytes : sizeof other);
+        if (i > 0 && strcmp(text, other) != 0) {
+            snprintf(text, bytes, "varies");
+            return false;
+        }
+    }
+    return true;
+}
+
+void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
+{
+    static const struct {
+        const char *option, *words;
+    } told[] = {
+        { "model", "Model" },       { "data", "data" },         { "n", "workers" },
+        { "batch", "batch" },       { "epochs", "epochs" },     { "steps", "steps" },
+        { "transport", "network" }, { "platform", "platform" }, { "slow", "slow workers" },
+    };
+    /* what a row says, or each run has of its own */
+    static const char *const other[] = { "method", "codec", "seed", "optimizer", "eval-every", "report-every" };
+    char text[8000], value[4200], usual[4200];
+    size_t used = 0;
+
+    for (size_t i = 0; i < TUTTI_LENGTH(told); i++) {
+        const tutti_option *const o = tutti_option_find(tutti_train_options, told[i].option);
+        const bool same = common(f, o, value, sizeof value);
+        if (same && strcmp(value, "0") == 0) /* steps, where it is epochs that count */
+            continue;
+        if (value[0] == 0 && strcmp(o->name, "platform") == 0)
+            continue;
+        if (strcmp(o->name, "epochs") == 0 &&
+            !(common(f, tutti_option_find(tutti_train_options, "steps"), usual, sizeof usual) &&
+              strcmp(usual, "0") == 0))
+            continue;
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s: %.400s", i > 0 ? ", " : "", told[i].words,
+                                 value[0] != 0 ? value : "none");
+        used = used < sizeof text ? used : sizeof text - 1;
+    }
+    for (const tutti_option *o = tutti_train_options; o->name != NULL; o++) {
+        bool elsewhere = false;
+        for (size_t i = 0; i < TUTTI_LENGTH(told); i++)
+            elsewhere = elsewhere || strcmp(told[i].option, o->name) == 0;
+        for (size_t i = 0; i < TUTTI_LENGTH(other); i++)
+            elsewhere = elsewhere || strcmp(other[i], o->name) == 0;
+        tutti_compare_value(NULL, o, usual, sizeof usual);
+        if (elsewhere || !common(f, o, value, sizeof value) || strcmp(value, usual) == 0)
+            continue;
+        used += (size_t)snprintf(text + used, sizeof text - used, ", %s: %.400s", o->name, value);
+        used = used < sizeof text ? used : sizeof text - 1;
+    }
+    snprintf(text + used, sizeof text - used, ".");
+    say(out, text);
 }
 
 /* The one that is least, of a condition's lines. */
@@ -140,12 +213,31 @@ void tutti_compare_say_target(const tutti_findings *f, FILE *out, tutti_compare_
     say(out, text);
 }
 
+/* Those whose range over seeds overlaps that of the best: who of them is first is chance. */
+static void say_ties(const tutti_findings *f, const tutti_compare_line *best, bool bytes, char *text, size_t room)
+{
+    const double *const of = tutti_compare_judged(f, best, bytes);
+    char label[600];
+    size_t used = 0;
+
+    text[0] = 0;
+    for (const tutti_compare_line *l = f->lines; l < f->lines + f->n_lines; l++) {
+        if (l == best || !tutti_compare_together(f, l, best) || !isfinite(tutti_compare_judged(f, l, bytes)[0]) ||
+            !(tutti_compare_judged(f, l, bytes)[1] <= (isfinite(of[2]) ? of[2] : INFINITY)))
+            continue;
+        tutti_compare_label(json_array_get(f->rows, l->row), label, sizeof label);
+        used += (size_t)snprintf(text + used, room - used, "%s%s",
+                                 used > 0 ? ", " : "; no different within the seeds: ", label);
+        used = used < room ? used : room - 1;
+    }
+}
+
 /* Per condition: who is first, by time and by bytes. */
 void tutti_compare_say_answers(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
 {
     for (size_t i = 0; i < f->n_lines; i++) {
         const tutti_compare_line *l = &f->lines[i], *soonest, *leanest;
-        char text[1600], a[600], b[600], t[64], m[64];
+        char text[6000], a[600], b[600], t[64], m[64], as_soon[2000], as_lean[2000];
         bool told = false;
         for (size_t k = 0; k < i && !told; k++)
             told = tutti_compare_together(f, l, &f->lines[k]);
@@ -157,9 +249,11 @@ void tutti_compare_say_answers(const tutti_findings *f, FILE *out, tutti_compare
         tutti_compare_label(json_array_get(f->rows, leanest->row), b, sizeof b);
         tutti_figure_print(tutti_compare_judged(f, soonest, false)[0], t, sizeof t);
         tutti_figure_print(tutti_compare_judged(f, leanest, true)[0], m, sizeof m);
-        snprintf(text, sizeof text, "%s%sSoonest%s: %s (%s s). Fewest bytes: %s (%s MB).",
+        say_ties(f, soonest, false, as_soon, sizeof as_soon);
+        say_ties(f, leanest, true, as_lean, sizeof as_lean);
+        snprintf(text, sizeof text, "%s%sSoonest%s: %s (%s s)%s. Fewest bytes: %s (%s MB)%s.",
                  tutti_compare_condition(f, l->row), tutti_compare_condition(f, l->row)[0] != 0 ? ": " : "",
-                 f->aims ? " at the target" : "", a, t, b, m);
+                 f->aims ? " at the target" : "", a, t, as_soon, b, m, as_lean);
         say(out, text);
     }
 }
@@ -217,6 +311,7 @@ static tutti_status write_text(const tutti_findings *f, const char *name, const 
     if (out != NULL && csv)
         tutti_cells_csv(table, out);
     else if (out != NULL) {
+        tutti_compare_say_setting(f, out, plainly);
         tutti_compare_say_target(f, out, plainly);
         putc('\n', out);
         tutti_cells_print(table, out);

@@ -80,6 +80,15 @@ static tutti_status read_object(tutti_runtime *rt, const char *directory, const 
     return TUTTI_OK;
 }
 
+static double sum_of(const json_t *numbers)
+{
+    double sum = json_array_size(numbers) > 0 ? 0 : (double)NAN;
+
+    for (size_t i = 0; i < json_array_size(numbers); i++)
+        sum += json_number_value(json_array_get(numbers, i));
+    return sum;
+}
+
 static tutti_status take_lines(tutti_history *h, const char *path, const char *text, size_t bytes, tutti_error *err)
 {
     size_t room = 0, line = 0;
@@ -108,6 +117,8 @@ static tutti_status take_lines(tutti_history *h, const char *path, const char *t
                 .seconds = tutti_history_number(object, "wall_seconds"),
                 .bytes = tutti_history_number(object, "bytes_sent_total"),
                 .train_loss = tutti_history_number(object, "train_loss"),
+                .samples = tutti_history_number(object, "samples"),
+                .waited = sum_of(json_object_get(object, "wait_seconds_by_worker")),
                 .test_loss = tutti_history_number(object, "test_loss"),
                 .accuracy = tutti_history_number(object, "test_accuracy"),
             };

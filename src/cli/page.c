@@ -10,11 +10,12 @@
 #include "page_internal.h"
 
 static const char style[] =
-    ":root{color-scheme:light dark;--ink:#1d2329;--soft:#5c6670;--line:#d5dae0;--ground:#fff;--box:#f4f6f8}\n"
+    ":root{color-scheme:light "
+    "dark;--ink:#1d2329;--soft:#5c6670;--line:#d5dae0;--ground:#fff;--box:#f4f6f8;--shade:#8a95a0}\n"
     "@media(prefers-color-scheme:dark){:root{--ink:#e4e8ec;--soft:#9aa5b0;--line:#3a424b;--ground:#14181c;"
-    "--box:#1e242a}}\n"
+    "--box:#1e242a;--shade:#5d6873}}\n"
     "*{box-sizing:border-box}\n"
-    "body{margin:0 auto;max-width:1320px;padding:16px;background:var(--ground);color:var(--ink);"
+    "body{margin:0 auto;max-width:1560px;padding:16px;background:var(--ground);color:var(--ink);"
     "font:15px/1.5 system-ui,sans-serif}\n"
     "h1{font-size:1.5rem;margin:.3em 0 0}h2{font-size:1.15rem;margin:1.6em 0 .4em}p{margin:.4em 0;max-width:60em}\n"
     "a{color:inherit}.soft{color:var(--soft)}\n"
@@ -26,9 +27,18 @@ static const char style[] =
     "svg [stroke=gray]{stroke:var(--line)}\n"
     ".keys{display:flex;flex-wrap:wrap;gap:4px 16px;margin:.5em 0;padding:0;list-style:none}\n"
     ".keys b{display:inline-block;width:22px;border-top:3px solid var(--c);vertical-align:middle;margin-right:6px}\n"
-    ".keys b.dashed{border-top-style:dashed}\n"
-    ".wide{overflow-x:auto}table{border-collapse:collapse;font-size:.9rem;margin:.4em 0}\n"
-    "th,td{padding:3px 10px 3px 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}\n"
+    ".keys b.dashed{border-top-style:dashed}.keys b.dotted{border-top-style:dotted}"
+    ".keys b.double{border-top:5px double var(--c)}.keys i{font-style:normal;color:var(--soft)}\n"
+    ".series{pointer-events:visiblePainted}.series:hover path{stroke-width:3.5px}"
+    "svg:has(.series:hover) .series:not(:hover){opacity:.18}\n"
+    ".wide{overflow-x:auto;background:linear-gradient(to right,var(--ground) 30%,transparent) left/48px 100%,"
+    "linear-gradient(to left,var(--ground) 30%,transparent) right/48px 100%,"
+    "linear-gradient(to right,var(--shade),transparent) left/16px 100%,"
+    "linear-gradient(to left,var(--shade),transparent) right/16px 100%;background-repeat:no-repeat;"
+    "background-attachment:local,local,scroll,scroll}\n"
+    ".more{display:none;color:var(--soft);font-size:.87rem}@media(max-width:720px){.more{display:block}}\n"
+    "table{border-collapse:collapse;font-size:.9rem;margin:.4em 0}\n"
+    "th,td{padding:3px 8px 3px 0;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}\n"
     "th{font-weight:600}.n{text-align:right;font-variant-numeric:tabular-nums}"
     "td:first-child,small{white-space:nowrap}small{color:var(--soft)}\n"
     "pre{background:var(--box);padding:8px;border-radius:6px;white-space:pre-wrap;overflow-wrap:anywhere;"
@@ -117,13 +127,71 @@ static bool shows_something(const tutti_plot *plot)
     return false;
 }
 
+/* As much as there is room for. */
+static void put_name(tutti_page *p, const char *name)
+{
+    char shown[4 * TUTTI_PLOT_NAME + 8];
+    size_t length = 0, letters = 0;
+    const size_t most = strlen(name) > TUTTI_PLOT_NAME ? TUTTI_PLOT_NAME - 1 : TUTTI_PLOT_NAME;
+
+    for (; name[length] != 0; length++) {
+        letters += ((unsigned char)name[length] & 0xc0) != 0x80;
+        if (letters > most || length == 4 * TUTTI_PLOT_NAME)
+            break;
+    }
+    snprintf(shown, sizeof shown, "%.*s%s", (int)length, name, name[length] != 0 ? "\xe2\x80\xa6" : "");
+    tutti_page_say(p->out, shown);
+}
+
+/* Text of an SVG with the names of series in place of ~0~, ~1~, ... */
+static void put_text(tutti_page *p, const tutti_plot *plot, const char *from, const char *end)
+{
+    while (from < end) {
+        char *behind = NULL;
+        const long k = *from == '~' ? strtol(from + 1, &behind, 10) : -1;
+        if (k < 0 || k >= plot->n || *behind != '~' || plot->series[k].name == NULL) {
+            putc(*from++, p->out);
+            continue;
+        }
+        put_name(p, plot->series[k].name);
+        from = behind + 1;
+    }
+}
+
 /* A name on an SVG's elements is one of the whole page, so what gnuplot names alike in every
-   picture stands in the page once. */
+   picture stands in the page once. Its groups of series get names of ours, for one who points at
+   them. */
+static void put_drawing(tutti_page *p, const tutti_plot *plot, const char *from)
+{
+    static const char group[] = "<g id=\"gnuplot_plot_";
+
+    for (const char *named; (named = strstr(from, "<g id=\"")) != NULL;) {
+        const bool is_series = strncmp(named, group, strlen(group)) == 0;
+        const long k = is_series ? strtol(named + strlen(group), NULL, 10) - 1 : -1;
+        const char *close = strchr(named, '>'), *title = close != NULL ? strstr(close, "</title>") : NULL;
+        put_text(p, plot, from, named);
+        if (close == NULL) {
+            from = named + strlen(named);
+            break;
+        }
+        fputs(is_series ? "<g class=\"series\">" : "<g>", p->out);
+        from = close + 1;
+        if (!is_series || title == NULL)
+            continue;
+        from = title + strlen("</title>");
+        if (k >= 0 && k < plot->n && plot->series[k].name != NULL) {
+            fputs("<title>", p->out);
+            tutti_page_say(p->out, plot->series[k].name);
+            fputs("</title>", p->out);
+        }
+    }
+    put_text(p, plot, from, from + strlen(from));
+}
+
 tutti_status tutti_page_figure(tutti_page *p, const tutti_plot *plot, const char *caption, const char *command,
                                tutti_error *err)
 {
     char *inside, *marks;
-    const char *from, *named;
     tutti_status status;
 
     if (!p->pictures || !shows_something(plot))
@@ -141,14 +209,11 @@ tutti_status tutti_page_figure(tutti_page *p, const tutti_plot *plot, const char
         fprintf(p->out,
                 "<svg viewBox=\"0 0 %d %d\" xmlns:xlink=\"http://www.w3.org/1999/xlink\" role=\"img\" "
                 "aria-label=\"",
-                TUTTI_PLOT_WIDE, TUTTI_PLOT_HIGH);
+                TUTTI_PLOT_WIDE, tutti_plot_high(plot));
         tutti_page_say(p->out, caption);
         fputs("\">", p->out);
-        for (from = inside; (named = strstr(from, "<g id=\"")) != NULL; from = strchr(named, '>')) {
-            fwrite(from, 1, (size_t)(named - from), p->out);
-            fputs("<g", p->out);
-        }
-        fprintf(p->out, "%s</svg>\n<figcaption>", from);
+        put_drawing(p, plot, inside);
+        fputs("</svg>\n<figcaption>", p->out);
         tutti_page_say(p->out, caption);
         fprintf(p->out, " <a href=\"#%s\">command</a></figcaption></figure>\n", command);
     }
@@ -157,9 +222,15 @@ tutti_status tutti_page_figure(tutti_page *p, const tutti_plot *plot, const char
     return status;
 }
 
-void tutti_page_key(tutti_page *p, int colour, bool dashed, const char *text)
+void tutti_page_key(tutti_page *p, int colour, bool dashed, int number, const char *text)
 {
-    fprintf(p->out, "<li><b%s style=\"--c:%s\"></b>", dashed ? " class=\"dashed\"" : "", tutti_plot_colour(colour));
+    static const char *const sorts[TUTTI_PLOT_DASHED] = { "", "dashed", "dotted", "double" };
+    const char *sort = dashed ? "dashed" : sorts[colour / TUTTI_PLOT_COLOURS % TUTTI_PLOT_DASHED];
+
+    fprintf(p->out, "<li><b%s%s%s style=\"--c:%s\"></b>", sort[0] != 0 ? " class=\"" : "", sort,
+            sort[0] != 0 ? "\"" : "", tutti_plot_colour(colour));
+    if (number > 0)
+        fprintf(p->out, "<i>%d</i> ", number);
     tutti_page_say(p->out, text);
     fputs("</li>\n", p->out);
 }

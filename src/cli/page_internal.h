@@ -6,9 +6,10 @@
 
 /* ---- history.c: a run, read back from its directory ---- */
 
-/* A line of metrics.jsonl: a report (train_loss) or an evaluation (test_loss). NAN: not told. */
+/* A line of metrics.jsonl: a report (train_loss) or an evaluation (test_loss). waited: by all
+   workers since the report before. NAN: not told. */
 typedef struct tutti_moment {
-    double step, seconds, bytes, train_loss, test_loss, accuracy;
+    double step, samples, seconds, bytes, train_loss, test_loss, accuracy, waited;
 } tutti_moment;
 /* What a moment is drawn over: the axis, its word in a sentence, its unit. */
 typedef struct tutti_over_axis {
@@ -40,8 +41,8 @@ tutti_status tutti_history_read(tutti_runtime *rt, const char *path, char **text
 /* ---- words.c: commands that can be typed ---- */
 
 /* The words of `tutti train` that make this configuration: "--model", "mlp", ...: what differs from
-   the defaults, those of the method too, whatever the environment of the one who types it says. A
-   JSON array of strings; NULL: no memory. */
+   the defaults, whatever the environment of the one who types it says, and the optimizer. What the
+   method has by its own defaults is among them. A JSON array of strings; NULL: no memory. */
 tutti_status tutti_words_of(const tutti_train_config *config, json_t **words, tutti_error *err);
 /* Words as a shell reads them, blanks between. */
 void tutti_words_print(FILE *out, const json_t *words);
@@ -58,6 +59,7 @@ typedef enum {
 typedef struct tutti_column {
     const char *name, *title;    /* in CSV; elsewhere */
     tutti_cell kind;
+    int decimals;                /* of its numbers; 0: four digits that count */
 } tutti_column;
 /* keeps columns. NULL: no memory. */
 tutti_cells *tutti_cells_open(const tutti_column *columns, int n);
@@ -86,26 +88,37 @@ typedef enum {
 } tutti_plot_kind;
 typedef struct tutti_plot_series {
     tutti_plot_kind kind;
-    int colour;                  /* of tutti_plot_colour */
+    int colour;                  /* of tutti_plot_colour; beyond them lines have other dashes */
     size_t n;
     const double *x, *y;         /* n; a point with a NAN is left out, and the line goes on */
-    const double *low, *high;    /* n: points with a range round y; NULL: none */
+    const double *low, *high;    /* n: points with a range round y (by_name: x); NULL: none */
+    const char *name;            /* any text: shown where one points at it; NULL: none */
+    int number;                  /* stands at the end of the line; 0: none does */
 } tutti_plot_series;
 /* Bars are drawn in their order from 0 on: of a stack the tallest comes first. */
 typedef struct tutti_plot {
     const char *x, *y;           /* of the axes: words of ours, without quotes */
     bool from_zero;
+    bool by_name;                /* y is 1, 2, ... of the series from the top, named at the axis */
     const tutti_plot_series *series;
     int n;
+    int high;                    /* of the picture; 0: TUTTI_PLOT_HIGH */
 } tutti_plot;
-enum { TUTTI_PLOT_COLOURS = 8 };
+enum { TUTTI_PLOT_COLOURS = 8, TUTTI_PLOT_DASHED = 4 }; /* sorts of lines, solid ones first */
 const char *tutti_plot_colour(int colour); /* "#3b82c4"; any number */
 /* Is gnuplot there? TUTTI_ERR_USAGE says what to do. Blocks. */
 tutti_status tutti_plot_check(tutti_error *err);
-/* The inside of an SVG of TUTTI_PLOT_WIDE x _HIGH, and the marks (defs) that it refers to, the same
-   in all pictures. free() both. Blocks. */
-enum { TUTTI_PLOT_WIDE = 460, TUTTI_PLOT_HIGH = 310 };
+/* The inside of an SVG of TUTTI_PLOT_WIDE x tutti_plot_high(), and the marks (defs) that it refers
+   to, the same in all pictures. Names stand in it as ~0~, ~1~, ... of the series. free() both.
+   Blocks. */
+enum {
+    TUTTI_PLOT_WIDE = 460,
+    TUTTI_PLOT_HIGH = 310,
+    TUTTI_PLOT_NAME = 24         /* letters of a name at an axis */
+};
 tutti_status tutti_plot_svg(const tutti_plot *plot, char **inside, char **marks, tutti_error *err);
+
+int tutti_plot_high(const tutti_plot *plot);
 
 /* ---- page.c ---- */
 
@@ -131,7 +144,7 @@ void tutti_page_figures_end(tutti_page *p);
    command that made it. */
 tutti_status tutti_page_figure(tutti_page *p, const tutti_plot *plot, const char *caption,
                                const char *command, tutti_error *err);
-/* A word of the legend of the figures that follow. */
-void tutti_page_key(tutti_page *p, int colour, bool dashed, const char *text);
+/* A word of the legend of the figures that follow. number: as of a series. */
+void tutti_page_key(tutti_page *p, int colour, bool dashed, int number, const char *text);
 void tutti_page_command(tutti_page *p, const char *anchor, const char *title, const json_t *words);
 #endif

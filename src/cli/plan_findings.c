@@ -62,17 +62,33 @@ static double sum_of(const json_t *workers, const char *member)
     return sum;
 }
 
-/* false: the summary has no such figures. */
-static bool read_row(tutti_planned *row, const json_t *s, const tutti_train_config *c)
+/* What the run had done when its method had settled, by the report of that step. */
+static tutti_moment settled_at(const tutti_history *h, uint64_t steps)
 {
-    const json_t *workers = json_object_get(s, "by_worker");
-    const double step = (double)c->n * (double)c->batch * (double)c->accumulate,
-                 steps = tutti_history_number(s, "samples") / step;
+    tutti_moment at = { 0 };
 
-    row->seconds = tutti_history_number(s, "wall_seconds") / steps;
-    row->exposed = sum_of(workers, "exposed_comm_seconds") / sum_of(workers, "wall_seconds");
+    for (size_t i = 0; i < h->n && steps > 0; i++)
+        if (h->moments[i].step >= (double)steps && isfinite(h->moments[i].train_loss))
+            return h->moments[i];
+    return at;
+}
+
+/* false: the run has no such figures. */
+static bool read_row(tutti_planned *row, const tutti_history *h, const tutti_train_config *c)
+{
+    const json_t *s = h->summary, *workers = json_object_get(s, "by_worker");
+    const tutti_moment from = settled_at(h, row->settled);
+    const double step = (double)c->n * (double)c->batch * (double)c->accumulate,
+                 all = tutti_history_number(s, "samples") / step, steps = all - from.samples / step,
+                 sent = tutti_history_number(s, "bytes_sent_total"), waited = sum_of(workers, "exposed_comm_seconds");
+
+    row->seconds = (tutti_history_number(s, "wall_seconds") - from.seconds) / steps;
     row->memory = tutti_history_number(json_object_get(s, "memory"), "total");
-    row->bytes = tutti_history_number(s, "bytes_sent_total") / steps / (double)c->n;
+    /* without a meeting nobody knows of the others' then: these are of the whole run */
+    row->exposed = isfinite(from.waited)
+                       ? (waited - from.waited) / (sum_of(workers, "wall_seconds") - (double)c->n * from.seconds)
+                       : waited / sum_of(workers, "wall_seconds");
+    row->bytes = (isfinite(from.bytes) ? (sent - from.bytes) / steps : sent / all) / (double)c->n;
     return isfinite(row->seconds) && isfinite(row->exposed) && isfinite(row->memory) && isfinite(row->bytes);
 }
 
@@ -122,31 +138,21 @@ static void times(double ratio, const char *more, const char *less, const char *
         snprintf(text, bytes, "%s", same);
 }
 
-/* A plan has a run's first steps, in which some methods do other things. "": not this one. */
-static void beware(const char *method, char *text, size_t bytes)
+/* A run's first steps are other ones with some methods. "": not with this one. */
+static void beware(const tutti_plan_findings *f, const tutti_planned *row, char *text, size_t bytes)
 {
-    static const char *const names[] = { "warmup", "warmup_steps", "freeze_step" };
-    tutti_spec *spec = NULL;
-    const tutti_method_ops *m =
-        tutti_spec_open(&spec, method, NULL) == TUTTI_OK ? tutti_method_find(tutti_spec_name(spec)) : NULL;
-    void *self = m != NULL && m->options != NULL ? tutti_alloc(m->self_bytes + 1, 1) : NULL;
-
     text[0] = 0;
-    if (self != NULL && tutti_spec_apply(spec, "method", m->options, self, NULL) == TUTTI_OK)
-        for (size_t i = 0; i < TUTTI_LENGTH(names); i++) {
-            const tutti_option *option = tutti_option_find(m->options, names[i]);
-            char value[64];
-            if (option == NULL)
-                continue;
-            tutti_option_print(option, self, value, sizeof value);
-            if (strcmp(value, "0") != 0)
-                snprintf(text, bytes,
-                         "; beware of %s=%.40s, to which all steps of a plan may belong: plan it with a smaller "
-                         "one, too",
-                         names[i], value);
-        }
-    tutti_free(self);
-    tutti_spec_close(spec);
+    if (row->settled > 0)
+        snprintf(text, bytes, "; without its first %llu steps, which are other ones", (unsigned long long)row->settled);
+    else if (row->settles == TUTTI_SETTLES_UNKNOWN)
+        snprintf(text, bytes,
+                 "; it settles as it trains, maybe behind the %lld steps of this look, which was then too short",
+                 (long long)f->over);
+    else if (row->settles > 0)
+        snprintf(text, bytes,
+                 "; its first %llu steps are other ones, so this look at %lld was too short: the figures are of those "
+                 "(--over %llu looks beyond them)",
+                 (unsigned long long)row->settles, (long long)f->over, (unsigned long long)(row->settles / 10 + 1));
 }
 
 /* Against ddp, without a codec, if that is there. */
@@ -155,12 +161,12 @@ static void give_reasons(tutti_plan_findings *f)
     const tutti_planned *ddp = NULL;
 
     for (size_t i = 0; i < f->n; i++)
-        if (strcmp(f->rows[i].method, "ddp") == 0 && f->rows[i].codec[0] == 0)
+        if (strcmp(f->rows[i].method, "ddp") == 0 && f->rows[i].codec[0] == 0 && f->rows[i].condition[0] == 0)
             ddp = &f->rows[i];
     for (size_t i = 0; i < f->n; i++) {
         tutti_planned *row = &f->rows[i];
-        char speed[60], sent[60], warm[160];
-        beware(row->method, warm, sizeof warm);
+        char speed[60], sent[60], warm[260];
+        beware(f, row, warm, sizeof warm);
         if (ddp == NULL || row == ddp) {
             snprintf(row->reason, sizeof row->reason, "%.3g s a step, of which workers wait %.0f %%; %s%s.",
                      row->seconds, 100 * row->exposed, row->effect->text, warm);
@@ -173,6 +179,33 @@ static void give_reasons(tutti_plan_findings *f)
         snprintf(row->reason, sizeof row->reason, "%s: it sends %s and waits %.0f %% of the time (ddp %.0f %%); %s%s.",
                  speed, sent, 100 * row->exposed, 100 * ddp->exposed, row->effect->text, warm);
     }
+}
+
+/* Shares by speed come first where they help, as they are an option and no other method, and go
+   where they do not: workers are equal there. */
+static void order_shares(tutti_plan_findings *f)
+{
+    const tutti_planned *ddp = NULL;
+    tutti_planned shares;
+    size_t at = f->n;
+
+    for (size_t i = 0; i < f->n; i++) {
+        if (f->rows[i].condition[0] != 0)
+            at = i;
+        else if (strcmp(f->rows[i].method, "ddp") == 0 && f->rows[i].codec[0] == 0)
+            ddp = &f->rows[i];
+    }
+    if (at == f->n)
+        return;
+    shares = f->rows[at];
+    if (ddp != NULL && shares.seconds < 0.98 * ddp->seconds) {
+        memmove(&f->rows[1], &f->rows[0], at * sizeof shares);
+        f->rows[0] = shares;
+        f->shares = &f->rows[0];
+        return;
+    }
+    memmove(&f->rows[at], &f->rows[at + 1], (f->n - at - 1) * sizeof shares);
+    f->n--;
 }
 
 tutti_status tutti_plan_find(tutti_plan_findings *f, tutti_runtime *rt, const json_t *asked, const json_t *simulated,
@@ -199,12 +232,15 @@ tutti_status tutti_plan_find(tutti_plan_findings *f, tutti_runtime *rt, const js
             continue;
         }
         snprintf(path, sizeof path, "%s/runs/%s", directory, tutti_history_text(run, "name"));
-        *mine =
-            (tutti_planned){ .method = tutti_history_text(row, "method"), .codec = tutti_history_text(row, "codec") };
+        *mine = (tutti_planned){ .method = tutti_history_text(row, "method"),
+                                 .codec = tutti_history_text(row, "codec"),
+                                 .condition = tutti_history_text(row, "condition"),
+                                 .settled = strtoull(tutti_history_text(run, "settled"), NULL, 10),
+                                 .settles = strtoull(tutti_history_text(run, "settles"), NULL, 10) };
         mine->command = json_object_get(command, "words");
-        mine->effect = tutti_plan_effect(mine->method, mine->codec);
-        if (tutti_history_open(&h, rt, path, NULL) == TUTTI_OK && h.summary != NULL &&
-            read_row(mine, h.summary, f->config))
+        mine->simulated = json_object_get(run, "words");
+        mine->effect = mine->condition[0] != 0 ? &effects[SYNCHRONOUS] : tutti_plan_effect(mine->method, mine->codec);
+        if (tutti_history_open(&h, rt, path, NULL) == TUTTI_OK && h.summary != NULL && read_row(mine, &h, f->config))
             f->n++;
         else if (cut[strtoul(tutti_history_text(run, "name"), NULL, 10)])
             status = refuse(f, row,
@@ -219,9 +255,14 @@ tutti_status tutti_plan_find(tutti_plan_findings *f, tutti_runtime *rt, const js
         tutti_history_close(&h);
     }
     qsort(f->rows, f->n, sizeof *f->rows, sooner);
-    for (size_t i = 0; i < f->n && f->synchronous == NULL; i++)
-        if (f->rows[i].effect <= &effects[SYNCHRONOUS])
+    order_shares(f);
+    for (size_t i = 0; i < f->n; i++) {
+        if (f->fastest == NULL || f->rows[i].seconds < f->fastest->seconds)
+            f->fastest = &f->rows[i];
+        if (f->rows[i].effect <= &effects[SYNCHRONOUS] &&
+            (f->synchronous == NULL || f->rows[i].seconds < f->synchronous->seconds))
             f->synchronous = &f->rows[i];
+    }
     give_reasons(f);
     return status;
 }
@@ -238,7 +279,8 @@ void tutti_plan_drop(tutti_plan_findings *f)
 
 static void label(const tutti_planned *row, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "%s%s%s", row->method, row->codec[0] != 0 ? " with " : "", row->codec);
+    snprintf(text, bytes, "%s%s%s%s", row->method, row->codec[0] != 0 ? " with " : "", row->codec,
+             row->condition[0] != 0 ? " --batch-share auto" : "");
 }
 
 static void print_setting(const tutti_plan_findings *f)
@@ -291,23 +333,131 @@ static tutti_status print_table(const tutti_plan_findings *f, tutti_error *err)
     return whole ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a table of %zu methods", f->n);
 }
 
+/* ---- the comparison that says what steps are worth ---- */
+
+enum { COMPARED = 8 }; /* methods at most, and ddp */
+
+static bool add_word(json_t *words, const char *word)
+{
+    return json_array_append_new(words, json_string(word)) == 0;
+}
+
+static bool is_one_of(const char *flag, const char *const *flags)
+{
+    while (*flags != NULL && strcmp(*flags, flag) != 0)
+        flags++;
+    return *flags != NULL;
+}
+
+/* Flags with their values that are, or are not, among these. */
+static bool add_flags(json_t *to, const json_t *words, const char *const *flags, bool among)
+{
+    bool whole = true;
+
+    for (size_t i = 2; i + 1 < json_array_size(words); i += 2)
+        if (is_one_of(json_string_value(json_array_get(words, i)), flags) == among)
+            whole = json_array_append(to, json_array_get(words, i)) == 0 &&
+                    json_array_append(to, json_array_get(words, i + 1)) == 0 && whole;
+    return whole;
+}
+
+/* `tutti compare` of the soonest methods and ddp, under the conditions of this plan. NULL: nothing
+   is to be compared, or there is no memory. */
+static json_t *comparison(const tutti_plan_findings *f)
+{
+    static const char *const conditions[] = { "--transport", "--step-time", "--slow", NULL }, *const places[] = {
+        "--platform", NULL
+    };
+    const char *of_rows[9] = { "--method",    "--codec", "--batch-share", "--platform",
+                               "--transport", "--slow",  "--step-time",   f->optimizer ? NULL : "--optimizer" };
+    json_t *words = json_array();
+    char *methods = NULL, *codecs = NULL;
+    size_t bytes, n = 0;
+    FILE *m = open_memstream(&methods, &bytes), *c = open_memstream(&codecs, &bytes);
+    const tutti_planned *first = f->n > 0 ? &f->rows[0] : NULL;
+    bool whole = m != NULL && c != NULL && words != NULL, plain = false;
+
+    for (size_t i = 0; i < f->n && whole; i++) {
+        const tutti_planned *row = &f->rows[i];
+        bool twice = row->condition[0] != 0;
+        for (size_t k = 0; k < i && !twice; k++)
+            twice = f->rows[k].condition[0] == 0 && strcmp(f->rows[k].method, row->method) == 0;
+        if (n >= COMPARED && strcmp(row->method, "ddp") != 0)
+            continue;
+        if (!twice)
+            fprintf(m, "%s%s", n++ > 0 ? "," : "", row->method);
+        plain = plain || row->codec[0] == 0;
+        twice = row->codec[0] == 0;
+        for (size_t k = 0; k < i && !twice; k++)
+            twice = strcmp(f->rows[k].codec, row->codec) == 0;
+        if (!twice)
+            fprintf(c, ",%s", row->codec);
+    }
+    if (m != NULL)
+        fclose(m);
+    if (c != NULL)
+        fclose(c);
+    whole = whole && methods != NULL && codecs != NULL && n > 1 && add_word(words, "tutti") &&
+            add_word(words, "compare") && add_word(words, "--methods") && add_word(words, methods);
+    if (whole && codecs[0] != 0) {
+        char list[1000];
+        snprintf(list, sizeof list, "%s%s", plain ? "none" : "", plain ? codecs : codecs + 1);
+        whole = add_word(words, "--codecs") && add_word(words, list);
+    }
+    if (whole && f->shares != NULL)
+        whole = add_word(words, "--vary") && add_word(words, "batch-share=even;auto");
+    whole = whole && add_flags(words, first->command, of_rows, false) &&
+            add_flags(words, first->simulated, conditions, true);
+    if (whole && f->measured != NULL && f->measured->platform[0] != 0)
+        whole = add_word(words, places[0]) && add_word(words, "plan.xml");
+    else
+        whole = whole && add_flags(words, first->simulated, places, true);
+    free(methods);
+    free(codecs);
+    if (!whole)
+        json_decref(words);
+    return whole ? words : NULL;
+}
+
+/* First of all, since the order of the table is none of what trains soonest. */
+static void print_comparison(const tutti_plan_findings *f)
+{
+    json_t *words = comparison(f);
+
+    if (words == NULL)
+        return;
+    tutti_cli_wrap(stdout, "", 0,
+                   "The order below is that of the time per step. How many steps an accuracy takes, and whether a "
+                   "method comes to it at all, is not in it. This trains the soonest ones and ddp under the same "
+                   "conditions, and says which is there first:");
+    if (f->measured != NULL && f->measured->platform[0] != 0)
+        printf("  tutti platform '%s' > plan.xml\n", f->measured->platform);
+    fputs("  ", stdout);
+    tutti_words_print(stdout, words);
+    fputs("\n\n", stdout);
+    json_decref(words);
+}
+
 /* What one would be led to, and what speaks for more care. */
 static void print_choice(const tutti_plan_findings *f)
 {
     char name[300], text[800];
 
     putchar('\n');
+    if (f->shares != NULL)
+        tutti_cli_wrap(stdout, "", 0,
+                       "Workers are unequal: try ddp --batch-share auto first. Each gets samples by its speed, and the "
+                       "steps are ddp's but for rounding.");
     if (f->synchronous != NULL) {
         label(f->synchronous, name, sizeof name);
-        snprintf(text, sizeof text, "Soonest with the gradients of all workers in each step, as ddp: %s.", name);
+        snprintf(text, sizeof text, "Shortest steps with the gradients of all workers in each, as ddp: %s.", name);
         tutti_cli_wrap(stdout, "", 0, text);
     }
-    if (f->synchronous != &f->rows[0]) {
-        label(&f->rows[0], name, sizeof name);
+    if (f->synchronous != f->fastest) {
+        label(f->fastest, name, sizeof name);
         snprintf(text, sizeof text,
-                 "Soonest of all: %s. Its steps are others (%s): try how many of them are enough, with "
-                 "`tutti compare`, before it is chosen.",
-                 name, f->rows[0].effect->name);
+                 "Shortest steps of all: %s. They are others than ddp's (%s), and more of them may be needed.", name,
+                 f->fastest->effect->name);
         tutti_cli_wrap(stdout, "", 0, text);
     }
 }
@@ -317,6 +467,7 @@ tutti_status tutti_plan_print(const tutti_plan_findings *f, tutti_error *err)
     char name[300], text[1400];
 
     print_setting(f);
+    print_comparison(f);
     TUTTI_TRY(print_table(f, err));
     print_choice(f);
     for (size_t i = 0; i < f->n; i++) {
@@ -349,10 +500,10 @@ static json_t *name_json(const tutti_planned *row)
 
 static json_t *row_json(const tutti_planned *row)
 {
-    return json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:s, s:s, s:O}", "method", row->method, "codec", row->codec,
-                     "seconds_a_step", row->seconds, "exposed_share", row->exposed, "memory_bytes", row->memory,
-                     "bytes_sent_a_step", row->bytes, "effect", row->effect->name, "reason", row->reason, "command",
-                     row->command);
+    return json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:s, s:s, s:O}", "method", row->method, "codec",
+                     row->codec, "condition", row->condition, "settled", (json_int_t)row->settled, "seconds_a_step",
+                     row->seconds, "exposed_share", row->exposed, "memory_bytes", row->memory, "bytes_sent_a_step",
+                     row->bytes, "effect", row->effect->name, "reason", row->reason, "command", row->command);
 }
 
 json_t *tutti_plan_json(const tutti_plan_findings *f)
@@ -362,7 +513,7 @@ json_t *tutti_plan_json(const tutti_plan_findings *f)
     json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "schema", "tutti-plan-methods-1", "version",
                           tutti_version(), "model", c->model, "data", c->data, "workers", (json_int_t)c->n, "batch",
                           (json_int_t)c->batch, "accumulate", (json_int_t)c->accumulate, "steps", (json_int_t)f->over),
-           *rows = json_array();
+           *rows = json_array(), *compare = comparison(f);
 
     json_object_set_new(o, "platform", f->platform[0] != 0 ? json_string(f->platform) : json_null());
     json_object_set_new(o, "step_time", f->step_time > 0 ? json_real(f->step_time) : json_null());
@@ -372,8 +523,9 @@ json_t *tutti_plan_json(const tutti_plan_findings *f)
                                   : json_pack("{s:f, s:f, s:o}", "pass_seconds", m->pass_seconds, "update_seconds",
                                               m->update_seconds, "platform",
                                               m->platform[0] != 0 ? json_string(m->platform) : json_null()));
-    json_object_set_new(o, "fastest", name_json(f->n > 0 ? &f->rows[0] : NULL));
+    json_object_set_new(o, "fastest", name_json(f->fastest));
     json_object_set_new(o, "fastest_synchronous", name_json(f->synchronous));
+    json_object_set_new(o, "compare", compare != NULL ? compare : json_null());
     for (size_t i = 0; i < f->n; i++)
         json_array_append_new(rows, row_json(&f->rows[i]));
     json_object_set_new(o, "methods", rows);

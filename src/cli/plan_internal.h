@@ -36,6 +36,11 @@ const tutti_effect *tutti_plan_effect(const char *method, const char *codec);
 
 typedef struct tutti_planned { /* a row that was simulated */
     const char *method, *codec;
+    const char *condition;       /* "batch-share=auto", "" */
+    const json_t *simulated;     /* words */
+    /* Steps that its figures leave out, and those that it would have to leave out: more, where a
+       plan does not look that far (TUTTI_SETTLES_UNKNOWN: nobody can say). */
+    uint64_t settled, settles;
     const json_t *command;       /* words */
     const tutti_effect *effect;
     /* A step is one batch of each worker. seconds: of a step; exposed: of the workers' time that
@@ -51,13 +56,15 @@ typedef struct tutti_plan_findings {
     const char *platform, *slow;    /* as given, "" */
     double step_time;               /* as given; 0 */
     int64_t over;
-    tutti_planned *rows;            /* the fastest first */
+    bool optimizer;                 /* was given, for all methods */
+    tutti_planned *rows;            /* the fastest first, behind shares by speed if they pay */
     size_t n;
+    const tutti_planned *fastest, *shares; /* NULL: there is none */
     const tutti_planned *synchronous; /* the fastest one with ddp's mathematics; NULL */
     json_t *refused;                /* {method, codec, why} */
 } tutti_plan_findings;
-/* asked, simulated: the plans. directory: of the runs. cut: as of tutti_compare_limit. The rest of
-   f is set. */
+/* asked, simulated: the plans; runs of the latter have `settled` and `settles`, texts of numbers.
+   directory: of the runs. cut: as of tutti_compare_limit. The rest of f is set. */
 tutti_status tutti_plan_find(tutti_plan_findings *f, tutti_runtime *rt, const json_t *asked,
                              const json_t *simulated, const char *directory, const bool *cut,
                              tutti_error *err);

@@ -5,6 +5,7 @@
    says; without one this machine is measured (plan_measure.c). What the runs have counted becomes
    the table (plan_findings.c). */
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,8 @@ const tutti_option tutti_cli_plan_options[] = {
       "with a platform: measure here what a pass takes, instead of going by the speed of its hosts" },
     { "slow", TUTTI_TEXT, AT(slow), 0, 0, 0, "", "workers that compute slower, 3:5,7:2, as of `tutti train`" },
     { "over", TUTTI_INT, AT(over), 24, 1, 100000, NULL,
-      "steps to simulate of each method; of one that sends in some steps only, a multiple of its period" },
+      "steps to simulate of each method, behind those in which it settles, if these are at most ten times as many; of "
+      "one that sends in some steps only, a multiple of its period" },
     { "minutes", TUTTI_REAL, AT(minutes), 10, 0.01, 10000, NULL,
       "for all simulations; methods whose turn has not come by then are told of" },
     { "jobs", TUTTI_INT, AT(jobs), 0, 0, 256, NULL, "simulations at a time; 0: as many as cores, within the memory" },
@@ -50,7 +52,8 @@ static void print_help(void)
     tutti_cli_wrap(
         stdout, "", 0,
         "Which methods would be how fast in a run, before it is begun. Each trains for some simulated steps, "
-        "with its own code and messages. They are listed by the time of a step, with the share of it in "
+        "with its own code and messages. They are listed by the time of a step, which is not the time to an accuracy "
+        "(the plan begins with the comparison that measures that), with the share of it in "
         "which workers wait, memory, what is sent, what is known of their effect on training, a reason "
         "and the command. Those that cannot do this run are listed with what they say. All other options "
         "are those of `tutti train`.");
@@ -118,14 +121,96 @@ typedef struct work {
     char **argv; /* flags of `tutti train` */
     const char *directory;
     const char *methods;
+    bool optimizer; /* was given */
     int signal;
 } work;
+
+/* Steps of a method that settles late are this many times `over`, at most. */
+enum { LOOKS = 10 };
+
+/* Shares by speed are the simplest that helps unequal workers, so a plan with ddp tries them, too.
+   The row goes behind the others. */
+static tutti_status add_shares(const work *w, const char **more, size_t n, json_t *plan, tutti_error *err)
+{
+    json_t *rows = json_object_get(plan, "rows"), *runs = json_object_get(plan, "runs"), *other = NULL;
+    const json_t *out;
+    const json_int_t at = (json_int_t)json_array_size(rows);
+    bool is_there = false, whole = true;
+    char name[32];
+
+    for (size_t i = 0; i < json_array_size(rows); i++)
+        is_there = is_there || strcmp(tutti_history_text(json_array_get(rows, i), "method"), "ddp") == 0;
+    if (!is_there || w->run->n < 2 || strcmp(w->run->batch_share, "even") != 0)
+        return TUTTI_OK;
+    more[n++] = "--batch-share";
+    more[n++] = "auto";
+    more[n] = NULL;
+    TUTTI_TRY(tutti_plan_of(w->argc, w->argv, more, "ddp", "", &other, err));
+    whole = json_array_append_new(
+                rows, json_pack("{s:s, s:s, s:s}", "method", "ddp", "codec", "", "condition", "batch-share=auto")) == 0;
+    out = json_array_get(json_object_get(other, "left_out"), 0);
+    if (out != NULL)
+        whole = json_array_append_new(json_object_get(plan, "left_out"),
+                                      json_pack("{s:I, s:s}", "row", at, "why", tutti_history_text(out, "why"))) == 0 &&
+                whole;
+    for (size_t i = 0; i < json_array_size(json_object_get(other, "runs")) && whole; i++) {
+        json_t *run = json_array_get(json_object_get(other, "runs"), i);
+        snprintf(name, sizeof name, "%04zu", json_array_size(runs));
+        whole = json_object_set_new(run, "row", json_integer(at)) == 0 &&
+                json_object_set_new(run, "name", json_string(name)) == 0 && json_array_append(runs, run) == 0;
+    }
+    json_decref(other);
+    return whole ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the plan");
+}
+
+static void set_word(json_t *words, const char *flag, uint64_t value)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    for (size_t i = 0; i + 1 < json_array_size(words); i++)
+        if (strcmp(json_string_value(json_array_get(words, i)), flag) == 0)
+            json_array_set_new(words, i + 1, json_string(text));
+}
+
+/* A run goes on until there are `over` steps that are like those that follow, and reports where
+   they begin. */
+static tutti_status look_long_enough(const work *w, json_t *plan, tutti_error *err)
+{
+    const uint64_t over = (uint64_t)w->config->over, most = LOOKS * over;
+    const json_t *rows = json_object_get(plan, "rows");
+    double epoch;
+    json_t *run;
+    size_t i;
+
+    TUTTI_TRY(tutti_compare_epoch(w->run, w->rt, &epoch, err));
+    json_array_foreach(json_object_get(plan, "runs"), i, run)
+    {
+        const json_t *row = json_array_get(rows, tutti_compare_index(run, "row"));
+        uint64_t settles = 0, before;
+        char text[24];
+        do { /* of a share of the run, which is longer then */
+            before = settles;
+            settles = tutti_method_settles(tutti_history_text(row, "method"), before + over, (uint64_t)ceil(epoch));
+        } while (settles > before && settles <= most);
+        if (strcmp(tutti_history_text(row, "condition"), "batch-share=auto") == 0)
+            settles = settles > TUTTI_SHARES_SETTLE ? settles : TUTTI_SHARES_SETTLE;
+        if (settles > 0 && settles <= most) {
+            set_word(json_object_get(run, "words"), "--steps", settles + over);
+            set_word(json_object_get(run, "words"), "--report-every", settles);
+        }
+        snprintf(text, sizeof text, "%llu", (unsigned long long)settles);
+        json_object_set_new(run, "settles", json_string(text));
+        json_object_set_new(run, "settled", json_string(settles <= most ? text : "0"));
+    }
+    return TUTTI_OK;
+}
 
 /* Before anything is measured: of what would be refused in any case nothing has to be. */
 static tutti_status ask(const work *w, json_t **asked, tutti_error *err)
 {
     const plan_config *c = w->config;
-    const char *more[8];
+    const char *more[12];
     char pass[32];
     const json_t *left_out;
     size_t n = 0;
@@ -143,6 +228,7 @@ static tutti_status ask(const work *w, json_t **asked, tutti_error *err)
     }
     more[n] = NULL;
     TUTTI_TRY(tutti_plan_of(w->argc, w->argv, more, w->methods, c->codecs, asked, err));
+    TUTTI_TRY(add_shares(w, more, n, *asked, err));
     left_out = json_object_get(*asked, "left_out");
     if (json_array_size(left_out) < json_array_size(json_object_get(*asked, "rows")))
         return TUTTI_OK;
@@ -183,6 +269,8 @@ static tutti_status simulate(work *w, const tutti_measured *m, json_t **plan, bo
     more[n++] = pass;
     more[n] = NULL;
     TUTTI_TRY(tutti_plan_of(w->argc, w->argv, more, w->methods, c->codecs, plan, err));
+    TUTTI_TRY(add_shares(w, more, n, *plan, err));
+    TUTTI_TRY(look_long_enough(w, *plan, err));
     *cut = tutti_alloc(json_array_size(json_object_get(*plan, "runs")) + 1, sizeof **cut);
     if (*cut == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the plan");
@@ -231,6 +319,7 @@ static tutti_status plan_it(work *w, tutti_error *err)
                                   .platform = c->platform,
                                   .slow = c->slow,
                                   .step_time = c->step_time,
+                                  .optimizer = w->optimizer,
                                   .over = c->over };
         status = tutti_plan_find(&f, w->rt, asked, simulated, w->directory, cut, err);
         if (status == TUTTI_OK)
@@ -317,6 +406,7 @@ int tutti_cli_plan_methods(int argc, char **argv)
         if (status == TUTTI_OK && all == NULL)
             status = tutti_fail(&err, TUTTI_ERR_MEMORY, ENOMEM, "listing the methods");
         w.run = &s.config;
+        w.optimizer = status == TUTTI_OK && tutti_settings_origin(s.settings, "optimizer", NULL) != TUTTI_FROM_DEFAULT;
         w.rt = s.rt;
         w.argc = argc;
         w.argv = argv;

@@ -1,6 +1,7 @@
 /* plot.c: pictures by gnuplot, a child that reads a script of ours and writes SVG. It gets numbers
-   and our own words only, never text from a file: a gnuplot script can start programs. What the
-   lines are stands in the page's legend. Of its SVG the marks and the drawing are taken. */
+   and our own words only, never text from a file: a gnuplot script can start programs. Names are
+   put into its SVG by page.c, in place of ~0~, ~1~, ... Of the SVG the marks and the drawing are
+   taken. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -24,13 +25,14 @@ static void put_data(FILE *script, const tutti_plot *plot)
 {
     for (int k = 0; k < plot->n; k++) {
         const tutti_plot_series *s = &plot->series[k];
+        const double *at = plot->by_name ? s->x : s->y;
         fprintf(script, "$s%d << EOD\n", k);
         for (size_t i = 0; i < s->n; i++)
             if (isfinite(s->x[i]) && isfinite(s->y[i])) {
                 fprintf(script, "%.9g %.9g", s->x[i], s->y[i]);
                 if (s->low != NULL)
-                    fprintf(script, " %.9g %.9g", isfinite(s->low[i]) ? s->low[i] : s->y[i],
-                            isfinite(s->high[i]) ? s->high[i] : s->y[i]);
+                    fprintf(script, " %.9g %.9g", isfinite(s->low[i]) ? s->low[i] : at[i],
+                            isfinite(s->high[i]) ? s->high[i] : at[i]);
                 putc('\n', script);
             }
         fputs("EOD\n", script);
@@ -54,28 +56,132 @@ static void put_range(FILE *script, const tutti_plot *plot)
         fputs("set xrange [0:*]\n", script);
 }
 
+/* ---- numbers at the ends of lines ---- */
+
+typedef struct label {
+    double x, y;
+    int number, colour;
+} label;
+
+static int by_height(const void *a, const void *b)
+{
+    const label *l = a, *m = b;
+
+    return (l->y > m->y) - (l->y < m->y);
+}
+
+/* Those that would stand on each other are moved up: none has more than a line's height. */
+static void spread(label *labels, int n, double wide, double high)
+{
+    qsort(labels, (size_t)n, sizeof *labels, by_height);
+    for (int i = 1; i < n; i++)
+        for (int k = 0; k < i; k++)
+            if (fabs(labels[i].x - labels[k].x) < 0.05 * wide && labels[i].y < labels[k].y + 0.045 * high)
+                labels[i].y = labels[k].y + 0.045 * high;
+}
+
+static void put_numbers(FILE *script, const tutti_plot *plot)
+{
+    label *labels = tutti_alloc((size_t)plot->n + 1, sizeof *labels);
+    double left = 0, right = 0, low = INFINITY, high = -INFINITY;
+    int n = 0;
+
+    for (int k = 0; k < plot->n && labels != NULL; k++) {
+        const tutti_plot_series *s = &plot->series[k];
+        for (size_t i = 0; i < s->n; i++)
+            if (isfinite(s->x[i]) && isfinite(s->y[i])) {
+                left = fmin(left, s->x[i]);
+                right = fmax(right, s->x[i]);
+                low = fmin(low, s->y[i]);
+                high = fmax(high, s->y[i]);
+                if (s->number > 0)
+                    labels[n] = (label){ s->x[i], s->y[i], s->number, s->colour };
+            }
+        n += s->number > 0 && labels[n].number == s->number;
+    }
+    if (labels != NULL && n > 0) {
+        fputs("set rmargin 5\n", script);
+        spread(labels, n, right - left, plot->from_zero ? high : high - low);
+        for (int i = 0; i < n; i++)
+            fprintf(script, "set label '%d' at %.9g,%.9g left offset character 0.6,0 font ',11' tc rgb '%s'\n",
+                    labels[i].number, labels[i].x, labels[i].y, tutti_plot_colour(labels[i].colour));
+    }
+    tutti_free(labels);
+}
+
+/* ---- the script ---- */
+
+/* One point is a dot that can be seen; where there are more, the line is. */
+static bool is_dot(const tutti_plot_series *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n; i++)
+        n += isfinite(s->x[i]) && isfinite(s->y[i]);
+    return n == 1;
+}
+
+static void put_style(FILE *script, const tutti_plot *plot, const tutti_plot_series *s)
+{
+    static const char *const dashes[TUTTI_PLOT_DASHED] = { "1", "(12,5)", "(3,4)", "(12,4,3,4)" };
+    static const int points[TUTTI_PLOT_DASHED] = { 7, 5, 9, 13 };
+    const int sort = s->colour / TUTTI_PLOT_COLOURS % TUTTI_PLOT_DASHED;
+
+    if (s->low != NULL)
+        fprintf(script, "1:2:3:4 with %s pt %d ps 0.7 lw 1.6", plot->by_name ? "xerrorbars" : "yerrorbars",
+                points[sort]);
+    else if (s->kind == TUTTI_PLOT_BARS)
+        fputs("1:2 with boxes fs solid noborder", script);
+    else if (s->kind == TUTTI_PLOT_POINTS || is_dot(s))
+        fprintf(script, "1:2 with points pt %d ps 0.9", points[sort]);
+    else if (s->kind == TUTTI_PLOT_DASHES)
+        fputs("1:2 with lines lw 1.8 dt 2", script);
+    else
+        fprintf(script, "1:2 with linespoints lw 1.6 dt %s pt %d ps 0.25", dashes[sort], points[sort]);
+}
+
+/* Names of series at the axis, from the top. */
+static void put_names(FILE *script, const tutti_plot *plot)
+{
+    size_t longest = 1;
+
+    for (int k = 0; k < plot->n; k++) {
+        const size_t length = plot->series[k].name != NULL ? strlen(plot->series[k].name) : 0;
+        longest = length > longest ? length : longest;
+    }
+    longest = longest < TUTTI_PLOT_NAME ? longest : TUTTI_PLOT_NAME;
+    fprintf(script, "set lmargin %zu\nset yrange [%d.5:0.5]\nset ytics font ',11' (", longest + 1, plot->n);
+    for (int k = 0; k < plot->n; k++)
+        fprintf(script, "%s'~%d~' %d", k > 0 ? "," : "", k, k + 1);
+    fputs(")\n", script);
+}
+
+int tutti_plot_high(const tutti_plot *plot)
+{
+    return plot->high > 0 ? plot->high : TUTTI_PLOT_HIGH;
+}
+
 static void put_script(FILE *script, const tutti_plot *plot)
 {
-    static const char *const kinds[] = { [TUTTI_PLOT_LINE] = "1:2 with linespoints lw 1.6 pt 7 ps 0.25",
-                                         [TUTTI_PLOT_DASHES] = "1:2 with lines lw 1.8 dt 2",
-                                         [TUTTI_PLOT_POINTS] = "1:2 with points pt 7 ps 0.9",
-                                         [TUTTI_PLOT_BARS] = "1:2 with boxes fs solid noborder" };
-
     fprintf(script,
-            "set terminal svg size %d,%d dynamic font 'sans-serif,13'\nset encoding utf8\nset decimalsign '.'\n"
-            "set border 3\nset tics nomirror out scale 0.5\nset grid back lt 1 lc rgb 'gray' lw 0.5\nunset key\n"
+            "set terminal svg size %d,%d dynamic noenhanced font 'sans-serif,13'\nset encoding utf8\n"
+            "set decimalsign '.'\nset border 3\nset tics nomirror out scale 0.5\n"
+            "set grid back lt 1 lc rgb 'gray' lw 0.5\nunset key\n"
             "set boxwidth 0.8\nset format '%%g'\nset xlabel '%s'\nset ylabel '%s'\n",
-            TUTTI_PLOT_WIDE, TUTTI_PLOT_HIGH, plot->x, plot->y);
-    if (plot->from_zero)
+            TUTTI_PLOT_WIDE, tutti_plot_high(plot), plot->x, plot->y);
+    if (plot->by_name)
+        put_names(script, plot);
+    else if (plot->from_zero)
         fputs("set yrange [0:*]\n", script);
     put_range(script, plot);
+    put_numbers(script, plot);
     put_data(script, plot);
     fputs("plot", script);
     for (int k = 0; k < plot->n; k++) {
         const tutti_plot_series *s = &plot->series[k];
-        fprintf(script, "%s $s%d using %s lc rgb '%s' notitle", k > 0 ? "," : "", k,
-                s->low != NULL ? "1:2:3:4 with yerrorbars pt 7 ps 0.7 lw 1.6" : kinds[s->kind],
-                tutti_plot_colour(s->colour));
+        fprintf(script, "%s $s%d using ", k > 0 ? "," : "", k);
+        put_style(script, plot, s);
+        fprintf(script, " lc rgb '%s' notitle", tutti_plot_colour(s->colour));
     }
     putc('\n', script);
 }

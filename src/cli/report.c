@@ -12,8 +12,8 @@ typedef struct report_config {
 } report_config;
 
 const tutti_option tutti_cli_report_options[] = { { "pictures", TUTTI_BOOL, TUTTI_AT(report_config, pictures), 1, 0, 1,
-                                                 NULL, "draw them, by gnuplot; off: a page with tables alone" },
-                                               { 0 } };
+                                                    NULL, "draw them, by gnuplot; off: a page with tables alone" },
+                                                  { 0 } };
 
 static void print_help(void)
 {
@@ -44,9 +44,9 @@ static tutti_status draw_curves(tutti_page *p, const tutti_history *h, tutti_err
     for (size_t k = 0; k < 2 * TUTTI_OVER && status == TUTTI_OK; k++) {
         const tutti_over_axis *o = &tutti_over[k % TUTTI_OVER];
         const bool loss = k < TUTTI_OVER;
-        const tutti_plot_series losses[] = { { TUTTI_PLOT_DASHES, 1, h->n, x, train, NULL, NULL },
-                                             { TUTTI_PLOT_LINE, 0, h->n, x, test, NULL, NULL } },
-                                hits = { TUTTI_PLOT_LINE, 0, h->n, x, accuracy, NULL, NULL };
+        const tutti_plot_series losses[] = { { TUTTI_PLOT_DASHES, 1, h->n, x, train, NULL, NULL, "training loss", 0 },
+                                             { TUTTI_PLOT_LINE, 0, h->n, x, test, NULL, NULL, "on the test set", 0 } },
+                                hits = { TUTTI_PLOT_LINE, 0, h->n, x, accuracy, NULL, NULL, "on the test set", 0 };
         const tutti_plot plot = {
             .x = o->title, .y = loss ? "loss" : "test accuracy, %", .series = loss ? losses : &hits, .n = loss ? 2 : 1
         };
@@ -72,8 +72,8 @@ static tutti_status put_curves(tutti_page *p, const tutti_history *h, tutti_erro
         return TUTTI_OK;
     }
     fputs("<ul class=\"keys\">\n", p->out);
-    tutti_page_key(p, 0, false, "on the test set");
-    tutti_page_key(p, 1, true, "training loss, of the samples since the line before");
+    tutti_page_key(p, 0, false, 0, "on the test set");
+    tutti_page_key(p, 1, true, 0, "training loss, of the samples since the line before");
     fputs("</ul>\n", p->out);
     tutti_page_figures_begin(p);
     status = draw_curves(p, h, err);
@@ -110,10 +110,11 @@ static tutti_status draw_workers(tutti_page *p, const json_t *rows, tutti_error 
         other[i] = waiting[i] + tutti_history_number(row, "other_seconds");
         sent[i] = tutti_history_number(row, "bytes_sent") / 1e6;
     }
-    const tutti_plot_series stack[] = { { TUTTI_PLOT_BARS, 7, n, x, other, NULL, NULL },
-                                        { TUTTI_PLOT_BARS, 1, n, x, waiting, NULL, NULL },
-                                        { TUTTI_PLOT_BARS, 0, n, x, computing, NULL, NULL } },
-                            bytes = { TUTTI_PLOT_BARS, 2, n, x, sent, NULL, NULL };
+    const tutti_plot_series stack[] = { { TUTTI_PLOT_BARS, 7, n, x, other, NULL, NULL, "batches, updates", 0 },
+                                        { TUTTI_PLOT_BARS, 1, n, x, waiting, NULL, NULL, "waiting for communication",
+                                          0 },
+                                        { TUTTI_PLOT_BARS, 0, n, x, computing, NULL, NULL, "computing", 0 } },
+                            bytes = { TUTTI_PLOT_BARS, 2, n, x, sent, NULL, NULL, "sent", 0 };
     const tutti_plot times = { .x = "worker", .y = "seconds", .from_zero = true, .series = stack, .n = 3 },
                      by_bytes = { .x = "worker", .y = "MB sent", .from_zero = true, .series = &bytes, .n = 1 };
     status = tutti_page_figure(p, &times, "Where the time went, by worker.", "command", err);
@@ -129,9 +130,9 @@ static tutti_status put_workers(tutti_page *p, const json_t *rows, tutti_error *
     tutti_status status = TUTTI_OK;
 
     fputs("<h2>Workers</h2>\n<ul class=\"keys\">\n", p->out);
-    tutti_page_key(p, 0, false, "computing");
-    tutti_page_key(p, 1, false, "waiting for communication");
-    tutti_page_key(p, 7, false, "batches, updates");
+    tutti_page_key(p, 0, false, 0, "computing");
+    tutti_page_key(p, 1, false, 0, "waiting for communication");
+    tutti_page_key(p, 7, false, 0, "batches, updates");
     fputs("</ul>\n", p->out);
     tutti_page_figures_begin(p);
     status = draw_workers(p, rows, err);
@@ -174,7 +175,7 @@ static tutti_status put_staleness(tutti_page *p, const json_t *histogram, tutti_
     }
     for (size_t i = 0; i < n; i++)
         y[i] *= all > 0 ? 100 / all : 0;
-    const tutti_plot_series bars = { TUTTI_PLOT_BARS, 4, n, x, y, NULL, NULL };
+    const tutti_plot_series bars = { TUTTI_PLOT_BARS, 4, n, x, y, NULL, NULL, "gradients", 0 };
     const tutti_plot plot = { .x = "steps late", .y = "gradients, %", .from_zero = true, .series = &bars, .n = 1 };
     fputs("<h2>Staleness</h2>\n", p->out);
     tutti_page_figures_begin(p);

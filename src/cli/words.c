@@ -16,7 +16,8 @@ static bool of_the_start(const char *name)
     return false;
 }
 
-/* "flag", "value" if they are not what the run would have without. */
+/* "flag", "value" if they are not what every run has without. The optimizer in any case: methods
+   have their own, and figures are read by it. */
 static bool add_option(json_t *words, const tutti_option *o, const tutti_train_config *config,
                        const tutti_train_config *usual)
 {
@@ -30,7 +31,7 @@ static bool add_option(json_t *words, const tutti_option *o, const tutti_train_c
         tutti_option_print(o, config, value, sizeof value);
         tutti_option_print(o, usual, without, sizeof without);
     }
-    if (strcmp(value, without) == 0)
+    if (strcmp(value, without) == 0 && strcmp(o->name, "optimizer") != 0)
         return true;
     snprintf(flag, sizeof flag, "%s%s", strlen(o->name) == 1 ? "-" : "--", o->name);
     told = json_array_append_new(words, json_string(flag)) == 0;
@@ -40,17 +41,11 @@ static bool add_option(json_t *words, const tutti_option *o, const tutti_train_c
 tutti_status tutti_words_of(const tutti_train_config *config, json_t **words, tutti_error *err)
 {
     tutti_train_config usual;
-    tutti_cli_settings s = { .config = { 0 } };
-    tutti_status status = tutti_settings_open(&s.settings, tutti_train_options, &s.config, err);
+    tutti_settings *settings = NULL;
+    tutti_status status = tutti_settings_open(&settings, tutti_train_options, &usual, err);
     bool whole;
 
     *words = json_array();
-    if (status == TUTTI_OK) { /* a method has defaults of its own, which go by the number of workers */
-        s.config.method = config->method;
-        s.config.n = config->n;
-        status = tutti_cli_method_defaults(&s, err);
-    }
-    usual = s.config;
     whole = *words != NULL && json_array_append_new(*words, json_string("tutti")) == 0 &&
             json_array_append_new(*words, json_string("train")) == 0;
     usual.method = "";
@@ -60,7 +55,7 @@ tutti_status tutti_words_of(const tutti_train_config *config, json_t **words, tu
     for (const tutti_option *o = tutti_train_options; o->name != NULL && status == TUTTI_OK; o++)
         if (!of_the_start(o->name))
             whole = add_option(*words, o, config, &usual) && whole;
-    tutti_settings_close(s.settings);
+    tutti_settings_close(settings);
     if (status == TUTTI_OK && !whole)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing a command");
     if (status != TUTTI_OK) {

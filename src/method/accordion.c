@@ -395,6 +395,15 @@ static const char *const accordion_constraints[] = {
     NULL
 };
 
+/* Where training is critical depends on gradients. */
+static uint64_t accordion_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    (void)self;
+    (void)steps;
+    (void)epoch;
+    return TUTTI_SETTLES_UNKNOWN;
+}
+
 const tutti_method_ops tutti_method_accordion = {
     .name = "accordion",
     .title = "Accordion",
@@ -403,6 +412,7 @@ const tutti_method_ops tutti_method_accordion = {
     .family = "all-reduce",
     .constraints = accordion_constraints,
     .options = accordion_options,
+    .settles = accordion_settles,
     .self_bytes = sizeof(accordion),
     .traits = TUTTI_REPLICAS_EQUAL,
     .traits_of = accordion_traits,

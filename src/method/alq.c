@@ -41,6 +41,7 @@ const tutti_method_ops tutti_method_alq = {
     .family = "all-reduce",
     .constraints = alq_constraints,
     .options = alq_options,
+    .settles = fitted_settles,
     .self_bytes = sizeof(alq),
     .traits = TUTTI_REPLICAS_EQUAL,
     .axes = { "all-gather, owners from 4", "every step", "fitted levels, stochastic", "buckets, overlap", "replicated",

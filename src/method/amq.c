@@ -24,6 +24,7 @@ const tutti_method_ops tutti_method_amq = {
     .family = "all-reduce",
     .constraints = amq_constraints,
     .options = amq_options,
+    .settles = fitted_settles,
     .self_bytes = sizeof(fitted),
     .traits = TUTTI_REPLICAS_EQUAL,
     .axes = { "all-gather, owners from 4", "every step", "powers of a fitted multiplier, stochastic",

@@ -483,6 +483,18 @@ static const char *const bagua_constraints[] = {
     NULL
 };
 
+static uint64_t bagua_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    const bagua *s = self;
+    frozen f = s->f;
+
+    if (s->algorithm != QADAM && s->algorithm != ASYNC)
+        return s->autotune ? TUTTI_SETTLES_UNKNOWN : 0;
+    if (f.warmup < 0) /* as check_warmup has it */
+        f.warmup = s->algorithm == QADAM ? 100 : 0;
+    return s->algorithm == ASYNC ? (uint64_t)f.warmup : frozen_settles(&f, steps, epoch);
+}
+
 const tutti_method_ops tutti_method_bagua = {
     .name = "bagua",
     .title = "BAGUA: system relaxations",
@@ -493,6 +505,7 @@ const tutti_method_ops tutti_method_bagua = {
               "replicated, or a model each", "any; qadam: its own Adam" },
     .constraints = bagua_constraints,
     .options = bagua_options,
+    .settles = bagua_settles,
     .self_bytes = sizeof(bagua),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES | TUTTI_KNOWS_ROWS | TUTTI_DIRECTION | TUTTI_GOES_ON,
     .traits_of = bagua_traits,

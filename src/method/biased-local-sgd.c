@@ -556,6 +556,13 @@ static unsigned biased_traits(const void *self)
     return ((const biased *)self)->momentum_policy == AVERAGE ? TUTTI_NEVER_SKIPS : 0;
 }
 
+static uint64_t biased_local_sgd_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    (void)steps;
+    (void)epoch;
+    return strcmp(((const biased *)self)->steps, "auto") == 0 ? MEASURED : 0;
+}
+
 const tutti_method_ops tutti_method_biased_local_sgd = {
     .name = "biased-local-sgd",
     .title = "Biased local SGD",
@@ -565,6 +572,7 @@ const tutti_method_ops tutti_method_biased_local_sgd = {
     .axes = { "all-reduce", "every round, all end it together", "fp32", "none", "a model each", "any" },
     .constraints = biased_constraints,
     .options = biased_options,
+    .settles = biased_local_sgd_settles,
     .self_bytes = sizeof(biased),
     .traits_of = biased_traits,
     .declare = biased_declare,

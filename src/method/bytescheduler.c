@@ -278,6 +278,15 @@ static const char *const bytescheduler_constraints[] = {
     NULL
 };
 
+static uint64_t bytescheduler_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    const bytescheduler *s = self;
+
+    (void)steps;
+    (void)epoch;
+    return s->tune == TUNE_OFF ? 0 : (uint64_t)(s->tune_points * s->tune_steps);
+}
+
 const tutti_method_ops tutti_method_bytescheduler = {
     .name = "bytescheduler",
     .title = "ByteScheduler",
@@ -288,6 +297,7 @@ const tutti_method_ops tutti_method_bytescheduler = {
               "parts by priority within a credit", "replicated", "any" },
     .constraints = bytescheduler_constraints,
     .options = bytescheduler_options,
+    .settles = bytescheduler_settles,
     .self_bytes = sizeof(bytescheduler),
     .traits = TRAITS,
     .traits_of = bytescheduler_traits,

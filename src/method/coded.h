@@ -92,6 +92,16 @@ static inline const char *coded_large(const tutti_method *m, const char *coded, 
                        exclude[0] != 0 ? ",exclude=" : "", exclude);
 }
 
+/* Epochs over which a share comes down. */
+static inline uint64_t coded_warmup_epochs(int64_t warmup, const char *ratios)
+{
+    uint64_t n = ratios[0] != 0;
+
+    for (const char *at = ratios; *at != 0; at++)
+        n += *at == ':';
+    return ratios[0] != 0 ? n : (uint64_t)warmup;
+}
+
 /* Of a selection's warm-up: warmup_ratios takes the place of a default. */
 static inline int64_t coded_warmup(int64_t warmup, int64_t first, const char *ratios)
 {

@@ -145,6 +145,14 @@ static const char *const dgc_constraints[] = {
 
 static const tutti_method_default dgc_defaults[] = { { "optimizer", "sgd(lr=0.05)" }, { 0 } };
 
+static uint64_t dgc_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    const dgc *s = self;
+
+    (void)steps;
+    return coded_warmup_epochs(s->warmup, s->ratios) * epoch;
+}
+
 const tutti_method_ops tutti_method_dgc = {
     .name = "dgc",
     .title = "Deep gradient compression",
@@ -154,6 +162,7 @@ const tutti_method_ops tutti_method_dgc = {
     .constraints = dgc_constraints,
     .options = dgc_options,
     .defaults = dgc_defaults,
+    .settles = dgc_settles,
     .self_bytes = sizeof(dgc),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
     .axes = { "all-gather, owners from 4", "every step", "sparse, momentum correction", "buckets, overlap",

@@ -37,6 +37,14 @@ static inline tutti_status fitted_declare(tutti_method *m, tutti_plan *plan, con
     return tutti_exchange_declare(m, plan, coded_large(m, coded, s->skip_below, spec), err);
 }
 
+/* Levels are others after their first fit. */
+static inline uint64_t fitted_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    (void)steps;
+    (void)epoch;
+    return (uint64_t)((const fitted *)self)->first;
+}
+
 /* What no fit can learn from is said before training, not at the first fit. */
 static inline tutti_status fitted_open(tutti_method *m, tutti_error *err)
 {

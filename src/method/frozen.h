@@ -115,6 +115,17 @@ static inline tutti_status frozen_declare(tutti_method *m, tutti_plan *plan, con
     return tutti_exchange_declare(m, plan, spec, err);
 }
 
+/* Of a run of so many steps, one of which says its share. */
+static inline uint64_t frozen_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    const frozen *s = self;
+
+    (void)epoch;
+    return s->warmup == 0  ? TUTTI_SETTLES_UNKNOWN
+           : s->warmup < 1 ? (uint64_t)fmax(1, round(s->warmup * (double)steps))
+                           : (uint64_t)s->warmup;
+}
+
 /* Steps of the warm-up; 0: when v is stable. */
 static inline double frozen_steps(const tutti_method *m)
 {

@@ -75,6 +75,14 @@ static const char *const sparsification_constraints[] = {
 
 static const tutti_method_default sparsification_defaults[] = { { "optimizer", "sgd(lr=0.05)" }, { 0 } };
 
+static uint64_t gradient_sparsification_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    const sparsification *s = self;
+
+    (void)steps;
+    return s->select == TOPK ? coded_warmup_epochs(s->warmup, s->ratios) * epoch : 0;
+}
+
 const tutti_method_ops tutti_method_gradient_sparsification = {
     .name = "gradient-sparsification",
     .title = "Sparsified gradients",
@@ -84,6 +92,7 @@ const tutti_method_ops tutti_method_gradient_sparsification = {
     .constraints = sparsification_constraints,
     .options = sparsification_options,
     .defaults = sparsification_defaults,
+    .settles = gradient_sparsification_settles,
     .self_bytes = sizeof(sparsification),
     .traits = TUTTI_REPLICAS_EQUAL,
     .axes = { "all-gather or all-reduce", "every step", "sparse, unbiased or error feedback", "buckets, overlap",

@@ -371,6 +371,16 @@ static const char *const hetero_ring_constraints[] = {
     NULL
 };
 
+static uint64_t hetero_ring_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    const hetero_ring *s = self;
+
+    (void)steps;
+    if (s->allocation != ADAPTIVE)
+        return 0;
+    return strcmp(s->adapt_every, "epoch") == 0 ? epoch : strtoull(s->adapt_every, NULL, 10);
+}
+
 const tutti_method_ops tutti_method_hetero_ring = {
     .name = "hetero-ring",
     .title = "Heterogeneity-aware ring all-reduce",
@@ -380,6 +390,7 @@ const tutti_method_ops tutti_method_hetero_ring = {
     .axes = { "ring or all-reduce", "every step", "fp32 or any", "buckets, overlap", "replicated", "any" },
     .constraints = hetero_ring_constraints,
     .options = hetero_ring_options,
+    .settles = hetero_ring_settles,
     .self_bytes = sizeof(hetero_ring),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES,
     .declare = hetero_ring_declare,

@@ -119,6 +119,13 @@ static const char *const lasgd_constraints[] = {
     NULL
 };
 
+static uint64_t lasgd_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    (void)steps;
+    (void)epoch;
+    return (uint64_t)((const lasgd *)self)->warmup;
+}
+
 const tutti_method_ops tutti_method_lasgd = {
     .name = "lasgd",
     .title = "Locally asynchronous SGD",
@@ -128,6 +135,7 @@ const tutti_method_ops tutti_method_lasgd = {
     .axes = { "all-reduce", "every local_steps steps, max_delay late", "fp32", "overlap", "a model each", "any" },
     .constraints = lasgd_constraints,
     .options = lasgd_options,
+    .settles = lasgd_settles,
     .self_bytes = sizeof(lasgd),
     .traits = TUTTI_GOES_ON | TUTTI_APART,
     .traits_of = lasgd_traits,

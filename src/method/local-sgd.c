@@ -46,6 +46,7 @@ const tutti_method_ops tutti_method_local_sgd = {
     .axes = { "all-reduce", "every period steps", "fp32 or any", "none", "a model each", "any, and an outer one" },
     .constraints = local_sgd_constraints,
     .options = local_sgd_options,
+    .settles = periodic_settles,
     .self_bytes = sizeof(periodic),
     .declare = local_sgd_declare,
     .open = periodic_open,

@@ -48,6 +48,7 @@ const tutti_method_ops tutti_method_onebit_adam = {
     .constraints = onebit_adam_constraints,
     .options = onebit_adam_options,
     .defaults = onebit_adam_defaults,
+    .settles = frozen_settles,
     .self_bytes = sizeof(onebit_adam),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
     .axes = { "owners, all-gather", "every step", "one bit of the momentum, error feedback", "buckets, overlap",

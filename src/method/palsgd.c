@@ -253,6 +253,7 @@ const tutti_method_ops tutti_method_palsgd = {
               "any, and an outer one" },
     .constraints = palsgd_constraints,
     .options = palsgd_options,
+    .settles = periodic_settles,
     .self_bytes = sizeof(palsgd),
     .declare = palsgd_declare,
     .open = periodic_open,

@@ -267,6 +267,13 @@ static const char *const parallax_constraints[] = {
     NULL
 };
 
+static uint64_t parallax_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    (void)steps;
+    (void)epoch;
+    return (uint64_t)((const parallax *)self)->profile;
+}
+
 const tutti_method_ops tutti_method_parallax = {
     .name = "parallax",
     .title = "Parallax: dense by all-reduce, sparse by servers",
@@ -277,6 +284,7 @@ const tutti_method_ops tutti_method_parallax = {
               "any, tables on slices" },
     .constraints = parallax_constraints,
     .options = parallax_options,
+    .settles = parallax_settles,
     .self_bytes = sizeof(parallax),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS | TUTTI_SERVERS,
     .services = parallax_services,

@@ -38,6 +38,13 @@ typedef struct periodic {        /* begins the struct of such a method */
 
 /* theta, outer: names of states. keeps: the method needs theta in any case. outer=none: no outer
    optimiser, for methods that have one by default. */
+static inline uint64_t periodic_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    (void)steps;
+    (void)epoch;
+    return (uint64_t)((const periodic *)self)->warmup;
+}
+
 static inline tutti_status periodic_declare(tutti_method *m, tutti_plan *plan, const char *theta,
                                             const char *outer, bool keeps, tutti_error *err)
 {

@@ -108,6 +108,14 @@ static const char *const pipe_sgd_constraints[] = {
 /* With a momentum of 0.9 at the rate of the run's own default a gradient that is late diverges. */
 static const tutti_method_default pipe_sgd_defaults[] = { { "optimizer", "sgd(lr=0.1,momentum=0.3)" }, { 0 } };
 
+static uint64_t pipe_sgd_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    const int64_t warmup = ((const pipe_sgd *)self)->warmup;
+
+    (void)steps;
+    return warmup >= 0 ? (uint64_t)warmup : epoch;
+}
+
 const tutti_method_ops tutti_method_pipe_sgd = {
     .name = "pipe-sgd",
     .title = "Pipe-SGD",
@@ -119,6 +127,7 @@ const tutti_method_ops tutti_method_pipe_sgd = {
     .constraints = pipe_sgd_constraints,
     .options = pipe_sgd_options,
     .defaults = pipe_sgd_defaults,
+    .settles = pipe_sgd_settles,
     .self_bytes = sizeof(pipe_sgd),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES | TUTTI_KNOWS_ROWS,
     .declare = pipe_sgd_declare,

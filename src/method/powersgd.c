@@ -63,6 +63,13 @@ static const char *const powersgd_constraints[] = {
 
 static const tutti_method_default powersgd_defaults[] = { { "optimizer", "sgd(lr=0.02,momentum=0.9)" }, { 0 } };
 
+static uint64_t powersgd_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    (void)steps;
+    (void)epoch;
+    return (uint64_t)((const powersgd *)self)->start_iter;
+}
+
 const tutti_method_ops tutti_method_powersgd = {
     .name = "powersgd",
     .title = "PowerSGD",
@@ -72,6 +79,7 @@ const tutti_method_ops tutti_method_powersgd = {
     .constraints = powersgd_constraints,
     .options = powersgd_options,
     .defaults = powersgd_defaults,
+    .settles = powersgd_settles,
     .self_bytes = sizeof(powersgd),
     .traits = TUTTI_REPLICAS_EQUAL,
     .axes = { "all-reduce", "every step", "low rank, error feedback", "buckets, overlap", "replicated", "any" },

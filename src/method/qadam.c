@@ -50,6 +50,7 @@ const tutti_method_ops tutti_method_qadam = {
     .constraints = qadam_constraints,
     .options = qadam_options,
     .defaults = qadam_defaults,
+    .settles = frozen_settles,
     .self_bytes = sizeof(qadam),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
     .axes = { "owners, all-gather", "every step", "8 bits of the momentum", "buckets, overlap", "replicated",

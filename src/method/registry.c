@@ -78,3 +78,12 @@ bool tutti_method_alike(const char *spec, const char *other)
     drop(&c[1]);
     return same;
 }
+
+uint64_t tutti_method_settles(const char *spec, uint64_t steps, uint64_t epoch)
+{
+    chosen c = choose(spec);
+    const uint64_t settles = c.ops != NULL && c.ops->settles != NULL ? c.ops->settles(c.self, steps, epoch) : 0;
+
+    drop(&c);
+    return settles;
+}

@@ -113,6 +113,15 @@ static const char *const offload_constraints[] = {
     NULL
 };
 
+static uint64_t zero_offload_settles(const void *self, uint64_t steps, uint64_t epoch)
+{
+    const zero_offload *z = self;
+
+    (void)steps;
+    (void)epoch;
+    return z->delayed ? (uint64_t)z->warmup : 0;
+}
+
 const tutti_method_ops tutti_method_zero_offload = {
     .name = "zero-offload",
     .title = "ZeRO-Offload: masters, optimiser state and update on the host or a disk",
@@ -121,6 +130,7 @@ const tutti_method_ops tutti_method_zero_offload = {
     .family = "all-reduce",
     .constraints = offload_constraints,
     .options = offload_options,
+    .settles = zero_offload_settles,
     .self_bytes = sizeof(zero_offload),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_EXACT,
     .traits_of = offload_traits,

@@ -113,6 +113,7 @@ const tutti_option tutti_train_options[] = {
     { "eval-every", TUTTI_INT, AT(eval_every), 0, 0, 1e15, NULL,
       "steps between evaluations on the test set; "
       "0: at the end of each epoch (asynchronous methods: only with --target). "
+      "Of a method that decides how many samples a step has: after as many samples as so many steps of `batch`. "
       "Methods whose workers do not go in step put models aside and evaluate them when all meet anyway, for a "
       "checkpoint or the end; with --target all meet for each" },
     { "final-eval", TUTTI_CHOICE, AT(final_eval), TUTTI_FINAL_EVAL_ON, 0, 0, "off|on|all",

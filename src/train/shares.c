@@ -17,7 +17,7 @@
 
 #include "train_internal.h"
 
-enum { SETTLE_STEPS = 3, EVERY_STEPS = 10 }; /* first look, then every so many steps */
+enum { FIRST_LOOK = 3 }; /* steps */
 
 tutti_status tutti_train_parse_shares(const char *text, int64_t workers, double *weight, bool *automatic,
                                       tutti_error *err)
@@ -107,7 +107,7 @@ tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error
     int64_t *next;
     tutti_status status;
 
-    if (!run->automatic_shares || (here != SETTLE_STEPS && here % EVERY_STEPS != 0) || done >= run->steps ||
+    if (!run->automatic_shares || (here != FIRST_LOOK && here % TUTTI_SHARES_SETTLE != 0) || done >= run->steps ||
         n < run->workers)
         return TUTTI_OK;
     was = tutti_engine_doing(run->engine, TUTTI_DOING_REPORT);
@@ -131,7 +131,7 @@ tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error
             const double t =
                 run->told[2 * r + 1] > 0 ? run->told[2 * r] / run->told[2 * r + 1] : run->sample_seconds[r];
             run->sample_seconds[r] =
-                run->sample_seconds[r] > 0 && here > SETTLE_STEPS ? 0.5 * run->sample_seconds[r] + 0.5 * t : t;
+                run->sample_seconds[r] > 0 && here > FIRST_LOOK ? 0.5 * run->sample_seconds[r] + 0.5 * t : t;
             speed[r] = run->sample_seconds[r] > 0 ? 1 / run->sample_seconds[r] : 1;
         }
         tutti_share_apportion(run->config->batch * n, n, speed, 1, next);

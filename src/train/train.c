@@ -34,14 +34,23 @@ uint64_t tutti_train_evaluates_every(const tutti_run *run)
                                                 : tutti_share_steps(&run->share);
 }
 
+/* Where steps have as many samples as their method likes, --eval-every counts steps of `batch`
+   samples a worker, as --steps does. */
+static uint64_t samples_between(const tutti_run *run)
+{
+    const tutti_train_config *c = run->config;
+    const double samples = (double)c->eval_every * (double)c->batch * (double)c->accumulate * run->workers;
+
+    return c->eval_every == 0 ? tutti_train_samples(run) : samples < 1e18 ? (uint64_t)samples : UINT64_MAX;
+}
+
 bool tutti_train_evaluates(const tutti_run *run)
 {
     const tutti_train_config *c = run->config;
     const uint64_t every = tutti_train_evaluates_every(run);
 
     return c->final_eval != TUTTI_FINAL_EVAL_OFF || c->target[0] != 0 ||
-           (run->takes && c->eval_every == 0 ? run->samples_in_all > tutti_train_samples(run)
-                                             : every > 0 && every < run->gradients_in_all);
+           (run->takes ? run->samples_in_all > samples_between(run) : every > 0 && every < run->gradients_in_all);
 }
 
 static tutti_status slowest(tutti_run *run, void *seconds, tutti_error *err)
@@ -196,15 +205,15 @@ static tutti_status stop_if_asked(tutti_run *run, bool saved, int64_t *asked, tu
     return status;
 }
 
-/* Where steps have as many samples as their method likes: is there another, and has an epoch ended,
-   or what --eval-every says, since `before` samples? */
-static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool *epoch, tutti_error *err)
+/* Where steps have as many samples as their method likes: is there another, and is an evaluation
+   due since `before` samples? */
+static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool *due, tutti_error *err)
 {
-    const uint64_t each = tutti_train_samples(run);
+    const uint64_t each = samples_between(run);
     tutti_figures f;
 
     tutti_engine_figures(run->engine, &f);
-    *epoch = f.samples / each > before / each;
+    *due = f.samples / each > before / each;
     return tutti_engine_more_samples(run->engine, run->samples_in_all, more, err);
 }
 
@@ -214,7 +223,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
     const uint64_t save_every = (uint64_t)c->checkpoint_every * run->unit, end = run->gradients_in_all,
         ask_every = asks_every(run), eval_every = tutti_train_evaluates_every(run);
     tutti_figures f;
-    bool over, epoch = false;
+    bool over, due = false;
 
     tutti_engine_figures(run->engine, &f);
     run->first_samples = f.samples;
@@ -227,7 +236,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
         bool more;
         int64_t asked = 0;
         until = next_meeting(run, done, eval_every, save_every, ask_every);
-        TUTTI_TRY(run->takes ? more_taken(run, 0, &more, &epoch, err)
+        TUTTI_TRY(run->takes ? more_taken(run, 0, &more, &due, err)
                              : tutti_engine_more(run->engine, until, &more, err));
         while (more) {
             const uint64_t before = f.samples;
@@ -237,7 +246,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
             if (run->own_pace && run->dry == NULL)
                 TUTTI_TRY(tutti_train_report_heard(run, until, err));
             if (run->takes) {
-                TUTTI_TRY(more_taken(run, before, &more, &epoch, err));
+                TUTTI_TRY(more_taken(run, before, &more, &due, err));
                 break;
             }
             TUTTI_TRY(tutti_engine_more(run->engine, until, &more, err));
@@ -253,7 +262,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
             ;
         else if (tutti_engine_ended(run->engine)
                 ? c->target[0] != 0
-                : (run->takes && c->eval_every == 0 ? epoch : falls_on(done, eval_every)) &&
+                : (run->takes ? due : falls_on(done, eval_every)) &&
                       (!over || c->target[0] != 0))
             TUTTI_TRY(evaluate(run, err));
         if (tutti_engine_ended(run->engine)) /* short of `until` */

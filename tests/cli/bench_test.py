@@ -693,6 +693,61 @@ class Page(Tree):
         self.assertEqual(named, [m for m in order if m not in relatives], "bench/shelf, in the order of README.md")
         self.assertLessEqual(set(relatives), set(order))
 
+    def test_figures_that_pages_mark_are_those_of_the_rows(self):
+        """Of this tree; and of another, where an old one, one without a row, and a mark without a
+        meaning are found."""
+        fill = lambda folder: subprocess.run([ROOT + "/tools/results-doc", "--pages", folder], capture_output=True,
+                                             text=True)
+        tree = self.out("marked")
+        shutil.copytree(ROOT + "/docs", tree + "/docs", ignore=shutil.ignore_patterns("api", "*.svg"))
+        shutil.copytree(ROOT + "/bench", tree + "/bench", ignore=shutil.ignore_patterns("papers", "peers"))
+        made = fill(tree + "/bench")
+        self.assertEqual((made.stdout, made.stderr, made.returncode), ("", "", 0), "tools/results-doc --pages")
+        page = tree + "/docs/methods/slowmo.md"
+        text = read(page).decode()
+        right = re.search(r"<!--slow-->(\d\.\d+)", text)[1]
+        for change, said, code in (
+                (("<!--slow-->" + right, "<!--slow-->0.144"), f"docs/methods/slowmo.md: slow (0.144, now {right})\n", 0),
+                (("<!--slow-->", "<!--slaw-->"), "<!--slaw--> is no figure of this page\n", 1),
+                (("loss after 960 steps\nlocal", "loss after 961 steps\nlocal"),
+                 "there is no value of 'ddp, 16 workers: loss after 961 steps' of periodic in bench/results\n", 1),
+                (("ddp = value .3f", "ddp = value"), "says no figure; write MARK = value .3f: NAME\n", 1),
+                (("<!--slow-->", ""), "nothing is marked slow\n", 1)):
+            with open(page, "w") as f:
+                f.write(text.replace(*change))
+            made = fill(tree + "/bench")
+            self.assertEqual((made.returncode, (made.stdout + made.stderr).endswith(said)), (code, True), made)
+            if code == 0:
+                self.assertEqual(read(page).decode(), text)
+        marked = [p for p in (ROOT + "/docs/methods/%s.md" % m for m in ("slowmo", "palsgd", "bytescheduler"))
+                  if "<!-- figures of" not in read(p).decode()]
+        self.assertEqual(marked, [], "pages whose figures were older than the rows")
+
+    def test_a_row_of_several_methods_has_the_command_of_its_own(self):
+        """bench/papers/unlike.py: qg-dsgdm's distance is of the run of qg-dsgdm, not the last of its loop."""
+        code = ("import sys; sys.argv = ['unlike']; sys.path[:0] = [%r, %r]\n"
+                "import unlike\n"
+                "class Made(unlike.Unlike):\n"
+                "    def __init__(self): self.quick, self.names = False, []\n"
+                "    def chosen(self, title): return True\n"
+                "    def all(self, function, cases): return [function(*case) for case in cases]\n"
+                "    def looks(self, words, every): return {every: {'test_loss': len(str(words)) * 1e-3, "
+                "'test_accuracy': 1 - len(str(words)) * 1e-3}}, 0, ' '.join(map(str, words))\n"
+                "    def tuned(self, title, rates, run, merit):\n"
+                "        return rates[1], {s: run(rates[1], s) for s in self.seeds}, {}\n"
+                "    def row(self, name, value, unit, command, **more):\n"
+                "        print(name, '|', command, '|', len(self.seeds))\n"
+                "Made().run()" % (ROOT + "/bench/papers", ROOT + "/bench"))
+        done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = [line.split(" | ") for line in done.stdout.splitlines()]
+        self.assertGreater(len(rows), 20)
+        for name, command, seeds in rows:
+            self.assertEqual(seeds, "8", name)
+            if not name.startswith("all,"):
+                method = {"saddle through int8": "saddle"}.get(name.split(", ")[0], name.split(", ")[0])
+                self.assertIn("--method %s " % method, command.replace("(order=atc)", ""), name)
+
     def test_each_miss_has_one_sentence(self):
         with open(ROOT + "/bench/results/causes.json") as f:
             causes = json.load(f)

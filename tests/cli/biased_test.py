@@ -1,6 +1,6 @@
 """biased-local-sgd as a person runs it: steps that are measured, rounds that all end together in
 virtual time, whole epochs, resuming to the bit, every kind of samples, the loss of a worker."""
-import math, os, unittest
+import json, math, os, unittest
 from command import *
 
 MODEL = ("--model", "mlp(hidden=8)", "--optimizer", "sgd(lr=0.05,momentum=0.9)")
@@ -50,6 +50,21 @@ class Biased(Case):
                                       "biased-local-sgd(round_steps=4)"))
         self.assertEqual([e["kind"] for e in held["events"]], ["stalls"])
         self.assertIn("the others wait for it in each round; give a larger round_steps", held["events"][0]["text"])
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_evaluations_come_by_samples_as_steps_do(self):
+        """Its own steps have more samples than a batch of each worker: --eval-every counts the
+        latter, as --steps does, and an evaluation comes with the first round that reaches it."""
+        for every in (1, 25, 40, 200):
+            out = self.simulated("e%d" % every, 2, "--steps", 200, "--method", "biased-local-sgd(round_steps=5)",
+                                 "--eval-every", every)
+            lines = [json.loads(line) for line in read(os.path.join(out, "metrics.jsonl")).splitlines()]
+            samples = [line["samples"] for line in lines if "test_loss" in line]
+            self.assertEqual(samples, sorted(set(samples)))
+            if every == 1: # each of its rounds but the last, and the end
+                self.assertEqual(len(samples), summary(out)["steps"])
+            else:
+                self.assertEqual([s // (every * 8) for s in samples], list(range(1, 200 // every + 1)))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_who_chooses_among_all_samples_is_told_once(self):

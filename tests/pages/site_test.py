@@ -112,11 +112,16 @@ class Site(unittest.TestCase):
                 f.write(read(os.path.join(self.site, name + ".html")).decode().replace(
                     "</body>", "<script>addEventListener('load',()=>{const e=document.documentElement;"
                     "e.dataset.seen=JSON.stringify([innerWidth,e.scrollWidth,getComputedStyle(document.body).color,"
-                    "document.querySelector('article').clientWidth])})</script></body>"))
+                    "document.querySelector('article').clientWidth,"
+                    "[...document.querySelectorAll('article img[src$=\".svg\"]')].map(i=>getComputedStyle(i).filter),"
+                    "[...document.querySelectorAll('article pre')].filter(p=>p.scrollWidth>p.clientWidth).length])})"
+                    "</script></body>"))
             for width in (1280, 390):
                 for dark in (False, True):
                     found = re.search(r'data-seen="(.*?)"', self.dom(looked, width, dark))
-                    inner, most, ink, article = json.loads(found[1].replace("&quot;", '"'))
+                    inner, most, ink, article, pictures, cut = json.loads(found[1].replace("&quot;", '"'))
+                    self.assertEqual({picture != "none" for picture in pictures} <= {dark}, True, (name, pictures))
+                    self.assertEqual(cut, 0, "a command whose end is out of sight")
                     self.assertLessEqual(most, inner, (name, width))
                     self.assertGreater(article, 300)
                     self.assertEqual(int(re.findall(r"\d+", ink)[0]) > 128, dark, (name, ink))
