@@ -13,7 +13,7 @@ _TYPES = {_abi.TUTTI_INT: "int", _abi.TUTTI_REAL: "real", _abi.TUTTI_BOOL: "bool
 # Facts of a method (method.h), in the words of its pages.
 _TRAITS = ("replicas-equal", "owns-update", "goes-on", "own-pace", "encodes", "direction", "knows-rows",
            "updates-slices", "through-servers", "servers", "again", "exact", "needs-all",
-           "exact-alone", "by-unit", "drives", "measures", "apart")
+           "exact-alone", "by-unit", "drives", "measures", "apart", "never-skips")
 _AXES = ("topology", "synchrony", "codec", "schedule", "placement", "update")
 
 
