@@ -396,7 +396,7 @@ class Gossip:
 
     def crossing(self):
         """Gradients a second, of n a step: pace alone, whatever a gradient is worth."""
-        n, dim, step, steps = 16, 16000, 0.01, 100
+        n, dim, step, steps = 16, 2000, 0.01, 60
         seeds, self.seeds = self.seeds, self.seeds[:1]
         with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
             self.places[folder] = "DIR"
