@@ -35,6 +35,8 @@ slow         ad-psgd, 16 workers, one 5 times slower: time to the loss that ddp 
 asr          asr-adpsgd's three mixings on LSTMs, 4 machines of 4 hosts, equal hosts and one 5 times
              slower: the same time, against ddp's. A model takes 8 % of a step to cross between
              machines, as 165 MB do at 100 Gbit/s beside a step of 165 ms.
+crossing     prague beside ad-psgd and ddp, 16 workers, one slower: gradients a second, by how long a model
+             takes to cross a link, in steps
 prague       4 machines of 4 hosts, a model takes 8 % of a step to cross between machines: time to
              ddp's loss of prague, ad-psgd and d-psgd, on equal hosts and with one 5 times slower;
              there of prague step by step, from random groups to the filter. Two seeds.
@@ -57,7 +59,7 @@ sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "tests/cli")]
 os.environ.setdefault("TUTTI", os.path.join(ROOT, "build/release/bin/tutti"))
 os.environ.setdefault("TUTTI_DATA", os.path.join(ROOT, "data"))
 import record as records  # noqa: E402
-from command import TUTTI, small_mnist  # noqa: E402
+from command import TUTTI, small_mnist, unequal_links  # noqa: E402
 
 # with a target the last step is evaluated on the test samples alone, without going over the
 # training samples
@@ -390,6 +392,33 @@ class Gossip:
                              "bench/run gossip --piece prague", all=of)
         self.seeds = seeds
 
+    CROSSING = ("prague", "prague(overlap=off)", "ad-psgd", "ddp")
+
+    def crossing(self):
+        """Gradients a second, of n a step: pace alone, whatever a gradient is worth."""
+        n, dim, step, steps = 16, 2000, 0.01, 60
+        seeds, self.seeds = self.seeds, self.seeds[:1]
+        with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
+            self.places[folder] = "DIR"
+            for share in (0.08, 0.4, 0.9, 2):
+                links = unequal_links(os.path.join(folder, f"{share:g}.xml"), [dim * 32 / (share * step) / 1e6] * n)
+                for slower in (1.5, 2, 5):
+                    if not self.chosen(f"crossing/{share:g}/{slower:g}"):
+                        continue
+                    paces = {}
+                    for method in self.CROSSING:
+                        got, _, command = self.train("--model", f"quadratic(dim={dim})", "-n", n, "--batch", 4 * n,
+                                                     "--transport", "sim", "--platform", links, "--step-time", step,
+                                                     "--slow", f"0:{slower:g}", "--threads", 1, "--steps", steps,
+                                                     "--seed", 1, "--final-eval", "off", "--method", method)
+                        paces[method] = sum(w["steps"] for w in got["by_worker"]) / got["wall_seconds"] * step / n
+                        if method == "prague":
+                            shown = command
+                    self.row(f"prague, 16 workers, a model crosses in {share:g} of a step, one {slower:g} times "
+                             "slower: gradients a second, of ad-psgd's", paces["prague"] / paces["ad-psgd"], "", shown,
+                             paces=paces)
+        self.seeds = seeds
+
     FOUR = "4 workers, one 5 times slower"
     METHODS = ("ddp", "d-psgd(order=atc)", "asr-adpsgd(mixing=random-ring)", "ad-psgd")
     STEPS, GRAIN = 120, 20
@@ -477,7 +506,7 @@ class Papers(Gossip):
                     getattr(self, figure)()
 
 
-FIGURES = ("contraction", "steady", "target", "throughput", "slow", "asr", "prague", "order", "real")
+FIGURES = ("contraction", "steady", "target", "throughput", "slow", "asr", "prague", "crossing", "order", "real")
 
 
 def main(doc, part, kind, names):

@@ -262,12 +262,14 @@ const struct tutti_ledger *tutti_queues_ledger(const tutti_queues *q);
 /* A model that is averaged with a group of others, a new one each time (src/gossip/preduce.c):
    prague's partial all-reduce. Groups are formed by a generator (src/gossip/groups.h) on the lowest
    worker that is there, or by a schedule that all know. */
+enum { TUTTI_PREDUCE_AUTO, TUTTI_PREDUCE_ON, TUTTI_PREDUCE_OFF };
 typedef struct tutti_preduce_options {
     int generator;                       /* random, static, smart */
     int64_t group_size, sync_every, filter_threshold;
     const char *inter_intra;             /* auto, off, or workers of a machine */
     double group_timeout;                /* seconds */
-    bool overlap, log;
+    int overlap;                         /* auto: but by a schedule, or in groups of all */
+    bool log;
 } tutti_preduce_options;
 /* Is it a schedule? Then all workers make common steps. */
 bool tutti_preduce_is_static(const tutti_preduce_options *options);

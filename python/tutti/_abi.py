@@ -140,6 +140,9 @@ TUTTI_QUEUES_NOTIFY_ACK = 1
 TUTTI_QUEUES_LINEAR = 0
 TUTTI_QUEUES_UNIFORM = 1
 TUTTI_QUEUES_GAPS = 64
+TUTTI_PREDUCE_AUTO = 0
+TUTTI_PREDUCE_ON = 1
+TUTTI_PREDUCE_OFF = 2
 TUTTI_FEEDBACK_AUTO = 0
 TUTTI_FEEDBACK_ON = 1
 TUTTI_FEEDBACK_OFF = 2
@@ -1278,7 +1281,7 @@ class tutti_preduce_options(Structure):
         ("filter_threshold", c_long),
         ("inter_intra", c_char_p),
         ("group_timeout", c_double),
-        ("overlap", c_bool),
+        ("overlap", c_int),
         ("log", c_bool),
     ]
 

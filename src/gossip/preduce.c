@@ -119,6 +119,8 @@ tutti_status tutti_preduce_declare(tutti_preduce **out, tutti_method *m, tutti_p
     memcpy(p->service, services, sizeof p->service);
     p->fixed = tutti_preduce_is_static(options);
     p->size = options->group_size > 0 ? (int)options->group_size : usual;
+    p->overlaps = options->overlap == TUTTI_PREDUCE_AUTO ? !p->fixed && p->size < m->workers
+                                                         : options->overlap == TUTTI_PREDUCE_ON;
     if (options->group_size == 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s': group_size is 1, and a group of one averages nothing; it must be 2 to the "
@@ -305,7 +307,7 @@ tutti_status tutti_preduce_update(tutti_preduce *p, tutti_error *err)
     p->takes_ns = p->computed_ns;
     tutti_unlock(p->door);
     tutti_owe(m, p->service[REDUCE], 1);
-    TUTTI_TRY(tutti_await_rounds(m, p->service[REDUCE], p->o->overlap ? 1 : 0, err));
+    TUTTI_TRY(tutti_await_rounds(m, p->service[REDUCE], p->overlaps ? 1 : 0, err));
     p->computed_ns = 0;
     p->free_ns = tutti_now_ns(m->rt);
     return TUTTI_OK;

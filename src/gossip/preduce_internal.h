@@ -54,6 +54,7 @@ struct tutti_preduce {
     int size;                    /* of a group */
     int *machine;                /* workers; NULL: no rounds by machine */
     bool fixed;                  /* by schedule */
+    bool overlaps;               /* gradients are computed beside P-Reduces */
     int *row, *row_n;            /* period x workers, period: my groups */
     uint64_t period;
     double lambda;               /* what a cycle leaves */

@@ -24,7 +24,11 @@
 
    w's loss is evaluated by the worker that pushed last, which has just been sent w. Until it has
    told the loss, nobody else's push is merged: they wait in line, by a note, and models stay where
-   they are.
+   they are. One whose link is slow would so keep all from pushing. So a turn that is late (it lasts
+   longer than late_after median turns, or at first median rounds) goes on beside those of the next
+   in line. What such a worker pushes is merged when it has come. A loss that is told after another
+   merge is not w's, and is not taken. Then the mean of the two losses by the weights of the merge
+   stands for w's.
 
    Chosen here:
    1. alpha stays relaxed after a push (as in the authors' code).
@@ -37,8 +41,7 @@
    7. Another number of workers that goes on from a checkpoint begins at w, with the options' sizes
       and no losses, since what is a worker's own has no place elsewhere.
    8. A worker that is lost is out of the line and of the times. It may have pushed and not told w's
-      loss yet. Then the mean of the two losses by the weights of the merge stands for that loss;
-      where losses are convex it is no less.
+      loss yet. Then that mean stands for it, too; where losses are convex it is no less.
    9. patience: a loss that only stays counts as fallen. 0 by default (the paper's is 25), so that a
       run makes the steps that it was asked for. The run ends by tutti_end. The worker that has told
       one loss too many hears it with the answer. What the others have begun is computed, and pushed
@@ -90,6 +93,9 @@ static const tutti_option hermes_options[] = {
     { "patience", TUTTI_INT, TUTTI_AT(hermes, patience), 0, 0, 1e9, NULL,
       "the run ends once so many pushes in a row leave the server's loss above its least (the paper's: 25); 0: "
       "never" },
+    { "late_after", TUTTI_INT, TUTTI_AT(hermes, late_after), 4, 0, 1e9, NULL,
+      "median turns, at first median rounds, that a push may take before the next in line goes on beside it; 0: "
+      "however long it takes" },
     { "wire", TUTTI_CHOICE, TUTTI_AT(hermes, wire), FP16, 0, 1, "fp16|fp32",
       "how models travel: as differences to the first model in 16 bits, or as they are" },
     { 0 }
@@ -166,6 +172,7 @@ static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_erro
                                                           .servers = 1,
                                                           .whole = true,
                                                           .lost = tutti_hermes_lose,
+                                                          .due = tutti_hermes_due,
                                                           .wire = s->wire == FP16 ? TUTTI_F16 : TUTTI_F32 },
                                    err));
     if (s->wire == FP16)
@@ -175,6 +182,8 @@ static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_erro
         tutti_declare_value(plan, "hermes.global", TUTTI_SLICE, &s->global, sizeof s->global);
         tutti_declare(plan, &(tutti_state){ .name = "hermes.seconds", .keep = TUTTI_SLICE, .dtype = TUTTI_F64,
                                             .count = (size_t)m->workers, .of_workers = true }, &s->seconds);
+        tutti_declare(plan, &(tutti_state){ .name = "hermes.turns", .keep = TUTTI_SLICE, .dtype = TUTTI_F64,
+                                            .count = (size_t)m->workers, .of_workers = true }, &s->turns);
         tutti_declare(plan, &(tutti_state){ .name = "hermes.size", .keep = TUTTI_SLICE, .dtype = TUTTI_I64,
                                             .count = 2 * (size_t)m->workers, .of_workers = true }, &s->size);
         tutti_declare(plan, &(tutti_state){ .name = "hermes.sorted", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64,
@@ -198,7 +207,8 @@ static tutti_status hermes_open(tutti_method *m, tutti_error *err)
     hermes *s = m->self;
 
     s->line = tutti_alloc((size_t)m->workers, sizeof *s->line);
-    if (s->line == NULL)
+    s->its = tutti_alloc((size_t)m->workers, sizeof *s->its);
+    if (s->line == NULL || s->its == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'hermes'");
     if (s->start != NULL)
         tutti_copy(m->device, m->layout->used, m->x != NULL ? m->x : tutti_server_values(s->server), s->start);
@@ -223,7 +233,7 @@ static tutti_status hermes_resized(tutti_method *m, int began, int left, tutti_e
                           "nothing at a server that others could begin with; resume it with -n 1 instead of %d",
                           m->workers);
     for (int i = 0; i < m->workers && left != m->workers && s->size != NULL; i++)
-        s->seconds[i] = 0;
+        s->seconds[i] = s->turns[i] = 0;
     if (left != m->workers && s->size != NULL)
         memset(s->size, 0, 2 * (size_t)m->workers * sizeof *s->size);
     if (left != m->workers)
@@ -238,6 +248,7 @@ static void hermes_close(tutti_method *m)
     if (s == NULL)
         return;
     tutti_free(s->line);
+    tutti_free(s->its);
 }
 
 static bool chunk_is_whole(const hermes *s)

@@ -8,7 +8,7 @@
 typedef struct hermes {
     int push, merge, resize, wire;
     double alpha, beta;
-    int64_t lambda, window, local_passes, chunk, chunk_most, minibatch, patience;
+    int64_t lambda, window, local_passes, chunk, chunk_most, minibatch, patience, late_after;
     tutti_server *server;
     float *start;           /* wire=fp16: w0; declared */
     float *model;           /* wire=fp16, at the server: what a push says, and what is answered */
@@ -49,6 +49,11 @@ typedef struct hermes {
     double *seconds;        /* workers: of the last round of each; 0: none yet */
     int64_t *size;          /* 2 a worker: batches and mini-batch; 0: the options' */
     double *sorted;         /* workers */
+    double *turns;          /* workers: seconds of the last turn of each; 0: none yet */
+    struct hermes_turn {
+        int64_t began_ns;   /* of a worker's turn */
+        bool late;          /* others have the turn, and it goes on beside them */
+    } *its;                 /* workers */
     int turn;               /* 1 + the worker whose push is being merged; 0: nobody's */
     tutti_note *line;       /* workers: a ring of those that wait for the turn, */
     int first, waiting;     /* where it begins, and how many they are */
@@ -73,6 +78,7 @@ int64_t tutti_hermes_first_batches(const tutti_method *m);
 
 /* ---- hermes_server.c: the server's thread ---- */
 tutti_status tutti_hermes_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err);
+tutti_status tutti_hermes_due(tutti_method *m, tutti_error *err);
 tutti_status tutti_hermes_lose(tutti_method *m, int worker, tutti_error *err);
 tutti_status tutti_hermes_serve(tutti_method *m, tutti_error *err);
 #endif

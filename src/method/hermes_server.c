@@ -33,9 +33,9 @@ static void report(tutti_method *m, int i, double seconds)
     const int here = workers_left(m);
     int n;
 
+    s->seconds[i] = fmax(seconds, 1e-9);
     if (s->resize == OFF)
         return;
-    s->seconds[i] = fmax(seconds, 1e-9);
     s->global.reports++;
     n = tutti_hermes_sort(s->seconds, m->workers, -1, s->sorted);
     if (n == here &&
@@ -83,12 +83,30 @@ static tutti_status merge(tutti_method *m, const tutti_server_request *r, tutti_
     return tutti_server_give_own(s->server, &r->note, 1, 0, s->model, err);
 }
 
+/* When a turn that begins now is late; TUTTI_FOREVER: never. */
+static int64_t late_at(const tutti_method *m)
+{
+    const hermes *s = m->self;
+    double seconds;
+    int n;
+
+    if (s->late_after == 0)
+        return TUTTI_FOREVER;
+    n = tutti_hermes_sort(s->turns, m->workers, -1, s->sorted);
+    if (n < 2 || 2 * n < m->workers) /* one alone may be the server's own, over no link */
+        n = tutti_hermes_sort(s->seconds, m->workers, -1, s->sorted); /* of rounds: whose turn it is has told one */
+    seconds = (double)s->late_after * tutti_hermes_quantile(s->sorted, n, 0.5);
+    return seconds < 1e9 ? tutti_now_ns(m->rt) + (int64_t)(seconds * 1e9) : TUTTI_FOREVER;
+}
+
 /* It is worker i's turn to push. */
 static tutti_status grant(tutti_method *m, const tutti_note *request, tutti_error *err)
 {
     hermes *s = m->self;
 
     s->turn = 1 + request->from;
+    s->its[request->from] = (struct hermes_turn){ tutti_now_ns(m->rt), false };
+    tutti_server_wake_at(s->server, late_at(m));
     return tutti_server_answer(s->server, request, 1, sizes_of(s, request->from), NULL, 0, err);
 }
 
@@ -98,6 +116,7 @@ static tutti_status next_turn(tutti_method *m, tutti_error *err)
     hermes *s = m->self;
 
     s->turn = 0;
+    tutti_server_wake_at(s->server, TUTTI_FOREVER);
     if (s->waiting == 0)
         return TUTTI_OK;
     s->waiting--;
@@ -105,12 +124,43 @@ static tutti_status next_turn(tutti_method *m, tutti_error *err)
     return grant(m, &s->line[(s->first + m->workers - 1) % m->workers], err);
 }
 
+tutti_status tutti_hermes_due(tutti_method *m, tutti_error *err)
+{
+    hermes *s = m->self;
+
+    if (s->turn < 1)
+        return TUTTI_OK;
+    s->its[s->turn - 1].late = true;
+    return next_turn(m, err);
+}
+
+/* A worker has told the loss of what it was sent, which is w if nobody has pushed since. */
+static tutti_status end_turn(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+{
+    hermes *s = m->self;
+    const int i = r->worker;
+    const bool had_it = s->turn == 1 + i;
+
+    if (r->delay == 0) {
+        s->global.loss = fmax(value_of(r->b), least_loss);
+        s->global.since_least = s->global.least > 0 && s->global.loss > s->global.least ? s->global.since_least + 1 : 0;
+        s->global.least = s->global.since_least == 0 ? s->global.loss : s->global.least;
+    }
+    s->turns[i] = fmax((double)(tutti_now_ns(m->rt) - s->its[i].began_ns) * 1e-9, 1e-9);
+    s->its[i].late = false;
+    TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1,
+                                  s->patience > 0 && s->global.since_least >= s->patience ? ENOUGH : GO_ON, NULL, 0,
+                                  err));
+    return had_it ? next_turn(m, err) : TUTTI_OK;
+}
+
 tutti_status tutti_hermes_lose(tutti_method *m, int worker, tutti_error *err)
 {
     hermes *s = m->self;
     int kept = 0;
 
-    s->seconds[worker] = 0;
+    s->seconds[worker] = s->turns[worker] = 0;
+    s->its[worker].late = false;
     for (int k = 0; k < s->waiting; k++) {
         const tutti_note note = s->line[(s->first + k) % m->workers];
         if (note.from != worker)
@@ -120,11 +170,17 @@ tutti_status tutti_hermes_lose(tutti_method *m, int worker, tutti_error *err)
     return s->turn == 1 + worker ? next_turn(m, err) : TUTTI_OK;
 }
 
+/* Its own, or it is late with one. */
+static bool has_turn(const hermes *s, int worker)
+{
+    return s->turn == 1 + worker || s->its[worker].late;
+}
+
 tutti_status tutti_hermes_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     hermes *s = m->self;
 
-    if (r->kind > LOSS || (r->kind >= PUSH && s->turn != 1 + r->worker) || (r->kind == PUSH) != (r->in != NULL) ||
+    if (r->kind > LOSS || (r->kind >= PUSH && !has_turn(s, r->worker)) || (r->kind == PUSH) != (r->in != NULL) ||
         !isfinite(value_of(r->b)))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
                                "worker %d sent a request of kind %lu out of turn; "
@@ -132,15 +188,8 @@ tutti_status tutti_hermes_rule(tutti_method *m, const tutti_server_request *r, t
                                r->worker, (unsigned long)r->kind);
     if (r->kind == PUSH)
         return merge(m, r, err);
-    if (r->kind == LOSS) {
-        s->global.loss = fmax(value_of(r->b), least_loss);
-        s->global.since_least = s->global.least > 0 && s->global.loss > s->global.least ? s->global.since_least + 1 : 0;
-        s->global.least = s->global.since_least == 0 ? s->global.loss : s->global.least;
-        TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1,
-                                      s->patience > 0 && s->global.since_least >= s->patience ? ENOUGH : GO_ON, NULL, 0,
-                                      err));
-        return next_turn(m, err);
-    }
+    if (r->kind == LOSS)
+        return end_turn(m, r, err);
     report(m, r->worker, value_of(r->b));
     if (r->kind == MINOR)
         return tutti_server_answer(s->server, &r->note, 1, sizes_of(s, r->worker), NULL, 0, err);

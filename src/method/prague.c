@@ -15,9 +15,10 @@
    take it, against what they take the worker in the middle: its computation, and the least of its
    last P-Reduces. Counts do not see who is up to twice slower, since the others wait for it and so
    make no more requests; and they take who waits, or meets a slow link, for slow.
-   Chosen here as well: no word that a P-Reduce is over (the next request says it); with overlap=on
-   the next gradient is computed beside a P-Reduce, which is added as a difference. Momentum stays
-   local.
+   Chosen here as well: no word that a P-Reduce is over (the next request says it). The next
+   gradient is computed beside a P-Reduce, which is added as a difference, since a group otherwise
+   costs the time of its messages. But not by a schedule, whose bits are the same every time, nor in
+   groups of all (overlap=auto). Momentum stays local.
    The final model is the mean. With group_size = workers it is local-sgd(period=sync_every). */
 #include "tutti/gossip.h"
 
@@ -44,8 +45,8 @@ static const tutti_option prague_options[] = {
       "or how many workers of consecutive ranks make one" },
     { "group_timeout", TUTTI_REAL, TUTTI_AT(prague, options.group_timeout), 30, 0.001, 1e6, NULL,
       "seconds that a group waits for a member, before it goes on without" },
-    { "overlap", TUTTI_BOOL, TUTTI_AT(prague, options.overlap), 0, 0, 1, NULL,
-      "compute the next gradient beside the averaging" },
+    { "overlap", TUTTI_CHOICE, TUTTI_AT(prague, options.overlap), TUTTI_PREDUCE_AUTO, 0, 2, "auto|on|off",
+      "compute the next gradient beside the averaging; auto: but with generator=static or groups of all workers" },
     { "log", TUTTI_BOOL, TUTTI_AT(prague, options.log), 0, 0, 1, NULL,
       "an event of each group that a worker averages in" },
     { 0 }

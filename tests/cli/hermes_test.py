@@ -58,6 +58,30 @@ class Hermes(Case):
         self.assertLess(s["final_train_loss"], 2.2)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_slow_link_is_in_nobodys_way(self):
+        """Every round is pushed, over links that take 0.0016 of a round for a model, each way. One is 1000 or 10000
+        times slower. While it is under way the others push. With late_after=0 they wait for it."""
+        common = ("--model", "quadratic(dim=100,samples=4096)", "--validation", 4, "--transport", "sim",
+                  "--optimizer", "sgd(lr=0.001)", "-n", 4, "--batch", 4, "--step-time", 0.01,
+                  "--final-eval", "off", "--seed", 1)
+        mbit = 100 * 16 / 0.00016 / 1e6
+        def pace(slower, late_after): # in the second half: the end waits for the slow one, whoever has the turn
+            links = unequal_links(self.out("l%d.xml" % slower), [mbit] * 3 + [mbit / slower], latency="1us")
+            done = []
+            for steps in (2000, 4000):
+                name = "%d-%d-%d" % (slower, late_after, steps)
+                s = summary(self.train(name, *common, "--steps", steps, "--platform", links, "--method", "hermes"
+                                       "(push=always,chunk=40,minibatch=4,local_passes=1,resize=off,late_after=%d)"
+                                       % late_after))
+                done.append((sum(w["steps"] for w in s["by_worker"][:3]), s["wall_seconds"]))
+            return (done[1][0] - done[0][0]) / (done[1][1] - done[0][1]), model(self.out(name))
+        even, trained = pace(1, 4)
+        self.assertEqual(trained, pace(1, 0)[1]) # without a slow link nothing is another
+        for slower in (1000, 10000):
+            self.assertGreater(pace(slower, 4)[0], 0.9 * even, slower)
+        self.assertLess(pace(1000, 0)[0], 0.75 * even)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_run_in_which_nobody_pushes_says_so_and_ends_with_what_the_workers_have_trained(self):
         """Every worker has one class, so its loss on samples of all of them rises from round to
         round, and no alpha and no window lets it push."""

@@ -46,6 +46,7 @@ typedef struct common {
     int looks[EXPLORE_RANKS];
     int passes[EXPLORE_RANKS];     /* computed by each; of hermes since it had the server's model */
     int evaluated[EXPLORE_RANKS];  /* hermes: evaluations of each */
+    bool overlaps;                 /* hermes: pushes do */
     double merged_loss, own_loss[EXPLORE_RANKS];
     bool merged;
     float global[PERIOD], own[EXPLORE_RANKS][PERIOD],
@@ -309,6 +310,8 @@ static tutti_status evaluate(void *user, double *loss, tutti_error *err)
     *loss = 1;
     for (size_t i = 0; i < PERIOD; i++)
         *loss += fabs((double)m->x[i] - 1);
+    if (s->overlaps)
+        return TUTTI_OK;
     if (s->evaluated[r]++ % 2 == 0) { /* an update a pass */
         for (size_t i = 0; i < PERIOD; i++) {
             const double x =
@@ -780,10 +783,32 @@ static tutti_status hermes(tutti_world *world, explore_case *c, tutti_error *err
     char method[160];
 
     snprintf(method, sizeof method,
-             "hermes(push=always,wire=fp32,minibatch=1,local_passes=%d,chunk=%d,resize=%s,patience=%d)",
+             "hermes(push=always,wire=fp32,minibatch=1,late_after=0,local_passes=%d,chunk=%d,resize=%s,patience=%d)",
              1 + (int)explore_draw(c, "passes", 3), 1 + (int)explore_draw(c, "chunk", 2),
              explore_draw(c, "resize", 2) == 0 ? "iqr" : "off", patience_of(c));
     return train(world, c, method, &(bounds){ .evaluates = true, .check = check_hermes }, err);
+}
+
+/* Turns that are late overlap: nobody waits for ever, and all that were granted are pushed. */
+static tutti_status check_pushes(tutti_engine *e, explore_case *c, tutti_error *err)
+{
+    const tutti_method *const m = tutti_engine_method(e);
+
+    (void)c;
+    for (int r = 0; r < m->workers && m->rank == 0 && m->workers > 1; r++)
+        EXPLORE_EXPECT(figure(e, "pushes", r) == figure(e, "rounds", r), "worker %d: %g pushes in %g rounds", r,
+                       figure(e, "pushes", r), figure(e, "rounds", r));
+    return TUTTI_OK;
+}
+
+static tutti_status hermes_late(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    char method[160];
+
+    shared_of(c)->overlaps = true;
+    snprintf(method, sizeof method, "hermes(push=always,minibatch=1,late_after=1,local_passes=1,chunk=%d,wire=%s)",
+             1 + (int)explore_draw(c, "chunk", 2), explore_draw(c, "wire", 2) == 0 ? "fp16" : "fp32");
+    return train(world, c, method, &(bounds){ .evaluates = true, .check = check_pushes }, err);
 }
 
 static tutti_status any_of_them(tutti_world *world, explore_case *c, tutti_error *err)
@@ -1092,6 +1117,11 @@ const explore_piece explore_async_pieces[] = {
       .least = 2,
       .most = 5,
       .rank_main = hermes },
+    { .name = "hermes-late",
+      .help = "who is late with a push is in nobody's way: each that was begun is merged, and nobody waits for ever",
+      .least = 2,
+      .most = 5,
+      .rank_main = hermes_late },
     { .name = "one-server-dies",
       .help = "a rank, or the server's, is killed while one of these trains: all others end",
       .least = 2,

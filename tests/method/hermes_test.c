@@ -67,7 +67,7 @@ static trial trial_hermes(const char *method, int steps, double (*loss)(trial *,
     return t;
 }
 
-#define ALWAYS "hermes(push=always,chunk=2,minibatch=2,local_passes=1"
+#define ALWAYS "hermes(push=always,late_after=0,chunk=2,minibatch=2,local_passes=1"
 
 static void one_worker_is_single_bit_for_bit(void **state)
 {

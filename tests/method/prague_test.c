@@ -94,8 +94,8 @@ static void check_projection(const trial *t, int n)
 static void a_partial_reduce_is_symmetric_doubly_stochastic_and_a_projection(void **state)
 {
     static const char *const methods[] = {
-        "prague(group_size=2)", "prague(group_size=3)", "prague(generator=static,group_size=2)",
-        "prague(generator=static,group_size=3)",
+        "prague(group_size=2,overlap=off)", "prague(group_size=3,overlap=off)",
+        "prague(generator=static,group_size=2)", "prague(generator=static,group_size=3)",
     };
 
     (void)state;
@@ -265,7 +265,8 @@ static void check_diary(const diary *d, int n)
 static void groups_of_the_log_do_not_overlap_and_send_what_the_formula_says(void **state)
 {
     static const char *const methods[] = {
-        "prague(log=on)", "prague(log=on,generator=random)", "prague(log=on,overlap=on)", "prague(log=on,group_size=2)",
+        "prague(log=on,overlap=off)", "prague(log=on,generator=random)", "prague(log=on,overlap=on)",
+        "prague(log=on,group_size=2)",
         "prague(log=on,inter_intra=2)", "prague(log=on,generator=random,group_size=4,sync_every=2)",
     };
 
