@@ -26,11 +26,11 @@
    engine holds the method's services. They finish what they are doing and rest, and no message of
    theirs is under way. They go on at the next step.
 
-   Calls never overlap. They may come from any thread, a new one each time, as autograd's do: what
-   the comments call the client thread is whichever calls. Two transports bind a rank to the thread
-   that opened its world: MPI where it has MPI_THREAD_FUNNELED only, and the simulator. A call
-   blocks only if its comment ends with "Blocks." After a failure only figures, trace and close are
-   legal. */
+   Calls never overlap. They may come from any thread, a new one each time, as autograd's do. The
+   client thread of the comments is the thread that makes the call. Two transports bind a rank to
+   the thread that opened its world: MPI where it has MPI_THREAD_FUNNELED only, and the simulator. A
+   call blocks only if its comment ends with "Blocks." After a failure only figures, trace and close
+   are legal. */
 #ifndef TUTTI_ENGINE_H
 #define TUTTI_ENGINE_H
 #include "checkpoint.h"

@@ -227,7 +227,7 @@ static void say_ties(const tutti_findings *f, const tutti_compare_line *best, bo
             continue;
         tutti_compare_label(json_array_get(f->rows, l->row), label, sizeof label);
         used += (size_t)snprintf(text + used, room - used, "%s%s",
-                                 used > 0 ? ", " : "; no different within the seeds: ", label);
+                                 used > 0 ? ", " : "; tied within the seeds: ", label);
         used = used < room ? used : room - 1;
     }
 }

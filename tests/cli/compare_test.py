@@ -277,7 +277,7 @@ class Compare(Pages):
                               and float(o["megabytes_to_target"] or "inf") < b / 1.01])
         answer = next(line for line in done.stdout.splitlines() if line.startswith("Soonest at the target: "))
         first, ties = re.match(r"Soonest at the target: (.*?) \([\d.]+ s\)"
-                               r"(?:; no different within the seeds: (.*?))?\. Fewest", answer).groups()
+                               r"(?:; tied within the seeds: (.*?))?\. Fewest", answer).groups()
         most = float(rows[first]["seconds_to_target_most"] or "inf")
         near = [m for m in methods if m != first and rows[m]["seconds_to_target"] and
                 float(rows[m]["seconds_to_target_least"]) <= most]

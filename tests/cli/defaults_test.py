@@ -1,4 +1,4 @@
-"""Names that train as they come: every method of the catalogue, by its name alone, on 2, 4 and 8
+"""Methods by their names alone: every method of the catalogue, by its name alone, on 2, 4 and 8
 workers; and whose word a value is."""
 import json, os, sys
 

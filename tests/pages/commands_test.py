@@ -120,7 +120,7 @@ def installed(folder):
 def shape(line):
     """What of a line does not change from run to run: numbers, bars and widths do, and who is the
     best of a comparison, which sees the first samples alone here."""
-    line = re.sub(r"(Soonest at the target|Fewest bytes): [\w-]+", r"\1: NAME", line)
+    line = re.sub(r"(Soonest at the target|Fewest bytes): .*?(?=\. Fewest|\.$|\n|$)", r"\1: NAME", line)
     line = re.sub(r"#{2,}|(?<= )#(?= )| --report-every \d+$", "", line) # the last is of listed.ENVIRONMENT
     line = re.sub(r"\d+\.\d+\.\d+|[\d,]*\d(\.\d+)?(e[-+]?\d+)?( ?([kMG]i?B|B|k?MB)\b)?", "0", line)
     return " ".join(line.replace("0:0 left", "left").split())
@@ -152,6 +152,31 @@ echo Killed
 exit $code"""
 
 
+def is_virtual(command):
+    """Its figures are those of simulated machines, the same everywhere: these are compared."""
+    return command.shown is not None and re.match(
+        r"tutti (compare|train) .*--transport sim|tutti plan .*--platform \S+ .*--step-time", command.text) is not None
+
+
+def figures_shown_in(shown, printed):
+    """shown_in, with names and with figures to 2 %: what depends on a CPU's rounding is below that."""
+    number = r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.])"
+    there = iter(re.split(r"[\n\r]", printed))
+    for line in shown:
+        words = " ".join(line.split())
+        if words in ("...", "") or re.match(r"\d+ of \d+ runs", words): # the order in which runs end
+            continue
+        for other in there:
+            other = " ".join(other.split())
+            mine, its = ([float(n) for n in re.findall(number, text)] for text in (words, other))
+            if re.sub(number, "0", words) == re.sub(number, "0", other) and all(
+                    abs(a - b) <= 0.02 * max(a, b) for a, b in zip(mine, its)):
+                break
+        else:
+            return line
+    return None
+
+
 class Reading(unittest.TestCase):
     def test_commands_are_found_with_their_lines_and_what_they_print(self):
         found = commands.commands_of("PAGE", "\n".join([
@@ -169,6 +194,36 @@ class Reading(unittest.TestCase):
             self.assertIsNone(shown_in(shown, printed))
         for shown, missed in ((["end", "a 7 s"], "a 7 s"), (["a 7 min"], "a 7 min"), (["noise 4"], "noise 4")):
             self.assertEqual(shown_in(shown, printed), missed)
+
+
+    def test_figures_of_simulated_runs_are_compared(self):
+        printed = "a 1.50 s; by: x\nnoise\nb 10 7\n3 of 6 runs\n"
+        for shown in (["a 1.49 s; by: x", "...", "b 10 7"], ["0 of 6 runs", "b 10 7"]):
+            self.assertIsNone(figures_shown_in(shown, printed))
+        for missed in ("a 1.40 s; by: x", "a 1.50 s; by: y", "b 10 8"):
+            self.assertEqual(figures_shown_in([missed], printed), missed)
+        self.assertGreaterEqual(sum(map(is_virtual, COLLECTED)), 2)
+
+
+@unittest.skipUnless(SIMULATOR, "skipped: the simulator is not built")
+class Figures(Case):
+    def test_figures_of_simulated_runs_are_those_of_their_page(self):
+        """Run as they stand, on all samples, after the platforms that their page makes."""
+        for page in sorted({command.page for command in COLLECTED if is_virtual(command)}):
+            home = self.out(page.replace("/", "-"))
+            os.makedirs(home)
+            for command in COLLECTED:
+                if command.page != page or not (is_virtual(command) or re.match("tutti platform ", command.text)):
+                    continue
+                if re.match("tutti compare", command.text) and lacks(command):
+                    narrowed("figures of %s: %s is not here" % (command, lacks(command)))
+                    continue
+                done = subprocess.run(["sh", "-c", TUTTI + command.text[len("tutti"):]], cwd=home, text=True,
+                                      env=clean_environment(), capture_output=True, timeout=300)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                if is_virtual(command):
+                    missed = figures_shown_in(command.shown, done.stderr + done.stdout)
+                    self.assertIsNone(missed, "%s: not printed: %s\n%s" % (command, missed, done.stdout))
 
 
 class Commands(Case):
