@@ -12,7 +12,8 @@ how, method, servers = sys.argv[1:]
 torch.manual_seed(0)
 rank = int(os.environ["TUTTI_RANK"])
 model = torch.nn.Linear(4, 1)
-model, optimizer = tutti.torch.prepare(model, torch.optim.SGD(model.parameters(), lr=0.05), method, servers=int(servers))
+inner = torch.optim.SGD(model.parameters(), lr=0.05)
+model, optimizer = tutti.torch.prepare(model, inner, method, servers=int(servers))
 for k in range(10**9):
     if k == 5 and rank == 1 and how == "exits":
         sys.exit(0)
@@ -31,7 +32,8 @@ for k in range(10**9):
 @pytest.mark.parametrize("method", ["byteps", "parameter-server"])
 def test_a_rank_that_ends_early_is_told_with_what_mends_it(run, method):
     done = run(SCRIPT, launcher="variables", args=["exits", method, 0], code=1)
-    assert "rank 1 is gone without a failure: its program has ended before this rank's; let all ranks" in done.ranks[0].err
+    said = "rank 1 is gone without a failure: its program has ended before this rank's; let all ranks"
+    assert said in done.ranks[0].err, done
 
 
 @pytest.mark.slow
