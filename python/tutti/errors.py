@@ -9,6 +9,7 @@ _OPTION = re.compile(
     r"\b(?:tutti|docker) [a-z][^;()`]*"
     r"|--([a-z][a-z-]*)(?: ('[^']*'|\d+|[A-Z]\b|on\b|off\b|tcp\b|shm\b))?"
 )
+_HELD_OUT = "give --validation N, say 1000 (engine_options.evaluate)"
 _RULES = {"sgd": "torch.optim.SGD", "adam": "torch.optim.Adam", "adamw": "torch.optim.AdamW"}
 
 
@@ -27,7 +28,7 @@ def _argument(option: re.Match) -> str:
 
 def in_python(text: str) -> str:
     """A sentence of the library's for who calls it from Python: "--method 'dgc'" is method='dgc'."""
-    return _OPTION.sub(_argument, text)
+    return _OPTION.sub(_argument, text.replace(_HELD_OUT, "give validation=f, which gives the mean loss of some"))
 
 
 class Error(RuntimeError):

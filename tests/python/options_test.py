@@ -13,6 +13,8 @@ from tutti.errors import in_python
      "'dgc(momentum=0.9)'",
      "write torch.optim.SGD(lr=0.1), without momentum, instead of 'sgd', and the momentum as method="
      "'dgc(momentum=0.9)'"),
+    ("held out of training, and there are none; give --validation N, say 1000 (engine_options.evaluate)",
+     "held out of training, and there are none; give validation=f, which gives the mean loss of some"),
     ("give --servers 2, or leave it away", "give servers=2, or leave it away"),
     ("no rank only serves; give --servers N, say one", "no rank only serves; give servers=N, say one"),
     ("but 2 ranks only serve (--servers); leave", "but 2 ranks only serve (servers); leave"),
