@@ -1,6 +1,34 @@
 """What a failure of the library becomes: the sentence that the command would print, as an exception."""
 
+import re
+
 from . import _abi
+
+# A command that a sentence names stays as it is. What else is the command's is an argument here.
+_OPTION = re.compile(
+    r"\b(?:tutti|docker) [a-z][^;()`]*"
+    r"|--([a-z][a-z-]*)(?: ('[^']*'|\d+|[A-Z]\b|on\b|off\b|tcp\b|shm\b))?"
+)
+_HELD_OUT = "give --validation N, say 1000 (engine_options.evaluate)"
+_RULES = {"sgd": "torch.optim.SGD", "adam": "torch.optim.Adam", "adamw": "torch.optim.AdamW"}
+
+
+def _argument(option: re.Match) -> str:
+    name, value = option[1], option[2]
+    if name is None:
+        return option[0]
+    rule = re.fullmatch(r"'(\w+)(\(.*\))'", value or "")
+    if name == "optimizer" and rule and rule[1] in _RULES:
+        return _RULES[rule[1]] + rule[2]
+    if value is None:
+        return name.replace("-", "_")
+    return name.replace("-", "_") + "=" + (value if value[0] == "'" or value[0].isdigit() or value.isupper()
+                                           else f"'{value}'")
+
+
+def in_python(text: str) -> str:
+    """A sentence of the library's for who calls it from Python: "--method 'dgc'" is method='dgc'."""
+    return _OPTION.sub(_argument, text.replace(_HELD_OUT, "give validation=f, which gives the mean loss of some"))
 
 
 class Error(RuntimeError):
@@ -28,7 +56,7 @@ class StateError(Error):
 
 
 def _exception(status, error):
-    text = error.text.decode(errors="replace")
+    text = in_python(error.text.decode(errors="replace"))
     if status == _abi.TUTTI_ERR_USAGE:
         return ValueError(text)
     if status == _abi.TUTTI_ERR_MEMORY:

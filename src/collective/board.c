@@ -7,9 +7,9 @@
 #define WINDOW_WAIT_NS (INT64_C(10) * 1000000000)
 #define POLL_NS (INT64_C(20) * 1000)
 #define WORDS_A_LINE 8
-#ifndef TUTTI_BOARD_GLANCES         /* the explorer's are fewer: every look is a choice of whom to run */
+#ifndef TUTTI_BOARD_GLANCES /* the explorer's are fewer: every look is a choice of whom to run */
 #define TUTTI_BOARD_GLANCES 16
-#define TUTTI_BOARD_PATIENCE 512    /* some microseconds */
+#define TUTTI_BOARD_PATIENCE 512 /* some microseconds */
 #define TUTTI_BOARD_CORES sysconf(_SC_NPROCESSORS_ONLN)
 #endif
 
@@ -260,15 +260,23 @@ static tutti_status forsaken(const tutti_call *call, int rank, tutti_error *err)
 {
     const tutti_board_memory *board = call->group->world->board->of_rank[rank];
     const uint32_t n = atomic_load_explicit(&board->n_forsaken, memory_order_acquire);
+    const tutti_world *world = call->group->world;
+    char why[300];
     int gone;
 
     for (uint32_t k = n > TUTTI_FORSAKEN ? n - TUTTI_FORSAKEN : 0; k < n; k++) {
         if (atomic_load_explicit(&board->forsaken[k % TUTTI_FORSAKEN], memory_order_relaxed) != call->group->context)
             continue;
         gone = atomic_load_explicit(&board->forsaken_for[k % TUTTI_FORSAKEN], memory_order_relaxed);
-        return tutti_fail_rank(err, TUTTI_ERR_PEER, gone,
-                               "%s of %zu elements over %d members: rank %d gave up an earlier one because of rank %d",
-                               tutti_collective_name(call->kind), call->count, call->group->size, rank, gone);
+        tutti_call_hear_why(call, gone);
+        if (gone >= 0 && world->ops->dead_peer(world->transport, why, sizeof why) == gone)
+            return tutti_fail_rank(err, TUTTI_ERR_PEER, gone, "%s of %zu elements over %d members: rank %d is gone: %s",
+                                   tutti_collective_name(call->kind), call->count, call->group->size, gone, why);
+        return tutti_fail_rank(
+            err, TUTTI_ERR_PEER, gone,
+            "%s of %zu elements over %d members: rank %d does not take part, since rank %d failed in "
+            "an earlier one; see what rank %d has written",
+            tutti_collective_name(call->kind), call->count, call->group->size, rank, gone, gone);
     }
     return TUTTI_OK;
 }
@@ -490,7 +498,8 @@ tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where 
         if (tutti_now_ns(world->rt) > deadline)
             return tutti_fail_rank(err, TUTTI_ERR_STATE, rank,
                                    "rank %d uses window %u, which this rank has not made; "
-                                   "all ranks must make the same windows in the same order", rank, where->window);
+                                   "all ranks must make the same windows in the same order",
+                                   rank, where->window);
         tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
     }
     /* relaxed: ordered by the entry's tag */

@@ -204,6 +204,9 @@ void tutti_board_close(tutti_world *world);
 /* This member has given up the call's group, because of rank `gone`. A member that waits for it on
    the board in a later collective of the group hears that. Looks at the group alone. */
 void tutti_board_forsake(const tutti_call *call, int gone);
+/* Waits a moment for the transport to learn why that rank is gone, where others have told of it
+   before. */
+void tutti_call_hear_why(const tutti_call *call, int rank);
 /* before the window is made known */
 void tutti_board_window(tutti_world *world, uint32_t window, size_t bytes);
 /* bytes of that rank's; once it is made */

@@ -133,22 +133,20 @@ static tutti_status look_at(run *r, const tutti_request *request, size_t expecte
     return tutti_request_failed(r->world, request, doing(r, what, sizeof what), r->err);
 }
 
-/* An alarm may be here before the transport has seen for itself that this rank is gone, and only
-   the transport says why. A receive from it ends when that is known. */
-static void hear_why(run *r, int rank)
+void tutti_call_hear_why(const tutti_call *call, int rank)
 {
-    const uint64_t words[2] = { WHY_PORT, r->call->group->context };
+    tutti_world *world = call->group->world;
+    const uint64_t words[2] = { WHY_PORT, call->group->context };
     tutti_request request = { 0 }, *const list[1] = { &request };
     tutti_error unseen;
     size_t done;
 
-    if (rank == r->world->rank || rank >= r->world->size ||
-        r->world->ops->recv(r->world->transport, &request, rank, tutti_hash(words, sizeof words),
-                            tutti_host(NULL, 0, TUTTI_U8), &unseen) != TUTTI_OK)
+    if (rank == world->rank || rank < 0 || rank >= world->size ||
+        world->ops->recv(world->transport, &request, rank, tutti_hash(words, sizeof words),
+                         tutti_host(NULL, 0, TUTTI_U8), &unseen) != TUTTI_OK)
         return;
-    (void)r->world->ops->wait_some(r->world->transport, list, 1, 1, tutti_now_ns(r->world->rt) + WHY_NS, &done,
-                                   &unseen);
-    r->world->ops->cancel(r->world->transport, &request);
+    (void)world->ops->wait_some(world->transport, list, 1, 1, tutti_now_ns(world->rt) + WHY_NS, &done, &unseen);
+    world->ops->cancel(world->transport, &request);
 }
 
 /* The failure that an alarm tells. */
@@ -167,7 +165,7 @@ static tutti_status listen(run *r)
     r->odd_count = (uint64_t)note->b;
     doing(r, what, sizeof what);
     if (status == TUTTI_ERR_PEER) {
-        hear_why(r, gone.rank);
+        tutti_call_hear_why(r->call, gone.rank);
         return tutti_request_failed(r->world, &gone, what, r->err);
     }
     if (status == TUTTI_ERR_STATE && r->alarm_tag != r->call->tag)

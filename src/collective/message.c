@@ -28,7 +28,7 @@ static tutti_status check_rank(tutti_world *world, int rank, bool any, const cha
 
 tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, const char *doing, tutti_error *err)
 {
-    char why[sizeof ((tutti_error *)0)->text] = "";
+    char why[sizeof((tutti_error *)0)->text] = "";
 
     if (r->status == TUTTI_ERR_PEER) {
         const int dead = world->ops->dead_peer(world->transport, why, sizeof why);
@@ -39,7 +39,10 @@ tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, co
         if (dead >= 0) /* the words of another may still explain it */
             return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone; rank %d said: %s", doing,
                                    r->rank, dead, why);
-        return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone", doing, r->rank);
+        return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank,
+                               "%s: rank %d is gone without a failure: its program has ended before this rank's; let "
+                               "all ranks make equally many steps, and end together",
+                               doing, r->rank);
     }
     if (r->status == TUTTI_ERR_CORRUPT)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->note.from,

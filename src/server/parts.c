@@ -250,13 +250,23 @@ bool tutti_server_is_at(const tutti_server *s, int rank)
     return serves;
 }
 
+#define SLICE_LOST "is lost, and with it its slice of the model"
+
 tutti_status tutti_server_slice_lost(const tutti_server *s, int rank, const char *why, tutti_error *err)
 {
+    tutti_peer_event event;
     char text[300];
 
+    /* who has said this sentence itself fails because of another, and is no cause */
+    for (int i = 0; tutti_world_events(s->m->world, i, &event, 1) > i; i++)
+        if (event.change == TUTTI_PEER_LOST && event.rank != s->m->rank && tutti_server_is_at(s, event.rank) &&
+            strstr(event.why, SLICE_LOST) == NULL) {
+            rank = event.rank;
+            why = event.why;
+            break;
+        }
     snprintf(text, sizeof text, "%.299s", why); /* it may be in err */
     return tutti_fail_rank(err, TUTTI_ERR_PEER, rank,
-                           "%s %d is lost, and with it its slice of the model, without which '%s' cannot go on; resume "
-                           "from a checkpoint (%s)",
+                           "%s %d " SLICE_LOST ", without which '%s' cannot go on; resume from a checkpoint (%s)",
                            rank < s->m->workers ? "worker" : "server of rank", rank, s->m->ops->name, text);
 }

@@ -529,7 +529,9 @@ class Run:
             self.begin()
             with torch.enable_grad():
                 first = closure()
-        self._end_pass(float(first) if loss is None and first is not None else loss)
+        if loss is None and first is not None:
+            loss = float(first.detach() if isinstance(first, torch.Tensor) else first)
+        self._end_pass(loss)
         while self.within:
             self._look_again(closure)
         for b in self.binding.bound:

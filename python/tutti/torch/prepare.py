@@ -125,8 +125,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def finish(self) -> None:
         """Ends the run: all come here, what is under way arrives, and the model that all agree on stands in the module
-        for good, in memory of its own. Under zero(stage=3) it stays in parts: forwards without training and
-        model.state_dict() bring it, on all workers, until close()."""
+        for good, in memory of its own. A step that has begun is made with the passes that it has (accumulate). Under
+        zero(stage=3) the model stays in parts: forwards without training and model.state_dict() bring it, on all
+        workers, until close()."""
         self._run.finish()
 
     def close(self) -> None:
@@ -162,7 +163,8 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
         finished and then ends the process in order (SystemExit).
     batch: samples in a batch of the loop. Only methods that deal out samples, and figures, go by it.
     accumulate: backward passes a step. Each iteration of the loop stays as it is; step() is the method's step in every
-        `accumulate`-th, and gradients are divided by it here, not by the user.
+        `accumulate`-th, and gradients are divided by it here, not by the user. Where a loop ends in the middle of a
+        step, what there is of it is applied, divided by the whole count as well.
     validation: gives the mean loss of the model as it stands on samples held out of training, the same ones on all
         ranks. For methods that go by it.
     clip_norm: of the exchanged gradient, in place of clip_grad_norm_ between backward and step.

@@ -1,0 +1,57 @@
+"""What the other ranks are told when one ends: who, why, and what mends it, once."""
+
+import signal
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+SCRIPT = """
+import os, sys, torch, tutti.torch
+how, method, servers = sys.argv[1:]
+torch.manual_seed(0)
+rank = int(os.environ["TUTTI_RANK"])
+model = torch.nn.Linear(4, 1)
+inner = torch.optim.SGD(model.parameters(), lr=0.05)
+model, optimizer = tutti.torch.prepare(model, inner, method, servers=int(servers))
+for k in range(10**9):
+    if k == 5 and rank == 1 and how == "exits":
+        sys.exit(0)
+    x = torch.randn(8, 4)
+    if k == 5 and rank == 1 and how == "nan":
+        x = x * float("nan")
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+    if k == 20:
+        print("under way", flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["byteps", "parameter-server"])
+def test_a_rank_that_ends_early_is_told_with_what_mends_it(run, method):
+    done = run(SCRIPT, launcher="variables", args=["exits", method, 0], code=1)
+    said = "rank 1 is gone without a failure: its program has ended before this rank's; let all ranks"
+    assert said in done.ranks[0].err, done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["ddp", "parameter-server"])
+def test_the_healthy_rank_hears_of_the_others_nan(run, method):
+    done = run(SCRIPT, launcher="variables", args=["nan", method, 0], code=1)
+    assert "rank 1 is gone: worker 1 failed: worker 1: the gradient of bias is nan" in done.ranks[0].err, done
+    assert "because of rank" not in done.ranks[0].err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["byteps", "asgd"])
+def test_a_server_that_is_killed_is_the_only_cause(run, method):
+    going = run.start(SCRIPT, n=3, launcher="tutti", args=["trains", method, 1])
+    going.says(0, "under way")
+    going.kill(2, signal.SIGTERM)
+    done = going.wait(code=None)
+    for rank in done.ranks[:2]:
+        said = [line for line in rank.err.splitlines() if "PeerError" in line]
+        assert len(said) == 1 and said[0].count("is lost, and with it its slice") == 1, done
+        assert "server of rank 2 is lost" in said[0] and "was killed by signal 15 (SIGTERM))" in said[0], done
