@@ -40,6 +40,8 @@
       and whether leaders sum where a machine has a power of two of workers. The default is a point
       of it, and stays unless another wins (tutti_tune_declare). The release ends on the best it
       has seen. */
+#include <stdlib.h>
+
 #include "frozen.h"
 #include "tutti/gossip.h"
 
@@ -153,11 +155,12 @@ static tutti_status find_team(tutti_method *m, tutti_error *err)
     const bool by_itself = strcmp(h, "auto") == 0;
 
     s->team = 1;
-    if (!by_itself && strcmp(h, "on") != 0 && strcmp(h, "off") != 0 && (h[0] < '1' || h[0] > '9'))
+    if (!by_itself && strcmp(h, "on") != 0 && strcmp(h, "off") != 0 &&
+        (h[strspn(h, "0123456789")] != 0 || strlen(h) > 9 || atoi(h) < 1 || atoi(h) > m->workers))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method 'bagua': hierarchical is '%.40s'; it must be auto, on, off, or how many workers of "
-                          "consecutive ranks count as one",
-                          h);
+                          "consecutive ranks count as one, from 1 to %d",
+                          h, m->workers);
     if (strcmp(h, "off") == 0 || (by_itself && (s->algorithm == ASYNC || (s->algorithm == ALLREDUCE && !s->autotune))))
         return TUTTI_OK;
     if (s->algorithm == ASYNC)

@@ -60,7 +60,7 @@ static const tutti_option palsgd_options[] = {
       "p: probability that a step mixes; 0: none does, which is local-sgd", "form=random" },
     { "mix_rate", TUTTI_REAL, TUTTI_AT(palsgd, mix_rate), 0.5, 0, 100, NULL,
       "eta: how strongly a model is drawn to the last one that all agreed on", "mix_prob>0" },
-    { "coin", TUTTI_CHOICE, TUTTI_AT(palsgd, coin), INDEPENDENT, 0, 1, "independent|shared",
+    { "coin", TUTTI_CHOICE, TUTTI_AT(palsgd, coin), SHARED, 0, 1, "independent|shared",
       "independent: each worker mixes when its own coin says so; shared: all do at the same steps",
       "form=random&mix_prob>0" },
     { 0 }

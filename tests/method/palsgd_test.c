@@ -86,7 +86,8 @@ static void gradient_steps_are_the_inner_optimisers_at_the_longer_rate(void **st
             int done = 0;
             snprintf(optimizer, sizeof optimizer, rules[k].rule, rules[k].lr);
             snprintf(longer, sizeof longer, rules[k].rule, rules[k].lr * factor);
-            a = trial_of("palsgd(mix_prob=0.4,mix_rate=0,warmup=0,period=100,outer=none)", optimizer, STEPS);
+            a = trial_of("palsgd(mix_prob=0.4,mix_rate=0,warmup=0,period=100,outer=none,coin=independent)",
+                         optimizer, STEPS);
             b = trial_of("single", longer, STEPS);
             a.options.seed = b.options.seed = seed;
             a.gradient = b.gradient = of_x;
@@ -121,7 +122,8 @@ static void a_jump_is_exact(void **state)
         char method[100], optimizer[40];
         trial t = trial_of(method, optimizer, STEPS);
         int jumps = 0;
-        snprintf(method, sizeof method, "palsgd(mix_prob=%g,mix_rate=%g,warmup=0,period=5)", cases[c].p, cases[c].rate);
+        snprintf(method, sizeof method, "palsgd(mix_prob=%g,mix_rate=%g,warmup=0,period=5,coin=independent)",
+                 cases[c].p, cases[c].rate);
         snprintf(optimizer, sizeof optimizer, "sgd(lr=%g)", cases[c].lr);
         for (uint64_t seed = 7; seed < 7 + (uint64_t)cases[c].seeds; seed++)
             for (int n = 2; n <= 8; n += 6) {
@@ -142,7 +144,7 @@ static void a_jump_is_exact(void **state)
 static void models_are_equal_to_the_bit_after_each_meeting_and_only_then(void **state)
 {
     static const char *const methods[] = {
-        "palsgd(mix_prob=0.4,warmup=2,period=4)", "palsgd(mix_prob=0.4,warmup=2,period=4,outer=none)",
+        "palsgd(mix_prob=0.4,warmup=2,period=4,coin=independent)", "palsgd(mix_prob=0.4,warmup=2,period=4,outer=none,coin=independent)",
         "palsgd(mix_prob=0.4,warmup=2,period=4,outer=adam(lr=0.1),coin=shared)",
         "palsgd(form=elastic,warmup=2,period=4)",
     };
@@ -187,7 +189,8 @@ static void the_expectation_of_a_step_is_that_of_the_drawn_function(void **state
 
     (void)state;
     for (uint64_t seed = 1; seed <= 24; seed++) {
-        trial t = trial_of("palsgd(mix_prob=0.2,mix_rate=0.5,warmup=0,period=100,outer=none)", "sgd(lr=0.1)", 2);
+        trial t = trial_of("palsgd(mix_prob=0.2,mix_rate=0.5,warmup=0,period=100,outer=none,coin=independent)",
+                           "sgd(lr=0.1)", 2);
         t.options.seed = seed;
         t.gradient = eight_up_then_three_down;
         t.count[0] = t.count[1] = t.count[2] = 1;
@@ -227,7 +230,8 @@ static void the_expectation_holds_over_several_steps(void **state)
 
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        trial t = trial_of("palsgd(mix_prob=0.3,mix_rate=0.75,warmup=0,period=100,outer=none)", "sgd(lr=0.1)", STEPS);
+        trial t = trial_of("palsgd(mix_prob=0.3,mix_rate=0.75,warmup=0,period=100,outer=none,coin=independent)",
+                           "sgd(lr=0.1)", STEPS);
         t.options.seed = seed;
         t.gradient = of_worker_zero;
         t.count[0] = t.count[1] = t.count[2] = 1;
@@ -318,13 +322,14 @@ static void evaluations_are_binomial(void **state)
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(ps); k++)
-        for (int shared = 0; shared < 2; shared++) {
+        for (int said = 0; said < 3; said++) { /* nothing: as the authors' code */
+            static const char *const coins[] = { ",coin=independent", ",coin=shared", "" };
+            const bool shared = said > 0;
             char method[100];
             counted c = { .method = method, .seed = 11 + k };
             tutti_error err;
             uint64_t all = 0;
-            snprintf(method, sizeof method, "palsgd(mix_prob=%g,period=50,warmup=0,coin=%s)", ps[k],
-                     shared ? "shared" : "independent");
+            snprintf(method, sizeof method, "palsgd(mix_prob=%g,period=50,warmup=0%s)", ps[k], coins[said]);
             if (tutti_world_run("shm", WORKERS, count, &c, &err) != TUTTI_OK)
                 fail_msg("%s: %s", method, err.text);
             for (int r = 0; r < WORKERS; r++) {
@@ -462,7 +467,7 @@ static void at_one_rate_of_mixing_the_drift_is_that_of_the_drawn_steps(void **st
 /* The figure is |x_k - x| before a meeting, the mean of them. */
 static void the_drift_told_is_that_of_the_models(void **state)
 {
-    trial t = trial_of("palsgd(mix_prob=0.3,warmup=0,period=1,outer=none)", "sgd(lr=0.1)", 1);
+    trial t = trial_of("palsgd(mix_prob=0.3,warmup=0,period=1,outer=none,coin=independent)", "sgd(lr=0.1)", 1);
 
     (void)state;
     t.gradient = trial_constant;

@@ -111,11 +111,13 @@ static void both_recursions_are_followed_on_every_graph(void **state)
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
         const rule *p = &rows[k].rule;
-        char method[300], optimizer[100];
+        char method[300], optimizer[100], decay[40] = "";
         tutti_graph *graph;
         trial t;
-        snprintf(method, sizeof method, "saddle(variant=%s,graph=%s,rho=%g,sam_every=%d,decay=%g)", p->n ? "n" : "q",
-                 p->graph, p->rho, p->every, p->decay);
+        if (!p->n)
+            snprintf(decay, sizeof decay, ",decay=%g", p->decay);
+        snprintf(method, sizeof method, "saddle(variant=%s,graph=%s,rho=%g,sam_every=%d%s)", p->n ? "n" : "q", p->graph,
+                 p->rho, p->every, decay);
         snprintf(optimizer, sizeof optimizer, "sgd(lr=0.125,momentum=%g%s)", p->momentum,
                  p->nesterov ? ",nesterov=true" : "");
         t = trial_of(method, optimizer, 6);
