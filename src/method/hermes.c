@@ -449,7 +449,7 @@ static tutti_status tell(tutti_method *m, tutti_error *err)
 static tutti_status ask_pushed(tutti_method *m, bool *pushed, tutti_error *err)
 {
     const hermes *s = m->self;
-    tutti_group everyone = tutti_group_keyed(&m->everyone, tutti_port_of("hermes.pushed", 0, 0), 0);
+    tutti_group everyone = m->everyone; /* a group of its own would not hear who gives up before it */
     int64_t merges = tutti_server_index(s->server) >= 0 ? s->global.merges : 0;
 
     everyone.uncounted = true;

@@ -545,6 +545,16 @@ static tutti_status herring_goes_on(tutti_world *world, explore_case *c, tutti_e
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
 }
 
+/* Whoever has the turn may be lost, with others in line, or beside those whose push is late. */
+static tutti_status hermes_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
+{
+    static const served methods[] = {
+        { "hermes(push=always,chunk=1,minibatch=1,local_passes=1,late_after=0)", true },
+        { "hermes(push=always,chunk=1,minibatch=1,local_passes=1,late_after=1)", true },
+    };
+    return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
+}
+
 static tutti_status byteps_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const served methods[] = {
@@ -745,6 +755,14 @@ const explore_piece explore_server_pieces[] = {
       .least = 4,
       .most = 6,
       .rank_main = byteps_goes_on,
+      .judge = judge_fate,
+      .losses = 4,
+      .steps = 3000 },
+    { .name = "hermes-goes-on",
+      .help = "whoever has the turn to push, or waits for it, is lost: all who are left train on and agree",
+      .least = 3,
+      .most = 6,
+      .rank_main = hermes_goes_on,
       .judge = judge_fate,
       .losses = 4,
       .steps = 3000 },

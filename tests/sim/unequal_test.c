@@ -160,7 +160,7 @@ static void the_events_tell_what_was_measured_and_what_is_predicted(void **state
    their exchange, after the first window. */
 static void speeds_of_two_to_one_make_steps_1_4_times_as_fast_as_an_equal_split(void **state)
 {
-    dealt equal = dealt_of("hetero-ring(allocation=equal,adapt_every=10)", 64, 1, 40),
+    dealt equal = dealt_of("hetero-ring(allocation=equal)", 64, 1, 40),
           adaptive = dealt_of("hetero-ring(adapt_every=10)", 64, 1, 40);
     double took[2] = { 0, 0 };
 
