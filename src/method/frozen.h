@@ -115,30 +115,24 @@ static inline tutti_status frozen_declare(tutti_method *m, tutti_plan *plan, con
     return tutti_exchange_declare(m, plan, spec, err);
 }
 
-/* Of a run of so many steps, one of which says its share. */
+/* Steps of the warm-up of a run of so many; 0: when v is stable. */
+static inline double frozen_steps(const frozen *s, uint64_t steps)
+{
+    return s->warmup > 0 && s->warmup < 1 ? fmax(1, round(s->warmup * (double)steps)) : s->warmup;
+}
+
 static inline uint64_t frozen_settles(const void *self, uint64_t steps, uint64_t epoch)
 {
     const frozen *s = self;
 
     (void)epoch;
-    return s->warmup == 0  ? TUTTI_SETTLES_UNKNOWN
-           : s->warmup < 1 ? (uint64_t)fmax(1, round(s->warmup * (double)steps))
-                           : (uint64_t)s->warmup;
-}
-
-/* Steps of the warm-up; 0: when v is stable. */
-static inline double frozen_steps(const tutti_method *m)
-{
-    const frozen *s = m->self;
-
-    return s->warmup > 0 && s->warmup < 1 ? fmax(1, round(s->warmup * (double)m->steps))
-                                          : s->warmup;
+    return s->warmup == 0 ? TUTTI_SETTLES_UNKNOWN : (uint64_t)frozen_steps(s, steps);
 }
 
 static inline tutti_status frozen_open(tutti_method *m, tutti_error *err)
 {
     const frozen *s = m->self;
-    const double steps = frozen_steps(m);
+    const double steps = frozen_steps(m->self, m->steps);
 
     if (s->warmup > 0 && s->warmup < 1 && m->steps == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -239,7 +233,8 @@ static inline tutti_status frozen_step(tutti_method *m, tutti_error *err)
             frozen_move(m, (float)(1 - s->beta1), (float)s->beta2, (float)(1 - s->beta2), m->g);
         }
         if (s->now.frozen == 0 &&
-            (s->warmup > 0 ? (double)(m->step + 1) >= frozen_steps(m) : frozen_is_stable(m))) {
+            (s->warmup > 0 ? (double)(m->step + 1) >= frozen_steps(s, m->steps)
+                           : frozen_is_stable(m))) {
             s->now.frozen = (int64_t)m->step + 1;
             if (s->mask == FROZEN_AUTO)
                 frozen_mask(m); /* the direction of this step, the warm-up's last, is Adam's */
