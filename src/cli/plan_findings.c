@@ -152,7 +152,8 @@ static void beware(const tutti_plan_findings *f, const tutti_planned *row, char 
         snprintf(text, bytes,
                  "; its first %llu steps are other ones, so this look at %lld was too short: the figures are of those "
                  "(--over %llu looks beyond them)",
-                 (unsigned long long)row->settles, (long long)f->over, (unsigned long long)(row->settles / 10 + 1));
+                 (unsigned long long)row->settles, (long long)f->over,
+                 (unsigned long long)(row->settles / TUTTI_PLAN_LOOKS + 1));
 }
 
 /* Against ddp, without a codec, if that is there. */

@@ -34,6 +34,8 @@ tutti_status tutti_plan_measure(tutti_measured *m, tutti_runtime *rt, const tutt
 typedef struct tutti_effect { const char *name, *text; } tutti_effect;
 const tutti_effect *tutti_plan_effect(const char *method, const char *codec);
 
+/* Steps of a method that settles late are this many times `over`, at most. */
+enum { TUTTI_PLAN_LOOKS = 10 };
 typedef struct tutti_planned { /* a row that was simulated */
     const char *method, *codec;
     const char *condition;       /* "batch-share=auto", "" */

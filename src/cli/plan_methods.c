@@ -125,9 +125,6 @@ typedef struct work {
     int signal;
 } work;
 
-/* Steps of a method that settles late are this many times `over`, at most. */
-enum { LOOKS = 10 };
-
 /* Shares by speed are the simplest that helps unequal workers, so a plan with ddp tries them, too.
    The row goes behind the others. */
 static tutti_status add_shares(const work *w, const char **more, size_t n, json_t *plan, tutti_error *err)
@@ -177,7 +174,7 @@ static void set_word(json_t *words, const char *flag, uint64_t value)
    they begin. */
 static tutti_status look_long_enough(const work *w, json_t *plan, tutti_error *err)
 {
-    const uint64_t over = (uint64_t)w->config->over, most = LOOKS * over;
+    const uint64_t over = (uint64_t)w->config->over, most = TUTTI_PLAN_LOOKS * over;
     const json_t *rows = json_object_get(plan, "rows");
     double epoch;
     json_t *run;
