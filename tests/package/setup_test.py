@@ -1,6 +1,6 @@
 """tools/setup, with a package manager of the test's own: what it installs, what it says where it
-may not, and what it can do without. And tools/skipped."""
-import os, re, shutil, subprocess, unittest
+may not, and what it can do without. And tools/skipped, again and failures."""
+import os, re, shutil, subprocess, sys, unittest
 from package import *
 
 SETUP = os.path.join(SOURCE, "tools/setup")
@@ -182,6 +182,43 @@ class Again(Case):
     def test_a_run_that_has_failed_no_test_failed_by_something_else(self):
         self.assertEqual(self.again(),
                          (1, "again: no test has failed in build/dev, so there is nothing to run again\n"))
+
+
+class Failures(Case):
+    """The end of a log of .ci/run: what failed, and why."""
+
+    def failures(self, log):
+        path = os.path.join(self.folder, self._testMethodName)
+        with open(path, "w") as f:
+            f.write(log)
+        return run(sys.executable, os.path.join(SOURCE, "tools/failures"), path)
+
+    def test_a_test_that_failed_twice_says_the_end_of_its_second_run(self):
+        said = self.failures(
+            "=== lint\nwell\n=== budget: lint took 1 s of 2 s\n"
+            "=== test\nFLAKY cli/a: it failed, and passed when it ran again alone. Its first run:\nno\nEND FLAKY\n"
+            "cli/b failed again, alone:\n" + "".join(f"line {i}\n" for i in range(40)) + "wrong\n"
+            "failed twice: cli/b\n=== test FAILED\n=== budget: test took 1 s of 2 s\n")
+        self.assertTrue(said.startswith("--- test: cli/b\nline 16\n"), said)
+        self.assertTrue(said.endswith("line 39\nwrong\n"), said)
+
+    def test_a_part_without_tests_says_its_own_end_and_pytest_its_second_runs(self):
+        said = self.failures(
+            "=== fuzz\nBase64: abc\n=== fuzz FAILED\n=== budget: fuzz took 1 s of 2 s\n"
+            "=== python\n=== FAILURES ===\nthe first\nFAILED tests/python/a_test.py::b - no\n"
+            "=== FAILURES ===\nthe second\n=== short test summary info ===\n"
+            "FAILED tests/python/a_test.py::b - no\n=== python FAILED\n")
+        self.assertEqual(said, "--- fuzz\nBase64: abc\n--- python: pytest\nthe second\n"
+                               "--- python: pytest\nFAILED tests/python/a_test.py::b - no\n")
+
+    def test_a_command_of_a_root_says_its_end(self):
+        said = self.failures("--- root: .ci/run here\nmuch\n--- root: .ci/run here: 5 s, exit code 1\n"
+                             "--- user: make demo\nno disk\n--- user: make demo: 9 s, exit code 2\n")
+        self.assertEqual(said, "--- user: make demo\nno disk\n")
+
+    def test_a_log_of_nothing_that_failed_says_nothing(self):
+        self.assertEqual(self.failures("=== lint\nwell\n=== budget: lint took 1 s of 2 s\n"
+                                       "--- user: make demo\n--- user: make demo: 9 s, exit code 0\n"), "")
 
 
 if __name__ == "__main__":
