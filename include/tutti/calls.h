@@ -245,8 +245,13 @@ void tutti_metric(tutti_method *m, const char *name, int worker, double value);
 void tutti_metric_at(tutti_method *m, const char *name, int worker, int64_t at, double value);
 void tutti_metric_histogram(tutti_method *m, const char *name, int worker,
                             const tutti_histogram *h);
+/* Something for summary.json ("events") that worker 0 knows as well as anybody: what others tell is
+   left away. / The same of one worker that others may not know of: what all have told stands there,
+   with its rank, what several tell alike once. kind: kept. Client thread; allocates. */
 void tutti_event(tutti_method *m, const char *kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+void tutti_event_of(tutti_method *m, int worker, const char *kind, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 #ifdef __cplusplus
 }
 #endif

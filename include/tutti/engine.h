@@ -692,8 +692,9 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *figures);
 typedef struct tutti_event_record {
     uint64_t step;                   /* how many this worker had done */
     const char *kind, *text;
-    int worker;                      /* of "lost", "silent", "back" (transport.h); else -1 */
-    uint32_t epoch;                  /* likewise; else 0 */
+    int worker;                      /* whom it is about; -1: nobody in particular */
+    uint32_t epoch;                  /* of "lost", "silent", "back" (transport.h); else 0 */
+    bool own;                        /* other workers may have others (tutti_event_of) */
 } tutti_event_record;
 /* Oldest first; gives how many. */
 int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events);

@@ -758,6 +758,7 @@ class tutti_event_record(Structure):
         ("text", c_char_p),
         ("worker", c_int),
         ("epoch", c_uint),
+        ("own", c_bool),
     ]
 
 

@@ -250,11 +250,22 @@ void tutti_event(tutti_method *m, const char *kind, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    tutti_engine_note(m->engine, kind, -1, 0, text);
+    tutti_engine_note(m->engine, &(tutti_event_record){ .kind = kind, .text = text, .worker = -1 });
+}
+
+void tutti_event_of(tutti_method *m, int worker, const char *kind, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    tutti_engine_note(m->engine, &(tutti_event_record){ .kind = kind, .text = text, .worker = worker, .own = true });
 }
 
 /* Events are rare and may allocate; when there is no memory the event is lost, not the run. */
-void tutti_engine_note(tutti_engine *e, const char *kind, int worker, uint32_t epoch, const char *text)
+void tutti_engine_note(tutti_engine *e, const tutti_event_record *what)
 {
     char *copy;
 
@@ -269,11 +280,12 @@ void tutti_engine_note(tutti_engine *e, const char *kind, int worker, uint32_t e
         e->events = more;
         e->room_events = room;
     }
-    copy = tutti_copy_text(text);
-    if (copy != NULL)
-        e->events[e->n_events++] = (tutti_event_record){
-            .step = e->progress.step, .kind = kind, .text = copy, .worker = worker, .epoch = epoch
-        };
+    copy = tutti_copy_text(what->text);
+    if (copy == NULL)
+        return;
+    e->events[e->n_events] = *what;
+    e->events[e->n_events].step = e->progress.step;
+    e->events[e->n_events++].text = copy;
 }
 
 int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events)

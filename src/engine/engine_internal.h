@@ -811,9 +811,8 @@ uint64_t *tutti_engine_skipped(tutti_engine *e);
 /* Figures of ranks that only serve, to all; collective over everyone, in this group. */
 tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err);
 tutti_group tutti_engine_metrics_group(const tutti_engine *e);
-/* An event; worker -1: about none. */
-void tutti_engine_note(tutti_engine *e, const char *kind, int worker, uint32_t epoch,
-                       const char *text);
+/* An event of this step. The text is copied, the kind kept. */
+void tutti_engine_note(tutti_engine *e, const tutti_event_record *what);
 void tutti_engine_mark(tutti_engine *e, const char *what, int index, int thread, int64_t begin_ns,
                        int64_t end_ns);
 /* Of another step than this one. */

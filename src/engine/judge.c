@@ -101,8 +101,9 @@ static tutti_status leave_out(tutti_engine *e, const verdict *v, uint64_t step, 
     if (v->own && e->scaler.on)
         return tutti_engine_scaler_skip(e, scale, v->worker, tensor, err);
     if (v->own)
-        tutti_event(m, "nonfinite", "worker %d: the gradient of %s is not finite in step %llu; the step was left out",
-                    v->worker, tensor, (unsigned long long)step);
+        tutti_event_of(m, v->worker, "nonfinite",
+                       "worker %d: the gradient of %s is not finite in step %llu; the step was left out", v->worker,
+                       tensor, (unsigned long long)step);
     else
         tutti_event(m, "nonfinite",
                     "the mean gradient of %s is not finite in step %llu as %s decoded it, though each worker's own is; "

@@ -311,7 +311,7 @@ static void tell_lines(tutti_engine *e, tutti_late_slot *s)
     }
     s->said = first;
     for (tutti_late_line *line = first; line != NULL; line = line->next)
-        tutti_engine_note(e, line->kind, -1, 0, line->text);
+        tutti_engine_note(e, &(tutti_event_record){ .kind = line->kind, .text = line->text, .worker = -1 });
     drop_lines(s);
 }
 

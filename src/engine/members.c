@@ -63,7 +63,10 @@ void tutti_engine_watch(tutti_engine *e)
     tutti_peer_event event;
 
     for (; e->members != NULL && tutti_world_events(e->world, e->watched, &event, 1) > e->watched; e->watched++)
-        tutti_engine_note(e, kinds[event.change], event.rank, event.epoch, event.why);
+        tutti_engine_note(e, &(tutti_event_record){ .kind = kinds[event.change],
+                                                    .text = event.why,
+                                                    .worker = event.rank,
+                                                    .epoch = event.epoch });
 }
 
 int tutti_engine_first(const tutti_engine *e)

@@ -56,7 +56,7 @@ static void begin_anew(tutti_engine *e)
 static void note(void *with, const char *kind, const char *text)
 {
     /* whole: a codec's line has a word for each tensor, which a replay needs */
-    tutti_engine_note(with, kind, -1, 0, text);
+    tutti_engine_note(with, &(tutti_event_record){ .kind = kind, .text = text, .worker = -1 });
 }
 
 /* What begins with the exchange of this step, unless that is late. */

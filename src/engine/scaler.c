@@ -165,11 +165,11 @@ tutti_status tutti_engine_scaler_skip(tutti_engine *e, double had, int worker, c
     } else if (s->dynamic)
         s->now.scale = fmax(s->min, was * s->backoff);
     if (told(skipped))
-        tutti_event(&e->m, "overflow",
-                    "worker %d: the gradient of %s overflowed in step %llu at the loss scale %g; the step was left "
-                    "out, %llu in all, and the scale is %g",
-                    worker, tensor, (unsigned long long)tutti_late_step(&e->m), had, (unsigned long long)skipped,
-                    s->now.scale);
+        tutti_event_of(&e->m, worker, "overflow",
+                       "worker %d: the gradient of %s overflowed in step %llu at the loss scale %g; the step was left "
+                       "out, %llu in all, and the scale is %g",
+                       worker, tensor, (unsigned long long)tutti_late_step(&e->m), had, (unsigned long long)skipped,
+                       s->now.scale);
     return TUTTI_OK;
 }
 

@@ -235,8 +235,8 @@ static void tell_log(tutti_preduce *p)
         char list[400] = "";
         for (int j = 0, used = 0; j < e->n && used < (int)sizeof list - 16; j++)
             used += snprintf(list + used, sizeof list - (size_t)used, j > 0 ? ",%d" : "%d", e->member[j]);
-        tutti_event(p->m, e->counts ? "group" : "spoilt group", "%lld by %d: %s from %lld to %lld ns", (long long)e->id,
-                    p->m->rank, list, (long long)e->begin_ns, (long long)e->end_ns);
+        tutti_event_of(p->m, p->m->rank, e->counts ? "group" : "spoilt group", "%lld by %d: %s from %lld to %lld ns",
+                       (long long)e->id, p->m->rank, list, (long long)e->begin_ns, (long long)e->end_ns);
         tutti_free(e->member);
     }
     p->logged = 0;

@@ -12,48 +12,26 @@ void tutti_train_delays_drop(tutti_train_delays *s)
     *s = (tutti_train_delays){ 0 };
 }
 
-/* mine: room for all of them; lengths, counts: one a member. */
-static tutti_status gather_lists(tutti_run *run, const tutti_histogram *h, int64_t *mine, int64_t *lengths,
-                                 size_t *counts, tutti_train_delays *all, tutti_error *err)
+tutti_status tutti_train_delays_gather(tutti_run *run, const tutti_histogram *h, tutti_train_delays *s,
+                                       tutti_error *err)
 {
-    const size_t n = (size_t)run->all.size;
-    tutti_buffer whole = tutti_nothing();
-    int64_t length = 0;
+    int64_t *mine = tutti_alloc(2 * TUTTI_HISTOGRAM_BINS, sizeof *mine);
+    size_t length = 0;
+    void *all = NULL;
+    tutti_status status;
 
-    for (int bin = 0; bin < TUTTI_HISTOGRAM_BINS; bin++)
+    tutti_train_delays_drop(s); /* of a try that was spoilt */
+    s->begin = tutti_alloc((size_t)run->all.size + 1, sizeof *s->begin);
+    for (int bin = 0; mine != NULL && bin < TUTTI_HISTOGRAM_BINS; bin++)
         if (h->count[bin] > 0) {
             mine[length++] = (int64_t)tutti_histogram_least(bin);
             mine[length++] = (int64_t)h->count[bin];
         }
-    TUTTI_TRY(tutti_allgather(&run->all, tutti_host(&length, 1, TUTTI_I64), tutti_host(lengths, n, TUTTI_I64), err));
-    for (size_t k = 0; k < n; k++) {
-        counts[k] = (size_t)lengths[k];
-        all->begin[k + 1] = all->begin[k] + counts[k];
-    }
-    if (run->all.index == 0 && (all->pairs = tutti_alloc(all->begin[n] + 1, sizeof *all->pairs)) == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the delays of %zu workers", n);
-    if (run->all.index == 0)
-        whole = tutti_host(all->pairs, all->begin[n], TUTTI_I64);
-    return tutti_gather_parts_v(&run->all, 0, counts, tutti_host(mine, (size_t)length, TUTTI_I64), whole, err);
-}
-
-tutti_status tutti_train_delays_gather(tutti_run *run, const tutti_histogram *h, tutti_train_delays *s,
-                                       tutti_error *err)
-{
-    const size_t n = (size_t)run->all.size;
-    int64_t *mine = tutti_alloc(2 * TUTTI_HISTOGRAM_BINS, sizeof *mine), *lengths = tutti_alloc(n, sizeof *lengths);
-    size_t *counts = tutti_alloc(n, sizeof *counts);
-    tutti_status status;
-
-    tutti_train_delays_drop(s); /* of a try that was spoilt */
-    s->begin = tutti_alloc(n + 1, sizeof *s->begin);
-    if (mine == NULL || lengths == NULL || counts == NULL || s->begin == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the delays of %zu workers", n);
-    else
-        status = gather_lists(run, h, mine, lengths, counts, s, err);
+    status = mine != NULL && s->begin != NULL
+                 ? tutti_train_gather_lists(run, tutti_host(mine, length, TUTTI_I64), s->begin, &all, err)
+                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the delays of %d workers", run->all.size);
+    s->pairs = all;
     tutti_free(mine);
-    tutti_free(lengths);
-    tutti_free(counts);
     return status;
 }
 

@@ -157,6 +157,36 @@ tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tu
                       err);
 }
 
+tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t *begin, void **all, tutti_error *err)
+{
+    const size_t n = (size_t)run->all.size;
+    int64_t length = (int64_t)mine.count, *lengths = tutti_alloc(n, sizeof *lengths);
+    size_t *counts = tutti_alloc(n, sizeof *counts);
+    tutti_buffer whole = tutti_nothing();
+    tutti_status status =
+        counts != NULL && lengths != NULL
+            ? tutti_allgather(&run->all, tutti_host(&length, 1, TUTTI_I64), tutti_host(lengths, n, TUTTI_I64), err)
+            : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for lists of %zu workers", n);
+
+    *all = NULL;
+    begin[0] = 0;
+    for (size_t k = 0; status == TUTTI_OK && k < n; k++) {
+        counts[k] = (size_t)lengths[k];
+        begin[k + 1] = begin[k] + counts[k];
+    }
+    if (status == TUTTI_OK && run->all.index == 0) {
+        *all = tutti_alloc(begin[n] + 1, tutti_dtype_bytes(mine.dtype));
+        whole = tutti_host(*all, begin[n], mine.dtype);
+        if (*all == NULL)
+            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for lists of %zu workers", n);
+    }
+    if (status == TUTTI_OK)
+        status = tutti_gather_parts_v(&run->all, 0, counts, mine, whole, err);
+    tutti_free(lengths);
+    tutti_free(counts);
+    return status;
+}
+
 /* A resumed run keeps the lines up to its checkpoint: those after it will be written again. */
 static tutti_status keep_lines(tutti_run *run, const char *path, tutti_error *err)
 {

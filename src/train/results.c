@@ -26,27 +26,6 @@ static json_t *real_or_null(bool known, double value)
     return known && isfinite(value) ? json_real(value) : json_null();
 }
 
-static json_t *events_of(const tutti_run *run)
-{
-    const tutti_event_record *events;
-    const int n = tutti_engine_events(run->engine, &events);
-    json_t *array = json_array();
-
-    for (const char *line = run->passed_over; line != NULL && *line != 0; line = strchr(line, '\n') + 1)
-        json_array_append_new(array, json_pack("{s:I, s:s, s:s%}", "step", (json_int_t)run->first_step, "kind",
-                                               "damaged-checkpoint", "text", line, strcspn(line, "\n")));
-    for (int i = 0; i < n; i++) {
-        json_t *event = json_pack("{s:I, s:s, s:s}", "step", (json_int_t)events[i].step, "kind", events[i].kind,
-                                  "text", events[i].text);
-        if (events[i].worker >= 0) {
-            json_object_set_new(event, "rank", json_integer(events[i].worker));
-            json_object_set_new(event, "epoch", json_integer(events[i].epoch));
-        }
-        json_array_append_new(array, event);
-    }
-    return array;
-}
-
 /* {"name": value, "name of a worker's": [a value a worker, null where the method told none]} */
 static void set_figure(const tutti_run *run, json_t *o, const char *name, int worker, json_t *value)
 {
@@ -256,7 +235,12 @@ static json_t *codec_report(const tutti_run *run)
     return json_null();
 }
 
-typedef struct results { tutti_figures f; tutti_train_delays stale; tutti_train_trace trace; } results;
+typedef struct results {
+    tutti_figures f;
+    tutti_train_delays stale;
+    json_t *events;
+    tutti_train_trace trace;
+} results;
 
 static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
 {
@@ -295,6 +279,7 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
         mine[HELD + k] = (double)held[k];
     TUTTI_TRY(tutti_train_gather(run, mine, FIGURES, err));
     TUTTI_TRY(tutti_train_delays_gather(run, f->staleness, &r->stale, err));
+    TUTTI_TRY(tutti_train_events_gather(run, &r->events, err));
     return tutti_train_trace_gather(run, &r->trace, err);
 }
 
@@ -444,7 +429,7 @@ static void put_rest(json_t *o, const tutti_run *run, const results *r, const to
     json_object_set_new(o, "by_server", by_server(run, run->told));
     json_object_set_new(o, "payload_by_tensor", payload_by_tensor(run));
     json_object_set_new(o, "codec_report", codec_report(run));
-    json_object_set_new(o, "events", events_of(run));
+    json_object_set(o, "events", r->events);
     json_object_set_new(o, "version", json_string(tutti_version()));
 }
 
@@ -499,6 +484,7 @@ tutti_status tutti_train_results(tutti_run *run, tutti_error *err)
         if (status == TUTTI_OK)
             status = tutti_train_written(run, wrote, err);
     } while (status == TUTTI_OK && tutti_train_rank(run, 0) != writer);
+    json_decref(r.events);
     tutti_free(r.trace.text);
     tutti_train_delays_drop(&r.stale);
     return status;

@@ -356,6 +356,11 @@ tutti_status tutti_train_open_metrics(tutti_run *run, tutti_error *err);
 /* n figures of each worker to run->told of worker 0, a row an index of run->all; of the others it
    holds what they passed on. Within a meeting. n <= TUTTI_TRAIN_FIGURES. */
 tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tutti_error *err);
+/* Lists of as many elements as each likes, of one type, to index 0: there *all has them one after
+   the other, taken, and elsewhere it is NULL. begin: run->all.size + 1 places; those of index k
+   stand from begin[k] to before begin[k + 1]. Collective, within a meeting. */
+tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t *begin, void **all,
+                                      tutti_error *err);
 tutti_status tutti_train_report(tutti_run *run, tutti_error *err); /* collective */
 /* Worker 0 of a method at its own pace, after a step of its own: what it has heard of the others,
    if a line is due before the meeting at `until`. */
@@ -439,6 +444,12 @@ json_t *tutti_train_delays_of_all(const tutti_run *run, const tutti_train_delays
    summary. In its histograms, those of the method's figures too, such a number means "from here to
    below the next". */
 json_t *tutti_train_delays_edges(const tutti_run *run, const tutti_train_delays *s);
+
+/* ---- events.c ---- */
+
+/* At index 0 the run's events for summary.json: its own, and of the others' those that only they
+   may know of; taken, in place of what *events had. Else NULL. Collective, within a meeting. */
+tutti_status tutti_train_events_gather(tutti_run *run, json_t **events, tutti_error *err);
 
 /* ---- trace.c: what all ranks did when, on one clock ---- */
 

@@ -1,7 +1,7 @@
 """The gossip methods as a person runs them (every transport: transports_test.py): at one's own pace
 runs are the same to the bit where time is simulated, from a checkpoint, too; slow workers; graphs
 from files."""
-import json, os, unittest
+import json, os, re, unittest
 from command import *
 
 COMMON = ("--model", "mlp(hidden=24)", "--batch", 10, "--steps", 24, "--threads", 1, "--seed", 3,
@@ -110,6 +110,34 @@ class Gossip(Case):
             if said:
                 self.assertIn(said, told[0])
                 self.assertIn("note: " + told[0], done.stdout)
+
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_what_only_one_worker_has_met_is_among_the_events(self):
+        """Each worker's groups, of which its members tell the same, and whose gradients were left out."""
+        common = ("--model", "quadratic(dim=50)", "--transport", "sim", "-n", 5, "--batch", 20, "--steps", 24)
+        s = summary(self.train("log", *common, "--method", "prague(log=on)"))
+        groups = {}
+        for e in s["events"]:
+            if e["kind"] == "group":
+                number, rank, members = re.fullmatch(r"(\d+) by (\d+): ([\d,]+) from \d+ to \d+ ns", e["text"]).groups()
+                self.assertEqual(e["rank"], int(rank))
+                told = groups.setdefault(int(number), {"members": members, "by": []})
+                self.assertEqual(told["members"], members)
+                told["by"].append(int(rank))
+        for number, told in groups.items():
+            self.assertEqual(told["members"], ",".join(map(str, sorted(told["by"]))), number)
+        self.assertEqual({r for told in groups.values() for r in told["by"]}, set(range(5)))
+        self.assertEqual(len(groups), s["method_figures"]["groups"])
+        for method in ("hop", "ad-psgd", "ddp"): # each decides for itself, and all together
+            s = summary(self.train(method, *common, "--method", method, "--nonfinite", "skip", "--optimizer",
+                                   "sgd(lr=1e9)"))
+            left_out = [(e["rank"], e["text"]) for e in s["events"] if e["kind"] == "nonfinite"]
+            self.assertEqual(len(left_out), len(set(left_out)), method)
+            self.assertTrue(all(text.startswith("worker %d: " % rank) for rank, text in left_out), method)
+            if method == "ddp":
+                self.assertEqual(len(left_out), s["steps_skipped"])
+            else:
+                self.assertEqual({rank for rank, _ in left_out}, set(range(5)), method)
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_slow_link_starves_nobody_on_rings(self):
