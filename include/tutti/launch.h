@@ -103,6 +103,13 @@ typedef struct tutti_launch_result {
 tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_result *result,
                               tutti_error *err);
 
+/* For a program that computes in this process, without a launcher: its waiting OpenMP threads look
+   for work as long as those of workers that have a core each. The library of OpenMP reads that when
+   it is loaded, so this starts the program again, with argv (NULL-ended, the program's name first).
+   Returns where the environment says how they wait (OMP_WAIT_POLICY, GOMP_SPINCOUNT), which it does
+   in the program that was started so, and where it cannot be started. To be called first of all. */
+void tutti_launch_patient(tutti_runtime *rt, char *const argv[]);
+
 /* ---- several hosts ---- */
 typedef struct tutti_launch_host {
     char name[128];

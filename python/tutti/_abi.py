@@ -1964,6 +1964,7 @@ FUNCTIONS = {
         POINTER(tutti_error)]),
     "tutti_launch_parse_hosts": (c_int, [c_char_p, POINTER(POINTER(tutti_launch_host)), POINTER(c_int), POINTER(c_int),
         POINTER(tutti_error)]),
+    "tutti_launch_patient": (None, [POINTER(tutti_runtime), POINTER(c_char_p)]),
     "tutti_launch_place_environment": (c_int, [POINTER(tutti_launch_place), POINTER(c_char_p),
         POINTER(POINTER(c_char_p)), POINTER(tutti_error)]),
     "tutti_launch_place_meets": (c_int, [POINTER(tutti_launch_place), POINTER(c_char_p), POINTER(tutti_error)]),

@@ -12,6 +12,7 @@ typedef struct tutti_command {
     int (*run)(int argc, char **argv); /* argv[0]: the command's name */
     const tutti_option *tables[2];     /* of its flags; NULL: no more */
     const struct tutti_command *sub;   /* {0}-ended; NULL: none */
+    bool computes;                     /* in this process, with several threads */
 } tutti_command;
 /* {0}-ended. help NULL: nothing for people */
 extern const tutti_command tutti_commands[], tutti_cli_benchmarks[], tutti_cli_plans[];

@@ -6,16 +6,17 @@
 #include <unistd.h>
 
 #include "cli_internal.h"
+#include "tutti/launch.h"
 
 const tutti_command tutti_commands[] = {
     { "train", "[FILE] [--OPTION VALUE ...]", "train a network with several workers", tutti_cli_train,
       { tutti_train_options } },
     { "eval", "RUN [--data DATA]", "loss, accuracy, perplexity of a run's model on a data set", tutti_cli_eval,
-      { tutti_cli_eval_options } },
+      { tutti_cli_eval_options }, .computes = true },
     { "predict", "RUN FILE...", "which classes a run's model sees in pictures", tutti_cli_predict,
-      { tutti_cli_predict_options } },
+      { tutti_cli_predict_options }, .computes = true },
     { "generate", "RUN --prompt TEXT", "a text that a run's language model goes on with", tutti_cli_generate,
-      { tutti_cli_generate_options } },
+      { tutti_cli_generate_options }, .computes = true },
     { "run", "-n N|-H HOSTS [...] -- COMMAND", "start any command as the workers of a run", tutti_cli_run,
       { tutti_cli_run_options } },
     { "methods", "[NAME] [--json]", "catalogue of training methods with their options", tutti_cli_methods },
@@ -168,6 +169,18 @@ static int help(int argc, char **argv)
     return told(c->run(argc + 1, words));
 }
 
+static int run(const tutti_command *c, int argc, char **argv)
+{
+    tutti_runtime *rt;
+    tutti_error err;
+
+    if (c->computes && tutti_runtime_open_posix(&rt, &err) == TUTTI_OK) {
+        tutti_launch_patient(rt, argv);
+        tutti_runtime_close(rt);
+    }
+    return told(c->run(argc - 1, argv + 1));
+}
+
 int main(int argc, char **argv)
 {
     open_closed_streams();
@@ -181,6 +194,6 @@ int main(int argc, char **argv)
         return tutti_cli_version(argc - 1, argv + 1);
     for (const tutti_command *c = tutti_commands; c->name != NULL; c++)
         if (strcmp(argv[1], c->name) == 0)
-            return told(c->run(argc - 1, argv + 1));
+            return run(c, argc, argv);
     return no_such_command(argv[1]);
 }

@@ -113,6 +113,12 @@ tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cp
                                        const int streams[2], pid_t *pid, int *pidfd,
                                        tutti_error *err);
 
+/* ---- waits.c ---- */
+/* Does this environment say how OpenMP threads wait? */
+bool tutti_launch_waits_as_told(char *const *environment);
+/* How often libgomp looks for work before its thread sleeps: for 20 us. */
+int tutti_launch_looks(tutti_runtime *rt);
+
 /* ---- address.c ---- */
 /* The words of a command: split at blanks; what stands in '...' or "..." keeps its blanks. One
    block, NULL-ended, room for `more` words behind: tutti_free it. */

@@ -22,9 +22,6 @@
 
 extern char **environ;
 
-#define LOOK_OUT_NS 20000 /* longer than the pauses between two parts of a layer, no longer than it takes to wake */
-#define LOOKS_MOST 30000
-
 static bool is_variable(const char *entry, const char *name)
 {
     const size_t length = strlen(name);
@@ -41,40 +38,9 @@ static bool have_cores(const tutti_launch_options *options)
     return workers * options->threads <= tutti_cores();
 }
 
-/* How often libgomp may look for work before its thread sleeps, for LOOK_OUT_NS: it counts looks,
-   and the pause between two takes from 3 to 50 ns as the processor likes. The least of some trials,
-   since a core that others use, too, makes them longer. */
-static int looks_in_time(tutti_runtime *rt)
-{
-    enum { TRIALS = 16, LOOKS = 500 };
-    int64_t least = INT64_MAX, count;
-
-    for (int trial = 0; trial < TRIALS; trial++) {
-        const int64_t begin = tutti_now_ns(rt);
-        int64_t took;
-        for (int i = 0; i < LOOKS; i++)
-#if defined(__x86_64__)
-            __builtin_ia32_pause();
-#else
-            __asm__ volatile("" ::: "memory");
-#endif
-        took = tutti_now_ns(rt) - begin;
-        least = took < least ? took : least;
-    }
-    count = LOOK_OUT_NS * LOOKS / (least > 0 ? least : 1);
-    return count < LOOKS_MOST ? (int)count : LOOKS_MOST;
-}
-
 tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt, const tutti_launch_options *options, int fd,
                                      const sigset_t *mask, tutti_error *err)
 {
-    /* Waiting OpenMP threads would burn the core of those that work. Where each has its own they
-       look out for some tens of microseconds before they sleep: a network of many small pieces (an
-       LSTM's moments) wakes them thousands of times a step. Not for longer: on a machine that
-       others use as well the thread that is waited for has often lost its core, for milliseconds. A
-       thread that looks on for it keeps others from ending their turn. Measured there (mlp, load 12
-       on 2 cores, 10 rounds in turn): 1934 samples/s with one thread; with two that look out for 1
-       ms 723, 100 us 1657, 30 us 1955, 10 us 2395. */
     static const char *const of_torch[] = { "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE" };
     static char passive[] = "OMP_WAIT_POLICY=passive", active[] = "OMP_WAIT_POLICY=active";
     char *const *given = options->environment != NULL ? options->environment : environ;
@@ -112,11 +78,11 @@ tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt, const t
     s->environment[n++] = s->size_text;
     if (tutti_variable(given, "OMP_NUM_THREADS") == NULL)
         s->environment[n++] = s->threads_text;
-    if (tutti_variable(given, "OMP_WAIT_POLICY") == NULL && tutti_variable(given, "GOMP_SPINCOUNT") == NULL) {
+    if (!tutti_launch_waits_as_told(given)) {
         const bool looks_out = options->threads > 1 && have_cores(options);
         s->environment[n++] = looks_out ? active : passive;
         if (looks_out) {
-            snprintf(s->spin_text, sizeof s->spin_text, "GOMP_SPINCOUNT=%d", looks_in_time(rt));
+            snprintf(s->spin_text, sizeof s->spin_text, "GOMP_SPINCOUNT=%d", tutti_launch_looks(rt));
             s->environment[n++] = s->spin_text;
         }
     }

@@ -1,9 +1,9 @@
 """What a run has left, used: eval gives the run's own numbers, from its files alone; predict sees what
 training saw; generate goes on with a text as the logits say; --init begins where a file says. And
 training on folders of pictures, whose classes predict names."""
-import json, os, random, struct, unittest, zlib
+import json, os, random, re, struct, subprocess, unittest, zlib
 
-from command import Case, idx_body, mlp_evaluated, read, summary, tensors, tutti
+from command import Case, TUTTI, clean_environment, idx_body, mlp_evaluated, read, summary, tensors, tutti
 
 MLP, GPT = "mlp(hidden=24)", "gpt(layers=1,dim=16,heads=2)"
 
@@ -70,6 +70,20 @@ class Use(Case):
         return json.loads(self.told("eval", run, "--threads", 1, "--json", *more))
 
     # ---- eval
+
+    def test_threads_of_a_model_that_is_used_sleep_soon_as_those_of_workers_do(self):
+        """libgomp's own count is 300000 looks, some ms at each end of a layer where others use the
+        machine as well. What a person says of it counts."""
+        run = self.run_of("run", GPT, self.windows, "--steps", 1)
+        for words in (("eval", run, "--samples", 4), ("generate", run, "--prompt", "ab", "--length", 1)):
+            told = lambda **more: re.findall(rb"GOMP_SPINCOUNT = '(.*)'", subprocess.run(
+                [TUTTI, *map(str, words)], capture_output=True, check=True,
+                env=clean_environment(OMP_DISPLAY_ENV="verbose", **more)).stderr)
+            if told() == []:
+                self.skipTest("OpenMP is another than GCC's")
+            self.assertLessEqual(int(told()[-1]), 30000)
+            self.assertEqual(told(GOMP_SPINCOUNT="77")[-1], b"77")
+            self.assertEqual(told(OMP_WAIT_POLICY="passive")[-1], b"0")
 
     def test_eval_gives_the_run_s_own_numbers(self):
         clicks = os.path.join(self.folder, "clicks.tsv")

@@ -182,8 +182,8 @@ class Wavelet(Case):
             self.assertIn("worker %d was lost" % victim, err)
 
     def test_one_that_is_late_or_stopped_for_a_while_only_delays(self):
-        common = (*MLP, "--data", self.data, "-n", 3, "--batch", 8, "--method", "wavelet", "--steps", 3000,
-                  "--report-every", 500)
+        common = (*MLP, "--data", self.data, "-n", 3, "--batch", 8, "--method", "wavelet", "--steps", 1000,
+                  "--report-every", 100)
         plain = self.train("plain", *common)
         out = self.out("stopped")
         run = subprocess.Popen([TUTTI, "train", *map(str, common), "--out", out], env=clean_environment(),

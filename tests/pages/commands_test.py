@@ -81,7 +81,7 @@ def samples(folder):
     small, speech = small_mnist(os.path.join(folder, "mnist"), 1024, 200), os.path.join(folder, "speech")
     os.makedirs(speech)
     for name in NAMES:
-        n = 240 # frames of noise, as tools/speech-data would write voices
+        n = 96 # frames of noise, as tools/speech-data would write voices
         sizes, body = ((n, 64, 120), random.Random(7).randbytes(n * 64 * 120)) if "images" in name else (
             (n,), bytes(k % 10 for k in range(n)))
         with open(os.path.join(speech, name), "wb") as f:
@@ -208,12 +208,14 @@ class Reading(unittest.TestCase):
 @unittest.skipUnless(SIMULATOR, "skipped: the simulator is not built")
 class Figures(Case):
     def test_figures_of_simulated_runs_are_those_of_their_page(self):
-        """Run as they stand, on all samples, after the platforms that their page makes."""
-        for page in sorted({command.page for command in COLLECTED if is_virtual(command)}):
+        """Run as they stand, on all samples, after the platforms that their page makes. What is long
+        in `make check-long`."""
+        chosen = [command for command in COLLECTED if is_virtual(command) and is_long(command) == LONG]
+        for page in sorted({command.page for command in chosen}):
             home = self.out(page.replace("/", "-"))
             os.makedirs(home)
             for command in COLLECTED:
-                if command.page != page or not (is_virtual(command) or re.match("tutti platform ", command.text)):
+                if command.page != page or not (command in chosen or re.match("tutti platform ", command.text)):
                     continue
                 if re.match("tutti compare", command.text) and lacks(command):
                     narrowed("figures of %s: %s is not here" % (command, lacks(command)))

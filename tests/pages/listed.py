@@ -5,19 +5,20 @@ Whatever is in none of these tables is run as the page has it (tutti, exports) o
 import os, re
 
 # Read so before they are run, by regular expressions: fewer steps, samples and schedules, smaller
-# networks where many workers share a machine, and this machine where a page has another.
+# networks, and this machine where a page has another.
 FEWER = {"steps": 4, "samples": 3000, "checkpoint-every": 4, "eval-every": 3, "epochs": 2}
 REPLACED = [
     (r"(--(steps|samples|checkpoint-every|eval-every|epochs) )(\d+)",
      lambda m: m[1] + str(min(int(m[3]), FEWER[m[2]]))),
-    (r"--model mlp -n (8|16)", r"--model 'mlp(hidden=64)' -n \1"),
+    (r"(tutti (?:train|compare) [^#]*?--model )mlp(?= )", r"\1'mlp(hidden=64)'"),
     (r"tutti train (-n 8 )?--transport sim --platform",
      r"tutti train --model 'mlp(hidden=64)' \1--transport sim --platform"),
     (r"rows=20000", "rows=1000"),
+    (r"vgg\(small\)(' -n 4 --method bytescheduler --steps) \d+", r"vgg(small)\1 2"),
     (r"timeout --signal=KILL \d+", "TUTTI_STREAM=500 killed"), # once there is a checkpoint (commands_test.py)
     (r"(tutti compare --methods \S+)(?=\s|$)(?!\s+--model)", r"\1 --model 'mlp(hidden=64)'"),
     (r"tutti compare --methods", "tutti compare --seeds 2 --methods"),
-    (r"(tools/netlab [^#]*--model mlp)", r"\1 --steps 4"),
+    (r"(tools/netlab [^#]*--model (?:mlp|'mlp\(hidden=64\)'))", r"\1 --steps 4"),
     (r"(tutti plan --model \w+ -n 4)(?= |$)", r"\1 --methods ddp,powersgd,ad-psgd"),
     (r"--seeds 1\.\.\d+", "--seeds 1..1"),
     (r"mpirun((?: --\S+ [^-]\S*)*) -n 64", r"mpirun\1 -n 2"),

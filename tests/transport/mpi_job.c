@@ -44,6 +44,8 @@ int mpi_job_run(int n, char *const *arguments)
         /* It refuses root unless told twice; where tests run in containers they are root. */
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+        /* A rank that waits in a call of MPI gives its core to the tests beside this one. */
+        setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);
     }
     argv[at++] = (char *)"-n";
     argv[at++] = count;
