@@ -1,10 +1,10 @@
-/* waits.c: how OpenMP threads wait for work. Waiting threads would burn the core of those that work.
-   Where each has its own they look out for some tens of microseconds before they sleep: a network of
-   many small pieces (an LSTM's moments) wakes them thousands of times a step. Not for longer: on a
-   machine that others use as well the thread that is waited for has often lost its core, for
-   milliseconds. A thread that looks on for it keeps others from ending their turn. Measured there
-   (mlp, load 12 on 2 cores, 10 rounds in turn): 1934 samples/s with one thread; with two that look
-   out for 1 ms 723, 100 us 1657, 30 us 1955, 10 us 2395. */
+/* waits.c: how OpenMP threads wait for work. Waiting threads would burn the core of those that
+   work. Where each has its own they look out for some tens of microseconds before they sleep: a
+   network of many small pieces (an LSTM's moments) wakes them thousands of times a step. Not for
+   longer: on a machine that others use as well the thread that is waited for has often lost its
+   core, for milliseconds. A thread that looks on for it keeps others from ending their turn.
+   Measured there (mlp, load 12 on 2 cores, 10 rounds in turn): 1934 samples/s with one thread; with
+   two that look out for 1 ms 723, 100 us 1657, 30 us 1955, 10 us 2395. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
