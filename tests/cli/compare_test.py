@@ -225,9 +225,9 @@ class Compare(Pages):
         run, whatever the environment says an optimizer is."""
         methods = [m["name"] for m in json.loads(tutti("methods", "--json").stdout)]
         out = self.out("all-methods")
-        done = self.compare(out, "--transport", "sim", "--step-time", "0.01", "--steps", "120", "--batch", "8",
+        done = self.compare(out, "--transport", "sim", "--step-time", "0.01", "--steps", "50", "--batch", "8",
                             "--seeds", "1", "--slow", "1:2", "--methods", ",".join(methods))
-        setting = ("Model: mlp(hidden=16), data: %s, workers: 4, batch: 8, steps: 120, network: sim, "
+        setting = ("Model: mlp(hidden=16), data: %s, workers: 4, batch: 8, steps: 50, network: sim, "
                    "slow workers: 1:2, step-time: 0.01." % self.data)
         page, rows, runs = Page(out + "/compare.html"), self.results(out), self.results(out, "runs.csv")
         self.assertIn(setting, done.stdout)

@@ -81,7 +81,7 @@ class Gossip(Case):
                   "--method", "prague", "--seed", 1)
         others = lambda s: sum(w["steps"] for w in s["by_worker"][:-1]) / s["wall_seconds"]
         for n in (3, 4, 6, 8, 12):
-            run = lambda name, *words: others(summary(self.train("%d%s" % (n, name), *common, "-n", n, "--batch", 4 * n,
+            run = lambda name, *words: others(summary(self.train("%d%s" % (n, name), *common, "-n", n, "--batch", 2,
                                                                  "--steps", 200, *words)))
             even = run("even")
             for times in (1.5, 2, 2.1, 5):
@@ -92,7 +92,7 @@ class Gossip(Case):
             for slower in (1, 100): # a model takes 0.08 of a step to cross
                 mbit = 50 * 4 * 8 / 0.0008 / 1e6
                 links = unequal_links(self.out("%d-%d.xml" % (n, slower)), [mbit] * (n - 1) + [mbit / slower])
-                paces.append(others(summary(self.train("l%d-%d" % (n, slower), *common, "-n", n, "--batch", 4 * n,
+                paces.append(others(summary(self.train("l%d-%d" % (n, slower), *common, "-n", n, "--batch", 2,
                                                        "--steps", 1600, "--platform", links))))
             self.assertGreater(paces[1], least * paces[0], (n, paces))
 

@@ -8,7 +8,7 @@ from ports import free_port
 
 # messages of 220 KB, steps of less than a millisecond
 TRAIN = ["--model", "mlp(hidden=64)", "--optimizer", "sgd(lr=0.02)", "--batch", "16", "--quiet"]
-LARGE = ["--model", "mlp"]  # of 7 MB
+LARGE = ["--model", "mlp(hidden=512)"]  # of 2.7 MB
 
 
 class Running(Case):

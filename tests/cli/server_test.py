@@ -142,7 +142,7 @@ class Servers(Case):
         if os.environ.get("TUTTI_SIMULATED") == "off":
             narrowed("peaks of memory: a sanitizer has its own")
             return
-        n, hidden = 2, 2000
+        n, hidden = 2, 1400
         model = (784 * hidden + hidden + hidden * hidden + hidden + hidden * 10 + 10) * 4 / 2 ** 20
         first = (hidden * hidden + hidden + hidden * 10 + 10) * 4 / 2 ** 20 # the larger of two buckets
 

@@ -1,11 +1,11 @@
 """Every method of `tutti methods` and every codec of `tutti codecs`, over every transport and
 through a checkpoint: a run over shared memory that saves half-way is the measure, and from that
-checkpoint the second half is made over the others. So each is asked at once whether messages, sums
-and states give the same bits there; a method at its own pace does what is left, sends what is due
-and ends sane. A method or a codec that is new is in at once, and must give the same bits until a
-row says otherwise. MPI, in `make check-long`: those launchers that TUTTI_MPI names in turn, for every
-fourth method or codec, since a job takes its time to start (method/mpi-* has all of both under each,
-and cli/mpi goes on from checkpoints)."""
+checkpoint the second half is made over one of the others, in turn, in `make check-long` over each.
+So each is asked at once whether messages, sums and states give the same bits there; a method at its
+own pace does what is left, sends what is due and ends sane. A method or a codec that is new is in at
+once, and must give the same bits until a row says otherwise. MPI, in `make check-long`: those
+launchers that TUTTI_MPI names in turn, for every fourth method or codec, since a job takes its time
+to start (method/mpi-* has all of both under each, and cli/mpi goes on from checkpoints)."""
 import json, math, os, struct, unittest
 from command import *
 from mpi_test import LAUNCHERS, under
@@ -132,7 +132,7 @@ class Transports(Case):
         self.half = half = os.path.join(whole, "checkpoints", sorted(os.listdir(os.path.join(whole, "checkpoints")))[0])
         judge(whole, "shm", False)
         rest = (*common, "--resume", half, "--on-loss", "stop")
-        for transport in OTHERS:
+        for transport in one_of(self.turn, OTHERS): # all of them in `make check-long`
             judge(self.train(name + transport, *rest, "-n", n, "--transport", transport), transport, True)
         for kind in kinds:
             out = self.out(name + kind)
@@ -177,11 +177,13 @@ class Transports(Case):
         names = [c["name"] for c in json.loads(tutti("codecs", "--json").stdout)]
         self.assertLessEqual(set(CODECS), set(names))
         for k, name in enumerate(names):
+            self.turn = k
             for of, spec in forms(CODECS, name):
                 self.agree((2, 2, 4)[k % 3], launcher_of(k, of), "--codec", spec, "--final-eval", "off")
 
     def test_models_that_travel_to_neighbours_do_so_alike(self):
         for k, spec in enumerate(("fp16", "topk(ratio=0.1)")):
+            self.turn = k
             self.agree(3, launcher_of(k, 0), "--method", "d-psgd", "--codec", spec, "--final-eval", "off")
 
     def test_each_method_gives_the_same_bytes_or_does_what_is_due_over_every_transport_and_after_a_checkpoint(self):
@@ -189,6 +191,7 @@ class Transports(Case):
         self.assertLessEqual(set(METHODS) | set(WITH), set(names))
         self.assertLessEqual(set(AT_OWN_PACE), {spec for name in names for spec in METHODS.get(name, [name])})
         for k, name in enumerate(names):
+            self.turn = k
             for of, spec in forms(METHODS, name):
                 words = ("--method", spec, *WITH.get(name, ()))
                 if spec in AT_OWN_PACE:

@@ -149,15 +149,15 @@ class Wavelet(Case):
         common = ("--model", "gpt(layers=8,dim=16,heads=2)", *self.text(), "--threads", 1, "--quiet", "-n", 2,
                   "--batch", 8, "--steps", 40, "--final-eval", "off")
         self.peaks(*common) # where others are at work an exchange may take so long that waves do not meet
-        self.assertGreater(*self.peaks(*common, *STEADY))
+        self.assertGreater(*self.peaks(*common, *STEADY, filled=0.3 if STEADY else 0))
 
-    def peaks(self, *common):
+    def peaks(self, *common, filled=0):
         peak = {}
         for method in ("wavelet(waves=1)", "wavelet"):
             figures = summary(self.train("peak", *common, "--method", method))["method_figures"]
             peak[method] = figures["peak_bytes"][0]
             self.assertLessEqual(peak[method], 1.05 * figures["predicted_peak_bytes"][0])
-            self.assertTrue(0.3 < figures["valley_fill"][0] <= 1, figures)
+            self.assertTrue(filled < figures["valley_fill"][0] <= 1, figures)
         self.assertLess(peak["wavelet"], 1.5 * peak["wavelet(waves=1)"])
         return peak["wavelet"], peak["wavelet(waves=1)"]
 
