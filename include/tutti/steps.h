@@ -258,8 +258,9 @@ size_t tutti_shards_count(const tutti_method *m, int worker);
               it is complete and those before it are
    client     hands gradients over, in memory of its own: tutti_engine_ready_from, or ready with
               tutti_param's gradient. tutti_engine_gradient gives NULL
-   passes     a step has one: accumulate above 1 is refused, since passes that are added up need the
-              whole gradient, and their sum has other bits after each was exchanged
+   passes     each is exchanged, to its end, and added to the shards (accumulate): A times the bytes
+              of gradients, and another order of the sum than over passes first. All workers make
+              as many, if need be without samples. pass->keep is false
    bytes: of gradients that are not shards, so far in this process. */
 size_t tutti_held_bytes(const tutti_method *m);
 

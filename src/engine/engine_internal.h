@@ -524,6 +524,8 @@ tutti_status tutti_engine_hold(tutti_engine *e, int k, tutti_error *err);
 /* A piece is about to go to the lane. / Its exchange is over; on the thread that did it. */
 void tutti_engine_held_starts(tutti_engine *e);
 void tutti_engine_let_go(tutti_engine *e, int k);
+/* What this pass exchanges is added to what passes of the step before it have. */
+bool tutti_engine_adds_up(const tutti_engine *e);
 
 /* ---- shards.c ---- */
 
@@ -578,10 +580,12 @@ tutti_status tutti_engine_offload_drain(tutti_engine *e, tutti_error *err);
    declare() on. */
 size_t tutti_engine_offload_tiles(const tutti_engine *e);
 
-/* Of gradients in a tier without addresses, else nothing happens. Where the mean of a shard goes /
-   It has come and goes to the tier; on the thread of the exchange. / It is where
-   tutti_engine_offload_looks says; client thread, once all are exchanged. */
-tutti_status tutti_engine_offload_takes(tutti_engine *e, int piece, float **to, tutti_error *err);
+/* Of gradients in a tier without addresses, else nothing happens. Where the mean of a shard goes
+   (adds: with what the passes before have left there) / It has come and goes to the tier; on the
+   thread of the exchange. / It is where tutti_engine_offload_looks says; client thread, once all
+   are exchanged. */
+tutti_status tutti_engine_offload_takes(tutti_engine *e, int piece, bool adds, float **to,
+                                        tutti_error *err);
 tutti_status tutti_engine_offload_keeps(tutti_engine *e, int piece, float *from, tutti_error *err);
 tutti_status tutti_engine_offload_bring(tutti_engine *e, int piece, tutti_error *err);
 float *tutti_engine_offload_looks(const tutti_engine *e, int piece); /* NULL: g has an address */

@@ -6,7 +6,11 @@
    Two buffers are enough where gradients come in the order of the parameters: one fills while the
    other is exchanged. The client waits for the older one when both are taken. Where none is under
    way nobody would give one back: gradients have come in another order, and pieces that are not
-   complete have all of them. Then one more is taken, and stays. */
+   complete have all of them. Then one more is taken, and stays.
+
+   Passes of a step are exchanged one by one, each to its end, and added up where this worker keeps
+   its part. So they send as much each, and the sum has other bits than one over passes first. All
+   workers make as many, if need be without samples. */
 #include <errno.h>
 
 #include "engine_internal.h"
@@ -35,12 +39,6 @@ tutti_status tutti_engine_held_check(tutti_engine *e, tutti_error *err)
     if (m->held == TUTTI_HELD_WHOLE)
         return TUTTI_OK;
     TUTTI_TRY(refuse(e, err));
-    if (e->options.accumulate > 1)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "accumulate is %lld, but method '%s' frees a gradient as soon as it is exchanged, and "
-                          "passes that are added up would need all of it until the last; leave accumulate at 1 with a "
-                          "larger batch, or have gradients held whole (of zero: stage=1)",
-                          (long long)e->options.accumulate, m->ops->name);
     for (int k = 0; k < e->layout.n_pieces; k++)
         if (e->pieces[k].count > e->held.room)
             e->held.room = e->pieces[k].count;
@@ -129,6 +127,11 @@ void tutti_engine_let_go(tutti_engine *e, int k)
     p->g = NULL;
     tutti_wake(e->held.door);
     tutti_unlock(e->held.door);
+}
+
+bool tutti_engine_adds_up(const tutti_engine *e)
+{
+    return e->m.held != TUTTI_HELD_WHOLE && e->pass.index > 0;
 }
 
 size_t tutti_held_bytes(const tutti_method *m)

@@ -157,13 +157,20 @@ float *tutti_engine_offload_looks(const tutti_engine *e, int piece)
     return e->offload.room != NULL ? room_at(e, 0, piece) : NULL;
 }
 
-tutti_status tutti_engine_offload_takes(tutti_engine *e, int piece, float **to, tutti_error *err)
+tutti_status tutti_engine_offload_takes(tutti_engine *e, int piece, bool adds, float **to, tutti_error *err)
 {
-    if (e->offload.room == NULL)
+    tutti_engine_offload *o = &e->offload;
+    const size_t count = e->shards.mine[piece].count;
+
+    if (o->room == NULL)
         return TUTTI_OK;
-    e->offload.brought = -1;
-    *to = room_at(e, e->offload.next, piece);
-    return await_room(e, e->offload.next, err);
+    o->brought = -1;
+    *to = room_at(e, o->next, piece);
+    if (!adds || count == 0)
+        return await_room(e, o->next, err);
+    TUTTI_TRY(await_rooms(e, err)); /* what is read may be on its way from another */
+    TUTTI_TRY(tutti_tier_read(o->g.tier, &o->io[o->next], place_of(e, piece), *to, count * sizeof(float), err));
+    return await_room(e, o->next, err);
 }
 
 tutti_status tutti_engine_offload_keeps(tutti_engine *e, int piece, float *from, tutti_error *err)

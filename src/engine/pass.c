@@ -4,6 +4,12 @@
 
 #include "engine_internal.h"
 
+static int64_t passes_over(const tutti_engine *e, int64_t samples, int worker)
+{
+    const int64_t batch = tutti_share_batch(&e->share, worker);
+    return samples > 0 ? (samples + batch - 1) / batch : 1;
+}
+
 static tutti_status begin_step(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
@@ -30,9 +36,11 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
                                                        : tutti_engine_updates(e) + e->sat_out);
     m->lr = e->lr * e->lr_factor;
     e->loss_sum = 0;
-    e->passes = m->samples > 0 ? (m->samples + tutti_share_batch(&e->share, e->member) - 1) /
-                                     tutti_share_batch(&e->share, e->member)
-                               : 1;
+    e->passes = passes_over(e, m->samples, e->member);
+    for (int w = 0; w < m->workers && m->held != TUTTI_HELD_WHOLE; w++) { /* each of them is exchanged */
+        const int64_t theirs = passes_over(e, tutti_share_step(&e->share, step, w), w);
+        e->passes = theirs > e->passes ? theirs : e->passes;
+    }
     e->pass.index = -1;
     e->exchanged = false;
     e->computed = 0;
@@ -88,7 +96,7 @@ static tutti_pass default_pass(const tutti_engine *e)
 {
     tutti_pass next = { .index = e->pass.index + 1, .divisor = e->m.samples };
 
-    next.keep = next.index > 0;
+    next.keep = next.index > 0 && e->m.held == TUTTI_HELD_WHOLE;
     next.same_values = next.index > 0;
     if (e->take.on) {
         tutti_engine_take_pass(e, &next);
@@ -105,7 +113,7 @@ static tutti_pass default_pass(const tutti_engine *e)
         next.position = e->pass.position;
     }
     next.more = next.index + 1 < e->passes;
-    next.exchange = !next.more;
+    next.exchange = !next.more || e->m.held != TUTTI_HELD_WHOLE;
     return next;
 }
 
@@ -333,6 +341,8 @@ tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *
         tutti_engine_by_piece_passed(e);
     if (e->units.on)
         TUTTI_TRY(tutti_engine_failed(e, tutti_engine_units_passed(e, err), err));
+    if (e->pass.more && e->pass.exchange) /* the next pass has the same pieces */
+        TUTTI_TRY(tutti_engine_failed(e, tutti_engine_settle_pieces(e, err), err));
     if (e->own_state != NULL && e->pass.samples > 0)
         e->own_state[e->options.own_values] = 1;
     if (!e->pass.again) {

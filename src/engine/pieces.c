@@ -34,6 +34,8 @@ static tutti_status look(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p,
         return TUTTI_CLOSED;
     if (!e->m.whole && !e->m.by_piece) /* by piece there is nothing to take in, and the next step may have begun */
         take_in(e, p);
+    if (tutti_engine_adds_up(e) && s->bad.found) /* in a pass before */
+        return TUTTI_OK;
     return e->m.whole ? TUTTI_OK : tutti_engine_look(e, p, &s->bad, err);
 }
 

@@ -294,11 +294,14 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
 void tutti_engine_shards_start(tutti_engine *e, tutti_piece *p)
 {
     tutti_group *const between = &e->piece_state[p->index].between;
+    /* of all workers the same, where each may be exchanged in every pass */
+    const uint32_t turn = (uint32_t)(e->steps_here * (uint64_t)e->options.accumulate) +
+                          (e->m.held != TUTTI_HELD_WHOLE ? (uint32_t)e->pass.index : 0);
 
-    p->group = tutti_group_keyed(&e->shards.inside, (uint64_t)p->index + 1, (uint32_t)e->steps_here);
+    p->group = tutti_group_keyed(&e->shards.inside, (uint64_t)p->index + 1, turn);
     if (e->shards.between.size < 2)
         return;
-    *between = tutti_group_keyed(&e->shards.between, (uint64_t)p->index + 1, (uint32_t)e->steps_here);
+    *between = tutti_group_keyed(&e->shards.between, (uint64_t)p->index + 1, turn);
     between->algorithm = e->collective;
 }
 
@@ -322,16 +325,20 @@ tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error 
     tutti_engine *e = m->engine;
     const tutti_range *mine = &e->shards.mine[p->index];
     const tutti_buffer whole = tutti_f32(m->device, p->g, p->count);
-    float *to = gradient_of(e, p->index);
+    const bool adds = tutti_engine_adds_up(e);
+    float *to = gradient_of(e, p->index), *sum;
     tutti_status status;
 
     if ((float)p->weight != 1)
         tutti_scale(m->device, p->count, (float)p->weight, p->g);
-    status = tutti_engine_offload_takes(e, p->index, &to, err);
+    status = tutti_engine_offload_takes(e, p->index, adds, &to, err);
+    sum = adds ? p->g + (mine->first - p->first) : to;
     if (status == TUTTI_OK)
         status = tutti_reduce_scatter_v(&p->group, TUTTI_SUM, e->shards.counts + p->index * e->shards.team, whole,
-                                        tutti_f32(m->device, to, mine->count), err);
-    TUTTI_TRY(sum_of_teams(e, p, to, status, err));
+                                        tutti_f32(m->device, sum, mine->count), err);
+    TUTTI_TRY(sum_of_teams(e, p, sum, status, err));
+    if (adds)
+        tutti_add(m->device, mine->count, sum, to);
     return tutti_engine_offload_keeps(e, p->index, to, err);
 }
 

@@ -90,7 +90,8 @@ static const char *const infinity_constraints[] = {
     "the bits of ddp with optimizers of the run's own; the client's is refused, whose buffers are whole",
     "an optimizer that is lazy is refused: tables' gradients travel whole",
     "gradients and values travel as float32: a codec is refused, since what it loses of a value is lost every step",
-    "one pass a step (accumulate 1): a gradient is freed as soon as it is exchanged",
+    "each pass of a step (accumulate) is exchanged and added up in the tier: all bytes are sent as often",
+    "with several passes their sum is over workers first: ddp's bits but for its order",
     BUCKETS_CONSTRAINT,
     "a lost worker ends the run (exit code 3): nobody else has its shards",
     NULL

@@ -383,12 +383,6 @@ static void what_does_not_go_together_is_refused_in_a_sentence(void **state)
     refuse(plain(), "cut-shards(held=yes,whole=yes)",
            "method 'cut-shards' would hold gradients by piece, but it looks at the whole gradient before it is "
            "exchanged");
-    j = plain();
-    j->options.accumulate = 2;
-    refuse(j, "cut-shards(held=yes)",
-           "accumulate is 2, but method 'cut-shards' frees a gradient as soon as it is exchanged, and passes that are "
-           "added up would need all of it until the last; leave accumulate at 1 with a larger batch, or have gradients "
-           "held whole (of zero: stage=1)");
 }
 
 /* tests/engine/misuse_test.c has the others. */

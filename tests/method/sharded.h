@@ -42,11 +42,17 @@ static inline void fill(void *user, int tensor, float *values)
 }
 
 static bool alike; /* gradients of all workers are rank 0's */
+static bool whole; /* they are small whole numbers, whose sums have the same bits in any order */
 
 /* Of tensor element i. */
 static inline float gradient_of(int rank, uint64_t step, size_t i, float x)
 {
     return trial_quadratic(rank, step, i, x) + (float)((step * 5 + i) % 7) / 3;
+}
+
+static inline float whole_number(const tutti_method *m, const tutti_pass *p, size_t i)
+{
+    return (float)((int64_t)(m->step * 5 + i + 3 * (size_t)m->rank) % 7 - 3 + p->index);
 }
 
 static inline tutti_status pass(tutti_engine *e, const tutti_pass *p, float *memory,
@@ -65,12 +71,14 @@ static inline tutti_status pass(tutti_engine *e, const tutti_pass *p, float *mem
             if (units[k] != u)
                 continue;
             for (size_t i = 0; i < counts[k]; i++)
-                memory[i] = gradient_of(alike ? 0 : m->rank, m->step, i, x[i]);
+                memory[i] = whole ? whole_number(m, p, i)
+                                  : gradient_of(alike ? 0 : m->rank, m->step, i, x[i]);
+            if (whole && m->step == 2 && p->index == 0 && k == 3 && m->rank == m->workers - 1)
+                memory[7] = NAN; /* of one pass of one worker: all leave out the step */
             TUTTI_TRY(tutti_engine_ready_from(e, k, memory, TUTTI_F32, err));
         }
         TUTTI_TRY(tutti_engine_done(e, u, true, err));
     }
-    (void)p;
     return tutti_engine_passed(e, 0, err);
 }
 
@@ -175,6 +183,36 @@ static inline void go(run *r, int n)
 
     if (tutti_world_run("shm", n, rank_of, r, &err) != TUTTI_OK)
         fail_msg("%s on %d: %s", r->method, n, err.text);
+}
+
+/* Passes that are added up, and gradients whose sums do not depend on their order: ddp's bits.
+   `set` changes a run's options, for the method of that number. One pass has a
+   gradient that is not finite. */
+static inline void adds_up_as_ddp(const char *const *methods, size_t n_methods,
+                                  void (*set)(run *r, size_t method))
+{
+    static run a, b;
+
+    whole = true;
+    for (int n = 1; n <= RANKS; n *= 2)
+        for (int passes = 2; passes <= 3; passes++)
+            for (size_t k = 0; k < n_methods; k++) {
+                a = run_of("ddp");
+                a.options.accumulate = passes;
+                a.options.clip_norm = k % 2 == 0 ? 3 : 0;
+                a.options.nonfinite = TUTTI_NONFINITE_SKIP;
+                b = a;
+                b.method = methods[k];
+                if (set != NULL)
+                    set(&b, k);
+                go(&a, n);
+                go(&b, n);
+                for (int r = 0; r < n; r++)
+                    if (memcmp(a.x[r], b.x[r], sizeof a.x[r]) != 0)
+                        fail_msg("%s, %d passes, worker %d of %d: not ddp's bits", methods[k],
+                                 passes, r, n);
+            }
+    whole = false;
 }
 
 /* On two ranks. */

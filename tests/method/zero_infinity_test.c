@@ -46,6 +46,18 @@ static void every_tier_trains_ddps_bits(void **state)
         }
 }
 
+static void lanes_differ(run *r, size_t k)
+{
+    r->options.lane = k % 2 == 0 ? 0 : -1;
+    r->options.needs = true;
+}
+
+static void passes_are_added_up_where_gradients_are(void **state)
+{
+    (void)state;
+    adds_up_as_ddp(places, TUTTI_LENGTH(places), lanes_differ);
+}
+
 /* From a disk, with buffers for all layers, nothing is gathered again for backward: there is no
    reading that would be saved by letting go of it. */
 static void workers_send_what_stage_3_sends(void **state)
@@ -220,15 +232,13 @@ static void what_is_not_possible_is_refused_in_a_sentence(void **state)
     r = run_of("zero-infinity");
     r.options.optimizer = "client";
     refused(&r, TUTTI_ERR_USAGE, "optimizer is 'client', whose buffers are whole on each worker");
-    r = run_of("zero-infinity");
-    r.options.accumulate = 2;
-    refused(&r, TUTTI_ERR_USAGE, "accumulate is 2, but method 'zero-infinity' frees a gradient");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_tier_trains_ddps_bits),
+        cmocka_unit_test(passes_are_added_up_where_gradients_are),
         cmocka_unit_test(workers_send_what_stage_3_sends),
         cmocka_unit_test(the_disk_moves_the_bytes_of_the_formula),
         cmocka_unit_test(the_device_has_the_layers_at_work_and_two_buckets),

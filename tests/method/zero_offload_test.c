@@ -40,6 +40,18 @@ static void every_tier_trains_ddps_bits(void **state)
         }
 }
 
+static void lanes_differ(run *r, size_t k)
+{
+    r->options.lane = k % 2 == 0 ? 0 : -1;
+    r->options.needs = true;
+}
+
+static void passes_are_added_up_where_gradients_are(void **state)
+{
+    (void)state;
+    adds_up_as_ddp(places, TUTTI_LENGTH(places), lanes_differ);
+}
+
 static void each_updates_its_part_and_has_the_values_and_two_buckets(void **state)
 {
     (void)state;
@@ -168,15 +180,13 @@ static void what_is_not_possible_is_refused_in_a_sentence(void **state)
     r = run_of("zero-offload");
     r.options.optimizer = "client";
     refused(&r, TUTTI_ERR_USAGE, "optimizer is 'client', whose buffers are whole on each worker");
-    r = run_of("zero-offload");
-    r.options.accumulate = 2;
-    refused(&r, TUTTI_ERR_USAGE, "accumulate is 2, but method 'zero-offload' frees a gradient");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_tier_trains_ddps_bits),
+        cmocka_unit_test(passes_are_added_up_where_gradients_are),
         cmocka_unit_test(each_updates_its_part_and_has_the_values_and_two_buckets),
         cmocka_unit_test(a_delayed_update_is_its_recursion),
         cmocka_unit_test(the_device_has_room_or_the_run_is_refused_before_it_begins),

@@ -248,8 +248,8 @@ def test_bfloat16_parameters_are_delivered_as_such(method):
 # ---- the loop ----
 
 
-def accumulating(parts):
-    model, optimizer = prepared(accumulate=parts)
+def accumulating(parts, method="ddp"):
+    model, optimizer = prepared(method, accumulate=parts)
     assert optimizer.world.size == 2
     for step in range(STEPS):
         x, y = batch(step, optimizer.world.rank)
@@ -258,7 +258,7 @@ def accumulating(parts):
             optimizer.step()
             optimizer.zero_grad()
     optimizer.finish()
-    return values(model)
+    return [p.flatten().tolist() for p in model.state_dict().values()]
 
 
 def told_the_loss():
@@ -276,8 +276,9 @@ def test_a_loss_is_a_tensor_as_backward_had_it_or_a_number():
     alone(told_the_loss)
 
 
-def test_accumulated_passes_are_one_step():
-    whole, halves = (torch.tensor(sum(alone(accumulating, n, n=2)[0], [])) for n in (1, 2))
+@pytest.mark.parametrize("method", cases("ddp", "zero(stage=2)", "zero(stage=3)", "zero-offload", "zero-infinity"))
+def test_accumulated_passes_are_one_step(method):
+    whole, halves = (torch.tensor(sum(alone(accumulating, *given, n=2)[0], [])) for given in ((1,), (2, method)))
     torch.testing.assert_close(whole, halves, rtol=1e-5, atol=1e-6)
 
 
