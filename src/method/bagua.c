@@ -498,6 +498,8 @@ static uint64_t bagua_settles(const void *self, uint64_t steps, uint64_t epoch)
     return s->algorithm == ASYNC ? (uint64_t)f.warmup : frozen_settles(&f, steps, epoch);
 }
 
+static const tutti_method_default bagua_defaults[] = { { "optimizer", "sgd(lr=0.001)", "algorithm=qadam" }, { 0 } };
+
 const tutti_method_ops tutti_method_bagua = {
     .name = "bagua",
     .title = "BAGUA: system relaxations",
@@ -508,6 +510,7 @@ const tutti_method_ops tutti_method_bagua = {
               "replicated, or a model each", "any; qadam: its own Adam" },
     .constraints = bagua_constraints,
     .options = bagua_options,
+    .defaults = bagua_defaults,
     .settles = bagua_settles,
     .self_bytes = sizeof(bagua),
     .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES | TUTTI_KNOWS_ROWS | TUTTI_DIRECTION | TUTTI_GOES_ON,
