@@ -145,11 +145,18 @@ typedef struct tutti_service {
 enum { TUTTI_SERVICES_MOST = 4 };
 
 /* A default of one of the run's own options under a method: what it is published with, or was found
-   to work with. It holds where nobody has said anything. */
+   to work with. It holds where nobody has said anything. Of several rows of an option the first
+   whose condition holds counts.
+
+   when: conditions on options of the method, as tutti_option.when has them: "algorithm=qadam". One
+   on the row's own option is about what somebody has given: of { "optimizer", "adam(eps=1e-4)",
+   "optimizer=adam" } an adam that is given has that eps, unless its eps is given too. NULL:
+   always. */
 typedef struct tutti_method_default {
     const char *option;                  /* as a flag without dashes: "optimizer" */
     const char *value;                   /* as it would be given; a number with /n behind it is
                                             divided by the workers */
+    const char *when;
 } tutti_method_default;
 #define TUTTI_SETTLES_UNKNOWN UINT64_MAX
 typedef struct tutti_method_ops {
@@ -314,11 +321,20 @@ struct tutti_method {
 
 extern const tutti_method_ops *const tutti_methods[]; /* NULL-ended (src/method/registry.c) */
 const tutti_method_ops *tutti_method_find(const char *name);
-enum { TUTTI_METHOD_DEFAULT_BYTES = 256 };
-/* The method's default of that option in a run of so many workers. false: it has none, and the
-   run's own default holds. */
-bool tutti_method_default_of(const tutti_method_ops *ops, const char *option, int workers,
+enum {
+    TUTTI_METHOD_DEFAULT_LONGEST = 128, /* bytes of a row's value */
+    TUTTI_METHOD_DEFAULT_BYTES = 4096 + 2 * TUTTI_METHOD_DEFAULT_LONGEST /* room, behind any spec */
+};
+/* The method's default of that option in a run of so many workers. spec: the method with its
+   options. given: what somebody has said the option is; "" or NULL: nobody has. Then `value` is
+   that, with what the method adds to it. false: it has no default, or adds nothing, and what is
+   given or the run's own default holds; also where a spec is wrong, which the engine says.
+   Allocates. */
+bool tutti_method_default_of(const tutti_method_ops *ops, const char *spec, const char *option,
+                             const char *given, int workers,
                              char value[TUTTI_METHOD_DEFAULT_BYTES]);
+/* Does the row add to what is given of its option? */
+bool tutti_method_default_completes(const tutti_method_default *row);
 /* Of a built-in method with its options. false and 0 where the spec is wrong, which the engine
    says. Allocates. */
 bool tutti_method_traits(const char *spec, unsigned *traits);

@@ -23,9 +23,9 @@ typedef enum {
 
 /* Tables end with {0}; NULL is an empty table.
 
-   when: where the option has an effect: "solver=greedy", "select=randk|blockk", "ef=on",
-   "momentum>0", "parts=0", of a text "steps=auto", several joined by '&'. NULL: always. Elsewhere a
-   spec may not give a value other than the default; the sentence names both.
+   when: where the option has an effect: "solver=greedy", "select=randk|blockk", "momentum>0", of a
+   text "steps=auto", or "file=none" of one that is empty, several joined by '&'. NULL: always.
+   Elsewhere a spec may give nothing but the default; the sentence names both.
 
    reach: what a value other than the default does beyond the processes of this machine and the
    run's own folder, as the sentence says it behind the option's name: "starts programs". Such a
@@ -56,6 +56,11 @@ void tutti_options_default(const tutti_option *options, void *self);
    Opening a method, a codec, an optimizer, a model or a tier does this. what: "method 'ddp'". */
 tutti_status tutti_options_check(const tutti_option *options, const char *what, size_t self_bytes,
                                  tutti_error *err);
+
+/* Is `when`, NULL too, one that the table's rows may have? */
+bool tutti_option_is_condition(const tutti_option *options, const char *when);
+/* Does it hold of these values? It must be one. NULL: it does. */
+bool tutti_option_holds(const tutti_option *options, const char *when, const void *self);
 
 /* Parses one value and writes it; a refused one writes nothing. The sentence has `what`, the
    option's name, the value and what is allowed. No locale matters.
@@ -166,6 +171,11 @@ tutti_status tutti_settings_flag(tutti_settings *s, const char *name, const char
    origin has spoken. Copied. */
 tutti_status tutti_settings_default(tutti_settings *s, const char *name, const char *value,
                                     const char *where, tutti_error *err);
+
+/* Adds to a value that an origin has given: it becomes `value`, and is from where it was "and" from
+   `where`. Copied. */
+tutti_status tutti_settings_complete(tutti_settings *s, const char *name, const char *value,
+                                     const char *where, tutti_error *err);
 
 /* *where: "run.yaml:3", "TUTTI_BATCH", "--batch", "". */
 tutti_origin tutti_settings_origin(const tutti_settings *s, const char *name, const char **where);

@@ -97,7 +97,8 @@ TUTTI_HELD_BY_UNIT = 2
 TUTTI_ORDER_READY = 0
 TUTTI_ORDER_LED = 1
 TUTTI_SERVICES_MOST = 4
-TUTTI_METHOD_DEFAULT_BYTES = 256
+TUTTI_METHOD_DEFAULT_LONGEST = 128
+TUTTI_METHOD_DEFAULT_BYTES = 4352
 TUTTI_FACILITIES_MOST = 8
 TUTTI_NONFINITE_STOP = 0
 TUTTI_NONFINITE_SKIP = 1
@@ -214,6 +215,7 @@ class tutti_method_default(Structure):
     _fields_ = [
         ("option", c_char_p),
         ("value", c_char_p),
+        ("when", c_char_p),
     ]
 
 
@@ -2003,7 +2005,8 @@ FUNCTIONS = {
     "tutti_merge_declare": (c_int, [POINTER(tutti_method), c_void_p, POINTER(tutti_error)]),
     "tutti_merged": (c_long, [POINTER(tutti_method)]),
     "tutti_method_alike": (c_bool, [c_char_p, c_char_p]),
-    "tutti_method_default_of": (c_bool, [POINTER(tutti_method_ops), c_char_p, c_int, c_void_p]),
+    "tutti_method_default_completes": (c_bool, [POINTER(tutti_method_default)]),
+    "tutti_method_default_of": (c_bool, [POINTER(tutti_method_ops), c_char_p, c_char_p, c_char_p, c_int, c_void_p]),
     "tutti_method_find": (POINTER(tutti_method_ops), [c_char_p]),
     "tutti_method_settles": (c_ulong, [c_char_p, c_ulong, c_ulong]),
     "tutti_method_traits": (c_bool, [c_char_p, POINTER(c_uint)]),
@@ -2044,6 +2047,8 @@ FUNCTIONS = {
     "tutti_optimizer_declare": (c_int, [POINTER(tutti_method), c_void_p, c_ulong, c_ulong, c_int,
         POINTER(tutti_error)]),
     "tutti_option_find": (POINTER(tutti_option), [POINTER(tutti_option), c_char_p]),
+    "tutti_option_holds": (c_bool, [POINTER(tutti_option), c_char_p, c_void_p]),
+    "tutti_option_is_condition": (c_bool, [POINTER(tutti_option), c_char_p]),
     "tutti_option_positives": (c_int, [c_char_p, POINTER(c_double), c_int]),
     "tutti_option_print": (c_int, [POINTER(tutti_option), c_void_p, c_void_p, c_ulong]),
     "tutti_option_set": (c_int, [POINTER(tutti_option), c_char_p, c_char_p, c_void_p, POINTER(tutti_error)]),
@@ -2250,6 +2255,7 @@ FUNCTIONS = {
     "tutti_server_wake_at": (None, [c_void_p, c_long]),
     "tutti_server_words": (c_ulong, [c_void_p, c_ulong, c_ulong]),
     "tutti_settings_close": (None, [c_void_p]),
+    "tutti_settings_complete": (c_int, [c_void_p, c_char_p, c_char_p, c_char_p, POINTER(tutti_error)]),
     "tutti_settings_default": (c_int, [c_void_p, c_char_p, c_char_p, c_char_p, POINTER(tutti_error)]),
     "tutti_settings_environment": (c_int, [c_void_p, c_char_p, POINTER(c_char_p), POINTER(tutti_error)]),
     "tutti_settings_file": (c_int, [c_void_p, c_char_p, POINTER(tutti_error)]),

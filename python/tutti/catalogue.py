@@ -35,8 +35,22 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
+class ConditionalDefault:
+    """A default of one of the run's own options under a method.
+
+    when: conditions on the method's options ("algorithm=qadam"), joined by "&". One on the option itself
+    ("optimizer=adam") is about what is given: value then says what is not given of it.
+    """
+
+    option: str
+    value: str
+    when: str
+
+
+@dataclass(frozen=True, slots=True)
 class Method:
-    """A published method. defaults: of the run's own options, where it has others than the run."""
+    """A published method. defaults: of the run's own options, where it has others than the run. conditional_defaults:
+    those that hold under a condition."""
 
     name: str
     title: str
@@ -46,6 +60,7 @@ class Method:
     axes: dict[str, str]
     options: tuple[Option, ...]
     defaults: dict[str, str]
+    conditional_defaults: tuple[ConditionalDefault, ...]
     traits: frozenset[str]
     constraints: tuple[str, ...]
 
@@ -98,10 +113,10 @@ def _options(at) -> tuple[Option, ...]:
     return tuple(found)
 
 
-def _defaults(at) -> Iterator[tuple[str, str]]:
+def _defaults(at) -> Iterator[ConditionalDefault]:
     k = 0
     while at and at[k].option:
-        yield at[k].option.decode(), at[k].value.decode()
+        yield ConditionalDefault(at[k].option.decode(), at[k].value.decode(), (at[k].when or b"").decode())
         k += 1
 
 
@@ -113,10 +128,12 @@ def _texts(at) -> Iterator[str]:
 
 
 def _method(m: _abi.tutti_method_ops) -> Method:
+    defaults = tuple(_defaults(m.defaults))
     return Method(
         name=m.name.decode(), title=m.title.decode(), authors=m.authors.decode(), year=m.year,
         family=m.family.decode(), axes={axis: (getattr(m.axes, axis) or b"").decode() for axis in _AXES},
-        options=_options(m.options), defaults=dict(_defaults(m.defaults)),
+        options=_options(m.options), defaults={d.option: d.value for d in defaults if not d.when},
+        conditional_defaults=tuple(d for d in defaults if d.when),
         traits=frozenset(t for k, t in enumerate(_TRAITS) if m.traits >> k & 1),
         constraints=tuple(_texts(m.constraints)))
 

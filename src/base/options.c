@@ -450,7 +450,8 @@ static bool is_value(const tutti_option *option, const char *text, const tutti_b
     case TUTTI_TEXT:
     case TUTTI_SPEC:   break;
     }
-    return strcmp(text, value->text) == 0;
+    /* what nobody has given is shown as none, too */
+    return strcmp(text, value->text[0] != 0 ? value->text : "none") == 0;
 }
 
 /* One condition, "name=a|b" or "name>number"; *on: the option that it is about. */
@@ -482,6 +483,24 @@ static bool holds(const tutti_option *options, const char *condition, size_t byt
     return false;
 }
 
+/* Of several joined by '&', the one behind `at`; NULL: there is none. */
+static const char *next_condition(const char *at)
+{
+    const char *joined = strchr(at, '&');
+
+    return joined != NULL ? joined + 1 : NULL;
+}
+
+bool tutti_option_holds(const tutti_option *options, const char *when, const void *self)
+{
+    const tutti_option *on;
+
+    for (const char *at = when; at != NULL; at = next_condition(at))
+        if (!holds(options, at, strcspn(at, "&"), self, &on))
+            return false;
+    return true;
+}
+
 tutti_status tutti_base_option_has_effect(const tutti_option *options, const tutti_option *option, const char *what,
                                           const void *self, tutti_error *err)
 {
@@ -490,7 +509,7 @@ tutti_status tutti_base_option_has_effect(const tutti_option *options, const tut
 
     if (option->when == NULL || is_default(option, self))
         return TUTTI_OK;
-    for (const char *at = option->when; at != NULL; at = strchr(at, '&') != NULL ? strchr(at, '&') + 1 : NULL) {
+    for (const char *at = option->when; at != NULL; at = next_condition(at)) {
         const size_t bytes = strcspn(at, "&");
         if (holds(options, at, bytes, self, &on))
             continue;

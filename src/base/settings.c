@@ -115,6 +115,20 @@ tutti_status tutti_settings_default(tutti_settings *s, const char *name, const c
     return tutti_base_settings_set(s, option, TUTTI_FROM_DEFAULT, value, where, err);
 }
 
+tutti_status tutti_settings_complete(tutti_settings *s, const char *name, const char *value, const char *where,
+                                     tutti_error *err)
+{
+    const char *before;
+    const tutti_origin origin = tutti_settings_origin(s, name, &before);
+    const tutti_option *option = tutti_option_find(s->options, name);
+    char both[4400]; /* a file's path and line, and a method's name */
+
+    if (option == NULL)
+        return tutti_base_option_unknown(s->options, where, "option", name, err);
+    snprintf(both, sizeof both, "%s%s%s", before, before[0] != 0 ? " and " : "", where);
+    return tutti_base_settings_set(s, option, origin, value, both, err);
+}
+
 tutti_origin tutti_settings_origin(const tutti_settings *s, const char *name, const char **where)
 {
     const tutti_option *option = tutti_option_find(s->options, name);

@@ -114,8 +114,7 @@ static tutti_status check_default(const table *t, const tutti_option *o, tutti_e
     return TUTTI_OK;
 }
 
-static tutti_status check_condition(const table *t, const tutti_option *o, const char *at, size_t bytes,
-                                    tutti_error *err)
+static bool is_condition(const tutti_option *options, const char *at, size_t bytes)
 {
     const size_t name = strcspn(at, "=>&");
     const tutti_option *on = NULL;
@@ -129,7 +128,7 @@ static tutti_status check_condition(const table *t, const tutti_option *o, const
         word[name] = 0;
         memcpy(wanted, at + name + 1, bytes - name - 1);
         wanted[bytes - name - 1] = 0;
-        on = tutti_option_find(t->options, word);
+        on = tutti_option_find(options, word);
         if (at[name] == '>')
             sound = on != NULL && (on->type == TUTTI_INT || on->type == TUTTI_REAL) &&
                     tutti_base_option_parse(&number, "", wanted, &value, NULL) == TUTTI_OK;
@@ -138,10 +137,32 @@ static tutti_status check_condition(const table *t, const tutti_option *o, const
         for (char *one; sound && at[name] == '=' && (one = strsep(&rest, "|")) != NULL;)
             sound = tutti_base_option_parse(on, "", one, &value, NULL) == TUTTI_OK;
     }
-    return sound ? TUTTI_OK
-                 : WRONG(t, o, "has an effect where '%.*s', which is no condition on an option of this table; write "
-                         "\"switch=on\", \"choice=a|b\", \"text=word\", \"number=0\" "
-                         "or \"number>0\"", (int)(bytes < 80 ? bytes : 80), at);
+    return sound;
+}
+
+/* The first part of `when` that is none; NULL: there is none such. */
+static const char *no_condition(const tutti_option *options, const char *when)
+{
+    for (const char *at = when; at != NULL; at = strchr(at, '&') != NULL ? strchr(at, '&') + 1 : NULL)
+        if (!is_condition(options, at, strcspn(at, "&")))
+            return at;
+    return NULL;
+}
+
+bool tutti_option_is_condition(const tutti_option *options, const char *when)
+{
+    return no_condition(options, when) == NULL;
+}
+
+static tutti_status check_when(const table *t, const tutti_option *o, tutti_error *err)
+{
+    const char *at = no_condition(t->options, o->when);
+    const size_t bytes = at != NULL ? strcspn(at, "&") : 0;
+
+    return at == NULL ? TUTTI_OK
+                      : WRONG(t, o, "has an effect where '%.*s', which is no condition on an option of this table; "
+                              "write \"switch=on\", \"choice=a|b\", \"text=word\", \"number=0\" "
+                              "or \"number>0\"", (int)(bytes < 80 ? bytes : 80), at);
 }
 
 tutti_status tutti_options_check(const tutti_option *options, const char *what, size_t self_bytes, tutti_error *err)
@@ -156,7 +177,6 @@ tutti_status tutti_options_check(const tutti_option *options, const char *what, 
         TUTTI_TRY(check_default(&t, o, err));
     }
     for (const tutti_option *o = options; o != NULL && o->name != NULL; o++)
-        for (const char *at = o->when; at != NULL; at = strchr(at, '&') != NULL ? strchr(at, '&') + 1 : NULL)
-            TUTTI_TRY(check_condition(&t, o, at, strcspn(at, "&"), err));
+        TUTTI_TRY(check_when(&t, o, err));
     return TUTTI_OK;
 }

@@ -12,12 +12,17 @@ static json_t *text_or_null(const char *text)
 static json_t *method_json(size_t k)
 {
     const tutti_method_ops *m = tutti_methods[k];
-    json_t *options = json_array(), *defaults = json_object(), *constraints = json_array(), *object = json_object();
+    json_t *options = json_array(), *defaults = json_object(), *constraints = json_array(), *object = json_object(),
+           *conditional = json_array();
 
     for (const tutti_option *o = m->options; o != NULL && o->name != NULL; o++)
         json_array_append_new(options, tutti_cli_option_json(o));
     for (const tutti_method_default *d = m->defaults; d != NULL && d->option != NULL; d++)
-        json_object_set_new(defaults, d->option, json_string(d->value));
+        if (d->when == NULL)
+            json_object_set_new(defaults, d->option, json_string(d->value));
+        else
+            json_array_append_new(conditional, json_pack("{s:s, s:s, s:s}", "option", d->option, "value", d->value,
+                                                         "when", d->when));
     for (size_t i = 0; m->constraints != NULL && m->constraints[i] != NULL; i++)
         json_array_append_new(constraints, json_string(m->constraints[i]));
     json_object_set_new(object, "name", json_string(m->name));
@@ -33,6 +38,7 @@ static json_t *method_json(size_t k)
                                   "update", text_or_null(m->axes.update)));
     json_object_set_new(object, "options", options);
     json_object_set_new(object, "defaults", defaults);
+    json_object_set_new(object, "conditional_defaults", conditional);
     json_object_set_new(object, "constraints", constraints);
     json_object_set_new(object, "sheet", json_sprintf("docs/methods/%s.md", m->name));
     return object;
@@ -58,9 +64,11 @@ static void print_tiers(const tutti_method_ops *m)
 static void print_one(size_t k)
 {
     const tutti_method_ops *m = tutti_methods[k];
-
+    bool completes = false;
     char text[1024];
 
+    for (const tutti_method_default *d = m->defaults; d != NULL && d->option != NULL; d++)
+        completes = completes || tutti_method_default_completes(d);
     snprintf(text, sizeof text, "%s: %s", m->name, m->title);
     tutti_cli_wrap(stdout, "", 0, text);
     snprintf(text, sizeof text, "%s, %d. Family: %s; page: docs/methods/%s.md", m->authors, m->year, m->family,
@@ -77,7 +85,10 @@ static void print_one(size_t k)
     if (m->defaults != NULL)
         printf("\n  Options of the run where nobody says otherwise (n: the workers):\n");
     for (const tutti_method_default *d = m->defaults; d != NULL && d->option != NULL; d++)
-        printf("  --%-18s %s\n", d->option, d->value);
+        printf("  --%-18s %s%s%s\n", d->option, d->value, d->when != NULL ? " with " : "",
+               d->when != NULL ? d->when : "");
+    if (completes)
+        tutti_cli_wrap(stdout, "", 2, "With optimizer=NAME: what is not given of an optimizer of that name.");
     for (size_t i = 0; m->constraints != NULL && m->constraints[i] != NULL; i++) {
         if (i == 0)
             putchar('\n');

@@ -310,9 +310,25 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
     return TUTTI_OK;
 }
 
+/* What a method has of an option where nobody has spoken, or adds to what is given. */
+static tutti_status set_default(tutti_cli_settings *s, const tutti_method_ops *method, const char *option,
+                                const char *where, tutti_error *err)
+{
+    const tutti_option *const o = tutti_option_find(tutti_train_options, option);
+    const bool given = tutti_settings_origin(s->settings, option, NULL) != TUTTI_FROM_DEFAULT;
+    char value[TUTTI_METHOD_DEFAULT_BYTES], now[TUTTI_METHOD_DEFAULT_BYTES] = "";
+
+    if (given)
+        tutti_option_print(o, &s->config, now, sizeof now);
+    if (!tutti_method_default_of(method, s->config.method, option, now, (int)s->config.n, value))
+        return TUTTI_OK;
+    return given ? tutti_settings_complete(s->settings, option, value, where, err)
+                 : tutti_settings_default(s->settings, option, value, where, err);
+}
+
 tutti_status tutti_cli_method_defaults(tutti_cli_settings *s, tutti_error *err)
 {
-    char name[64], where[96], value[TUTTI_METHOD_DEFAULT_BYTES];
+    char name[64], where[96];
     const tutti_method_ops *method;
 
     snprintf(name, sizeof name, "%.*s", (int)strcspn(s->config.method, "("), s->config.method);
@@ -320,9 +336,13 @@ tutti_status tutti_cli_method_defaults(tutti_cli_settings *s, tutti_error *err)
     if (method == NULL) /* it is told elsewhere */
         return TUTTI_OK;
     snprintf(where, sizeof where, "default of %s", method->name);
-    for (const tutti_method_default *d = method->defaults; d != NULL && d->option != NULL; d++)
-        if (tutti_method_default_of(method, d->option, (int)s->config.n, value))
-            TUTTI_TRY(tutti_settings_default(s->settings, d->option, value, where, err));
+    for (const tutti_method_default *d = method->defaults; d != NULL && d->option != NULL; d++) {
+        bool again = false; /* an earlier row has asked for all rows of the option */
+        for (const tutti_method_default *before = method->defaults; before < d; before++)
+            again = again || strcmp(before->option, d->option) == 0;
+        if (!again)
+            TUTTI_TRY(set_default(s, method, d->option, where, err));
+    }
     return TUTTI_OK;
 }
 

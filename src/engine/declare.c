@@ -198,5 +198,7 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
                           m->ops->name);
     if (m->whole)
         m->lane_width = 0;
+    if (m->whole || e->late.steps > 0) /* no exchange begins earlier for a smaller first piece: it would be one more */
+        m->first_piece_bytes = m->piece_bytes;
     return TUTTI_OK;
 }

@@ -443,6 +443,8 @@ tutti_status tutti_engine_out_of_order(tutti_error *err, const char *call);
 
 /* Of a list: names that can be asked for, each once. / Of a row: the rest. */
 tutti_status tutti_engine_check_names(const tutti_method_ops *const *methods, tutti_error *err);
+/* Is its `when` none, or one whose conditions can be looked at? */
+bool tutti_method_default_can_hold(const tutti_method_ops *ops, const tutti_method_default *row);
 tutti_status tutti_engine_check_table(const tutti_method_ops *ops, int workers, tutti_error *err);
 
 /* ---- options.c ---- */

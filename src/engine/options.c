@@ -53,15 +53,17 @@ static tutti_status find_method(tutti_engine *e, const tutti_method_ops *const *
 static tutti_status keep_texts(tutti_engine *e, tutti_error *err)
 {
     char own[TUTTI_METHOD_DEFAULT_BYTES];
+    bool said;
 
     for (size_t i = 0; i < TUTTI_LENGTH(text_options); i++) {
         const struct text_option *o = &text_options[i];
         const char **option = (const char **)(void *)((char *)&e->options + o->at), *text = *option;
-        if (text == NULL || text[0] == 0 || (o->none != NULL && strcmp(text, o->none) == 0))
-            text = o->method != NULL && !e->client.updates &&
-                           tutti_method_default_of(e->m.ops, o->method, e->m.workers, own)
-                       ? own
-                       : o->fallback;
+        said = text != NULL && text[0] != 0 && (o->none == NULL || strcmp(text, o->none) != 0);
+        if (o->method != NULL && !e->client.updates &&
+            tutti_method_default_of(e->m.ops, e->options.method, o->method, said ? text : NULL, e->m.workers, own))
+            text = own;
+        else if (!said)
+            text = o->fallback;
         e->client.updates = e->client.updates || (option == &e->options.optimizer && strcmp(text, "client") == 0);
         *option = e->text[i] = tutti_copy_text(text);
         if (e->text[i] == NULL)

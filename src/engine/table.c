@@ -64,7 +64,7 @@ static tutti_status check_defaults(const tutti_method_ops *ops, tutti_error *err
     for (const tutti_method_default *d = ops->defaults; d != NULL && d->option != NULL; d++) {
         char near[128];
         bool is_known = false;
-        if (d->value == NULL || strlen(d->value) >= TUTTI_METHOD_DEFAULT_BYTES / 2)
+        if (d->value == NULL || strlen(d->value) > TUTTI_METHOD_DEFAULT_LONGEST)
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' has a default of option '%s' %s", ops->name,
                               d->option,
                               d->value == NULL ? "without a value; give one" : "that is too long; shorten it");
@@ -74,6 +74,10 @@ static tutti_status check_defaults(const tutti_method_ops *ops, tutti_error *err
         if (!is_known && near[0] != 0) /* the command has options of its own, which the engine does not know */
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' has a default of option '%s', which there is not%s",
                               ops->name, d->option, near);
+        if (!tutti_method_default_can_hold(ops, d))
+            return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' has a default of option '%s' where '%.80s', which "
+                              "is no condition; write one on an option of the method, as \"choice=a|b\", or "
+                              "\"%s=NAME\", the value a spec of that name", ops->name, d->option, d->when, d->option);
     }
     return TUTTI_OK;
 }

@@ -133,12 +133,11 @@ static tutti_status declare(tutti_averager **out, tutti_method *m, tutti_plan *p
         tutti_declare_vector(plan, "averager.sent", TUTTI_SCRATCH, &a->sent);
         tutti_declare_vector(plan, "averager.mean", TUTTI_SCRATCH, &a->mean);
     }
-    if (!granted) {
-        a->aside = tutti_alloc((size_t)tutti_engine_aside_room(m->engine) + 1, sizeof *a->aside);
-        return a->aside != NULL
-                   ? TUTTI_OK
-                   : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the averager of method '%s'", m->ops->name);
-    }
+    a->aside = tutti_alloc((size_t)tutti_engine_aside_room(m->engine) + 1, sizeof *a->aside);
+    if (a->aside == NULL)
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the averager of method '%s'", m->ops->name);
+    if (!granted)
+        return TUTTI_OK;
     tutti_declare_value(plan, "averager.round", TUTTI_SAME, &a->round, sizeof a->round);
     if (graph != NULL)
         tutti_declare_value(plan, "averager.due", TUTTI_OWN_ZERO, &a->due, sizeof a->due);

@@ -129,7 +129,7 @@ static unsigned bagua_traits(const void *self)
     case ALLREDUCE: return TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES | TUTTI_KNOWS_ROWS;
     case BYTEGRAD: return TUTTI_REPLICAS_EQUAL;
     case QADAM: return TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION;
-    case ASYNC: return s->f.warmup > 0 ? 0 : TUTTI_GOES_ON; /* gradients that are summed need all */
+    case ASYNC: return TUTTI_APART | (s->f.warmup > 0 ? 0 : TUTTI_GOES_ON); /* gradients that are summed need all */
     default: return 0;
     }
 }
@@ -349,6 +349,10 @@ static tutti_status bagua_open(tutti_method *m, tutti_error *err)
                     "machines have unequal numbers of workers, so none counts as one: all %d workers take part in "
                     "algorithm=%s by themselves; hierarchical=N says how many count as one",
                     m->workers, algorithm_of(s));
+    if (s->algorithm == ASYNC && m->workers > 1 && m->rank == 0)
+        tutti_event(m, "clock",
+                    "averagings go by a clock, so whatever makes all workers meet (a report, a checkpoint) moves them, "
+                    "and with them the model; a larger report-every does so less often");
     tutti_metric(m, "workers_of_a_machine", -1, s->team);
     tutti_metric(m, "buckets", -1, buckets);
     if (s->algorithm == ALLREDUCE && s->team > 1)
@@ -498,6 +502,8 @@ static uint64_t bagua_settles(const void *self, uint64_t steps, uint64_t epoch)
     return s->algorithm == ASYNC ? (uint64_t)f.warmup : frozen_settles(&f, steps, epoch);
 }
 
+static const tutti_method_default bagua_defaults[] = { { "optimizer", "sgd(lr=0.001)", "algorithm=qadam" }, { 0 } };
+
 const tutti_method_ops tutti_method_bagua = {
     .name = "bagua",
     .title = "BAGUA: system relaxations",
@@ -508,9 +514,10 @@ const tutti_method_ops tutti_method_bagua = {
               "replicated, or a model each", "any; qadam: its own Adam" },
     .constraints = bagua_constraints,
     .options = bagua_options,
+    .defaults = bagua_defaults,
     .settles = bagua_settles,
     .self_bytes = sizeof(bagua),
-    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES | TUTTI_KNOWS_ROWS | TUTTI_DIRECTION | TUTTI_GOES_ON,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES | TUTTI_KNOWS_ROWS | TUTTI_DIRECTION | TUTTI_GOES_ON | TUTTI_APART,
     .traits_of = bagua_traits,
     .services = bagua_services,
     .serves = bagua_serves,

@@ -60,8 +60,8 @@ static const tutti_option heterps_options[] = {
     { "schedule", TUTTI_TEXT, TUTTI_AT(heterps, schedule), 0, 0, 0, "",
       "file that `tutti plan stages --schedule` wrote: the layers and workers of each stage; none: planned here" },
     { "stages", TUTTI_INT, TUTTI_AT(heterps, stages), 0, 0, TUTTI_PIPELINE_STAGES_MOST, NULL,
-      "without a schedule: stages, cut so that the slowest is fastest by its operations and workers; 0: tables and "
-      "the rest, one without tables" },
+      "stages, cut so that the slowest is fastest by its operations and workers; 0: tables and "
+      "the rest, one without tables", "schedule=none" },
     { "micro_batches", TUTTI_INT, TUTTI_AT(heterps, micro_batches), 0, 0, 1e6, NULL,
       "M: micro-batches of a step; 0: one for each batch of each worker, more where a stage takes fewer samples" },
     { "in_flight", TUTTI_INT, TUTTI_AT(heterps, in_flight), 0, 0, SLOTS_MOST, NULL,

@@ -61,7 +61,7 @@ static const char *const qg_dsgdm_constraints[] = {
 };
 
 static const tutti_method_default qg_dsgdm_defaults[] = {
-    { "optimizer", "sgd(lr=0.05,momentum=0.9,nesterov=true)" }, { 0 }
+    { "optimizer", "sgd(lr=0.05,momentum=0.9,nesterov=true)" }, QUASI_GLOBAL_EPS(""), { 0 }
 };
 
 const tutti_method_ops tutti_method_qg_dsgdm = {

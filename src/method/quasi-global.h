@@ -54,6 +54,12 @@ typedef struct quasi_global {
       "steps between two updates of the quasi-global buffer; models are averaged after every " \
       "step", when }
 static const double quasi_global_least_norm = 1e-8;
+/* v begins at (1 - b2) g^2 and never gathers: h is of a displacement whose norm over the whole
+   model is 1. So where a gradient is small Adam's division is by next to nothing, and with its own
+   eps, 1e-8, the authors' code comes to NaN within a few steps on unlike data, as this does. */
+#define QUASI_GLOBAL_EPS(when) \
+    { "optimizer", "adam(eps=0.0001)", when "optimizer=adam" }, \
+    { "optimizer", "adamw(eps=0.0001)", when "optimizer=adamw" }
 
 /* Within declare(), under TUTTI_UPDATES_SLICES. */
 static inline tutti_status quasi_global_declare(quasi_global *q, tutti_method *m, tutti_plan *plan,

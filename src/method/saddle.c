@@ -234,7 +234,7 @@ static const char *const saddle_constraints[] = {
 };
 
 static const tutti_method_default saddle_defaults[] = {
-    { "optimizer", "sgd(lr=0.05,momentum=0.9,nesterov=true)" }, { 0 }
+    { "optimizer", "sgd(lr=0.05,momentum=0.9,nesterov=true)" }, QUASI_GLOBAL_EPS("variant=q&"), { 0 }
 };
 
 const tutti_method_ops tutti_method_saddle = {

@@ -120,9 +120,9 @@ static const tutti_option scadles_options[] = {
       "what each worker encodes goes to all", "compress=on" },
     { "inject_alpha", TUTTI_REAL, TUTTI_AT(scadles, inject.alpha), 0, 0, 1, NULL,
       "share of the workers from which each gets samples of classes that it has not, in every round; RAW SAMPLES "
-      "LEAVE THEIR COMPUTER; 0: none do" },
+      "LEAVE THEIR COMPUTER; 0: none do", "inject_beta>0" },
     { "inject_beta", TUTTI_REAL, TUTTI_AT(scadles, inject.beta), 0, 0, 1, NULL,
-      "how many come of each, as a share of the worker's own batch; 0: none" },
+      "how many come of each, as a share of the worker's own batch; 0: none", "inject_alpha>0" },
     { "simulate_clock", TUTTI_BOOL, TUTTI_AT(scadles, simulate_clock), 0, 0, 1, NULL,
       "samples come by a clock of `window_s` a round, and nobody waits: a run that repeats to the bit" },
     TUTTI_TAKE_RECORD(TUTTI_AT(scadles, record)),

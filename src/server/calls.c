@@ -232,6 +232,8 @@ static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t 
             c->back_words += reply.count;
         }
         add(s, c, k, kind, b, request, reply);
+        if (slice.tables == 0 && s->coded != NULL)
+            c->note[c->n - 1].a = tutti_server_coded_rate(s->coded);
         if (slice.tables > 0 && into != NULL)
             c->slice[c->n - 1] = slice;
         if (slice.tables == 0)

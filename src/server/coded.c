@@ -23,9 +23,15 @@
    their number (of machines its sum). A server's is as long as what it serves, placed by elements
    of the model: other servers load theirs from it, however parts are cut.
 
+   When the learning rate changes a residual is multiplied by old rate / new rate, so that what it
+   weighed in the model stays, as in the release of BytePS and in the paper of error feedback
+   (Karimireddy et al., ICML 2019, whose residual has the rate inside). At a rate of 0 it waits. A
+   rank that only serves learns the rate from the requests.
+
    Tables travel by rows, as they are. Numbers that are not finite travel past the residuals
    (codec.h). They end the run, since a step that is left out has been paid for in residuals. */
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "server_internal.h"
@@ -34,6 +40,7 @@
    `came`; most: its bytes. owed: at its server, where it stands in `owed`. */
 typedef struct part {
     size_t view, n, first, count, at, most, owed;
+    double rate, told; /* at its server: the learning rate that `owed` is of; this round's, as workers say */
 } part;
 
 enum { LENGTH = 4 };
@@ -51,6 +58,8 @@ struct tutti_server_coded {
     size_t most, scratch_bytes; /* of any part */
     uint8_t *sent, *came, *out; /* declared */
     float *residual, *owed;
+    double rate;       /* the last one above 0; declared */
+    double before;     /* what it was before this step */
     size_t answered;  /* bytes of the last answer */
     uint8_t *scratch; /* of each caller, then the server's */
 };
@@ -233,6 +242,7 @@ static void declare_memory(tutti_server_coded *c, tutti_plan *plan, size_t bytes
                                   .ranges = c->mine,
                                   .n_ranges = (size_t)m->layout->n_pieces },
                   &c->owed);
+    tutti_declare_value(plan, "server.rate", TUTTI_SAME, &c->rate, sizeof c->rate);
 }
 
 tutti_status tutti_server_coded_declare(tutti_server *s, tutti_plan *plan, tutti_error *err)
@@ -310,6 +320,53 @@ void tutti_server_coded_close(tutti_server_coded *c)
 size_t tutti_server_coded_most(const tutti_server_coded *c)
 {
     return up(c->most);
+}
+
+/* ---- learning rates ---- */
+
+void tutti_server_coded_begin(tutti_server_coded *c)
+{
+    const double lr = c->s->m->lr;
+
+    c->before = c->rate;
+    c->rate = lr > 0 ? lr : c->rate;
+}
+
+void tutti_server_coded_release(tutti_server_coded *c)
+{
+    const int n = c->s->index >= 0 ? c->s->m->layout->n_pieces : 0;
+
+    for (int i = 0; i < n; i++)
+        if (part_of(c, i, c->s->index)->rate <= 0) /* there was no round since a load */
+            part_of(c, i, c->s->index)->rate = c->rate;
+}
+
+int64_t tutti_server_coded_rate(const tutti_server_coded *c)
+{
+    int64_t bits;
+
+    memcpy(&bits, &c->rate, sizeof bits);
+    return bits;
+}
+
+tutti_status tutti_server_coded_told(tutti_server_coded *c, int piece, int64_t rate, int worker, tutti_error *err)
+{
+    double told;
+
+    memcpy(&told, &rate, sizeof told);
+    if (!(told >= 0) || isinf(told))
+        return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
+                               "worker %d says that the learning rate of bucket %d is %g; all workers must run one "
+                               "version", worker, piece, told);
+    part_of(c, piece, c->s->index)->told = told;
+    return TUTTI_OK;
+}
+
+/* What is owed of n elements, from the rate that it is of to another; NULL: nothing is. */
+static void rescale(const tutti_server_coded *c, float *e, size_t n, double from, double to)
+{
+    if (e != NULL && from > 0 && to > 0 && from != to)
+        tutti_scale(c->space.device, n, (float)(from / to), e);
 }
 
 /* ---- messages ---- */
@@ -402,10 +459,11 @@ tutti_status tutti_server_coded_send(tutti_server_coded *c, int piece, int serve
                                      int caller, tutti_buffer *request, tutti_buffer *reply, tutti_error *err)
 {
     const part *p = part_of(c, piece, server);
+    float *const e = c->residual == NULL ? NULL : c->residual + p->first;
     size_t bytes;
 
-    TUTTI_TRY(encode(c, p, 0, b, values + p->first, c->residual == NULL ? NULL : c->residual + p->first,
-                     scratch_of(c, caller), c->sent + p->at, &bytes, err));
+    rescale(c, e, p->count, c->before, c->rate);
+    TUTTI_TRY(encode(c, p, 0, b, values + p->first, e, scratch_of(c, caller), c->sent + p->at, &bytes, err));
     *request = tutti_host(c->sent + p->at, bytes, TUTTI_U8);
     *reply = tutti_host(c->came + p->at, p->most, TUTTI_U8);
     return TUTTI_OK;
@@ -432,11 +490,13 @@ tutti_status tutti_server_coded_heard(tutti_server_coded *c, int piece, int64_t 
 tutti_status tutti_server_coded_answer(tutti_server_coded *c, int piece, int64_t b, float *sum, tutti_buffer *payload,
                                        tutti_error *err)
 {
-    const part *p = part_of(c, piece, c->s->index);
+    part *p = part_of(c, piece, c->s->index);
+    float *const e = c->owed == NULL ? NULL : c->owed + p->owed;
     size_t bytes;
 
-    TUTTI_TRY(encode(c, p, 1, b, sum, c->owed == NULL ? NULL : c->owed + p->owed, scratch_of(c, c->s->n_callers),
-                     c->out, &bytes, err));
+    rescale(c, e, p->count, p->rate, p->told);
+    p->rate = p->told > 0 ? p->told : p->rate;
+    TUTTI_TRY(encode(c, p, 1, b, sum, e, scratch_of(c, c->s->n_callers), c->out, &bytes, err));
     *payload = tutti_host(c->out, bytes, TUTTI_U8);
     c->answered = bytes;
     return TUTTI_OK;

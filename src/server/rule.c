@@ -69,6 +69,7 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
     } else if (slice.tables > 0 && r->in != NULL)
         TUTTI_TRY(tutti_slice_check(m, &slice, r->in, r->words, worker, err));
     else if (s->coded != NULL && r->in != NULL) {
+        TUTTI_TRY(tutti_server_coded_told(s->coded, (int)kind, note->a, worker, err));
         TUTTI_TRY(tutti_server_coded_heard(s->coded, (int)kind, note->b, in, (size_t)note->bytes, worker, s->wide,
                                            err));
         r->in = s->wide;
@@ -245,7 +246,8 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
     while (s->index >= 0 && status == TUTTI_OK) {
         status = tutti_engine_serve(s->m->engine, s->setup.service, &note, &in, s->wake_at_ns, err);
         if (status == TUTTI_OK && !tutti_engine_is_owed(s->m->engine, &note))
-            TUTTI_TRY(tutti_server_aside_look(s, &note, err));
+            TUTTI_TRY(s->coded != NULL ? TUTTI_OK /* a is the learning rate, and nothing is kept */
+                                       : tutti_server_aside_look(s, &note, err));
         if (status == TUTTI_TIMEOUT) {
             s->wake_at_ns = TUTTI_FOREVER;
             status = s->setup.due(s->m, err);

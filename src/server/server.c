@@ -477,7 +477,19 @@ static tutti_status release(void *self, tutti_error *err)
     for (int w = 0; w < s->m->workers; w++)
         s->given_ns[w] = 0;
     tutti_desk_forget(tutti_server_desk(s));
+    if (s->coded != NULL)
+        tutti_server_coded_release(s->coded);
     atomic_store_explicit(&s->begun_ns, 0, memory_order_relaxed);
+    return TUTTI_OK;
+}
+
+static tutti_status begin(void *self, tutti_error *err)
+{
+    const tutti_server *s = self;
+
+    (void)err;
+    if (s->coded != NULL)
+        tutti_server_coded_begin(s->coded);
     return TUTTI_OK;
 }
 
@@ -488,7 +500,7 @@ static void begun(void *self)
 }
 
 static const tutti_facility_ops facility = {
-    .open = open_server, .close = close_server, .release = release, .begun = begun, .without = without,
+    .open = open_server, .close = close_server, .begin = begin, .release = release, .begun = begun, .without = without,
     .put_aside = tutti_server_put_aside, .agree_aside = tutti_server_agree_aside, .drop_aside = tutti_server_drop_aside,
     .slices = tutti_server_slices, .recuts = tutti_server_recuts, .load = tutti_server_load
 };

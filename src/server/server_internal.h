@@ -185,6 +185,13 @@ tutti_status tutti_server_coded_declare(tutti_server *s, tutti_plan *plan, tutti
 tutti_status tutti_server_coded_open(tutti_server *s, tutti_error *err);
 void tutti_server_coded_close(tutti_server_coded *c); /* NULL-safe */
 size_t tutti_server_coded_most(const tutti_server_coded *c); /* bytes of a message, rounded up */
+/* A step begins on this worker, with m->lr. / Services are about to run. */
+void tutti_server_coded_begin(tutti_server_coded *c);
+void tutti_server_coded_release(tutti_server_coded *c);
+/* What a request says of the step's learning rate, and the server's thread hears of it. */
+int64_t tutti_server_coded_rate(const tutti_server_coded *c);
+tutti_status tutti_server_coded_told(tutti_server_coded *c, int piece, int64_t rate, int worker,
+                                     tutti_error *err);
 /* A client's thread, `caller` of them: its part of the piece as a message, and where the answer is
    to come. / What came, to `into`. values, into: element 0 of the flat space. b: a request's. */
 tutti_status tutti_server_coded_send(tutti_server_coded *c, int piece, int server, int64_t b,

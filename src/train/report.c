@@ -86,15 +86,17 @@ void tutti_train_report_evaluating(tutti_run *run, const char *what, uint64_t do
 
 void tutti_train_say_warnings(tutti_run *run)
 {
+    static const char *const notes[] = { "codec", "never-pushed", "groups-of-all", "mixing", "clock" };
     const tutti_event_record *events;
     const int n = tutti_engine_events(run->engine, &events);
 
-    for (; run->said < n; run->said++)
-        if (strcmp(events[run->said].kind, "codec") == 0 || strcmp(events[run->said].kind, "never-pushed") == 0 ||
-            strcmp(events[run->said].kind, "groups-of-all") == 0)
-            tutti_train_say(run, 0, "note: %s", events[run->said].text);
-        else if (strcmp(events[run->said].kind, "codec-cost") == 0)
+    for (; run->said < n; run->said++) {
+        for (size_t k = 0; k < TUTTI_LENGTH(notes); k++)
+            if (strcmp(events[run->said].kind, notes[k]) == 0)
+                tutti_train_say(run, 0, "note: %s", events[run->said].text);
+        if (strcmp(events[run->said].kind, "codec-cost") == 0)
             tutti_train_say(run, 0, "codec-cost: %s", events[run->said].text);
+    }
 }
 
 /* JSON knows no number that is not finite. */

@@ -328,6 +328,11 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
                             "products of %s are computed in fp32 here, since oneDNN has none for this CPU: "
                             "the numbers are those of %s, the time is not",
                             tutti_train_precision_name(config), tutti_train_precision_name(config));
+        if (config->precision == TUTTI_PRECISION_FP16 && (m->traits & TUTTI_NEVER_SKIPS) != 0)
+            tutti_train_say(&run, 0, /* 2^-24 is the least of fp16 */
+                            "note: method '%s' can leave out no step, so fp16 has no loss scale under it, and what is "
+                            "below 6e-8 in a backward pass becomes 0; --precision bf16 needs no scale",
+                            m->ops->name);
         status = train(&run, err);
     }
     if (status == TUTTI_OK)

@@ -76,6 +76,32 @@ class Defaults(Case):
         self.assertEqual(explained("--method", "hermes", "--validation", 0)["validation"], ("0", "flag --validation"))
         self.assertEqual(json.loads(tutti("config", "--method", "asgd", "-n", 4).stdout)["optimizer"], "sgd(lr=0.025)")
 
+    def test_what_is_given_is_completed_and_kept(self):
+        """Defaults under a condition on the method, and on what is given."""
+        for arguments, value in (
+            (("--method", "bagua(algorithm=qadam)"), ("sgd(lr=0.001)", "default of bagua")),
+            (("--method", "bagua"), ("sgd(lr=0.05,momentum=0.9)", "default")),
+            (("--method", "bagua(algorithm=qadam)", "--optimizer", "sgd(lr=1)"), ("sgd(lr=1)", "flag --optimizer")),
+            (("--method", "qg-dsgdm", "--optimizer", "adam(lr=0.1)"),
+             ("adam(lr=0.1,eps=0.0001)", "flag --optimizer and default of qg-dsgdm")),
+            (("--method", "qg-dsgdm", "--optimizer", "adam(eps=1e-8)"), ("adam(eps=1e-8)", "flag --optimizer")),
+            (("--method", "ddp", "--optimizer", "adam"), ("adam", "flag --optimizer"))):
+            self.assertEqual(explained(*arguments)["optimizer"], value)
+        conditional = {m["name"]: m["conditional_defaults"] for m in METHODS}
+        self.assertEqual(conditional["bagua"],
+                         [{"option": "optimizer", "value": "sgd(lr=0.001)", "when": "algorithm=qadam"}])
+        self.assertIn("  --%-18s %s\n" % ("optimizer", "sgd(lr=0.001) with algorithm=qadam"),
+                      tutti("methods", "bagua").stdout)
+        self.assertIn("  --%-18s %s\n" % ("optimizer", "adam(eps=0.0001) with optimizer=adam"),
+                      tutti("methods", "qg-dsgdm").stdout)
+        common = ("--data", self.pictures, "-n", 4, "--model", "mlp(hidden=32)", "--transport", "sim", "--quiet")
+        run = self.train("qadam", *common, "--method", "bagua(algorithm=qadam,warmup_steps=20)", "--steps", 80)
+        self.assertLess(summary(run)["final_test_loss"], BOUND)
+        run = self.train("eps", *common, "--method", "qg-dsgdm", "--optimizer", "adam", "--batch", 8, "--steps", 30,
+                         "--partition", "dirichlet(alpha=0.1)")
+        with open(os.path.join(run, "config.json")) as f:
+            self.assertEqual(json.load(f)["optimizer"], "adam(eps=0.0001)")
+
     def test_the_catalogue_tells_what_a_run_will_use(self):
         """With /n for the workers, and as each table has it: what config makes of it for four of
         them."""

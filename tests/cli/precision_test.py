@@ -98,8 +98,12 @@ class Precision(Case):
                  "bytescheduler(cross_barrier=on)", "slowmo(buffers=average)",
                  "biased-local-sgd(momentum_policy=average)"]
         for method in names + [n for n in never if "(" in n]:
-            scale = summary(self.train(method, *common, "--method", method))["loss_scale"]
-            self.assertEqual(scale is None, method in never, method)
+            s = summary(self.train(method, *common, "--method", method))
+            self.assertEqual(s["loss_scale"] is None, method in never, method)
+        for k, method in enumerate(("backup-workers", "hetpipe", "slowmo(buffers=average)", "slowmo")):
+            done = tutti("train", *common[:-3], *common[-2:], "--method", method, "--out", self.out("said%d" % k))
+            self.assertEqual(done.stdout.count("can leave out no step, so fp16 has no loss scale under it"),
+                             method != "slowmo", method)
         for method in never:
             done = tutti("train", *common, "--method", method, "--loss-scale", "dynamic", "--out", self.out("refused"))
             self.assertEqual(done.returncode, 2, method)

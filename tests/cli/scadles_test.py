@@ -90,7 +90,7 @@ class Scadles(Case):
         sent = {}
         for alpha in (0, 0.5):
             s = summary(self.go("i", 4, "scadles(rates=20:30:40:25,batch_max=99,simulate_clock=on,compress=off,"
-                                "inject_alpha=%g,inject_beta=0.5)" % alpha, "--partition", "class(k=3)"))
+                                "inject_alpha=%g,inject_beta=%g)" % (alpha, alpha), "--partition", "class(k=3)"))
             figures = self.balance(s, [rate * s["method_figures"]["rounds"] for rate in (20, 30, 40, 25)])
             self.assertEqual(sum(figures["given"]), sum(figures["injected"]))
             sent[alpha] = s["bytes_sent_total"]

@@ -14,7 +14,7 @@ class Usage(Case):
         self.assertEqual([m["name"].replace("-", "_") for m in methods], listed)
         for m in methods:
             self.assertEqual(set(m), {"name", "title", "authors", "year", "family", "axes", "options", "defaults",
-                                      "constraints", "sheet"})
+                                      "conditional_defaults", "constraints", "sheet"})
             self.assertEqual(m["sheet"], "docs/methods/%s.md" % m["name"])
             self.assertEqual(set(m["axes"]), {"topology", "synchrony", "codec", "schedule", "placement", "update"})
             for o in m["options"]:

@@ -210,7 +210,11 @@ static const tutti_option mine_beyond[] = {
 static const tutti_method_default mine_void[] = { { "optimizer", NULL }, { 0 } },
                                   mine_unknown[] = { { "optimiser", "sgd" }, { 0 } },
                                   mine_underscore[] = { { "lr_schedule", "constant" }, { 0 } },
-                                  mine_of_the_command[] = { { "batch-share", "auto" }, { 0 } };
+                                  mine_of_the_command[] = { { "batch-share", "auto" }, { 0 } },
+                                  mine_nowhere[] = { { "optimizer", "sgd", "parts=2" }, { 0 } },
+                                  mine_completes[] = { { "optimizer", "adam(eps=1)", "optimizer=adam" }, { 0 } },
+                                  mine_completes_no_optimizer[] = { { "lr-schedule", "cosine(0.1)",
+                                                                      "lr-schedule=cosine" }, { 0 } };
 
 #define WHOLE .name = "mine", .options = misuser_options, .self_bytes = sizeof(misuser), \
               .traits = TUTTI_REPLICAS_EQUAL, .exchange = tutti_base_exchange
@@ -250,6 +254,9 @@ static const struct { tutti_method_ops ops; const char *sentence; } tables[] = {
     { { WHOLE, .defaults = mine_unknown }, "a default of option 'optimiser', which there is not; did you mean 'opt" },
     { { WHOLE, .defaults = mine_underscore }, "a default of option 'lr_schedule', which there is not; did you mean" },
     { { WHOLE, .defaults = mine_of_the_command }, NULL },
+    { { WHOLE, .defaults = mine_nowhere }, "a default of option 'optimizer' where 'parts=2', which is no condition" },
+    { { WHOLE, .defaults = mine_completes }, NULL },
+    { { WHOLE, .defaults = mine_completes_no_optimizer }, "a default of option 'lr-schedule' where 'lr-schedule=cos" },
 };
 
 typedef struct listed { const tutti_method_ops *const *methods; int passes; } listed;

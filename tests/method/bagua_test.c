@@ -808,8 +808,8 @@ static void traits_follow_from_the_algorithm(void **state)
         { "bagua(algorithm=qadam)", TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION },
         { "bagua(algorithm=decentralized)", 0 },
         { "bagua(algorithm=low_precision_decentralized)", 0 },
-        { "bagua(algorithm=async)", TUTTI_GOES_ON },
-        { "bagua(algorithm=async,warmup_steps=1)", 0 },
+        { "bagua(algorithm=async)", TUTTI_GOES_ON | TUTTI_APART },
+        { "bagua(algorithm=async,warmup_steps=1)", TUTTI_APART },
     };
 
     (void)state;

@@ -63,10 +63,17 @@ static float tree(const float *v, int n)
     return tree(v, half) + tree(v + half, n - half);
 }
 
+/* Factors of the learning rate by step, powers of two, so that rescaling is exact. */
+static const struct rates { const char *schedule; float factor[STEPS]; } constant_rate = { NULL, { 1, 1, 1, 1, 1, 1 } },
+    falling = { "step(every=2,gamma=0.5)", { 1, 1, 0.5f, 0.5f, 0.25f, 0.25f } },
+    plunging = { "step(every=1,gamma=0.125)", { 1, 1 / 8.0f, 1 / 64.0f, 1 / 512.0f, 1 / 4096.0f, 1 / 32768.0f } },
+    rising = { "constant(warmup=4)", { 0.25f, 0.5f, 0.75f, 1, 1, 1 } };
+
 /* Of workers in machines of `node`: x after each step. */
-static void expect(float (*x)[ALL], int n, int node, bool feedback)
+static void expect(float (*x)[ALL], int n, int node, bool feedback, const struct rates *rates)
 {
     const int senders = n / node;
+    float last = 1;
     static float owes[TRIAL_RANKS][ALL], owed[ALL];
     float now[ALL];
 
@@ -75,6 +82,8 @@ static void expect(float (*x)[ALL], int n, int node, bool feedback)
     for (size_t i = 0; i < ALL; i++)
         now[i] = trial_initial_value(i);
     for (uint64_t s = 0; s < STEPS; s++) {
+        const float by = (float)(0.0625 * (double)last / (0.0625 * (double)rates->factor[s]));
+        last = rates->factor[s];
         for (size_t i = 0; i < ALL; i++) {
             float sent[TRIAL_RANKS], inside[TRIAL_RANKS], sum, all;
             for (int m = 0; m < senders; m++) {
@@ -84,16 +93,16 @@ static void expect(float (*x)[ALL], int n, int node, bool feedback)
                         inside[u] *= 1.0f / (float)n;
                 }
                 sum = tree(inside, node);
-                sum = feedback ? owes[m][i] + sum : sum;
+                sum = feedback ? by * owes[m][i] + sum : sum;
                 sent[m] = brain(sum);
                 owes[m][i] = sum - sent[m];
                 sent[m] *= node > 1 ? 1.0f : 1.0f / (float)n;
             }
             sum = tree(sent, senders);
-            sum = feedback ? owed[i] + sum : sum;
+            sum = feedback ? by * owed[i] + sum : sum;
             all = brain(sum);
             owed[i] = sum - all;
-            now[i] -= 0.0625f * all;
+            now[i] -= 0.0625f * last * all;
         }
         memcpy(x[s], now, sizeof now);
     }
@@ -101,21 +110,25 @@ static void expect(float (*x)[ALL], int n, int node, bool feedback)
 
 static void residuals_of_workers_and_servers_are_the_recursions(void **state)
 {
-    static const struct { const char *method; int n, node; bool feedback; } cases[] = {
-        { "byteps", 2, 1, true },
-        { "byteps(partition_bytes=700)", 3, 1, true },
-        { "byteps(partition_bytes=300,assign=greedy)", 4, 1, true },
-        { "byteps(node=2,partition_bytes=700)", 4, 2, true },
-        { "byteps(feedback=on,priority=layer)", 4, 1, true },
-        { "byteps(feedback=off)", 4, 1, false },
+    static const struct { const char *method; int n, node; bool feedback; const struct rates *rates; } cases[] = {
+        { "byteps", 2, 1, true, &constant_rate },
+        { "byteps(partition_bytes=700)", 3, 1, true, &constant_rate },
+        { "byteps(partition_bytes=700)", 3, 1, true, &plunging },
+        { "byteps(partition_bytes=300,assign=greedy)", 4, 1, true, &falling },
+        { "byteps(node=2,partition_bytes=700)", 4, 2, true, &falling },
+        { "byteps(feedback=on,priority=layer)", 4, 1, true, &constant_rate },
+        { "byteps", 2, 1, true, &rising },
+        { "byteps(feedback=off)", 4, 1, false, &falling },
     };
     static float x[STEPS][ALL];
 
     (void)state;
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
-        expect(x, cases[c].n, cases[c].node, cases[c].feedback);
+        expect(x, cases[c].n, cases[c].node, cases[c].feedback, cases[c].rates);
         for (int servers = 0; servers <= 3; servers++) {
             trial t = coded(cases[c].method, "bf16", servers);
+            t.options.lr_schedule = cases[c].rates->schedule;
+            t.options.steps = STEPS;
             trial_run(&t, cases[c].n + servers);
             for (int r = 0; r < cases[c].n; r++)
                 for (int s = 0; s < STEPS; s++)

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../../src/method/rule.h"
 #include "tutti/engine.h"
 
 static void a_number_over_n_is_divided_and_nothing_else_is_touched(void **state)
@@ -32,11 +33,59 @@ static void a_number_over_n_is_divided_and_nothing_else_is_touched(void **state)
 
     (void)state;
     for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
-        assert_true(tutti_method_default_of(&ops, cases[i].option, cases[i].workers, value));
+        assert_true(tutti_method_default_of(&ops, "toy", cases[i].option, NULL, cases[i].workers, value));
         assert_string_equal(value, cases[i].value);
     }
-    assert_false(tutti_method_default_of(&ops, "batch", 2, value));
-    assert_false(tutti_method_default_of(&none, "optimizer", 2, value));
+    assert_false(tutti_method_default_of(&ops, "toy", "batch", NULL, 2, value));
+    assert_false(tutti_method_default_of(&none, "none", "optimizer", NULL, 2, value));
+    assert_false(tutti_method_default_of(&ops, "toy", "optimizer", "adam", 2, value));
+}
+
+/* A method whose default is another under an option of its own, and that adds to an adam. */
+static void a_default_holds_under_its_condition_and_adds_to_what_is_given(void **state)
+{
+    typedef struct toy { int64_t parts; int way; } toy;
+    static const tutti_option options[] = {
+        { "way", TUTTI_CHOICE, TUTTI_AT(toy, way), 0, 0, 2, "plain|fast|own", "a way" },
+        { "parts", TUTTI_INT, TUTTI_AT(toy, parts), 1, 1, 9, NULL, "parts" }, { 0 }
+    };
+    static const tutti_method_default rows[] = {
+        { "optimizer", "sgd(lr=0.3)", "way=own&parts>4" },
+        { "optimizer", "adam(lr=0.2/n,eps=0.01)", "way=fast|own&optimizer=adam|adamw" },
+        { "optimizer", "sgd(lr=0.2/n)", "way=own" },
+        { "lr-schedule", "cosine", "parts>1" },
+        { 0 }
+    };
+    static const tutti_method_ops ops = { .name = "toy", .options = options, .self_bytes = sizeof(toy),
+                                          .defaults = rows };
+    static const struct { const char *method, *option, *given, *value; } cases[] = {
+        { "toy", "optimizer", NULL, NULL },
+        { "toy(way=fast)", "optimizer", "", NULL },
+        { "toy(own)", "optimizer", NULL, "sgd(lr=0.1)" },
+        { "toy(way=own,parts=5)", "optimizer", "", "sgd(lr=0.3)" },
+        { "toy(way=own)", "lr-schedule", NULL, NULL },
+        { "toy(parts=2)", "lr-schedule", NULL, "cosine" },
+        { "toy(parts=2)", "lr-schedule", "constant", NULL },
+        { "toy", "optimizer", "adam", NULL },
+        { "toy(fast)", "optimizer", "sgd(lr=1)", NULL },
+        { "toy(fast)", "optimizer", "ada", NULL },
+        { "toy(fast)", "optimizer", "adam", "adam(lr=0.1,eps=0.01)" },
+        { "toy(fast)", "optimizer", "adamw()", "adamw(lr=0.1,eps=0.01)" },
+        { "toy(own)", "optimizer", "adam( beta1=0.5 ) ", "adam( beta1=0.5 ,lr=0.1,eps=0.01)" },
+        { "toy(own,9)", "optimizer", "adam(0.004)", "adam(0.004,eps=0.01)" }, /* lr is the first */
+        { "toy(own)", "optimizer", "adam(eps=1e-8,lr=1)", NULL },
+        { "toy(own)", "optimizer", "adam(lr=", NULL },
+        { "toy(way=none)", "optimizer", NULL, NULL },
+    };
+    char value[TUTTI_METHOD_DEFAULT_BYTES];
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++)
+        if (tutti_method_default_of(&ops, cases[i].method, cases[i].option, cases[i].given, 2, value) !=
+            (cases[i].value != NULL))
+            fail_msg("case %zu: %s", i, cases[i].value != NULL ? "none" : value);
+        else if (cases[i].value != NULL)
+            assert_string_equal(value, cases[i].value);
 }
 
 static void every_default_of_the_registry_is_a_spec_or_a_number(void **state)
@@ -52,7 +101,11 @@ static void every_default_of_the_registry_is_a_spec_or_a_number(void **state)
             for (size_t k = 0; k < TUTTI_LENGTH(workers); k++) {
                 tutti_spec *spec;
                 double numbers[1];
-                assert_true(tutti_method_default_of(tutti_methods[i], d->option, workers[k], value));
+                if (d->when == NULL)
+                    assert_true(tutti_method_default_of(tutti_methods[i], tutti_methods[i]->name, d->option, NULL,
+                                                        workers[k], value));
+                else
+                    snprintf(value, sizeof value, "%s", d->value);
                 if (tutti_option_positives(value, numbers, 1) == 1)
                     continue;
                 assert_int_equal(tutti_spec_open(&spec, value, &err), TUTTI_OK);
@@ -69,6 +122,7 @@ typedef struct job {
     uint64_t epochs, samples;    /* one of them; 0: none */
     bool twice;                  /* the first half of it first */
     double lr[RANKS];            /* the optimiser's */
+    double eps;                  /* rank 0's, of an adam */
     tutti_figures figures[RANKS];
 } job;
 
@@ -122,6 +176,8 @@ static tutti_status work(tutti_world *world, void *arg, tutti_error *err)
         return status;
     j->lr[tutti_world_rank(world)] =
         tutti_engine_method(e)->optim != NULL ? tutti_optim_lr(tutti_engine_method(e)->optim) : -1;
+    if (tutti_world_rank(world) == 0 && strncmp(tutti_engine_method(e)->optim->ops->name, "adam", 4) == 0)
+        j->eps = rule_real(tutti_engine_method(e)->optim, "eps");
     if (j->twice)
         status = train_until(e, j->epochs / 2, j->samples / 2, err);
     if (status == TUTTI_OK && j->epochs + j->samples > 0)
@@ -154,6 +210,9 @@ static void an_engine_takes_the_methods_default_and_a_clients_word_before_it(voi
         { "asgd", "sgd(lr=0.125,momentum=0.9)", 0.125 },
         { "onebit-adam", NULL, 0.001 },
         { "onebit-adam", "sgd(lr=0.25)", 0.25 },
+        { "bagua", NULL, 0.05 },
+        { "bagua(algorithm=qadam)", NULL, 0.001 },
+        { "bagua(algorithm=qadam)", "sgd(lr=0.25)", 0.25 },
     };
 
     (void)state;
@@ -161,6 +220,26 @@ static void an_engine_takes_the_methods_default_and_a_clients_word_before_it(voi
         job j = { .options = { .method = cases[i].method, .optimizer = cases[i].optimizer } };
         run(&j);
         assert_true(j.lr[0] == cases[i].lr && j.lr[1] == cases[i].lr);
+    }
+}
+
+/* What an adam that is given lacks, the method has; of what is given nothing is touched. */
+static void an_engine_adds_to_an_optimizer_that_is_given(void **state)
+{
+    static const struct { const char *method, *optimizer; double eps; } cases[] = {
+        { "ddp", "adam", 1e-8 },
+        { "qg-dsgdm", "adam", 1e-4 },
+        { "qg-dsgdm", "adamw(lr=0.5)", 1e-4 },
+        { "qg-dsgdm", "adam(eps=1e-8)", 1e-8 },
+        { "saddle", "adam(lr=0.5)", 1e-4 },
+        { "saddle(variant=n)", "adam", 1e-8 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TUTTI_LENGTH(cases); i++) {
+        job j = { .options = { .method = cases[i].method, .optimizer = cases[i].optimizer } };
+        run(&j);
+        assert_true(j.eps == cases[i].eps);
     }
 }
 
@@ -243,6 +322,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_number_over_n_is_divided_and_nothing_else_is_touched),
+        cmocka_unit_test(a_default_holds_under_its_condition_and_adds_to_what_is_given),
+        cmocka_unit_test(an_engine_adds_to_an_optimizer_that_is_given),
         cmocka_unit_test(every_default_of_the_registry_is_a_spec_or_a_number),
         cmocka_unit_test(an_engine_takes_the_methods_default_and_a_clients_word_before_it),
         cmocka_unit_test(epochs_are_as_many_samples_under_every_method),

@@ -64,6 +64,10 @@ static const struct also {
     { "scadles", "batch_min", NULL, { "simulate_clock=on", "batch_max=16777216" } },
     { "scadles", "batch_max", NULL, { "simulate_clock=on", "batch_min=1" } },
     { "scadles", "cap", NULL, { "simulate_clock=on", "policy=cap", "batch_min=1" } },
+    { "scadles", "inject_alpha", "<", { "simulate_clock=on" } }, /* none */
+    { "scadles", "inject_beta", "<", { "simulate_clock=on" } },
+    { "scadles", "inject_alpha", NULL, { "simulate_clock=on", "inject_beta=0.5" } },
+    { "scadles", "inject_beta", NULL, { "simulate_clock=on", "inject_alpha=0.5" } },
     { "scadles", NULL, NULL, { "simulate_clock=on" } },
     { "byteps", "feedback", NULL, { NULL }, "topk(ratio=0.5)" },
     { "accordion", "period_low", ">", { "mode=localsteps", "period_high=1000000000" } },
@@ -129,12 +133,14 @@ static const struct values {
     { NULL, "low", { "topk(ratio=0.5)", "topk" }, "tokp" },
     { NULL, "high", { "topk(ratio=0.5)", "topk" }, "tokp" },
 };
-/* Choices that the model of this test cannot have, and what is said. */
+/* Choices, and greatest numbers, that the model of this test cannot have, and what is said. */
 static const struct {
     const char *of, *option, *value, *sentence;
 } unfit[] = {
     { "bagua", "peer_selection", "ring", "method 'd-psgd(graph=ring)' is a ring at full precision" },
     { "herring", "placement", "dedicated", "no rank only serves; give --servers N" },
+    { "scadles", "inject_alpha", "1", "all workers draw from one common set" },
+    { "scadles", "inject_beta", "1", "all workers draw from one common set" },
     { "dabmd", "mirror", "entropy", "is for a model that is one point of the probability simplex" },
 };
 static int failures;
@@ -259,6 +265,20 @@ static void bad(const table *of, const tutti_option *o, const char *value, int n
     }
 }
 
+static bool is_unfit(const table *of, const tutti_option *o, const char *value)
+{
+    tutti_error err;
+
+    for (size_t k = 0; k < TUTTI_LENGTH(unfit); k++)
+        if (strcmp(unfit[k].of, of->name) == 0 && strcmp(unfit[k].option, o->name) == 0 &&
+            strcmp(unfit[k].value, value) == 0) {
+            assert_int_equal(run(of, o, value, 4, 2, &err), TUTTI_ERR_USAGE);
+            assert_non_null(strstr(err.text, unfit[k].sentence));
+            return true;
+        }
+    return false;
+}
+
 static void number(const table *of, const tutti_option *o)
 {
     char least[40], most[40], below[40], above[40];
@@ -272,6 +292,8 @@ static void number(const table *of, const tutti_option *o)
              : o->max + 1 > o->max ? o->max + 1
                                    : o->max + 2);
     good(of, o, least, 4, 2);
+    if (is_unfit(of, o, most))
+        most[0] = 0;
     for (size_t k = 0; k < TUTTI_LENGTH(bounded); k++)
         if (!of->codec && most[0] != 0 && strcmp(bounded[k].option, o->name) == 0 &&
             (bounded[k].of == NULL || strcmp(bounded[k].of, of->name) == 0)) {
@@ -290,20 +312,6 @@ static void number(const table *of, const tutti_option *o)
     bad(of, o, below, 1);
     bad(of, o, above, 1);
     bad(of, o, "x", 1);
-}
-
-static bool is_unfit(const table *of, const tutti_option *o, const char *value)
-{
-    tutti_error err;
-
-    for (size_t k = 0; k < TUTTI_LENGTH(unfit); k++)
-        if (strcmp(unfit[k].of, of->name) == 0 && strcmp(unfit[k].option, o->name) == 0 &&
-            strcmp(unfit[k].value, value) == 0) {
-            assert_int_equal(run(of, o, value, 4, 2, &err), TUTTI_ERR_USAGE);
-            assert_non_null(strstr(err.text, unfit[k].sentence));
-            return true;
-        }
-    return false;
 }
 
 static void choices(const table *of, const tutti_option *o)
@@ -422,6 +430,12 @@ static void what_has_no_effect_is_refused(void **state)
         { "parallax(partitions=2,search_steps=3)", "option 'search_steps' has no effect with partitions=2" },
         { "hetero-ring(allocation=equal,adapt_every=7)",
           "option 'adapt_every' has no effect with allocation=equal; it needs allocation=adaptive" },
+        { "scadles(inject_alpha=0.5)",
+          "option 'inject_alpha' has no effect with inject_beta=0; it needs inject_beta>0" },
+        { "scadles(inject_beta=0.5)",
+          "option 'inject_beta' has no effect with inject_alpha=0; it needs inject_alpha>0" },
+        { "heterps(schedule=s.json,stages=2)",
+          "option 'stages' has no effect with schedule=s.json; it needs schedule=none, or leave it away" },
         { "scadles(rates=5,rate_low=3)",
           "option 'rate_low' has no effect with rates=5; it needs rates=uniform|normal" },
         { "scadles(rates=5:6:5:6,rate_high=30)", "option 'rate_high' has no effect with rates=5:6:5:6" },

@@ -708,9 +708,46 @@ static void a_gradient_that_is_not_finite_is_found_in_a_gradient_step(void **sta
     trial_not_finite("palsgd(warmup=0,period=4)", "sgd(lr=0.1)");
 }
 
+/* ---- what is said ---- */
+
+typedef struct told { const char *method; int said; } told;
+
+static tutti_status open_and_hear(tutti_world *world, void *arg, tutti_error *err)
+{
+    const tutti_param param = { .name = "w", .dims = 1, .dim = { 8 } };
+    told *t = arg;
+    const tutti_engine_options options = { .method = t->method, .optimizer = "sgd(lr=0.01)", .batch = 2 };
+    const tutti_event_record *events;
+    tutti_engine *e;
+    const tutti_status status = tutti_engine_open(&e, world, &param, 1, &options, err);
+
+    for (int k = status == TUTTI_OK ? tutti_engine_events(e, &events) - 1 : -1;
+         k >= 0 && tutti_world_rank(world) == 0; k--)
+        t->said += strcmp(events[k].kind, "mixing") == 0 && strstr(events[k].text, "times the learning rate") != NULL;
+    tutti_engine_close(e);
+    return status;
+}
+
+static void a_rate_that_a_coin_makes_much_greater_is_told(void **state)
+{
+    static const struct { const char *method; int said; } cases[] = {
+        { "palsgd", 0 }, { "palsgd(mix_prob=0.5)", 0 }, { "palsgd(mix_prob=0.75)", 1 },
+        { "palsgd(mix_prob=0.999,coin=independent)", 1 }, { "palsgd(form=elastic)", 0 },
+    };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
+        told t = { .method = cases[k].method };
+        tutti_error err = { .text = "" };
+        if (tutti_world_run("shm", 2, open_and_hear, &t, &err) != TUTTI_OK || t.said != cases[k].said)
+            fail_msg("%s: said %d times; %s", t.method, t.said, err.text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rate_that_a_coin_makes_much_greater_is_told),
         cmocka_unit_test(without_mixing_it_is_local_sgd_to_the_bit),
         cmocka_unit_test(a_warm_up_to_the_end_is_ddp_to_the_bit),
         cmocka_unit_test(gradient_steps_are_the_inner_optimisers_at_the_longer_rate),

@@ -519,11 +519,47 @@ static void what_cannot_be_late_is_refused(void **state)
     trial_drop(&lazy);
 }
 
+/* ---- buckets ---- */
+
+typedef struct opened { const char *method; int pieces; } opened;
+
+static tutti_status open_large(tutti_world *world, void *arg, tutti_error *err)
+{
+    const tutti_param params[2] = { { .name = "a", .dims = 1, .dim = { 300000 } },
+                                    { .name = "b", .dims = 1, .dim = { 300000 } } };
+    opened *o = arg;
+    const tutti_engine_options options = { .method = o->method, .batch = 2, .data_samples = 64 };
+    tutti_engine *e;
+    const tutti_status status = tutti_engine_open(&e, world, params, 2, &options, err);
+
+    if (status == TUTTI_OK && tutti_world_rank(world) == 0)
+        o->pieces = tutti_engine_method(e)->layout->n_pieces;
+    tutti_engine_close(e);
+    return status;
+}
+
+/* A smaller first bucket is for an exchange that can begin before the whole gradient is there, and
+   that the step waits for. Elsewhere it is one more exchange, with its latency. */
+static void what_is_not_exchanged_early_is_no_bucket_more(void **state)
+{
+    opened cases[] = { { "ddp", 2 }, { "pipe-sgd", 1 }, { "pipe-sgd(width=3,bucket_mb=1)", 2 },
+                       { "scadles(simulate_clock=on)", 1 }, { "bagua(overlap=off)", 1 } };
+
+    (void)state;
+    for (size_t k = 0; k < TUTTI_LENGTH(cases); k++) {
+        const int pieces = cases[k].pieces;
+        tutti_error err = { .text = "" };
+        if (tutti_world_run("shm", 2, open_large, &cases[k], &err) != TUTTI_OK || cases[k].pieces != pieces)
+            fail_msg("%s: %d buckets and not %d; %s", cases[k].method, cases[k].pieces, pieces, err.text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_is_ddp_with_gradients_of_models_some_steps_ago_bit_for_bit),
         cmocka_unit_test(so_it_is_through_any_codec),
+        cmocka_unit_test(what_is_not_exchanged_early_is_no_bucket_more),
         cmocka_unit_test(clipping_schedules_scales_and_weights_are_those_of_the_gradient),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_left_out_when_it_is_due),
         cmocka_unit_test(who_has_failed_in_one_piece_begins_no_other),

@@ -47,6 +47,8 @@ def test_methods_are_those_of_the_command():
             tuple(said[k] for k in ("title", "authors", "year", "family"))
         assert m.axes == {k: v or "" for k, v in said["axes"].items()}
         assert m.defaults == said["defaults"] and list(m.constraints) == said["constraints"]
+        assert [{"option": d.option, "value": d.value, "when": d.when} for d in m.conditional_defaults] == \
+            said["conditional_defaults"]
         assert m.paper == f"{m.authors}, {m.year}"
         same_options(m.options, said["options"])
 

@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 import forked  # noqa: E402
 import processes  # noqa: E402
 
+from tutti import _abi  # noqa: E402
 from tutti._library import library as _c  # noqa: E402
 from tutti._library import table  # noqa: E402
 
@@ -48,8 +49,9 @@ def digits():
 
 def optimizer_of(method, workers, parameters):
     """torch's of the method's own default, which for some says that there is to be no momentum."""
-    text = ctypes.create_string_buffer(256)
-    if not _c.tutti_method_default_of(_c.tutti_method_find(method.encode()), b"optimizer", workers, text):
+    text = ctypes.create_string_buffer(_abi.TUTTI_METHOD_DEFAULT_BYTES)
+    if not _c.tutti_method_default_of(_c.tutti_method_find(method.encode()), method.encode(), b"optimizer", None,
+                                      workers, text):
         return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
     rule, options = re.fullmatch(r"(\w+)\((.*)\)", text.value.decode()).groups()
     assert rule == "sgd"

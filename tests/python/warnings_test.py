@@ -47,6 +47,29 @@ def trained(method, sparse, wrapper=False, **options):
         optimizer.finish()
 
 
+def halved(method):
+    """The warnings of two steps under autocast with fp16."""
+    model = torch.nn.Linear(4, 1)
+    model, optimizer = tutti.torch.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), method)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = model(torch.ones(2, 4)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    optimizer.finish()
+    return [str(w.message) for w in said]
+
+
+@pytest.mark.parametrize("method, times", [("backup-workers(backup=0)", 1), ("parameter-server", 0)])
+def test_fp16_without_a_scale_is_said_once(method, times):
+    for answer in forked.ranks(2, halved, method):
+        said = [m.split(",")[0] for m in answer["value"]]
+        assert said == ["method 'backup-workers' can leave out no step"] * times, answer
+
+
 @pytest.mark.parametrize("method, sparse, wrapper", [
     ("saddle", False, False), ("ddp", True, False), ("ddp", True, True),
     *(pytest.param(*p, marks=pytest.mark.slow) for p in [

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .. import _abi
 from ..engine import Engine, Param, tenants
 from ..errors import StateError
 
@@ -453,6 +454,19 @@ def exchange_of(binding: Binding) -> Callable[..., Exchange]:
     from ._cuda import CudaExchange
 
     return CudaExchange
+
+
+def warn_unscaled(engine: Engine) -> None:
+    """Said as a run begins: its backward in fp16 is to do without a loss scale."""
+    m = engine.method
+    if m.step > 0 or not m.traits & _abi.TUTTI_NEVER_SKIPS:
+        return
+    if any(torch.is_autocast_enabled(d) and torch.get_autocast_dtype(d) == torch.float16 for d in ("cpu", "cuda")):
+        warnings.warn(
+            f"method '{m.ops.contents.name.decode()}' can leave out no step, so fp16 has no loss scale under it, and "
+            "what is below 6e-8 in a backward pass becomes 0; torch.bfloat16 needs no scale",
+            stacklevel=2,
+        )
 
 
 def warn_unused(names: list[str]) -> None:

@@ -24,7 +24,7 @@ from .._library import library as _c
 from ..engine import Engine
 from ..errors import StateError
 from . import _place, _saved, _serve, _state, _translate, _units
-from ._bind import DTYPES, Binding, Bound, device_of, words
+from ._bind import DTYPES, Binding, Bound, device_of, warn_unscaled, words
 from ._buffers import Copies
 from ._cuda import Cuda, Device, Ferry
 from ._meet import Meetings
@@ -325,6 +325,7 @@ class Run:
 
     def _begin_pass(self) -> _abi.tutti_pass | None:
         self._take_written()
+        warn_unscaled(self.engine)
         p = self.engine.begin()
         assert p is not None or self.closes, "a pass that was announced (more) has not come"
         self._deliver()

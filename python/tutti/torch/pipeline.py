@@ -33,7 +33,7 @@ from .._library import library as _c
 from ..engine import Engine, Event, tenants
 from ..errors import StateError
 from . import _layers, _place, _saved, _state, _translate
-from ._bind import Binding, short
+from ._bind import Binding, short, warn_unscaled
 from ._buffers import Copies
 from ._meet import Meetings
 from ._run import _check, _traits
@@ -265,6 +265,7 @@ class Pipeline:
             self.engine.lr(lr)
             self._lr = lr
         self._meet("step()", until)
+        warn_unscaled(self.engine)
         self._stage.lost = [0.0, 0.0]
         self.optimizer._opt_called = True  # type: ignore[attr-defined] # schedulers ask
         try:
