@@ -130,6 +130,7 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
     TUTTI_TRY(initial_values(e, err));
     TUTTI_TRY(tutti_engine_services_open(e, err));
     TUTTI_TRY(tutti_engine_members_open(e, err));
+    TUTTI_TRY(tutti_engine_left_open(e, err));
     return tutti_hooks_open(e, err);
 }
 
@@ -199,6 +200,7 @@ void tutti_engine_close(tutti_engine *e)
     tutti_lane_close(e->lane);
     tutti_engine_drive_sums_close(e);
     tutti_engine_services_close(e);
+    tutti_engine_left_close(e);
     tutti_members_close(e->members);
     tutti_hooks_close(e);
     tutti_engine_exchange_close(e);

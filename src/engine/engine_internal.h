@@ -357,6 +357,12 @@ struct tutti_engine {
     bool *was_member;            /* workers: scratch of settle */
     uint64_t agreed_step;        /* steps done at the last agreement */
     int watched;                 /* events of the world that are noted */
+    struct {                     /* left.c */
+        tutti_request *leaves;   /* workers and servers: ends when that one is gone; NULL: nobody
+                                    looks */
+        tutti_flag posted;       /* all of them are, and may be read */
+        tutti_flag may;          /* the run is over: who leaves has come to its end */
+    } left;
 
     /* the step */
     tutti_engine_stage stage;
@@ -801,6 +807,20 @@ int64_t tutti_engine_samples(const tutti_engine *e, uint64_t step);
 /* Of what a team has done together. Without one of its own it cannot go on, though the run does: so
    its workers fail by themselves, and are lost to the others. */
 tutti_status tutti_engine_with_team(const tutti_engine *e, tutti_status status, tutti_error *err);
+
+/* ---- left.c ---- */
+
+tutti_status tutti_engine_left_open(tutti_engine *e, tutti_error *err);
+void tutti_engine_left_close(tutti_engine *e);
+/* For who waits for them himself: of one rank; then: all are posted. */
+tutti_status tutti_engine_left_post(tutti_engine *e, int rank, tutti_error *err);
+void tutti_engine_left_posted(tutti_engine *e);
+/* From now on. Client thread */
+void tutti_engine_may_leave(tutti_engine *e);
+/* Who has left in order before the run's end; -1: nobody. Any thread */
+int tutti_engine_left(const tutti_engine *e);
+/* TUTTI_ERR_PEER, with a sentence: somebody has. Client thread */
+tutti_status tutti_engine_left_look(const tutti_engine *e, tutti_error *err);
 
 /* ---- fingerprint.c ---- */
 

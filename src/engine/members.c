@@ -82,8 +82,8 @@ bool tutti_engine_misses(const tutti_engine *e, int rank)
 bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err)
 {
     const tutti_engine *e = m->engine;
-    /* its own rank hears only who is expelled itself */
-    return status == TUTTI_ERR_PEER && e->members != NULL && err->rank != m->rank;
+    /* its own rank hears only who is expelled itself; without one that has left nobody goes on */
+    return status == TUTTI_ERR_PEER && e->members != NULL && err->rank != m->rank && tutti_engine_left(e) < 0;
 }
 
 tutti_status tutti_leaves_with(const tutti_method *m, const char *mates, tutti_status status, tutti_error *err)
@@ -168,6 +168,7 @@ tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again
 {
     tutti_doing was;
     tutti_status status;
+    int left;
 
     *again = false;
     if (e->members == NULL)
@@ -190,10 +191,14 @@ tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again
     if (tutti_engine_regroup(e, &e->m.all, tutti_port_of("engine", 0, 0)))
         leave_out_servers(e, &e->m.all);
     tutti_engine_watch(e);
+    left = tutti_engine_left(e);
+    if (left >= 0 && !tutti_members_has(e->members, left)) /* else it was there, and what follows misses it */
+        return tutti_engine_left_look(e, err);
     return can_go_on(e, err);
 }
 
 tutti_status tutti_engine_part(tutti_engine *e, tutti_error *err)
 {
+    tutti_engine_may_leave(e);
     return e->members != NULL ? tutti_members_part(e->members, err) : TUTTI_OK;
 }

@@ -260,7 +260,7 @@ tutti_status tutti_mixer_await(tutti_mixer *mixer, const tutti_mixer_round *r, t
         mixer->wanted[i] = &request[i];
     status = r->aside ? tutti_engine_wait_or_close(mixer->m->engine, mixer->wanted, (int)n, err)
                       : tutti_wait_some(mixer->m->world, mixer->wanted, n, n, TUTTI_FOREVER, NULL, err);
-    if (status != TUTTI_ERR_PEER || mixer->lost == NULL)
+    if (mixer->lost == NULL || !tutti_is_left_out(mixer->m, status, err))
         return status;
     for (size_t i = 0; i < n; i++) {
         if (!request[i].posted || request[i].status != TUTTI_ERR_PEER)

@@ -29,10 +29,11 @@ for k in range(10**9):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("servers", [0, 1])
 @pytest.mark.parametrize("method", ["byteps", "parameter-server"])
-def test_a_rank_that_ends_early_is_told_with_what_mends_it(run, method):
-    done = run(SCRIPT, launcher="variables", args=["exits", method, 0], code=1)
-    said = "rank 1 is gone without a failure: its program has ended before this rank's; let all ranks"
+def test_a_rank_that_ends_early_is_told_with_what_mends_it(run, method, servers):
+    done = run(SCRIPT, n=2 + servers, launcher="variables", args=["exits", method, servers], code=1)
+    said = "step 6: rank 1 is gone without a failure: its program has ended before this rank's; let all ranks"
     assert said in done.ranks[0].err, done
 
 

@@ -27,6 +27,8 @@
 
 typedef struct tutti_engine_service service;
 
+enum { LINGER_NS = 1000000000 };
+
 static bool is_end(const tutti_engine *e, const tutti_note *note)
 {
     return note->kind == (uint32_t)KIND_END && note->from == tutti_world_rank(e->world);
@@ -208,12 +210,20 @@ static bool cannot_go_on(tutti_engine *e, tutti_error *err)
     return false;
 }
 
+/* Somebody has left. If the run ends here within a moment, too, that was in order: a client may end
+   it without finish(), where all workers have the same model anyway. */
+static bool ends_now(tutti_engine *e)
+{
+    return tutti_wait_some(e->world, &e->services.wanted[e->m.rank], 1, 1, tutti_now_ns(e->rt) + LINGER_NS, NULL,
+                           NULL) == TUTTI_OK;
+}
+
 /* A server takes requests from anybody, which ends only when all others are gone, and a round may
    wait for a worker that waits for a message of the dead. So one thread a worker waits for what
    nobody ever sends, from each of the others: that fails when one is gone, and with it, as any
    service that fails, the run of this worker, unless it goes on. Where it does not, its services
    hear of further losses all the same: its client may be where it waits for a worker, which waits
-   for an answer of theirs. */
+   for an answer of theirs. Who has left in order ends the run of all (left.c). */
 static tutti_status watch(tutti_method *m, tutti_error *err)
 {
     tutti_engine *e = m->engine;
@@ -223,10 +233,13 @@ static tutti_status watch(tutti_method *m, tutti_error *err)
     bool failed = false;
 
     for (int r = 0; r < ranks && status == TUTTI_OK; r++) {
-        e->services.wanted[r] = &e->services.watched[r];
-        const tutti_port port = r == m->rank ? tutti_service_word_port(index) : tutti_port_of("watch", 0, 0);
-        status = tutti_post_recv(e->world, &e->services.watched[r], r, port, tutti_nothing(), err);
+        e->services.wanted[r] = r == m->rank ? &e->services.end : &e->left.leaves[r];
+        status = r != m->rank ? tutti_engine_left_post(e, r, err)
+                              : tutti_post_recv(e->world, &e->services.end, r, tutti_service_word_port(index),
+                                                tutti_nothing(), err);
     }
+    if (status == TUTTI_OK)
+        tutti_engine_left_posted(e);
     do
         if (status == TUTTI_OK || tutti_is_left_out(m, status, err)) {
             status =
@@ -238,12 +251,11 @@ static tutti_status watch(tutti_method *m, tutti_error *err)
     /* the end, or the others have given this worker up: its own message says who and why */
     if (!failed && (status == TUTTI_OK || tutti_is_left_out(m, status, err)))
         status = tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, err);
-    if (!failed && status != TUTTI_OK)
+    if (!failed && status != TUTTI_OK && (tutti_engine_left(e) < 0 || !ends_now(e)))
         set_failed(e, status, err);
     /* the end, if it was not that */
     tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, NULL);
-    for (int r = 0; r < ranks; r++)
-        tutti_cancel(e->world, &e->services.watched[r]);
+    tutti_cancel(e->world, &e->services.end);
     return TUTTI_OK;
 }
 
@@ -261,9 +273,8 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
     if (e->own_pace && e->m.workers > 1) /* runs where gradients are handed out: see tutti_service_start */
         e->services.at[n++] = (service){ .engine = e, .run = tutti_engine_pool, .name = "pool" };
     if (n > 0 && ranks > 1) {
-        e->services.watched = tutti_alloc(ranks, sizeof *e->services.watched);
         e->services.wanted = tutti_alloc(ranks, sizeof *e->services.wanted);
-        if (e->services.watched == NULL || e->services.wanted == NULL)
+        if (e->services.wanted == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %zu workers", ranks);
         e->services.at[n++] = (service){ .engine = e, .run = watch, .name = "watch", .resting = true };
     }
@@ -315,11 +326,9 @@ void tutti_engine_services_close(tutti_engine *e)
         tutti_free(e->services.at[i].unanswered);
     }
     tutti_engine_pace_close(e);
-    tutti_free(e->services.watched);
     tutti_free(e->services.wanted);
     tutti_free(e->services.sent);
     tutti_free(e->services.received);
-    e->services.watched = NULL;
     e->services.wanted = NULL;
     e->services.sent = e->services.received = NULL;
     tutti_monitor_close(e->services.monitor);
@@ -338,13 +347,17 @@ tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err)
     if (status != TUTTI_OK && err != NULL)
         *err = e->services.error;
     tutti_unlock(e->services.monitor);
-    return status;
+    return status == TUTTI_ERR_PEER && tutti_engine_left(e) >= 0 ? tutti_engine_left_look(e, err) : status;
 }
 
 tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_error *err)
 {
-    tutti_status own = status == TUTTI_ERR_PEER ? tutti_engine_services_look(e, err) : TUTTI_OK;
+    tutti_status own = TUTTI_OK;
 
+    if (status == TUTTI_ERR_PEER && err != NULL && err->rank != e->m.rank) /* else it is left out itself */
+        own = tutti_engine_left_look(e, err);
+    if (status == TUTTI_ERR_PEER && own == TUTTI_OK)
+        own = tutti_engine_services_look(e, err);
     if (status == TUTTI_ERR_PEER && own == TUTTI_OK)
         own = tutti_engine_pieces_own_failure(e, err);
     return own != TUTTI_OK ? own : status;

@@ -80,8 +80,9 @@ typedef struct tutti_engine_services {
     tutti_monitor *monitor;      /* NULL: no services */
     tutti_engine_service at[TUTTI_SERVICES_MOST + 2];
     int n, pool;                 /* pool: index of the engine's own */
-    tutti_request *watched;      /* workers: of the watcher; my own is the end */
-    tutti_request **wanted;      /* workers: all of them */
+    tutti_request end;           /* of the watcher */
+    tutti_request **wanted;      /* workers: of the watcher, for those who leave; my own is the
+                                    end */
     bool held;                   /* client writes; not begun, or all is quiet, or about to be */
     bool quiet;                  /* client writes; all is, and the client looks at what its servers
                                     have: they hear of losses when it goes on */
