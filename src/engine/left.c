@@ -5,8 +5,9 @@
    what was asked for. So everybody ends with a sentence. The end of a run is known by what all do
    there together (tutti_engine_finish, tutti_engine_part): from then on who leaves has come to it.
 
-   A worker that has lost another may be left out itself, by those who have not, who then end the run
-   without it: to it that looks like leaving early. It ends all the same, and is the cause itself.
+   A worker that has lost another may be left out itself, by those who have not, who then end the
+   run without it: to it that looks like leaving early. It ends all the same, and is the cause
+   itself.
 
    A receive that nobody ever sends ends when that worker is gone. If it is not lost, it has left.
    Where services are, one thread waits for these receives (service.c: watch). Elsewhere nobody has
@@ -56,8 +57,8 @@ void tutti_engine_left_close(tutti_engine *e)
 
 void tutti_engine_may_leave(tutti_engine *e)
 {
-    /* relaxed: who reads it late takes one that leaves at the end for one that left before, of which
-       nobody hears any more */
+    /* relaxed: who reads it late takes one that leaves at the end for one that left before, of
+       which nobody hears any more */
     atomic_store_explicit(&e->left.may, true, memory_order_relaxed);
 }
 

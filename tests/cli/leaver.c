@@ -3,8 +3,9 @@
 
      leaver METHOD WHO AFTER STEPS [MODE]
 
-   Worker WHO closes its engine and its world after AFTER steps and ends well; -1: nobody. The others
-   make STEPS of them and finish. Ranks that only serve (TUTTI_SERVERS) are the last ones. MODE:
+   Worker WHO closes its engine and its world after AFTER steps and ends well; -1: nobody. The
+   others make STEPS of them and finish. Ranks that only serve (TUTTI_SERVERS) are the last ones.
+   MODE:
      own      (default) steps of one's own: the client does not ask for them
      asks     it asks for them (tutti_engine_more)
      slow     nobody leaves early, and worker WHO takes longer for a step than the others
