@@ -178,7 +178,7 @@ class Plan(Case):
         self.assertEqual((self.files(out), set(os.listdir(".")), shm_entries()), (before, here, segments))
 
     def test_what_a_run_refuses_a_plan_refuses_in_the_same_words(self):
-        for arguments in (("--method", "dpp"), ("--method", "zero(stage=2)", "--accumulate", 2, "-n", 2),
+        for arguments in (("--method", "dpp"), ("--method", "scadles", "--accumulate", 2, "-n", 2),
                           ("--method", "ddp", "--servers", 1), ("--data", "nowhere"), ("--model", "gpt"),
                           ("--method", "prague(group_size=5)", "-n", 3), ("--batch", 0), ("--optimizer", "adma"),
                           ("--codec", "ef(", "-n", 2)):
