@@ -46,7 +46,7 @@ typedef struct form {
     double lr, beta, mu, decay;
     bool nesterov, adam;
     int period;
-    double beta2;                /* of adam, whose beta1 is beta */
+    double beta2, eps;           /* of adam, whose beta1 is beta */
 } form;
 
 /* eta of a step: half of it from every third on. */
@@ -89,7 +89,7 @@ static void local_step(const form *f, reference *t, int r, int step)
         if (f->adam) {
             const double v = f->beta2 * t->h[r][i] + (1 - f->beta2) * g * g;
             t->m[r][i] = f->beta * t->m[r][i] + (1 - f->beta) * g;
-            t->x[r][i] -= eta / c1 * t->m[r][i] / (sqrt(v) / sqrt(c2) + 1e-8);
+            t->x[r][i] -= eta / c1 * t->m[r][i] / (sqrt(v) / sqrt(c2) + f->eps);
         } else
             t->x[r][i] -= eta * (f->nesterov ? g + f->beta * b : b);
     }
@@ -158,8 +158,9 @@ static void models_and_buffers_follow_the_recursion_in_every_form(void **state)
         { ",period=5", "sgd(lr=0.125,momentum=0.5)", "step(every=3,gamma=0.5)", "complete", 0.125, 0.5, 0.5, 0, false,
           false, 5 },
         { "", "adam(lr=0.125,beta1=0.5,beta2=0.75,weight_decay=0.25)", "step(every=3,gamma=0.5)", "ring", 0.125, 0.5,
-          0.75, 0.25, false, true, 1, 0.75 },
-        { ",decay=0.5", "adam(lr=0.125,beta1=0,beta2=0.75)", NULL, "star", 0.125, 0, 0.5, 0, false, true, 1, 0.75 },
+          0.75, 0.25, false, true, 1, 0.75, 1e-4 }, /* of the method, not of adam */
+        { ",decay=0.5", "adam(lr=0.125,beta1=0,beta2=0.75,eps=1e-8)", NULL, "star", 0.125, 0, 0.5, 0, false, true, 1,
+          0.75, 1e-8 },
         /* the rate becomes 0: gossip alone, and no number is spoilt */
         { "", "sgd(lr=0.125,momentum=0.75,nesterov=true)", "step(every=3,gamma=0)", "ring", 0.125, 0.75, 0.75, 0, true,
           false, 1 },
