@@ -9,15 +9,16 @@
      own      (default) steps of one's own: the client does not ask for them
      asks     it asks for them (tutti_engine_more)
      slow     nobody leaves early, and worker WHO takes longer for a step than the others
-     bare     nobody leaves early, and nobody calls tutti_engine_finish */
+     bare     nobody leaves early, and nobody calls tutti_engine_finish
+     large    as bare, and the last messages take a while: a model of 8 MB */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "tutti/tutti.h"
 
-enum { ROWS = 8, COLS = 16 };
-typedef struct job { const char *method, *mode; int who, after, steps; } job;
+enum { COLS = 16 };
+typedef struct job { const char *method, *mode; int who, after, steps, rows; } job;
 
 static tutti_status evaluate(void *user, double *loss, tutti_error *err)
 {
@@ -27,12 +28,12 @@ static tutti_status evaluate(void *user, double *loss, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status pass(tutti_engine *e, const tutti_pass *p, tutti_error *err)
+static tutti_status pass(const job *j, tutti_engine *e, const tutti_pass *p, tutti_error *err)
 {
     for (int t = 0; t < 2; t++) {
         const float *x = tutti_engine_values(e, t);
         float *g = tutti_engine_gradient(e, t);
-        for (int i = 0; i < (t == 0 ? COLS : ROWS * COLS); i++)
+        for (int i = 0; i < (t == 0 ? COLS : j->rows * COLS); i++)
             g[i] = p->samples > 0 ? x[i] - (float)tutti_engine_method(e)->rank : 0;
         TUTTI_TRY(tutti_engine_ready(e, t, err));
     }
@@ -41,13 +42,13 @@ static tutti_status pass(tutti_engine *e, const tutti_pass *p, tutti_error *err)
     return tutti_engine_passed(e, (double)p->samples, err);
 }
 
-static tutti_status step(tutti_engine *e, tutti_error *err)
+static tutti_status step(const job *j, tutti_engine *e, tutti_error *err)
 {
     tutti_pass p;
     tutti_status status;
 
     while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK)
-        TUTTI_TRY(pass(e, &p, err));
+        TUTTI_TRY(pass(j, e, &p, err));
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
 
@@ -66,15 +67,15 @@ static tutti_status train(const job *j, tutti_engine *e, tutti_error *err)
         if (m->rank == j->who && k == j->after)
             return TUTTI_OK;
         usleep(m->rank == j->who && strcmp(j->mode, "slow") == 0 ? 50000 : 2000);
-        TUTTI_TRY(step(e, err));
+        TUTTI_TRY(step(j, e, err));
     }
-    return strcmp(j->mode, "bare") == 0 ? TUTTI_OK : tutti_engine_finish(e, err);
+    return strcmp(j->mode, "bare") == 0 || strcmp(j->mode, "large") == 0 ? TUTTI_OK : tutti_engine_finish(e, err);
 }
 
 static tutti_status run(const job *j, tutti_world *world, tutti_error *err)
 {
     const tutti_param params[] = { { .name = "bias", .dims = 1, .dim = { COLS } },
-                                   { .name = "weight", .dims = 2, .dim = { ROWS, COLS } } };
+                                   { .name = "weight", .dims = 2, .dim = { (size_t)j->rows, COLS } } };
     const char *servers = getenv("TUTTI_SERVERS");
     const tutti_engine_options options = { .method = j->method,
                                            .batch = 4,
@@ -101,7 +102,9 @@ int main(int argc, char **argv)
 
     if (argc < 5)
         return 2;
-    j = (job){ argv[1], argc > 5 ? argv[5] : "own", atoi(argv[2]), atoi(argv[3]), atoi(argv[4]) };
+    j = (job){ argv[1], argc > 5 ? argv[5] : "own", atoi(argv[2]), atoi(argv[3]), atoi(argv[4]), 8 };
+    if (strcmp(j.mode, "large") == 0)
+        j.rows = 1 << 17;
     status = tutti_world_open(&world, NULL, &err);
     if (status == TUTTI_OK) {
         status = run(&j, world, &err);

@@ -552,6 +552,19 @@ tutti_status tutti_desk_hurry(desk *d, tutti_error *err)
     return TUTTI_OK;
 }
 
+void tutti_desk_drain(desk *d, int64_t until_ns)
+{
+    tutti_error err;
+
+    if (d->engine == NULL || tutti_desk_hurry(d, &err) != TUTTI_OK)
+        return;
+    for (int k = 0; k < d->answers; k++) {
+        tutti_request *send = &d->answer[k].send;
+        if (d->answer[k].state == GOES) /* however it ends: who is lost takes none */
+            tutti_wait_some(d->engine->world, &send, 1, 1, until_ns, NULL, &err);
+    }
+}
+
 /* ---- requests ---- */
 
 /* Those that have come stand in line: behind those found before, by rank, and

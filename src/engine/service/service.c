@@ -28,6 +28,7 @@
 typedef struct tutti_engine_service service;
 
 enum { LINGER_NS = 1000000000 };
+#define DRAIN_NS 5000000000 /* who has not taken its answer by then has stopped */
 
 static bool is_end(const tutti_engine *e, const tutti_note *note)
 {
@@ -295,12 +296,15 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
 void tutti_engine_services_end(tutti_engine *e)
 {
     tutti_request end[TUTTI_SERVICES_MOST + 2] = { 0 };
+    bool well;
+    int64_t until_ns;
 
     if (e->services.monitor == NULL)
         return;
     tutti_engine_call_drop(e, &e->pace.call);
     tutti_lock(e->services.monitor);
     e->services.closing = true;
+    well = e->stage != STAGE_FAILED && e->services.status == TUTTI_OK;
     tutti_service_end_calls(e, true);
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);
@@ -313,6 +317,10 @@ void tutti_engine_services_end(tutti_engine *e)
             tutti_cancel(e->world, &end[i]);
             e->services.at[i].thread = NULL;
         }
+    /* Without finish() one worker may have its last answer before another has. */
+    until_ns = tutti_now_ns(e->rt) + DRAIN_NS;
+    for (int i = 0; i < e->services.n && well; i++)
+        tutti_desk_drain(&e->services.at[i].desk, until_ns);
 }
 
 void tutti_engine_services_close(tutti_engine *e)

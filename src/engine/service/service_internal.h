@@ -48,4 +48,7 @@ void tutti_desk_pass_over(tutti_engine_desk *d);
 /* The service has failed: whatever waits for its turn goes, and what
    becomes of it is no failure any more. */
 tutti_status tutti_desk_hurry(tutti_engine_desk *d, tutti_error *err);
+/* The service is over: sends what waits for its turn and waits until all answers are taken, until
+   then at most. A desk that is not open is well, too. */
+void tutti_desk_drain(tutti_engine_desk *d, int64_t until_ns);
 #endif
