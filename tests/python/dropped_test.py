@@ -25,10 +25,11 @@ def net():
 
 def held(at_most=None):
     """Descriptors and threads of this process; once they are no more than `at_most`, if they come to that: a thread
-    that has been joined stands in /proc until the kernel has taken it away."""
-    gc.collect()
+    that has been joined stands in /proc until the kernel has taken it away, and what a thread still has while cycles
+    are looked for is found the next time."""
     until = time.monotonic() + 20
     while True:
+        gc.collect()
         now = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
         if at_most is None or (now[0] <= at_most[0] and now[1] <= at_most[1]) or time.monotonic() > until:
             return now
