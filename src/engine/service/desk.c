@@ -636,6 +636,14 @@ void tutti_desk_pass_over(desk *d)
         d->held[d->taken] = false;
 }
 
+/* Nothing comes any more of a rank, or of any other, that has left in order, which this one may be
+   about to do: if it is not, the watch ends the run (service.c). */
+static bool has_left(const desk *d, tutti_status status, const tutti_error *err)
+{
+    return status == TUTTI_ERR_PEER && err->rank >= 0 && err->rank != d->engine->m.rank &&
+           !tutti_world_lost(d->engine->world, err->rank, NULL, 0);
+}
+
 tutti_status tutti_desk_next(desk *d, tutti_note *note, int64_t deadline_ns, tutti_error *err)
 {
     tutti_engine *e = d->engine;
@@ -657,7 +665,7 @@ tutti_status tutti_desk_next(desk *d, tutti_note *note, int64_t deadline_ns, tut
         }
         if (d->waiting > 0) {
             status = take(d, note, err);
-            if (!tutti_is_left_out(&e->m, status, err))
+            if (!tutti_is_left_out(&e->m, status, err) && !has_left(d, status, err))
                 return status;
             tutti_desk_pass_over(d);
             d->of[d->taken] = tutti_world_rank(e->world); /* whoever asked there is gone: now itself only */
