@@ -45,6 +45,8 @@ typedef union {
 } tutti_base_value;
 tutti_status tutti_base_option_parse(const tutti_option *option, const char *what,
                                      const char *value, tutti_base_value *out, tutti_error *err);
+/* Of conditions joined by '&' (options.h, when) the one behind `at`; NULL: there is none. */
+const char *tutti_base_condition_behind(const char *at);
 /* Once all of a spec's are stored: has this one, if it is not what it is
    by default, an effect among them? */
 tutti_status tutti_base_option_has_effect(const tutti_option *options, const tutti_option *option,

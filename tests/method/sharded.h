@@ -185,6 +185,13 @@ static inline void go(run *r, int n)
         fail_msg("%s on %d: %s", r->method, n, err.text);
 }
 
+/* For adds_up_as_ddp: with a lane and without, of a client that asks for units. */
+static inline void lanes_differ(run *r, size_t k)
+{
+    r->options.lane = k % 2 == 0 ? 0 : -1;
+    r->options.needs = true;
+}
+
 /* Passes that are added up, and gradients whose sums do not depend on their order: ddp's bits.
    `set` changes a run's options, for the method of that number. One pass has a
    gradient that is not finite. */

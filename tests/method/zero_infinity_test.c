@@ -46,12 +46,6 @@ static void every_tier_trains_ddps_bits(void **state)
         }
 }
 
-static void lanes_differ(run *r, size_t k)
-{
-    r->options.lane = k % 2 == 0 ? 0 : -1;
-    r->options.needs = true;
-}
-
 static void passes_are_added_up_where_gradients_are(void **state)
 {
     (void)state;
