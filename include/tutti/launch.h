@@ -45,8 +45,8 @@ typedef struct tutti_launch_options {
     int servers;
     /* goes_on: with fewer workers left the run ends, exit code 3. 0: others decide that. */
     int least;
-    /* goes_on: told of each such loss at once: "worker 2 was lost: ...; the run goes on with 3
-       workers". NULL: nobody. */
+    /* goes_on: told of each such loss at once, before the others have agreed that they go on:
+       "worker 2 was lost: ...; if the others can, the run goes on with 3 workers". NULL: nobody. */
     void (*lost)(void *user, const char *line);
     /* From the person's signal to SIGKILL, for workers that save their state first; 0: grace_ns. A
        second signal kills at once, but then not before TUTTI_LAUNCH_ECHO_NS. */

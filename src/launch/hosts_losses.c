@@ -67,7 +67,8 @@ void tutti_launch_far_loss(far_launcher *l, int rank)
     w->lost = true;
     l->lost++;
     tutti_meet_describe(l->meet, rank, text, sizeof text);
-    snprintf(told, sizeof told, "tutti: %s; the run goes on with %d worker%s\n", text, left, left == 1 ? "" : "s");
+    snprintf(told, sizeof told, "tutti: %s; if the others can, the run goes on with %d worker%s\n", text, left,
+             left == 1 ? "" : "s");
     l->options->output(l->options->user, 2, told, strlen(told));
     if (!w->ended && m->state == TUTTI_MEET_LOST && l->hosts[w->host].in >= 0) {
         const int n = snprintf(text, sizeof text, "X%d;", rank);

@@ -117,7 +117,8 @@ void tutti_launch_near_lost(launcher *l, int rank, uint32_t before)
         if (l->adopted.on)
             l->adopted_at = tutti_now_ns(l->rt);
         describe(l, rank, text, sizeof text);
-        snprintf(line, sizeof line, "%s; the run goes on with %d worker%s", text, left, left == 1 ? "" : "s");
+        snprintf(line, sizeof line, "%s; if the others can, the run goes on with %d worker%s", text, left,
+                 left == 1 ? "" : "s");
         if (l->options->lost != NULL)
             l->options->lost(l->options->user, line);
         return;

@@ -144,7 +144,7 @@ class GoesOn(HostCase):
                 err = self.ended(run, 150)
                 self.assertEqual(run.returncode, 0, err)
                 self.assertEqual(err, "tutti: worker %d was lost: process %d was killed by signal 9 (SIGKILL); "
-                                 "the run goes on with 2 workers\n" % (rank, workers[rank][0]))
+                                 "if the others can, the run goes on with 2 workers\n" % (rank, workers[rank][0]))
                 self.assertEqual(summary(out)["workers"], 3)
                 self.nothing_is_left(out)
 
@@ -187,8 +187,8 @@ class GoesOn(HostCase):
         self.assertEqual(run.returncode, 0, err)
         lines = [l for l in err.splitlines() if "the run goes on" in l]
         self.assertEqual(lines[0], "tutti: worker 3 was lost: process %d on host 127.0.0.2 was killed by signal 9 "
-                         "(SIGKILL); the run goes on with 3 workers" % workers[3][0])
-        self.assertRegex(lines[1], r"^tutti: worker 2 was lost: .*; the run goes on with 2 workers$")
+                         "(SIGKILL); if the others can, the run goes on with 3 workers" % workers[3][0])
+        self.assertRegex(lines[1], r"^tutti: worker 2 was lost: .*; if the others can, the run goes on with 2 workers$")
         self.assertEqual(len(lines), 2, err)
         self.nothing_is_left(out)
 
@@ -201,7 +201,7 @@ class GoesOn(HostCase):
         err = self.ended(run, 90)
         self.assertEqual(run.returncode, 0, err)
         self.assertRegex(err, r"tutti: worker 2 was lost: it has been silent for \d\.\d s: .*; "
-                         r"the run goes on with 2 workers\n")
+                         r"if the others can, the run goes on with 2 workers\n")
         self.nothing_is_left(out)
 
     def test_who_cannot_go_on_is_told_who_can(self):
