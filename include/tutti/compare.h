@@ -15,6 +15,12 @@ extern "C" {
    values. */
 tutti_status tutti_compare_text(tutti_group *group, const char *mine, tutti_error *err);
 
+/* In its place, for a member that cannot set out at all. why: the reason. Its sentence is told to
+   the others, and their comparison ends with it: all members get TUTTI_ERR_USAGE, this one with
+   its own sentence. So options are refused by all members or by none, whoever has seen what is
+   wrong, and nobody is left waiting. err may be `why`. */
+tutti_status tutti_compare_refuse(tutti_group *group, const tutti_error *why, tutti_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -149,7 +149,12 @@ typedef enum {
 
    once: the client computes every batch once. It is for one that cannot go back to the samples of a
    pass, with the draws that it made and without moving its running statistics (tutti_pass.again).
-   Methods that ask for it are refused.
+   Methods that ask for it are refused, and those that deal out a step's passes (tutti_allot): such
+   a client computes one pass in each step.
+
+   whole_batches: each pass of the client has `batch` samples, as a loader gives them that nobody
+   else decides about. Methods that give a worker another number of samples, when they like
+   (tutti_engine_takes: 2 or 3), are refused.
 
    sample_bytes, give, label: for methods by which workers send each other raw samples (steps.h,
    tutti_give). sample_bytes: of one, with its label, the same on all ranks. 0: the client has none
@@ -249,7 +254,8 @@ typedef struct tutti_engine_options {
     size_t trace_events;             /* room for that many trace events; 0: no trace */
     uint64_t trace_first, trace_steps; /* of steps from that one on, so many; 0: all */
     bool stop_on_loss;               /* a lost worker ends the run, whatever the method could */
-    bool once;                       /* no samples are computed again */
+    bool once;                       /* no samples are computed again; a step is one pass */
+    bool whole_batches;              /* each pass has `batch` samples */
     bool names;                      /* passes may name their samples and ask for losses */
     bool streams;                    /* the client waits for samples that arrive */
     bool needs;                      /* values are read between need and done only */
@@ -268,8 +274,9 @@ typedef struct tutti_engine_options {
 tutti_status tutti_collective_check(const char *collective, int workers, tutti_error *err);
 
 /* Refuses bad options, then compares the fingerprints of all ranks (version, shapes, options). A
-   mismatch is TUTTI_ERR_USAGE on every rank; it names the rank, the key and both values. Then rank
-   0's values are broadcast. Blocks.
+   mismatch is TUTTI_ERR_USAGE on every rank; it names the rank, the key and both values. What one
+   rank refuses by itself (TUTTI_ERR_USAGE) is refused on every rank as well: that one has its
+   reason, and the others name it. Then rank 0's values are broadcast. Collective; blocks.
 
    A world is for one engine. Methods' services have the same ports in each engine, so what the
    first has left under way would be taken for the second's. To train again open another world. A

@@ -93,6 +93,11 @@ class _Owner:
         """Raises where it is closed, or another process's."""
         _ = self._at
 
+    def is_mine(self) -> bool:
+        """Is it open, and this process's?"""
+        hold = self._hold
+        return hold is not None and bool(hold.at) and hold.pid == os.getpid()
+
     @property
     def closed(self) -> bool:
         return self._hold is None or not self._hold.at
@@ -300,6 +305,13 @@ class World(_Owner):
         size, messages = ctypes.c_uint64(), ctypes.c_uint64()
         _c.tutti_world_sent(self._at, to, size, messages)
         return size.value, messages.value
+
+    def is_free(self) -> bool:
+        """May an engine be opened on it? It has none, and has had none but such as were refused (engine.h)."""
+        free = bool(_c.tutti_world_take(self._at))
+        if free:
+            _c.tutti_world_give_back(self._at)
+        return free
 
     def last_words(self, error: BaseException) -> None:
         """On failure, before close: why this rank ends, for its launcher and its peers."""

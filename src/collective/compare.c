@@ -30,31 +30,62 @@ static bool difference(const char *mine, const char *theirs, int rank, char *sen
     }
 }
 
+/* Member 0's text at all members, to be freed. NULL: member 0 refuses, and has none. */
+static tutti_status first_text(tutti_group *group, const char *mine, bool refuses, char **out, tutti_error *err)
+{
+    int64_t bytes = refuses ? -1 : mine != NULL ? (int64_t)strlen(mine) : 0;
+    char *theirs;
+
+    TUTTI_TRY(tutti_broadcast(group, 0, tutti_host(&bytes, 1, TUTTI_I64), err));
+    if (bytes < 0)
+        return TUTTI_OK;
+    theirs = *out = bytes > 0 ? tutti_alloc((size_t)bytes + 1, 1) : NULL;
+    if (theirs == NULL || (mine == NULL && !refuses))
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "comparing the workers' options (%lld bytes)",
+                          (long long)bytes);
+    if (group->index == 0)
+        memcpy(theirs, mine, (size_t)bytes);
+    return tutti_broadcast(group, 0, tutti_host(theirs, (size_t)bytes, TUTTI_U8), err);
+}
+
+/* why: of a member that refuses, else NULL. */
+static tutti_status compare(tutti_group *group, const char *mine, const tutti_error *why, char **theirs,
+                            tutti_error *err)
+{
+    const int rank = tutti_group_rank(group, group->index);
+    tutti_error said = { .text = "" };
+    int64_t who = group->size;
+
+    TUTTI_TRY(first_text(group, mine, why != NULL, theirs, err));
+    if (why != NULL)
+        tutti_fail(&said, why->status, 0, "worker %d refuses its options: %s", rank, why->text);
+    if (why != NULL || (*theirs != NULL && difference(mine, *theirs, rank, said.text, sizeof said.text)))
+        who = group->index;
+    TUTTI_TRY(tutti_allreduce(group, TUTTI_MIN, tutti_host(&who, 1, TUTTI_I64), err));
+    if (who == group->size)
+        return TUTTI_OK;
+    TUTTI_TRY(tutti_broadcast(group, (int)who, tutti_host(said.text, sizeof said.text, TUTTI_U8), err));
+    said.text[sizeof said.text - 1] = 0;
+    return tutti_fail_rank(err, TUTTI_ERR_USAGE, tutti_group_rank(group, (int)who), "%s", said.text);
+}
+
 tutti_status tutti_compare_text(tutti_group *group, const char *mine, tutti_error *err)
 {
-    char *theirs = NULL, sentence[sizeof err->text] = "";
-    int64_t bytes = mine != NULL ? (int64_t)strlen(mine) : 0, who = group->size;
-    tutti_status status = tutti_broadcast(group, 0, tutti_host(&bytes, 1, TUTTI_I64), err);
+    char *theirs = NULL;
+    const tutti_status status = compare(group, mine, NULL, &theirs, err);
 
-    if (status == TUTTI_OK && (bytes <= 0 || mine == NULL || (theirs = tutti_alloc((size_t)bytes + 1, 1)) == NULL))
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "comparing the workers' options (%lld bytes)",
-                            (long long)bytes);
-    if (status == TUTTI_OK) {
-        if (group->index == 0)
-            memcpy(theirs, mine, (size_t)bytes);
-        status = tutti_broadcast(group, 0, tutti_host(theirs, (size_t)bytes, TUTTI_U8), err);
-    }
-    if (status == TUTTI_OK) {
-        if (difference(mine, theirs, tutti_group_rank(group, group->index), sentence, sizeof sentence))
-            who = group->index;
-        status = tutti_allreduce(group, TUTTI_MIN, tutti_host(&who, 1, TUTTI_I64), err);
-    }
-    if (status == TUTTI_OK && who < group->size) {
-        status = tutti_broadcast(group, (int)who, tutti_host(sentence, sizeof sentence, TUTTI_U8), err);
-        sentence[sizeof sentence - 1] = 0;
-        if (status == TUTTI_OK)
-            status = tutti_fail_rank(err, TUTTI_ERR_USAGE, tutti_group_rank(group, (int)who), "%s", sentence);
-    }
     tutti_free(theirs);
+    return status;
+}
+
+tutti_status tutti_compare_refuse(tutti_group *group, const tutti_error *why, tutti_error *err)
+{
+    const tutti_error mine = *why;
+    char *theirs = NULL;
+    const tutti_status status = compare(group, NULL, &mine, &theirs, err);
+
+    tutti_free(theirs);
+    if (status == TUTTI_ERR_USAGE && err != NULL)
+        *err = mine;
     return status;
 }

@@ -20,6 +20,12 @@ tutti_status tutti_allot_declare(tutti_method *m, tutti_plan *plan, int64_t samp
             err, TUTTI_ERR_USAGE, 0,
             "method '%s' decides itself how much of a step each worker computes; use it with even shares (batch-share)",
             m->ops->name);
+    if (e->options.once)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' deals out the passes of a step by the workers' speed, but this client computes "
+                          "one batch in each step; take another method, or a client that asks for its passes (tutti "
+                          "train, tutti.torch.prepare)",
+                          m->ops->name);
     if (e->options.parts != NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' hands work from worker to worker, but each has samples of its own that stay "

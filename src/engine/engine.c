@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine_internal.h"
+#include "tutti/compare.h"
 
 /* Rank 0's values at all workers (Li et al. 2020: replicas start equal, so parameters are never
    sent again). A rank that only serves gets of them what its facilities take as they open. */
@@ -50,8 +51,8 @@ static void count_run(tutti_engine *e)
     e->m.epochs++;
 }
 
-/* What may be refused: nothing is taken yet, and all that was sent has come. */
-static tutti_status prepare(tutti_engine *e, const tutti_param *params, int n_params,
+/* What one rank can refuse by itself: nothing is sent. */
+static tutti_status declare(tutti_engine *e, const tutti_param *params, int n_params,
                             const tutti_method_ops *const *methods, tutti_error *err)
 {
     TUTTI_TRY(tutti_engine_read_options(e, methods, err));
@@ -64,7 +65,24 @@ static tutti_status prepare(tutti_engine *e, const tutti_param *params, int n_pa
     e->trace = tutti_alloc(e->options.trace_events + 1, sizeof *e->trace);
     if (e->unit_began_ns == NULL || e->trace == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu trace events", e->options.trace_events);
-    return tutti_engine_compare(e, err); /* before anything is collective whose size depends on the options */
+    return TUTTI_OK;
+}
+
+/* What may be refused, by all or by none: nothing is taken yet, and all that was sent has come.
+   The workers compare before anything is collective whose size depends on the options. */
+static tutti_status prepare(tutti_engine *e, const tutti_param *params, int n_params,
+                            const tutti_method_ops *const *methods, tutti_error *err)
+{
+    tutti_error why;
+    const tutti_status status = declare(e, params, n_params, methods, &why);
+
+    if (status == TUTTI_OK)
+        return tutti_engine_compare(e, err);
+    if (status == TUTTI_ERR_USAGE && e->m.everyone.size > 1)
+        return tutti_compare_refuse(&e->opening, &why, err);
+    if (err != NULL)
+        *err = why;
+    return status;
 }
 
 static tutti_status open_lane(tutti_engine *e, tutti_error *err)

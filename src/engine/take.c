@@ -383,6 +383,12 @@ static tutti_status refuse(const tutti_engine *e, const tutti_take_options *o, t
             err, TUTTI_ERR_USAGE, 0,
             "method '%s' decides itself how much of a step each worker computes; use it with even shares (batch-share)",
             e->m.ops->name);
+    if (e->options.whole_batches && (o->lent || !o->even))
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "method '%s' decides while it runs how many samples a worker takes in a step, so a loader of "
+                          "equal batches will not do; give a client that takes as many as it is asked for (in Python "
+                          "prepare(sampler=tutti.torch.sampler(dataset, batch)))",
+                          e->m.ops->name);
     if (pass < 1 || pass > 1 << 24 || o->most < 0 || (o->most > 0 && o->most < pass && o->lent))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s': a step of up to %lld samples a worker in passes of %lld; a pass has 1 to %d, "

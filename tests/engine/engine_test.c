@@ -499,6 +499,53 @@ static void workers_that_differ_are_refused_on_all_with_both_values(void **state
     }
 }
 
+/* ---- what some ranks refuse by themselves ---- */
+
+typedef struct refusal { unsigned who; tutti_status status[4]; char text[4][480]; } refusal; /* who: a bit a rank */
+
+static tutti_status refusal_rank(tutti_world *world, void *arg, tutti_error *err)
+{
+    refusal *r = arg;
+    const int rank = tutti_world_rank(world);
+    toy t = toy_default(), bad = t;
+    tutti_engine *e;
+
+    bad.options.batch = r->who >> rank & 1 ? -7 - rank : t.options.batch;
+    r->status[rank] = toy_open(&e, world, &bad, err);
+    snprintf(r->text[rank], sizeof r->text[rank], "%s", err->text);
+    CHECK(e == NULL);
+    TUTTI_TRY(toy_open(&e, world, &t, err)); /* the world is as it was */
+    TUTTI_TRY(toy_step(e, &t, err));
+    TUTTI_TRY(tutti_engine_finish(e, err));
+    tutti_engine_close(e);
+    return TUTTI_OK;
+}
+
+static void what_one_rank_refuses_is_refused_on_all(void **state)
+{
+    (void)state;
+    for (unsigned who = 1; who < 16; who++) {
+        refusal r = { .who = who };
+        tutti_error err = { .rank = -1 };
+        int first = 0;
+        char told[600], number[16];
+
+        while ((who >> first & 1) == 0)
+            first++;
+        if (tutti_world_run("shm", 4, refusal_rank, &r, &err) != TUTTI_OK)
+            fail_msg("%x: %s", who, err.text);
+        snprintf(told, sizeof told, "worker %d refuses its options: %s", first, r.text[first]);
+        for (int rank = 0; rank < 4; rank++) {
+            assert_int_equal(r.status[rank], TUTTI_ERR_USAGE);
+            snprintf(number, sizeof number, "%d", -7 - rank);
+            if (who >> rank & 1)
+                assert_true(strncmp(r.text[rank], "batch", 5) == 0 && strstr(r.text[rank], number) != NULL);
+            else
+                assert_string_equal(r.text[rank], told);
+        }
+    }
+}
+
 /* ---- calls out of order, bad options ---- */
 
 static tutti_status order_rank(tutti_world *world, void *arg, tutti_error *err)
@@ -725,6 +772,7 @@ int main(void)
         cmocka_unit_test(clipping_scales_the_exchanged_gradient_to_the_norm),
         cmocka_unit_test(a_clipped_step_moves_exactly_that_far),
         cmocka_unit_test(workers_that_differ_are_refused_on_all_with_both_values),
+        cmocka_unit_test(what_one_rank_refuses_is_refused_on_all),
         cmocka_unit_test(a_second_engine_of_a_world_is_refused),
         cmocka_unit_test(calls_out_of_order_are_named),
         cmocka_unit_test(a_trace_is_of_the_steps_that_were_asked_for_and_counts_what_it_lacks),

@@ -14,14 +14,16 @@ import os
 import pathlib
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch.distributed as dist
 
-from ..engine import World
+from ..engine import Engine, Param, World
 from ..errors import StateError
 
 _opened = 0  # worlds by this way; all ranks open them in the same order
+_free: tuple[World, str] | None = None  # whose engine was refused, and what transport was asked for
 _MEND = (
     "workers would train apart. Start the script by one launcher (torchrun, tutti run, srun, mpirun) and leave rank= "
     "and world_size= of init_process_group out, or unset the launcher's variables"
@@ -111,13 +113,21 @@ def _told(words: dict[str, str]) -> Iterator[None]:
 
 
 def open_world(transport: str | None) -> World:
-    """The run that this process is in."""
-    world = World(transport or "")
+    """The run that this process is in. One whose engine was refused is there for the next engine."""
+    global _free
+    asked, (kept, before) = transport or "", _free or (None, "")
+    _free = None
+    if kept is not None and not kept.closed and kept.is_mine():
+        if before == asked:
+            check(kept, opening=True)
+            return kept
+        kept.close()
+    world = World(asked)
     group = _group()
     if group is not None and world.size == 1 and group[1] > 1:
         world.close()
         with _told(_words(*group)):
-            world = World(transport or "")
+            world = World(asked)
     try:
         check(world, opening=True)
     except StateError as e:
@@ -125,3 +135,24 @@ def open_world(transport: str | None) -> World:
         world.close()
         raise
     return world
+
+
+def open_engine(world: World, params: Sequence[Param], transport: str | None, **options: Any) -> Engine:
+    """The run's engine. Bad options are refused on all ranks or on none, and nobody waits for this one. So the world
+    is kept: a script that catches the ValueError may call prepare() again, and is not lost to the others."""
+    global _free
+    try:
+        return Engine(world, params, **options)
+    except ValueError:
+        if world.is_free():
+            _free = (world, transport or "")
+        raise
+
+
+def give_up(world: World, error: BaseException) -> None:
+    """What was to be opened on the world is not: leaves the run with these last words, or keeps the world."""
+    if world.closed or (_free is not None and _free[0] is world):
+        return
+    if world.size > 1:
+        world.last_words(error)
+    world.close()

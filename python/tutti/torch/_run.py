@@ -21,7 +21,6 @@ from torch import nn
 
 from .. import _abi
 from .._library import library as _c
-from ..engine import Engine
 from ..errors import StateError
 from . import _place, _saved, _serve, _state, _translate, _units
 from ._bind import DTYPES, Binding, Bound, device_of, warn_unscaled, words
@@ -38,10 +37,6 @@ _NONFINITE = {"stop": _abi.TUTTI_NONFINITE_STOP, "skip": _abi.TUTTI_NONFINITE_SK
 _NO_CLOSURE = (
     "method '{}' computes a batch again at other values within a step, for which it needs optimizer.step(closure): a "
     "function that clears the gradients, computes the loss, calls backward() and returns the loss"
-)
-_NO_SAMPLER = (
-    "method '{}' decides while it runs how many samples a worker takes in a step, so a loader of equal batches will "
-    "not do; give prepare(sampler=tutti.torch.sampler(dataset, batch)), which has as many as the method takes"
 )
 
 
@@ -128,9 +123,10 @@ class Run:
         try:
             if sampler is not None:
                 options |= sampler.options(self.world.size - self.servers)
-            self.engine = Engine(
+            self.engine = _place.open_engine(
                 self.world,
                 self.binding.params() if by_unit else self.binding.delivered(self._device and self._device.pinned),
+                transport,
                 method=method,
                 needs=by_unit,
                 lr_schedule="constant",
@@ -139,15 +135,12 @@ class Run:
                 fingerprint=self.binding.fingerprint(),
                 evaluate=validation and self._evaluate,
                 own_values=sum(t.numel() for t in self.statistics),
+                whole_batches=sampler is None,
                 **options,
             )
-            if sampler is None and self.engine.takes() > 1:  # all of a loader's batch or nothing is well
-                self.engine.close()
-                raise ValueError(_NO_SAMPLER.format(method))
             Copies(self.world).broadcast([t for _, t in self.binding.untrained()])
         except BaseException as e:
-            self.world.last_words(e)
-            self.world.close()
+            _place.give_up(self.world, e)
             raise
         self.only_serves = self.world.rank >= self.world.size - self.servers
         self.replicas_equal = bool(self.engine.method.traits & _abi.TUTTI_REPLICAS_EQUAL)

@@ -24,7 +24,6 @@ from torch.nn.parallel import DistributedDataParallel as _Torch
 
 from .. import _abi
 from .._library import library as _c
-from ..engine import Engine
 from ..errors import Error, StateError
 from . import _place
 from ._bind import Binding, exchange_of, warn_unused
@@ -163,9 +162,10 @@ class DistributedDataParallel(nn.Module):
         binding = self._binding
         self.world = _place.open_world(transport)
         try:
-            self.engine = Engine(
+            self.engine = _place.open_engine(
                 self.world,
                 binding.params(),
+                transport,
                 method=method,
                 codec=codec,
                 optimizer="client",
@@ -175,15 +175,9 @@ class DistributedDataParallel(nn.Module):
                 nonfinite=_abi.TUTTI_NONFINITE_KEEP,  # the optimiser or its GradScaler says what becomes of them
                 **options,
             )
-            if self.engine.share().passes_of:
-                raise ValueError(
-                    f"method '{method}' deals out the passes of a step by the workers' speed, and a backward is one "
-                    "pass of one worker; train with tutti.torch.prepare"
-                )
         except BaseException as e:
-            if not self.world.closed and self.world.size > 1:
-                self.world.last_words(e)
-            self.world.close()
+            world = self.__dict__.pop("world")
+            _place.give_up(world, e)
             raise
         binding.attach(self.engine)
         self._copies = Copies(self.world)

@@ -30,7 +30,7 @@ from torch.utils.data import Dataset, default_collate
 
 from .. import _abi, catalogue
 from .._library import library as _c
-from ..engine import Engine, Event, tenants
+from ..engine import Event, tenants
 from ..errors import StateError
 from . import _layers, _place, _saved, _state, _translate
 from ._bind import Binding, short, warn_unscaled
@@ -113,9 +113,10 @@ class Pipeline:
             self._stage = Stage(self._units, costs, self.binding.bound, most, loss, self._fetch)
             if traits & _abi.TUTTI_MEASURES:
                 self._stage.seconds = self._measured(loss, x, y, samples)
-            self.engine = Engine(
+            self.engine = _place.open_engine(
                 self.world,
                 self.binding.params(),
+                transport,
                 method=method,
                 optimizer=spec,
                 lr_schedule="constant",
@@ -129,12 +130,10 @@ class Pipeline:
             )
             Copies(self.world).broadcast([t for _, t in self.binding.untrained()])
         except ValueError as e:
-            self.world.last_words(e)
-            self.world.close()
+            _place.give_up(self.world, e)
             raise ValueError("; ".join([str(e), *self._joined[:3]])) if "stage" in str(e) and self._joined else e
         except BaseException as e:
-            self.world.last_words(e)
-            self.world.close()
+            _place.give_up(self.world, e)
             raise
         self._stage.attach(self.engine)
         self.replicas_equal, self.own_pace = True, False

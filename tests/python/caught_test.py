@@ -1,0 +1,70 @@
+"""A refusal that a script catches: prepare() and the wrapper may be called again, under every launcher, and no rank is
+left waiting for one that has been refused alone."""
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+SCRIPT = """
+import os, torch, tutti.torch
+
+rank = int(os.environ.get("TUTTI_RANK") or os.environ["RANK"])
+
+
+def attempt(name, method, ddp=False, **options):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    try:
+        if ddp:
+            return tutti.torch.DistributedDataParallel(model, method, **options)
+        return tutti.torch.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), method, **options)
+    except ValueError as error:
+        print(f"{name}: {error}", flush=True)
+
+
+attempt("all", "ddp", codec="top-k(ratio=7)")
+attempt("samples", "dabmd(round_s=1)", batch=8)
+attempt("alone", "ddp", codec="top-k(ratio=7)" if rank == 1 else None)
+attempt("first", "ddp", codec="top-k(ratio=7)" if rank == 0 else None)
+attempt("unlike", "ddp" if rank == 0 else "bagua")
+attempt("wrapper", "ata", ddp=True)
+ddp = attempt("taken", "ddp", ddp=True)
+ddp.close()
+model, optimizer = attempt("taken", "ddp")
+for k in range(3):
+    torch.manual_seed(10 * k + rank)
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+optimizer.finish()
+print("weight", model.weight.tolist(), flush=True)
+attempt("at the end", "ddp", codec="top-k(ratio=7)")
+"""
+RATIO = "top-k: ratio"
+
+
+@pytest.mark.parametrize(
+    "launcher", ["tutti", pytest.param("torchrun", marks=pytest.mark.slow), pytest.param("variables", marks=pytest.mark.slow)]
+)
+def test_a_script_that_catches_a_refusal_goes_on(run, launcher):
+    done = run(SCRIPT, launcher=launcher)
+    said = [dict(line.split(": ", 1) for line in rank.out.splitlines() if ": " in line) for rank in done.ranks]
+    print(done)
+    for rank in (0, 1):
+        assert RATIO in said[rank]["all"] and RATIO in said[rank]["at the end"], done
+        assert "a loader of equal batches will not do" in said[rank]["samples"], done
+        assert "worker 1 has method 'bagua" in said[rank]["unlike"], done
+        assert "deals out the passes of a step" in said[rank]["wrapper"], done
+    for name, refused in (("alone", 1), ("first", 0)):
+        assert said[refused][name].startswith(RATIO), done
+        assert said[1 - refused][name] == f"worker {refused} refuses its options: {said[refused][name]}", done
+    weights = [[line for line in rank.out.splitlines() if line.startswith("weight")] for rank in done.ranks]
+    assert weights[0] == weights[1] and len(weights[0]) == 1, done
+
+
+@pytest.mark.slow
+def test_who_is_refused_and_does_not_catch_it_is_told_once(run):
+    done = run(SCRIPT.split("attempt(")[0] + SCRIPT[SCRIPT.index("def attempt"):].split("    try:")[0] +
+               "    tutti.torch.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), method, **options)\n"
+               "attempt('alone', 'ddp', codec='top-k(ratio=7)' if rank == 1 else None)\n", code=1)
+    assert RATIO in done.ranks[1].err and "worker 1 refuses its options" in done.ranks[0].err, done
