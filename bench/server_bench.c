@@ -103,7 +103,8 @@ static const tutti_service timed_services[] = { [SERVE] = { "server", serve }, {
 static const tutti_method_ops timed_ops = { .name = "rows",
                                             .family = "server",
                                             .self_bytes = sizeof(timed),
-                                            .traits = TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS,
+                                            .traits = TUTTI_PARAMETER_SERVERS | TUTTI_SHARDED_OPTIMIZER |
+                                                      TUTTI_SPARSE_ROWS,
                                             .services = timed_services,
                                             .declare = timed_declare,
                                             .step = timed_step,

@@ -70,7 +70,7 @@ const char *tutti_exchange_codec(const tutti_method *m);
 
 /* A local update is one of tutti_base_step, _on, _counted and _locked and nothing else, since the
    optimiser may be the client's (engine.h, optimizer "client"), which is only called in them. It is
-   refused by the engine for methods with TUTTI_OWNS_UPDATE or TUTTI_DIRECTION, and where
+   refused by the engine for methods with TUTTI_OWNS_UPDATE or TUTTI_NON_GRADIENT_UPDATE, and where
    tutti_optimizer_declare keeps slices: what such methods do with m->optim is their own. */
 
 /* lr, scale 1, t = updates + 1: steps that were left out do not count. */
@@ -126,9 +126,9 @@ tutti_status tutti_base_gradient(tutti_method *m, tutti_rate *rate, bool *skip, 
    exchanged; sends nothing. Of another vector tutti_norm2 of each of its blocks gives the same. */
 enum { TUTTI_NORM_BLOCK = 4096 };
 void tutti_norm2_blocks(const tutti_method *m, size_t first, size_t count, double *sums);
-/* Within declare(), under TUTTI_UPDATES_SLICES: m->optim is the run's --optimizer, with slots for
-   [first, first + count), kept as `keep`; for tutti_update within it. count 0: none. TUTTI_SLICE:
-   it updates at servers, so TUTTI_ERR_USAGE where the optimiser is the client's. */
+/* Within declare(), under TUTTI_SHARDED_OPTIMIZER: m->optim is the run's --optimizer, with slots
+   for [first, first + count), kept as `keep`; for tutti_update within it. count 0: none.
+   TUTTI_SLICE: it updates at servers, so TUTTI_ERR_USAGE where the optimiser is the client's. */
 tutti_status tutti_optimizer_declare(tutti_method *m, tutti_plan *plan, size_t first, size_t count,
                                      tutti_keep keep, tutti_error *err);
 /* The buffers (slots) of m->optim on this worker, over all of x: its momenta. declare: within
@@ -151,12 +151,12 @@ void tutti_discarded(tutti_method *m);
    checkpoints and the learning rate's schedule. It is no update (rate.t), none of this worker's
    steps (own_steps), and its samples are not the run's, once all is quiet. Nobody computes them in
    that epoch. Declared within declare(); sit_out: client thread, in step(). Where replicas differ,
-   of methods with services, not under TUTTI_OWN_PACE. */
+   of methods with services, not under TUTTI_ASYNC. */
 void tutti_sit_out_declare(tutti_method *m, tutti_plan *plan);
 void tutti_sit_out(tutti_method *m);
 /* The run ends here: no more gradients are handed out, those that were are computed, and then all
    clients are told (tutti_engine_ended). One worker says it. Client thread, in step(), under
-   TUTTI_OWN_PACE, of clients that ask for their steps (tutti_engine_more). */
+   TUTTI_ASYNC, of clients that ask for their steps (tutti_engine_more). */
 void tutti_end(tutti_method *m);
 /* Of the gradient of this step, in the method's own count: summary's staleness, staleness_max,
    staleness_mean. */
@@ -202,8 +202,8 @@ tutti_status tutti_await(tutti_method *m, tutti_monitor *at, bool (*ready)(void 
 /* One request to that service of a member, and its one reply, in place of which nothing else is
    received. Any thread; blocks. note: the request's kind, a, b; on return the reply's. Kinds above
    0xFFFFFFF0 are the engine's. TUTTI_ERR_PEER: that worker is gone, or its service has failed.
-   TUTTI_CLOSED: this worker ends, after a failure. Under GOES_ON a call of a worker that is lost is
-   not served, and an answer to one is OK. */
+   TUTTI_CLOSED: this worker ends, after a failure. Under FAULT_TOLERANT a call of a worker that is
+   lost is not served, and an answer to one is OK. */
 tutti_status tutti_call(tutti_method *m, int service, int member, tutti_note *note,
                         tutti_buffer request, tutti_buffer reply, tutti_error *err);
 /* [safe] The next request to this service, from any member, in order of arrival. room: the same in

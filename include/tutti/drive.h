@@ -75,7 +75,7 @@ typedef struct tutti_model {
     size_t (*held)(void *self);
     /* workers x units, the same on all workers: seconds of forward and backward of a sample as each
        worker has measured it, each above 0. Between two cuts only their sum counts. NULL: it has
-       not been measured; a client does for methods with TUTTI_MEASURES. */
+       not been measured; a client does for methods with TUTTI_PROFILES_UNITS. */
     const double *seconds;
 } tutti_model;
 

@@ -114,8 +114,8 @@ typedef enum {
      - "alltoall": messages go to the owners of their parts, and owners encode the mean anew.
      - "auto": the first with up to three workers, the second from four up.
 
-   codec: a spec of codec.h, for methods with TUTTI_ENCODES. It encodes gradients; under d-psgd it
-   encodes models. NULL, "" or "none": they travel as they are.
+   codec: a spec of codec.h, for methods with TUTTI_TAKES_CODEC. It encodes gradients; under d-psgd
+   it encodes models. NULL, "" or "none": they travel as they are.
 
    codec_cost: EXPLAIN measures codec and network for some milliseconds before the first step.
    Events of kind "codec-cost" then tell what an exchange takes with the codec and without. AUTO_OFF
@@ -188,11 +188,11 @@ typedef enum {
    memory is taken, as far as it is declared. Where a machine has no accelerator this bounds what
    would be its device's. The same on all ranks, or not.
 
-   servers: so many ranks, the last of the world, only serve (method: TUTTI_SERVERS). They have no
-   samples and make no steps, and whatever is counted by workers leaves them out. Their clients make
-   the calls that workers make between steps. They also call tutti_engine_more, which says that
-   there is no step for them. They have neither the model nor a gradient, but the slices that they
-   serve: their clients' memory of parameters is not written, not read, and may be NULL.
+   servers: so many ranks, the last of the world, only serve (method: TUTTI_PARAMETER_SERVERS). They
+   have no samples and make no steps, and whatever is counted by workers leaves them out. Their
+   clients make the calls that workers make between steps. They also call tutti_engine_more, which
+   says that there is no step for them. They have neither the model nor a gradient, but the slices
+   that they serve: their clients' memory of parameters is not written, not read, and may be NULL.
 
    only_declared: everything is refused that would be, and declared, and no memory is taken. Such an
    engine may be asked for its method, shares and memory (tutti_engine_memory), and be closed. Then
@@ -203,8 +203,8 @@ typedef enum {
 
    aside_every, aside_most: models that are put aside while the run goes on (below, "put aside"):
    after every so many gradients, 0: never; so many of them are kept at most. For methods at their
-   own pace, and with steps in common that need not be the same one (TUTTI_APART), where it is steps
-   that are counted; others put none aside. The same on all ranks.
+   own pace, and with steps in common that need not be the same one (TUTTI_UNSYNCHRONIZED_STEPS),
+   where it is steps that are counted; others put none aside. The same on all ranks.
 
    own_values: floats of client state: what the client computes along with gradients, such as
    running statistics of batch norms. They are no parameters, and no step exchanges them. The same
@@ -330,7 +330,7 @@ float *tutti_engine_own(tutti_engine *e);
 /* Is there another step for this worker before the run has `until` of them? Blocks.
 
    **The unit of `until` depends on the method.** It is steps of all workers together. For a method
-   at its own pace (TUTTI_OWN_PACE) it is gradients computed by any worker, so the same number
+   at its own pace (TUTTI_ASYNC) it is gradients computed by any worker, so the same number
    trains it 1 / workers as long as the others. For the same amount of training under every method
    ask by epochs or samples.
 
@@ -429,11 +429,11 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err);
    the rate from lr_schedule. */
 tutti_status tutti_engine_lr(tutti_engine *e, double lr, tutti_error *err);
 
-/* Under a method that drives (TUTTI_DRIVES), in place of pass ... step: the run goes on to `until`
-   steps, in which the method calls options.model. All ranks with the same `until`. A pipeline is
-   empty at the end of a call and has to be filled again, so few calls are better than many. No
-   worker ever has the whole model: while it is shown, and after finish, all ranks need the same
-   units in the same order, and a unit's values are there from tutti_engine_need to
+/* Under a method that drives (TUTTI_PIPELINE_SCHEDULE), in place of pass ... step: the run goes on
+   to `until` steps, in which the method calls options.model. All ranks with the same `until`. A
+   pipeline is empty at the end of a call and has to be filled again, so few calls are better than
+   many. No worker ever has the whole model: while it is shown, and after finish, all ranks need the
+   same units in the same order, and a unit's values are there from tutti_engine_need to
    tutti_engine_done. A client that does not promise `needs` is refused. Blocks. */
 tutti_status tutti_engine_drive(tutti_engine *e, uint64_t until, tutti_error *err);
 
@@ -446,7 +446,7 @@ int64_t tutti_engine_received_most(const tutti_engine *e);
    computes which. Services come to rest first (quiet), since they read shares. Blocks. */
 tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutti_error *err);
 
-/* The share as it is now; its batch_of is the engine's. Under OWN_PACE it is that of one worker:
+/* The share as it is now; its batch_of is the engine's. Under ASYNC it is that of one worker:
    gradient k is its step k. */
 const tutti_share *tutti_engine_share(const tutti_engine *e);
 
@@ -508,11 +508,11 @@ tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err);
    that has passed P. Who comes to rest without having passed a point puts aside what it has then.
    A worker that is lost takes along what it has put aside.
 
-   With steps in common (TUTTI_APART) P is a step, and a worker puts aside what it has as it begins
-   that one: all its own steps below P. An averaging that it had begun before is added when it is
-   over. So the mean over the workers is that of a run which ends at P. Values at servers have all
-   steps below P where all must have pushed before anybody goes on; else those of the first worker
-   to pass P, and of the others what has come.
+   With steps in common (TUTTI_UNSYNCHRONIZED_STEPS) P is a step, and a worker puts aside what it
+   has as it begins that one: all its own steps below P. An averaging that it had begun before is
+   added when it is over. So the mean over the workers is that of a run which ends at P. Values at
+   servers have all steps below P where all must have pushed before anybody goes on; else those of
+   the first worker to pass P, and of the others what has come.
 
    aside_most models of each worker are declared memory. Points beyond are left out, so a client
    comes to rest that often. */
@@ -535,9 +535,10 @@ tutti_status tutti_engine_show_aside(tutti_engine *e, int k, tutti_error *err);
 /* They have been looked at. All ranks, as before. */
 void tutti_engine_drop_asides(tutti_engine *e);
 
-/* ---- runs that go on after losses. That needs a method with TUTTI_GOES_ON, a world that survives
-   losses, and no stop_on_loss. Everywhere else settle gives `mine` back, has() is true of all, and
-   nothing is sent. A worker that is lost before the engine is open, or within load, ends the run.
+/* ---- runs that go on after losses. That needs a method with TUTTI_FAULT_TOLERANT, a world that
+   survives losses, and no stop_on_loss. Everywhere else settle gives `mine` back, has() is true of
+   all, and nothing is sent. A worker that is lost before the engine is open, or within load, ends
+   the run.
 
    A step leaves lost neighbours out. show, finish and save are repeated by themselves if a loss
    spoils them. Other work that the client does together with all workers (its own collectives) has
@@ -668,7 +669,7 @@ tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what); /* gives what
 /* Figures of this rank. Times run from the first pass to the end of the drain, without OUTSIDE.
 
    gradients, steps, samples and skipped are those of the run, resumed parts included. Under
-   OWN_PACE gradients, steps and samples are as of the last quiet, and steps are those per worker,
+   ASYNC gradients, steps and samples are as of the last quiet, and steps are those per worker,
    rounded up.
 
    own_steps and what follows it are this worker's in the whole run, resumed parts included. A run

@@ -43,7 +43,7 @@ static inline double tutti_mass_real(tutti_mass mass)
    team: the mean of a team's models is mixed, and all of the team take what comes of it. A round
    of `graph` NULL has the bits of the complete graph's, sends 2 (n - 1) / n models a worker in
    place of n - 1, and needs all. Teams and sums are without push, encode and cross, and not under
-   TUTTI_GOES_ON. */
+   TUTTI_FAULT_TOLERANT. */
 typedef struct tutti_mixer tutti_mixer;
 typedef struct tutti_mixer_options {
     const char *graph;                   /* spec of topology.h; of the teams. NULL: with all, by an
@@ -82,9 +82,9 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
    what came is added at the end. Summed over all workers, and what is under way, it never changes,
    exactly.
 
-   All members mix the same rounds in the same order. Under TUTTI_GOES_ON a neighbour that is lost
-   is left out, and what it would have weighed goes to W_ii. An event of kind "disconnected" tells
-   when the graph falls apart. Client thread. */
+   All members mix the same rounds in the same order. Under TUTTI_FAULT_TOLERANT a neighbour that is
+   lost is left out, and what it would have weighed goes to W_ii. An event of kind "disconnected"
+   tells when the graph falls apart. Client thread. */
 tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass,
                        tutti_error *err);
 /* The same in two halves, one at a time. Between them u stays as it is, x is the mixer's, and *mass
@@ -99,7 +99,7 @@ void tutti_mixer_restart(tutti_mixer *mixer, const float *x);
 
 /* Cross-gradients (src/gossip/mixer_cross.c): what this worker makes of a neighbour's model goes
    back to that neighbour. Of mixers with `cross`: the graph is symmetric in all rounds, and a loss
-   ends the run, so not under TUTTI_GOES_ON. Client thread.
+   ends the run, so not under TUTTI_FAULT_TOLERANT. Client thread.
 
    neighbours: how many there are in the round that has begun, ascending by rank. What follows is
    for a round that has come (tutti_mix, tutti_mix_wait), before the next begins.
@@ -123,7 +123,7 @@ tutti_status tutti_mixer_take_back(tutti_mixer *mixer, float *v, tutti_error *er
    graph: the spec of one: with its neighbours; NULL: with all, by an all-reduce.
    rounds 0: the method owes rounds to its service that runs tutti_averager_average, as often on all
    workers. graph NULL asks for it.
-   rounds > 0 (under TUTTI_OWN_PACE): so many rounds are due for every `workers` gradients of the
+   rounds > 0 (under TUTTI_ASYNC): so many rounds are due for every `workers` gradients of the
    run. Four services of the method make them: they run tell (which `hears`), beat, mix and average.
    A round is made by all or by nobody. One that would be more than `ahead` x `rounds` ahead of what
    the slowest member has made is left out (figures `rounds`, `rounds_left_out`).
@@ -297,7 +297,7 @@ tutti_status tutti_preduce_tell(tutti_preduce *p, tutti_error *err);
    low-precision decentralised SGD. codec: a spec that goes from one worker to another
    (tutti_codec_check_point). bucket_bytes: tensors together are one message and one vector to the
    codec as soon as they have so many; 0: each is. team: as a mixer's. overlap: a bucket is encoded
-   while those before it travel. Not under TUTTI_GOES_ON: a loss ends the run. */
+   while those before it travel. Not under TUTTI_FAULT_TOLERANT: a loss ends the run. */
 typedef struct tutti_ring tutti_ring;
 typedef struct tutti_ring_options {
     const char *codec;

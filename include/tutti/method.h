@@ -47,24 +47,24 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
        2. hooks have no other collectives, but in open and agree;
        3. agree may be called again after it has failed.
        engine.h says the rest. */
-    TUTTI_GOES_ON = 4,
+    TUTTI_FAULT_TOLERANT = 4,
     /* Asynchronous: no worker waits for another's step. A step is one gradient computation by a
        worker that is free, or by a team together, and each is a gradient of its own. `exchange` is
        among the team, and so are collectives in hooks, but in agree, hold and release. */
-    TUTTI_OWN_PACE = 8,
+    TUTTI_ASYNC = 8,
     /* Takes a codec (engine_options.codec). Its exchange is tutti_exchange, which takes any, or its
        mixer's models go through one (tutti_mixer_options). */
-    TUTTI_ENCODES = 16,
+    TUTTI_TAKES_CODEC = 16,
     /* What its step hands to tutti_base_step is a direction of its own and no gradient: clip-norm
        and a client's optimiser are refused. */
-    TUTTI_DIRECTION = 32,
+    TUTTI_NON_GRADIENT_UPDATE = 32,
     /* Tables are exchanged by tutti_exchange or not at all, and nothing but an exchange writes to
        g. So the rows touched stay known, and only they are looked at, updated (where the optimiser
        allows) and cleared. Without it a table's gradient is whole. */
-    TUTTI_KNOWS_ROWS = 64,
+    TUTTI_SPARSE_ROWS = 64,
     /* The run's optimiser has no slots for all of x: declare() says with tutti_optimizer_declare
        for which part this worker has them. tutti_base_step needs those for all. */
-    TUTTI_UPDATES_SLICES = 128,
+    TUTTI_SHARDED_OPTIMIZER = 128,
     /* Its exchange goes through servers and is no collective, so none can be chosen
        (`collective`). */
     TUTTI_THROUGH_SERVERS = 256,
@@ -73,34 +73,35 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
        workers, and nothing else of it is called. There is no x and no g, no vector of theirs
        (tutti_declare_vector), and what else is only the workers' should have no memory: a server
        has its slices (server.h). Collectives of `all` are not its. */
-    TUTTI_SERVERS = 512,
+    TUTTI_PARAMETER_SERVERS = 512,
     /* Its passes may look at the samples of the pass before again (tutti_pass). Refused where the
        client says that it computes every batch once (engine_options.once). */
-    TUTTI_AGAIN = 1024,
+    TUTTI_RECOMPUTES = 1024,
     /* Its steps are ddp's, to the bit: the run's optimiser, on the exact mean of a step's
        gradients, and nothing of the method's own outlives a step. Of methods that drive the order
        of that sum may be another. So a run goes on from a checkpoint of any method of which this
        is true (--resume). */
-    TUTTI_EXACT = 2048,
-    /* With these options every worker is needed to the end, so that ranks that only serve bring
-       GOES_ON not back (traits_of): worker 0 leads the lane, say (TUTTI_ORDER_LED). */
-    TUTTI_NEEDS_ALL = 4096,
-    /* With one worker, or one pipeline (drive.h), REPLICAS_EQUAL and EXACT: the engine adds it. */
-    TUTTI_EXACT_ALONE = 8192,
-    /* m->held is BY_UNIT: a worker has its shards of the values, and all of a unit's while that is
-       needed (steps.h, "held by unit"). */
-    TUTTI_BY_UNIT = 16384,
-    /* It has a `drive` hook. Goes with TUTTI_REPLICAS_EQUAL and TUTTI_UPDATES_SLICES, and with no
-       exchange. */
-    TUTTI_DRIVES = 32768,
+    TUTTI_DDP_EQUIVALENT = 2048,
+    /* With these options (traits_of) the run is fail-stop even with dedicated servers, because
+       every worker is needed to the end: worker 0 leads the lane, say (TUTTI_ORDER_LED). */
+    TUTTI_FAIL_STOP = 4096,
+    /* With one worker, or one pipeline (drive.h), REPLICAS_EQUAL and DDP_EQUIVALENT: the engine
+       adds it. */
+    TUTTI_DDP_EQUIVALENT_ALONE = 8192,
+    /* m->held is TUTTI_HELD_BY_UNIT: a worker has its shards of the values, and all of a unit's
+       values while that unit is needed (steps.h, "held by unit"). */
+    TUTTI_SHARDED_PARAMETERS = 16384,
+    /* It has a `drive` hook. Goes with TUTTI_REPLICAS_EQUAL and TUTTI_SHARDED_OPTIMIZER, and with
+       no exchange. */
+    TUTTI_PIPELINE_SCHEDULE = 32768,
     /* It drives, and asks what units take on each worker (tutti_model.seconds). Whoever can measure
        that does so before the engine opens. */
-    TUTTI_MEASURES = 65536,
-    /* All workers make the same steps, but need not be in the same one: whoever is in front goes on
-       while others compute, and a look at the model would make it wait. So models are put aside as
-       under OWN_PACE (engine.h). It has a service, and where x is not the worker's model as a step
-       begins a facility has it (own_aside). */
-    TUTTI_APART = 131072,
+    TUTTI_PROFILES_UNITS = 65536,
+    /* All workers make the same steps, but need not be in the same one. Those in front go on while
+       others compute, and an evaluation of the model would make them wait. So snapshots are taken,
+       as under ASYNC (engine.h, "put aside"). It has a service. Where x is not the worker's model
+       as a step begins, a facility has it (own_aside). */
+    TUTTI_UNSYNCHRONIZED_STEPS = 131072,
     /* With these options no step can be left out: nobody knows of the whole gradient before a part
        of it is applied, or something is averaged that counts steps. Loss scaling and
        nonfinite=skip are refused, so `--precision fp16` alone brings no loss scale. */
@@ -174,8 +175,8 @@ typedef struct tutti_method_ops {
     void (*alike)(void *self);
     unsigned traits;
     /* Those of a choice of options, which are applied; NULL: `traits`. It may leave out any, and
-       adds what few choices have (zero: BY_UNIT). With TUTTI_SERVERS it leaves out GOES_ON where
-       every worker serves, and ranks that only serve bring it back. */
+       adds what few choices have (zero: SHARDED_PARAMETERS). With TUTTI_PARAMETER_SERVERS it leaves
+       out FAULT_TOLERANT where every worker serves, and ranks that only serve bring it back. */
     unsigned (*traits_of)(const void *self);
     const tutti_service *services;       /* ends with a NULL name; NULL: none */
     /* Has this choice of options need of them? NULL: any has. */
@@ -206,8 +207,8 @@ typedef struct tutti_method_ops {
     /* In place of pass, need, done, exchange and step (drive.h): takes the run from step m->step to
        step `until`, computing the stage that this worker has. Client thread, on all workers, with
        the same `until`. On return all of these steps are over, nothing of them is under way, and
-       own_x is what the run has come to, the same in all pipelines. The trait is TUTTI_DRIVES.
-       NULL: the client calls pass ... step. */
+       own_x is what the run has come to, the same in all pipelines. The trait is
+       TUTTI_PIPELINE_SCHEDULE. NULL: the client calls pass ... step. */
     tutti_status (*drive)(tutti_method *m, uint64_t until, tutti_error *err);
     /* After the last pass and all exchanges. Default: tutti_base_step. */
     tutti_status (*step)(tutti_method *m, tutti_error *err);
@@ -225,7 +226,7 @@ typedef struct tutti_method_ops {
     tutti_status (*hold)(tutti_method *m, tutti_error *err);
     tutti_status (*release)(tutti_method *m, tutti_error *err);
     /* Before a pass reads these rows of table `tensor` (asked): bring them into x. n > 0,
-       ascending; each row once a pass. Client thread, TUTTI_KNOWS_ROWS. NULL: x has every row at
+       ascending; each row once a pass. Client thread, TUTTI_SPARSE_ROWS. NULL: x has every row at
        any time. Of methods that drive: before a forward reads them, into own_x, and the backward's
        gradient of that table is 0 elsewhere; n may be 0. */
     tutti_status (*need_rows)(tutti_method *m, int tensor, const uint32_t *ids, size_t n,
@@ -249,8 +250,9 @@ struct tutti_method {
     size_t n;                    /* = layout->n */
     float *x, *g;                /* n each. NULL on a rank that only serves; g also where it is
                                     held by piece, and x where it is held by unit */
-    tutti_group all;             /* the workers; client thread's copy. Under GOES_ON those that are
-                                    left, by rank. On a rank that only serves its index is -1 */
+    tutti_group all;             /* the workers; client thread's copy. Under FAULT_TOLERANT those
+                                    that are left, by rank. On a rank that only serves its index is
+                                    -1 */
     tutti_group everyone;        /* the workers and, behind them, ranks that only serve: what is
                                     agreed on. Likewise */
     int rank, workers;           /* rank: my index in everyone at the beginning, a worker's below
@@ -263,7 +265,7 @@ struct tutti_method {
     int mate, mates;             /* of the workers that have this stage in this pipeline which I am,
                                     and how many they are */
     tutti_optim *optim;          /* NULL under TUTTI_OWNS_UPDATE, and where it is the client's */
-    int team;                    /* declare() may set under OWN_PACE: so many workers of consecutive
+    int team;                    /* declare() may set under ASYNC: so many workers of consecutive
                                     ranks take their gradients and make their steps together; must
                                     divide workers. Default 1 */
     int lane_width;              /* declare() may set; default 1 */
@@ -304,12 +306,12 @@ struct tutti_method {
                                     and done of that unit, and nowhere else */
     tutti_rng rng;               /* stream = rank + 1, step = step: per worker; set stream 0 for
                                     shared draws */
-    uint64_t step, epoch;        /* steps done, by all workers on average under OWN_PACE (rng.step:
+    uint64_t step, epoch;        /* steps done, by all workers on average under ASYNC (rng.step:
                                     gradients computed by all); epoch of this step's samples */
     uint64_t steps, epochs;      /* of the whole run, from open() on: what is begun counts;
                                     0: unknown */
     int64_t samples;             /* mine in this step */
-    double weight;               /* my samples / all samples of this step; under OWN_PACE / those of
+    double weight;               /* my samples / all samples of this step; under ASYNC / those of
                                     my team, so 1 without teams */
     const tutti_share *share;    /* who computes how much of a step: share.h */
     bool names;                  /* passes may name their samples (tutti_names_declare), so what

@@ -36,7 +36,7 @@ typedef struct tutti_rows {
    shard pieces are all pieces. Ready when every tensor it meets has its gradient.
 
    rows: of a table, which is a piece by itself: those of the exchange's input. NULL: no table, or a
-   method without TUTTI_KNOWS_ROWS.
+   method without TUTTI_SPARSE_ROWS.
    group, step, weight: the engine sets them before each exchange, and they stay until it is over.
    group: the workers, keyed so that no other piece or step meets it; its algorithm, which is the
    run's, is there from open() on. step: whose gradient it is. weight: m->weight of that step. An
@@ -96,7 +96,7 @@ typedef struct tutti_pass {
                                             losses) / divisor; 0 with samples 0 */
     double scale;
     uint64_t epoch, position;            /* where in the order of share.h the samples begin */
-    bool again;                          /* TUTTI_AGAIN: a second look; see above */
+    bool again;                          /* TUTTI_RECOMPUTES: a second look; see above */
     bool same_values;                    /* x has not changed since the previous pass: prepared
                                             weights may be kept */
     bool keep;                           /* add to g instead of replacing it */

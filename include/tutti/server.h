@@ -51,8 +51,8 @@
    not. With another number of slices or of workers than there were, each worker begins at the
    servers' model, with delays from there.
 
-   Losses, with TUTTI_GOES_ON. A rank that has a slice takes it along, so the run ends, with its
-   name. Without any other worker the run goes on, by the method's rule. Without the trait every
+   Losses, with TUTTI_FAULT_TOLERANT. A rank that has a slice takes it along, so the run ends, with
+   its name. Without any other worker the run goes on, by the method's rule. Without the trait every
    loss ends the run. */
 #ifndef TUTTI_SERVER_H
 #define TUTTI_SERVER_H
@@ -100,7 +100,7 @@ typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_err
    pieces: requests are about pieces (tutti_server_exchange), which are cut one by one, and no
    values are kept. false: a server keeps the values of its slice of x.
    wire: what floats travel as, both ways: TUTTI_F32 (0); or TUTTI_F16: rounded to nearest when they
-   are sent, floats again for the rule and in `into`. Not under TUTTI_KNOWS_ROWS but with `pieces`,
+   are sent, floats again for the rule and in `into`. Not under TUTTI_SPARSE_ROWS but with `pieces`,
    where tables travel as they are. A number that fp16 has not got ends the run where it is to be
    sent (TUTTI_ERR_NUMBER); one of a gradient that is not finite itself goes as such.
    even: a range is cut at multiples of 4 elements and not of 16, so that parts differ by 16 bytes
@@ -155,15 +155,15 @@ typedef struct tutti_server_setup {
     tutti_server_loss lost;      /* NULL: the rule waits for nobody: it answers each request before
                                     it returns */
 } tutti_server_setup;
-/* For traits_of: `traits`, without TUTTI_GOES_ON where every worker serves, since each is missed
-   then. Ranks that only serve bring it back (method.h). */
+/* For traits_of: `traits`, without TUTTI_FAULT_TOLERANT where every worker serves, since each is
+   missed then. Ranks that only serve bring it back (method.h). */
 static inline unsigned tutti_server_traits(unsigned traits, bool all_serve)
 {
-    return all_serve ? traits & ~(unsigned)TUTTI_GOES_ON : traits;
+    return all_serve ? traits & ~(unsigned)TUTTI_FAULT_TOLERANT : traits;
 }
 /* Within declare(). A server that keeps values declares them as "server.values" (SLICE), and under
-   TUTTI_UPDATES_SLICES the run's --optimizer on them (m->optim), and unless replicas are equal the
-   versions. When it is opened, values := x. TUTTI_ERR_USAGE: more servers than workers. */
+   TUTTI_SHARDED_OPTIMIZER the run's --optimizer on them (m->optim), and unless replicas are equal
+   the versions. When it is opened, values := x. TUTTI_ERR_USAGE: more servers than workers. */
 tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_plan *plan,
                                   const tutti_server_setup *setup, tutti_error *err);
 /* Within declare(), after it, for rules that do not keep replicas equal: a count of each slice, at
@@ -243,10 +243,10 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
    subtree of the one order of summation: bits stay. If there is one node nothing is sent to
    servers. Tables are sent by all workers, row by row, and summed at servers alone.
 
-   Losses, with TUTTI_GOES_ON: a step is the mean of those that sent, their weights divided by their
-   sum. This includes the step in which a worker is lost: a part that had its gradient by then is a
-   mean with it, and another one without. All that are left get the same. A worker whose node has
-   lost another leaves the run, too. */
+   Losses, with TUTTI_FAULT_TOLERANT: a step is the mean of those that sent, their weights divided
+   by their sum. This includes the step in which a worker is lost: a part that had its gradient by
+   then is a mean with it, and another one without. All that are left get the same. A worker whose
+   node has lost another leaves the run, too. */
 typedef struct tutti_server_sums tutti_server_sums;
 typedef struct tutti_server_sums_options {
     int service;                 /* index of the method's service whose run() is

@@ -111,8 +111,8 @@ tutti_status tutti_allot_pass(tutti_method *m, tutti_pass *p, tutti_error *err);
    samples of a pass.
 
    A checkpoint has all of it. It is resumed with the number of workers that saved it. A lost worker
-   ends the run. TUTTI_ERR_USAGE in declare: TUTTI_OWN_PACE, TUTTI_GOES_ON, batch_of, servers. done
-   may not give TUTTI_CLOSED. */
+   ends the run. TUTTI_ERR_USAGE in declare: TUTTI_ASYNC, TUTTI_FAULT_TOLERANT, batch_of, servers.
+   done may not give TUTTI_CLOSED. */
 typedef struct tutti_take_options {
     int64_t pass, most;
     bool lent, even;
@@ -231,7 +231,7 @@ void tutti_credit(tutti_method *m, size_t bytes);
    have the same one. All else is among the workers of a team: values, the norm. What is declared is
    saved once, a part of it by each team.
 
-   declare: within declare(), under TUTTI_UPDATES_SLICES, once the method has said how pieces are
+   declare: within declare(), under TUTTI_SHARDED_OPTIMIZER, once the method has said how pieces are
    cut. TUTTI_ERR_USAGE: a method whose replicas differ, whose tables go by rows, or that does
    something else with pieces (order, by_piece, tutti_late_declare, tutti_merge_declare); an
    optimiser that is the client's, or lazy.
@@ -267,8 +267,8 @@ size_t tutti_held_bytes(const tutti_method *m);
 /* ---- held by unit: no values of the whole model (src/engine/units.c) ---- */
 
 /* Held by piece, and of the values there are the own shards, and a unit's from its need to its
-   done: trait TUTTI_BY_UNIT, with tutti_shards_declare. Pieces end with units. m->x is NULL, so
-   that nothing else of a method reads values.
+   done: trait TUTTI_SHARDED_PARAMETERS, with tutti_shards_declare. Pieces end with units. m->x is
+   NULL, so that nothing else of a method reads values.
 
    need       the unit's pieces are gathered, unless that has begun beside the unit before
    step       tutti_shards_step: shards are updated, and nothing is sent
@@ -296,12 +296,12 @@ size_t tutti_units_bytes(const tutti_method *m);
                 leaves no update. A checkpoint waits for the update under way. x has all of them at
                 the end, and in an evaluation before it those that it works with
      between    per step 4 bytes an element of the own shards go to the host, and 4 come back
-   Under TUTTI_BY_UNIT the values of the own shards are those masters, and the mean gradient is in
-   the tier as well: on the device there are a unit's values, and buckets. need(unit) reads the own
-   shards of its pieces into the unit's buffer before they are gathered, `ahead` units ahead of the
-   computation, by the order of the step before. Of a tier without addresses small units share a
-   buffer and count as one, units stay that are needed again before anything that is not there, and
-   the update leaves what the next step needs first. Not with `delayed`.
+   Under TUTTI_SHARDED_PARAMETERS the values of the own shards are those masters, and the mean
+   gradient is in the tier as well: on the device there are a unit's values, and buckets. need(unit)
+   reads the own shards of its pieces into the unit's buffer before they are gathered, `ahead` units
+   ahead of the computation, by the order of the step before. Of a tier without addresses small
+   units share a buffer and count as one, units stay that are needed again before anything that is
+   not there, and the update leaves what the next step needs first. Not with `delayed`.
 
    tier: a spec of tier.h, kept. tile_bytes, threads: of the update (optim.h). ahead: units that are
    read before they are needed, 0 to TUTTI_AHEAD_MOST. */
@@ -377,7 +377,7 @@ int64_t tutti_late_waited_ns(const tutti_method *m);
    Told, by worker 0: events of kind "tune"; figures tune_NAME of each knob, as it is now,
    tune_points, and tune_seconds: what asking and broadcasts have taken in this process.
    Declared: all of it. A resumed run goes on, with the window under way begun anew.
-   Without a worker it cannot go on. TUTTI_ERR_USAGE: TUTTI_OWN_PACE; TUTTI_GOES_ON where a loss
+   Without a worker it cannot go on. TUTTI_ERR_USAGE: TUTTI_ASYNC; TUTTI_FAULT_TOLERANT where a loss
    does not end the run anyway (a method's traits_of leaves it out when it tunes); a box that is
    none. */
 typedef struct tutti_tune_options {

@@ -11,9 +11,11 @@ from ._library import table
 _TYPES = {_abi.TUTTI_INT: "int", _abi.TUTTI_REAL: "real", _abi.TUTTI_BOOL: "bool", _abi.TUTTI_CHOICE: "choice",
           _abi.TUTTI_TEXT: "text", _abi.TUTTI_SPEC: "spec"}
 # Facts of a method (method.h), in the words of its pages.
-_TRAITS = ("replicas-equal", "owns-update", "goes-on", "own-pace", "encodes", "direction", "knows-rows",
-           "updates-slices", "through-servers", "servers", "again", "exact", "needs-all",
-           "exact-alone", "by-unit", "drives", "measures", "apart", "never-skips")
+_TRAITS = ("replicas-equal", "owns-update", "fault-tolerant", "async", "takes-codec", "non-gradient-update",
+           "sparse-rows", "sharded-optimizer", "through-servers", "parameter-servers", "recomputes", "ddp-equivalent",
+           "fail-stop", "ddp-equivalent-alone", "sharded-parameters", "pipeline-schedule", "profiles-units",
+           "unsynchronized-steps", "never-skips")
+
 _AXES = ("topology", "synchrony", "codec", "schedule", "placement", "update")
 
 

@@ -32,9 +32,9 @@ const tutti_effect *tutti_plan_effect(const char *method, const char *codec)
     snprintf(name, sizeof name, "%.*s", (int)strcspn(method, "("), method);
     m = tutti_method_find(name);
     tutti_method_traits(method, &traits);
-    if ((traits & TUTTI_EXACT) != 0 && (traits & TUTTI_DRIVES) == 0 && codec[0] == 0)
+    if ((traits & TUTTI_DDP_EQUIVALENT) != 0 && (traits & TUTTI_PIPELINE_SCHEDULE) == 0 && codec[0] == 0)
         return &effects[EXACT];
-    if ((traits & TUTTI_OWN_PACE) != 0 || strstr(m->axes.synchrony, "staleness") != NULL)
+    if ((traits & TUTTI_ASYNC) != 0 || strstr(m->axes.synchrony, "staleness") != NULL)
         return &effects[STALE];
     if (strcmp(m->family, "periodic") == 0)
         return &effects[LOCAL];

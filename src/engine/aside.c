@@ -34,7 +34,8 @@ tutti_status tutti_engine_asides_open(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_store *a = &e->asides;
 
-    if (!(e->m.traits & (TUTTI_OWN_PACE | TUTTI_APART)) || e->options.aside_every == 0 || e->options.aside_most <= 0)
+    if (!(e->m.traits & (TUTTI_ASYNC | TUTTI_UNSYNCHRONIZED_STEPS)) || e->options.aside_every == 0 ||
+        e->options.aside_most <= 0)
         return TUTTI_OK;
     a->room = e->options.aside_most;
     a->at = tutti_alloc((size_t)a->room, sizeof *a->at);

@@ -37,7 +37,7 @@ static tutti_status refuse_method(const tutti_method *m, tutti_error *err)
     const tutti_engine *e = m->engine;
     const char *why = m->ops->exchange == NULL                             ? "exchanges no gradients"
                       : !(m->traits & TUTTI_REPLICAS_EQUAL) || e->own_pace ? "keeps models that differ"
-                      : m->traits & (TUTTI_OWNS_UPDATE | TUTTI_UPDATES_SLICES | TUTTI_DIRECTION)
+                      : m->traits & (TUTTI_OWNS_UPDATE | TUTTI_SHARDED_OPTIMIZER | TUTTI_NON_GRADIENT_UPDATE)
                           ? "has an update of its own"
                       : m->ops->step != NULL && !m->no_step ? "has a step hook, which comes after all exchanges"
                       : m->whole                            ? "looks at the whole gradient before the first piece is "

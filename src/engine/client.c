@@ -275,7 +275,7 @@ tutti_status tutti_engine_check_client(tutti_engine *e, tutti_error *err)
             "optimizer is 'client', but method '%s' has an update of its own and uses no optimiser; leave "
             "optimizer away",
             e->m.ops->name);
-    if ((e->m.traits & TUTTI_DIRECTION) != 0)
+    if ((e->m.traits & TUTTI_NON_GRADIENT_UPDATE) != 0)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "optimizer is 'client', but method '%s' updates along a direction of its own, which no other optimiser may "

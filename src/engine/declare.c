@@ -37,17 +37,17 @@ static tutti_status declare_codec(tutti_engine *e, const tutti_method_ops *const
 
     if (e->codec_is_used)
         return TUTTI_OK;
-    if ((e->m.traits & TUTTI_ENCODES) != 0 || e->exchange != NULL)
+    if ((e->m.traits & TUTTI_TAKES_CODEC) != 0 || e->exchange != NULL)
         return tutti_exchange_declare(&e->m, e->plan, e->options.codec, err);
     for (size_t i = 0, used = 0; methods[i] != NULL && used < sizeof names - 34; i++)
-        if ((methods[i]->traits & TUTTI_ENCODES) != 0)
+        if ((methods[i]->traits & TUTTI_TAKES_CODEC) != 0)
             used += (size_t)snprintf(names + used, 34, "%s%.30s", used > 0 ? ", " : "", methods[i]->name);
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                       "codec is '%.80s', but method '%s' %s; leave codec away, or take a method of which gradients, or "
                       "models as differences, may go through one (%s)",
                       e->options.codec, e->m.ops->name,
                       e->m.ops->exchange != NULL           ? "has an exchange of its own, of float32"
-                      : (e->m.traits & TUTTI_SERVERS) != 0 ? to_servers
+                      : (e->m.traits & TUTTI_PARAMETER_SERVERS) != 0 ? to_servers
                                                            : models,
                       names);
 }
@@ -101,7 +101,7 @@ static void declare_own(tutti_engine *e)
     tutti_method *m = &e->m;
     const bool equal = m->traits & TUTTI_REPLICAS_EQUAL, several = m->everyone.size > 1;
     const bool pushes = tutti_engine_pushes(m),
-               gathers = equal && (m->traits & TUTTI_UPDATES_SLICES) != 0 && m->ops->exchange != NULL;
+               gathers = equal && (m->traits & TUTTI_SHARDED_OPTIMIZER) != 0 && m->ops->exchange != NULL;
     const size_t n = m->rank < m->workers ? m->n : 0;
     const tutti_state x = { .name = "x", .keep = equal ? TUTTI_SAME : TUTTI_OWN_MEAN, .dtype = TUTTI_F32,
                             .count = n, .placed = true, .shared = pushes || gathers };
@@ -112,7 +112,7 @@ static void declare_own(tutti_engine *e)
     const tutti_state kept = { .name = "engine.client-kept", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                .count = e->options.own_values + 1 };
 
-    if (m->ops->drive == NULL && (m->traits & TUTTI_BY_UNIT) == 0) /* else it is declared in parts, later */
+    if (m->ops->drive == NULL && (m->traits & TUTTI_SHARDED_PARAMETERS) == 0) /* else it is declared in parts, later */
         tutti_declare(e->plan, &x, &m->x);
     tutti_engine_asides_declare(e);
     if (e->options.batch_of != NULL)
@@ -160,14 +160,14 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
     m->first_piece_bytes = (size_t)1 << 20;
     m->lane_width = 1;
     m->team = 1;
-    m->held = m->traits & TUTTI_BY_UNIT ? TUTTI_HELD_BY_UNIT : TUTTI_HELD_WHOLE;
+    m->held = m->traits & TUTTI_SHARDED_PARAMETERS ? TUTTI_HELD_BY_UNIT : TUTTI_HELD_WHOLE;
     TUTTI_TRY(tutti_plan_open(&e->plan, m->rank < m->workers ? m->n : 0, err));
     TUTTI_TRY(tutti_arena_open(&e->device, e->rt, "device memory", "raise device-memory",
                                e->options.device_memory > 0 ? e->options.device_memory : TUTTI_UNBOUNDED, err));
     TUTTI_TRY(tutti_arena_open(&e->host, e->rt, "host memory", "", TUTTI_UNBOUNDED, err));
     tutti_plan_count_in(e->plan, e->device, e->host);
     declare_own(e);
-    if (!(m->traits & (TUTTI_OWNS_UPDATE | TUTTI_UPDATES_SLICES)))
+    if (!(m->traits & (TUTTI_OWNS_UPDATE | TUTTI_SHARDED_OPTIMIZER)))
         TUTTI_TRY(tutti_optimizer_declare(m, e->plan, 0, m->rank < m->workers ? m->n : 0,
                                           m->traits & TUTTI_REPLICAS_EQUAL ? TUTTI_SAME : TUTTI_OWN_ZERO, err));
     TUTTI_TRY(tutti_lr_schedule_open(&e->schedule, e->options.lr_schedule, e->options.steps, err));
@@ -175,7 +175,7 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
     if (m->ops->declare != NULL)
         TUTTI_TRY(m->ops->declare(m, e->plan, err));
     TUTTI_TRY(tutti_engine_check_drive(e, err));
-    if ((m->traits & TUTTI_UPDATES_SLICES) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 && !e->shards.on)
+    if ((m->traits & TUTTI_SHARDED_OPTIMIZER) != 0 && (m->traits & TUTTI_REPLICAS_EQUAL) != 0 && !e->shards.on)
         TUTTI_TRY(check_slices(e, err));
     TUTTI_TRY(declare_gradient(e, err));
     if (e->own_pace)

@@ -177,8 +177,8 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
     TUTTI_TRY(check(e, err));
     TUTTI_TRY(check_plan(e, o, err));
     d->on = true;
-    if ((m->traits & TUTTI_EXACT_ALONE) != 0 && o->pipelines == 1)
-        m->traits |= TUTTI_EXACT;
+    if ((m->traits & TUTTI_DDP_EQUIVALENT_ALONE) != 0 && o->pipelines == 1)
+        m->traits |= TUTTI_DDP_EQUIVALENT;
     d->o = *o;
     d->o.first = d->first;
     memcpy(d->saved, o->first, ((size_t)o->stages + 1) * sizeof *d->saved);

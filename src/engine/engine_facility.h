@@ -38,7 +38,7 @@ int tutti_engine_pieces(const tutti_engine *e, size_t *largest);
    It follows from the method's traits. */
 static inline bool tutti_engine_pushes(const tutti_method *m)
 {
-    return (m->traits & TUTTI_SERVERS) != 0 &&
+    return (m->traits & TUTTI_PARAMETER_SERVERS) != 0 &&
            (m->ops->exchange == NULL || (m->traits & TUTTI_THROUGH_SERVERS) == 0);
 }
 /* Within declare(), where gradients may be late: what is told of it is of the whole run. */

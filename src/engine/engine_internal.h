@@ -346,7 +346,7 @@ struct tutti_engine {
     tutti_group opening;         /* everyone, while the engine is opened. A rank that gives up in
                                     the run (tutti_engine_settle) must not be heard by one that is
                                     still here, and has all that it needs */
-    tutti_group team;            /* client thread's copy: my team, under OWN_PACE */
+    tutti_group team;            /* client thread's copy: my team, under ASYNC */
     int *team_ranks;
     int *worker_ranks;           /* workers: the first of the world, where others only serve; else
                                     NULL */
@@ -407,12 +407,12 @@ struct tutti_engine {
     tutti_engine_scaler scaler;
 
     /* own threads */
-    bool own_pace;               /* TUTTI_OWN_PACE */
+    bool own_pace;               /* TUTTI_ASYNC */
     tutti_engine_pace pace;
     tutti_engine_services services;
 
     /* counts. progress: declared, survives a resume. own: mine; declared unless replicas are equal,
-       samples count under OWN_PACE only. told: what of it is in `progress`. history: mine, the
+       samples count under ASYNC only. told: what of it is in `progress`. history: mine, the
        client's; declared where gradients may be old (tutti_engine_declare_history) */
     struct { uint64_t step, samples, skipped; } progress;
     struct { uint64_t steps, samples, skipped; } own, told;

@@ -22,7 +22,7 @@ static tutti_status refuse(const tutti_engine *e, tutti_error *err)
     const tutti_method *m = &e->m;
     const char *why = !e->shards.on                     ? "has no place for what its exchange leaves"
                       : m->whole                        ? "looks at the whole gradient before it is exchanged"
-                      : (m->traits & TUTTI_AGAIN) != 0  ? "may look at a step's samples again"
+                      : (m->traits & TUTTI_RECOMPUTES) != 0  ? "may look at a step's samples again"
                       : e->take.on                      ? "decides how many samples a step has"
                       : tutti_exchange_codec(m) != NULL ? "sends gradients through a codec"
                                                         : NULL;

@@ -64,7 +64,7 @@ static tutti_status refuse(const tutti_method *m, int steps, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
 
-    if (!(m->traits & TUTTI_REPLICAS_EQUAL) || (m->traits & (TUTTI_OWN_PACE | TUTTI_THROUGH_SERVERS)) ||
+    if (!(m->traits & TUTTI_REPLICAS_EQUAL) || (m->traits & (TUTTI_ASYNC | TUTTI_THROUGH_SERVERS)) ||
         m->ops->exchange == NULL || e->merge.declared)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' applies gradients late, for which all workers exchange them in every step, keep "

@@ -1,4 +1,4 @@
-/* members.c: a run that goes on without the workers it has lost (TUTTI_GOES_ON).
+/* members.c: a run that goes on without the workers it has lost (TUTTI_FAULT_TOLERANT).
 
    Steps need no agreement: the mixer leaves a lost neighbour out, and so do services (service.c).
    What all workers do together (show, finish, save, and the client's own collectives) is a
@@ -22,8 +22,8 @@ static bool votes_in_steps(const tutti_engine *e)
 
 tutti_status tutti_engine_members_open(tutti_engine *e, tutti_error *err)
 {
-    if (!(e->m.traits & TUTTI_GOES_ON) || votes_in_steps(e) || e->options.stop_on_loss || e->m.everyone.size == 1 ||
-        !tutti_world_survives(e->world))
+    if (!(e->m.traits & TUTTI_FAULT_TOLERANT) || votes_in_steps(e) || e->options.stop_on_loss ||
+        e->m.everyone.size == 1 || !tutti_world_survives(e->world))
         return TUTTI_OK;
     e->was_member = tutti_alloc((size_t)e->m.workers, sizeof *e->was_member);
     if (e->was_member == NULL)

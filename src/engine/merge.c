@@ -22,7 +22,7 @@ tutti_status tutti_merge_declare(tutti_method *m, tutti_plan *plan, tutti_error 
 {
     tutti_engine *e = m->engine;
 
-    if (e->m.traits & TUTTI_OWN_PACE || !(e->m.traits & TUTTI_REPLICAS_EQUAL))
+    if (e->m.traits & TUTTI_ASYNC || !(e->m.traits & TUTTI_REPLICAS_EQUAL))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' merges steps, for which all workers make the same ones with equal models",
                           m->ops->name);

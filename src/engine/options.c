@@ -169,6 +169,7 @@ tutti_status tutti_engine_read_options(tutti_engine *e, const tutti_method_ops *
 static tutti_status open_method(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
+    const bool serves = (m->ops->traits & TUTTI_PARAMETER_SERVERS) != 0;
     char what[80];
 
     TUTTI_TRY(tutti_engine_check_table(m->ops, m->workers, err));
@@ -177,8 +178,8 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
     strcat(strcat(strcpy(what, "method '"), m->ops->name), "'");
     TUTTI_TRY(tutti_spec_apply(e->method_spec, what, m->ops->options, m->self, err));
     m->traits = m->ops->traits_of != NULL ? m->ops->traits_of(m->self) : m->ops->traits;
-    if ((m->traits & TUTTI_EXACT_ALONE) != 0 && m->workers == 1)
-        m->traits |= TUTTI_REPLICAS_EQUAL | TUTTI_EXACT;
+    if ((m->traits & TUTTI_DDP_EQUIVALENT_ALONE) != 0 && m->workers == 1)
+        m->traits |= TUTTI_REPLICAS_EQUAL | TUTTI_DDP_EQUIVALENT;
     TUTTI_TRY(tutti_engine_check_client(e, err));
     if (strcmp(e->options.collective, "auto") != 0 &&
         (m->ops->exchange == NULL || tutti_engine_pushes(m) || (m->traits & TUTTI_THROUGH_SERVERS) != 0))
@@ -187,34 +188,33 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
                           (m->traits & TUTTI_THROUGH_SERVERS) != 0
                               ? "sums at servers, by no collective"
                               : "exchanges no gradients, for which it would be taken");
-    if ((m->traits & TUTTI_DIRECTION) != 0 && e->options.clip_norm > 0)
+    if ((m->traits & TUTTI_NON_GRADIENT_UPDATE) != 0 && e->options.clip_norm > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "clip-norm is %g, but method '%s' updates along a direction of its own and never has the "
                           "mean gradient; leave clip-norm at 0",
                           e->options.clip_norm, m->ops->name);
-    if ((m->traits & TUTTI_AGAIN) != 0 && e->options.once)
+    if ((m->traits & TUTTI_RECOMPUTES) != 0 && e->options.once)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' computes the samples of a step again at other values, but this client computes "
                           "every batch once; take a method that needs one pass, or a client that can (tutti train, "
                           "tutti.torch.prepare with a closure)",
                           m->ops->name);
     /* with servers of their own workers need no slices; of one that has, the server says so */
-    if (m->servers > 0 && (m->traits & TUTTI_NEEDS_ALL) == 0)
-        m->traits |= m->ops->traits & TUTTI_GOES_ON;
-    return m->servers == 0 || (m->traits & TUTTI_SERVERS) != 0
+    if (m->servers > 0 && (m->traits & TUTTI_FAIL_STOP) == 0)
+        m->traits |= m->ops->traits & TUTTI_FAULT_TOLERANT;
+    return m->servers == 0 || (m->traits & TUTTI_PARAMETER_SERVERS) != 0
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_USAGE, 0,
                             "servers is %d, but method '%s' has no servers%s; leave servers at 0, or take %s (`tutti "
                             "methods`)",
-                            m->servers, m->ops->name,
-                            (m->ops->traits & TUTTI_SERVERS) != 0 ? " with these options" : "",
-                            (m->ops->traits & TUTTI_SERVERS) != 0 ? "options with which it has" : "a method that has");
+                            m->servers, m->ops->name, serves ? " with these options" : "",
+                            serves ? "options with which it has" : "a method that has");
 }
 
 /* A method at its own pace takes gradients from one order, as a single worker would. */
 static tutti_status set_pace(tutti_engine *e, tutti_error *err)
 {
-    e->own_pace = e->m.traits & TUTTI_OWN_PACE;
+    e->own_pace = e->m.traits & TUTTI_ASYNC;
     e->member = e->own_pace ? 0 : e->m.rank;
     if (!e->own_pace)
         return TUTTI_OK;

@@ -1,6 +1,6 @@
 /* pace.c: which step a worker takes next. Workers that step together count for themselves.
 
-   Under TUTTI_OWN_PACE worker 0 (after losses the lowest that is left) hands out gradients one by
+   Under TUTTI_ASYNC worker 0 (after losses the lowest that is left) hands out gradients one by
    one, in the order of the data, to any worker that asks. So an epoch is every sample once, by one
    worker or another, a run is exactly as many gradients as was asked for, and a slow worker holds
    up nobody but the very end. That takes two empty messages a gradient, which the figures leave out

@@ -1,4 +1,4 @@
-/* pace.h: gradients under TUTTI_OWN_PACE, which worker 0 hands out (pace.c). */
+/* pace.h: gradients under TUTTI_ASYNC, which worker 0 hands out (pace.c). */
 #ifndef TUTTI_ENGINE_PACE_H
 #define TUTTI_ENGINE_PACE_H
 #include "engine_facility.h"
@@ -50,7 +50,7 @@ void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[4]);
 void tutti_engine_pace_loaded(tutti_engine *e, int workers);
 /* The step of `share` that is mine now. */
 tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_error *err);
-/* Of this step, under OWN_PACE: all of my team's. */
+/* Of this step, under ASYNC: all of my team's. */
 void tutti_engine_pace_samples(const tutti_engine *e, int64_t *mine, int64_t *all);
 void tutti_engine_pace_end(tutti_engine *e);
 #endif

@@ -24,7 +24,7 @@ enum { WORD = 64 };
 
 tutti_status tutti_engine_rows_open(tutti_engine *e, tutti_error *err)
 {
-    const bool knows = e->m.traits & TUTTI_KNOWS_ROWS;
+    const bool knows = e->m.traits & TUTTI_SPARSE_ROWS;
     const size_t workers = (size_t)e->m.workers;
 
     for (int i = 0; i < e->layout.n_tensors; i++) {

@@ -174,10 +174,10 @@ static const tutti_facility_ops facility = { .close = close_shards };
 static tutti_status refuse(const tutti_method *m, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
-    const char *why = (m->traits & TUTTI_UPDATES_SLICES) == 0 ? "has slots of the optimiser for all of the model"
+    const char *why = (m->traits & TUTTI_SHARDED_OPTIMIZER) == 0 ? "has slots of the optimiser for all of the model"
                       : !(m->traits & TUTTI_REPLICAS_EQUAL) || e->own_pace ? "keeps models that differ"
                       : m->ops->exchange == NULL                           ? "exchanges no gradients"
-                      : (m->traits & TUTTI_KNOWS_ROWS) != 0                ? "exchanges tables by rows"
+                      : (m->traits & TUTTI_SPARSE_ROWS) != 0                ? "exchanges tables by rows"
                       : m->by_piece                   ? "updates each piece as soon as it is exchanged"
                       : m->order != TUTTI_ORDER_READY ? "has an order of its own for pieces"
                       : e->merge.declared             ? "makes one update of several steps"

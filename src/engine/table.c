@@ -49,11 +49,12 @@ static tutti_status check_services(const tutti_method_ops *ops, tutti_error *err
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "service '%s' of method '%s' has nothing to run; set its .run",
                               ops->services[n].name, ops->name);
     }
-    if (n == 0 && (ops->serves != NULL || (ops->traits & (TUTTI_SERVERS | TUTTI_APART)) != 0))
+    if (n == 0 && (ops->serves != NULL || (ops->traits & (TUTTI_PARAMETER_SERVERS | TUTTI_UNSYNCHRONIZED_STEPS)) != 0))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' has %s, for which it needs a service; set .services",
-                          ops->name, ops->serves != NULL                   ? "a hook `serves`"
-                                     : (ops->traits & TUTTI_SERVERS) != 0 ? "the trait TUTTI_SERVERS"
-                                                                          : "the trait TUTTI_APART");
+                          ops->name,
+                          ops->serves != NULL                            ? "a hook `serves`"
+                          : (ops->traits & TUTTI_PARAMETER_SERVERS) != 0 ? "the trait TUTTI_PARAMETER_SERVERS"
+                                                                         : "the trait TUTTI_UNSYNCHRONIZED_STEPS");
     return TUTTI_OK;
 }
 
@@ -84,7 +85,7 @@ static tutti_status check_defaults(const tutti_method_ops *ops, tutti_error *err
 
 static tutti_status check_traits(const tutti_method_ops *ops, int workers, tutti_error *err)
 {
-    const bool drives = ops->traits & TUTTI_DRIVES,
+    const bool drives = ops->traits & TUTTI_PIPELINE_SCHEDULE,
                brings = ops->exchange != NULL || ops->step != NULL || ops->pass != NULL || ops->need != NULL ||
                         ops->done != NULL || ops->need_rows != NULL || ops->drive != NULL || ops->services != NULL;
 
@@ -93,12 +94,12 @@ static tutti_status check_traits(const tutti_method_ops *ops, int workers, tutti
                           "method.h", ops->name, ops->traits, ops->traits & ~(unsigned)KNOWN_TRAITS);
     if (drives != (ops->drive != NULL))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' has %s; set both or neither", ops->name,
-                          drives ? "the trait TUTTI_DRIVES and no hook `drive`"
-                                 : "a hook `drive` without the trait TUTTI_DRIVES");
+                          drives ? "the trait TUTTI_PIPELINE_SCHEDULE and no hook `drive`"
+                                 : "a hook `drive` without the trait TUTTI_PIPELINE_SCHEDULE");
     if (drives && (ops->exchange != NULL || (ops->traits & TUTTI_REPLICAS_EQUAL) == 0 ||
-                   (ops->traits & TUTTI_UPDATES_SLICES) == 0))
+                   (ops->traits & TUTTI_SHARDED_OPTIMIZER) == 0))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' drives: that goes with TUTTI_REPLICAS_EQUAL and "
-                          "TUTTI_UPDATES_SLICES, and with no hook `exchange`", ops->name);
+                          "TUTTI_SHARDED_OPTIMIZER, and with no hook `exchange`", ops->name);
     if (workers > 1 && !brings && (ops->traits & TUTTI_REPLICAS_EQUAL) != 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' says TUTTI_REPLICAS_EQUAL, but exchanges nothing, so "
                           "%d workers would each have a model of their own; set .exchange (tutti_base_exchange "

@@ -373,7 +373,7 @@ static tutti_status refuse(const tutti_engine *e, const tutti_take_options *o, t
 {
     const int64_t pass = o->pass > 0 ? o->pass : e->options.batch;
 
-    if (e->m.traits & (TUTTI_OWN_PACE | TUTTI_GOES_ON))
+    if (e->m.traits & (TUTTI_ASYNC | TUTTI_FAULT_TOLERANT))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' has free sample counts, which all learn of all in every step; so it makes steps "
                           "together and ends with a lost worker",

@@ -48,12 +48,12 @@ tutti_status tutti_tune_declare(tutti_method *m, tutti_plan *plan, const tutti_t
     tutti_engine *e = m->engine;
     tune *t;
 
-    if ((m->traits & TUTTI_OWN_PACE) != 0)
+    if ((m->traits & TUTTI_ASYNC) != 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' lets every worker go at its own pace, so there is no step in which all could "
                           "change; leave tuning off",
                           m->ops->name);
-    if ((m->traits & TUTTI_GOES_ON) != 0 && !e->options.stop_on_loss && tutti_world_survives(e->world))
+    if ((m->traits & TUTTI_FAULT_TOLERANT) != 0 && !e->options.stop_on_loss && tutti_world_survives(e->world))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' goes on without a lost worker, but whoever tunes needs all of them in the steps "
                           "in which they change; leave tuning off, or let a loss end the run (on-loss=stop)",

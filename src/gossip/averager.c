@@ -38,8 +38,8 @@
    slow link and their neighbours: others are through with a round before them, compute meanwhile,
    and so bring the next grant before these may go on.
 
-   Losses. In a run that goes on after losses (TUTTI_GOES_ON) rounds leave the lost out, and all
-   that are left must still make the same ones:
+   Losses. In a run that goes on after losses (TUTTI_FAULT_TOLERANT) rounds leave the lost out, and
+   all that are left must still make the same ones:
 
      with all   A loss in the middle of the all-reduce fails it on some and not on others. So each
                 round ends with an agreement of the services (comm.h: tutti_members_agree). If it

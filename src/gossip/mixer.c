@@ -6,13 +6,13 @@
    wait for all terms of a chunk and then add them in rank order. A running sum in order of arrival
    would need one buffer, and differ from run to run.
 
-   Losses. A run that goes on after losses (TUTTI_GOES_ON) goes on here. A neighbour that is lost,
-   before a round or in the middle of it, is left out, and what it would have weighed is added to
-   W_ii. So rows still sum to 1. Where W is symmetric so is what is left of it, and among those that
-   stay its columns sum to 1 as well; where edges are directed they do not. This is done chunk by
-   chunk: of a model that came in part, the chunks that came are used and of the others nothing, and
-   every element is still a mean whose weights sum to 1. To wait for the whole before the first sum
-   would need a buffer as large as the model for each neighbour.
+   Losses. A run that goes on after losses (TUTTI_FAULT_TOLERANT) goes on here. A neighbour that is
+   lost, before a round or in the middle of it, is left out, and what it would have weighed is added
+   to W_ii. So rows still sum to 1. Where W is symmetric so is what is left of it, and among those
+   that stay its columns sum to 1 as well; where edges are directed they do not. This is done chunk
+   by chunk: of a model that came in part, the chunks that came are used and of the others nothing,
+   and every element is still a mean whose weights sum to 1. To wait for the whole before the first
+   sum would need a buffer as large as the model for each neighbour.
 
    Push-sum (SGP: Assran et al., ICML 2019; Kempe, Dobra, Gehrke, FOCS 2003; docs/methods/sgp.md) is
    the same with the sender's weights. Each message carries a share of the sender's mass, and the
@@ -66,7 +66,7 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
     mixer->team = options->team > 0 ? options->team : 1;
     tutti_facility_add(m, &facility, mixer);
     if (mixer->sums || mixer->team > 1)
-        assert(!options->push && !options->encode && !options->cross && (m->traits & TUTTI_GOES_ON) == 0);
+        assert(!options->push && !options->encode && !options->cross && (m->traits & TUTTI_FAULT_TOLERANT) == 0);
     TUTTI_TRY(tutti_fail_within(
         err, (options->push ? tutti_graph_open_push : tutti_graph_open)(
                  &mixer->graph, mixer->sums ? "complete" : options->graph, m->workers / mixer->team, err),
@@ -89,7 +89,7 @@ tutti_status tutti_mixer_declare(tutti_mixer **out, tutti_method *m, tutti_plan 
     mixer->share = tutti_alloc(d + 1, sizeof *mixer->share);
     mixer->term = tutti_alloc(d + 1, sizeof *mixer->term);
     mixer->weight = tutti_alloc(d + 1, sizeof *mixer->weight);
-    if (m->traits & TUTTI_GOES_ON) {
+    if (m->traits & TUTTI_FAULT_TOLERANT) {
         mixer->lost = tutti_alloc((size_t)m->workers, sizeof *mixer->lost);
         if (mixer->lost == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the mixer of method '%s'", m->ops->name);

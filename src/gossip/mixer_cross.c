@@ -54,7 +54,7 @@ tutti_status tutti_mixer_cross_declare(tutti_mixer *mixer, const char *graph, tu
                           "method '%s': gradients go back to where models came from, but graph '%.80s' is not "
                           "symmetric; take one whose edges go both ways (ring, torus, complete, hypercube)",
                           m->ops->name, graph);
-    if ((m->traits & TUTTI_GOES_ON) != 0)
+    if ((m->traits & TUTTI_FAULT_TOLERANT) != 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "method '%s' goes on after losses, and gives gradients back, of which a lost worker owes "
                           "some; this is a fault of the program: please report it",

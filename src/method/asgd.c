@@ -160,7 +160,10 @@ static tutti_status hogwild_open(tutti_method *m, asgd *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-enum { TRAITS = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS | TUTTI_GOES_ON };
+enum {
+    TRAITS = TUTTI_ASYNC | TUTTI_PARAMETER_SERVERS | TUTTI_SHARDED_OPTIMIZER | TUTTI_SPARSE_ROWS |
+             TUTTI_FAULT_TOLERANT
+};
 
 /* Hogwild's model stays in the memory of all. */
 static unsigned asgd_traits(const void *self)

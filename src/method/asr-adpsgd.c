@@ -44,7 +44,8 @@ static const tutti_option asr_adpsgd_options[] = {
 
 static unsigned asr_adpsgd_traits(const void *self)
 {
-    return TUTTI_GOES_ON | (((const asr_adpsgd *)self)->mixing == DELAY_BY_ONE ? TUTTI_APART : TUTTI_OWN_PACE);
+    return TUTTI_FAULT_TOLERANT |
+           (((const asr_adpsgd *)self)->mixing == DELAY_BY_ONE ? TUTTI_UNSYNCHRONIZED_STEPS : TUTTI_ASYNC);
 }
 
 static tutti_status asr_adpsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -131,7 +132,7 @@ const tutti_method_ops tutti_method_asr_adpsgd = {
     .constraints = asr_adpsgd_constraints,
     .options = asr_adpsgd_options,
     .self_bytes = sizeof(asr_adpsgd),
-    .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON,
+    .traits = TUTTI_ASYNC | TUTTI_FAULT_TOLERANT,
     .traits_of = asr_adpsgd_traits,
     .services = asr_adpsgd_services,
     .declare = asr_adpsgd_declare,

@@ -316,8 +316,8 @@ static tutti_status backup_workers_lost(tutti_method *m, int worker, tutti_error
 }
 
 enum {
-    TRAITS = TUTTI_APART | TUTTI_NEVER_SKIPS | TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_UPDATES_SLICES |
-             TUTTI_KNOWS_ROWS | TUTTI_GOES_ON
+    TRAITS = TUTTI_UNSYNCHRONIZED_STEPS | TUTTI_NEVER_SKIPS | TUTTI_REPLICAS_EQUAL | TUTTI_PARAMETER_SERVERS |
+             TUTTI_SHARDED_OPTIMIZER | TUTTI_SPARSE_ROWS | TUTTI_FAULT_TOLERANT
 };
 
 static unsigned backup_workers_traits(const void *self)

@@ -126,10 +126,11 @@ static unsigned bagua_traits(const void *self)
     const bagua *s = self;
 
     switch (s->algorithm) {
-    case ALLREDUCE: return TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES | TUTTI_KNOWS_ROWS;
+    case ALLREDUCE: return TUTTI_REPLICAS_EQUAL | TUTTI_TAKES_CODEC | TUTTI_SPARSE_ROWS;
     case BYTEGRAD: return TUTTI_REPLICAS_EQUAL;
-    case QADAM: return TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION;
-    case ASYNC: return TUTTI_APART | (s->f.warmup > 0 ? 0 : TUTTI_GOES_ON); /* gradients that are summed need all */
+    case QADAM: return TUTTI_REPLICAS_EQUAL | TUTTI_NON_GRADIENT_UPDATE;
+    case ASYNC: /* gradients that are summed need all */
+        return TUTTI_UNSYNCHRONIZED_STEPS | (s->f.warmup > 0 ? 0 : TUTTI_FAULT_TOLERANT);
     default: return 0;
     }
 }
@@ -517,7 +518,8 @@ const tutti_method_ops tutti_method_bagua = {
     .defaults = bagua_defaults,
     .settles = bagua_settles,
     .self_bytes = sizeof(bagua),
-    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES | TUTTI_KNOWS_ROWS | TUTTI_DIRECTION | TUTTI_GOES_ON | TUTTI_APART,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_TAKES_CODEC | TUTTI_SPARSE_ROWS | TUTTI_NON_GRADIENT_UPDATE |
+              TUTTI_FAULT_TOLERANT | TUTTI_UNSYNCHRONIZED_STEPS,
     .traits_of = bagua_traits,
     .services = bagua_services,
     .serves = bagua_serves,

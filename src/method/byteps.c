@@ -349,20 +349,20 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
 /* ---- the row ---- */
 
 enum {
-    SYNC = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_KNOWS_ROWS,
-    ASYNC = TUTTI_OWN_PACE | TUTTI_SERVERS
+    SYNC = TUTTI_REPLICAS_EQUAL | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_SPARSE_ROWS,
+    ASYNC = TUTTI_ASYNC | TUTTI_PARAMETER_SERVERS
 };
 
-/* Workers serve, unless there are as many servers as machines: the engine adds GOES_ON then. A led
-   lane needs its leader, and what overlaps with the next step has no end at which others could go
-   on. */
+/* Workers serve, unless there are as many servers as machines: the engine adds FAULT_TOLERANT then.
+   A led lane needs its leader, and what overlaps with the next step has no end at which others
+   could go on. */
 static unsigned byteps_traits(const void *self)
 {
     const byteps *s = self;
 
     if (s->async)
         return ASYNC;
-    return SYNC | (s->priority == LAYER || s->cross_barrier ? TUTTI_NEEDS_ALL : 0) |
+    return SYNC | (s->priority == LAYER || s->cross_barrier ? TUTTI_FAIL_STOP : 0) |
            (s->cross_barrier ? TUTTI_NEVER_SKIPS : 0);
 }
 
@@ -395,7 +395,7 @@ const tutti_method_ops tutti_method_byteps = {
     .constraints = byteps_constraints,
     .options = byteps_options,
     .self_bytes = sizeof(byteps),
-    .traits = SYNC | ASYNC | TUTTI_NEEDS_ALL | TUTTI_GOES_ON,
+    .traits = SYNC | ASYNC | TUTTI_FAIL_STOP | TUTTI_FAULT_TOLERANT,
     .traits_of = byteps_traits,
     .services = byteps_services,
     .declare = byteps_declare,

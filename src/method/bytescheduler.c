@@ -251,7 +251,7 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
     return tutti_server_sums_run(s->sums, err);
 }
 
-enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS | TUTTI_SERVERS | TUTTI_THROUGH_SERVERS };
+enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SPARSE_ROWS | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS };
 
 static bool bytescheduler_serves(const void *self)
 {
@@ -261,7 +261,7 @@ static bool bytescheduler_serves(const void *self)
 static unsigned bytescheduler_traits(const void *self)
 {
     const unsigned traits = ((const bytescheduler *)self)->cross_barrier == ON ? TRAITS | TUTTI_NEVER_SKIPS : TRAITS;
-    return bytescheduler_serves(self) ? traits : traits & ~(unsigned)(TUTTI_SERVERS | TUTTI_THROUGH_SERVERS);
+    return bytescheduler_serves(self) ? traits : traits & ~(unsigned)(TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS);
 }
 
 static const tutti_service bytescheduler_services[] = { [SERVE] = { "server", serve }, { 0 } };

@@ -164,7 +164,7 @@ const tutti_method_ops tutti_method_dgc = {
     .defaults = dgc_defaults,
     .settles = dgc_settles,
     .self_bytes = sizeof(dgc),
-    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_NON_GRADIENT_UPDATE,
     .axes = { "all-gather, owners from 4", "every step", "sparse, momentum correction", "buckets, overlap",
               "replicated", "its own momentum" },
     .declare = dgc_declare,

@@ -201,7 +201,10 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
 
 /* ---- the row ---- */
 
-enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_KNOWS_ROWS | TUTTI_GOES_ON };
+enum {
+    TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_SPARSE_ROWS |
+             TUTTI_FAULT_TOLERANT
+};
 
 static unsigned herring_traits(const void *self)
 {

@@ -447,7 +447,8 @@ const tutti_method_ops tutti_method_heterps = {
     .constraints = heterps_constraints,
     .options = heterps_options,
     .self_bytes = sizeof(heterps),
-    .traits = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_EXACT | TUTTI_NEVER_SKIPS,
+    .traits = TUTTI_PIPELINE_SCHEDULE | TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT |
+              TUTTI_NEVER_SKIPS,
     .services = (const tutti_service[]){ { .name = "rows", .run = heterps_serve }, { 0 } },
     .serves = heterps_serves,
     .declare = heterps_declare,

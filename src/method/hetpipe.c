@@ -419,14 +419,14 @@ static tutti_status hetpipe_agree(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-enum { TRAITS = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_NEVER_SKIPS };
+enum { TRAITS = TUTTI_PIPELINE_SCHEDULE | TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_NEVER_SKIPS };
 
 /* One stage with one micro-batch at a time is `single`. */
 static unsigned hetpipe_traits(const void *self)
 {
     const hetpipe *s = self;
-    return TRAITS | (s->asked.in_flight == 1 ? TUTTI_EXACT_ALONE : 0) |
-           (s->asked.profile == HETPIPE_MEASURED ? TUTTI_MEASURES : 0);
+    return TRAITS | (s->asked.in_flight == 1 ? TUTTI_DDP_EQUIVALENT_ALONE : 0) |
+           (s->asked.profile == HETPIPE_MEASURED ? TUTTI_PROFILES_UNITS : 0);
 }
 
 /* Cuts are no part of a checkpoint; what decides the numbers is W. Where nobody has given it, it
@@ -465,7 +465,7 @@ const tutti_method_ops tutti_method_hetpipe = {
     .options = hetpipe_options,
     .defaults = hetpipe_defaults,
     .self_bytes = sizeof(hetpipe),
-    .traits = TRAITS | TUTTI_EXACT_ALONE,
+    .traits = TRAITS | TUTTI_DDP_EQUIVALENT_ALONE,
     .traits_of = hetpipe_traits,
     .alike = hetpipe_alike,
     .services = (const tutti_service[]){ { .name = "waves", .run = hetpipe_serve }, { 0 } },

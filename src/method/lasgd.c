@@ -51,7 +51,7 @@ static tutti_status lasgd_declare(tutti_method *m, tutti_plan *plan, tutti_error
 static unsigned lasgd_traits(const void *self)
 {
     /* gradients that are summed need all */
-    return TUTTI_APART | (((const lasgd *)self)->warmup > 0 ? 0 : TUTTI_GOES_ON);
+    return TUTTI_UNSYNCHRONIZED_STEPS | (((const lasgd *)self)->warmup > 0 ? 0 : TUTTI_FAULT_TOLERANT);
 }
 
 static bool is_due(const tutti_method *m, const lasgd *s)
@@ -137,7 +137,7 @@ const tutti_method_ops tutti_method_lasgd = {
     .options = lasgd_options,
     .settles = lasgd_settles,
     .self_bytes = sizeof(lasgd),
-    .traits = TUTTI_GOES_ON | TUTTI_APART,
+    .traits = TUTTI_FAULT_TOLERANT | TUTTI_UNSYNCHRONIZED_STEPS,
     .traits_of = lasgd_traits,
     .services = lasgd_services,
     .declare = lasgd_declare,

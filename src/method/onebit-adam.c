@@ -50,7 +50,7 @@ const tutti_method_ops tutti_method_onebit_adam = {
     .defaults = onebit_adam_defaults,
     .settles = frozen_settles,
     .self_bytes = sizeof(onebit_adam),
-    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_NON_GRADIENT_UPDATE,
     .axes = { "owners, all-gather", "every step", "one bit of the momentum, error feedback", "buckets, overlap",
               "replicated", "its own Adam" },
     .declare = onebit_adam_declare,

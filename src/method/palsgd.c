@@ -261,7 +261,7 @@ const tutti_method_ops tutti_method_palsgd = {
     .authors = "Naganuma, Zhang, Yue, Mitliagkas, Hewett, Witte, Lee",
     .year = 2025,
     .family = "periodic",
-    .traits = TUTTI_ENCODES,
+    .traits = TUTTI_TAKES_CODEC,
     .axes = { "all-reduce", "every period steps", "fp32 or any", "none", "a model each, drawn to the last mean",
               "any, and an outer one" },
     .constraints = palsgd_constraints,

@@ -61,7 +61,10 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
     return tutti_server_sums_run(((parameter_server *)m->self)->sums, err);
 }
 
-enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_KNOWS_ROWS | TUTTI_GOES_ON };
+enum {
+    TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_SPARSE_ROWS |
+             TUTTI_FAULT_TOLERANT
+};
 
 static unsigned parameter_server_traits(const void *self)
 {

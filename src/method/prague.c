@@ -54,7 +54,7 @@ static const tutti_option prague_options[] = {
 
 static unsigned prague_traits(const void *self)
 {
-    return TUTTI_GOES_ON | (tutti_preduce_is_static(&((const prague *)self)->options) ? 0 : TUTTI_OWN_PACE);
+    return TUTTI_FAULT_TOLERANT | (tutti_preduce_is_static(&((const prague *)self)->options) ? 0 : TUTTI_ASYNC);
 }
 
 static tutti_status prague_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -124,7 +124,7 @@ const tutti_method_ops tutti_method_prague = {
     .constraints = prague_constraints,
     .options = prague_options,
     .self_bytes = sizeof(prague),
-    .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON,
+    .traits = TUTTI_ASYNC | TUTTI_FAULT_TOLERANT,
     .traits_of = prague_traits,
     .services = prague_services,
     .declare = prague_declare,

@@ -52,7 +52,7 @@ const tutti_method_ops tutti_method_qadam = {
     .defaults = qadam_defaults,
     .settles = frozen_settles,
     .self_bytes = sizeof(qadam),
-    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_NON_GRADIENT_UPDATE,
     .axes = { "owners, all-gather", "every step", "8 bits of the momentum", "buckets, overlap", "replicated",
               "its own Adam" },
     .declare = qadam_declare,

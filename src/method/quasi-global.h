@@ -61,7 +61,7 @@ static const double quasi_global_least_norm = 1e-8;
     { "optimizer", "adam(eps=0.0001)", when "optimizer=adam" }, \
     { "optimizer", "adamw(eps=0.0001)", when "optimizer=adamw" }
 
-/* Within declare(), under TUTTI_UPDATES_SLICES. */
+/* Within declare(), under TUTTI_SHARDED_OPTIMIZER. */
 static inline tutti_status quasi_global_declare(quasi_global *q, tutti_method *m, tutti_plan *plan,
                                                 tutti_error *err)
 {

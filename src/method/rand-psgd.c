@@ -54,7 +54,7 @@ static bool is_late(const rand_psgd *s)
 
 static unsigned rand_psgd_traits(const void *self)
 {
-    return TUTTI_GOES_ON | (((const rand_psgd *)self)->pace == OWN ? TUTTI_OWN_PACE : 0);
+    return TUTTI_FAULT_TOLERANT | (((const rand_psgd *)self)->pace == OWN ? TUTTI_ASYNC : 0);
 }
 
 static tutti_status rand_psgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -156,7 +156,7 @@ const tutti_method_ops tutti_method_rand_psgd = {
     .constraints = rand_psgd_constraints,
     .options = rand_psgd_options,
     .self_bytes = sizeof(rand_psgd),
-    .traits = TUTTI_OWN_PACE | TUTTI_GOES_ON,
+    .traits = TUTTI_ASYNC | TUTTI_FAULT_TOLERANT,
     .traits_of = rand_psgd_traits,
     .services = rand_psgd_services,
     .declare = rand_psgd_declare,

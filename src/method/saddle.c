@@ -66,12 +66,12 @@ static bool looks_again(const saddle *s)
 static unsigned saddle_traits(const void *self)
 {
     const saddle *s = self;
-    unsigned traits = TUTTI_GOES_ON | TUTTI_ENCODES | TUTTI_UPDATES_SLICES | TUTTI_AGAIN;
+    unsigned traits = TUTTI_FAULT_TOLERANT | TUTTI_TAKES_CODEC | TUTTI_SHARDED_OPTIMIZER | TUTTI_RECOMPUTES;
 
     if (s->variant == N) /* a neighbour that is lost owes a gradient */
-        traits &= ~(unsigned)TUTTI_GOES_ON;
+        traits &= ~(unsigned)TUTTI_FAULT_TOLERANT;
     if (!looks_again(s))
-        traits &= ~(unsigned)TUTTI_AGAIN;
+        traits &= ~(unsigned)TUTTI_RECOMPUTES;
     return traits;
 }
 
@@ -249,7 +249,7 @@ const tutti_method_ops tutti_method_saddle = {
     .options = saddle_options,
     .defaults = saddle_defaults,
     .self_bytes = sizeof(saddle),
-    .traits = TUTTI_GOES_ON | TUTTI_ENCODES | TUTTI_UPDATES_SLICES | TUTTI_AGAIN,
+    .traits = TUTTI_FAULT_TOLERANT | TUTTI_TAKES_CODEC | TUTTI_SHARDED_OPTIMIZER | TUTTI_RECOMPUTES,
     .traits_of = saddle_traits,
     .declare = saddle_declare,
     .open = saddle_open,

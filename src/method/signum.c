@@ -83,7 +83,7 @@ const tutti_method_ops tutti_method_signum = {
     .options = signum_options,
     .defaults = signum_defaults,
     .self_bytes = sizeof(signum),
-    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_NON_GRADIENT_UPDATE,
     .axes = { "all-gather, owners from 4", "every step", "one bit of the momentum, majority vote", "buckets, overlap",
               "replicated", "signs of its own momentum" },
     .declare = signum_declare,

@@ -290,7 +290,7 @@ static const char *const slowmo_constraints[] = {
 
 static unsigned slowmo_traits(const void *self)
 {
-    return TUTTI_ENCODES | (((const slowmo *)self)->buffers == AVERAGE ? TUTTI_NEVER_SKIPS : 0);
+    return TUTTI_TAKES_CODEC | (((const slowmo *)self)->buffers == AVERAGE ? TUTTI_NEVER_SKIPS : 0);
 }
 
 const tutti_method_ops tutti_method_slowmo = {
@@ -299,7 +299,7 @@ const tutti_method_ops tutti_method_slowmo = {
     .authors = "Wang, Tantia, Ballas, Rabbat",
     .year = 2020,
     .family = "periodic",
-    .traits = TUTTI_ENCODES,
+    .traits = TUTTI_TAKES_CODEC,
     .traits_of = slowmo_traits,
     .axes = { "all-reduce, and a graph", "every period steps", "fp32 or any", "overlap", "a model each",
               "any, and a slow momentum" },

@@ -221,7 +221,10 @@ static tutti_status ssp_lost(tutti_method *m, int worker, tutti_error *err)
     return answer(m, s, err);
 }
 
-enum { TRAITS = TUTTI_APART | TUTTI_SERVERS | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS | TUTTI_GOES_ON };
+enum {
+    TRAITS = TUTTI_UNSYNCHRONIZED_STEPS | TUTTI_PARAMETER_SERVERS | TUTTI_SHARDED_OPTIMIZER | TUTTI_SPARSE_ROWS |
+             TUTTI_FAULT_TOLERANT
+};
 
 static unsigned ssp_traits(const void *self)
 {

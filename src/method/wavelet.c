@@ -486,7 +486,7 @@ static tutti_status cut_batch(wavelet *s, tutti_method *m, const tutti_model *mo
     s->micro = each / parts;
     s->passes = m->share->accumulate * s->k * waves * parts;
     if (parts > 1)
-        m->traits &= ~(unsigned)TUTTI_EXACT; /* ddp sums the blocks of a pass as a tree, and these one by one */
+        m->traits &= ~(unsigned)TUTTI_DDP_EQUIVALENT; /* ddp sums a pass's blocks as a tree, these one by one */
     return TUTTI_OK;
 }
 
@@ -726,7 +726,10 @@ static tutti_status wavelet_drive(tutti_method *m, uint64_t until, tutti_error *
     return TUTTI_OK;
 }
 
-enum { TRAITS = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_EXACT | TUTTI_NEVER_SKIPS };
+enum {
+    TRAITS = TUTTI_PIPELINE_SCHEDULE | TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT |
+             TUTTI_NEVER_SKIPS
+};
 
 /* Cuts are no part of a checkpoint. */
 static void wavelet_alike(void *self)
@@ -741,7 +744,7 @@ static void wavelet_alike(void *self)
 static unsigned wavelet_traits(const void *self)
 {
     const wavelet *s = self;
-    return s->waves == 1 && s->stages == 1 ? TRAITS : TRAITS & ~(unsigned)TUTTI_EXACT;
+    return s->waves == 1 && s->stages == 1 ? TRAITS : TRAITS & ~(unsigned)TUTTI_DDP_EQUIVALENT;
 }
 
 const tutti_method_ops tutti_method_wavelet = {

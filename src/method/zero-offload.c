@@ -99,7 +99,7 @@ static tutti_status offload_open(tutti_method *m, tutti_error *err)
 static unsigned offload_traits(const void *self)
 {
     const zero_offload *z = self;
-    return TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | (z->delayed ? 0 : TUTTI_EXACT);
+    return TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | (z->delayed ? 0 : TUTTI_DDP_EQUIVALENT);
 }
 
 static const char *const offload_constraints[] = {
@@ -133,7 +133,7 @@ const tutti_method_ops tutti_method_zero_offload = {
     .options = offload_options,
     .settles = zero_offload_settles,
     .self_bytes = sizeof(zero_offload),
-    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_EXACT,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT,
     .traits_of = offload_traits,
     .axes = { "all-reduce", "every step; or one step late", "fp32", "buckets, overlap", "state beside the device",
               "any" },

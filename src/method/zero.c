@@ -99,11 +99,11 @@ static tutti_status zero_open(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_EXACT };
+enum { TRAITS = TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT };
 
 static unsigned zero_traits(const void *self)
 {
-    return TRAITS | (((const zero *)self)->stage == VALUES ? TUTTI_BY_UNIT : 0);
+    return TRAITS | (((const zero *)self)->stage == VALUES ? TUTTI_SHARDED_PARAMETERS : 0);
 }
 
 static const char *const zero_constraints[] = {

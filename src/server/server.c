@@ -180,7 +180,7 @@ static void declare_halves(tutti_server *s, tutti_plan *plan)
     tutti_state sent = { .name = "server.sent-as", .keep = TUTTI_SCRATCH, .dtype = s->setup.wire };
     tutti_state came = sent, out = sent;
 
-    assert((m->traits & TUTTI_KNOWS_ROWS) == 0 || s->setup.pieces); /* rows travel with their ids */
+    assert((m->traits & TUTTI_SPARSE_ROWS) == 0 || s->setup.pieces); /* rows travel with their ids */
     sent.count = came.count = m->layout->used;
     came.name = "server.came-as";
     out.name = "server.out-as";
@@ -270,7 +270,8 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         tutti_engine_keep_pieces(m->engine);
     if (s->index >= 0)
         s->count = tutti_server_part(s, s->index, 0, m->layout->used, &s->first);
-    if ((m->traits & TUTTI_UPDATES_SLICES) != 0 && !setup->pieces) /* before slices: how tables travel depends on it */
+    /* before slices: how tables travel depends on it */
+    if ((m->traits & TUTTI_SHARDED_OPTIMIZER) != 0 && !setup->pieces)
         TUTTI_TRY(tutti_optimizer_declare(m, plan, s->first, s->count, TUTTI_SLICE, err));
     s->slice = tutti_slice_of(m, s->first, s->count);
     s->in_windows =
@@ -294,7 +295,7 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     tutti_server_aside_declare(s, plan);
     tutti_engine_declare_history(m->engine);
     declare_for_rule(s, plan);
-    if (m->traits & TUTTI_UPDATES_SLICES)
+    if (m->traits & TUTTI_SHARDED_OPTIMIZER)
         tutti_declare(plan,
                       &(tutti_state){ .name = "server.zeros",
                                       .keep = TUTTI_SCRATCH,

@@ -1,5 +1,5 @@
 /* slice.h: a range of the flat space on its way to a server or back: values as they stand, but of a
-   table whose rows are known (TUTTI_KNOWS_ROWS) those rows only.
+   table whose rows are known (TUTTI_SPARSE_ROWS) those rows only.
 
    Words of 4 bytes, the range's tensors in order. Of a tensor there are its floats. Of a table
    there is one word, how many rows, then their ids (of the whole table, ascending), then the rows;

@@ -206,10 +206,10 @@ static tutti_status check_servers(const tutti_train_config *c, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%lld workers and %lld servers; at most 1024 ranks are possible",
                           (long long)c->n, (long long)c->servers);
     /* one that does not exist is told elsewhere */
-    if (c->servers == 0 || method == NULL || (method->traits & TUTTI_SERVERS) != 0)
+    if (c->servers == 0 || method == NULL || (method->traits & TUTTI_PARAMETER_SERVERS) != 0)
         return TUTTI_OK;
     for (size_t i = 0; tutti_methods[i] != NULL; i++)
-        if ((tutti_methods[i]->traits & TUTTI_SERVERS) != 0)
+        if ((tutti_methods[i]->traits & TUTTI_PARAMETER_SERVERS) != 0)
             add_name(have, sizeof have, tutti_methods[i]->name);
     return tutti_fail(
         err, TUTTI_ERR_USAGE, 0,
@@ -229,8 +229,8 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
 
     snprintf(name, sizeof name, "%.*s", (int)strcspn(c->method, "("), c->method);
     method = tutti_method_find(name);
-    if (known && method != NULL && c->servers > 0 && (traits & TUTTI_NEEDS_ALL) == 0) /* workers need no slices then */
-        traits |= method->traits & TUTTI_GOES_ON;
+    if (known && method != NULL && c->servers > 0 && (traits & TUTTI_FAIL_STOP) == 0) /* workers need no slices then */
+        traits |= method->traits & TUTTI_FAULT_TOLERANT;
     votes = (traits & TUTTI_THROUGH_SERVERS) != 0 &&
             (c->nonfinite == TUTTI_NONFINITE_SKIP || (c->loss_scale[0] != 0 && strcmp(c->loss_scale, "off") != 0));
     if (c->min_workers > c->n)
@@ -240,25 +240,26 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
     /* on_loss stays as it was given: where the run is resumed the answer may be another. A
        simulated run knows whether a worker is to fail; if not, a thousand workers need not agree on
        which are there. */
-    c->goes_on = c->on_loss != TUTTI_ON_LOSS_STOP && c->n > 1 && survives && (traits & TUTTI_GOES_ON) != 0 && !votes &&
-                 (c->on_loss == TUTTI_ON_LOSS_CONTINUE || !tutti_world_simulated(c->transport) || tutti_train_fails(c));
+    c->goes_on = c->on_loss != TUTTI_ON_LOSS_STOP && c->n > 1 && survives && (traits & TUTTI_FAULT_TOLERANT) != 0 &&
+                 !votes && (c->on_loss == TUTTI_ON_LOSS_CONTINUE || !tutti_world_simulated(c->transport) ||
+                            tutti_train_fails(c));
     if (c->on_loss != TUTTI_ON_LOSS_CONTINUE)
         return TUTTI_OK;
-    if ((traits & TUTTI_GOES_ON) != 0 && votes)
+    if ((traits & TUTTI_FAULT_TOLERANT) != 0 && votes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "on-loss is 'continue', but with %s the workers "
                           "of '%.60s' have a word among all in every step; leave it away, or use on-loss=stop",
                           c->nonfinite == TUTTI_NONFINITE_SKIP ? "nonfinite=skip" : "loss-scale", c->method);
-    if (known && method != NULL && (method->traits & TUTTI_GOES_ON) != 0 && (method->traits & TUTTI_SERVERS) != 0 &&
-        !(traits & (TUTTI_GOES_ON | TUTTI_NEEDS_ALL)))
+    if (known && method != NULL && (method->traits & TUTTI_FAULT_TOLERANT) != 0 &&
+        (method->traits & TUTTI_PARAMETER_SERVERS) != 0 && !(traits & (TUTTI_FAULT_TOLERANT | TUTTI_FAIL_STOP)))
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
             "on-loss is 'continue', but with '%.60s' every worker has a slice of the model, which is lost with it; "
             "use on-loss=stop, or --servers S, or a number of servers in the method's spec below the number of workers",
             c->method);
-    if (known && !(traits & TUTTI_GOES_ON)) { /* a spec that is wrong is told elsewhere */
+    if (known && !(traits & TUTTI_FAULT_TOLERANT)) { /* a spec that is wrong is told elsewhere */
         for (size_t i = 0; tutti_methods[i] != NULL; i++)
-            if (tutti_methods[i]->traits & TUTTI_GOES_ON)
+            if (tutti_methods[i]->traits & TUTTI_FAULT_TOLERANT)
                 add_name(can, sizeof can, tutti_methods[i]->name);
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "on-loss is 'continue', but '%.60s' needs every worker in every step; "

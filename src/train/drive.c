@@ -41,7 +41,7 @@ struct tutti_train_staged {
 bool tutti_train_drives(const tutti_run *run)
 {
     unsigned traits;
-    return tutti_method_traits(run->config->method, &traits) && (traits & TUTTI_DRIVES) != 0;
+    return tutti_method_traits(run->config->method, &traits) && (traits & TUTTI_PIPELINE_SCHEDULE) != 0;
 }
 
 size_t tutti_train_stage_bytes(const tutti_run *run)
@@ -324,7 +324,7 @@ static tutti_status measure(tutti_train_staged *s, tutti_error *err)
     unsigned traits;
 
     if (s->model.whole != NULL || !tutti_method_traits(s->run->config->method, &traits) ||
-        (traits & TUTTI_MEASURES) == 0)
+        (traits & TUTTI_PROFILES_UNITS) == 0)
         return TUTTI_OK;
     s->seconds = tutti_alloc((size_t)s->run->all.size * (size_t)s->model.units, sizeof *s->seconds);
     if (s->seconds == NULL)

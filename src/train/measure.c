@@ -1,7 +1,8 @@
-/* measure.c: what the units of a model take on each worker, for methods that ask (TUTTI_MEASURES).
-   What lies between two cuts runs as a stage of its own, forward and backward of a micro-batch, on
-   every worker at once, as they will compute in the run. --slow and --step-time count, and in
-   simulation the virtual clock. So a worker holds no more than it does as the least of stages.
+/* measure.c: what the units of a model take on each worker, for methods that ask
+   (TUTTI_PROFILES_UNITS). What lies between two cuts runs as a stage of its own, forward and
+   backward of a micro-batch, on every worker at once, as they will compute in the run. --slow and
+   --step-time count, and in simulation the virtual clock. So a worker holds no more than it does as
+   the least of stages.
 
    Values and samples are zeros: what a layer takes does not depend on them. A worker takes the
    least of several times, as what else goes on there only adds to it. */

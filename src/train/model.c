@@ -1,6 +1,6 @@
 /* model.c: model.safetensors. Index 0 writes it. Where a worker has all values it needs nobody for
-   that. Where values come unit by unit (TUTTI_BY_UNIT) it calls for one tensor after another, and
-   all bring its unit: nobody ever has the whole model. */
+   that. Where values come unit by unit (TUTTI_SHARDED_PARAMETERS) it calls for one tensor after
+   another, and all bring its unit: nobody ever has the whole model. */
 #include <errno.h>
 #include <string.h>
 

@@ -15,7 +15,7 @@ char *tutti_train_facts(const tutti_run *run)
 
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tutti_data_hash(run->data));
     json_object_set_new(facts, "exact",
-                        json_boolean((tutti_engine_method(run->engine)->traits & TUTTI_EXACT) != 0));
+                        json_boolean((tutti_engine_method(run->engine)->traits & TUTTI_DDP_EQUIVALENT) != 0));
     json_object_set_new(facts, "config", tutti_train_config_object(run->config));
     json_object_set_new(facts, "data_hash", json_string(hash));
     json_object_set_new(facts, "parameters", json_integer((json_int_t)run->parameters));
@@ -127,7 +127,7 @@ static bool exact(const json_t *facts)
     if (json_is_boolean(told))
         return json_is_true(told);
     return method != NULL && tutti_method_traits(method, &traits) &&
-           ((traits & TUTTI_EXACT) != 0 || ((traits & TUTTI_EXACT_ALONE) != 0 && workers == 1));
+           ((traits & TUTTI_DDP_EQUIVALENT) != 0 || ((traits & TUTTI_DDP_EQUIVALENT_ALONE) != 0 && workers == 1));
 }
 
 static const json_t *in_config(const json_t *facts, const char *key)

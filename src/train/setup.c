@@ -106,8 +106,8 @@ static void plan_steps(tutti_run *run, uint64_t samples)
 
     if (!tutti_method_traits(c->method, &traits))
         traits = 0;
-    run->own_pace = (traits & TUTTI_OWN_PACE) != 0;
-    run->apart = (traits & TUTTI_APART) != 0;
+    run->own_pace = (traits & TUTTI_ASYNC) != 0;
+    run->apart = (traits & TUTTI_UNSYNCHRONIZED_STEPS) != 0;
     run->unit = run->own_pace ? (uint64_t)run->workers : 1;
     run->share = (tutti_share){
         samples, run->own_pace ? 1 : run->workers, c->batch, c->accumulate, (uint64_t)c->seed, run->batch_of

@@ -50,7 +50,7 @@ static tutti_status thrice_step(tutti_method *m, tutti_error *err)
 }
 
 static const tutti_method_ops thrice_ops = {
-    .name = "thrice", .self_bytes = sizeof(thrice), .traits = TUTTI_AGAIN, .declare = thrice_declare,
+    .name = "thrice", .self_bytes = sizeof(thrice), .traits = TUTTI_RECOMPUTES, .declare = thrice_declare,
     .pass = thrice_pass, .step = thrice_step,
 };
 static const tutti_method_ops *const methods[] = { &thrice_ops, NULL };

@@ -102,7 +102,7 @@ static tutti_status cut_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
 /* blind: rows are not known to the method, so a table is cut like anything else. The others are
    what may not be updated by piece. */
 static const tutti_method_ops cut_method = {
-    CUT("cut", TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES | TUTTI_KNOWS_ROWS),
+    CUT("cut", TUTTI_REPLICAS_EQUAL | TUTTI_TAKES_CODEC | TUTTI_SPARSE_ROWS),
     .exchange = tutti_base_exchange,
 };
 static const tutti_method_ops cut_blind = {
@@ -113,7 +113,8 @@ static const tutti_method_ops cut_step = {
     .step = tutti_base_step,
 };
 static const tutti_method_ops cut_direction = {
-    CUT("cut-direction", TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION), .exchange = tutti_base_exchange,
+    CUT("cut-direction", TUTTI_REPLICAS_EQUAL | TUTTI_NON_GRADIENT_UPDATE),
+    .exchange = tutti_base_exchange,
 };
 static const tutti_method_ops cut_apart = { CUT("cut-apart", 0), .exchange = tutti_base_exchange };
 static const tutti_method_ops cut_alone = { CUT("cut-alone", TUTTI_REPLICAS_EQUAL) };
@@ -123,26 +124,26 @@ static const tutti_method_ops cut_alone = { CUT("cut-alone", TUTTI_REPLICAS_EQUA
     .self_bytes = sizeof(cut), .traits = traits_, .declare = cut_declare_shards, \
     .step = tutti_shards_step
 static const tutti_method_ops cut_shards = {
-    SHARDS("cut-shards", TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES),
+    SHARDS("cut-shards", TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER),
     .exchange = tutti_shards_exchange,
 };
 /* And what it needs for that is away from the device. */
 static const tutti_method_ops cut_offload = {
     .name = "cut-offload", .title = "Away", .family = "baseline", .options = cut_options,
-    .self_bytes = sizeof(cut), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES,
+    .self_bytes = sizeof(cut), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER,
     .declare = cut_declare_offload, .step = tutti_offload_step, .exchange = tutti_shards_exchange,
 };
 static const tutti_method_ops cut_shards_whole = {
     SHARDS("cut-shards-whole", TUTTI_REPLICAS_EQUAL), .exchange = tutti_shards_exchange,
 };
 static const tutti_method_ops cut_shards_apart = {
-    SHARDS("cut-shards-apart", TUTTI_UPDATES_SLICES), .exchange = tutti_shards_exchange,
+    SHARDS("cut-shards-apart", TUTTI_SHARDED_OPTIMIZER), .exchange = tutti_shards_exchange,
 };
 static const tutti_method_ops cut_shards_alone = {
-    SHARDS("cut-shards-alone", TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES),
+    SHARDS("cut-shards-alone", TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER),
 };
 static const tutti_method_ops cut_shards_rows = {
-    SHARDS("cut-shards-rows", TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS),
+    SHARDS("cut-shards-rows", TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_SPARSE_ROWS),
     .exchange = tutti_shards_exchange,
 };
 static const tutti_method_ops *const cut_methods[] = {

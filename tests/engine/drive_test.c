@@ -101,7 +101,7 @@ static tutti_status relay_drive(tutti_method *m, uint64_t until, tutti_error *er
                           err);
 }
 
-enum { TRAITS = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES | TUTTI_EXACT };
+enum { TRAITS = TUTTI_PIPELINE_SCHEDULE | TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER | TUTTI_DDP_EQUIVALENT };
 static const tutti_method_ops relay_ops = { .name = "relay", .self_bytes = sizeof(relay), .traits = TRAITS,
                                             .declare = relay_declare, .open = relay_open, .close = relay_close,
                                             .drive = relay_drive };
@@ -157,7 +157,7 @@ static tutti_status unlike_drive(tutti_method *m, uint64_t until, tutti_error *e
 
 static const tutti_method_ops unlike_ops = {
     .name = "unlike", .self_bytes = sizeof(unlike), .options = unlike_options,
-    .traits = TUTTI_DRIVES | TUTTI_REPLICAS_EQUAL | TUTTI_UPDATES_SLICES, .declare = unlike_declare,
+    .traits = TUTTI_PIPELINE_SCHEDULE | TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER, .declare = unlike_declare,
     .drive = unlike_drive
 };
 static const tutti_method_ops *const unlike_methods[] = { &unlike_ops, NULL };

@@ -310,7 +310,7 @@ static void methods_that_know_no_rows_get_the_whole_gradient(void **state)
         .name = "plain", .exchange = whole_exchange, .traits = TUTTI_REPLICAS_EQUAL,
     };
     static const tutti_method_ops mixed = {
-        .name = "mixed", .exchange = whole_exchange, .traits = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS,
+        .name = "mixed", .exchange = whole_exchange, .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SPARSE_ROWS,
     };
     const tutti_method_ops *const methods[] = { &plain, &mixed, NULL };
 
@@ -416,7 +416,7 @@ static void a_clipped_run_has_one_models_bits_for_all_pieces_and_threads(void **
 static void traffic_is_what_the_rule_says_for_every_pair(void **state)
 {
     static const tutti_method_ops mixed = {
-        .name = "mixed", .exchange = whole_exchange, .traits = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS,
+        .name = "mixed", .exchange = whole_exchange, .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SPARSE_ROWS,
     };
     static const tutti_method_ops *const methods[] = { &mixed, NULL };
     static const double touched[] = { 0.005, 0.1, 0.4, 0.55, 0.7, 0.76, 1 };

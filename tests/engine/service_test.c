@@ -127,14 +127,14 @@ static const tutti_service relay_services[] = {
     { "ask", relay_ask }, { "serve", relay_serve }, { "end", relay_end_of_the_line }, { 0 }
 };
 static const tutti_method_ops own_pace = {
-    .name = "relay", .self_bytes = sizeof(relay), .traits = TUTTI_OWN_PACE, .services = relay_services,
+    .name = "relay", .self_bytes = sizeof(relay), .traits = TUTTI_ASYNC, .services = relay_services,
     .step = relay_step, .hold = relay_hold, .release = relay_release,
 };
 static const tutti_method_ops together = {
     .name = "relay", .self_bytes = sizeof(relay), .services = relay_services, .step = relay_step, .hold = relay_hold,
     .release = relay_release,
 };
-static const tutti_method_ops without_services = { .name = "relay", .traits = TUTTI_OWN_PACE };
+static const tutti_method_ops without_services = { .name = "relay", .traits = TUTTI_ASYNC };
 
 static tutti_status one_step(tutti_engine *e, tutti_error *err)
 {
@@ -143,7 +143,7 @@ static tutti_status one_step(tutti_engine *e, tutti_error *err)
     tutti_status status;
 
     while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
-        if (p.index == 0 && m->ops->traits & TUTTI_OWN_PACE && m->rng.step < GRADIENTS)
+        if (p.index == 0 && m->ops->traits & TUTTI_ASYNC && m->rng.step < GRADIENTS)
             atomic_fetch_add(&now->taken[m->rng.step], 1);
         pause_a_little((tutti_method *)m, 77 + m->rng.step);
         m->g[0] = 1;
@@ -177,7 +177,7 @@ static tutti_status look(tutti_engine *e, tutti_world *world, tutti_error *err)
 static tutti_status work(tutti_engine *e, tutti_world *world, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
-    const bool own = m->ops->traits & TUTTI_OWN_PACE;
+    const bool own = m->ops->traits & TUTTI_ASYNC;
 
     for (int phase = 1; phase <= now->phases; phase++) {
         const uint64_t until =

@@ -132,7 +132,7 @@ static const tutti_method_ops apart_ops = { /* each worker its own model */
     .name = "apart", .options = taker_options, .self_bytes = sizeof(taker), .declare = taker_declare, .pass = taker_pass
 };
 static const tutti_method_ops paced_ops = {
-    .name = "paced", .options = taker_options, .self_bytes = sizeof(taker), .traits = TUTTI_OWN_PACE,
+    .name = "paced", .options = taker_options, .self_bytes = sizeof(taker), .traits = TUTTI_ASYNC,
     .declare = taker_declare, .pass = taker_pass
 };
 static const tutti_method_ops *const takers[] = { &taker_ops, &apart_ops, &paced_ops, NULL };

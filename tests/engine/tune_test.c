@@ -151,10 +151,11 @@ static void what_cannot_be_tuned_is_refused(void **state)
     (void)state;
     wrong = good;
     refused(TUTTI_REPLICAS_EQUAL, false, NULL);
-    refused(TUTTI_OWN_PACE, false, "method 'tuned' lets every worker go at its own pace, so there is no step in which "
-                                   "all could change; leave tuning off");
-    refused(TUTTI_GOES_ON, false, "method 'tuned' goes on without a lost worker, but whoever tunes needs all of them");
-    refused(TUTTI_GOES_ON, true, NULL);
+    refused(TUTTI_ASYNC, false, "method 'tuned' lets every worker go at its own pace, so there is no step in which "
+                                "all could change; leave tuning off");
+    refused(TUTTI_FAULT_TOLERANT, false,
+            "method 'tuned' goes on without a lost worker, but whoever tunes needs all of them");
+    refused(TUTTI_FAULT_TOLERANT, true, NULL);
     wrong.steps = 0;
     refused(TUTTI_REPLICAS_EQUAL, false, "tunes by windows of 0 steps behind 0 that do not count");
     wrong = good;

@@ -202,7 +202,7 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, const bounds *b, 
                        (unsigned long long)s->stale[m->rank]);
     }
     s->ended[m->rank] += status == TUTTI_OK;
-    s->done[m->rank] += status != TUTTI_OK ? 0 : (m->traits & TUTTI_OWN_PACE) != 0 ? m->weight * m->team : 1;
+    s->done[m->rank] += status != TUTTI_OK ? 0 : (m->traits & TUTTI_ASYNC) != 0 ? m->weight * m->team : 1;
     return status;
 }
 
@@ -352,7 +352,7 @@ static tutti_status train(tutti_world *world, explore_case *c, const char *metho
                                                  b->methods != NULL ? b->methods : tutti_methods, err);
 
     if (status == TUTTI_OK)
-        status = run_phases(at.e, c, b, tutti_engine_method(at.e)->traits & TUTTI_OWN_PACE, err);
+        status = run_phases(at.e, c, b, tutti_engine_method(at.e)->traits & TUTTI_ASYNC, err);
     tutti_engine_close(at.e);
     return status;
 }
@@ -923,7 +923,7 @@ static const tutti_method_ops relay_ops = {
 };
 static const tutti_method_ops relay_own_ops = {
     .name = "relay", .services = relay_services, .step = relay_step, .hold = relay_look, .release = relay_look,
-    .traits = TUTTI_OWN_PACE,
+    .traits = TUTTI_ASYNC,
 };
 
 /* One whose service fails by itself: it says so, and all others end because of it. */

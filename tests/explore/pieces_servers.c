@@ -165,7 +165,7 @@ static tutti_status serve_phases(tutti_engine *e, explore_case *c, tutti_error *
     bool more;
 
     for (int phase = 0; phase < PHASES; phase++) {
-        until += steps_of(c, phase) * (m->traits & TUTTI_OWN_PACE ? (uint64_t)m->workers : 1);
+        until += steps_of(c, phase) * (m->traits & TUTTI_ASYNC ? (uint64_t)m->workers : 1);
         TUTTI_TRY(tutti_engine_more(e, until, &more, err));
         EXPLORE_EXPECT(!more, "rank %d, which only serves, was given a step", m->rank);
         TUTTI_TRY(tutti_engine_show(e, err));
@@ -179,7 +179,7 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, tutti_error *er
 {
     const tutti_method *const m = tutti_engine_method(e);
     tutti_group all = tutti_group_workers(m->world, 77);
-    const bool asks = m->traits & TUTTI_OWN_PACE && (m->servers > 0 || explore_draw(c, "asks", 2) == 0);
+    const bool asks = m->traits & TUTTI_ASYNC && (m->servers > 0 || explore_draw(c, "asks", 2) == 0);
     uint64_t until = 0;
 
     if (m->rank >= m->workers)
@@ -420,7 +420,7 @@ static tutti_status end_of_all(tutti_engine *e, explore_case *c, tutti_error *er
 static tutti_status phases_with_losses(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
-    const uint64_t each = m->traits & TUTTI_OWN_PACE ? (uint64_t)m->workers : 1;
+    const uint64_t each = m->traits & TUTTI_ASYNC ? (uint64_t)m->workers : 1;
     int begun = 0;
 
     for (uint64_t phase = 1; phase <= PHASES; phase++) {
@@ -618,7 +618,7 @@ static tutti_status timed_step(tutti_engine *e, int64_t *waited_ns, tutti_error 
 static tutti_status phases_over_a_slow_link(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
-    const uint64_t each = m->traits & TUTTI_OWN_PACE ? (uint64_t)m->workers : 1;
+    const uint64_t each = m->traits & TUTTI_ASYNC ? (uint64_t)m->workers : 1;
     const bool slow = m->rank == m->workers - 1;
 
     explore_slow_link(m->workers - 1);

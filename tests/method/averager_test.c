@@ -396,13 +396,13 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_wor
 static void traits_follow_from_the_options(void **state)
 {
     static const struct { const char *spec; unsigned traits; } right[] = {
-        { "asr-adpsgd",                      TUTTI_OWN_PACE | TUTTI_GOES_ON },
-        { "asr-adpsgd(mixing=delay-by-one)", TUTTI_GOES_ON | TUTTI_APART },
-        { "rand-psgd(pace=own)",             TUTTI_OWN_PACE | TUTTI_GOES_ON },
-        { "rand-psgd",                       TUTTI_GOES_ON },
-        { "rand-psgd(mixing=delay-by-one)",  TUTTI_GOES_ON },
-        { "lasgd",                           TUTTI_GOES_ON | TUTTI_APART },
-        { "lasgd(warmup=1)",                 TUTTI_APART },
+        { "asr-adpsgd",                      TUTTI_ASYNC | TUTTI_FAULT_TOLERANT },
+        { "asr-adpsgd(mixing=delay-by-one)", TUTTI_FAULT_TOLERANT | TUTTI_UNSYNCHRONIZED_STEPS },
+        { "rand-psgd(pace=own)",             TUTTI_ASYNC | TUTTI_FAULT_TOLERANT },
+        { "rand-psgd",                       TUTTI_FAULT_TOLERANT },
+        { "rand-psgd(mixing=delay-by-one)",  TUTTI_FAULT_TOLERANT },
+        { "lasgd",                           TUTTI_FAULT_TOLERANT | TUTTI_UNSYNCHRONIZED_STEPS },
+        { "lasgd(warmup=1)",                 TUTTI_UNSYNCHRONIZED_STEPS },
     };
     static const char *const wrong[] = { "asr-adpsgd(mixing=none)", "nosuch", "(" };
     unsigned traits;

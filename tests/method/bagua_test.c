@@ -803,13 +803,13 @@ static void what_the_run_says_besides_is_refused(void **state)
 static void traits_follow_from_the_algorithm(void **state)
 {
     static const struct { const char *spec; unsigned traits; } right[] = {
-        { "bagua", TUTTI_REPLICAS_EQUAL | TUTTI_ENCODES | TUTTI_KNOWS_ROWS },
+        { "bagua", TUTTI_REPLICAS_EQUAL | TUTTI_TAKES_CODEC | TUTTI_SPARSE_ROWS },
         { "bagua(algorithm=bytegrad)", TUTTI_REPLICAS_EQUAL },
-        { "bagua(algorithm=qadam)", TUTTI_REPLICAS_EQUAL | TUTTI_DIRECTION },
+        { "bagua(algorithm=qadam)", TUTTI_REPLICAS_EQUAL | TUTTI_NON_GRADIENT_UPDATE },
         { "bagua(algorithm=decentralized)", 0 },
         { "bagua(algorithm=low_precision_decentralized)", 0 },
-        { "bagua(algorithm=async)", TUTTI_GOES_ON | TUTTI_APART },
-        { "bagua(algorithm=async,warmup_steps=1)", TUTTI_APART },
+        { "bagua(algorithm=async)", TUTTI_FAULT_TOLERANT | TUTTI_UNSYNCHRONIZED_STEPS },
+        { "bagua(algorithm=async,warmup_steps=1)", TUTTI_UNSYNCHRONIZED_STEPS },
     };
 
     (void)state;

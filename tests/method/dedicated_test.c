@@ -234,7 +234,7 @@ static tutti_status steps_of(saved *s, tutti_engine *e, int from, int n, tutti_e
         TUTTI_TRY(trial_step(&s->t, e, err));
     return m->rank < m->workers
                ? TUTTI_OK
-               : tutti_engine_more(e, (uint64_t)((from + n) * (m->traits & TUTTI_OWN_PACE ? m->workers : 1)), &more,
+               : tutti_engine_more(e, (uint64_t)((from + n) * (m->traits & TUTTI_ASYNC ? m->workers : 1)), &more,
                                    err);
 }
 

@@ -174,8 +174,8 @@ static void add(list *l, const char *method, const char *codec, bool follows)
     t->held_out = held_out;
     if (strstr(method, "bias_ratio=2") != NULL || strstr(method, "inject") != NULL)
         with_samples(t);
-    l->follows[l->n] = follows || (traits & TUTTI_OWN_PACE);
-    t->asks = traits & TUTTI_OWN_PACE;
+    l->follows[l->n] = follows || (traits & TUTTI_ASYNC);
+    t->asks = traits & TUTTI_ASYNC;
     l->n++;
 }
 

@@ -104,12 +104,12 @@ static const tutti_service model_services[] = { [SERVE] = { "server", model_serv
 static const tutti_method_ops sums_ops = {
     .name = "parted", .title = "Sums at servers of unequal parts", .family = "server", .options = parted_options,
     .self_bytes = sizeof(parted), .services = sums_services, .declare = sums_declare, .exchange = sums_exchange,
-    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_KNOWS_ROWS,
+    .traits = TUTTI_REPLICAS_EQUAL | TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS | TUTTI_SPARSE_ROWS,
 };
 static const tutti_method_ops model_ops = {
     .name = "parted-model", .title = "A model at servers of unequal parts", .family = "server",
     .options = parted_options, .self_bytes = sizeof(parted), .services = model_services, .declare = model_declare,
-    .step = model_step, .agree = model_agree, .traits = TUTTI_OWN_PACE | TUTTI_SERVERS | TUTTI_GOES_ON,
+    .step = model_step, .agree = model_agree, .traits = TUTTI_ASYNC | TUTTI_PARAMETER_SERVERS | TUTTI_FAULT_TOLERANT,
 };
 static const tutti_method_ops *const methods[] = { &sums_ops, &model_ops, NULL };
 

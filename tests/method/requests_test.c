@@ -97,11 +97,11 @@ static tutti_status asks_agree(tutti_method *m, tutti_error *err)
 
 static const tutti_service services[] = { { "serve", asks_serve }, { 0 } };
 static const tutti_method_ops asks_ops = {
-    .name = "asks", .self_bytes = sizeof(asks), .traits = TUTTI_UPDATES_SLICES, .services = services,
+    .name = "asks", .self_bytes = sizeof(asks), .traits = TUTTI_SHARDED_OPTIMIZER, .services = services,
     .declare = asks_declare, .step = asks_step, .agree = asks_agree,
 };
 static const tutti_method_ops asks_rows_ops = {
-    .name = "asks-rows", .self_bytes = sizeof(asks), .traits = TUTTI_UPDATES_SLICES | TUTTI_KNOWS_ROWS,
+    .name = "asks-rows", .self_bytes = sizeof(asks), .traits = TUTTI_SHARDED_OPTIMIZER | TUTTI_SPARSE_ROWS,
     .services = services, .declare = asks_declare, .step = asks_step, .agree = asks_agree,
 };
 
@@ -133,7 +133,7 @@ static tutti_status sums_exchange(tutti_method *m, tutti_piece *p, tutti_error *
 }
 
 static const tutti_method_ops sums_ops = {
-    .name = "sums", .traits = TUTTI_REPLICAS_EQUAL | TUTTI_KNOWS_ROWS, .exchange = sums_exchange,
+    .name = "sums", .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SPARSE_ROWS, .exchange = sums_exchange,
 };
 static const tutti_method_ops *const methods[] = { &asks_ops, &asks_rows_ops, &sums_ops, NULL };
 

@@ -86,7 +86,7 @@ static tutti_status come_together(scene *s, const tutti_method *m, int step, tut
 static tutti_status train(scene *s, tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
-    const int each = m->traits & TUTTI_OWN_PACE ? m->workers : 1;
+    const int each = m->traits & TUTTI_ASYNC ? m->workers : 1;
     const tutti_event_record *events;
     bool more = true;
 

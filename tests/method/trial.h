@@ -195,7 +195,7 @@ static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *er
 static inline tutti_status trial_serve(trial *t, tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
-    const int each = m->traits & TUTTI_OWN_PACE ? m->workers : 1;
+    const int each = m->traits & TUTTI_ASYNC ? m->workers : 1;
     bool more;
 
     for (int s = t->show ? 1 : t->steps; s <= t->steps; s++) {

@@ -61,8 +61,8 @@ def test_every_trait_has_a_name():
         re.findall(r"TUTTI_(\w+) = (\d+)", enum), key=lambda pair: int(pair[1]))]
     from tutti import catalogue
     assert list(catalogue._TRAITS) == names
-    assert tutti.method("ddp").traits >= {"replicas-equal", "encodes"}
-    assert "own-pace" in tutti.method("ad-psgd").traits
+    assert tutti.method("ddp").traits >= {"replicas-equal", "takes-codec"}
+    assert "async" in tutti.method("ad-psgd").traits
 
 
 def test_a_method_that_is_none_is_refused_with_near_names():

@@ -43,9 +43,10 @@ attempt("at the end", "ddp", codec="top-k(ratio=7)")
 RATIO = "top-k: ratio"
 
 
-@pytest.mark.parametrize(
-    "launcher", ["tutti", pytest.param("torchrun", marks=pytest.mark.slow), pytest.param("variables", marks=pytest.mark.slow)]
-)
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("torchrun", "variables")]
+
+
+@pytest.mark.parametrize("launcher", ["tutti", *SLOW])
 def test_a_script_that_catches_a_refusal_goes_on(run, launcher):
     done = run(SCRIPT, launcher=launcher)
     said = [dict(line.split(": ", 1) for line in rank.out.splitlines() if ": " in line) for rank in done.ranks]

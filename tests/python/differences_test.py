@@ -113,7 +113,7 @@ def test_the_page_names_the_methods_that_refuse_clip_grad_norm():
     said = re.search(r"These refuse `clip_grad_norm_`.*?after backward: (.*?)\. Not so (.*?)\. Under", page)
     refusing, taking = (re.findall("`(.*?)`", words) for words in said.groups())
     found = []
-    for method in [m.name for m in tutti.methods() if "drives" not in m.traits] + taking:
+    for method in [m.name for m in tutti.methods() if "pipeline-schedule" not in m.traits] + taking:
         (answer,) = forked.ranks(1, clipped, method)
         if "value" not in answer:
             assert answer["error"] == "StateError" and "exchanges gradients while" in answer["text"], (method, answer)

@@ -47,11 +47,11 @@ def test_the_table_of_methods_is_the_registrys():
     named = {name: row for row in rows for name in re.findall(r"`([\w-]+)`", row[0])}
     assert sorted(named) == sorted(m.name for m in tutti.methods())
     assert sum(len(re.findall("`", row[0])) for row in rows) == 2 * len(named)
-    itself = _abi.TUTTI_OWNS_UPDATE | _abi.TUTTI_DIRECTION | _abi.TUTTI_UPDATES_SLICES
+    itself = _abi.TUTTI_OWNS_UPDATE | _abi.TUTTI_NON_GRADIENT_UPDATE | _abi.TUTTI_SHARDED_OPTIMIZER
     for name, row in named.items():
         traits = ctypes.c_uint()
         library.tutti_method_traits(name.encode(), traits)
-        drives = traits.value & _abi.TUTTI_DRIVES  # for nobody here
+        drives = traits.value & _abi.TUTTI_PIPELINE_SCHEDULE  # for nobody here
         update = "" if drives else "taken over" if traits.value & itself else "yours"
         finish = "" if drives or traits.value & _abi.TUTTI_REPLICAS_EQUAL else "needed"
         assert row[2:4] == [update, finish], name

@@ -109,8 +109,8 @@ with scratch_folder() as folder:
     with open(platform, "w") as f:
         subprocess.run([command, "platform", "cluster(n=4)"], stdout=f, check=True)
     said = train(folder + "/platform", "--method", "sgp", "--platform", platform, "--fail", "3@0.1", n=4)
-    assert "failed at 0.100000000 s of virtual time; if the others can, the run goes on with 3 workers" in said and summary(
-        folder + "/platform")["members"] == [0, 1, 2]
+    assert "failed at 0.100000000 s of virtual time; if the others can, the run goes on with 3 workers" in said, said
+    assert summary(folder + "/platform")["members"] == [0, 1, 2]
     xml = read(folder, "p.xml")
     name = summary(folder + "/platform")["events"][-1]["text"].split("'")[1]
     assert xml.count('<host id="%s"' % name) == 1, xml[:500]

@@ -28,7 +28,7 @@ html_css_files = ["wide.css"]
 # The sidebar. A page that is in none of these lists is a warning, so an error.
 FIRST = ["TUTORIAL", "WHICH-METHOD", "PYTORCH", "PYTORCH-MODELS", "COMPARE", "PLAN", "RESULTS", "PERFORMANCE"]
 USE = ["DATA", "PROBLEMS", "CODECS", "TOPOLOGY", "PRECISION", "CLUSTERS", "MPI", "OPTIONS"]
-DEEP = ["ARCHITECTURE", "ADD-A-METHOD", "TESTING", "DEPENDENCIES"]
+DEEP = ["ARCHITECTURE", "GLOSSARY", "ADD-A-METHOD", "TESTING", "DEPENDENCIES"]
 
 
 def listed(caption, names):

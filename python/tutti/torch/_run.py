@@ -32,7 +32,7 @@ from ._sent import Sent
 from .sampler import BatchSampler
 
 _log = logging.getLogger("tutti")
-_UPDATES_ITSELF = _abi.TUTTI_OWNS_UPDATE | _abi.TUTTI_DIRECTION | _abi.TUTTI_UPDATES_SLICES
+_UPDATES_ITSELF = _abi.TUTTI_OWNS_UPDATE | _abi.TUTTI_NON_GRADIENT_UPDATE | _abi.TUTTI_SHARDED_OPTIMIZER
 _NONFINITE = {"stop": _abi.TUTTI_NONFINITE_STOP, "skip": _abi.TUTTI_NONFINITE_SKIP}
 _NO_CLOSURE = (
     "method '{}' computes a batch again at other values within a step, for which it needs optimizer.step(closure): a "
@@ -103,7 +103,7 @@ class Run:
         _check(model, optimizer)
         self.model, self.optimizer, self.method = model, optimizer, method
         self.servers = options["servers"]
-        by_unit = bool(_traits(method) & _abi.TUTTI_BY_UNIT)
+        by_unit = bool(_traits(method) & _abi.TUTTI_SHARDED_PARAMETERS)
         self.binding = Binding(model, by_unit=by_unit)
         self._device = _device(self.binding)  # None: the host
         if by_unit:
@@ -111,7 +111,8 @@ class Run:
         self.statistics = _statistics(model)
         self._validation, self._sampler = validation, sampler
         traits = _traits(method)
-        self.itself = bool(traits & _UPDATES_ITSELF) and not traits & _abi.TUTTI_DRIVES  # the engine refuses those
+        # the engine refuses pipelines
+        self.itself = bool(traits & _UPDATES_ITSELF) and not traits & _abi.TUTTI_PIPELINE_SCHEDULE
         if _asks(method) and self.binding.ask():
             self.itself = True  # at servers, or where all wait for them
         self._lr = optimizer.param_groups[0]["lr"]
@@ -144,8 +145,8 @@ class Run:
             raise
         self.only_serves = self.world.rank >= self.world.size - self.servers
         self.replicas_equal = bool(self.engine.method.traits & _abi.TUTTI_REPLICAS_EQUAL)
-        self.own_pace = bool(self.engine.method.traits & _abi.TUTTI_OWN_PACE)
-        self.again = bool(self.engine.method.traits & _abi.TUTTI_AGAIN)
+        self.own_pace = bool(self.engine.method.traits & _abi.TUTTI_ASYNC)
+        self.again = bool(self.engine.method.traits & _abi.TUTTI_RECOMPUTES)
         if self.only_serves:
             return
         self.binding.attach(self.engine)

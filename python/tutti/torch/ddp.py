@@ -61,6 +61,7 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     # what a module that trains with an optimiser of torch's has no use for
     engine -= {"user", "initial", "evaluate", "update", "optimizer", "lr_schedule", "loss_scale", "own_values"}
     engine -= {"batch", "accumulate", "batch_of", "parts", "data_samples", "servers", "fingerprint", "nonfinite"}
+    engine -= {"whole_batches"}
     options = {}
     for name, value in given.items():
         if name in _TORCH:

@@ -83,8 +83,8 @@ class Pipeline:
         self.optimizer, self.method, self.servers = optimizer, method, 0
         self._dataset, self._collate = dataset, collate
         traits = _traits(method)
-        if traits and not traits & _abi.TUTTI_DRIVES:
-            others = ", ".join(m.name for m in catalogue.methods() if "drives" in m.traits)
+        if traits and not traits & _abi.TUTTI_PIPELINE_SCHEDULE:
+            others = ", ".join(m.name for m in catalogue.methods() if "pipeline-schedule" in m.traits)
             raise ValueError(
                 f"method '{method}' computes whole models, which is for tutti.torch.prepare(); a pipeline takes one of "
                 f"{others}"
@@ -111,7 +111,7 @@ class Pipeline:
         try:
             most = micro_batch or options["batch"] * options["accumulate"] * self.world.size
             self._stage = Stage(self._units, costs, self.binding.bound, most, loss, self._fetch)
-            if traits & _abi.TUTTI_MEASURES:
+            if traits & _abi.TUTTI_PROFILES_UNITS:
                 self._stage.seconds = self._measured(loss, x, y, samples)
             self.engine = _place.open_engine(
                 self.world,

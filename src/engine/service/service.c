@@ -5,14 +5,14 @@
    Rest. A service rests in tutti_round and tutti_serve only. A caller's rounds run out before it
    rests (what is owed is traffic that was promised), so a round is never cut.
 
-   Losses. In a run that goes on after losses (TUTTI_GOES_ON) services do without a worker that is
-   lost. A call of it is not served, an answer to it is none any more, a call to it ends, and the
-   method's policy follows (tutti_is_left_out). A call of a lost worker that was under way may come
-   at any time, also when all is quiet: it is dropped before the server counts as at work. A service
-   that `hears` is owed a round for what this worker has learnt of losses, before it can count as
-   resting after them. One that serves is woken for it by a message to itself, and gets it from
-   tutti_serve in place of a request. It does not get it while all is quiet: then the client shows
-   and saves what it has, and nobody waits for it.
+   Losses. In a run that goes on after losses (TUTTI_FAULT_TOLERANT) services do without a worker
+   that is lost. A call of it is not served, an answer to it is none any more, a call to it ends,
+   and the method's policy follows (tutti_is_left_out). A call of a lost worker that was under way
+   may come at any time, also when all is quiet: it is dropped before the server counts as at work.
+   A service that `hears` is owed a round for what this worker has learnt of losses, before it can
+   count as resting after them. One that serves is woken for it by a message to itself, and gets it
+   from tutti_serve in place of a request. It does not get it while all is quiet: then the client
+   shows and saves what it has, and nobody waits for it.
 
    Closing. A worker that closes after a failure abandons the calls of its services, and the rounds
    that they average in. Those that they wait for may themselves wait for this worker, which is not
