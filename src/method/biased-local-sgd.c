@@ -71,6 +71,10 @@ typedef struct biased {
     int64_t *tau;                /* workers */
     int64_t *visits;             /* workers: samples of this data pass so far */
     float *score;                /* samples */
+    float *gathered;             /* 2 a worker: seconds that it computed in the last data pass that
+                                    was measured, samples of them */
+    struct { double loss, loss_slow, twice; } visited; /* means of the last data pass that was merged;
+                                    samples that several workers visited in it */
 
     /* this worker's, declared */
     struct { int64_t updates, ns, samples; } mine;
@@ -80,7 +84,6 @@ typedef struct biased {
     /* scratch */
     int64_t *wanted, *of;        /* workers: samples of a round */
     size_t *counts;              /* workers */
-    float *gathered;             /* 2 a worker: seconds that it computed, samples of them */
     uint64_t *list;              /* samples: those of the slow workers, one worker after the other */
     candidate *drawn;            /* samples */
     int32_t *sent, *all;         /* 3 x samples: visits */
@@ -88,6 +91,7 @@ typedef struct biased {
     float *fresh;                /* samples: its loss */
     bool listed;                 /* list is of this data pass */
     bool told[2];                /* events, once each */
+    bool shown;                  /* figures were recorded in this process */
     int64_t counted_ns;          /* of the engine's clock, which begins anew in each process */
     int64_t begun;               /* my samples before the local step under way, in this round */
 } biased;
@@ -201,7 +205,7 @@ static void score_visits(tutti_method *m)
 }
 
 /* How many scores there are in each quarter, of all samples that were seen. */
-static void tell_scores(tutti_method *m)
+static void record_scores(tutti_method *m)
 {
     const biased *s = m->self;
     double count[SCORE_BINS] = { 0 };
@@ -232,11 +236,9 @@ static tutti_status merge(tutti_method *m, tutti_error *err)
                              tutti_host(s->all, all, TUTTI_I32), err));
     read_visits(m, of, &twice);
     score_visits(m);
-    tutti_metric(m, "mean_loss", -1, (of[0].sum + of[1].sum) / fmax(of[0].n + of[1].n, 1));
-    tutti_metric(m, "mean_loss_slow", -1, of[1].sum / fmax(of[1].n, 1));
-    tutti_metric(m, "visited_twice", -1, twice);
-    if (m->rank == 0)
-        tell_scores(m);
+    s->visited.loss = (of[0].sum + of[1].sum) / fmax(of[0].n + of[1].n, 1);
+    s->visited.loss_slow = of[1].sum / fmax(of[1].n, 1);
+    s->visited.twice = twice;
     return TUTTI_OK;
 }
 
@@ -248,33 +250,48 @@ static double seconds_of(const tutti_method *m, int worker)
     return samples > 0 ? ns / samples * (double)tutti_biased_batch(m) : 0;
 }
 
-/* tau from everybody's times since the last look. */
+/* The figures of the last data pass that has ended, in whatever process that was. */
+static void record(tutti_method *m)
+{
+    biased *s = m->self;
+    double most = 0;
+
+    s->shown = true;
+    if (s->biased) {
+        tutti_metric(m, "mean_loss", -1, s->visited.loss);
+        tutti_metric(m, "mean_loss_slow", -1, s->visited.loss_slow);
+        tutti_metric(m, "visited_twice", -1, s->visited.twice);
+    }
+    if (s->biased && m->rank == 0)
+        record_scores(m);
+    for (int r = 0; r < m->workers; r++)
+        most = fmax(most, (double)s->gathered[2 * r]);
+    for (int r = 0; r < m->workers; r++) {
+        tutti_metric(m, "step_seconds", r, seconds_of(m, r));
+        tutti_metric(m, "idle_share", r, most > 0 ? 1 - (double)s->gathered[2 * r] / most : 0);
+        tutti_metric(m, "steps", r, (double)s->tau[r]);
+    }
+}
+
+/* tau from everybody's times since the last data pass that was measured. */
 static tutti_status measure(tutti_method *m, tutti_error *err)
 {
     biased *s = m->self;
     const float mine[2] = { s->mine.samples > 0 ? (float)((double)s->mine.ns * 1e-9) : 0, (float)s->mine.samples };
-    double fastest = INFINITY, most = 0, longest = 0;
+    double fastest = INFINITY, longest = 0;
 
     TUTTI_TRY(tutti_gather(m, mine, 2, s->gathered, err));
     s->mine.ns = s->mine.samples = 0;
-    for (int r = 0; r < m->workers; r++) {
-        most = fmax(most, (double)s->gathered[2 * r]);
+    for (int r = 0; r < m->workers; r++)
         fastest = seconds_of(m, r) > 0 ? fmin(fastest, seconds_of(m, r)) : fastest;
-    }
-    for (int r = 0; r < m->workers; r++) {
-        tutti_metric(m, "step_seconds", r, seconds_of(m, r));
-        tutti_metric(m, "idle_share", r, most > 0 ? 1 - (double)s->gathered[2 * r] / most : 0);
-    }
     for (int r = 0; r < m->workers && s->measures; r++)
         if (seconds_of(m, r) > 0) {
             const double fit = (double)s->round_steps * fastest / seconds_of(m, r);
             s->tau[r] = fit < 1 ? 1 : (int64_t)(fit + divides);
         } else if (isinf(fastest)) /* nothing takes any time */
             s->tau[r] = s->round_steps;
-    for (int r = 0; r < m->workers; r++) {
-        tutti_metric(m, "steps", r, (double)s->tau[r]);
+    for (int r = 0; r < m->workers; r++)
         longest = fmax(longest, (double)s->tau[r] * seconds_of(m, r));
-    }
     if (m->rank == 0 && s->measures && !s->told[1] && longest > stalls * (double)s->round_steps * fastest) {
         tutti_event(m, "stalls",
                     "a local step of the slowest worker takes %.3g s, longer than the %lld of the fastest, %.3g s: the "
@@ -294,6 +311,7 @@ static tutti_status end_pass(tutti_method *m, tutti_error *err)
     if (s->biased)
         TUTTI_TRY(merge(m, err));
     TUTTI_TRY(measure(m, err));
+    record(m);
     memset(s->visits, 0, (size_t)m->workers * sizeof *s->visits);
     s->now.passes++;
     s->now.step = m->step + 1;
@@ -400,8 +418,9 @@ static tutti_status biased_declare(tutti_method *m, tutti_plan *plan, tutti_erro
                   &s->of);
     tutti_declare(plan, &(tutti_state){ .name = "biased.counts", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
                                         .count = n }, &s->counts);
-    tutti_declare(plan, &(tutti_state){ .name = "biased.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
-                                        .count = 2 * n }, &s->gathered);
+    tutti_declare_late_value(plan, "biased.visited", TUTTI_SAME, &s->visited, sizeof s->visited);
+    tutti_declare(plan, &(tutti_state){ .name = "biased.gathered", .keep = TUTTI_SAME, .dtype = TUTTI_F32,
+                                        .count = 2 * n, .of_workers = true, .late = true }, &s->gathered);
     return TUTTI_OK;
 }
 
@@ -450,6 +469,8 @@ static tutti_status biased_pass(tutti_method *m, tutti_pass *p, tutti_error *err
     int64_t done, visited;
 
     if (p->index == 0) {
+        if (!s->shown && s->now.passes > 0)
+            record(m);
         TUTTI_TRY(begin_round(m, p, err));
     } else if (in_step == 0) {
         TUTTI_TRY(tutti_base_step_counted(m, &s->mine.updates, err));

@@ -99,6 +99,19 @@ class Biased(Case):
                 self.assertEqual(summary(whole)["method_figures"], summary(resumed)["method_figures"], (method, name))
                 shutil.rmtree(resumed)
 
+    @unittest.skipUnless(SIMULATOR, "the simulator is not built")
+    def test_a_run_that_is_resumed_within_a_data_pass_has_the_figures_of_the_last_one(self):
+        for k, steps in enumerate(("steps=6:1:4", "round_steps=6")):
+            common = ("--slow", "1:6.4,*:2.2:0.2", "--method", "biased-local-sgd(%s)" % steps, "--steps", 20,
+                      "--checkpoint-every", 9)
+            whole = self.simulated("p%d" % k, 3, *common)
+            figures = summary(whole)["method_figures"]
+            self.assertGreater(figures["mean_loss"], 0)
+            self.assertEqual(len(figures["step_seconds"]), 3)
+            resumed = self.simulated("q%d" % k, 3, *common, "--resume",
+                                     os.path.join(whole, "checkpoints", "step-00000018"))
+            self.assertEqual(summary(resumed)["method_figures"], figures)
+
     def test_a_list_repeats_on_every_transport(self):
         models = {model(self.train("t", *MODEL, "--data", self.data, "-n", 3, "--batch", 4, "--epochs", 3, "--seed", 3,
                                    "--method", "biased-local-sgd(steps=12:1:12)", "--transport", transport, "--quiet"))
