@@ -41,7 +41,7 @@ class Collective(unittest.TestCase):
             once = self.model(name, 4)
             self.assertEqual(once, self.model(name, 4, "--slow", "2:2"), name)
 
-    def test_what_cannot_be_is_refused_with_a_sentence(self):
+    def test_invalid_options_are_rejected(self):
         for collective, sentence in (("ring", "write ring(order=any)"),
                                      ("halving", "needs a power of two of members, and there are 3"),
                                      ("rong(order=any)", "did you mean 'ring'"),

@@ -158,7 +158,7 @@ class Heterps(Case):
         for what in ("bubble", "rows", "push rows", "stage sum"):
             self.assertIn(what, kinds)
 
-    def test_what_cannot_be_is_a_sentence(self):
+    def test_invalid_options_are_rejected(self):
         bare = ("-n", 2, "--method", "heterps")
         other = self.schedule("other", "mlp(hidden=9)", [0, 1], 3, [1, 1])
         for model, data, words, says in (

@@ -151,7 +151,7 @@ class Hetpipe(Case):
             self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(*(json.loads(done.stdout)["ranks"] for done in plans))
 
-    def test_what_cannot_be_is_a_sentence(self):
+    def test_invalid_options_are_rejected(self):
         for model, data, words, says in (
                 ("mlp(hidden=8)", self.data, ("-n", 4, "--method", "hetpipe(stages=4)"), "cut into 3 at most"),
                 ("quadratic", None, ("-n", 2, "--method", "hetpipe"), "a quadratic is one layer and has no stages"),

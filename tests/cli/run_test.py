@@ -310,7 +310,7 @@ class Run(unittest.TestCase):
         out, err, code = self.run_it("-H", "127.0.0.2:2", "--rsh", HERE, "--", MEMBER)
         self.assertEqual((code, len(re.findall(" over shm: 3", out))), (0, 2), err)
 
-    def test_what_cannot_be_is_refused(self):
+    def test_invalid_options_are_rejected(self):
         self.refused("how many workers? say -n N, or -H HOST:N", "--", "true")
         self.refused("there is no command to run", "-n", 2)
         self.refused("there is no command 'no-such-program' in PATH", "-n", 2, "--", "no-such-program")

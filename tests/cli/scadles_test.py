@@ -99,7 +99,7 @@ class Scadles(Case):
         self.assertGreater(injected, 0)
         self.assertEqual(sent[0.5] - sent[0], 785 * injected)
 
-    def test_what_cannot_be_is_a_sentence(self):
+    def test_invalid_options_are_rejected(self):
         common = ("train", *MODEL, "--data", self.data, "-n", 2, "--out", self.out("x"), "--method")
         self.refused("inject_alpha is 0.5, but worker 0 has samples of every class, so that none is foreign to it",
                      *common, "scadles(inject_alpha=0.5,inject_beta=0.5,simulate_clock=on)", "--partition",

@@ -79,7 +79,7 @@ class Stream(unittest.TestCase):
         self.assertIsNone(s["stream"])
         self.assertNotIn("stream_rate", s["by_worker"][0])
 
-    def test_what_cannot_be_is_a_sentence(self):
+    def test_invalid_options_are_rejected(self):
         for words, said in (
             (["--stream", "fast"],
              "stream is 'fast'; write the samples a second of every worker, or of each: r0:r1:..., from 1e-6 to 1e9"),

@@ -161,7 +161,7 @@ class Wavelet(Case):
         self.assertLess(peak["wavelet"], 1.5 * peak["wavelet(waves=1)"])
         return peak["wavelet"], peak["wavelet(waves=1)"]
 
-    def test_what_cannot_be_is_a_sentence(self):
+    def test_invalid_options_are_rejected(self):
         for model, data, method, more, says in (
                 ("mlp", True, "wavelet(memory_limit=0.001)", (), "memory_limit is 0.001 MiB, and worker "),
                 ("mlp", True, "wavelet(memory_limit=36)", ("--batch", 64), "micro-batches of 32 samples fit"),

@@ -344,7 +344,7 @@ static void the_distance_is_that_of_the_mixtures(void **state)
     assert_true(count[0] == 2 && count[1] == 2);
 }
 
-static void what_cannot_be_is_refused_with_what_would_mend_it(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     uint8_t *labels = balanced(100, 10);
     tutti_error err;
@@ -470,7 +470,7 @@ int main(void)
         cmocka_unit_test(classes_are_dealt_out_k_a_worker),
         cmocka_unit_test(shards_are_runs_of_the_sorted_set),
         cmocka_unit_test(the_distance_is_that_of_the_mixtures),
-        cmocka_unit_test(what_cannot_be_is_refused_with_what_would_mend_it),
+        cmocka_unit_test(invalid_options_are_rejected),
         cmocka_unit_test(workers_go_over_their_own_parts_again_and_again),
         cmocka_unit_test(turns_over_a_part_differ_and_repeat_with_the_seed),
     };

@@ -287,7 +287,7 @@ static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err
     return status;
 }
 
-static void what_cannot_be_is_refused_in_a_sentence(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static const struct {
         const char *method, *codec, *hierarchy;
@@ -337,7 +337,7 @@ int main(void)
         cmocka_unit_test(teams_of_one_change_nothing),
         cmocka_unit_test(machines_are_teams_of_their_workers),
         cmocka_unit_test(a_step_is_left_out_by_all_teams),
-        cmocka_unit_test(what_cannot_be_is_refused_in_a_sentence),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

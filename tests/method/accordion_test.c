@@ -592,7 +592,7 @@ static void gradients_that_are_left_out_are_no_part_of_a_norm(void **state)
     trial_drop(&t);
 }
 
-static void what_cannot_be_is_refused_with_the_mend(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static const struct { const char *method, *words; } cases[] = {
         { "accordion(mode=batch,batch_high=6)",
@@ -655,7 +655,7 @@ int main(void)
         cmocka_unit_test(displacements_of_models_have_levels_too),
         cmocka_unit_test(a_dry_run_is_the_run_without),
         cmocka_unit_test(gradients_that_are_left_out_are_no_part_of_a_norm),
-        cmocka_unit_test(what_cannot_be_is_refused_with_the_mend),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

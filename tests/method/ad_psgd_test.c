@@ -246,7 +246,7 @@ static tutti_status refused(const char *method, int n, tutti_error *err)
     return status;
 }
 
-static void what_cannot_work_is_refused_in_a_sentence(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     tutti_error err;
 
@@ -301,7 +301,7 @@ int main(void)
         cmocka_unit_test(averaging_alone_keeps_the_mean_and_draws_the_models_together),
         cmocka_unit_test(those_who_ask_each_other_at_once_meet_in_the_middle),
         cmocka_unit_test(looking_at_the_agreed_model_between_steps_loses_nothing),
-        cmocka_unit_test(what_cannot_work_is_refused_in_a_sentence),
+        cmocka_unit_test(invalid_options_are_rejected),
         cmocka_unit_test(shares_of_a_step_are_refused_where_there_are_no_steps_together),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
     };

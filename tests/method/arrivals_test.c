@@ -310,7 +310,7 @@ static void a_table_beyond_the_machine_is_refused_before_memory_is_taken(void **
     }
 }
 
-static void what_cannot_work_is_refused_in_a_sentence(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     const int64_t batch_of[2] = { 1, 3 };
     trial t = trial_of("ringleader-asgd", "sgd(lr=0.1)", 2);
@@ -386,7 +386,7 @@ int main(void)
         cmocka_unit_test(every_pair_sends_what_the_sheet_says),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
         cmocka_unit_test(a_table_beyond_the_machine_is_refused_before_memory_is_taken),
-        cmocka_unit_test(what_cannot_work_is_refused_in_a_sentence),
+        cmocka_unit_test(invalid_options_are_rejected),
         cmocka_unit_test(bins_of_a_histogram_are_exact_up_to_1024_and_a_quarter_of_a_doubling_above),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

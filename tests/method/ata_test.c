@@ -106,7 +106,7 @@ static void known_times_get_the_allocation_that_is_best_for_them(void **state)
             }
 }
 
-static void what_cannot_work_is_refused_in_a_sentence(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static const struct { const char *method, *sentence; } cases[] = {
         { "ata(tasks=7)",
@@ -142,7 +142,7 @@ int main(void)
         cmocka_unit_test(any_allocation_is_one_worker_with_the_whole_step),
         cmocka_unit_test(everybody_is_tried),
         cmocka_unit_test(known_times_get_the_allocation_that_is_best_for_them),
-        cmocka_unit_test(what_cannot_work_is_refused_in_a_sentence),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

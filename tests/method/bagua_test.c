@@ -734,7 +734,7 @@ static void a_tuned_run_has_the_bits_of_ddp(void **state)
 
 /* ---- what is refused ---- */
 
-static void what_does_not_go_together_is_refused(void **state)
+static void conflicting_options_are_rejected(void **state)
 {
     static const struct { const char *method, *optimizer, *says; int n; } wrong[] = {
         { "bagua(algorithm=decentralized,peer_selection=shift_one)", "", "makes pairs of workers, and there are 3", 3 },
@@ -878,7 +878,7 @@ int main(void)
         cmocka_unit_test(two_averagings_are_consensus),
         cmocka_unit_test(a_warm_up_is_ddp),
         cmocka_unit_test(a_tuned_run_has_the_bits_of_ddp),
-        cmocka_unit_test(what_does_not_go_together_is_refused),
+        cmocka_unit_test(conflicting_options_are_rejected),
         cmocka_unit_test(what_the_run_says_besides_is_refused),
         cmocka_unit_test(traits_follow_from_the_algorithm),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out),

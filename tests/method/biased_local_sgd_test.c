@@ -479,7 +479,7 @@ static tutti_status run_refused(dealt *d, tutti_error *err)
     return tutti_world_run("shm", 2, dealt_main, d, err);
 }
 
-static void what_cannot_work_is_refused_in_a_sentence(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static const struct { const char *method; bool names; uint64_t samples; const char *sentence; } cases[] = {
         { "biased-local-sgd(steps=1:2:3)", true, SET,
@@ -549,7 +549,7 @@ int main(void)
         cmocka_unit_test(traffic_is_an_all_reduce_a_round_and_the_visits_of_a_pass),
         cmocka_unit_test(every_declared_state_matters),
         cmocka_unit_test(steps_are_measured_and_the_same_on_all),
-        cmocka_unit_test(what_cannot_work_is_refused_in_a_sentence),
+        cmocka_unit_test(invalid_options_are_rejected),
         cmocka_unit_test(a_loss_that_is_not_told_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -383,7 +383,7 @@ static void check_refused(const char *method, int n, int servers, double clip, i
     trial_drop(&t);
 }
 
-static void what_cannot_be_is_refused(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     (void)state;
     check_refused("byteps(partition_bytes=0)", 2, 0, 0, 0, "partition_bytes");
@@ -416,7 +416,7 @@ int main(void)
         cmocka_unit_test(what_workers_change_is_conserved),
         cmocka_unit_test(one_worker_alone_is_local_sgd),
         cmocka_unit_test(async_sends_by_the_same_parts),
-        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -582,7 +582,7 @@ static void a_gradient_that_is_not_finite_is_named(void **state)
         }
 }
 
-static void what_cannot_be_is_refused(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static const struct { const char *method, *optimizer, *codec; int servers; const char *words; } cases[] = {
         { "bytescheduler(partition_mb=8,credit_mb=4)", "sgd", "", 0,
@@ -626,7 +626,7 @@ int main(void)
         cmocka_unit_test(forward_begins_before_the_exchange_of_the_step_before_has_ended),
         cmocka_unit_test(no_decision_of_the_tuner_changes_a_bit),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_named),
-        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

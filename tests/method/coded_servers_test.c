@@ -273,7 +273,7 @@ static void check_refused(const char *method, const char *codec, int nonfinite, 
     trial_drop(&t);
 }
 
-static void what_cannot_be_is_refused_with_what_mends_it(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     (void)state;
     check_refused("byteps", "ef(topk)", TUTTI_NONFINITE_STOP, "give the codec inside of it alone");
@@ -316,7 +316,7 @@ int main(void)
         cmocka_unit_test(all_workers_have_the_same_bits_whatever_the_codec),
         cmocka_unit_test(each_step_draws_anew),
         cmocka_unit_test(each_pair_sends_the_messages_of_its_parts),
-        cmocka_unit_test(what_cannot_be_is_refused_with_what_mends_it),
+        cmocka_unit_test(invalid_options_are_rejected),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out),
     };
 

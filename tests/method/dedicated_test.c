@@ -204,7 +204,7 @@ static void check_refused(const char *method, int ranks, int servers, const char
     trial_drop(&t);
 }
 
-static void what_cannot_be_is_refused(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     (void)state;
     check_refused("ddp", 3, 1, "method 'ddp' has no servers");
@@ -355,7 +355,7 @@ int main(void)
         cmocka_unit_test(uneven_shares_and_tails_are_the_workers),
         cmocka_unit_test(no_gradient_is_lost_or_counted_twice),
         cmocka_unit_test(slices_go_between_workers_and_servers_only),
-        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(invalid_options_are_rejected),
         cmocka_unit_test(a_checkpoint_goes_on_with_any_number_of_servers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

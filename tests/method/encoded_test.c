@@ -103,7 +103,7 @@ static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err
     return status;
 }
 
-static void what_does_not_go_together_is_refused(void **state)
+static void conflicting_options_are_rejected(void **state)
 {
     static const struct { const char *method, *codec, *optimizer, *sentence; double clip; } cases[] = {
         { "powersgd", "topk", NULL, "codec is 'topk', but method 'powersgd' brings its own, 'ef(powersgd(rank=1,", 0 },
@@ -616,7 +616,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(methods_are_their_codecs_with_the_sheets_defaults),
-        cmocka_unit_test(what_does_not_go_together_is_refused),
+        cmocka_unit_test(conflicting_options_are_rejected),
         cmocka_unit_test(too_large_a_variance_is_warned_of),
         cmocka_unit_test(levels_are_fitted_when_it_is_time_and_never_is_said_at_once),
         cmocka_unit_test(dgc_is_its_codec_under_plain_sgd),

@@ -417,7 +417,7 @@ static tutti_status no_update(void *user, double factor, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void what_cannot_be_is_refused_with_what_mends_it(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static const struct { const char *method, *optimizer, *sentence; } cases[] = {
         { "gut(scaling=-0.5)", "sgd(lr=0.1)",
@@ -463,7 +463,7 @@ int main(void)
         cmocka_unit_test(every_pair_sends_what_d_psgd_sends),
         cmocka_unit_test(several_passes_a_step_and_looking_at_the_agreed_model_disturb_nothing),
         cmocka_unit_test(a_step_that_is_left_out_moves_the_mean_by_the_others),
-        cmocka_unit_test(what_cannot_be_is_refused_with_what_mends_it),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -168,7 +168,7 @@ static tutti_status refused(const char *method, int n, tutti_error *err)
     return status;
 }
 
-static void what_cannot_work_is_refused_in_a_sentence(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static const char *const wrong[] = {
         "h-adpsgd(super_learner=0)", "h-adpsgd(super_learner=7)", "h-adpsgd(super_learner=-1)",
@@ -212,7 +212,7 @@ int main(void)
         cmocka_unit_test(one_super_learner_is_ddp_bit_for_bit),
         cmocka_unit_test(no_gradient_is_lost_and_models_travel_as_the_sheet_says),
         cmocka_unit_test(replicas_of_a_machine_are_equal_to_the_bit_in_every_step),
-        cmocka_unit_test(what_cannot_work_is_refused_in_a_sentence),
+        cmocka_unit_test(invalid_options_are_rejected),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -454,7 +454,7 @@ static void check_refused(const char *method, int n, bool held_out, const char *
     trial_drop(&t);
 }
 
-static void what_cannot_work_is_refused_in_a_sentence(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static const char *const bad[] = {
         "hermes(alpha=0.1)", "hermes(beta=1)", "hermes(window=2)", "hermes(push=never)", "hermes(minibatch=0)",
@@ -495,7 +495,7 @@ int main(void)
         cmocka_unit_test(every_pair_sends_what_the_sheet_says),
         cmocka_unit_test(numbers_that_cannot_be_sent_or_compared_end_the_run_with_the_workers_name),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
-        cmocka_unit_test(what_cannot_work_is_refused_in_a_sentence),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

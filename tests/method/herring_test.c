@@ -410,7 +410,7 @@ static void check_refused(const char *method, int ranks, int servers, int lane, 
     trial_drop(&t);
 }
 
-static void what_cannot_be_is_refused(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     (void)state;
     check_refused("herring(node=3)", 6, 0, 0,
@@ -572,7 +572,7 @@ int main(void)
         cmocka_unit_test(memory_goes_by_slots),
         cmocka_unit_test(each_pair_sends_what_the_sheet_says),
         cmocka_unit_test(no_more_buffers_are_under_way_than_slots),
-        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(invalid_options_are_rejected),
         cmocka_unit_test(a_buffer_grows_with_its_servers),
         cmocka_unit_test(one_machine_sums_by_itself),
         cmocka_unit_test(a_node_leaves_with_its_worker_and_the_others_go_on),

@@ -229,7 +229,7 @@ static void micro_batches_are_cut_from_the_step_by_what_is_given(void **state)
     }
 }
 
-static void what_cannot_be_is_refused(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static const int64_t batch_of[2] = { 10, 6 };
     static const struct { const char *method, *sentence; const int64_t *batch_of; } cases[] = {
@@ -284,7 +284,7 @@ int main(void)
         cmocka_unit_test(one_worker_is_plain_training_bit_for_bit),
         cmocka_unit_test(traffic_is_a_ring_a_step_and_a_float_a_window),
         cmocka_unit_test(micro_batches_are_cut_from_the_step_by_what_is_given),
-        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -315,7 +315,7 @@ static void refuse(staged *r, int ranks, const char *says)
         fail_msg("%s: %s", r->options.method, err.text);
 }
 
-static void test_what_cannot_be_is_said(void **state)
+static void test_invalid_options_are_rejected(void **state)
 {
     static const struct { const char *method; int ranks; int64_t batch; bool uncut; const char *says; } no[] = {
         { "heterps(stages=6)", 6, 8, false, "cut into 5 at most" },
@@ -431,7 +431,7 @@ int main(void)
         cmocka_unit_test(test_widths_make_up_for_slow_stages),
         cmocka_unit_test(test_a_resumed_run_has_the_same_bits),
         cmocka_unit_test(test_a_bare_name_finds_stages),
-        cmocka_unit_test(test_what_cannot_be_is_said),
+        cmocka_unit_test(test_invalid_options_are_rejected),
         cmocka_unit_test(test_a_gradient_that_is_no_number_is_named),
         cmocka_unit_test(test_options_take_their_ends),
     };

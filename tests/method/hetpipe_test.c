@@ -440,7 +440,7 @@ static void test_stages_are_cut_by_what_was_measured(void **state)
     }
 }
 
-static void test_what_cannot_be_is_said(void **state)
+static void test_invalid_options_are_rejected(void **state)
 {
     static const struct { const char *method; int ranks; int64_t batch; bool uncut; const char *says; } no[] = {
         { "hetpipe(stages=6)", 6, 8, false, "this model of 5 units can be cut into 5 at most" },
@@ -542,7 +542,7 @@ int main(void)
         cmocka_unit_test(test_virtual_workers_have_cuts_of_their_own),
         cmocka_unit_test(test_traffic_of_every_pair_is_as_stated),
         cmocka_unit_test(test_stages_are_cut_by_what_was_measured),
-        cmocka_unit_test(test_what_cannot_be_is_said),
+        cmocka_unit_test(test_invalid_options_are_rejected),
         cmocka_unit_test(test_a_bare_name_finds_stages),
         cmocka_unit_test(test_options_take_their_ends),
     };

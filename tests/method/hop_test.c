@@ -318,7 +318,7 @@ static void the_base_keeps_the_mean_and_how_far_the_others_drift_is_told(void **
     }
 }
 
-static void what_does_not_go_together_is_refused(void **state)
+static void conflicting_options_are_rejected(void **state)
 {
     static const struct {
         const char *method, *says;
@@ -361,7 +361,7 @@ int main(void)
         cmocka_unit_test(old_models_are_no_older_than_they_may_be),
         cmocka_unit_test(a_slow_worker_jumps_and_its_steps_and_samples_are_told),
         cmocka_unit_test(the_base_keeps_the_mean_and_how_far_the_others_drift_is_told),
-        cmocka_unit_test(what_does_not_go_together_is_refused),
+        cmocka_unit_test(conflicting_options_are_rejected),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -305,7 +305,7 @@ static void a_gradient_that_is_not_finite_is_found_in_a_local_step(void **state)
     trial_drop(&t);
 }
 
-static void what_cannot_be_is_refused(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     trial t = trial_of("local-sgd(period=0)", "sgd(lr=0.1)", 1);
     tutti_error err;
@@ -436,7 +436,7 @@ int main(void)
         cmocka_unit_test(an_outer_adam_counts_its_own_updates),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_found_in_a_local_step),
         cmocka_unit_test(a_number_beyond_the_codecs_range_ends_the_run_before_it_reaches_a_model),
-        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

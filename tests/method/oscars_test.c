@@ -222,7 +222,7 @@ static tutti_status refused(const char *method, tutti_error *err)
     return status;
 }
 
-static void what_cannot_work_is_refused_in_a_sentence(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static const char *const wrong[] = {
         "oscars(interval=0)", "oscars(interval=1000001)", "oscars(grace=-0.1)", "oscars(quorum=1.1)",
@@ -247,7 +247,7 @@ int main(void)
         cmocka_unit_test(every_pair_sends_what_the_sheet_says),
         cmocka_unit_test(the_interval_follows_the_loss_or_the_rounds),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
-        cmocka_unit_test(what_cannot_work_is_refused_in_a_sentence),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -542,7 +542,7 @@ static void check_refused(run r, int n, const char *sentence)
     drop(&r);
 }
 
-static void what_cannot_be_is_refused_in_a_sentence(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     run r = run_of("parallax", "sgd(lr=0.1)", 0.5);
 
@@ -574,7 +574,7 @@ int main(void)
         cmocka_unit_test(the_search_finds_the_least_of_its_model),
         cmocka_unit_test(whatever_is_measured_the_search_ends_within_what_it_tried),
         cmocka_unit_test(a_checkpoint_goes_on_with_other_workers_and_servers),
-        cmocka_unit_test(what_cannot_be_is_refused_in_a_sentence),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests_name("method/parallax", tests, NULL, NULL);
 }

@@ -304,7 +304,7 @@ static tutti_status refused(const char *method, int n, tutti_error *err)
     return status;
 }
 
-static void what_cannot_work_is_refused_in_a_sentence(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     tutti_error err;
 
@@ -355,7 +355,7 @@ int main(void)
         cmocka_unit_test(a_partial_reduce_is_symmetric_doubly_stochastic_and_a_projection),
         cmocka_unit_test(a_partial_reduce_of_equal_models_changes_nothing),
         cmocka_unit_test(groups_of_the_log_do_not_overlap_and_send_what_the_formula_says),
-        cmocka_unit_test(what_cannot_work_is_refused_in_a_sentence),
+        cmocka_unit_test(invalid_options_are_rejected),
         cmocka_unit_test(a_schedule_gives_the_same_bits_every_time),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out_by_its_worker),
     };

@@ -421,7 +421,7 @@ static tutti_status no_update(void *user, double factor, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void what_cannot_be_is_refused_with_what_mends_it(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static const struct { const char *method, *optimizer, *sentence; } cases[] = {
         { "qg-dsgdm(decay=-0.5)", "sgd(lr=0.1,momentum=0.9)",
@@ -498,7 +498,7 @@ int main(void)
         cmocka_unit_test(the_gradient_is_clipped_and_not_the_momentum),
         cmocka_unit_test(a_gradient_that_is_not_finite_spoils_no_buffer),
         cmocka_unit_test(a_first_step_that_is_left_out_costs_no_momentum),
-        cmocka_unit_test(what_cannot_be_is_refused_with_what_mends_it),
+        cmocka_unit_test(invalid_options_are_rejected),
         cmocka_unit_test(options_at_their_ends_train),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

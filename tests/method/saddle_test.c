@@ -625,7 +625,7 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_leaves_the_step_out(vo
     trial_drop(&n);
 }
 
-static void what_cannot_be_is_refused(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static const struct { const char *method, *codec; int64_t accumulate; bool once; const char *sentence; } rows[] = {
         { .method = "saddle", .once = true,
@@ -684,7 +684,7 @@ int main(void)
         cmocka_unit_test(a_codec_that_loses_nothing_changes_rounding_alone),
         cmocka_unit_test(cross_gradients_through_a_codec_lose_nothing_in_the_long_run),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_leaves_the_step_out),
-        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -749,7 +749,7 @@ static void is_refused(streams *t, const char *sentence)
     free(t);
 }
 
-static void what_does_not_go_together_is_refused(void **state)
+static void conflicting_options_are_rejected(void **state)
 {
     trial t = trial_of("scadles(inject_alpha=0.5,inject_beta=0.5)", "sgd(lr=0.1)", 1);
     tutti_error err;
@@ -805,7 +805,7 @@ int main(void)
         cmocka_unit_test(all_elements_compressed_are_the_sum),
         cmocka_unit_test(a_gradient_that_is_not_finite_ends_the_run_or_is_left_out),
         cmocka_unit_test(injection_sends_exactly_what_it_says),
-        cmocka_unit_test(what_does_not_go_together_is_refused),
+        cmocka_unit_test(conflicting_options_are_rejected),
     };
     return cmocka_run_group_tests_name("method/scadles", tests, NULL, NULL);
 }

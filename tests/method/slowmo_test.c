@@ -654,7 +654,7 @@ static void displacements_travel_through_the_codec(void **state)
         }
 }
 
-static void what_cannot_be_is_refused(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static const struct { const char *method, *codec, *sentence; bool client, skip; } cases[] = {
         { "slowmo(beta=1)", NULL, "'beta' is 1" },
@@ -710,7 +710,7 @@ int main(void)
         cmocka_unit_test(traffic_is_the_bases_and_one_exact_mean_a_round),
         cmocka_unit_test(public_copies_start_anew_at_a_slow_step),
         cmocka_unit_test(displacements_travel_through_the_codec),
-        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -341,7 +341,7 @@ static void test_one_wave_and_ddp_go_on_from_each_other(void **state)
     scratch_remove(folder);
 }
 
-static void test_what_cannot_be_is_said(void **state)
+static void test_invalid_options_are_rejected(void **state)
 {
     static const struct { const char *method; int ranks; int64_t batch; bool uncut; const char *says; } no[] = {
         { "wavelet(stages=6)", 6, 8, false, "this model of 5 units can be cut into 5 at most" },
@@ -398,7 +398,7 @@ int main(void)
         cmocka_unit_test(test_traffic_of_every_pair_is_as_stated),
         cmocka_unit_test(test_a_resumed_run_has_the_same_bits),
         cmocka_unit_test(test_one_wave_and_ddp_go_on_from_each_other),
-        cmocka_unit_test(test_what_cannot_be_is_said),
+        cmocka_unit_test(test_invalid_options_are_rejected),
         cmocka_unit_test(test_a_gradient_that_is_no_number_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

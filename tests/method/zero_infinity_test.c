@@ -210,7 +210,7 @@ static void a_disk_that_fails_ends_the_run_with_a_sentence(void **state)
     fail_at = 0;
 }
 
-static void what_is_not_possible_is_refused_in_a_sentence(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static run r;
 
@@ -237,7 +237,7 @@ int main(void)
         cmocka_unit_test(the_disk_moves_the_bytes_of_the_formula),
         cmocka_unit_test(the_device_has_the_layers_at_work_and_two_buckets),
         cmocka_unit_test(a_disk_that_fails_ends_the_run_with_a_sentence),
-        cmocka_unit_test(what_is_not_possible_is_refused_in_a_sentence),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

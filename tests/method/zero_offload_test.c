@@ -156,7 +156,7 @@ static void the_device_has_room_or_the_run_is_refused_before_it_begins(void **st
     refused(&r, TUTTI_ERR_MEMORY, "'optim.exp_avg_sq' ");
 }
 
-static void what_is_not_possible_is_refused_in_a_sentence(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static run r;
 
@@ -184,7 +184,7 @@ int main(void)
         cmocka_unit_test(each_updates_its_part_and_has_the_values_and_two_buckets),
         cmocka_unit_test(a_delayed_update_is_its_recursion),
         cmocka_unit_test(the_device_has_room_or_the_run_is_refused_before_it_begins),
-        cmocka_unit_test(what_is_not_possible_is_refused_in_a_sentence),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -391,7 +391,7 @@ static void groups_that_cannot_be_are_refused_in_a_sentence(void **state)
     refuse_on(&r, 4, "collective, among the workers of 2 teams (group): ");
 }
 
-static void what_is_not_possible_is_refused_in_a_sentence(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static run r;
 
@@ -429,7 +429,7 @@ int main(void)
         cmocka_unit_test(a_worker_of_a_group_keeps_and_updates_as_one_of_so_many_workers),
         cmocka_unit_test(of_the_norm_nothing_travels_between_groups),
         cmocka_unit_test(groups_that_cannot_be_are_refused_in_a_sentence),
-        cmocka_unit_test(what_is_not_possible_is_refused_in_a_sentence),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

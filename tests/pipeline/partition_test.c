@@ -158,7 +158,7 @@ static void as_many_are_in_flight_as_pay(void **state)
     }
 }
 
-static void what_cannot_be_is_a_sentence(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     static const int workers[] = { 0, 1, 1, 7 };
     tutti_pipeline_unit unit[3] = { { .cut = true, .values = 4 }, { .cut = true, .values = 8 }, { .values = 1 } };
@@ -287,7 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_partition_is_the_best_of_all),
         cmocka_unit_test(as_many_are_in_flight_as_pay),
-        cmocka_unit_test(what_cannot_be_is_a_sentence),
+        cmocka_unit_test(invalid_options_are_rejected),
         cmocka_unit_test(widths_are_the_best_that_there_are),
         cmocka_unit_test(widths_that_cannot_be_are_refused),
         cmocka_unit_test(workers_are_allocated_as_the_policy_says),

@@ -127,7 +127,7 @@ static void units_are_those_of_the_closed_form(void **state)
     }
 }
 
-static void what_cannot_be_is_a_sentence(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     const tutti_placement_problem good = drawn_problem(4, 3, 2, 4, 1);
     tutti_placement_problem p = good;
@@ -168,7 +168,7 @@ int main(void)
         cmocka_unit_test(the_share_is_found_from_times),
         cmocka_unit_test(provisioning_is_the_cheapest_and_has_none_to_spare),
         cmocka_unit_test(units_are_those_of_the_closed_form),
-        cmocka_unit_test(what_cannot_be_is_a_sentence),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

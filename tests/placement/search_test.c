@@ -221,7 +221,7 @@ static void costs_move_as_they_must(void **state)
     }
 }
 
-static void what_cannot_be_is_a_sentence(void **state)
+static void invalid_options_are_rejected(void **state)
 {
     tutti_placement_problem p = drawn_problem(1, 30, 2, 4, 1);
     const tutti_option *options;
@@ -257,7 +257,7 @@ int main(void)
         cmocka_unit_test(the_policy_is_not_sure_of_a_plan_too_soon),
         cmocka_unit_test(the_policy_takes_costs_without_proportions),
         cmocka_unit_test(costs_move_as_they_must),
-        cmocka_unit_test(what_cannot_be_is_a_sentence),
+        cmocka_unit_test(invalid_options_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

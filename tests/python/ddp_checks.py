@@ -127,7 +127,7 @@ def two_of_them_train_in_one_process():
     first.close()
 
 
-def what_cannot_be_is_refused_in_a_sentence():
+def invalid_options_are_rejected():
     class Bare(nn.Module):
         def __init__(self, **given):
             super().__init__()
@@ -582,7 +582,7 @@ def a_backward_that_fails_is_the_end_of_it():
 
 CHECKS = [
     rank_0_gives_the_first_values_and_no_process_group_is_made, a_state_dict_goes_in_and_out,
-    tensors_that_are_kept_outlive_it, two_of_them_train_in_one_process, what_cannot_be_is_refused_in_a_sentence,
+    tensors_that_are_kept_outlive_it, two_of_them_train_in_one_process, invalid_options_are_rejected,
     workers_with_other_modules_are_told_by_name, it_is_not_pickled_copied_or_converted,
     a_frozen_parameter_that_is_freed_later_is_named, one_that_is_frozen_later_is_unused,
     a_forward_without_a_backward_changes_nothing, two_forwards_one_backward, two_forwards_two_backwards,

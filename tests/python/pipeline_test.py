@@ -683,7 +683,7 @@ def refused(name):
 
 
 @pytest.mark.parametrize("name", cases(*REFUSED))
-def test_what_cannot_be_is_a_sentence(name):
+def test_invalid_options_are_rejected(name):
     _, options, text = REFUSED[name]
     for answer in forked.ranks(options.get("n", 1), refused, name):
         assert answer.get("error") == "ValueError" and text in answer["text"], answer

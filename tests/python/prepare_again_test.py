@@ -166,7 +166,7 @@ def without(way):
         ("accumulate", "method 'saddle': accumulate is 2, but the second pass is over all samples of the step at once"),
     ],
 )
-def test_what_cannot_be_is_a_sentence(way, words):
+def test_invalid_options_are_rejected(way, words):
     (answer,) = forked.ranks(1, without, way)
     assert answer["error"] == "ValueError" and words in answer["text"], answer
 

@@ -489,7 +489,7 @@ SENTENCES = {
 
 
 @pytest.mark.parametrize("what", cases(*SENTENCES))
-def test_what_cannot_be_is_a_sentence(what):
+def test_invalid_options_are_rejected(what):
     (answer,) = forked.ranks(1, wrong, what, timeout=60)
     assert SENTENCES[what] in answer.get("text", ""), answer
 
