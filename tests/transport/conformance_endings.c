@@ -1,4 +1,5 @@
 /* conformance_endings.c: ranks that leave and ranks that die. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include "conformance_internal.h"
@@ -298,7 +299,7 @@ static void a_third_rank_hears_of_the_root(const conformance_subject *s)
 }
 
 /* Goal: closing ends what is in flight, also for other threads of the rank that wait. */
-typedef struct waiter { rank_context *c; tutti_request r; } waiter;
+typedef struct waiter { rank_context *c; tutti_request r; atomic_bool begun; } waiter;
 
 static tutti_status wait_in_vain(void *arg, tutti_error *err)
 {
@@ -306,6 +307,7 @@ static tutti_status wait_in_vain(void *arg, tutti_error *err)
     tutti_request *list = &w->r;
     size_t done;
 
+    atomic_store(&w->begun, true);
     return w->c->ops->wait_some(w->c->t, &list, 1, 1, TUTTI_FOREVER, &done, err);
 }
 
@@ -329,6 +331,8 @@ static tutti_status close_in_flight(rank_context *c, tutti_error *err)
         status = c->ops->recv(c->t, &r[1], TUTTI_ANY, 2, bytes_of(in, BIG), err);
     if (status == TUTTI_OK)
         status = c->ops->recv(c->t, &r[2], TUTTI_ANY, 3, bytes_of(vain, BIG), err);
+    while (thread != NULL && !atomic_load(&w.begun)) /* a call after close is none that may be */
+        tutti_sleep_until(c->rt, soon(c, 1));
     tutti_sleep_until(c->rt, soon(c, 20));
     c->ops->close(c->t);
     c->t = NULL;
