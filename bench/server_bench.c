@@ -182,14 +182,14 @@ static tutti_status step(tutti_engine *e, named rows, bool pulls, tutti_error *e
     tutti_pass pass;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &pass, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &pass, err)) == TUTTI_OK) {
         if (rows.n > 0 && pulls)
-            TUTTI_TRY(tutti_engine_need_rows(e, 0, rows.ids, rows.n, err));
+            TUTTI_TRY(tutti_engine_rows_acquire(e, 0, rows.ids, rows.n, err));
         if (rows.n > 0)
-            TUTTI_TRY(tutti_engine_ready_rows(e, 0, rows.ids, rows.n, err));
+            TUTTI_TRY(tutti_engine_grad_ready_rows(e, 0, rows.ids, rows.n, err));
         else
-            TUTTI_TRY(tutti_engine_ready(e, 0, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+            TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
@@ -204,8 +204,8 @@ static tutti_status measure(tutti_world *world, bench *b, tutti_engine *e, float
 
     for (int k = 0; k < warm; k++)
         TUTTI_TRY(step(e, lists[k % LISTS], b->pulls, err)); /* warm: memory is there */
-    TUTTI_TRY(tutti_engine_show(e, err)); /* all is quiet, so that servers' times can be read */
-    TUTTI_TRY(tutti_engine_resume(e, err));
+    TUTTI_TRY(tutti_engine_eval_begin(e, err)); /* all is quiet, so that servers' times can be read */
+    TUTTI_TRY(tutti_engine_eval_end(e, err));
     if (b->rows > 0)
         ((timed *)tutti_engine_method(e)->self)->spent = 0;
     TUTTI_TRY(lap(world, &since, &seconds[0], err));

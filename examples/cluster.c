@@ -75,7 +75,7 @@ static tutti_status one_step(tutti_engine *e, tutti_error *err)
     tutti_status status;
     tutti_pass pass;
 
-    while ((status = tutti_engine_pass(e, &pass, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &pass, err)) == TUTTI_OK) {
         double loss = 0;
         *gb = 0;
         memset(gw, 0, DIM * sizeof *gw);
@@ -92,9 +92,9 @@ static tutti_status one_step(tutti_engine *e, tutti_error *err)
             for (int k = 0; k < DIM; k++)
                 gw[k] += (float)(off * x[k] / (double)pass.divisor);
         }
-        if ((status = tutti_engine_ready(e, 0, err)) != TUTTI_OK ||
-            (status = tutti_engine_ready(e, 1, err)) != TUTTI_OK ||
-            (status = tutti_engine_passed(e, loss, err)) != TUTTI_OK)
+        if ((status = tutti_engine_grad_ready(e, 0, err)) != TUTTI_OK ||
+            (status = tutti_engine_grad_ready(e, 1, err)) != TUTTI_OK ||
+            (status = tutti_engine_pass_end(e, loss, err)) != TUTTI_OK)
             return status;
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;

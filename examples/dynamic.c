@@ -107,7 +107,7 @@ static tutti_status worker(tutti_world *world, void *arg, tutti_error *err)
         strncmp(j->method, "dynamic", 7) == 0 ? mine : tutti_methods, err);
 
     while (status == TUTTI_OK && (status = tutti_engine_more(e, STEPS, &more, err)) == TUTTI_OK && more) {
-        while ((status = tutti_engine_pass(e, &pass, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &pass, err)) == TUTTI_OK) {
             const float *x = tutti_engine_values(e, 0);
             float *g = tutti_engine_gradient(e, 0), loss = 0;
             for (int k = 0; k < DIM; k++) { /* the loss of its one sample: |x - point|^2 / 2 */
@@ -115,8 +115,8 @@ static tutti_status worker(tutti_world *world, void *arg, tutti_error *err)
                 g[k] = off * (float)pass.samples / (float)pass.divisor;
                 loss += off * off / 2;
             }
-            tutti_engine_ready(e, 0, err);
-            tutti_engine_passed(e, loss, err);
+            tutti_engine_grad_ready(e, 0, err);
+            tutti_engine_pass_end(e, loss, err);
         }
         if (status == TUTTI_CLOSED)
             status = tutti_engine_step(e, err);

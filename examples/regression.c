@@ -27,7 +27,7 @@ static tutti_status worker(tutti_world *world, void *arg, tutti_error *err)
     tutti_status status = tutti_engine_open(&e, world, params, 2, &options, err);
 
     while (status == TUTTI_OK && (status = tutti_engine_more_epochs(e, EPOCHS, &more, err)) == TUTTI_OK && more) {
-        while ((status = tutti_engine_pass(e, &pass, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &pass, err)) == TUTTI_OK) {
             const float *w = tutti_engine_values(e, 1), *b = tutti_engine_values(e, 0);
             float *gw = memset(tutti_engine_gradient(e, 1), 0, DIM * sizeof *gw), *gb = tutti_engine_gradient(e, 0);
             double loss = 0;
@@ -42,9 +42,9 @@ static tutti_status worker(tutti_world *world, void *arg, tutti_error *err)
                 for (int k = 0; k < DIM; k++)
                     gw[k] += (float)(off * feature(id, k) / (double)pass.divisor);
             }
-            tutti_engine_ready(e, 0, err);
-            tutti_engine_ready(e, 1, err);
-            tutti_engine_passed(e, loss, err);
+            tutti_engine_grad_ready(e, 0, err);
+            tutti_engine_grad_ready(e, 1, err);
+            tutti_engine_pass_end(e, loss, err);
         }
         if (status == TUTTI_CLOSED)
             status = tutti_engine_step(e, err);

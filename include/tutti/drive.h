@@ -48,7 +48,7 @@ typedef struct tutti_model_unit {
    slot that is free, and computes its first unit. values: of m->own. in: what left the stage
    before, NULL in the first; out: what leaves, NULL in the last: samples x enters of the unit
    there.
-   Of tables with asks_rows it first says by tutti_engine_need_rows which rows it will read.
+   Of tables with asks_rows it first says by tutti_engine_rows_acquire which rows it will read.
    backward: begins that of what is in the slot, with the values that its forward had, and computes
    its first unit. slope: of what left. gradient: of m->own, written, or with pass->keep added to;
    of the sum of the samples' losses / pass->divisor. back: the slope of what entered. The slot is

@@ -3,28 +3,29 @@
 
      tutti_engine_open(...)
      while (tutti_engine_more_epochs(e, epochs, &more, err) == TUTTI_OK && more) {
-         while (tutti_engine_pass(e, &pass, err) == TUTTI_OK) {  // TUTTI_CLOSED: no more passes
+         while (tutti_engine_pass_begin(e, &pass, err) == TUTTI_OK) { // TUTTI_CLOSED: no more
              load pass.samples samples from (pass.epoch, pass.position), or pass.ids where a method
                  names them, the last pass.received of them at pass.given; with pass.again those of
                  the pass before once more (pass.h)
-             tables with asks_rows: tutti_engine_need_rows(e, tensor, ids, n, err)
+             tables with asks_rows: tutti_engine_rows_acquire(e, tensor, ids, n, err)
              forward, unit by unit:
-                 tutti_engine_need(e, u, false, err)
+                 tutti_engine_unit_acquire(e, u, false, err)
                  run unit u
-                 tutti_engine_done(e, u, false, err)
+                 tutti_engine_unit_release(e, u, false, err)
              backward, unit by unit:
-                 tutti_engine_need(e, u, true, err)
-                 run unit u backward; of each of its tensors: tutti_engine_ready(e, tensor, err)
-                 tutti_engine_done(e, u, true, err)
-             tutti_engine_passed(e, loss_sum, err)
+                 tutti_engine_unit_acquire(e, u, true, err)
+                 run unit u backward; for each of its tensors:
+                     tutti_engine_grad_ready(e, tensor, err)
+                 tutti_engine_unit_release(e, u, true, err)
+             tutti_engine_pass_end(e, loss_sum, err)
          }
          tutti_engine_step(e, err)
      }
      tutti_engine_finish(e, err)
 
-   *Quiet*: between steps, when all clients have come to a collective call (save, show, finish), the
-   engine holds the method's services. They finish what they are doing and rest, and no message of
-   theirs is under way. They go on at the next step.
+   *Quiet*: between steps, when all clients have come to a collective call (save, eval_begin,
+   finish), the engine holds the method's services. They finish what they are doing and rest, and no
+   message of theirs is under way. They go on at the next step.
 
    Calls never overlap. They may come from any thread, a new one each time, as autograd's do. The
    client thread of the comments is the thread that makes the call. Two transports bind a rank to
@@ -48,18 +49,18 @@ typedef struct tutti_engine tutti_engine;
    client knows it.
 
    row_sparse: the tensor, of two dimensions or more, is a table of dim[0] rows of which a pass
-   touches few. It is announced by ready_rows, or by ready like any other. Its gradient in the
-   engine's memory is 0 when a pass without `keep` begins, and only rows that the pass touches may
-   be changed.
+   touches few. It is announced by grad_ready_rows, or by grad_ready like any other. Its gradient in
+   the engine's memory is 0 when a pass without `keep` begins, and only rows that the pass touches
+   may be changed.
 
-   asks_rows: of a row_sparse one. Each pass says by need_rows which rows it will read, before it
+   asks_rows: of a row_sparse one. Each pass says by rows_acquire which rows it will read, before it
    reads them, and touches no others. So a method with servers need not bring the whole table.
 
    values, gradient: NULL: the engine owns them, inside x and g (no copies). Else they are the
    client's memory, kept by the engine. Initial values are read from it on rank 0. pass() copies new
-   values to it whenever they have changed; show, swap, resume, finish and load do so, too. With
-   engine_options.needs it may be need() that copies those of its unit. ready() copies gradients
-   from it.
+   values to it whenever they have changed; eval_begin, swap, eval_end, finish and load do so, too.
+   With engine_options.needs it may be unit_acquire() that copies those of its unit. grad_ready()
+   copies gradients from it.
 
    dtype: of that memory: TUTTI_F32 (0), TUTTI_BF16 or TUTTI_F16. x and g are float32 whatever it
    is: values are rounded to it, to nearest even, and a gradient in it is widened exactly. */
@@ -98,8 +99,8 @@ typedef enum {
 
    update NULL with "client": *exchange only*. After step the exchanged gradients stand in g, and
    the client updates x, or its `values`, by itself before the next pass. `values` are then the
-   model, and x takes it from there at show, save and finish. For methods that exchange gradients in
-   every step, whose workers' models are equal, and that give the optimiser the mean.
+   model, and x takes it from there at eval_begin, save and finish. For methods that exchange
+   gradients in every step, whose workers' models are equal, and that give the optimiser the mean.
 
    Neither takes a schedule: lr_schedule is "constant". Methods that update at servers, or along a
    direction of their own, refuse "client".
@@ -160,22 +161,22 @@ typedef enum {
    tutti_give). sample_bytes: of one, with its label, the same on all ranks. 0: the client has none
    to give, or cannot take any, and such methods are refused while opening. give: writes n of them
    to `out`, n x sample_bytes. ids: indexes in the training set, as share.h numbers them. It is
-   called within tutti_engine_pass and calls nothing of the engine. label: the class of a sample,
-   the same on all ranks; -1, and NULL: it has none. A client with sample_bytes looks at
+   called within tutti_engine_pass_begin and calls nothing of the engine. label: the class of a
+   sample, the same on all ranks; -1, and NULL: it has none. A client with sample_bytes looks at
    tutti_pass.received.
 
    names: the client takes the samples of a pass by name (tutti_pass.ids), and writes the loss of
-   each where it is asked for (tutti_pass.losses) before it calls passed. Methods that choose
+   each where it is asked for (tutti_pass.losses) before it calls pass_end. Methods that choose
    samples are refused without.
 
    streams: samples come to the client at a rate, and it waits for those of a pass. Methods with a
    model of arrivals of their own refuse that.
 
-   needs: the client reads the values of a unit, and writes its gradients, between tutti_engine_need
-   and tutti_engine_done of that unit and nowhere else, in every pass. Under a method that has
-   pieces under way beside the next step (method.h, m->beside) a unit then waits for its own
-   parameters only, and between steps the values are there in show and finish. Without, all have
-   been waited for when tutti_engine_step returns.
+   needs: the client reads the values of a unit, and writes its gradients, between
+   tutti_engine_unit_acquire and tutti_engine_unit_release of that unit and nowhere else, in every
+   pass. Under a method that has pieces under way beside the next step (method.h, m->beside) a unit
+   then waits for its own parameters only, and between steps the values are there in eval_begin and
+   finish. Without, all have been waited for when tutti_engine_step returns.
 
    same_order: the order of these calls is the same on all ranks, whatever the samples. Else methods
    that gather a unit's values when it is needed (BY_UNIT) compare it, eight bytes a unit, and the
@@ -208,7 +209,7 @@ typedef enum {
 
    own_values: floats of client state: what the client computes along with gradients, such as
    running statistics of batch norms. They are no parameters, and no step exchanges them. The same
-   number on all ranks. See tutti_engine_own. */
+   number on all ranks. See tutti_engine_client_state. */
 typedef struct tutti_engine_options {
     const char *method;              /* "ddp" */
     const char *optimizer;           /* the method's default, else "sgd(lr=0.05,momentum=0.9)" */
@@ -258,7 +259,7 @@ typedef struct tutti_engine_options {
     bool whole_batches;              /* each pass has `batch` samples */
     bool names;                      /* passes may name their samples and ask for losses */
     bool streams;                    /* the client waits for samples that arrive */
-    bool needs;                      /* values are read between need and done only */
+    bool needs;                      /* values are read within unit_acquire ... unit_release */
     bool same_order;                 /* units are needed in the same order in every step */
     int servers;                     /* ranks that only serve */
     const tutti_model *model;        /* in stages */
@@ -311,20 +312,20 @@ const tutti_method *tutti_engine_method(const tutti_engine *e);
 
 /* Where the engine put the values and the gradient of a tensor. NULL: there is no such tensor, or
    this rank only serves; or, of gradients, the method drives, or holds them by piece (steps.h):
-   hand them over by tutti_engine_ready_from. Of values that it holds by unit, or that are looked at
-   under a method that drives: where they are from need to done of that unit, another place each
-   time; NULL else. */
+   hand them over by tutti_engine_grad_ready_from. Of values that it holds by unit, or that are
+   looked at under a method that drives: where they are from unit_acquire to unit_release of that
+   unit, another place each time; NULL else. */
 float *tutti_engine_values(tutti_engine *e, int tensor);
 float *tutti_engine_gradient(tutti_engine *e, int tensor);
 
 /* The client state: own_values floats of this worker, 0 at open; NULL if none were asked for.
 
-   The client reads and writes them between pass() and passed(), and sets the first values before
-   load. While the model is shown, and from finish on, the mean over the workers that have had
-   samples stands there, the same bits on all. resume() brings the worker's own back, so looking
-   changes nothing. They are saved and loaded with the run. A checkpoint of another number of
-   workers gives each worker the mean. */
-float *tutti_engine_own(tutti_engine *e);
+   The client reads and writes them between pass_begin() and pass_end(), and sets the first values
+   before load. While the model is shown, and from finish on, the mean over the workers that have
+   had samples stands there, the same bits on all. eval_end() brings the worker's own back, so
+   looking changes nothing. They are saved and loaded with the run. A checkpoint of another number
+   of workers gives each worker the mean. */
+float *tutti_engine_client_state(tutti_engine *e);
 
 /* ---- is there another step? ---- */
 /* Is there another step for this worker before the run has `until` of them? Blocks.
@@ -358,7 +359,7 @@ tutti_status tutti_engine_more_samples(tutti_engine *e, uint64_t samples, bool *
    tutti_engine_more counts steps that nobody knows beforehand. 0: no. 1: yes, and a worker takes
    its batch of a step or nothing. 2: yes, any number, and a step's first pass knows how many.
    3: yes, and nobody knows before a pass ends whether another follows: `more` of a pass is true,
-   and tutti_engine_pass says. */
+   and tutti_engine_pass_begin says. */
 int tutti_engine_takes(const tutti_engine *e);
 
 /* Has the method ended the run (tutti_end) before it had as many gradients as were asked for? The
@@ -377,47 +378,47 @@ void tutti_engine_heard(tutti_engine *e, tutti_heard *heard);
 /* ---- a step ---- */
 /* Begins the next pass of the step and says what it computes. TUTTI_CLOSED: the step has no more
    passes; call tutti_engine_step. Blocks. */
-tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *err);
+tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_error *err);
 
 /* Before the values of a unit are read, in forward and again in backward. Blocks. */
-tutti_status tutti_engine_need(tutti_engine *e, int unit, bool backward, tutti_error *err);
+tutti_status tutti_engine_unit_acquire(tutti_engine *e, int unit, bool backward, tutti_error *err);
 
 /* For a tensor with asks_rows, before the pass reads them: the rows ids[0] < ids[1] < ... Those of
    all its calls are all that a pass reads and touches; none comes after the table's gradient.
    Afterwards they are in the client's memory, where it has its own. Blocks. */
-tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
-                                    tutti_error *err);
+tutti_status tutti_engine_rows_acquire(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
+                                       tutti_error *err);
 
 /* After a unit has run. TUTTI_CLOSED: the step begins anew, and what was computed of it is dropped.
-   Leave the pass, or end it as usual, and call tutti_engine_pass, which gives the step's first pass
-   again (`restarts` of tutti_figures counts these). */
-tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_error *err);
+   Leave the pass, or end it as usual, and call tutti_engine_pass_begin, which gives the step's
+   first pass again (`restarts` of tutti_figures counts these). */
+tutti_status tutti_engine_unit_release(tutti_engine *e, int unit, bool backward, tutti_error *err);
 
 /* The gradient of the tensor is final for this pass. Each tensor once a pass, in any order; a
    second time is an error. */
-tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err);
+tutti_status tutti_engine_grad_ready(tutti_engine *e, int tensor, tutti_error *err);
 
 /* The same with a gradient that lies at `gradient` for this call only, in that type (TUTTI_F32,
    TUTTI_BF16, TUTTI_F16): new memory each time is well. It is copied to g once, or added where the
    pass has `keep`. If it is the tensor's place in g (tutti_engine_gradient), nothing is copied.
    NULL: it is 0. In a pass without samples it does not count. */
-tutti_status tutti_engine_ready_from(tutti_engine *e, int tensor, const void *gradient,
-                                     tutti_dtype dtype, tutti_error *err);
+tutti_status tutti_engine_grad_ready_from(tutti_engine *e, int tensor, const void *gradient,
+                                          tutti_dtype dtype, tutti_error *err);
 
 /* The same for a tensor with row_sparse: its rows ids[0] < ids[1] < ... are all that this pass has
    touched. They are taken from the client's memory, where it has its own. */
-tutti_status tutti_engine_ready_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
-                                     tutti_error *err);
+tutti_status tutti_engine_grad_ready_rows(tutti_engine *e, int tensor, const uint32_t *ids,
+                                          size_t n, tutti_error *err);
 
 /* The same with those n rows one behind the other at `rows`, for this call only, in that type, as a
    sparse gradient has them. */
-tutti_status tutti_engine_ready_rows_from(tutti_engine *e, int tensor, const uint32_t *ids,
-                                          size_t n, const void *rows, tutti_dtype dtype,
-                                          tutti_error *err);
+tutti_status tutti_engine_grad_ready_rows_from(tutti_engine *e, int tensor, const uint32_t *ids,
+                                               size_t n, const void *rows, tutti_dtype dtype,
+                                               tutti_error *err);
 
 /* Ends the pass. loss_sum: of its samples. Tensors that were never announced count as 0, and an
    event names them once. */
-tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *err);
+tutti_status tutti_engine_pass_end(tutti_engine *e, double loss_sum, tutti_error *err);
 
 /* Exchanges what is left, votes, clips and updates. Blocks. */
 tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err);
@@ -433,8 +434,8 @@ tutti_status tutti_engine_lr(tutti_engine *e, double lr, tutti_error *err);
    to `until` steps, in which the method calls options.model. All ranks with the same `until`. A
    pipeline is empty at the end of a call and has to be filled again, so few calls are better than
    many. No worker ever has the whole model: while it is shown, and after finish, all ranks need the
-   same units in the same order, and a unit's values are there from tutti_engine_need to
-   tutti_engine_done. A client that does not promise `needs` is refused. Blocks. */
+   same units in the same order, and a unit's values are there from tutti_engine_unit_acquire to
+   tutti_engine_unit_release. A client that does not promise `needs` is refused. Blocks. */
 tutti_status tutti_engine_drive(tutti_engine *e, uint64_t until, tutti_error *err);
 
 /* The most samples of other workers that a pass may have (tutti_pass.received). 0: its method sends
@@ -454,13 +455,13 @@ const tutti_share *tutti_engine_share(const tutti_engine *e);
 /* Drains, agrees on the final model and ends the clock. Blocks. */
 tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err);
 
-/* Until the next resume the model as it would be agreed on now stands in x, and at `values` of
+/* Until the next eval_end the model as it would be agreed on now stands in x, and at `values` of
    params with client memory, for evaluation and export. Nothing moves for methods whose replicas
    are equal. Between steps only. Blocks. */
-tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_eval_begin(tutti_engine *e, tutti_error *err);
 
 /* The worker's own values stand there again. */
-tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_eval_end(tutti_engine *e, tutti_error *err);
 
 /* While the model is shown, and after finish: the distance |x_i - x| of this worker's own model
    from it. 0 where replicas are equal. Writes over gradients. */
@@ -527,22 +528,22 @@ typedef struct tutti_aside {
    after finish: how many points were passed since the last drop. The same on all ranks. With steps
    in common between any two of them, on all ranks: they come to rest. After finish looking costs
    the run's clock nothing. Blocks. */
-tutti_status tutti_engine_asides(tutti_engine *e, int *n, tutti_error *err);
+tutti_status tutti_engine_snapshots(tutti_engine *e, int *n, tutti_error *err);
 /* The k-th of them, from 0 on. */
-void tutti_engine_aside(const tutti_engine *e, int k, tutti_aside *aside);
-/* As tutti_engine_show, with the model of that point. All ranks; resume ends it. Blocks. */
-tutti_status tutti_engine_show_aside(tutti_engine *e, int k, tutti_error *err);
+void tutti_engine_snapshot(const tutti_engine *e, int k, tutti_aside *aside);
+/* As tutti_engine_eval_begin, with the model of that point. All ranks; eval_end ends it. Blocks. */
+tutti_status tutti_engine_eval_snapshot(tutti_engine *e, int k, tutti_error *err);
 /* They have been looked at. All ranks, as before. */
-void tutti_engine_drop_asides(tutti_engine *e);
+void tutti_engine_drop_snapshots(tutti_engine *e);
 
 /* ---- runs that go on after losses. That needs a method with TUTTI_FAULT_TOLERANT, a world that
    survives losses, and no stop_on_loss. Everywhere else settle gives `mine` back, has() is true of
    all, and nothing is sent. A worker that is lost before the engine is open, or within load, ends
    the run.
 
-   A step leaves lost neighbours out. show, finish and save are repeated by themselves if a loss
-   spoils them. Other work that the client does together with all workers (its own collectives) has
-   this form:
+   A step leaves lost neighbours out. eval_begin, finish and save are repeated by themselves if a
+   loss spoils them. Other work that the client does together with all workers (its own collectives)
+   has this form:
 
      do {
          // those who are left: sums over them, index 0 writes
@@ -561,7 +562,7 @@ void tutti_engine_drop_asides(tutti_engine *e);
 
    m->rank, m->workers, the graph and the shares stay those of the beginning. The samples of a lost
    worker are computed by nobody. m->all becomes the group of those that are left. */
-bool tutti_engine_goes_on(const tutti_engine *e);
+bool tutti_engine_fault_tolerant(const tutti_engine *e);
 
 /* Is that worker, as last agreed, still there? */
 bool tutti_engine_has(const tutti_engine *e, int worker);
@@ -650,7 +651,7 @@ const tutti_codec_record *tutti_engine_codec_records(const tutti_engine *e);
 
 /* ---- time, figures, events ---- */
 /* What the client thread is doing, for the clock. The engine sets COMPUTE when pass() returns OK,
-   and OTHER when passed() and step() return. The client may set:
+   and OTHER when pass_end() and step() return. The client may set:
      - DATA while it loads its batch after pass(), then COMPUTE: time as OTHER, told apart.
      - REPORT for its own reports over the wire: time as OTHER, bytes not counted.
      - OUTSIDE for evaluation and checkpoints: neither time nor bytes.

@@ -256,8 +256,8 @@ size_t tutti_shards_count(const tutti_method *m, int worker);
 
    pieces     all go to the lane, and start by index. Without threads each is exchanged as soon as
               it is complete and those before it are
-   client     hands gradients over, in memory of its own: tutti_engine_ready_from, or ready with
-              tutti_param's gradient. tutti_engine_gradient gives NULL
+   client     hands gradients over, in memory of its own: tutti_engine_grad_ready_from, or
+              grad_ready with tutti_param's gradient. tutti_engine_gradient gives NULL
    passes     each is exchanged, to its end, and added to the shards (accumulate): A times the bytes
               of gradients, and another order of the sum than over passes first. All workers make
               as many, if need be without samples. pass->keep is false

@@ -497,9 +497,9 @@ class Engine(_Owner):
         """Where each tensor begins in gradients()."""
         return [self.method.layout.contents.tensor[k].first for k in range(len(self.params))]
 
-    def own(self) -> ctypes.Array | None:
+    def client_state(self) -> ctypes.Array | None:
         """The client state: own_values floats of this worker."""
-        at = _c.tutti_engine_own(self._at)
+        at = _c.tutti_engine_client_state(self._at)
         return self._memory(at, self._options.own_values, ctypes.c_float) if at else None
 
     def _count(self, tensor: int) -> int:
@@ -509,50 +509,50 @@ class Engine(_Owner):
         return self.method.layout.contents.tensor[tensor].count
 
     # -- a step --
-    def begin(self) -> _abi.tutti_pass | None:
+    def pass_begin(self) -> _abi.tutti_pass | None:
         """The next pass of this step; None: they are over."""
         p = _abi.tutti_pass()
-        return p if self._calling(_c.tutti_engine_pass, self._at, p) else None
+        return p if self._calling(_c.tutti_engine_pass_begin, self._at, p) else None
 
-    def need(self, unit: int, backward: bool) -> None:
-        check(_c.tutti_engine_need, self._at, unit, backward)
+    def unit_acquire(self, unit: int, backward: bool) -> None:
+        check(_c.tutti_engine_unit_acquire, self._at, unit, backward)
 
-    def done(self, unit: int, backward: bool) -> bool:
-        """False: the step begins anew (tutti_engine_done)."""
-        return check(_c.tutti_engine_done, self._at, unit, backward)
+    def unit_release(self, unit: int, backward: bool) -> bool:
+        """False: the step begins anew (tutti_engine_unit_release)."""
+        return check(_c.tutti_engine_unit_release, self._at, unit, backward)
 
     @staticmethod
     def _ids(ids: Sequence[int] | ctypes.Array) -> ctypes.Array:
         return ids if isinstance(ids, ctypes.Array) else (ctypes.c_uint32 * len(ids))(*ids)
 
-    def need_rows(self, tensor: int, ids: Sequence[int] | ctypes.Array) -> None:
+    def rows_acquire(self, tensor: int, ids: Sequence[int] | ctypes.Array) -> None:
         """Before this pass reads these rows of a table with asks_rows, ascending. An array is one of c_uint32."""
-        check(_c.tutti_engine_need_rows, self._at, tensor, self._ids(ids), len(ids))
+        check(_c.tutti_engine_rows_acquire, self._at, tensor, self._ids(ids), len(ids))
 
     def _announce(self, call: Callable[..., int], *arguments: object) -> None:
         at = self._at
         self._hold.under_way = True
         check(call, at, *arguments)
 
-    def ready(self, tensor: int) -> None:
-        self._announce(_c.tutti_engine_ready, tensor)
+    def grad_ready(self, tensor: int) -> None:
+        self._announce(_c.tutti_engine_grad_ready, tensor)
 
-    def ready_from(self, tensor: int, address: int, dtype: str = "fp32") -> None:
-        """Ready, with a gradient that lies at `address` for this call only."""
-        self._announce(_c.tutti_engine_ready_from, tensor, address, _DTYPES[dtype])
+    def grad_ready_from(self, tensor: int, address: int, dtype: str = "fp32") -> None:
+        """grad_ready, with a gradient that lies at `address` for this call only."""
+        self._announce(_c.tutti_engine_grad_ready_from, tensor, address, _DTYPES[dtype])
 
-    def ready_rows(self, tensor: int, ids: Sequence[int] | ctypes.Array) -> None:
-        """Ready, of a table of which this pass has touched these rows, ascending."""
-        self._announce(_c.tutti_engine_ready_rows, tensor, self._ids(ids), len(ids))
+    def grad_ready_rows(self, tensor: int, ids: Sequence[int] | ctypes.Array) -> None:
+        """grad_ready, of a table of which this pass has touched these rows, ascending."""
+        self._announce(_c.tutti_engine_grad_ready_rows, tensor, self._ids(ids), len(ids))
 
     def ready_rows_from(
         self, tensor: int, ids: Sequence[int] | ctypes.Array, address: int, dtype: str = "fp32"
     ) -> None:
         """The same with those rows one behind the other at `address` for this call only."""
-        self._announce(_c.tutti_engine_ready_rows_from, tensor, self._ids(ids), len(ids), address, _DTYPES[dtype])
+        self._announce(_c.tutti_engine_grad_ready_rows_from, tensor, self._ids(ids), len(ids), address, _DTYPES[dtype])
 
-    def passed(self, loss_sum: float = 0.0) -> None:
-        check(_c.tutti_engine_passed, self._at, loss_sum)
+    def pass_end(self, loss_sum: float = 0.0) -> None:
+        check(_c.tutti_engine_pass_end, self._at, loss_sum)
 
     def step(self) -> None:
         at, hold = self._at, self._hold
@@ -607,20 +607,20 @@ class Engine(_Owner):
     def finish(self) -> None:
         self._calling(_c.tutti_engine_finish, self._at)
 
-    def show(self) -> None:
-        self._calling(_c.tutti_engine_show, self._at)
+    def eval_begin(self) -> None:
+        self._calling(_c.tutti_engine_eval_begin, self._at)
 
-    def resume(self) -> None:
-        check(_c.tutti_engine_resume, self._at)
+    def eval_end(self) -> None:
+        check(_c.tutti_engine_eval_end, self._at)
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
         """Within it the model that the workers would agree on now stands in place of this worker's own."""
-        self.show()
+        self.eval_begin()
         try:
             yield
         finally:
-            self.resume()
+            self.eval_end()
 
     def apart(self) -> float:
         return _c.tutti_engine_apart(self._at)
@@ -653,8 +653,8 @@ class Engine(_Owner):
         check(_c.tutti_engine_state_written, self._at)
 
     # -- runs that go on after losses --
-    def goes_on(self) -> bool:
-        return _c.tutti_engine_goes_on(self._at)
+    def fault_tolerant(self) -> bool:
+        return _c.tutti_engine_fault_tolerant(self._at)
 
     def has(self, worker: int) -> bool:
         return _c.tutti_engine_has(self._at, worker)

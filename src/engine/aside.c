@@ -155,7 +155,7 @@ static tutti_status rest(tutti_engine *e, tutti_error *err)
     return tutti_engine_cause(e, status, err);
 }
 
-tutti_status tutti_engine_asides(tutti_engine *e, int *n, tutti_error *err)
+tutti_status tutti_engine_snapshots(tutti_engine *e, int *n, tutti_error *err)
 {
     tutti_engine_store *a = &e->asides;
     uint64_t points;
@@ -177,7 +177,7 @@ tutti_status tutti_engine_asides(tutti_engine *e, int *n, tutti_error *err)
     return TUTTI_OK;
 }
 
-void tutti_engine_aside(const tutti_engine *e, int k, tutti_aside *aside)
+void tutti_engine_snapshot(const tutti_engine *e, int k, tutti_aside *aside)
 {
     const tutti_engine_aside_at *at = &e->asides.at[k];
 
@@ -187,7 +187,7 @@ void tutti_engine_aside(const tutti_engine *e, int k, tutti_aside *aside)
                             .samples_since = my_samples(e) - at->samples };
 }
 
-void tutti_engine_drop_asides(tutti_engine *e)
+void tutti_engine_drop_snapshots(tutti_engine *e)
 {
     e->asides.begun = false;
     e->asides.passed = 0;

@@ -6,9 +6,10 @@
    When may a piece be updated? A gradient is ready before the backward of its unit has read the
    unit's values for the last time: its input's gradient still needs them. So two things have to
    have happened: the piece is exchanged, and all units that it meets are through with their
-   backward (tutti_engine_done). Whichever comes last updates: the thread that has exchanged, or the
-   client's in `done`. A client that does not say when it needs what (engine_options.needs) is
-   through when its pass is, and waits for everything before its step is over.
+   backward (tutti_engine_unit_release). Whichever comes last updates: the thread that has
+   exchanged, or the client's in `done`. A client that does not say when it needs what
+   (engine_options.needs) is through when its pass is, and waits for everything before its step is
+   over.
 
    Who waits for what of the step before:
      pass        gradients of tables, since it clears them

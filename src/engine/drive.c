@@ -562,11 +562,11 @@ tutti_status tutti_engine_drive_need_rows(tutti_engine *e, int tensor, const uin
     for (size_t i = 0; i < n; i++)
         if (ids[i] >= t->rows || (i > 0 && ids[i] <= ids[i - 1]))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "need_rows was called for row %lu of %s at place %zu; rows must ascend, and there are "
+                              "rows_acquire was called for row %lu of %s at place %zu; rows must ascend, and there are "
                               "%zu",
                               (unsigned long)ids[i], t->name, i, t->rows);
     if (t->first < m->own.first || t->first >= m->own.first + m->own.count)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "need_rows was called for %s, which this worker's stage does not have", t->name);
+                          "rows_acquire was called for %s, which this worker's stage does not have", t->name);
     return m->ops->need_rows != NULL ? m->ops->need_rows(m, tensor, ids, n, err) : TUTTI_OK;
 }

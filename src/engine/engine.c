@@ -284,7 +284,7 @@ float *tutti_engine_gradient(tutti_engine *e, int tensor)
     return of_tensor(e, e->m.g, tensor);
 }
 
-float *tutti_engine_own(tutti_engine *e)
+float *tutti_engine_client_state(tutti_engine *e)
 {
     return e->own_state;
 }

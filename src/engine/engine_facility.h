@@ -13,7 +13,8 @@
 /* ---- the run ---- */
 
 /* Is that rank lost to this worker, in a run that goes on after losses? All need not have agreed on
-   it yet. (tutti_engine_goes_on of engine.h is known from open() on, and not yet in declare().) */
+   it yet. (tutti_engine_fault_tolerant of engine.h is known from open() on, and not yet in
+   declare().) */
 bool tutti_engine_misses(const tutti_engine *e, int rank);
 /* How many threads the run asks the lane to have (--lane); 0: as the method likes; -1: none. */
 int tutti_engine_lane(const tutti_engine *e);

@@ -55,7 +55,7 @@ static tutti_status place_one(tutti_engine *e, const tutti_param *p, int i, size
     if (p->dtype != TUTTI_F32 && p->values == NULL && p->gradient == NULL)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "parameter '%s' has dtype %s but no memory of the client's, and the engine's is F32; give "
-                          "values, or gradients by tutti_engine_ready_from",
+                          "values, or gradients by tutti_engine_grad_ready_from",
                           p->name, tutti_dtype_name(p->dtype));
     t->row_sparse = p->row_sparse;
     if (p->asks_rows && !p->row_sparse)

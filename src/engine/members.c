@@ -31,7 +31,7 @@ tutti_status tutti_engine_members_open(tutti_engine *e, tutti_error *err)
     return tutti_members_open(&e->members, e->world, tutti_port_of("engine", 0, 0), err);
 }
 
-bool tutti_engine_goes_on(const tutti_engine *e)
+bool tutti_engine_fault_tolerant(const tutti_engine *e)
 {
     return e->members != NULL;
 }

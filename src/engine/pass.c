@@ -145,7 +145,7 @@ static tutti_status close_step(tutti_engine *e, bool exchange, tutti_error *err)
     return TUTTI_CLOSED;
 }
 
-tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *err)
+tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_error *err)
 {
     tutti_pass next;
 
@@ -175,7 +175,7 @@ tutti_status tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *e
         if (status != TUTTI_OK)
             return tutti_engine_failed(e, status, err);
     } else if (e->stage != STAGE_BETWEEN)
-        return tutti_engine_wrong(err, "pass",
+        return tutti_engine_wrong(err, "pass_begin",
                      e->stage == STAGE_PASS    ? "before passed"
                      : e->stage == STAGE_SHOWN ? "before resume"
                                                : "after the end or a failure");
@@ -252,11 +252,11 @@ static tutti_status check_unit(const tutti_engine *e, const char *call, int unit
                : tutti_engine_wrong(err, call, "outside a pass, and while the model is not shown");
 }
 
-tutti_status tutti_engine_need(tutti_engine *e, int unit, bool backward, tutti_error *err)
+tutti_status tutti_engine_unit_acquire(tutti_engine *e, int unit, bool backward, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
 
-    TUTTI_TRY(check_unit(e, "need", unit, err));
+    TUTTI_TRY(check_unit(e, "unit_acquire", unit, err));
     if (e->stage != STAGE_PASS)
         return e->units.on ? tutti_engine_failed(e, tutti_engine_units_need(e, unit, err), err) : TUTTI_OK;
     if (e->m.beside)
@@ -273,11 +273,11 @@ tutti_status tutti_engine_need(tutti_engine *e, int unit, bool backward, tutti_e
     return status;
 }
 
-tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_error *err)
+tutti_status tutti_engine_unit_release(tutti_engine *e, int unit, bool backward, tutti_error *err)
 {
     tutti_status status;
 
-    TUTTI_TRY(check_unit(e, "done", unit, err));
+    TUTTI_TRY(check_unit(e, "unit_release", unit, err));
     if (e->units.on)
         TUTTI_TRY(tutti_engine_failed(e, tutti_engine_units_done(e, unit, err), err));
     if (e->stage != STAGE_PASS)
@@ -301,16 +301,16 @@ tutti_status tutti_engine_done(tutti_engine *e, int unit, bool backward, tutti_e
     return tutti_engine_failed(e, status, err);
 }
 
-tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+tutti_status tutti_engine_rows_acquire(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
 {
     const tutti_tensor *t;
     tutti_status status = TUTTI_OK;
 
     if (e->stage != STAGE_PASS && !(e->drive.on && e->stage == STAGE_BETWEEN))
-        return tutti_engine_wrong(err, "need_rows", "outside a pass");
+        return tutti_engine_wrong(err, "rows_acquire", "outside a pass");
     if (tensor < 0 || tensor >= e->layout.n_tensors || !e->params[tensor].asks_rows)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "need_rows was called for tensor %d%s%s; it is for tables that were given with asks_rows",
+                          "rows_acquire was called for tensor %d%s%s; it is for tables that were given with asks_rows",
                           tensor, tensor >= 0 && tensor < e->layout.n_tensors ? ", " : "",
                           tensor >= 0 && tensor < e->layout.n_tensors ? e->tensors[tensor].name : "");
     if (e->drive.on)
@@ -327,10 +327,10 @@ tutti_status tutti_engine_need_rows(tutti_engine *e, int tensor, const uint32_t 
     return status;
 }
 
-tutti_status tutti_engine_passed(tutti_engine *e, double loss_sum, tutti_error *err)
+tutti_status tutti_engine_pass_end(tutti_engine *e, double loss_sum, tutti_error *err)
 {
     if (e->stage != STAGE_PASS)
-        return tutti_engine_wrong(err, "passed", "outside a pass");
+        return tutti_engine_wrong(err, "pass_end", "outside a pass");
     if (e->abandoned) { /* a client that cannot leave a pass before its end, or has left out what was to come */
         begin_anew(e);
         return TUTTI_OK;

@@ -6,9 +6,9 @@
 static tutti_status check_ready(tutti_engine *e, int tensor, tutti_error *err)
 {
     if (e->stage != STAGE_PASS)
-        return tutti_engine_wrong(err, "ready", "outside a pass");
+        return tutti_engine_wrong(err, "grad_ready", "outside a pass");
     if (tensor < 0 || tensor >= e->layout.n_tensors)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "ready was called for tensor %d; there are %d", tensor,
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "grad_ready was called for tensor %d; there are %d", tensor,
                           e->layout.n_tensors);
     if (e->announced[tensor])
         return tutti_fail(
@@ -64,19 +64,20 @@ static tutti_status check_whole(tutti_engine *e, int tensor, tutti_error *err)
     TUTTI_TRY(check_ready(e, tensor, err));
     if (e->params[tensor].asks_rows)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "ready was called for %s, which asks for rows; use ready_rows with those that were touched",
+                          "grad_ready was called for %s, which asks for rows; use grad_ready_rows with those that were "
+                          "touched",
                           e->tensors[tensor].name);
     if (e->tensors[tensor].row_sparse)
         tutti_engine_rows_all(e, tensor);
     return TUTTI_OK;
 }
 
-tutti_status tutti_engine_ready(tutti_engine *e, int tensor, tutti_error *err)
+tutti_status tutti_engine_grad_ready(tutti_engine *e, int tensor, tutti_error *err)
 {
     tutti_engine_source s;
 
     TUTTI_TRY(check_whole(e, tensor, err));
-    TUTTI_TRY(check_handed(e, "ready", tensor, err));
+    TUTTI_TRY(check_handed(e, "grad_ready", tensor, err));
     s = e->params[tensor].gradient == NULL
             ? in_place(e, tensor)
             : (tutti_engine_source){ .from = e->params[tensor].gradient, .dtype = e->params[tensor].dtype };
@@ -92,10 +93,10 @@ static tutti_status check_type(const char *call, int tensor, tutti_dtype dtype, 
                             call, tensor, (int)dtype);
 }
 
-tutti_status tutti_engine_ready_from(tutti_engine *e, int tensor, const void *gradient, tutti_dtype dtype,
-                                     tutti_error *err)
+tutti_status tutti_engine_grad_ready_from(tutti_engine *e, int tensor, const void *gradient, tutti_dtype dtype,
+                                          tutti_error *err)
 {
-    TUTTI_TRY(check_type("ready_from", tensor, dtype, err));
+    TUTTI_TRY(check_type("grad_ready_from", tensor, dtype, err));
     TUTTI_TRY(check_whole(e, tensor, err));
     return announce(e, tensor, &(tutti_engine_source){ .from = gradient, .dtype = dtype }, err);
 }
@@ -109,12 +110,13 @@ static tutti_status announce_rows(tutti_engine *e, int tensor, const uint32_t *i
     t = &e->tensors[tensor];
     if (!t->row_sparse)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "ready_rows was called for %s, which was not given as row_sparse; use ready", t->name);
+                          "grad_ready_rows was called for %s, which was not given as row_sparse; use grad_ready",
+                          t->name);
     for (size_t k = 0; k < n; k++)
         if (ids[k] >= t->rows || (k > 0 && ids[k] <= ids[k - 1]))
             return tutti_fail(
                 err, TUTTI_ERR_USAGE, 0,
-                "ready_rows was called for row %lu of %s at place %zu; rows must ascend, and there are %zu",
+                "grad_ready_rows was called for row %lu of %s at place %zu; rows must ascend, and there are %zu",
                 (unsigned long)ids[k], t->name, k, t->rows);
     if (e->params[tensor].asks_rows)
         TUTTI_TRY(tutti_engine_rows_were_needed(e, tensor, ids, n, err));
@@ -125,20 +127,20 @@ static tutti_status announce_rows(tutti_engine *e, int tensor, const uint32_t *i
                     err);
 }
 
-tutti_status tutti_engine_ready_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+tutti_status tutti_engine_grad_ready_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
 {
     const bool known = tensor >= 0 && tensor < e->layout.n_tensors;
 
     if (known)
-        TUTTI_TRY(check_handed(e, "ready_rows", tensor, err));
+        TUTTI_TRY(check_handed(e, "grad_ready_rows", tensor, err));
     return announce_rows(e, tensor, ids, n, known ? e->params[tensor].gradient : NULL,
                          known ? e->params[tensor].dtype : TUTTI_F32, true, err);
 }
 
-tutti_status tutti_engine_ready_rows_from(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, const void *rows,
-                                          tutti_dtype dtype, tutti_error *err)
+tutti_status tutti_engine_grad_ready_rows_from(tutti_engine *e, int tensor, const uint32_t *ids, size_t n,
+                                               const void *rows, tutti_dtype dtype, tutti_error *err)
 {
-    TUTTI_TRY(check_type("ready_rows_from", tensor, dtype, err));
+    TUTTI_TRY(check_type("grad_ready_rows_from", tensor, dtype, err));
     return announce_rows(e, tensor, ids, n, rows, dtype, false, err);
 }
 

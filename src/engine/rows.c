@@ -242,14 +242,14 @@ tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t 
 
     if (e->announced[tensor])
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                          "need_rows was called for %s after its gradient was announced; a pass asks for the rows that "
-                          "it reads before that",
+                          "rows_acquire was called for %s after its gradient was announced; a pass asks for the rows "
+                          "that it reads before that",
                           t->name);
     for (size_t k = 0; k < n; k++)
         if (ids[k] >= t->rows || (k > 0 && ids[k] <= ids[k - 1]))
             return tutti_fail(
                 err, TUTTI_ERR_USAGE, 0,
-                "need_rows was called for row %lu of %s at place %zu; rows must ascend, and there are %zu",
+                "rows_acquire was called for row %lu of %s at place %zu; rows must ascend, and there are %zu",
                 (unsigned long)ids[k], t->name, k, t->rows);
     if (!r->needs)
         r->n_needed = 0;
@@ -270,8 +270,8 @@ tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, co
             at++;
         if (!r->needs || at == r->n_needed || r->needed[at] != ids[k])
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "ready_rows was called for row %lu of %s, which this pass has not asked for; call "
-                              "need_rows with all rows that it reads, before it reads them",
+                              "grad_ready_rows was called for row %lu of %s, which this pass has not asked for; call "
+                              "rows_acquire with all rows that it reads, before it reads them",
                               (unsigned long)ids[k], e->tensors[tensor].name);
     }
     return TUTTI_OK;

@@ -82,14 +82,14 @@ static tutti_status show(tutti_engine *e, int aside, tutti_error *err)
     return status;
 }
 
-tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err)
+tutti_status tutti_engine_eval_begin(tutti_engine *e, tutti_error *err)
 {
     tutti_status status;
 
     if (e->stage == STAGE_FINISHED)
         return TUTTI_OK; /* it is the agreed model */
     if (e->stage != STAGE_READY)
-        return tutti_engine_out_of_order(err, "show");
+        return tutti_engine_out_of_order(err, "eval_begin");
     tutti_engine_collect(e);
     status = tutti_engine_quiet(e, err);
     if (status != TUTTI_OK) {
@@ -99,10 +99,10 @@ tutti_status tutti_engine_show(tutti_engine *e, tutti_error *err)
     return show(e, -1, err);
 }
 
-tutti_status tutti_engine_show_aside(tutti_engine *e, int k, tutti_error *err)
+tutti_status tutti_engine_eval_snapshot(tutti_engine *e, int k, tutti_error *err)
 {
     if ((e->stage != STAGE_READY || !e->services.held) && e->stage != STAGE_FINISHED)
-        return tutti_engine_out_of_order(err, "show_aside");
+        return tutti_engine_out_of_order(err, "eval_snapshot");
     if (k < 0 || k >= e->asides.passed)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "show_aside of model %d, but %d were put aside (engine.h)", k,
                           e->asides.passed);
@@ -156,7 +156,7 @@ bool tutti_engine_swap(tutti_engine *e)
     return true;
 }
 
-tutti_status tutti_engine_resume(tutti_engine *e, tutti_error *err)
+tutti_status tutti_engine_eval_end(tutti_engine *e, tutti_error *err)
 {
     if (e->stage == STAGE_FINISHED)
         return TUTTI_OK;
@@ -196,7 +196,7 @@ tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)
         status = tutti_engine_quiet(e, err);
     if (status == TUTTI_OK) {
         int points;
-        status = tutti_engine_asides(e, &points, err);
+        status = tutti_engine_snapshots(e, &points, err);
     }
     if (status == TUTTI_OK)
         status = meet(e, true, -1, err);

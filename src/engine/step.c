@@ -7,8 +7,9 @@
 tutti_status tutti_engine_wrong(tutti_error *err, const char *call, const char *when)
 {
     return tutti_fail(err, TUTTI_ERR_STATE, 0,
-                      "%s was called %s; the order is pass, ready for each tensor, passed, step (engine.h)", call,
-                      when);
+                      "%s was called %s; the order is pass_begin, grad_ready for each tensor, pass_end, step "
+                      "(engine.h)",
+                      call, when);
 }
 
 tutti_status tutti_engine_failed(tutti_engine *e, tutti_status status, tutti_error *err)

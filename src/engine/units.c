@@ -59,8 +59,8 @@ static tutti_status list_units(tutti_engine *e, tutti_error *err)
     if (!e->options.needs)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' holds values by unit, but this client does not say when it needs which "
-                          "(tutti_engine_need, engine_options.needs); take a client that does, or a method that has "
-                          "all values (of zero: stage=2)",
+                          "(tutti_engine_unit_acquire, engine_options.needs); take a client that does, or a method "
+                          "that has all values (of zero: stage=2)",
                           e->m.ops->name);
     s->says = e->m.workers > 1 && !e->options.same_order;
     s->unit = tutti_alloc((size_t)e->layout.n_units, sizeof *s->unit);

@@ -180,7 +180,7 @@ static tutti_status open_averager(void *self, tutti_error *err)
 {
     tutti_averager *a = self;
 
-    if (a->mixer == NULL && tutti_engine_goes_on(a->m->engine))
+    if (a->mixer == NULL && tutti_engine_fault_tolerant(a->m->engine))
         TUTTI_TRY(tutti_members_open(&a->members, a->m->world, tutti_port_of("averager", 0, 0), err));
     return tutti_monitor_open(&a->door, a->m->rt, err);
 }
@@ -384,7 +384,7 @@ tutti_status tutti_averager_average(tutti_averager *a, tutti_error *err)
 
 static int events(const tutti_averager *a)
 {
-    return tutti_engine_goes_on(a->m->engine) ? tutti_world_events(a->m->world, 0, NULL, 0) : 0;
+    return tutti_engine_fault_tolerant(a->m->engine) ? tutti_world_events(a->m->world, 0, NULL, 0) : 0;
 }
 
 /* Is anybody lost to me who may be there for others? */

@@ -455,7 +455,7 @@ static tutti_status make(tutti_preduce *p, tutti_error *err)
         word = TUTTI_GROUPS_KEEP;
         if (p->o->log)
             log_one(p, from_ns, well);
-        if (tutti_engine_goes_on(m->engine))
+        if (tutti_engine_fault_tolerant(m->engine))
             TUTTI_TRY(ask(p, &over, tutti_host(p->last.member, (size_t)p->last.n, TUTTI_I32), &word, err));
         if (well && (word == TUTTI_GROUPS_AGAIN || word == TUTTI_GROUPS_UNDO)) {
             take(p, p->sent, p->mean, before);

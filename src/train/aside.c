@@ -41,7 +41,7 @@ static tutti_status place(tutti_run *run, void *arg, tutti_error *err)
     tutti_aside mine;
 
     tutti_engine_figures(run->engine, &f);
-    tutti_engine_aside(run->engine, k, &mine);
+    tutti_engine_snapshot(run->engine, k, &mine);
     sums[0] = (double)mine.samples_since;
     sums[1] = (double)mine.bytes_sent;
     seconds = tutti_train_serves(run) ? 0 : (double)mine.wall_ns * 1e-9;
@@ -60,10 +60,10 @@ static tutti_status evaluate(tutti_run *run, int k, tutti_error *err)
     tutti_status status;
 
     TUTTI_TRY(tutti_train_meet(run, place, &k, err));
-    TUTTI_TRY(tutti_engine_show_aside(run->engine, k, err));
+    TUTTI_TRY(tutti_engine_eval_snapshot(run->engine, k, err));
     status = tutti_train_evaluate(run, TUTTI_TEST, 0, &run->test_loss, &run->test_accuracy, &run->test_auc, err);
     if (status == TUTTI_OK)
-        status = tutti_engine_resume(run->engine, err);
+        status = tutti_engine_eval_end(run->engine, err);
     return status == TUTTI_OK ? tutti_train_report_evaluation(run, err) : status;
 }
 
@@ -71,17 +71,17 @@ tutti_status tutti_train_evaluate_asides(tutti_run *run, tutti_error *err)
 {
     tutti_aside of;
     int n;
-    tutti_status status = tutti_engine_asides(run->engine, &n, err); /* what it waits for is the method's cost */
+    tutti_status status = tutti_engine_snapshots(run->engine, &n, err); /* what it waits for is the method's cost */
     const tutti_doing was = tutti_engine_doing(run->engine, TUTTI_DOING_OUTSIDE);
 
     run->evaluated.aside = true;
     for (int k = 0; k < n && status == TUTTI_OK && run->dry == NULL; k++) {
-        tutti_engine_aside(run->engine, k, &of);
+        tutti_engine_snapshot(run->engine, k, &of);
         if (of.gradients < run->gradients_in_all) /* the last model is what --final-eval is of */
             status = evaluate(run, k, err);
     }
     run->evaluated.aside = false;
-    tutti_engine_drop_asides(run->engine);
+    tutti_engine_drop_snapshots(run->engine);
     tutti_engine_doing(run->engine, was);
     return status;
 }

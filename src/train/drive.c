@@ -178,7 +178,7 @@ static tutti_status need_rows(const tutti_train_staged *s, const tutti_batch *ba
     for (int k = 0; k < run->n_params && s->named != NULL; k++)
         if (has_table(s, k)) {
             const size_t n = tutti_train_name_rows(run, batch, (size_t)run->params[k].dim[0], s->named, s->ids);
-            TUTTI_TRY(tutti_engine_need_rows(run->engine, k, s->ids, n, err));
+            TUTTI_TRY(tutti_engine_rows_acquire(run->engine, k, s->ids, n, err));
         }
     return TUTTI_OK;
 }

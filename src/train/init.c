@@ -58,8 +58,8 @@ tutti_status tutti_train_init_settle(tutti_run *run, tutti_error *err)
                                                            err), err);
     if (status == TUTTI_OK)
         status = tutti_broadcast(&run->all, 0, tutti_host(all, count, TUTTI_F32), err);
-    for (size_t i = 0; i < count && status == TUTTI_OK && tutti_engine_own(run->engine) != NULL; i++)
-        tutti_engine_own(run->engine)[i] = all[i];
+    for (size_t i = 0; i < count && status == TUTTI_OK && tutti_engine_client_state(run->engine) != NULL; i++)
+        tutti_engine_client_state(run->engine)[i] = all[i];
     tutti_free(all);
     return status;
 }

@@ -31,7 +31,8 @@ tutti_status tutti_train_watch(tutti_run *run, tutti_error *err)
 {
     tutti_peer_event event;
 
-    for (; tutti_engine_goes_on(run->engine) && tutti_world_events(run->world, run->watched, &event, 1) > run->watched;
+    for (; tutti_engine_fault_tolerant(run->engine) &&
+           tutti_world_events(run->world, run->watched, &event, 1) > run->watched;
          run->watched++) {
         if (event.change != TUTTI_PEER_LOST)
             continue;

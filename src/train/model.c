@@ -81,7 +81,7 @@ static tutti_status write_model(tutti_run *run, calls *c, tutti_error *err)
                                                            .dtype = TUTTI_F32,
                                                            .dims = 1,
                                                            .dim = { s->count },
-                                                           .data = tutti_engine_own(run->engine) + s->first };
+                                                           .data = tutti_engine_client_state(run->engine) + s->first };
     }
     snprintf(path, sizeof path, "%s/model.safetensors", run->config->out);
     status = tutti_safetensors_write(run->rt, path, entries, (size_t)n, metadata, NULL, err);

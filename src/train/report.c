@@ -142,7 +142,7 @@ tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tu
 
     /* Where a loss fails this on some only, the others must hear of it: a
        collective tells them, ports do not. */
-    if (tutti_engine_goes_on(run->engine))
+    if (tutti_engine_fault_tolerant(run->engine))
         return tutti_gather_parts(
             &run->all, 0, tutti_host((double *)(uintptr_t)mine, n, TUTTI_F64),
             index == 0 ? tutti_host(run->told, n * (size_t)run->all.size, TUTTI_F64) : tutti_nothing(), err);
@@ -235,7 +235,7 @@ tutti_status tutti_train_open_metrics(tutti_run *run, tutti_error *err)
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
 {
     /* anybody may come to be the one that is told */
-    const bool all = run->automatic_shares || tutti_engine_goes_on(run->engine);
+    const bool all = run->automatic_shares || tutti_engine_fault_tolerant(run->engine);
     char path[4096];
 
     run->reported_ns = tutti_now_ns(run->rt);
@@ -388,7 +388,7 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
     mine[SCALE] = f.loss_scale;
     mine[WAIT] = (double)(f.exposed_ns - run->reported.exposed_ns) * 1e-9;
     status = tutti_train_meet(run, gather_report, mine, err);
-    if (tutti_engine_goes_on(run->engine)) { /* a lost worker may have computed less than was counted */
+    if (tutti_engine_fault_tolerant(run->engine)) { /* a lost worker may have computed less than was counted */
         tutti_figures now;
         tutti_engine_figures(run->engine, &now);
         f.samples = now.samples;

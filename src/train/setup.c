@@ -203,9 +203,9 @@ static tutti_status open_engine(tutti_run *run, tutti_error *err)
         status = tutti_train_init_open(run, err);
     if (status == TUTTI_OK)
         status = open_engine_on(run, params, own, err);
-    for (int k = 0; status == TUTTI_OK && tutti_engine_own(run->engine) != NULL && k < run->n_statistics; k++)
+    for (int k = 0; status == TUTTI_OK && tutti_engine_client_state(run->engine) != NULL && k < run->n_statistics; k++)
         for (size_t i = 0; i < run->statistics[k].count; i++)
-            tutti_engine_own(run->engine)[run->statistics[k].first + i] = run->statistics[k].start;
+            tutti_engine_client_state(run->engine)[run->statistics[k].first + i] = run->statistics[k].start;
     if (status == TUTTI_OK)
         status = tutti_train_init_settle(run, err);
     run->hands_over = status == TUTTI_OK && tutti_engine_method(run->engine)->held != TUTTI_HELD_WHOLE;
@@ -288,7 +288,7 @@ static tutti_status open_network(tutti_run *run, tutti_error *err)
     tutti_nn_options options = tutti_train_network(run->config, tutti_train_most_samples(run), run->hands_over);
 
     TUTTI_TRY(tutti_train_meter_open(run, &options.device, err));
-    options.running = tutti_engine_own(run->engine);
+    options.running = tutti_engine_client_state(run->engine);
     TUTTI_TRY(tutti_nn_open(&run->nn, run->config->model, &run->task, &options, err));
     if (run->hands_over)
         TUTTI_TRY(tutti_nn_unit_gradients(run->nn, run->gradients, err));

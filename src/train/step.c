@@ -4,7 +4,7 @@
 
 tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_error *err)
 {
-    TUTTI_TRY(tutti_engine_need(run->engine, unit, backward, err));
+    TUTTI_TRY(tutti_engine_unit_acquire(run->engine, unit, backward, err));
     for (int i = 0; i < run->n_params && run->by_unit; i++)
         if (run->params[i].unit == unit)
             run->values[i] = tutti_engine_values(run->engine, i);
@@ -16,7 +16,7 @@ tutti_status tutti_train_done(tutti_run *run, int unit, bool backward, tutti_err
     for (int i = 0; i < run->n_params && run->by_unit; i++)
         if (run->params[i].unit == unit) /* another's values may stand there from now on */
             run->values[i] = NULL;
-    return tutti_engine_done(run->engine, unit, backward, err);
+    return tutti_engine_unit_release(run->engine, unit, backward, err);
 }
 
 static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
@@ -34,7 +34,7 @@ static tutti_status on_need(void *user, int unit, bool backward, tutti_error *er
 static tutti_status on_need_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
 {
     tutti_run *run = user;
-    const tutti_status status = tutti_engine_need_rows(run->engine, param, ids, n, err);
+    const tutti_status status = tutti_engine_rows_acquire(run->engine, param, ids, n, err);
     if (run->slow > 1)
         run->computing_since_ns = tutti_now_ns(run->rt);
     return status;
@@ -56,8 +56,8 @@ static tutti_status on_ready(void *user, int param, tutti_error *err)
     tutti_status status;
     tutti_train_stretch(run);
     status = run->hands_over
-                 ? tutti_engine_ready_from(run->engine, param, run->gradients[param], TUTTI_F32, err)
-                 : tutti_engine_ready(run->engine, param, err);
+                 ? tutti_engine_grad_ready_from(run->engine, param, run->gradients[param], TUTTI_F32, err)
+                 : tutti_engine_grad_ready(run->engine, param, err);
     run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
     return status;
 }
@@ -73,11 +73,11 @@ static tutti_status on_ready_rows(void *user, int param, const uint32_t *ids, si
     tutti_run *run = user;
     tutti_status status;
     tutti_train_stretch(run);
-    status = run->hands_over ? tutti_engine_ready_rows_from(
+    status = run->hands_over ? tutti_engine_grad_ready_rows_from(
                                    run->engine, param, ids, n,
                                    run->dry != NULL ? run->gradients[param] : tutti_nn_rows(run->nn, param), TUTTI_F32,
                                    err)
-                             : tutti_engine_ready_rows(run->engine, param, ids, n, err);
+                             : tutti_engine_grad_ready_rows(run->engine, param, ids, n, err);
     run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
     return status;
 }
@@ -115,7 +115,7 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
     run->regret_due = m->beside; /* its values are there when they are needed */
     if (!run->regret_due)
         tutti_train_regret_add(run, m->step);
-    while ((status = tutti_engine_pass(run->engine, &pass, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(run->engine, &pass, err)) == TUTTI_OK) {
         double loss;
         if (pass.samples == 0)
             batch = (tutti_batch){ 0 };
@@ -151,7 +151,7 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
         if (status == TUTTI_CLOSED) /* the method has the step begin anew: out of the middle of a pass */
             continue;
         TUTTI_TRY(status);
-        TUTTI_TRY(tutti_engine_passed(run->engine, loss, err));
+        TUTTI_TRY(tutti_engine_pass_end(run->engine, loss, err));
         if (run->nn != NULL) /* else the run is gone through without */
             TUTTI_TRY(tutti_engine_use_device(run->engine, tutti_nn_bytes(run->nn), err));
         run->loss_sum += pass.again ? 0 : loss;

@@ -69,11 +69,11 @@ static tutti_status evaluate(tutti_run *run, tutti_error *err)
     tutti_status status;
 
     tutti_engine_figures(run->engine, &f);
-    status = tutti_engine_show(run->engine, err);
+    status = tutti_engine_eval_begin(run->engine, err);
     if (status == TUTTI_OK)
         status = tutti_train_evaluate(run, TUTTI_TEST, 0, &run->test_loss, &run->test_accuracy, &run->test_auc, err);
     if (status == TUTTI_OK)
-        status = tutti_engine_resume(run->engine, err);
+        status = tutti_engine_eval_end(run->engine, err);
     if (status == TUTTI_OK)
         status = tutti_train_report_evaluation(run, err);
     if (status == TUTTI_OK && run->config->target[0] != 0 && !run->target_reached) {

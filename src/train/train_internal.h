@@ -277,8 +277,8 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err);
 /* The place of a pass's samples among all that the run takes, so that a sample's draws are the same
    whoever computes it. With parts each worker counts its own. */
 uint64_t tutti_train_first_of_run(const tutti_run *run, const tutti_pass *pass);
-/* tutti_engine_need; then run->values of that unit are where they are. tutti_engine_done, before
-   which they are NULL if values are held by unit. */
+/* tutti_engine_unit_acquire; then run->values of that unit are where they are.
+   tutti_engine_unit_release, before which they are NULL if values are held by unit. */
 tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_error *err);
 tutti_status tutti_train_done(tutti_run *run, int unit, bool backward, tutti_error *err);
 

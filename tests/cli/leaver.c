@@ -35,11 +35,11 @@ static tutti_status pass(const job *j, tutti_engine *e, const tutti_pass *p, tut
         float *g = tutti_engine_gradient(e, t);
         for (int i = 0; i < (t == 0 ? COLS : j->rows * COLS); i++)
             g[i] = p->samples > 0 ? x[i] - (float)tutti_engine_method(e)->rank : 0;
-        TUTTI_TRY(tutti_engine_ready(e, t, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, t, err));
     }
     for (int64_t k = 0; p->losses != NULL && k < p->samples; k++)
         p->losses[k] = 1;
-    return tutti_engine_passed(e, (double)p->samples, err);
+    return tutti_engine_pass_end(e, (double)p->samples, err);
 }
 
 static tutti_status step(const job *j, tutti_engine *e, tutti_error *err)
@@ -47,7 +47,7 @@ static tutti_status step(const job *j, tutti_engine *e, tutti_error *err)
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK)
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK)
         TUTTI_TRY(pass(j, e, &p, err));
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }

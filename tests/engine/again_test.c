@@ -73,7 +73,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
         uint64_t epoch = 0, position = 0;
         tutti_pass p;
         tutti_status status;
-        for (int k = 0; (status = tutti_engine_pass(e, &p, err)) == TUTTI_OK; k++) {
+        for (int k = 0; (status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK; k++) {
             const float *x = j->own_memory ? values : tutti_engine_values(e, 0);
             float *g = j->own_memory ? gradient : tutti_engine_gradient(e, 0);
             CHECK(p.again == (k > 0) && p.samples == 4 && p.divisor == 4);
@@ -85,8 +85,8 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
             CHECK(p.epoch == epoch && p.position == position && x[0] == start + (float)k);
             for (int i = 0; i < COUNT; i++) /* the gradient of x^2 / 2 */
                 g[i] = (float)p.scale * x[i];
-            TUTTI_TRY(tutti_engine_ready(e, 0, err));
-            TUTTI_TRY(tutti_engine_passed(e, k == 0 ? 5 : 1e9, err));
+            TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+            TUTTI_TRY(tutti_engine_pass_end(e, k == 0 ? 5 : 1e9, err));
         }
         CHECK(status == TUTTI_CLOSED);
         TUTTI_TRY(tutti_engine_step(e, err));

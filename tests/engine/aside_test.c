@@ -54,7 +54,7 @@ static void note_points(seen *s, uint64_t gradient)
         if (tutti_engine_method(s->e)->x != NULL)
             memcpy(s->x[s->passed], tutti_engine_values(s->e, 0), sizeof s->x[0]);
         memcpy(s->sum[s->passed], s->pulled, sizeof s->pulled);
-        s->own[s->passed] = tutti_engine_own(s->e)[0];
+        s->own[s->passed] = tutti_engine_client_state(s->e)[0];
         s->samples[s->passed] = s->computed;
     }
 }
@@ -66,7 +66,7 @@ static tutti_status one_step(seen *s, tutti_error *err)
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(s->e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(s->e, &p, err)) == TUTTI_OK) {
         const uint64_t k = m->rng.step;
         if (p.index == 0)
             note_points(s, k);
@@ -78,10 +78,10 @@ static tutti_status one_step(seen *s, tutti_error *err)
             m->g[i] = 0.25f * m->x[i] - 0.1f * (float)(i + m->rank);
         for (int i = 0; i < VALUES; i++)
             s->pulled[i] += m->g[i];
-        tutti_engine_own(s->e)[0] += 1 + (float)m->rank;
+        tutti_engine_client_state(s->e)[0] += 1 + (float)m->rank;
         s->computed += (uint64_t)p.samples;
-        TUTTI_TRY(tutti_engine_ready(s->e, 0, err));
-        TUTTI_TRY(tutti_engine_passed(s->e, (double)p.samples, err));
+        TUTTI_TRY(tutti_engine_grad_ready(s->e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(s->e, (double)p.samples, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(s->e, err) : status;
 }
@@ -167,7 +167,7 @@ static tutti_status check_own(const seen *s, tutti_group *all, int at, tutti_err
         sum += own[r];
         had += own[r] > 0;
     }
-    CHECK(tutti_engine_own(s->e)[0] == 1 / (float)had * sum);
+    CHECK(tutti_engine_client_state(s->e)[0] == 1 / (float)had * sum);
     return TUTTI_OK;
 }
 
@@ -198,7 +198,7 @@ static tutti_status look(seen *s, tutti_world *world, int k, int at, tutti_error
     tutti_aside of;
     double samples;
 
-    tutti_engine_aside(s->e, k, &of);
+    tutti_engine_snapshot(s->e, k, &of);
     tutti_engine_figures(s->e, &f);
     CHECK(of.gradients == (uint64_t)(at + 1) * EVERY && of.wall_ns <= f.wall_ns && of.bytes_sent <= f.bytes_sent);
     since = of.samples_since;
@@ -206,12 +206,12 @@ static tutti_status look(seen *s, tutti_world *world, int k, int at, tutti_error
     TUTTI_TRY(tutti_reduce_double(&all, TUTTI_SUM, &samples, 1, err));
     CHECK((double)f.samples - samples == 2.0 * (double)of.gradients * samples_of(s));
     if (m->rank >= m->workers) {
-        TUTTI_TRY(tutti_engine_show_aside(s->e, k, err));
-        return tutti_engine_resume(s->e, err);
+        TUTTI_TRY(tutti_engine_eval_snapshot(s->e, k, err));
+        return tutti_engine_eval_end(s->e, err);
     }
     CHECK(s->t->equal || since == s->computed - s->samples[at]);
     memcpy(before, m->x, sizeof before);
-    TUTTI_TRY(tutti_engine_show_aside(s->e, k, err));
+    TUTTI_TRY(tutti_engine_eval_snapshot(s->e, k, err));
     TUTTI_TRY(check_model(s, &workers, at, of.gradients, err));
     TUTTI_TRY(check_own(s, &workers, at, err));
     for (int i = 0; i < VALUES; i++)
@@ -220,10 +220,10 @@ static tutti_status look(seen *s, tutti_world *world, int k, int at, tutti_error
           fabs(tutti_engine_apart(s->e) - sqrt((double)apart)) <= 1e-4 * sqrt((double)apart) + 1e-6);
     if (m->workers > 1 && !s->t->late && !s->t->equal) {
         CHECK(tutti_engine_swap(s->e));
-        CHECK(memcmp(m->x, s->x[at], sizeof before) == 0 && tutti_engine_own(s->e)[0] == s->own[at]);
+        CHECK(memcmp(m->x, s->x[at], sizeof before) == 0 && tutti_engine_client_state(s->e)[0] == s->own[at]);
         CHECK(tutti_engine_swap(s->e));
     }
-    TUTTI_TRY(tutti_engine_resume(s->e, err));
+    TUTTI_TRY(tutti_engine_eval_end(s->e, err));
     CHECK(memcmp(before, m->x, sizeof before) == 0);
     return TUTTI_OK;
 }
@@ -233,15 +233,15 @@ static tutti_status look_at_all(seen *s, tutti_world *world, int looked, int lef
     const int there = left < s->t->most ? left : s->t->most;
     int n;
 
-    TUTTI_TRY(tutti_engine_asides(s->e, &n, err));
+    TUTTI_TRY(tutti_engine_snapshots(s->e, &n, err));
     CHECK(n == there);
     if (tutti_engine_method(s->e)->rank < tutti_engine_method(s->e)->workers)
         note_points(s, (uint64_t)(looked + left) * EVERY); /* who has passed fewer puts aside what it has now */
     for (int k = n; k-- > 0;) /* in any order */
         TUTTI_TRY(look(s, world, k, looked + k, err));
-    CHECK(tutti_engine_show_aside(s->e, n, err) == TUTTI_ERR_USAGE);
-    tutti_engine_drop_asides(s->e);
-    TUTTI_TRY(tutti_engine_asides(s->e, &n, err));
+    CHECK(tutti_engine_eval_snapshot(s->e, n, err) == TUTTI_ERR_USAGE);
+    tutti_engine_drop_snapshots(s->e);
+    TUTTI_TRY(tutti_engine_snapshots(s->e, &n, err));
     CHECK(n == 0);
     return TUTTI_OK;
 }
@@ -264,17 +264,17 @@ static tutti_status work(seen *s, tutti_world *world, tutti_error *err)
         if (phase < s->t->rests)
             TUTTI_TRY(look_at_all(s, world, (phase - 1) * rest, rest, err));
     }
-    TUTTI_TRY(tutti_engine_asides(s->e, &n, err)); /* at rest, also where steps are common */
+    TUTTI_TRY(tutti_engine_snapshots(s->e, &n, err)); /* at rest, also where steps are common */
     if (m->rank < m->workers) /* before finish: what was not passed is the worker's own of now */
         note_points(s, GRADIENTS);
     TUTTI_TRY(tutti_engine_finish(s->e, err));
     apart = tutti_engine_apart(s->e);
-    own = tutti_engine_own(s->e)[0];
+    own = tutti_engine_client_state(s->e)[0];
     if (m->x != NULL)
         memcpy(final, m->x, sizeof final);
     TUTTI_TRY(look_at_all(s, world, POINTS - POINTS / s->t->rests, POINTS / s->t->rests, err));
     CHECK(m->x == NULL || memcmp(final, m->x, sizeof final) == 0);
-    CHECK(tutti_engine_apart(s->e) == apart && tutti_engine_own(s->e)[0] == own);
+    CHECK(tutti_engine_apart(s->e) == apart && tutti_engine_client_state(s->e)[0] == own);
     return TUTTI_OK;
 }
 
@@ -390,8 +390,8 @@ static tutti_status nothing_is_kept(tutti_world *world, void *arg, tutti_error *
                                 &(tutti_engine_options){ .method = "local-sgd", .aside_every = 1, .aside_most = 2 },
                                 err));
     TUTTI_TRY(tutti_engine_more(e, 0, &more, err));
-    TUTTI_TRY(tutti_engine_asides(e, &n, err));
-    CHECK(n == 0 && tutti_engine_show_aside(e, 0, err) == TUTTI_ERR_USAGE);
+    TUTTI_TRY(tutti_engine_snapshots(e, &n, err));
+    CHECK(n == 0 && tutti_engine_eval_snapshot(e, 0, err) == TUTTI_ERR_USAGE);
     TUTTI_TRY(tutti_engine_finish(e, err));
     tutti_engine_close(e);
     return TUTTI_OK;

@@ -110,14 +110,14 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
         const probe *own = m->self;
         const int r = m->rank;
         tutti_pass p;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             for (size_t i = 0; i < N; i++)
                 m->g[i] = (float)p.scale * gradient(r, (uint64_t)s, i);
             if (r == 1 && s == j->bad_step)
                 m->g[700] = NAN;
             for (int k = 0; k < TENSORS; k++)
-                TUTTI_TRY(tutti_engine_ready(e, k, err));
-            TUTTI_TRY(tutti_engine_passed(e, 0, err));
+                TUTTI_TRY(tutti_engine_grad_ready(e, k, err));
+            TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
         }
         status = status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
         if (status == TUTTI_OK)

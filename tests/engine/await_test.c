@@ -28,10 +28,10 @@ static tutti_status one_step(tutti_engine *e, tutti_error *err)
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         tutti_engine_method(e)->g[0] = 1;
-        TUTTI_TRY(tutti_engine_ready(e, 0, err));
-        TUTTI_TRY(tutti_engine_passed(e, (double)p.samples, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, (double)p.samples, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }

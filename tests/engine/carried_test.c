@@ -206,13 +206,13 @@ static tutti_status out_of_order(tutti_world *world, void *arg, tutti_error *err
     TUTTI_TRY(toy_step(e, &t, err));
     assert_int_equal(tutti_engine_state_written(e, err), TUTTI_ERR_STATE);
     assert_non_null(strstr(err->text, "state is written before the first pass only"));
-    TUTTI_TRY(tutti_engine_show(e, err));
+    TUTTI_TRY(tutti_engine_eval_begin(e, err));
     if (tutti_engine_state(e, &piece, &n, err) == TUTTI_OK) /* the model that is shown is the same anyway */
         c->hash = n;
     else
         assert_non_null(strstr(err->text, "state is legal between steps only"));
-    TUTTI_TRY(tutti_engine_resume(e, err));
-    TUTTI_TRY(tutti_engine_pass(e, &p, err));
+    TUTTI_TRY(tutti_engine_eval_end(e, err));
+    TUTTI_TRY(tutti_engine_pass_begin(e, &p, err));
     assert_int_equal(tutti_engine_state(e, &piece, &n, err), TUTTI_ERR_STATE);
     assert_true(piece == NULL && n == 0);
     tutti_engine_close(e);

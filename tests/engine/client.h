@@ -156,24 +156,27 @@ static inline void *make(void *arg)
     tutti_engine *e = c->seat->e;
 
     switch (c->what) {
-    case PASS: c->status = tutti_engine_pass(e, c->pass, c->err); break;
+    case PASS: c->status = tutti_engine_pass_begin(e, c->pass, c->err); break;
     case READY:
         if (c->ids != NULL && c->gradient != NULL)
-            c->status = tutti_engine_ready_rows_from(e, c->tensor, c->ids, c->n, c->gradient,
-                                                     told_type(r), c->err);
+            c->status = tutti_engine_grad_ready_rows_from(e, c->tensor, c->ids, c->n, c->gradient,
+                                                          told_type(r), c->err);
         else if (c->ids != NULL)
-            c->status = tutti_engine_ready_rows(e, c->tensor, c->ids, c->n, c->err);
+            c->status = tutti_engine_grad_ready_rows(e, c->tensor, c->ids, c->n, c->err);
         else if (c->gradient != NULL)
-            c->status = tutti_engine_ready_from(e, c->tensor, c->gradient, told_type(r), c->err);
+            c->status =
+                tutti_engine_grad_ready_from(e, c->tensor, c->gradient, told_type(r), c->err);
         else
-            c->status = tutti_engine_ready(e, c->tensor, c->err);
+            c->status = tutti_engine_grad_ready(e, c->tensor, c->err);
         break;
-    case NOTHING: c->status = tutti_engine_ready_from(e, c->tensor, NULL, r->dtype, c->err); break;
-    case PASSED: c->status = tutti_engine_passed(e, (double)c->pass->samples, c->err); break;
+    case NOTHING:
+        c->status = tutti_engine_grad_ready_from(e, c->tensor, NULL, r->dtype, c->err);
+        break;
+    case PASSED: c->status = tutti_engine_pass_end(e, (double)c->pass->samples, c->err); break;
     case STEP: c->status = tutti_engine_step(e, c->err); break;
     case LR: c->status = tutti_engine_lr(e, r->lr_after, c->err); break;
-    case SHOW: c->status = tutti_engine_show(e, c->err); break;
-    case RESUME: c->status = tutti_engine_resume(e, c->err); break;
+    case SHOW: c->status = tutti_engine_eval_begin(e, c->err); break;
+    case RESUME: c->status = tutti_engine_eval_end(e, c->err); break;
     case FINISH: c->status = tutti_engine_finish(e, c->err); break;
     }
     return NULL;

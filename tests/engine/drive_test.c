@@ -469,10 +469,11 @@ static tutti_status misuse_rank(tutti_world *world, void *arg, tutti_error *err)
     (void)arg;
     CHECK(s != NULL);
     TUTTI_TRY(open_one(s, world, true, err));
-    CHECK(tutti_engine_pass(s->e, &pass, &own) == TUTTI_ERR_STATE && strstr(own.text, "tutti_engine_drive") != NULL);
+    CHECK(tutti_engine_pass_begin(s->e, &pass, &own) == TUTTI_ERR_STATE &&
+          strstr(own.text, "tutti_engine_drive") != NULL);
     CHECK(tutti_engine_drive(s->e, 0, &own) == TUTTI_OK);
-    CHECK(tutti_engine_need(s->e, 0, false, &own) == TUTTI_ERR_STATE && strstr(own.text, "not shown") != NULL);
-    TUTTI_TRY(tutti_engine_show(s->e, err));
+    CHECK(tutti_engine_unit_acquire(s->e, 0, false, &own) == TUTTI_ERR_STATE && strstr(own.text, "not shown") != NULL);
+    TUTTI_TRY(tutti_engine_eval_begin(s->e, err));
     CHECK(tutti_engine_drive(s->e, 1, &own) == TUTTI_ERR_STATE && strstr(own.text, "between steps") != NULL);
     tutti_engine_close(s->e);
     tutti_free(s);

@@ -280,7 +280,7 @@ static tutti_status step_of_few(tutti_engine *e, toy *t, tutti_error *err)
     tutti_status status;
     tutti_pass p;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         if (p.samples > 0) {
             TUTTI_TRY(toy_pass(e, t, &share, &p, step, err));
             continue;
@@ -288,9 +288,9 @@ static tutti_status step_of_few(tutti_engine *e, toy *t, tutti_error *err)
         for (int i = 0; i < TOY_TENSORS; i++) {
             for (size_t k = 0; k < t->count[i]; k++)
                 t->gradients[i][k] = NAN; /* times a weight of 0 it is still one */
-            TUTTI_TRY(tutti_engine_ready(e, i, err));
+            TUTTI_TRY(tutti_engine_grad_ready(e, i, err));
         }
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
@@ -560,32 +560,33 @@ static tutti_status order_rank(tutti_world *world, void *arg, tutti_error *err)
     for (int k = 0; k < 4; k++) { /* there are no such tensors */
         const int tensor = (int[]){ TOY_TENSORS, 99, -1, INT_MIN }[k];
         CHECK(tutti_engine_values(e, tensor) == NULL && tutti_engine_gradient(e, tensor) == NULL);
-        CHECK(tutti_engine_ready(e, tensor, err) != TUTTI_OK &&
-              tutti_engine_ready_rows(e, tensor, NULL, 0, err) != TUTTI_OK &&
-              tutti_engine_need_rows(e, tensor, NULL, 0, err) != TUTTI_OK);
+        CHECK(tutti_engine_grad_ready(e, tensor, err) != TUTTI_OK &&
+              tutti_engine_grad_ready_rows(e, tensor, NULL, 0, err) != TUTTI_OK &&
+              tutti_engine_rows_acquire(e, tensor, NULL, 0, err) != TUTTI_OK);
     }
     CHECK(tutti_engine_step(e, err) == TUTTI_ERR_STATE && strstr(err->text, "step was called between steps") != NULL);
-    CHECK(tutti_engine_ready(e, 0, err) == TUTTI_ERR_STATE &&
-          strstr(err->text, "ready was called outside a pass") != NULL);
-    CHECK(tutti_engine_passed(e, 0, err) == TUTTI_ERR_STATE);
-    CHECK(tutti_engine_resume(e, err) == TUTTI_ERR_STATE);
-    TUTTI_TRY(tutti_engine_pass(e, &p, err));
-    CHECK(tutti_engine_pass(e, &p, err) == TUTTI_ERR_STATE);
+    CHECK(tutti_engine_grad_ready(e, 0, err) == TUTTI_ERR_STATE &&
+          strstr(err->text, "grad_ready was called outside a pass") != NULL);
+    CHECK(tutti_engine_pass_end(e, 0, err) == TUTTI_ERR_STATE);
+    CHECK(tutti_engine_eval_end(e, err) == TUTTI_ERR_STATE);
+    TUTTI_TRY(tutti_engine_pass_begin(e, &p, err));
+    CHECK(tutti_engine_pass_begin(e, &p, err) == TUTTI_ERR_STATE);
     CHECK(tutti_engine_finish(e, err) == TUTTI_ERR_STATE);
-    CHECK(tutti_engine_show(e, err) == TUTTI_ERR_STATE);
-    CHECK(tutti_engine_ready(e, TOY_TENSORS, err) == TUTTI_ERR_USAGE &&
+    CHECK(tutti_engine_eval_begin(e, err) == TUTTI_ERR_STATE);
+    CHECK(tutti_engine_grad_ready(e, TOY_TENSORS, err) == TUTTI_ERR_USAGE &&
           strstr(err->text, "tensor 5; there are 5") != NULL);
-    CHECK(tutti_engine_ready(e, -1, err) == TUTTI_ERR_USAGE &&
-          tutti_engine_ready_rows(e, 99, NULL, 0, err) == TUTTI_ERR_USAGE &&
-          tutti_engine_need_rows(e, -1, NULL, 0, err) == TUTTI_ERR_USAGE);
-    CHECK(tutti_engine_need(e, 99, false, err) == TUTTI_ERR_STATE);
-    TUTTI_TRY(tutti_engine_ready(e, 2, err));
-    CHECK(tutti_engine_ready(e, 2, err) == TUTTI_ERR_STATE && strstr(err->text, "c.bias was announced twice") != NULL);
-    TUTTI_TRY(tutti_engine_passed(e, 0, err));
-    CHECK(tutti_engine_pass(e, &p, err) == TUTTI_CLOSED);
+    CHECK(tutti_engine_grad_ready(e, -1, err) == TUTTI_ERR_USAGE &&
+          tutti_engine_grad_ready_rows(e, 99, NULL, 0, err) == TUTTI_ERR_USAGE &&
+          tutti_engine_rows_acquire(e, -1, NULL, 0, err) == TUTTI_ERR_USAGE);
+    CHECK(tutti_engine_unit_acquire(e, 99, false, err) == TUTTI_ERR_STATE);
+    TUTTI_TRY(tutti_engine_grad_ready(e, 2, err));
+    CHECK(tutti_engine_grad_ready(e, 2, err) == TUTTI_ERR_STATE &&
+          strstr(err->text, "c.bias was announced twice") != NULL);
+    TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
+    CHECK(tutti_engine_pass_begin(e, &p, err) == TUTTI_CLOSED);
     TUTTI_TRY(tutti_engine_step(e, err));
     TUTTI_TRY(tutti_engine_finish(e, err));
-    CHECK(tutti_engine_pass(e, &p, err) == TUTTI_ERR_STATE);
+    CHECK(tutti_engine_pass_begin(e, &p, err) == TUTTI_ERR_STATE);
     tutti_engine_close(e);
     return TUTTI_OK;
 }

@@ -130,7 +130,7 @@ static tutti_status step(client *c, int passes, bool added, tutti_error *err)
     tutti_status status;
     int n = 0;
 
-    while ((status = tutti_engine_pass(c->e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(c->e, &p, err)) == TUTTI_OK) {
         if (n == 0)
             first = x[3];
         if (added) {
@@ -141,8 +141,8 @@ static tutti_status step(client *c, int passes, bool added, tutti_error *err)
         }
         for (int i = 0; i < COUNT; i++)
             g[i] = (float)p.scale;
-        TUTTI_TRY(tutti_engine_ready(c->e, 0, err));
-        TUTTI_TRY(tutti_engine_passed(c->e, 3.0 * (double)p.samples, err));
+        TUTTI_TRY(tutti_engine_grad_ready(c->e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(c->e, 3.0 * (double)p.samples, err));
         n++;
         if (n < passes && c->closes_late)
             CHECK(tutti_engine_step(c->e, NULL) == TUTTI_ERR_STATE);

@@ -448,14 +448,14 @@ static tutti_status virtual_rank(tutti_world *world, void *arg, tutti_error *err
         tutti_status status;
         memcpy(y, m->x, n * sizeof *y);
         /* what the toy computes, and a copy of it before it is exchanged */
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             size_t at = 0;
             for (int k = 0; k < TOY_TENSORS; at += t.count[k], k++)
                 for (size_t i = 0; i < t.count[k]; i++)
                     g[at + i] = m->g[at + i] = m->x[at + i] - (float)((m->rank * 13 + (int)(i % 17) + step) % 19) / 8;
             for (int k = 0; k < TOY_TENSORS; k++)
-                TUTTI_TRY(tutti_engine_ready(e, k, err));
-            TUTTI_TRY(tutti_engine_passed(e, 0, err));
+                TUTTI_TRY(tutti_engine_grad_ready(e, k, err));
+            TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
         }
         CHECK(status == TUTTI_CLOSED);
         for (size_t i = 0; i < n; i++)
@@ -579,12 +579,12 @@ static tutti_status steep_rank(tutti_world *world, void *arg, tutti_error *err)
     tutti_status status;
 
     TUTTI_TRY(toy_open(&e, world, &t, err));
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         for (int i = 0; i < ELEMENTS; i++)
             tutti_engine_method(e)->g[i] = steep(i);
         for (int k = 0; k < TOY_TENSORS; k++)
-            TUTTI_TRY(tutti_engine_ready(e, k, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+            TUTTI_TRY(tutti_engine_grad_ready(e, k, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     status = tutti_engine_step(e, err);
     tutti_engine_close(e);

@@ -129,7 +129,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
         int64_t come = 0;
         for (int to = 0; to < WORKERS; to++)
             tutti_world_sent(world, to, &before[2 * to], &before[2 * to + 1]);
-        status = tutti_engine_pass(e, &p, err);
+        status = tutti_engine_pass_begin(e, &p, err);
         if (status != TUTTI_OK)
             break;
         at = p.given;
@@ -140,11 +140,11 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
         CHECK(p.received == come && p.samples == 2 + come && (come > 0 || p.given == NULL));
         status = sent_as_drawn(world, rank, (uint64_t)s, before, err);
         if (status == TUTTI_OK)
-            status = tutti_engine_ready(e, 0, err);
+            status = tutti_engine_grad_ready(e, 0, err);
         if (status == TUTTI_OK)
-            status = tutti_engine_passed(e, 0, err);
+            status = tutti_engine_pass_end(e, 0, err);
         while (status == TUTTI_OK)
-            status = tutti_engine_pass(e, &p, err);
+            status = tutti_engine_pass_begin(e, &p, err);
         status = status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
     }
     if (status == TUTTI_OK)

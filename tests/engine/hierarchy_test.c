@@ -62,14 +62,14 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
         tutti_world_sent(world, to, &before[to], &messages);
     for (int s = 0; s < STEPS; s++) {
         tutti_status status;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             for (int i = 0; i < ELEMENTS; i++)
                 m->g[i] = added(j, m->x, rank * j->members, j->members, i, s);
             if (s == BAD_STEP && j->bad >= 0 && j->bad / j->members == rank)
                 m->g[2000] = INFINITY;
             for (int k = 0; k < TOY_TENSORS; k++)
-                TUTTI_TRY(tutti_engine_ready(e, k, err));
-            TUTTI_TRY(tutti_engine_passed(e, 0, err));
+                TUTTI_TRY(tutti_engine_grad_ready(e, k, err));
+            TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
         }
         if (status == TUTTI_CLOSED)
             status = tutti_engine_step(e, err);

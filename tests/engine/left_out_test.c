@@ -27,7 +27,7 @@ static tutti_status step(job *j, tutti_engine *e, tutti_error *err)
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         for (int i = 0; i < ELEMENTS; i++)
             m->g[i] = (float)p.scale * (m->x[i] - (float)((m->rank * 13 + i % 17) * 5 % 19) / 8);
         if (bad && j->steep != 0)
@@ -35,8 +35,8 @@ static tutti_status step(job *j, tutti_engine *e, tutti_error *err)
         else if (bad && m->rank == j->bad_rank)
             m->g[ELEMENTS - 3] = INFINITY;
         for (int k = 0; k < TOY_TENSORS; k++)
-            TUTTI_TRY(tutti_engine_ready(e, k, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+            TUTTI_TRY(tutti_engine_grad_ready(e, k, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }

@@ -77,13 +77,13 @@ static tutti_status job_rank(tutti_world *world, void *arg, tutti_error *err)
 
     status = tutti_engine_open_from(&e, world, &param, 1, &j->options, methods, err);
     for (int s = 0; status == TUTTI_OK && s < STEPS; s++) {
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             j->passes[tutti_world_rank(world)]++;
             for (int64_t k = 0; p.losses != NULL && k < p.samples; k++)
                 p.losses[k] = 1;
-            status = tutti_engine_ready(e, 0, err);
+            status = tutti_engine_grad_ready(e, 0, err);
             if (status == TUTTI_OK)
-                status = tutti_engine_passed(e, 1, err);
+                status = tutti_engine_pass_end(e, 1, err);
             if (status != TUTTI_OK)
                 break;
         }

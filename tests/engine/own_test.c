@@ -33,7 +33,7 @@ static tutti_status expect(tutti_engine *e, int n, int step, bool mean, tutti_er
     const int rank = tutti_engine_method(e)->rank;
 
     for (int i = 0; i < OWN; i++) {
-        const float want = mean ? mean_of(n, step, i) : count_of(rank, step, i), has = tutti_engine_own(e)[i];
+        const float want = mean ? mean_of(n, step, i) : count_of(rank, step, i), has = tutti_engine_client_state(e)[i];
         if (has != want)
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "after %d steps own value %d is %g, not %g", step, i,
                               (double)has, (double)want);
@@ -66,7 +66,7 @@ static tutti_status step(tutti_engine *e, toy *t, int k, tutti_error *err)
 {
     TUTTI_TRY(toy_step(e, t, err));
     for (int i = 0; i < OWN; i++)
-        tutti_engine_own(e)[i] = count_of(tutti_engine_method(e)->rank, k + 1, i);
+        tutti_engine_client_state(e)[i] = count_of(tutti_engine_method(e)->rank, k + 1, i);
     return TUTTI_OK;
 }
 
@@ -79,15 +79,15 @@ static tutti_status rank(tutti_world *world, void *arg, tutti_error *err)
 
     TUTTI_TRY(open_job(&e, world, &t, j, err));
     for (int i = 0; i < OWN; i++)
-        CHECK(tutti_engine_own(e)[i] == 0);
-    TUTTI_TRY(tutti_engine_show(e, err)); /* nobody has had samples: nothing to agree on */
-    TUTTI_TRY(tutti_engine_resume(e, err));
+        CHECK(tutti_engine_client_state(e)[i] == 0);
+    TUTTI_TRY(tutti_engine_eval_begin(e, err)); /* nobody has had samples: nothing to agree on */
+    TUTTI_TRY(tutti_engine_eval_end(e, err));
     for (int k = 0; k < STEPS; k++) {
         TUTTI_TRY(step(e, &t, k, err));
         TUTTI_TRY(expect(e, n, k + 1, false, err));
-        TUTTI_TRY(tutti_engine_show(e, err));
+        TUTTI_TRY(tutti_engine_eval_begin(e, err));
         TUTTI_TRY(expect(e, counted, k + 1, true, err));
-        TUTTI_TRY(tutti_engine_resume(e, err));
+        TUTTI_TRY(tutti_engine_eval_end(e, err));
         TUTTI_TRY(expect(e, n, k + 1, false, err));
     }
     if (j->directory[0] != 0)
@@ -113,9 +113,9 @@ static tutti_status load_rank(tutti_world *world, void *arg, tutti_error *err)
     TUTTI_TRY(tutti_engine_load(e, c, err));
     tutti_checkpoint_close(c);
     TUTTI_TRY(expect(e, j->counted, STEPS, n != j->saved_by, err));
-    TUTTI_TRY(tutti_engine_show(e, err)); /* who had samples is known from the checkpoint */
+    TUTTI_TRY(tutti_engine_eval_begin(e, err)); /* who had samples is known from the checkpoint */
     TUTTI_TRY(expect(e, j->counted, STEPS, true, err));
-    TUTTI_TRY(tutti_engine_resume(e, err));
+    TUTTI_TRY(tutti_engine_eval_end(e, err));
     tutti_engine_close(e);
     return TUTTI_OK;
 }
@@ -189,7 +189,7 @@ static tutti_status none_rank(tutti_world *world, void *arg, tutti_error *err)
 
     (void)arg;
     TUTTI_TRY(toy_open(&e, world, &t, err));
-    CHECK(tutti_engine_own(e) == NULL);
+    CHECK(tutti_engine_client_state(e) == NULL);
     tutti_engine_close(e);
     return TUTTI_OK;
 }

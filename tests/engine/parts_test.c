@@ -38,7 +38,7 @@ static tutti_status steps(tutti_engine *e, uint64_t n, uint64_t *mine, tutti_err
     for (uint64_t k = 0; k < n; k++) {
         tutti_pass p;
         tutti_status status;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             CHECK(p.position == *mine);
             for (int64_t b = 0; b < p.samples; b++) {
                 const uint64_t id = tutti_share_sample_of(m->share, m->share->workers == 1 ? 0 : m->rank, p.epoch,
@@ -47,8 +47,8 @@ static tutti_status steps(tutti_engine *e, uint64_t n, uint64_t *mine, tutti_err
             }
             *mine += (uint64_t)p.samples;
             for (int i = 0; i < TOY_TENSORS; i++)
-                TUTTI_TRY(tutti_engine_ready(e, i, err));
-            TUTTI_TRY(tutti_engine_passed(e, 0, err));
+                TUTTI_TRY(tutti_engine_grad_ready(e, i, err));
+            TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
         }
         if (status != TUTTI_CLOSED)
             return status;

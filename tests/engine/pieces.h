@@ -145,11 +145,11 @@ static inline tutti_status announce(seat *s, const tutti_pass *p, int k, tutti_e
     if (s->rank == j->other_rank && k == j->other_tensor && (int)step == j->bad_step)
         g[0] = INFINITY;
     if (!rows)
-        return tutti_engine_ready(s->e, k, err);
+        return tutti_engine_grad_ready(s->e, k, err);
     for (size_t row = 0; row < j->count[k] / COLS; row++)
         if (touches(s->rank, step, row))
             ids[n++] = (uint32_t)row;
-    return tutti_engine_ready_rows(s->e, k, ids, n, err);
+    return tutti_engine_grad_ready_rows(s->e, k, ids, n, err);
 }
 
 static inline tutti_status quit(const seat *s, uint64_t step, int unit, tutti_error *err)
@@ -167,17 +167,17 @@ static inline tutti_status job_pass(seat *s, const tutti_pass *p, tutti_error *e
 
     for (int u = 0; u < UNITS; u++) {
         if (!j->forgets && u != j->frozen)
-            TUTTI_TRY(tutti_engine_need(s->e, u, false, err));
+            TUTTI_TRY(tutti_engine_unit_acquire(s->e, u, false, err));
         for (int k = 0; k < TENSORS; k++)
             if (j->unit[k] == u && u != j->frozen && p->index == 0)
                 j->seen[s->rank][step][k] = hash_of(s, k);
         tutti_charge(m->rt, j->flops, 0);
         if (!j->forgets && u != j->frozen)
-            TUTTI_TRY(tutti_engine_done(s->e, u, false, err));
+            TUTTI_TRY(tutti_engine_unit_release(s->e, u, false, err));
     }
     for (int u = UNITS - 1; u >= 0; u--) {
         if (!j->forgets && u != j->frozen)
-            TUTTI_TRY(tutti_engine_need(s->e, u, true, err));
+            TUTTI_TRY(tutti_engine_unit_acquire(s->e, u, true, err));
         TUTTI_TRY(quit(s, step, u, err));
         tutti_charge(m->rt, j->flops, 0);
         for (int k = 0; k < TENSORS; k++)
@@ -190,9 +190,9 @@ static inline tutti_status job_pass(seat *s, const tutti_pass *p, tutti_error *e
             if (j->unit[k] == u && u != j->frozen)
                 CHECK(hash_of(s, k) == j->seen[s->rank][step][k]);
         if (!j->forgets && u != j->frozen)
-            TUTTI_TRY(tutti_engine_done(s->e, u, true, err));
+            TUTTI_TRY(tutti_engine_unit_release(s->e, u, true, err));
     }
-    return tutti_engine_passed(s->e, (double)p->samples, err);
+    return tutti_engine_pass_end(s->e, (double)p->samples, err);
 }
 
 static inline tutti_status job_load(seat *s, tutti_error *err)
@@ -224,10 +224,10 @@ static inline tutti_status job_train(seat *s, tutti_world *world, tutti_error *e
         if (j->save_at > 0 && step == j->save_at)
             TUTTI_TRY(tutti_engine_save(s->e, j->directory, "{}", 1, err));
         if (j->shows > 0 && step % j->shows == 0) {
-            TUTTI_TRY(tutti_engine_show(s->e, err));
-            TUTTI_TRY(tutti_engine_resume(s->e, err));
+            TUTTI_TRY(tutti_engine_eval_begin(s->e, err));
+            TUTTI_TRY(tutti_engine_eval_end(s->e, err));
         }
-        while ((status = tutti_engine_pass(s->e, &p, err)) == TUTTI_OK)
+        while ((status = tutti_engine_pass_begin(s->e, &p, err)) == TUTTI_OK)
             TUTTI_TRY(job_pass(s, &p, err));
         TUTTI_TRY(status == TUTTI_CLOSED ? tutti_engine_step(s->e, err) : status);
         TUTTI_TRY(quit(s, (uint64_t)step, -1, err));

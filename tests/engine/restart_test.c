@@ -67,7 +67,7 @@ static tutti_status one_pass(job *j, tutti_engine *e, const tutti_pass *p, float
 
     *closed = false;
     for (int unit = 0; unit < UNITS; unit++) {
-        const tutti_status status = tutti_engine_done(e, unit, false, err);
+        const tutti_status status = tutti_engine_unit_release(e, unit, false, err);
         *closed |= status == TUTTI_CLOSED;
         TUTTI_TRY(status == TUTTI_CLOSED ? TUTTI_OK : status);
         if (*closed && j->leaves)
@@ -83,14 +83,14 @@ static tutti_status one_pass(job *j, tutti_engine *e, const tutti_pass *p, float
             CHECK(x[i] == m->x[m->layout->tensor[k].first + (size_t)i]); /* the client has what the method has */
             g[i] = p->keep && !j->own_memory ? g[i] + mine : mine;
         }
-        TUTTI_TRY(tutti_engine_ready(e, k, err));
-        status = tutti_engine_done(e, unit, true, err);
+        TUTTI_TRY(tutti_engine_grad_ready(e, k, err));
+        status = tutti_engine_unit_release(e, unit, true, err);
         *closed |= status == TUTTI_CLOSED;
         TUTTI_TRY(status == TUTTI_CLOSED ? TUTTI_OK : status);
         if (*closed && j->leaves)
             return TUTTI_OK;
     }
-    return tutti_engine_passed(e, 1, err);
+    return tutti_engine_pass_end(e, 1, err);
 }
 
 static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
@@ -118,7 +118,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
         bool closed = false;
         tutti_pass p;
         tutti_status status;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             CHECK(p.index == (closed ? 0 : next) && p.keep == (p.index > 0) && p.same_values == (p.index > 0) &&
                   p.samples == 4);
             CHECK(passes < PASSES || closed || p.index > 0 || position[0] == p.position);

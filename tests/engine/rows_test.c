@@ -64,7 +64,7 @@ static tutti_status hand_over(const run *r, tutti_engine *e, const float *table,
     CHECK(rows != NULL);
     for (size_t k = 0; k < n; k++)
         memcpy(rows + k * r->cols, table + ids[k] * r->cols, r->cols * sizeof *rows);
-    status = tutti_engine_ready_rows_from(e, 1, ids, n, rows, TUTTI_F32, err);
+    status = tutti_engine_grad_ready_rows_from(e, 1, ids, n, rows, TUTTI_F32, err);
     tutti_free(rows);
     return status;
 }
@@ -117,13 +117,13 @@ static tutti_status gradients(run *r, tutti_engine *e, const tutti_pass *p, floa
         if (touched)
             three[k++] = (uint32_t)i;
     }
-    status = tutti_engine_ready(e, 0, err);
+    status = tutti_engine_grad_ready(e, 0, err);
     if (status == TUTTI_OK)
-        status = !r->by_rows || r->touched[m->rank] > 1 ? tutti_engine_ready(e, 1, err)
+        status = !r->by_rows || r->touched[m->rank] > 1 ? tutti_engine_grad_ready(e, 1, err)
                  : r->from && memory[1] != NULL         ? hand_over(r, e, g[1], ids, n, err)
-                                                        : tutti_engine_ready_rows(e, 1, ids, n, err);
+                                                        : tutti_engine_grad_ready_rows(e, 1, ids, n, err);
     if (status == TUTTI_OK)
-        status = r->by_rows ? tutti_engine_ready_rows(e, 2, three, k, err) : tutti_engine_ready(e, 2, err);
+        status = r->by_rows ? tutti_engine_grad_ready_rows(e, 2, three, k, err) : tutti_engine_grad_ready(e, 2, err);
     tutti_free(ids);
     return status;
 }
@@ -138,19 +138,19 @@ static tutti_status train(run *r, tutti_engine *e, tutti_world *world, float *co
         tutti_world_sent(world, to, &before[to], &messages);
     for (int s = 0; s < r->steps; s++) {
         tutti_status status;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             if (r->probe != NULL)
                 return r->probe(r, e, err);
             TUTTI_TRY(gradients(r, e, &p, memory, err));
-            TUTTI_TRY(tutti_engine_passed(e, 1, err));
+            TUTTI_TRY(tutti_engine_pass_end(e, 1, err));
         }
         if (status != TUTTI_CLOSED)
             return status;
         TUTTI_TRY(tutti_engine_step(e, err));
         if (r->shows) {
-            TUTTI_TRY(tutti_engine_show(e, err));
+            TUTTI_TRY(tutti_engine_eval_begin(e, err));
             CHECK((tutti_engine_apart(e) > 0) == (m->workers > 1));
-            TUTTI_TRY(tutti_engine_resume(e, err));
+            TUTTI_TRY(tutti_engine_eval_end(e, err));
         }
     }
     for (int to = 0; to < m->workers; to++) {
@@ -561,15 +561,15 @@ static tutti_status misuse(run *r, tutti_engine *e, tutti_error *err)
     const uint32_t down[] = { 3, 3 }, high[] = { 2, 10 };
 
     (void)r;
-    CHECK(tutti_engine_ready_rows(e, 0, down, 1, err) == TUTTI_ERR_USAGE &&
+    CHECK(tutti_engine_grad_ready_rows(e, 0, down, 1, err) == TUTTI_ERR_USAGE &&
           strstr(err->text, "c, which was not given as row_sparse") != NULL);
-    CHECK(tutti_engine_ready_rows(e, 1, high, 2, err) == TUTTI_ERR_USAGE &&
+    CHECK(tutti_engine_grad_ready_rows(e, 1, high, 2, err) == TUTTI_ERR_USAGE &&
           strstr(err->text, "row 10 of table at place 1; rows must ascend, and there are 10") != NULL);
-    CHECK(tutti_engine_ready_rows(e, 1, down, 2, err) == TUTTI_ERR_USAGE &&
+    CHECK(tutti_engine_grad_ready_rows(e, 1, down, 2, err) == TUTTI_ERR_USAGE &&
           strstr(err->text, "row 3 of table at place 1; rows must ascend") != NULL);
-    CHECK(tutti_engine_ready_rows(e, 9, down, 1, err) == TUTTI_ERR_USAGE);
-    CHECK(tutti_engine_ready_rows(e, 1, down, 1, err) == TUTTI_OK);
-    CHECK(tutti_engine_ready_rows(e, 1, down, 1, err) == TUTTI_ERR_STATE &&
+    CHECK(tutti_engine_grad_ready_rows(e, 9, down, 1, err) == TUTTI_ERR_USAGE);
+    CHECK(tutti_engine_grad_ready_rows(e, 1, down, 1, err) == TUTTI_OK);
+    CHECK(tutti_engine_grad_ready_rows(e, 1, down, 1, err) == TUTTI_ERR_STATE &&
           strstr(err->text, "announced twice") != NULL);
     return TUTTI_OK;
 }

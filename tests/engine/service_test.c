@@ -142,13 +142,13 @@ static tutti_status one_step(tutti_engine *e, tutti_error *err)
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         if (p.index == 0 && m->ops->traits & TUTTI_ASYNC && m->rng.step < GRADIENTS)
             atomic_fetch_add(&now->taken[m->rng.step], 1);
         pause_a_little((tutti_method *)m, 77 + m->rng.step);
         m->g[0] = 1;
-        TUTTI_TRY(tutti_engine_ready(e, 0, err));
-        TUTTI_TRY(tutti_engine_passed(e, (double)p.samples, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, (double)p.samples, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
@@ -161,7 +161,7 @@ static tutti_status look(tutti_engine *e, tutti_world *world, tutti_error *err)
     int64_t before[2];
 
     if (now->show)
-        TUTTI_TRY(tutti_engine_show(e, err));
+        TUTTI_TRY(tutti_engine_eval_begin(e, err));
     TUTTI_TRY(tutti_barrier(&all, err)); /* nobody looks before all are quiet */
     CHECK(atomic_load(&now->active) == 0);
     before[0] = atomic_load(&now->asked);
@@ -171,7 +171,7 @@ static tutti_status look(tutti_engine *e, tutti_world *world, tutti_error *err)
     CHECK(atomic_load(&now->active) == 0 && atomic_load(&now->asked) == before[0] &&
           atomic_load(&now->served) == before[1]);
     TUTTI_TRY(tutti_barrier(&all, err)); /* nobody goes on before all have looked */
-    return now->show ? tutti_engine_resume(e, err) : TUTTI_OK;
+    return now->show ? tutti_engine_eval_end(e, err) : TUTTI_OK;
 }
 
 static tutti_status work(tutti_engine *e, tutti_world *world, tutti_error *err)

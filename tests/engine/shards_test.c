@@ -398,12 +398,12 @@ static tutti_status misuse(tutti_world *world, void *arg, tutti_error *err)
     (void)arg;
     TUTTI_TRY(tutti_engine_open_from(&e, world, params, 1, &options, cut_methods, err));
     CHECK(tutti_engine_gradient(e, 0) == NULL && tutti_engine_values(e, 0) != NULL);
-    TUTTI_TRY(tutti_engine_pass(e, &pass, err));
-    CHECK(tutti_engine_ready(e, 0, &said) == TUTTI_ERR_USAGE);
-    CHECK(strcmp(said.text, "ready was called for w, but method 'cut-shards' holds gradients by piece and the client "
-                            "has none of its memory; hand the gradient over by ready_from") == 0);
-    TUTTI_TRY(tutti_engine_ready_from(e, 0, memory, TUTTI_F32, err));
-    TUTTI_TRY(tutti_engine_passed(e, 0, err));
+    TUTTI_TRY(tutti_engine_pass_begin(e, &pass, err));
+    CHECK(tutti_engine_grad_ready(e, 0, &said) == TUTTI_ERR_USAGE);
+    CHECK(strcmp(said.text, "grad_ready was called for w, but method 'cut-shards' holds gradients by piece and the "
+                            "client has none of its memory; hand the gradient over by grad_ready_from") == 0);
+    TUTTI_TRY(tutti_engine_grad_ready_from(e, 0, memory, TUTTI_F32, err));
+    TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     TUTTI_TRY(tutti_engine_step(e, err));
     TUTTI_TRY(tutti_engine_finish(e, err));
     tutti_engine_close(e);

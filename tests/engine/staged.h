@@ -201,7 +201,7 @@ static inline tutti_status staged_forward(void *self, int slot, const tutti_pass
     if (staged_has_table(s)) {
         uint32_t ids[TABLE_ROWS];
         const size_t n = staged_named(p, ids, t->named);
-        TUTTI_TRY(tutti_engine_need_rows(s->e, 2 * UNITS - 1, ids, n, err));
+        TUTTI_TRY(tutti_engine_rows_acquire(s->e, 2 * UNITS - 1, ids, n, err));
     }
     t->full = true;
     t->back = false;
@@ -268,24 +268,24 @@ static inline tutti_status staged_pass(staged_seat *s, const tutti_pass *p, tutt
     staged_draw(tutti_engine_share(e), p, 2, target);
     for (int u = 0; u < UNITS; u++) {
         const int b = 2 * (UNITS - 1 - u);
-        TUTTI_TRY(tutti_engine_need(e, u, false, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(e, u, false, err));
         staged_unit_forward(tutti_engine_values(e, b + 1), tutti_engine_values(e, b), p->samples,
                             t->y[u], t->y[u + 1]);
-        TUTTI_TRY(tutti_engine_done(e, u, false, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, u, false, err));
     }
     loss = staged_loss(target, t->y[UNITS], (size_t)p->samples * WIDTH,
                        p->divisor > 0 ? (double)p->divisor : 1, t->d);
     for (int u = UNITS - 1; u >= 0; u--) {
         const int b = 2 * (UNITS - 1 - u);
-        TUTTI_TRY(tutti_engine_need(e, u, true, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(e, u, true, err));
         staged_unit_backward(tutti_engine_values(e, b + 1), p->samples, t->y[u], t->y[u + 1], t->d,
                              p->keep, NULL, tutti_engine_gradient(e, b + 1),
                              tutti_engine_gradient(e, b), u > 0 ? t->d : NULL);
-        TUTTI_TRY(tutti_engine_ready(e, b, err));
-        TUTTI_TRY(tutti_engine_ready(e, b + 1, err));
-        TUTTI_TRY(tutti_engine_done(e, u, true, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, b, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, b + 1, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, u, true, err));
     }
-    return tutti_engine_passed(e, loss, err);
+    return tutti_engine_pass_end(e, loss, err);
 }
 
 static inline tutti_status staged_step(staged_seat *s, tutti_error *err)
@@ -293,7 +293,7 @@ static inline tutti_status staged_step(staged_seat *s, tutti_error *err)
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(s->e, &p, err)) == TUTTI_OK)
+    while ((status = tutti_engine_pass_begin(s->e, &p, err)) == TUTTI_OK)
         TUTTI_TRY(staged_pass(s, &p, err));
     return status == TUTTI_CLOSED ? tutti_engine_step(s->e, err) : status;
 }
@@ -307,14 +307,14 @@ static inline tutti_status staged_read(staged_seat *s, float *to, tutti_error *e
         const bool odd = s->run->odd_one && tutti_engine_method(s->e)->rank == 0;
         const int asked = odd ? (u + 1) % UNITS : u, b = 2 * (UNITS - 1 - asked);
         CHECK(s->run->whole || tutti_engine_values(s->e, b) == NULL);
-        TUTTI_TRY(tutti_engine_need(s->e, asked, false, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(s->e, asked, false, err));
         for (int k = 0; k < 2 * UNITS; k++) {
             const float *x = tutti_engine_values(s->e, k);
             CHECK((x != NULL) == (s->run->whole || k / 2 == b / 2));
             if (k / 2 == b / 2)
                 memcpy(to + (size_t)k * WIDTH, x, WIDTH * sizeof *to);
         }
-        TUTTI_TRY(tutti_engine_done(s->e, asked, false, err));
+        TUTTI_TRY(tutti_engine_unit_release(s->e, asked, false, err));
     }
     return TUTTI_OK;
 }
@@ -351,11 +351,11 @@ static inline tutti_status staged_go(staged_seat *s, tutti_error *err)
         if (r->save_at > 0 && m->step == (uint64_t)r->save_at)
             TUTTI_TRY(tutti_engine_save(s->e, r->directory, "{}", 0, err));
         if (!r->whole && m->step < (uint64_t)r->steps) {
-            TUTTI_TRY(tutti_engine_show(s->e, err));
+            TUTTI_TRY(tutti_engine_eval_begin(s->e, err));
             TUTTI_TRY(staged_read(s, r->x[m->rank], err));
             if (m->rank == 0)
                 memcpy(r->shown, r->x[0], sizeof r->shown);
-            TUTTI_TRY(tutti_engine_resume(s->e, err));
+            TUTTI_TRY(tutti_engine_eval_end(s->e, err));
         }
     }
     TUTTI_TRY(tutti_engine_finish(s->e, err));

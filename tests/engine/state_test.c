@@ -405,9 +405,9 @@ static tutti_status aged_rank(tutti_world *world, void *arg, tutti_error *err)
         tutti_checkpoint_close(c);
     }
     for (int k = 0; k < 2 && status == TUTTI_OK; k++) {
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
-            TUTTI_TRY(tutti_engine_ready(e, 0, err));
-            TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
+            TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+            TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
         }
         status = status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
     }

@@ -95,8 +95,8 @@ static inline tutti_status taken_pass(taken *t, tutti_engine *e, const tutti_pas
                           tutti_now_ns(m->rt) +
                               (int64_t)((double)p->samples * 1e9 * t->seconds[m->rank] *
                                         (t->slower != NULL ? t->slower(m->rank, m->step) : 1)));
-    TUTTI_TRY(tutti_engine_ready(e, 0, err));
-    return tutti_engine_passed(e, (double)p->samples, err);
+    TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+    return tutti_engine_pass_end(e, (double)p->samples, err);
 }
 
 static inline tutti_status taken_step(taken *t, tutti_engine *e, tutti_error *err)
@@ -109,7 +109,7 @@ static inline tutti_status taken_step(taken *t, tutti_engine *e, tutti_error *er
     if (step >= TAKEN_STEPS)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "more than %d steps", TAKEN_STEPS);
     t->began_ns[step][m->rank] = tutti_now_ns(m->rt);
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         if (p.index == 0)
             t->position[m->rank][step] = p.epoch << 32 | p.position;
         TUTTI_TRY(taken_pass(t, e, &p, err));

@@ -108,14 +108,14 @@ static inline tutti_status toy_pass(tutti_engine *e, toy *t, const tutti_share *
                        : (int)tutti_permuted((tutti_rng){ t->order_seed + (uint64_t)rank, 1, step },
                                              TOY_TENSORS, (uint64_t)i);
     for (int u = 0; u < TOY_TENSORS; u++) {
-        TUTTI_TRY(tutti_engine_need(e, u, false, err));
-        TUTTI_TRY(tutti_engine_done(e, u, false, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(e, u, false, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, u, false, err));
     }
     for (int k = 0; k < TOY_TENSORS; k++) {
         const int i = order[k];
         const float *x = t->own_memory ? t->values[i] : tutti_engine_values(e, i);
         float *g = t->own_memory ? t->gradients[i] : tutti_engine_gradient(e, i);
-        TUTTI_TRY(tutti_engine_need(e, TOY_TENSORS - 1 - i, true, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(e, TOY_TENSORS - 1 - i, true, err));
         for (size_t j = 0; j < t->count[i]; j++) {
             double sum = 0;
             for (int64_t b = 0; b < p->samples; b++) {
@@ -130,10 +130,10 @@ static inline tutti_status toy_pass(tutti_engine *e, toy *t, const tutti_share *
             ((int)step == t->bad_step || (t->bad_steps >> step & 1) != 0))
             g[t->count[i] / 2] = t->bad_steps != 0 ? INFINITY : NAN;
         if (i != t->unused)
-            TUTTI_TRY(tutti_engine_ready(e, i, err));
-        TUTTI_TRY(tutti_engine_done(e, TOY_TENSORS - 1 - i, true, err));
+            TUTTI_TRY(tutti_engine_grad_ready(e, i, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, TOY_TENSORS - 1 - i, true, err));
     }
-    return tutti_engine_passed(e, loss, err);
+    return tutti_engine_pass_end(e, loss, err);
 }
 
 static inline tutti_status toy_step(tutti_engine *e, toy *t, tutti_error *err)
@@ -151,7 +151,7 @@ static inline tutti_status toy_step(tutti_engine *e, toy *t, tutti_error *err)
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK)
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK)
         TUTTI_TRY(toy_pass(e, t, &share, &p, step, err));
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }

@@ -105,7 +105,7 @@ static inline tutti_status tuned_step(tuned *t, tutti_engine *e, tutti_error *er
 
     if (step >= TUNED_STEPS)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "more than %d steps", TUNED_STEPS);
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         if (m->rank == t->fails && (int)step == t->fails_at)
             return tutti_fail(err, TUTTI_ERR_IO, 0, "worker %d gives up", m->rank);
         memcpy(t->value[m->rank][step], ((const tuned_toy *)m->self)->value, sizeof t->value[0][0]);
@@ -113,8 +113,8 @@ static inline tutti_status tuned_step(tuned *t, tutti_engine *e, tutti_error *er
             g[i] = x[i] - (float)((m->rank * 5 + i * 3 + (int)step) % 7);
         if (t->compute > 0)
             tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + (int64_t)(1e9 * t->compute));
-        TUTTI_TRY(tutti_engine_ready(e, 0, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
@@ -177,9 +177,9 @@ static inline tutti_status tuned_train(tuned *t, tutti_engine *e, tutti_world *w
         if (m->rank == 0)
             t->took_ns[step] = tutti_now_ns(m->rt) - begin;
         if (t->show_every > 0 && s % t->show_every == 0) {
-            TUTTI_TRY(tutti_engine_show(e, err));
+            TUTTI_TRY(tutti_engine_eval_begin(e, err));
             tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + 50000000);
-            TUTTI_TRY(tutti_engine_resume(e, err));
+            TUTTI_TRY(tutti_engine_eval_end(e, err));
         }
     }
     tutti_world_sent(world, TUTTI_ANY, &sent[0], &sent[1]);

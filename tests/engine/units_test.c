@@ -51,18 +51,18 @@ static tutti_status pass(tutti_engine *e, const int *order, bool parts, tutti_er
     float sum = 0, before = 0, after = 0, g[SIZE];
 
     for (; *order != END; order++) {
-        TUTTI_TRY(tutti_engine_need(e, *order, false, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(e, *order, false, err));
         look(e, *order, &sum);
-        TUTTI_TRY(tutti_engine_done(e, *order, false, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, *order, false, err));
         for (int k = 0; k < TENSORS; k++) /* nowhere else */
             if (m->held == TUTTI_HELD_BY_UNIT)
                 assert_null(tutti_engine_values(e, k));
     }
     for (int u = UNITS - 1; u >= 0; u--) {
-        TUTTI_TRY(tutti_engine_need(e, u, true, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(e, u, true, err));
         if (parts) {
-            TUTTI_TRY(tutti_engine_done(e, u, true, err));
-            TUTTI_TRY(tutti_engine_need(e, u, true, err));
+            TUTTI_TRY(tutti_engine_unit_release(e, u, true, err));
+            TUTTI_TRY(tutti_engine_unit_acquire(e, u, true, err));
         }
         look(e, u, &before);
         for (int k = 0; k < TENSORS; k++) {
@@ -70,16 +70,16 @@ static tutti_status pass(tutti_engine *e, const int *order, bool parts, tutti_er
             for (size_t i = 0; i < counts[k] && units[k] == u; i++)
                 g[i] = 0.25f * x[i] + 0.001f * sum + (float)((m->step + i + (size_t)m->rank) % 5) / 8;
             if (units[k] == u)
-                TUTTI_TRY(tutti_engine_ready_from(e, k, g, TUTTI_F32, err));
+                TUTTI_TRY(tutti_engine_grad_ready_from(e, k, g, TUTTI_F32, err));
         }
         if (parts) /* what is exchanged meanwhile could be updated */
             tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + 3000000);
         look(e, u, &after);
         if (before < after || before > after)
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "values of unit %d change before it is done", u);
-        TUTTI_TRY(tutti_engine_done(e, u, true, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, u, true, err));
     }
-    return tutti_engine_passed(e, 0, err);
+    return tutti_engine_pass_end(e, 0, err);
 }
 
 static tutti_status copy_values(tutti_engine *e, float *to, tutti_error *err)
@@ -87,9 +87,9 @@ static tutti_status copy_values(tutti_engine *e, float *to, tutti_error *err)
     const tutti_layout *l = tutti_engine_method(e)->layout;
 
     for (int k = 0; k < TENSORS; k++) {
-        TUTTI_TRY(tutti_engine_need(e, units[k], false, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(e, units[k], false, err));
         memcpy(to + l->tensor[k].first, tutti_engine_values(e, k), counts[k] * sizeof *to);
-        TUTTI_TRY(tutti_engine_done(e, units[k], false, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, units[k], false, err));
     }
     return TUTTI_OK;
 }
@@ -118,18 +118,18 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
         tutti_pass p;
         if (t == 2 && s->odd_one != NULL && rank + 1 == tutti_world_size(world))
             order = s->odd_one;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK &&
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK &&
                (status = pass(e, order, s->parts, err)) == TUTTI_OK)
             ;
         if (status == TUTTI_CLOSED)
             status = tutti_engine_step(e, err);
         if (t == 1 && status == TUTTI_OK) { /* looking between steps moves nothing */
             static float seen[RANKS][SIZE];
-            status = tutti_engine_show(e, err);
+            status = tutti_engine_eval_begin(e, err);
             if (status == TUTTI_OK)
                 status = copy_values(e, seen[rank], err);
             if (status == TUTTI_OK)
-                status = tutti_engine_resume(e, err);
+                status = tutti_engine_eval_end(e, err);
         }
     }
     if (status == TUTTI_OK)

@@ -167,22 +167,22 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, const bounds *b, 
     tutti_status status;
 
     memcpy(ended, s->ended, sizeof ended);
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         TUTTI_TRY(check_team(m, s, err));
         if (b->local_steps > 0 && m->workers > 1)
             TUTTI_TRY(check_late(s, b, m, err));
         samples = p.samples;
         compute(c, b, m);
         m->g[0] = NAN; /* nothing is computed yet */
-        status = tutti_engine_done(e, 0, false, err);
+        status = tutti_engine_unit_release(e, 0, false, err);
         if (status == TUTTI_CLOSED && m->rank % 2 == 0) /* the others cannot leave a pass */
             continue;
         TUTTI_TRY(status == TUTTI_CLOSED ? TUTTI_OK : status);
         explore_dawdle(50000);
         for (size_t i = 0; i < m->layout->used; i++)
             m->g[i] = p.samples > 0 ? (float)pull(m->rank, i) : 0;
-        TUTTI_TRY(tutti_engine_ready(e, 0, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
         s->passes[m->rank] += p.samples > 0;
     }
     s->begun[m->rank] += status == TUTTI_CLOSED;
@@ -274,12 +274,12 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, const bounds *b
             if (more)
                 TUTTI_TRY(one_step(e, c, b, err));
         }
-        TUTTI_TRY(tutti_engine_show(e, err));
+        TUTTI_TRY(tutti_engine_eval_begin(e, err));
         TUTTI_TRY(check(e, c, err));
         if (b->rounds > 0 && m->rank == 0) /* who grants knows what was left out */
             TUTTI_TRY(check_rounds(e, c, b, err));
         TUTTI_TRY(tutti_barrier(&all, err));
-        TUTTI_TRY(tutti_engine_resume(e, err));
+        TUTTI_TRY(tutti_engine_eval_end(e, err));
     }
     TUTTI_TRY(tutti_engine_finish(e, err));
     TUTTI_TRY(check(e, c, err));
@@ -994,9 +994,9 @@ static tutti_status services(tutti_world *world, explore_case *c, const tutti_me
         for (int k = 0; k < 2 && status == TUTTI_OK; k++)
             status = one_step(e, c, &(bounds){ 0 }, err);
         if (status == TUTTI_OK)
-            status = tutti_engine_show(e, err);
+            status = tutti_engine_eval_begin(e, err);
         if (status == TUTTI_OK)
-            status = tutti_engine_resume(e, err);
+            status = tutti_engine_eval_end(e, err);
     }
     if (status == TUTTI_OK)
         status = tutti_engine_finish(e, err);

@@ -92,18 +92,18 @@ static tutti_status backward(const explore_case *c, tutti_engine *e, int step, t
     float mine[64];
 
     for (int u = UNITS - 1; u >= 0; u--) {
-        TUTTI_TRY(tutti_engine_need(e, u, true, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(e, u, true, err));
         for (int i = 0; i < TENSORS; i++) {
             const int k = turned ? TENSORS - 1 - i : i;
             if (units[k] == u) {
                 for (size_t j = 0; j < counts[k]; j++)
                     mine[j] = is_bad(c, m->rank, step, k) ? INFINITY : gradient(m->rank, step, k, j);
-                TUTTI_TRY(tutti_engine_ready_from(e, k, mine, TUTTI_F32, err));
+                TUTTI_TRY(tutti_engine_grad_ready_from(e, k, mine, TUTTI_F32, err));
             }
         }
         explore_dawdle(2000000);
         TUTTI_TRY(look(c, e, u, step - lag(c, step), err));
-        TUTTI_TRY(tutti_engine_done(e, u, true, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, u, true, err));
     }
     return TUTTI_OK;
 }
@@ -114,14 +114,14 @@ static tutti_status one_step(const explore_case *c, tutti_engine *e, int step, t
     tutti_status status;
 
     TUTTI_TRY(tutti_engine_lr(e, rate(step), err));
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         for (int u = 0; u < UNITS; u++) {
-            TUTTI_TRY(tutti_engine_need(e, u, false, err));
+            TUTTI_TRY(tutti_engine_unit_acquire(e, u, false, err));
             TUTTI_TRY(look(c, e, u, step - lag(c, step), err));
-            TUTTI_TRY(tutti_engine_done(e, u, false, err));
+            TUTTI_TRY(tutti_engine_unit_release(e, u, false, err));
         }
         TUTTI_TRY(backward(c, e, step, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
@@ -148,11 +148,11 @@ static tutti_status steps(tutti_world *world, explore_case *c, const char *metho
     if (status == TUTTI_OK)
         status = tutti_engine_finish(e, err);
     for (int u = 0; u < UNITS && status == TUTTI_OK; u++) {
-        status = tutti_engine_need(e, u, false, err);
+        status = tutti_engine_unit_acquire(e, u, false, err);
         if (status == TUTTI_OK)
             status = look(c, e, u, STEPS, err);
         if (status == TUTTI_OK)
-            status = tutti_engine_done(e, u, false, err);
+            status = tutti_engine_unit_release(e, u, false, err);
     }
     tutti_engine_close(e);
     return status;

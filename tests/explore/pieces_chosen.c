@@ -49,8 +49,8 @@ static tutti_status one_pass(const tutti_method *m, const tutti_pass *p, tutti_e
             m->g[i] += (m->x[i] - (float)wants(sample, i)) / (float)p->divisor;
     }
     explore_dawdle(m->rank == 0 ? 2000 : 200);
-    TUTTI_TRY(tutti_engine_ready(e, 0, err));
-    return tutti_engine_passed(e, 0, err);
+    TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+    return tutti_engine_pass_end(e, 0, err);
 }
 
 /* first: the round with which each epoch begins, and one more. */
@@ -66,7 +66,7 @@ static tutti_status run(tutti_engine *e, seen *s, int *first, tutti_error *err)
             TUTTI_TRY(tutti_engine_more_epochs(e, epoch + 1, &more, err));
             if (!more)
                 break;
-            while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK)
+            while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK)
                 TUTTI_TRY(one_pass(m, &p, e, s, err));
             if (status != TUTTI_CLOSED)
                 return status;

@@ -132,14 +132,14 @@ static tutti_status desk(tutti_world *world, explore_case *c, tutti_error *err)
                                     methods, err);
     for (int k = 0; k < STEPS && status == TUTTI_OK; k++) {
         tutti_pass p;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
-            TUTTI_TRY(tutti_engine_ready(e, 0, err));
-            TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
+            TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+            TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
         }
         status = status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
         if (status == TUTTI_OK && k == STEPS / 2) {
-            status = tutti_engine_show(e, err);
-            status = status == TUTTI_OK ? tutti_engine_resume(e, err) : status;
+            status = tutti_engine_eval_begin(e, err);
+            status = status == TUTTI_OK ? tutti_engine_eval_end(e, err) : status;
         }
     }
     status = status == TUTTI_OK ? tutti_engine_finish(e, err) : status;

@@ -112,7 +112,7 @@ static tutti_status forward(void *self, int k, const tutti_pass *p, const float 
     if (s->table && s->first == 0) {
         uint32_t ids[TABLE_ROWS];
         const size_t n = staged_named(p, ids, t->named);
-        TUTTI_TRY(tutti_engine_need_rows(s->e, 2 * UNITS - 1, ids, n, err));
+        TUTTI_TRY(tutti_engine_rows_acquire(s->e, 2 * UNITS - 1, ids, n, err));
     }
     t->tag = tag_of(s, t, values);
     if (s->first == 0)
@@ -168,11 +168,11 @@ static double figure(const tutti_engine *e, const char *name, int worker)
 static tutti_status look(const seat *s, const float *model, bool *same, tutti_error *err)
 {
     for (int u = 0; u < UNITS; u++) {
-        TUTTI_TRY(tutti_engine_need(s->e, u, false, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(s->e, u, false, err));
         for (int k = 2 * (UNITS - 1 - u); k < 2 * (UNITS - u) && model != NULL; k++)
             *same = *same &&
                     memcmp(tutti_engine_values(s->e, k), model + (size_t)k * WIDTH, WIDTH * sizeof *model) == 0;
-        TUTTI_TRY(tutti_engine_done(s->e, u, false, err));
+        TUTTI_TRY(tutti_engine_unit_release(s->e, u, false, err));
     }
     return TUTTI_OK;
 }
@@ -246,9 +246,9 @@ static tutti_status drive_to_the_end(seat *s, tutti_error *err)
         TUTTI_TRY(tutti_engine_drive(s->e, until, err));
         if (m->step == STEPS)
             break;
-        TUTTI_TRY(tutti_engine_show(s->e, err));
+        TUTTI_TRY(tutti_engine_eval_begin(s->e, err));
         TUTTI_TRY(look(s, NULL, NULL, err));
-        TUTTI_TRY(tutti_engine_resume(s->e, err));
+        TUTTI_TRY(tutti_engine_eval_end(s->e, err));
     }
     return tutti_engine_finish(s->e, err);
 }

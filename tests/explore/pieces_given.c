@@ -46,7 +46,7 @@ static tutti_status one_round(tutti_engine *e, common *s, int round, tutti_error
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         const char *come = p.given;
         float sum = 0;
         explore_dawdle(3000000);
@@ -61,8 +61,8 @@ static tutti_status one_round(tutti_engine *e, common *s, int round, tutti_error
         }
         for (int i = 0; i < COUNT; i++)
             m->g[i] = sum + (float)(m->rank * i % 5);
-        TUTTI_TRY(tutti_engine_ready(e, 0, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     if (status == TUTTI_CLOSED)
         status = tutti_engine_step(e, err);

@@ -108,7 +108,7 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         TUTTI_TRY(look(c, s, err));
         if (s->freezes && slow && m->step == 2)
             TUTTI_TRY(freeze(c, s, m, err));
@@ -117,8 +117,8 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
         for (size_t i = 0; i < ELEMENTS; i++)
             m->g[i] = p.samples > 0 ? (float)pull(m->rank, i) : 0;
         s->gradients[m->rank] += p.samples > 0;
-        TUTTI_TRY(tutti_engine_ready(e, 0, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     if (status == TUTTI_CLOSED)
         status = tutti_engine_step(e, err);
@@ -153,11 +153,11 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, bool base, tutt
         const uint64_t steps = (phase == 0 ? 6 : 2) + explore_draw(c, phase == 0 ? "first" : "second", STEPS);
         for (uint64_t k = 0; k < steps; k++)
             TUTTI_TRY(one_step(e, c, err));
-        TUTTI_TRY(tutti_engine_show(e, err));
+        TUTTI_TRY(tutti_engine_eval_begin(e, err));
         TUTTI_TRY(check_model(m, c, base, err));
         TUTTI_TRY(look_at_rest(c, s, err));
         TUTTI_TRY(tutti_barrier(&all, err));
-        TUTTI_TRY(tutti_engine_resume(e, err));
+        TUTTI_TRY(tutti_engine_eval_end(e, err));
     }
     TUTTI_TRY(tutti_engine_finish(e, err));
     tutti_engine_figures(e, &f);

@@ -164,7 +164,7 @@ static tutti_status one_step(tutti_engine *e, tutti_error *err)
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         for (int k = 0; k < TENSORS; k++) {
             const tutti_tensor *const tensor = &m->layout->tensor[k];
             for (size_t i = tensor->first; i < tensor->first + tensor->count; i++)
@@ -172,9 +172,9 @@ static tutti_status one_step(tutti_engine *e, tutti_error *err)
                 m->g[i] =
                     k == 1 ? 0 : m->x[i] - (float)((m->rank * 13 + (int)m->step * 29 + (int)(i % 64) * 7) % 41) / 4;
             explore_dawdle(200);
-            TUTTI_TRY(tutti_engine_ready(e, k, err));
+            TUTTI_TRY(tutti_engine_grad_ready(e, k, err));
         }
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
@@ -230,9 +230,9 @@ static tutti_status train(tutti_engine *e, tutti_world *world, explore_case *c, 
         TUTTI_TRY(one_step(e, err));
         if (s % show_every != 0 || s == steps)
             continue;
-        TUTTI_TRY(tutti_engine_show(e, err));
+        TUTTI_TRY(tutti_engine_eval_begin(e, err));
         TUTTI_TRY(write_down(e, c, err));
-        TUTTI_TRY(tutti_engine_resume(e, err));
+        TUTTI_TRY(tutti_engine_eval_end(e, err));
         TUTTI_TRY(count_all(e, c, &group, err));
     }
     TUTTI_TRY(tutti_engine_finish(e, err));
@@ -436,9 +436,9 @@ static tutti_status train_at_own_pace(tutti_engine *e, tutti_world *world, explo
                 TUTTI_TRY(one_gradient(e, c, err));
         }
         if (phase < phases && !brief) {
-            TUTTI_TRY(tutti_engine_show(e, err));
+            TUTTI_TRY(tutti_engine_eval_begin(e, err));
             TUTTI_TRY(write_down(e, c, err));
-            TUTTI_TRY(tutti_engine_resume(e, err));
+            TUTTI_TRY(tutti_engine_eval_end(e, err));
             TUTTI_TRY(count_all(e, c, &group, err));
         }
         if (asks) {

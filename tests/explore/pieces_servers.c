@@ -104,7 +104,7 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         s->begun[m->rank] += p.samples > 0;
         /* who begins step c has had the first c - bound gradients of all */
         for (int r = 0; s->bound >= 0 && r < m->workers; r++)
@@ -114,16 +114,16 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
         if (s->needed > 0 && p.samples > 0)
             TUTTI_TRY(check_steps(m, s, m->step, err));
         if (s->table)
-            TUTTI_TRY(tutti_engine_need_rows(e, 1, ids, p.samples > 0 ? rows : 0, err));
+            TUTTI_TRY(tutti_engine_rows_acquire(e, 1, ids, p.samples > 0 ? rows : 0, err));
         if (s->table && s->reads && p.samples > 0)
             TUTTI_TRY(check_rows(m, s, ids, rows, err));
         explore_dawdle(100000);
         for (size_t i = 0; i < m->layout->used; i++)
             m->g[i] = p.samples > 0 ? pull(s, m->rank, m->workers, i) : 0;
-        TUTTI_TRY(tutti_engine_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
         if (s->table)
-            TUTTI_TRY(tutti_engine_ready_rows(e, 1, ids, p.samples > 0 ? rows : 0, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+            TUTTI_TRY(tutti_engine_grad_ready_rows(e, 1, ids, p.samples > 0 ? rows : 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     if (status == TUTTI_CLOSED)
         status = tutti_engine_step(e, err);
@@ -168,9 +168,9 @@ static tutti_status serve_phases(tutti_engine *e, explore_case *c, tutti_error *
         until += steps_of(c, phase) * (m->traits & TUTTI_ASYNC ? (uint64_t)m->workers : 1);
         TUTTI_TRY(tutti_engine_more(e, until, &more, err));
         EXPLORE_EXPECT(!more, "rank %d, which only serves, was given a step", m->rank);
-        TUTTI_TRY(tutti_engine_show(e, err));
+        TUTTI_TRY(tutti_engine_eval_begin(e, err));
         TUTTI_TRY(tutti_barrier(&all, err));
-        TUTTI_TRY(tutti_engine_resume(e, err));
+        TUTTI_TRY(tutti_engine_eval_end(e, err));
     }
     return tutti_engine_finish(e, err);
 }
@@ -194,10 +194,10 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, tutti_error *er
             if (more)
                 TUTTI_TRY(one_step(e, c, err));
         }
-        TUTTI_TRY(tutti_engine_show(e, err));
+        TUTTI_TRY(tutti_engine_eval_begin(e, err));
         TUTTI_TRY(check_model(e, c, err));
         TUTTI_TRY(tutti_barrier(&all, err));
-        TUTTI_TRY(tutti_engine_resume(e, err));
+        TUTTI_TRY(tutti_engine_eval_end(e, err));
     }
     TUTTI_TRY(tutti_engine_finish(e, err));
     return check_model(e, c, err);
@@ -386,12 +386,12 @@ static tutti_status plain_step(tutti_engine *e, tutti_error *err)
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         explore_dawdle(BRISK_NS);
         for (size_t i = 0; i < m->layout->used; i++)
             m->g[i] = p.samples > 0 ? constant(m->rank, i) : 0;
-        TUTTI_TRY(tutti_engine_ready(e, 0, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
@@ -433,8 +433,8 @@ static tutti_status phases_with_losses(tutti_engine *e, explore_case *c, tutti_e
         }
         if (phase == PHASES)
             continue;
-        TUTTI_TRY(tutti_engine_show(e, err));
-        TUTTI_TRY(tutti_engine_resume(e, err));
+        TUTTI_TRY(tutti_engine_eval_begin(e, err));
+        TUTTI_TRY(tutti_engine_eval_end(e, err));
     }
     return end_of_all(e, c, err);
 }
@@ -459,7 +459,7 @@ static tutti_status until_one_is_left(tutti_engine *e, explore_case *c, tutti_er
                 TUTTI_TRY(step_or_fail(e, c, begun++, err));
             mine += more;
         }
-        TUTTI_TRY(tutti_engine_show(e, err));
+        TUTTI_TRY(tutti_engine_eval_begin(e, err));
         for (size_t i = 0; i < COUNT && m->x != NULL; i++) {
             const float then = shown[i] - (float)mine / 16 * constant(m->rank, i);
             EXPLORE_EXPECT(alone < 2 || m->x[i] == then,
@@ -467,7 +467,7 @@ static tutti_status until_one_is_left(tutti_engine *e, explore_case *c, tutti_er
                            i, (double)shown[i], (double)m->x[i], (double)then);
             shown[i] = m->x[i];
         }
-        TUTTI_TRY(tutti_engine_resume(e, err));
+        TUTTI_TRY(tutti_engine_eval_end(e, err));
     }
     return end_of_all(e, c, err);
 }
@@ -599,12 +599,12 @@ static tutti_status timed_step(tutti_engine *e, int64_t *waited_ns, tutti_error 
     tutti_status status;
     int64_t begin_ns;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         explore_dawdle(COMPUTES_NS);
         for (size_t i = 0; i < m->layout->used; i++)
             m->g[i] = p.samples > 0 ? constant(m->rank, i) : 0;
-        TUTTI_TRY(tutti_engine_ready(e, 0, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     begin_ns = tutti_now_ns(m->rt);
     status = status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;

@@ -45,8 +45,8 @@ static tutti_status one_pass(tutti_engine *e, common *s, const tutti_pass *p, in
             m->g[i] += (float)((id + (uint64_t)i) % 8) / (float)p->divisor;
     }
     explore_dawdle(dawdles_ns);
-    TUTTI_TRY(tutti_engine_ready(e, 0, err));
-    return tutti_engine_passed(e, 0, err);
+    TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+    return tutti_engine_pass_end(e, 0, err);
 }
 
 /* meets: steps from one after which all models are equal to the next; 0: only at the end. */
@@ -58,7 +58,7 @@ static tutti_status one_step(tutti_engine *e, common *s, int meets, int64_t dawd
     tutti_status status;
 
     EXPLORE_CHECK(step < STEPS && !s->ended);
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK)
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK)
         TUTTI_TRY(one_pass(e, s, &p, dawdles_ns, err));
     if (status == TUTTI_CLOSED)
         status = tutti_engine_step(e, err);

@@ -68,15 +68,15 @@ static tutti_status passes(tutti_engine *e, tutti_error *err)
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         for (int k = 0; k < TENSORS; k++) {
             const tutti_tensor *const tensor = &m->layout->tensor[k];
             for (size_t i = tensor->first; i < tensor->first + tensor->count; i++)
                 m->g[i] = m->x[i] - (float)pull(m->rank, step, i);
             explore_dawdle(200);
-            TUTTI_TRY(tutti_engine_ready(e, k, err));
+            TUTTI_TRY(tutti_engine_grad_ready(e, k, err));
         }
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     return status == TUTTI_CLOSED ? TUTTI_OK : status;
 }
@@ -201,9 +201,9 @@ static tutti_status pipe_checked(training *t, explore_case *c, tutti_engine *e, 
         TUTTI_TRY(compare(m, x, "in step", err));
         if (t->step == looks) {
             TUTTI_TRY(check_pending(e, s, late, pulled, err));
-            TUTTI_TRY(tutti_engine_show(e, err));
+            TUTTI_TRY(tutti_engine_eval_begin(e, err));
             TUTTI_TRY(compare(m, x, "shown in step", err));
-            TUTTI_TRY(tutti_engine_resume(e, err));
+            TUTTI_TRY(tutti_engine_eval_end(e, err));
         }
     }
     TUTTI_TRY(tutti_engine_finish(e, err));

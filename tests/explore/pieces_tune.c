@@ -55,7 +55,7 @@ static tutti_status one_step(tutti_engine *e, common *s, int step, tutti_error *
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         if (!s->has[step])
             s->size[step] = self->size;
         s->has[step] = true;
@@ -63,8 +63,8 @@ static tutti_status one_step(tutti_engine *e, common *s, int step, tutti_error *
         explore_dawdle(1000000);
         for (int i = 0; i < COUNT; i++)
             m->g[i] = m->x[i] - (float)((m->rank * 3 + i + step) % 8);
-        TUTTI_TRY(tutti_engine_ready(e, 0, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }

@@ -71,7 +71,7 @@ static tutti_status merging_rank(tutti_world *world, void *arg, tutti_error *err
         tutti_share share = *tutti_engine_share(e);
         const uint64_t step = tutti_engine_method(e)->step;
         tutti_pass p;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK)
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK)
             TUTTI_TRY(toy_pass(e, &t, &share, &p, step, err));
         status = status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
         j->hash[r][s / j->at_once] = toy_hash(e);

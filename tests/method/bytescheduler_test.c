@@ -89,7 +89,7 @@ static tutti_status announce(run *r, tutti_engine *e, const tutti_pass *p, int t
         const float g = p->samples > 0 ? (float)p->scale * gradient(r, m->rank, m->step, i, seen[i]) : 0;
         m->g[i] = p->keep ? m->g[i] + g : g;
     }
-    return tutti_engine_ready(e, tensor, err);
+    return tutti_engine_grad_ready(e, tensor, err);
 }
 
 static tutti_status pass(run *r, tutti_engine *e, const tutti_pass *p, int step, tutti_error *err)
@@ -99,14 +99,14 @@ static tutti_status pass(run *r, tutti_engine *e, const tutti_pass *p, int step,
     const bool held = r->holds && m->rank == 1 && step == 0;
 
     for (int u = 0; u < UNITS; u++) {
-        TUTTI_TRY(tutti_engine_need(e, u, false, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(e, u, false, err));
         if (step == 1 && m->rank == 0 && u == 0)
             r->begun = 1;
         for (int k = 0; k < TENSORS; k++)
             if (units[k] == u)
                 memcpy(seen + m->layout->tensor[k].first, m->x + m->layout->tensor[k].first,
                        counts[k] * sizeof *seen);
-        TUTTI_TRY(tutti_engine_done(e, u, false, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, u, false, err));
     }
     if (r->gates && m->rank == 1 && step == 0 && !wait_for(&r->announced))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "worker 0 waits before it has announced its gradients");
@@ -115,15 +115,15 @@ static tutti_status pass(run *r, tutti_engine *e, const tutti_pass *p, int step,
     if (held && !wait_for(&r->begun))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "worker 0 waits for the exchange of step 0 before its forward");
     for (int u = UNITS - 1; u >= 0; u--) {
-        TUTTI_TRY(tutti_engine_need(e, u, true, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(e, u, true, err));
         for (int k = 0; k < TENSORS; k++)
             if (units[k] == u && !(r->holds && step == 0 && k == TENSORS - 1))
                 TUTTI_TRY(announce(r, e, p, k, seen, err));
-        TUTTI_TRY(tutti_engine_done(e, u, true, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, u, true, err));
     }
     if (step == 0 && m->rank == 0)
         r->announced = 1;
-    return tutti_engine_passed(e, 0, err);
+    return tutti_engine_pass_end(e, 0, err);
 }
 
 static tutti_status steps_of(run *r, tutti_engine *e, tutti_error *err)
@@ -131,14 +131,14 @@ static tutti_status steps_of(run *r, tutti_engine *e, tutti_error *err)
     for (int s = 0; s < r->steps; s++) {
         tutti_pass p;
         tutti_status status;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK)
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK)
             TUTTI_TRY(pass(r, e, &p, s, err));
         if (status != TUTTI_CLOSED)
             return status;
         TUTTI_TRY(tutti_engine_step(e, err));
         if (r->show) {
-            TUTTI_TRY(tutti_engine_show(e, err));
-            TUTTI_TRY(tutti_engine_resume(e, err));
+            TUTTI_TRY(tutti_engine_eval_begin(e, err));
+            TUTTI_TRY(tutti_engine_eval_end(e, err));
         }
     }
     return TUTTI_OK;

@@ -289,11 +289,11 @@ static tutti_status average_rank(tutti_world *world, void *arg, tutti_error *err
     for (int k = 0; k <= a->rounds && status == TUTTI_OK; k++) {
         const tutti_method *m = tutti_engine_method(e);
         tutti_pass p;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             for (int i = 0; i < AVERAGED; i++)
                 m->g[i] = k > 0 ? 0 : (float)((rank * 5 + i * 3) % 8) - 3.5f;
-            TUTTI_TRY(tutti_engine_ready(e, 0, err));
-            TUTTI_TRY(tutti_engine_passed(e, 0, err));
+            TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+            TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
         }
         status = status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
         if (status == TUTTI_OK && k % EVERY == 0)

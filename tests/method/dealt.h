@@ -135,10 +135,10 @@ static inline tutti_status dealt_pass(dealt *d, tutti_engine *e, const tutti_pas
             m->g[i] =
                 (p->keep ? m->g[i] : 0) + (p->samples > 0 ? (float)(sum / (double)p->divisor) : 0);
         }
-        TUTTI_TRY(tutti_engine_ready(e, k, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, k, err));
     }
     mine->computed[m->step] += p->samples > 0;
-    return tutti_engine_passed(e, 0, err);
+    return tutti_engine_pass_end(e, 0, err);
 }
 
 static inline tutti_status dealt_train(dealt *d, tutti_engine *e, tutti_error *err)
@@ -159,7 +159,7 @@ static inline tutti_status dealt_train(dealt *d, tutti_engine *e, tutti_error *e
             TUTTI_TRY(tutti_engine_save(e, d->directory, "{}", 1, err));
         for (int r = 0; r < m->workers; r++)
             mine->passes[s][r] = tutti_share_passes(m->share, r);
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK)
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK)
             TUTTI_TRY(dealt_pass(d, e, &p, err));
         if (status != TUTTI_CLOSED)
             return status;

@@ -132,13 +132,13 @@ static tutti_status zero_step(tutti_engine *e, tutti_error *err)
     tutti_pass pass;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &pass, err)) == TUTTI_OK) {
-        TUTTI_TRY(tutti_engine_need(e, 0, true, err));
-        TUTTI_TRY(tutti_engine_ready_from(e, 0, zeros, TUTTI_F32, err)); /* which every method takes */
+    while ((status = tutti_engine_pass_begin(e, &pass, err)) == TUTTI_OK) {
+        TUTTI_TRY(tutti_engine_unit_acquire(e, 0, true, err));
+        TUTTI_TRY(tutti_engine_grad_ready_from(e, 0, zeros, TUTTI_F32, err)); /* which every method takes */
         for (int64_t i = 0; pass.losses != NULL && i < pass.samples; i++)
             pass.losses[i] = 0;
-        TUTTI_TRY(tutti_engine_done(e, 0, true, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, 0, true, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }

@@ -35,14 +35,14 @@ static inline tutti_status job_step(job *j, tutti_engine *e, tutti_error *err)
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         for (int i = 0; i < ELEMENTS; i++)
             m->g[i] = i == j->dead ? 0
                                    : (m->rank < j->liars ? -1.0f : 1.0f) *
                                          (m->x[i] - pull_of(j->alike ? 0 : m->rank, i, s));
         for (int k = 0; k < TOY_TENSORS; k++)
-            TUTTI_TRY(tutti_engine_ready(e, k, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+            TUTTI_TRY(tutti_engine_grad_ready(e, k, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     if (m->rank == 0) {
         memcpy(j->x[s], m->x, sizeof j->x[s]);

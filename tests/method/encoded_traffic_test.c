@@ -113,11 +113,11 @@ static tutti_status step_of(const job *j, tutti_engine *e, tutti_error *err)
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         fill(j->row, tutti_engine_method(e));
         for (int k = 0; k < TOY_TENSORS; k++)
-            TUTTI_TRY(tutti_engine_ready(e, k, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+            TUTTI_TRY(tutti_engine_grad_ready(e, k, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }

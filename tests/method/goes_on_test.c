@@ -58,11 +58,11 @@ static tutti_status one_step(scene *s, tutti_engine *e, int step, tutti_error *e
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         for (size_t i = 0; i < COUNT; i++)
             m->g[i] = gradient(m->rank, step, i);
-        TUTTI_TRY(tutti_engine_ready(e, 0, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     if (status != TUTTI_CLOSED)
         return status;

@@ -267,12 +267,12 @@ static tutti_status noisy_step(tutti_engine *e, int rank, int step, tutti_error 
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         for (size_t i = 0; i < D; i++)
             m->g[i] = trial_quadratic(rank, 0, i, m->x[i]) +
                       4 * (float)tutti_uniform((tutti_rng){ 5, (uint64_t)rank, (uint64_t)step }, i) - 2;
-        TUTTI_TRY(tutti_engine_ready(e, 0, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }

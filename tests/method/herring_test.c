@@ -169,13 +169,13 @@ static tutti_status load_rank(tutti_world *world, void *arg, tutti_error *err)
     if (status == TUTTI_OK && m->rank >= m->workers)
         status = tutti_engine_more(e, STEPS, &more, err);
     for (int step = 0; status == TUTTI_OK && m->rank < m->workers && step < STEPS; step++) {
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             for (size_t i = 0; i < m->layout->used; i++)
                 m->g[i] = (float)(i % 7);
             for (int k = 0; k < MANY && status == TUTTI_OK; k++)
-                status = tutti_engine_ready(e, k, err);
+                status = tutti_engine_grad_ready(e, k, err);
             if (status == TUTTI_OK)
-                status = tutti_engine_passed(e, 0, err);
+                status = tutti_engine_pass_end(e, 0, err);
         }
         if (status == TUTTI_CLOSED)
             status = tutti_engine_step(e, err);
@@ -518,12 +518,12 @@ static tutti_status lost_rank(tutti_world *world, void *arg, tutti_error *err)
             status = tutti_fail(err, TUTTI_ERR_IO, 0, "this rank was told to fail");
             break;
         }
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             for (size_t i = 0; i < 300; i++)
                 m->g[i] = (float)(1 + rank);
-            status = tutti_engine_ready(e, 0, err);
+            status = tutti_engine_grad_ready(e, 0, err);
             if (status == TUTTI_OK)
-                status = tutti_engine_passed(e, 0, err);
+                status = tutti_engine_pass_end(e, 0, err);
             if (status != TUTTI_OK)
                 break;
         }

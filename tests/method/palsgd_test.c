@@ -296,13 +296,13 @@ static tutti_status count(tutti_world *world, void *arg, tutti_error *err)
     tutti_status status = tutti_engine_open(&e, world, &param, 1, &options, err);
 
     for (int s = 0; s < COUNTED && status == TUTTI_OK; s++) {
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             for (int i = 0; i < 8; i++)
                 tutti_engine_gradient(e, 0)[i] = 1;
             c->passes[rank] += p.samples > 0;
             c->samples[rank] += p.samples;
-            if ((status = tutti_engine_ready(e, 0, err)) != TUTTI_OK ||
-                (status = tutti_engine_passed(e, 0, err)) != TUTTI_OK)
+            if ((status = tutti_engine_grad_ready(e, 0, err)) != TUTTI_OK ||
+                (status = tutti_engine_pass_end(e, 0, err)) != TUTTI_OK)
                 break;
         }
         if (status == TUTTI_CLOSED)
@@ -507,12 +507,12 @@ static tutti_status take(tutti_world *world, void *arg, tutti_error *err)
 
     while (status == TUTTI_OK && (status = tutti_engine_more_epochs(e, EPOCHS, &more, err)) == TUTTI_OK && more) {
         tutti_pass p;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             for (int64_t i = 0; i < p.samples && t->n[rank] < ROOM; i++)
                 t->at[rank][t->n[rank]++] = p.epoch * SET + p.position + (uint64_t)i;
             memset(tutti_engine_gradient(e, 0), 0, 8 * sizeof(float));
-            if ((status = tutti_engine_ready(e, 0, err)) != TUTTI_OK ||
-                (status = tutti_engine_passed(e, 0, err)) != TUTTI_OK)
+            if ((status = tutti_engine_grad_ready(e, 0, err)) != TUTTI_OK ||
+                (status = tutti_engine_pass_end(e, 0, err)) != TUTTI_OK)
                 break;
         }
         if (status == TUTTI_CLOSED)
@@ -657,11 +657,11 @@ static tutti_status train_own(tutti_world *world, void *arg, tutti_error *err)
         const double lr = o->done[rank] < RAISED ? o->lr : o->later;
         if (lr >= 0 && (status = tutti_engine_lr(e, lr, err)) != TUTTI_OK)
             break;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             for (int i = 0; i < 8; i++)
                 tutti_engine_gradient(e, 0)[i] = tutti_engine_values(e, 0)[i] - (float)(i + rank);
-            if ((status = tutti_engine_ready(e, 0, err)) != TUTTI_OK ||
-                (status = tutti_engine_passed(e, 0, err)) != TUTTI_OK)
+            if ((status = tutti_engine_grad_ready(e, 0, err)) != TUTTI_OK ||
+                (status = tutti_engine_pass_end(e, 0, err)) != TUTTI_OK)
                 break;
         }
         if (status == TUTTI_CLOSED)

@@ -66,15 +66,15 @@ static tutti_status one_pass(run *r, tutti_engine *e, const tutti_pass *p, tutti
             if (p->samples > 0 && touches(r, m->rank, m->step, k, row))
                 ids[n++] = (uint32_t)row;
         if (k != DENSE && r->asks)
-            TUTTI_TRY(tutti_engine_need_rows(e, k, ids, n, err));
+            TUTTI_TRY(tutti_engine_rows_acquire(e, k, ids, n, err));
         for (size_t i = 0; i < (k == DENSE ? t->count : n * t->cols); i++) {
             const size_t at = k == DENSE ? i : ids[i / t->cols] * t->cols + i % t->cols;
             m->g[t->first + at] = (p->keep ? m->g[t->first + at] : 0) +
                                   (p->samples > 0 ? gradient(m->rank, m->step, at, m->x[t->first + at]) : 0);
         }
-        TUTTI_TRY(k == DENSE ? tutti_engine_ready(e, k, err) : tutti_engine_ready_rows(e, k, ids, n, err));
+        TUTTI_TRY(k == DENSE ? tutti_engine_grad_ready(e, k, err) : tutti_engine_grad_ready_rows(e, k, ids, n, err));
     }
-    return tutti_engine_passed(e, 1, err);
+    return tutti_engine_pass_end(e, 1, err);
 }
 
 static tutti_status load(const run *r, tutti_engine *e, tutti_world *world, tutti_error *err)
@@ -103,7 +103,7 @@ static tutti_status train(run *r, tutti_engine *e, tutti_world *world, tutti_err
     for (int s = r->from; s < r->from + r->steps && m->rank < m->workers; s++) {
         tutti_status status;
         tutti_pass p;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK)
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK)
             TUTTI_TRY(one_pass(r, e, &p, err));
         if (status != TUTTI_CLOSED)
             return status;

@@ -352,11 +352,11 @@ static tutti_status loop_rank(tutti_world *world, void *arg, tutti_error *err)
         m->x[i] = 1;
     tutti_status status = TUTTI_OK;
     for (int s = 0; s < l->steps && status == TUTTI_OK; s++) {
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             memcpy(m->g, m->x, 64 * sizeof *m->g); /* of x^2 / 2 */
-            status = tutti_engine_ready(e, 0, err);
+            status = tutti_engine_grad_ready(e, 0, err);
             if (status == TUTTI_OK)
-                status = tutti_engine_passed(e, 0, err);
+                status = tutti_engine_pass_end(e, 0, err);
         }
         if (l->holds && m->rank == 1 && !wait_for(&l->done[0], s + 1))
             status = tutti_fail(err, TUTTI_ERR_STATE, 0, "worker 0 waits in step %d for the exchange of that step", s);

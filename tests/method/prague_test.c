@@ -197,13 +197,13 @@ static tutti_status log_rank(tutti_world *world, void *arg, tutti_error *err)
     while (status == TUTTI_OK &&
            (status = tutti_engine_more(e, (uint64_t)(d->gradients * n), &more, err)) == TUTTI_OK && more) {
         tutti_pass p;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             for (size_t i = 0; i < d->count; i++)
                 m->g[i] = trial_constant(rank, 0, i, 0);
             if (d->slow && rank == 1)
                 tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + 2000000);
-            TUTTI_TRY(tutti_engine_ready(e, 0, err));
-            TUTTI_TRY(tutti_engine_passed(e, 0, err));
+            TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+            TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
         }
         if (status == TUTTI_CLOSED)
             status = tutti_engine_step(e, err);

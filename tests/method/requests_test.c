@@ -156,12 +156,12 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
     status = TUTTI_OK;
     for (int k = 0; k < 3 && status == TUTTI_OK; k++) {
         tutti_pass p;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             memset(tutti_engine_gradient(e, 0), 0, COUNT * sizeof(float));
-            TUTTI_TRY(tutti_engine_ready(e, 0, err));
+            TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
             if (table) /* few rows, or all but one */
-                TUTTI_TRY(tutti_engine_ready_rows(e, 1, ids, sent.touched == ROWS - 1 ? ROWS - 1 : 2, err));
-            TUTTI_TRY(tutti_engine_passed(e, 0, err));
+                TUTTI_TRY(tutti_engine_grad_ready_rows(e, 1, ids, sent.touched == ROWS - 1 ? ROWS - 1 : 2, err));
+            TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
         }
         status = status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
     }

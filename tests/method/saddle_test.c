@@ -280,11 +280,11 @@ static tutti_status valley_step(tutti_engine *e, tutti_error *err)
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         for (int i = 0; i < 2 * PAIRS; i++)
             m->g[i] = m->x[i ^ 1] * (float)((double)m->x[i] * (double)m->x[i ^ 1] - valley_c(m->rank));
-        TUTTI_TRY(tutti_engine_ready(e, 0, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }

@@ -124,8 +124,8 @@ static tutti_status figures(streams *t, tutti_engine *e, int round, tutti_error 
         if (strncmp(pieces[k].state, "codec", 5) == 0)
             t->moved[round] = t->moved[round] * 31 + tutti_hash(pieces[k].data, (pieces[k].end - pieces[k].begin) *
                                                                                     tutti_dtype_bytes(pieces[k].dtype));
-    TUTTI_TRY(tutti_engine_show(e, err));
-    TUTTI_TRY(tutti_engine_resume(e, err));
+    TUTTI_TRY(tutti_engine_eval_begin(e, err));
+    TUTTI_TRY(tutti_engine_eval_end(e, err));
     n = tutti_engine_metrics(e, &m);
     for (int k = 0; k < n && tutti_engine_method(e)->rank == 0; k++)
         for (size_t f = 0; f < TUTTI_LENGTH(names); f++)
@@ -168,7 +168,7 @@ static tutti_status streams_rank(tutti_world *world, void *arg, tutti_error *err
         t->began_ns[s][m->rank] = tutti_now_ns(tutti_world_runtime(world));
         for (int to = 0; to < m->workers; to++)
             tutti_world_sent(world, to, &before[to], &messages);
-        status = tutti_engine_pass(e, &p, err);
+        status = tutti_engine_pass_begin(e, &p, err);
         t->passed_ns[s][m->rank] = tutti_now_ns(tutti_world_runtime(world));
         for (int to = 0; to < m->workers; to++) {
             tutti_world_sent(world, to, &after, &messages);
@@ -179,11 +179,11 @@ static tutti_status streams_rank(tutti_world *world, void *arg, tutti_error *err
         if (status == TUTTI_OK)
             status = note(t, e, s, &p, sum, err);
         if (status == TUTTI_OK)
-            status = tutti_engine_ready(e, 0, err);
+            status = tutti_engine_grad_ready(e, 0, err);
         if (status == TUTTI_OK)
-            status = tutti_engine_passed(e, 0, err);
+            status = tutti_engine_pass_end(e, 0, err);
         while (status == TUTTI_OK)
-            status = tutti_engine_pass(e, &p, err);
+            status = tutti_engine_pass_begin(e, &p, err);
         if (t->clock && m->rank == 2)
             nanosleep(&(struct timespec){ .tv_nsec = 15000000 }, NULL);
         t->computed_ns[s][m->rank] = tutti_now_ns(tutti_world_runtime(world));

@@ -110,7 +110,7 @@ static tutti_status one_table(run *r, tutti_engine *e, const tutti_pass *p, int 
         if (p->samples > 0 && is_touched(r, m->rank, m->step, p->index, tensor, row))
             ids[n++] = (uint32_t)row;
     if (r->asks)
-        TUTTI_TRY(tutti_engine_need_rows(e, tensor, ids, n, err));
+        TUTTI_TRY(tutti_engine_rows_acquire(e, tensor, ids, n, err));
     if (!r->rows && !(p->keep && memory == NULL))
         memset(g, 0, t->count * sizeof *g);
     for (size_t k = 0; k < n; k++)
@@ -118,7 +118,7 @@ static tutti_status one_table(run *r, tutti_engine *e, const tutti_pass *p, int 
             const size_t i = ids[k] * cols + c;
             g[i] = (memory == NULL ? g[i] : 0) + value(r, m->rank, m->step, t->first + i, x[i]);
         }
-    return r->rows ? tutti_engine_ready_rows(e, tensor, ids, n, err) : tutti_engine_ready(e, tensor, err);
+    return r->rows ? tutti_engine_grad_ready_rows(e, tensor, ids, n, err) : tutti_engine_grad_ready(e, tensor, err);
 }
 
 static tutti_status gradients(run *r, tutti_engine *e, const tutti_pass *p, float *const *memory, float *const *values,
@@ -140,7 +140,7 @@ static tutti_status gradients(run *r, tutti_engine *e, const tutti_pass *p, floa
         for (size_t i = 0; i < t->count; i++)
             g[i] = (p->keep && memory[k] == NULL ? g[i] : 0) +
                    (p->samples > 0 ? value(r, m->rank, m->step, t->first + i, x[i]) : 0);
-        status = tutti_engine_ready(e, k, err);
+        status = tutti_engine_grad_ready(e, k, err);
     }
     tutti_free(ids);
     return status;
@@ -157,7 +157,7 @@ static tutti_status train(run *r, tutti_engine *e, tutti_world *world, float *co
         tutti_world_sent(world, to, &before[to], &messages);
     for (int s = 0; s < r->steps; s++) {
         tutti_status status;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
             if (r->probe != NULL)
                 return r->probe(r, e, err);
             /* the others would long have gone on, if they did not wait */
@@ -165,16 +165,16 @@ static tutti_status train(run *r, tutti_engine *e, tutti_world *world, float *co
                 for (int k = 0; k < 500; k++)
                     nap();
             TUTTI_TRY(gradients(r, e, &p, memory, values, err));
-            TUTTI_TRY(tutti_engine_passed(e, 1, err));
+            TUTTI_TRY(tutti_engine_pass_end(e, 1, err));
         }
         if (status != TUTTI_CLOSED)
             return status;
         TUTTI_TRY(tutti_engine_step(e, err));
         done[m->rank]++;
         if (r->shows) {
-            TUTTI_TRY(tutti_engine_show(e, err));
+            TUTTI_TRY(tutti_engine_eval_begin(e, err));
             tutti_engine_apart(e);
-            TUTTI_TRY(tutti_engine_resume(e, err));
+            TUTTI_TRY(tutti_engine_eval_end(e, err));
         }
         if (r->reshare != NULL && s == 1)
             TUTTI_TRY(tutti_engine_reshare(e, r->reshare, err));
@@ -442,7 +442,7 @@ static tutti_status look(const run *r, tutti_engine *e, tutti_error *err)
     const uint32_t ids[] = { 3, 7 };
     const tutti_tensor *t = &m->layout->tensor[TABLE];
 
-    TUTTI_TRY(tutti_engine_need_rows(e, TABLE, ids, 2, err));
+    TUTTI_TRY(tutti_engine_rows_acquire(e, TABLE, ids, 2, err));
     for (size_t k = 0; k < 2; k++)
         for (size_t c = 0; c < r->cols; c++) {
             const size_t i = t->first + ids[k] * r->cols + c;
@@ -474,24 +474,24 @@ static tutti_status old_rows_rank(tutti_world *world, void *arg, tutti_error *er
     TUTTI_TRY(tutti_engine_open(&e, world, params, 2, &options, err));
     m = tutti_engine_method(e);
     for (int s = 0; s < r->steps; s++) {
-        status = tutti_engine_pass(e, &p, err);
+        status = tutti_engine_pass_begin(e, &p, err);
         if (status == TUTTI_OK && m->rank == 1 && s == 1) {
             for (int k = 0; k < 200000 && done[0] < r->steps; k++) /* 20 s at most */
                 nap();
             late = done[0] < r->steps;
             status = look(r, e, err);
         } else if (status == TUTTI_OK)
-            status = tutti_engine_need_rows(e, TABLE, ids, m->rank == 0 ? 2 : 0, err);
+            status = tutti_engine_rows_acquire(e, TABLE, ids, m->rank == 0 ? 2 : 0, err);
         for (size_t k = 0; status == TUTTI_OK && (m->rank == 0 || s == 1) && k < 2; k++)
             for (size_t c = 0; c < 5; c++)
                 m->g[37 + ids[k] * 5 + c] = (float)(k + 1);
         if (status == TUTTI_OK)
-            status = tutti_engine_ready(e, 0, err);
+            status = tutti_engine_grad_ready(e, 0, err);
         if (status == TUTTI_OK)
-            status = tutti_engine_ready_rows(e, TABLE, ids, m->rank == 0 || s == 1 ? 2 : 0, err);
+            status = tutti_engine_grad_ready_rows(e, TABLE, ids, m->rank == 0 || s == 1 ? 2 : 0, err);
         if (status == TUTTI_OK)
-            status = tutti_engine_passed(e, 0, err);
-        if (status == TUTTI_OK && (status = tutti_engine_pass(e, &p, err)) == TUTTI_CLOSED)
+            status = tutti_engine_pass_end(e, 0, err);
+        if (status == TUTTI_OK && (status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_CLOSED)
             status = tutti_engine_step(e, err);
         if (status != TUTTI_OK)
             break;
@@ -716,27 +716,27 @@ static tutti_status misuse(run *r, tutti_engine *e, tutti_error *err)
                    all[] = { 2, 4, 5 };
 
     (void)r;
-    CHECK(tutti_engine_need_rows(e, 0, some, 2, err) == TUTTI_ERR_USAGE &&
-          strstr(err->text, "need_rows was called for tensor 0, c; it is for tables that were given with asks_rows") !=
-              NULL);
-    CHECK(tutti_engine_need_rows(e, 4, some, 2, err) == TUTTI_ERR_USAGE &&
-          strstr(err->text, "need_rows was called for tensor 4; it is") != NULL);
-    CHECK(tutti_engine_need_rows(e, TABLE, high, 2, err) == TUTTI_ERR_USAGE &&
+    CHECK(tutti_engine_rows_acquire(e, 0, some, 2, err) == TUTTI_ERR_USAGE &&
+          strstr(err->text, "rows_acquire was called for tensor 0, c; it is for tables that were given with "
+                            "asks_rows") != NULL);
+    CHECK(tutti_engine_rows_acquire(e, 4, some, 2, err) == TUTTI_ERR_USAGE &&
+          strstr(err->text, "rows_acquire was called for tensor 4; it is") != NULL);
+    CHECK(tutti_engine_rows_acquire(e, TABLE, high, 2, err) == TUTTI_ERR_USAGE &&
           strstr(err->text, "row 60 of table at place 1; rows must ascend, and there are 60") != NULL);
-    CHECK(tutti_engine_need_rows(e, TABLE, down, 2, err) == TUTTI_ERR_USAGE &&
+    CHECK(tutti_engine_rows_acquire(e, TABLE, down, 2, err) == TUTTI_ERR_USAGE &&
           strstr(err->text, "row 3 of table at place 1; rows must ascend") != NULL);
-    CHECK(tutti_engine_ready_rows(e, SMALL, down, 1, err) == TUTTI_ERR_USAGE);
-    CHECK(tutti_engine_ready_rows(e, TABLE, some, 1, err) == TUTTI_ERR_USAGE &&
+    CHECK(tutti_engine_grad_ready_rows(e, SMALL, down, 1, err) == TUTTI_ERR_USAGE);
+    CHECK(tutti_engine_grad_ready_rows(e, TABLE, some, 1, err) == TUTTI_ERR_USAGE &&
           strstr(err->text, "row 2 of table, which this pass has not asked for; call need_rows") != NULL);
-    CHECK(tutti_engine_need_rows(e, TABLE, some, 2, err) == TUTTI_OK);
-    CHECK(tutti_engine_ready(e, TABLE, err) == TUTTI_ERR_USAGE &&
-          strstr(err->text, "ready was called for table, which asks for rows; use ready_rows") != NULL);
-    CHECK(tutti_engine_ready_rows(e, TABLE, other, 2, err) == TUTTI_ERR_USAGE &&
+    CHECK(tutti_engine_rows_acquire(e, TABLE, some, 2, err) == TUTTI_OK);
+    CHECK(tutti_engine_grad_ready(e, TABLE, err) == TUTTI_ERR_USAGE &&
+          strstr(err->text, "grad_ready was called for table, which asks for rows; use grad_ready_rows") != NULL);
+    CHECK(tutti_engine_grad_ready_rows(e, TABLE, other, 2, err) == TUTTI_ERR_USAGE &&
           strstr(err->text, "row 4 of table, which this pass has not asked for") != NULL);
-    CHECK(tutti_engine_need_rows(e, TABLE, other, 2, err) == TUTTI_OK); /* 4 besides */
-    CHECK(tutti_engine_ready_rows(e, TABLE, all, 3, err) == TUTTI_OK);
-    CHECK(tutti_engine_need_rows(e, TABLE, some, 2, err) == TUTTI_ERR_STATE &&
-          strstr(err->text, "need_rows was called for table after its gradient was announced") != NULL);
+    CHECK(tutti_engine_rows_acquire(e, TABLE, other, 2, err) == TUTTI_OK); /* 4 besides */
+    CHECK(tutti_engine_grad_ready_rows(e, TABLE, all, 3, err) == TUTTI_OK);
+    CHECK(tutti_engine_rows_acquire(e, TABLE, some, 2, err) == TUTTI_ERR_STATE &&
+          strstr(err->text, "rows_acquire was called for table after its gradient was announced") != NULL);
     return TUTTI_OK;
 }
 

@@ -61,11 +61,11 @@ static inline tutti_status pass(tutti_engine *e, const tutti_pass *p, float *mem
     const tutti_method *m = tutti_engine_method(e);
 
     for (int u = 0; u < UNITS; u++) {
-        TUTTI_TRY(tutti_engine_need(e, u, false, err));
-        TUTTI_TRY(tutti_engine_done(e, u, false, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(e, u, false, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, u, false, err));
     }
     for (int u = UNITS - 1; u >= 0; u--) {
-        TUTTI_TRY(tutti_engine_need(e, u, true, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(e, u, true, err));
         for (int k = 0; k < TENSORS; k++) {
             const float *x = tutti_engine_values(e, k);
             if (units[k] != u)
@@ -75,11 +75,11 @@ static inline tutti_status pass(tutti_engine *e, const tutti_pass *p, float *mem
                                   : gradient_of(alike ? 0 : m->rank, m->step, i, x[i]);
             if (whole && m->step == 2 && p->index == 0 && k == 3 && m->rank == m->workers - 1)
                 memory[7] = NAN; /* of one pass of one worker: all leave out the step */
-            TUTTI_TRY(tutti_engine_ready_from(e, k, memory, TUTTI_F32, err));
+            TUTTI_TRY(tutti_engine_grad_ready_from(e, k, memory, TUTTI_F32, err));
         }
-        TUTTI_TRY(tutti_engine_done(e, u, true, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, u, true, err));
     }
-    return tutti_engine_passed(e, 0, err);
+    return tutti_engine_pass_end(e, 0, err);
 }
 
 static inline void count(tutti_world *world, int rank, run *r, int sign)
@@ -125,11 +125,11 @@ static inline tutti_status copy_values(tutti_engine *e, float *to, tutti_error *
     const tutti_layout *l = tutti_engine_method(e)->layout;
 
     for (int u = 0; u < UNITS; u++) {
-        TUTTI_TRY(tutti_engine_need(e, u, false, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(e, u, false, err));
         for (int k = 0; k < TENSORS; k++)
             if (units[k] == u)
                 memcpy(to + l->tensor[k].first, tutti_engine_values(e, k), counts[k] * sizeof *to);
-        TUTTI_TRY(tutti_engine_done(e, u, false, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, u, false, err));
     }
     return TUTTI_OK;
 }
@@ -158,7 +158,7 @@ static inline tutti_status rank_of(tutti_world *world, void *arg, tutti_error *e
         count(world, rank, r, -1);
     for (int s = 0; s < STEPS && status == TUTTI_OK; s++) {
         tutti_pass p;
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK &&
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK &&
                (status = pass(e, &p, memory, err)) == TUTTI_OK)
             ;
         if (status == TUTTI_CLOSED)

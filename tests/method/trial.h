@@ -129,11 +129,11 @@ static inline tutti_status trial_forward(trial *t, tutti_engine *e, int unit, tu
     const tutti_tensor *tensor = &m->layout->tensor[TRIAL_TENSORS - 1 - unit];
     const int done = t->done[m->rank];
 
-    TUTTI_TRY(tutti_engine_need(e, unit, false, err));
+    TUTTI_TRY(tutti_engine_unit_acquire(e, unit, false, err));
     if (done > 0)
         memcpy(t->x[m->rank][done - 1] + tensor->first,
                tutti_engine_values(e, TRIAL_TENSORS - 1 - unit), tensor->count * sizeof(float));
-    return tutti_engine_done(e, unit, false, err);
+    return tutti_engine_unit_release(e, unit, false, err);
 }
 
 /* In the engine's memory, or handed over where that has none. */
@@ -153,8 +153,8 @@ static inline tutti_status trial_announce(trial *t, tutti_engine *e, const tutti
         g[i] = p->samples > 0
                    ? (float)p->scale * t->gradient(m->rank, m->step, tensor->first + i, x[i])
                    : 0;
-    status = own == NULL ? tutti_engine_ready(e, k, err)
-                         : tutti_engine_ready_from(e, k, own, TUTTI_F32, err);
+    status = own == NULL ? tutti_engine_grad_ready(e, k, err)
+                         : tutti_engine_grad_ready_from(e, k, own, TUTTI_F32, err);
     tutti_free(own);
     return status;
 }
@@ -166,7 +166,7 @@ static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *er
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         if (t->together) {
             memcpy(t->x[m->rank][t->done[m->rank]], m->x, trial_size(t) * sizeof(float));
             TUTTI_TRY(tutti_barrier(&all, err));
@@ -176,17 +176,17 @@ static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *er
         for (int k = 0; k < TRIAL_TENSORS; k++) {
             const tutti_tensor *tensor = &m->layout->tensor[k];
             if (m->beside)
-                TUTTI_TRY(tutti_engine_need(e, tensor->unit, true, err));
+                TUTTI_TRY(tutti_engine_unit_acquire(e, tensor->unit, true, err));
             TUTTI_TRY(trial_announce(t, e, &p, k, err));
             if (m->beside)
-                TUTTI_TRY(tutti_engine_done(e, tensor->unit, true, err));
+                TUTTI_TRY(tutti_engine_unit_release(e, tensor->unit, true, err));
         }
         for (int64_t k = 0; p.losses != NULL && k < p.samples; k++)
             p.losses[k] = t->loss != NULL ? (float)t->loss(m->step) : 0;
         if (t->look != NULL)
             TUTTI_TRY(t->look(t, m->rank, &p, err));
-        TUTTI_TRY(tutti_engine_passed(e, t->loss != NULL ? (double)p.samples * t->loss(m->step) : 0,
-                                      err));
+        TUTTI_TRY(tutti_engine_pass_end(
+            e, t->loss != NULL ? (double)p.samples * t->loss(m->step) : 0, err));
     }
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
@@ -204,8 +204,8 @@ static inline tutti_status trial_serve(trial *t, tutti_engine *e, tutti_error *e
             return tutti_fail(err, TUTTI_ERR_STATE, 0,
                               "rank %d, which only serves, was given a step", m->rank);
         if (t->show) {
-            TUTTI_TRY(tutti_engine_show(e, err));
-            TUTTI_TRY(tutti_engine_resume(e, err));
+            TUTTI_TRY(tutti_engine_eval_begin(e, err));
+            TUTTI_TRY(tutti_engine_eval_end(e, err));
         }
     }
     return TUTTI_OK;
@@ -236,8 +236,8 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
         if (!t->asks && !t->together && !m->beside)
             memcpy(t->x[rank][s], m->x, trial_size(t) * sizeof(float));
         if (t->show) {
-            TUTTI_TRY(tutti_engine_show(e, err));
-            TUTTI_TRY(tutti_engine_resume(e, err));
+            TUTTI_TRY(tutti_engine_eval_begin(e, err));
+            TUTTI_TRY(tutti_engine_eval_end(e, err));
         }
     }
     tutti_world_sent(world, TUTTI_ANY, &all[0], &count);
@@ -251,10 +251,10 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
     }
     for (int k = 0; k < TRIAL_TENSORS && rank < m->workers; k++) { /* who only serves has none */
         const tutti_tensor *tensor = &m->layout->tensor[k];
-        TUTTI_TRY(tutti_engine_need(e, tensor->unit, false, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(e, tensor->unit, false, err));
         memcpy(t->x[rank][t->steps] + tensor->first, tutti_engine_values(e, k),
                tensor->count * sizeof(float));
-        TUTTI_TRY(tutti_engine_done(e, tensor->unit, false, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, tensor->unit, false, err));
     }
     if (m->beside && rank < m->workers && t->steps > 0)
         memcpy(t->x[rank][t->steps - 1], t->x[rank][t->steps], trial_size(t) * sizeof(float));

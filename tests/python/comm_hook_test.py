@@ -154,12 +154,12 @@ def compared(spec):
             alone.zero_grad()
             nn.functional.mse_loss(alone(x), y).backward()
             local = dict(alone.named_parameters())
-            engine.begin()
+            engine.pass_begin()
             for k, (name, _) in enumerate(named):
                 place[k].copy_(local[name].grad.reshape(-1))
-                engine.ready(k)
-            engine.passed()
-            assert engine.begin() is None
+                engine.grad_ready(k)
+            engine.pass_end()
+            assert engine.pass_begin() is None
             engine.step()
             optimizer.zero_grad()
             nn.functional.mse_loss(ddp(x), y).backward()

@@ -15,13 +15,13 @@ def engine(n, **options):
     return Engine(world, [Param("b", (n,)), Param("a", (n,))], method="ddp", optimizer="client", **options)
 
 def begin(e):
-    e.begin()
-    e.ready(0)
+    e.pass_begin()
+    e.grad_ready(0)
 
 def end(e):
-    e.ready(1)
-    e.passed()
-    e.begin()
+    e.grad_ready(1)
+    e.pass_end()
+    e.pass_begin()
     e.step()
 """
 

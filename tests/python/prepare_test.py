@@ -160,7 +160,7 @@ def through_c(method):
     )  # fmt: skip
     g = [torch.frombuffer(e.gradient(k), dtype=torch.float32) for k in range(2)]
     for step in range(STEPS):
-        p = e.begin()
+        p = e.pass_begin()
         given = dict(zip("ab", fed(step, world.rank), strict=True))
         while p is not None:
             for k, (name, _) in enumerate(params):
@@ -168,9 +168,9 @@ def through_c(method):
                 # (divisor 0: none of its samples is in this step)
                 last = not p.more and p.divisor > 0
                 g[k].copy_(given[name].flatten() * (e.method.samples / p.divisor if last else 0))
-                e.ready(k)
-            e.passed()
-            p = e.begin()
+                e.grad_ready(k)
+            e.pass_end()
+            p = e.pass_begin()
         e.step()
     e.finish()
     x = {n: torch.frombuffer(e.values(k), dtype=torch.float32).tolist() for k, (n, _) in enumerate(params)}

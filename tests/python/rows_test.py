@@ -32,19 +32,19 @@ def trained(method: str) -> list[float]:
     x = [torch.frombuffer(e.values(k), dtype=torch.float32) for k in range(2)]
     g = [torch.frombuffer(e.gradient(k), dtype=torch.float32) for k in range(2)]
     for step in range(STEPS):
-        while e.begin() is not None:
+        while e.pass_begin() is not None:
             read = words(e.rank, step)
-            e.need_rows(1, read.unique().tolist())
+            e.rows_acquire(1, read.unique().tolist())
             bias = x[0].clone().requires_grad_()
             table.weight.data.copy_(x[1].view(ROWS, COLUMNS))
             table.weight.grad = None
             ((table(read) + bias) ** 2).sum().backward()
             g[0].copy_(bias.grad)
-            e.ready(0)
+            e.grad_ready(0)
             rows = table.weight.grad.coalesce()  # ids ascend, and those that stand twice are one
             g[1].view(ROWS, COLUMNS)[rows.indices()[0]] = rows.values()
-            e.ready_rows(1, rows.indices()[0].tolist())
-            e.passed()
+            e.grad_ready_rows(1, rows.indices()[0].tolist())
+            e.pass_end()
         e.step()
     e.finish()
     return x[1].tolist() + x[0].tolist()

@@ -74,19 +74,19 @@ static tutti_status pass(tutti_engine *e, const job *j, float *memory, tutti_err
     tutti_runtime *const rt = tutti_engine_method(e)->rt;
 
     for (int u = 0; u < UNITS; u++) {
-        TUTTI_TRY(tutti_engine_need(e, u, false, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(e, u, false, err));
         compute(rt, j, u);
-        TUTTI_TRY(tutti_engine_done(e, u, false, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, u, false, err));
     }
     for (int u = UNITS - 1; u >= 0; u--) {
-        TUTTI_TRY(tutti_engine_need(e, u, true, err));
+        TUTTI_TRY(tutti_engine_unit_acquire(e, u, true, err));
         compute(rt, j, u);
         compute(rt, j, u);
         memset(memory, 0, count_of(u) * sizeof *memory);
-        TUTTI_TRY(tutti_engine_ready_from(e, UNITS - 1 - u, memory, TUTTI_F32, err));
-        TUTTI_TRY(tutti_engine_done(e, u, true, err));
+        TUTTI_TRY(tutti_engine_grad_ready_from(e, UNITS - 1 - u, memory, TUTTI_F32, err));
+        TUTTI_TRY(tutti_engine_unit_release(e, u, true, err));
     }
-    return tutti_engine_passed(e, 0, err);
+    return tutti_engine_pass_end(e, 0, err);
 }
 
 static void note(tutti_engine *e, job *j, int step)
@@ -108,7 +108,8 @@ static tutti_status steps(tutti_engine *e, job *j, float *memory, tutti_error *e
         tutti_pass p;
         if (m->rank == 0)
             note(e, j, s);
-        while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK && (status = pass(e, j, memory, err)) == TUTTI_OK)
+        while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK &&
+               (status = pass(e, j, memory, err)) == TUTTI_OK)
             ;
         if (status != TUTTI_CLOSED)
             return status;

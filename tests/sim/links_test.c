@@ -57,13 +57,13 @@ static tutti_status one_step(tutti_engine *e, links *l, tutti_error *err)
     tutti_pass p;
     tutti_status status;
 
-    while ((status = tutti_engine_pass(e, &p, err)) == TUTTI_OK) {
+    while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         if (l->begun_ns == 0)
             l->begun_ns = tutti_now_ns(m->rt);
         tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + (int64_t)(COMPUTES_S * 1e9));
         memset(m->g, 0, m->n * sizeof *m->g);
-        TUTTI_TRY(tutti_engine_ready(e, 0, err));
-        TUTTI_TRY(tutti_engine_passed(e, 0, err));
+        TUTTI_TRY(tutti_engine_grad_ready(e, 0, err));
+        TUTTI_TRY(tutti_engine_pass_end(e, 0, err));
     }
     if (status == TUTTI_CLOSED)
         status = tutti_engine_step(e, err);

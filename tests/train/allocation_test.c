@@ -1,6 +1,6 @@
 /* Goal: a step allocates nothing of ours once it is warm: not the engine, the network, the loader,
    a lane, a service, a collective or the transport. Method: the trainer itself, its ranks threads
-   of this program, in which malloc and its kin are ours and count. tutti_engine_pass and
+   of this program, in which malloc and its kin are ours and count. tutti_engine_pass_begin and
    tutti_engine_step are wrapped by the linker, so that a rank's own thread counts from the first
    pass of a step to the step's end and not while it reports or evaluates; all other threads
    (lanes, loaders, services) count from when every rank is warm until one comes near its end.

@@ -381,7 +381,7 @@ class Exchange:
 
     def begin(self) -> None:
         """A pass begins: before the first `take`."""
-        self.engine.begin()
+        self.engine.pass_begin()
 
     def take(self, b: Bound) -> None:
         """The parameter's .grad is final. From here on its place in g belongs to the engine, until `end`."""
@@ -390,23 +390,23 @@ class Exchange:
             grad = grad.coalesce()
             ids = grad.indices()[0]
             b.g.index_copy_(0, ids, grad.values().float())
-            self.engine.ready_rows(b.index, words(ids))
+            self.engine.grad_ready_rows(b.index, words(ids))
             return
         if grad.is_sparse:
             grad = grad.to_dense()
         at = grad.data_ptr()
         if at == b.at:
-            self.engine.ready(b.index)
+            self.engine.grad_ready(b.index)
         elif grad.stride() == b.strides and grad.dtype in DTYPES:
-            self.engine.ready_from(b.index, at, DTYPES[grad.dtype])
+            self.engine.grad_ready_from(b.index, at, DTYPES[grad.dtype])
         else:
             b.g.copy_(grad)
-            self.engine.ready(b.index)
+            self.engine.grad_ready(b.index)
 
     def end(self) -> None:
         """All that will come has come. Afterwards the exchanged gradients stand in g."""
-        self.engine.passed()
-        if self.engine.begin() is not None:
+        self.engine.pass_end()
+        if self.engine.pass_begin() is not None:
             name = self.engine.method.ops.contents.name.decode()
             raise StateError(
                 f"method '{name}' computes a step in several passes, and a backward is one; train with "

@@ -165,7 +165,7 @@ class CudaExchange(Exchange):
         b = self.binding.bound[tensor]
         with torch.no_grad():
             b.g.copy_(host)
-        self.engine.ready(tensor)
+        self.engine.grad_ready(tensor)
 
     def take(self, b: Bound) -> None:
         self._ferry.bring(b.index, b.param.grad)

@@ -150,7 +150,7 @@ class Run:
         if self.only_serves:
             return
         self.binding.attach(self.engine)
-        self._own = torch.frombuffer(self.engine.own(), dtype=torch.float32) if self.statistics else None
+        self._own = torch.frombuffer(self.engine.client_state(), dtype=torch.float32) if self.statistics else None
         self._places = [] if by_unit else [b.param.data_ptr() for b in self.binding.bound]
         self._ferry = Ferry(self._device, weakly(self._announce)) if self._device else None
         # Who writes to parameters whose values the engine hands out is told by their versions.
@@ -220,7 +220,7 @@ class Run:
             return
         ids = torch.unique((args[0] if args else named["input"]).detach())
         if len(ids) > 0 and 0 <= int(ids[0]) and int(ids[-1]) < b.param.size(0):  # or torch says so
-            self.engine.need_rows(b.index, words(ids))
+            self.engine.rows_acquire(b.index, words(ids))
 
     def _announce_rows(self, b: Bound, grad: torch.Tensor) -> None:
         keep, grad = self._pass.keep, grad.coalesce()
@@ -234,9 +234,9 @@ class Run:
             elif b.g is not None:
                 b.g.index_copy_(0, ids, rows)
         if b.g is None:
-            self.engine.ready_rows_from(b.index, words(ids), rows.data_ptr())
+            self.engine.grad_ready_rows_from(b.index, words(ids), rows.data_ptr())
         else:
-            self.engine.ready_rows(b.index, words(ids))
+            self.engine.grad_ready_rows(b.index, words(ids))
 
     # ---- a pass ----
 
@@ -305,7 +305,7 @@ class Run:
         self._spans = [(p.epoch, p.position, p.samples)]
         self.named = p.ids[: p.samples] if p.ids else None
         while dealt and p.more:
-            self.engine.passed()
+            self.engine.pass_end()
             p = self._begin_pass()
             self._spans.append((p.epoch, p.position, p.samples))
         samples = self.engine.method.samples if dealt else p.samples
@@ -320,7 +320,7 @@ class Run:
     def _begin_pass(self) -> _abi.tutti_pass | None:
         self._take_written()
         warn_unscaled(self.engine)
-        p = self.engine.begin()
+        p = self.engine.pass_begin()
         assert p is not None or self.closes, "a pass that was announced (more) has not come"
         self._deliver()
         return p
@@ -354,11 +354,11 @@ class Run:
             return False
         for b in self.binding.bound:
             if b.table:
-                self.engine.ready_rows(b.index, ())
+                self.engine.grad_ready_rows(b.index, ())
             else:
                 with torch.no_grad():
                     b.g.zero_()
-                self.engine.ready(b.index)
+                self.engine.grad_ready(b.index)
             self._given[b.index] = True
         self._end_pass(None)
         return True
@@ -448,7 +448,7 @@ class Run:
                 torch.mul(grad, self._factor, out=b.g)
             elif not b.lies_in(grad):
                 b.g.copy_(grad)
-        self.engine.ready(tensor)
+        self.engine.grad_ready(tensor)
 
     def _hand_over(self, b: Bound, grad: torch.Tensor) -> None:
         """The engine has no memory of gradients but of those under way, and copies it there."""
@@ -456,7 +456,7 @@ class Run:
             one = grad if self._factor == 1 else grad * self._factor if self._factor != 0 else torch.zeros_like(grad)
             if one.dtype not in DTYPES or one.stride() != b.strides:
                 one = torch.empty_strided(b.param.shape, b.strides, dtype=torch.float32).copy_(one)
-        self.engine.ready_from(b.index, one.data_ptr(), DTYPES[one.dtype])
+        self.engine.grad_ready_from(b.index, one.data_ptr(), DTYPES[one.dtype])
 
     def _arrived(self) -> None:
         """All gradients that were given have been announced, and no other thread calls the engine."""
@@ -576,7 +576,7 @@ class Run:
         self._put_own()
         now, self._pass = self._pass, None
         self._of_all = self.overlaps and (self.replicas_equal or now.exchange)
-        self.engine.passed(0.0 if loss is None else loss * now.samples)
+        self.engine.pass_end(0.0 if loss is None else loss * now.samples)
         self.within = now.more
         if not now.more:
             self._end_step()
@@ -665,7 +665,7 @@ class Run:
             p = self._begin_pass()
             for k in range(p.samples if p.losses else 0):
                 p.losses[k] = math.inf  # nobody computes them
-            self.engine.passed()
+            self.engine.pass_end()
             if not p.more:
                 self._end_step()
         self._rest(what)
@@ -709,7 +709,7 @@ class Run:
         self._between(what)
         self._tell("show")
         self._resting = True
-        self.engine.show()
+        self.engine.eval_begin()
         self._shown = True
         if self.units is not None:  # what travels then is not the method's
             self._doing = self.engine.doing(_abi.TUTTI_DOING_OUTSIDE)
@@ -718,7 +718,7 @@ class Run:
     def resume(self) -> None:
         if self.units is not None and self._shown:
             self.engine.doing(self._doing)
-        self.engine.resume()
+        self.engine.eval_end()
         self._shown = False
         self._take_own()
 

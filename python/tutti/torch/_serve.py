@@ -55,8 +55,8 @@ def until_finished(run: Run) -> None:
                 run.engine.more(said["steps"])
                 resting = True
             if said["what"] == "show":
-                run.engine.show()
-                run.engine.resume()
+                run.engine.eval_begin()
+                run.engine.eval_end()
             elif said["what"] == "save":
                 _saved.save(run, said["directory"], said["keep"])
             elif said["what"] == "load":

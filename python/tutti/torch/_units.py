@@ -181,7 +181,7 @@ class Units:
 
     def _bring(self, unit: int, backward: bool = False) -> None:
         if self._held[unit] == 0:
-            self._engine.need(unit, backward)
+            self._engine.unit_acquire(unit, backward)
             with torch.inference_mode(False), torch.no_grad():
                 for b in self._of[unit]:
                     self._show(b)
@@ -195,7 +195,7 @@ class Units:
         with torch.inference_mode(False), torch.no_grad():
             for b in self._of[unit]:
                 self._hide(b)
-        self._engine.done(unit, backward)
+        self._engine.unit_release(unit, backward)
         if wrong:
             raise StateError(
                 f"parameter '{wrong[0]}' was written to while its module ran, which would be lost: under method "

@@ -216,11 +216,11 @@ class Pipeline:
             bound = [(b, kind) for b, kind in zip(self.binding.bound, self._kinds, strict=True) if b.unit == unit]
             if not bound:
                 continue
-            self.engine.need(unit, False)
+            self.engine.unit_acquire(unit, False)
             for b, kind in bound:
                 b.param.__class__ = kind
                 b.param.data = b.view(self.engine.values(b.index)).clone()
-            self.engine.done(unit, False)
+            self.engine.unit_release(unit, False)
 
     # ---- training ----
 
@@ -303,14 +303,14 @@ class Pipeline:
 
     def show(self) -> None:
         self._meet("evaluate()", self._between("evaluate()"))
-        self.engine.show()
+        self.engine.eval_begin()
         self._shown = True
         self._there()
 
     def resume(self) -> None:
         self._away()
         self._shown = False
-        self.engine.resume()
+        self.engine.eval_end()
 
     def save(self, directory: str, *, keep: int = 0) -> None:
         """A checkpoint by all workers, a new one a step; `keep`: the newest so many stay. It has the whole model, each
