@@ -112,22 +112,7 @@ def _told(words: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = was
 
 
-def open_world(transport: str | None) -> World:
-    """The run that this process is in. One whose engine was refused is there for the next engine."""
-    global _free
-    asked, (kept, before) = transport or "", _free or (None, "")
-    _free = None
-    if kept is not None and not kept.closed and kept.is_mine():
-        if before == asked:
-            check(kept, opening=True)
-            return kept
-        kept.close()
-    world = World(asked)
-    group = _group()
-    if group is not None and world.size == 1 and group[1] > 1:
-        world.close()
-        with _told(_words(*group)):
-            world = World(asked)
+def _checked(world: World) -> World:
     try:
         check(world, opening=True)
     except StateError as e:
@@ -135,6 +120,24 @@ def open_world(transport: str | None) -> World:
         world.close()
         raise
     return world
+
+
+def open_world(transport: str | None) -> World:
+    """The run that this process is in. One whose engine was refused is there for the next engine."""
+    global _free
+    asked, (kept, before) = transport or "", _free or (None, "")
+    _free = None
+    if kept is not None and kept.is_mine():
+        if before == asked:
+            return _checked(kept)
+        kept.close()
+    world = World(asked)
+    group = _group()
+    if group is not None and world.size == 1 and group[1] > 1:
+        world.close()
+        with _told(_words(*group)):
+            world = World(asked)
+    return _checked(world)
 
 
 def open_engine(world: World, params: Sequence[Param], transport: str | None, **options: Any) -> Engine:
