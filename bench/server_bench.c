@@ -84,14 +84,14 @@ static tutti_status timed_step(tutti_method *m, tutti_error *err)
     return tutti_server_push(((timed *)m->self)->server, 0, (int64_t)m->step, m->g, NULL, &answers, err);
 }
 
-static tutti_status timed_need_rows(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+static tutti_status timed_rows_acquire(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
 {
     return tutti_server_need_rows(((timed *)m->self)->server, tensor, ids, n, err);
 }
 
-static tutti_status timed_agree(tutti_method *m, tutti_error *err)
+static tutti_status timed_final_model(tutti_method *m, tutti_error *err)
 {
-    return tutti_server_agree(((timed *)m->self)->server, err);
+    return tutti_server_final_model(((timed *)m->self)->server, err);
 }
 
 static tutti_status serve(tutti_method *m, tutti_error *err)
@@ -108,8 +108,8 @@ static const tutti_method_ops timed_ops = { .name = "rows",
                                             .services = timed_services,
                                             .declare = timed_declare,
                                             .step = timed_step,
-                                            .agree = timed_agree,
-                                            .need_rows = timed_need_rows };
+                                            .final_model = timed_final_model,
+                                            .rows_acquire = timed_rows_acquire };
 static const tutti_method_ops *const timed_methods[] = { &timed_ops, NULL };
 
 /* ---- which rows: by Zipf's law (rejection, Devroye 1986, X.6.1, for an exponent above 1 and

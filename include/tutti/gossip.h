@@ -284,7 +284,7 @@ void tutti_preduce_read(tutti_preduce *p);
 /* Within step(): tutti_base_step_on on the model, and every sync_every gradients a P-Reduce, which
    it waits for; with overlap for the one before. */
 tutti_status tutti_preduce_update(tutti_preduce *p, tutti_error *err);
-/* leave(): what is planned with this worker is made. */
+/* Within retire(): what is planned with this worker is made. */
 void tutti_preduce_leave(tutti_preduce *p);
 /* run() of the three services. */
 tutti_status tutti_preduce_reduce(tutti_preduce *p, tutti_error *err);

@@ -8,9 +8,9 @@
 
    If jobs hold collectives, the order in which they begin must agree on all members, and a lane has
    ONE source of order: who starts them, or a leader. Never put jobs of two sources (gathers of
-   need(), pieces of ready()) on one lane. Where several may be under way, a job that fails before
-   its collective gives up the group (tutti_group_give_up): else two members that fail in different
-   jobs wait for each other in them.
+   unit_acquire, pieces of grad_ready) on one lane. Where several may be under way, a job that fails
+   before its collective gives up the group (tutti_group_give_up): else two members that fail in
+   different jobs wait for each other in them.
 
    Order. Of the jobs that were started the one of least priority value is *admitted* first; of
    equal ones the one that was started first. So without priorities a lane is FIFO. Under a credit

@@ -5,7 +5,8 @@
    leaves NULL is done by the default named in its comment. What hooks and services may call is in
    calls.h. What a method declares that makes steps of another kind is in steps.h.
 
-     client thread       pass, need_rows, need, done, step, agree, leave, hold, release
+     client thread       pass, rows_acquire, unit_acquire, unit_release, step, final_model, retire,
+                         quiesce, resume
      lane or client      exchange
      own threads         services
 
@@ -44,13 +45,13 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
        and the mixer leaves out those that are lost. Services do without the worker that
        tutti_is_left_out names. So
        1. there is no `exchange` but in a team, which is lost as a whole;
-       2. hooks have no other collectives, but in open and agree;
-       3. agree may be called again after it has failed.
+       2. hooks have no other collectives, but in open and final_model;
+       3. final_model may be called again after it has failed.
        engine.h says the rest. */
     TUTTI_FAULT_TOLERANT = 4,
     /* Asynchronous: no worker waits for another's step. A step is one gradient computation by a
        worker that is free, or by a team together, and each is a gradient of its own. `exchange` is
-       among the team, and so are collectives in hooks, but in agree, hold and release. */
+       among the team, and so are collectives in hooks, but in final_model, quiesce and resume. */
     TUTTI_ASYNC = 8,
     /* Takes a codec (engine_options.codec). Its exchange is tutti_exchange, which takes any, or its
        mixer's models go through one (tutti_mixer_options). */
@@ -195,19 +196,19 @@ typedef struct tutti_method_ops {
     /* Before every pass. Default: the configured passes. TUTTI_CLOSED: there is none, of methods
        with free sample counts (tutti_take_close). */
     tutti_status (*pass)(tutti_method *m, tutti_pass *p, tutti_error *err);
-    /* Before unit u computes / after it has; backward likewise. Default: nothing. done may give
-       TUTTI_CLOSED where the step exchanges nothing: what was computed of it is dropped, and it
-       begins anew with its first pass, on the same samples. A client that cannot leave a pass ends
-       it first. */
-    tutti_status (*need)(tutti_method *m, int unit, bool backward, tutti_error *err);
-    tutti_status (*done)(tutti_method *m, int unit, bool backward, tutti_error *err);
+    /* Before unit u computes / after it has; backward likewise. Default: nothing. unit_release may
+       give TUTTI_CLOSED where the step exchanges nothing: what was computed of the step is dropped,
+       and it begins again with its first pass, on the same samples. A client that cannot leave a
+       pass ends it first. */
+    tutti_status (*unit_acquire)(tutti_method *m, int unit, bool backward, tutti_error *err);
+    tutti_status (*unit_release)(tutti_method *m, int unit, bool backward, tutti_error *err);
     /* Makes p->g the gradient to apply. NULL: pieces are not exchanged (local, gossip). Nor are
        they in a step whose passes have `exchange` off. */
     tutti_status (*exchange)(tutti_method *m, tutti_piece *p, tutti_error *err);
-    /* In place of pass, need, done, exchange and step (drive.h): takes the run from step m->step to
-       step `until`, computing the stage that this worker has. Client thread, on all workers, with
-       the same `until`. On return all of these steps are over, nothing of them is under way, and
-       own_x is what the run has come to, the same in all pipelines. The trait is
+    /* In place of pass, unit_acquire, unit_release, exchange and step (drive.h): takes the run from
+       step m->step to step `until`, computing the stage that this worker has. Client thread, on all
+       workers, with the same `until`. On return all of these steps are over, nothing of them is
+       under way, and own_x is what the run has come to, the same in all pipelines. The trait is
        TUTTI_PIPELINE_SCHEDULE. NULL: the client calls pass ... step. */
     tutti_status (*drive)(tutti_method *m, uint64_t until, tutti_error *err);
     /* After the last pass and all exchanges. Default: tutti_base_step. */
@@ -215,22 +216,22 @@ typedef struct tutti_method_ops {
     /* Leave the same model in x of all workers. All members call it: at the end, before an
        evaluation or an export. When it is not the end it must not change what training goes on
        from: the engine keeps x for it. Default: mean of x unless REPLICAS_EQUAL. */
-    tutti_status (*agree)(tutti_method *m, tutti_error *err);
-    /* This worker makes no more steps until release; services run, and the others may still
-       compute. Default: nothing. For a rule that waits for several workers: it would else wait for
-       one that does not come. */
-    tutti_status (*leave)(tutti_method *m, tutti_error *err);
-    /* All is quiet: put into x and declared state what has to survive. / Services are about to run,
-       for the first time, after a load or after a hold: take it from there. None of them runs yet
-       on any worker, so no tutti_call. Default: nothing. */
-    tutti_status (*hold)(tutti_method *m, tutti_error *err);
-    tutti_status (*release)(tutti_method *m, tutti_error *err);
+    tutti_status (*final_model)(tutti_method *m, tutti_error *err);
+    /* This worker makes no more steps until resume; services run, and the others may still compute.
+       Default: nothing. For a rule that waits for several workers: it would else wait for one that
+       does not come. */
+    tutti_status (*retire)(tutti_method *m, tutti_error *err);
+    /* The run is quiescent: put into x and declared state what has to survive. / Services are about
+       to run, for the first time, after a load or after quiesce: take it from there. None of them
+       runs yet on any worker, so no tutti_call. Default: nothing. */
+    tutti_status (*quiesce)(tutti_method *m, tutti_error *err);
+    tutti_status (*resume)(tutti_method *m, tutti_error *err);
     /* Before a pass reads these rows of table `tensor` (asked): bring them into x. n > 0,
        ascending; each row once a pass. Client thread, TUTTI_SPARSE_ROWS. NULL: x has every row at
        any time. Of methods that drive: before a forward reads them, into own_x, and the backward's
        gradient of that table is 0 elsewhere; n may be 0. */
-    tutti_status (*need_rows)(tutti_method *m, int tensor, const uint32_t *ids, size_t n,
-                              tutti_error *err);
+    tutti_status (*rows_acquire)(tutti_method *m, int tensor, const uint32_t *ids, size_t n,
+                                 tutti_error *err);
     /* A checkpoint of other workers has been loaded (engine.h), and declared states are what
        state.h makes of them. Makes them states of a run of these workers, or refuses
        (TUTTI_ERR_USAGE). `began` workers began the run that saved it, and `left` of them were there
@@ -374,11 +375,11 @@ typedef struct tutti_facility_ops {
        return, and no message of it is under way. May communicate. It is called in runs without
        services, too. */
     tutti_status (*arrive)(void *self, tutti_error *err);
-    /* All is quiet: x and declared state get what has to survive. May communicate with those that
-       are left. / Services are about to run, on no worker yet: take it from there. */
-    tutti_status (*hold)(void *self, tutti_error *err);
-    tutti_status (*release)(void *self, tutti_error *err);
-    /* After release: all have left the barriers behind it, and this worker goes on. Times are
+    /* The run is quiescent: x and declared state get what has to survive. May communicate with the
+       members. / Services are about to run, on no worker yet: take it from there. */
+    tutti_status (*quiesce)(void *self, tutti_error *err);
+    tutti_status (*resume)(void *self, tutti_error *err);
+    /* After resume: all have left the barriers behind it, and this worker goes on. Times are
        counted from here. */
     void (*begun)(void *self);
     /* That rank is lost, and why: TUTTI_OK: the run can go on without it. Else the sentence with
@@ -386,9 +387,9 @@ typedef struct tutti_facility_ops {
     tutti_status (*without)(const void *self, int rank, const char *why, tutti_error *err);
     /* Values of x are kept in so many slices, beside the workers': a checkpoint says how many. */
     int64_t (*slices)(const void *self);
-    /* Models put aside (engine.h), of facilities that keep values of x beside the workers'. All is
-       quiet: so many points were passed, and what was not put aside of them yet is now. / Within
-       agree: x := that of point k, on all workers. / All were looked at. */
+    /* Snapshots (engine.h, "put aside"), of facilities that keep values of x beside the workers'.
+       The run is quiescent: `points` points were passed, and those without a snapshot get it now. /
+       Within final_model: x := the snapshot of point k, on all workers. / All were evaluated. */
     void (*put_aside)(void *self, int points);
     /* Where steps are common and x is but a snapshot: to := the worker's model as this step
        begins, within `pass`. What is under way and belongs to it is added when it comes, before all

@@ -24,8 +24,8 @@
    Then each of them is a server, with whatever `servers` the method asks for at 0 or at just as
    many, and no worker is one, unless the method mixes: then they come behind the workers that
    serve, and parts need not be equal (setup.parts; Jiang et al., OSDI 2020). Its method is
-   declared, opened, held, released and asked to agree there too, and its services run. State of the
-   server's own that is no range of x belongs to the rank that serves (tutti_server_index), as a
+   declared, opened and quiesced there too, final_model is called, and its services run. State of
+   the server's own that is no range of x belongs to the rank that serves (tutti_server_index), as a
    SLICE, so that it goes with the server and not with a worker. What it tells with tutti_metric
    comes to all at the end of the run. They have no x and no g: of the first values each gets its
    slice from a worker.
@@ -179,9 +179,9 @@ tutti_status tutti_server_table_fits(const tutti_server *s, tutti_dtype dtype, d
                                      const char *mend, tutti_error *err);
 /* The service's run(). Returns at once where nothing is served. */
 tutti_status tutti_server_run(tutti_server *s, tutti_error *err);
-/* Within agree(): x := the values of all servers, on all workers. Where ranks only serve, the first
-   worker gathers them and hands them to the others. */
-tutti_status tutti_server_agree(tutti_server *s, tutti_error *err);
+/* Within final_model(): x := the values of all servers, on all workers. Where ranks only serve, the
+   first worker gathers them and hands them to the others. */
+tutti_status tutti_server_final_model(tutti_server *s, tutti_error *err);
 
 /* May an `in` come that does not stay, as halves do not? From declare() on: else a rule needs no
    memory to keep any. */
@@ -214,8 +214,8 @@ tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b,
    push: the delay of its next request counts from there. Client thread. */
 uint64_t tutti_server_got(const tutti_server *s);
 void tutti_server_took(tutti_server *s, uint64_t version);
-/* A need_rows hook's: the rows come into x from the servers that have them, as they are now. Of a
-   part of the table of which ids and rows would be no less, the whole comes. Exposed time. */
+/* A rows_acquire hook's: the rows come into x from the servers that have them, as they are now. Of
+   a part of the table of which ids and rows would be no less, the whole comes. Exposed time. */
 tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t *ids, size_t n,
                                     tutti_error *err);
 /* An exchange hook's, on the thread that it is called on: the piece's gradient to its servers, what
@@ -261,7 +261,7 @@ typedef struct tutti_server_sums_options {
     tutti_feedback feedback;
     int slots;                   /* 0: as many as come */
     const char *slots_name;      /* the method's option of that; NULL: "slots" */
-    bool told;                   /* agree() calls tutti_server_sums_agree */
+    bool told;                   /* final_model() calls tutti_server_sums_agree */
 } tutti_server_sums_options;
 /* Within declare(), for `node`: how many workers count as one, as the method's option `node` says
    it (tutti_team_parse), or "auto": the workers of a machine. TUTTI_ERR_USAGE: so many are no
@@ -293,8 +293,8 @@ typedef struct tutti_server_sums_figures {
 } tutti_server_sums_figures;
 void tutti_server_sums_watch(tutti_server_sums *s, bool step);
 void tutti_server_sums_tell(const tutti_server_sums *s, tutti_server_sums_figures *f);
-/* Within agree(), on all: they become figures of the run (tutti_metric), as docs/methods/herring.md
-   names them, since whoever writes the summary is to know those of all. */
+/* Within final_model(), on all: they become figures of the run (tutti_metric), as
+   docs/methods/herring.md names them, since whoever writes the summary is to know those of all. */
 tutti_status tutti_server_sums_agree(tutti_server_sums *s, tutti_error *err);
 
 /* ---- tables at servers (src/server/tables.c) ----

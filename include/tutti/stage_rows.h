@@ -37,7 +37,7 @@ bool tutti_stage_rows_has(const tutti_stage_rows *s, int tensor);
 tutti_status tutti_stage_rows_run(tutti_stage_rows *s, tutti_error *err);
 
 /* ---- client thread, within drive() ---- */
-/* A need_rows hook's (method.h). Exposed time. */
+/* A rows_acquire hook's (method.h). Exposed time. */
 tutti_status tutti_stage_rows_need(tutti_stage_rows *s, int tensor, const uint32_t *ids, size_t n,
                                    tutti_error *err);
 /* own_g: the step's gradient here, of tables 0 but in rows that were needed; those are 0

@@ -172,12 +172,13 @@ int64_t tutti_merged(const tutti_method *m);
 
    Updated by piece (m->by_piece). The run's optimiser updates a piece as soon as it is exchanged
    and the backward of the units that it meets is over, on the thread that comes last to that. The
-   result has the bits of an update at the end of the step. step() goes on, and need() of the next
-   step waits for the pieces that meet its unit. So the forward of a unit waits for its own
-   parameters only. What waits is exposed time.
+   result has the bits of an update at the end of the step. step() goes on, and unit_acquire()
+   of the next step waits for the pieces that meet its unit. So the forward of a unit waits for its
+   own parameters only. What waits is exposed time.
 
-     x           of a unit is as the last step left it between need and done of that unit, and
-                 nowhere else: not in hooks, but in agree, hold and those of facilities
+     x           of a unit is as the last step left it between unit_acquire and unit_release of that
+                 unit, and nowhere else: not in hooks, but in final_model, quiesce and those of
+                 facilities
      g           is no hook's but exchange's
      step        there is no such hook, or it is not called (m->no_step). What a method does once a
                  step it does in pass

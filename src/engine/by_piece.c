@@ -7,7 +7,7 @@
    unit's values for the last time: its input's gradient still needs them. So two things have to
    have happened: the piece is exchanged, and all units that it meets are through with their
    backward (tutti_engine_unit_release). Whichever comes last updates: the thread that has
-   exchanged, or the client's in `done`. A client that does not say when it needs what
+   exchanged, or the client's in `unit_release`. A client that does not say when it needs what
    (engine_options.needs) is through when its pass is, and waits for everything before its step is
    over.
 

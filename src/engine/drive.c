@@ -568,5 +568,5 @@ tutti_status tutti_engine_drive_need_rows(tutti_engine *e, int tensor, const uin
     if (t->first < m->own.first || t->first >= m->own.first + m->own.count)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "rows_acquire was called for %s, which this worker's stage does not have", t->name);
-    return m->ops->need_rows != NULL ? m->ops->need_rows(m, tensor, ids, n, err) : TUTTI_OK;
+    return m->ops->rows_acquire != NULL ? m->ops->rows_acquire(m, tensor, ids, n, err) : TUTTI_OK;
 }

@@ -44,7 +44,8 @@ static inline bool tutti_engine_pushes(const tutti_method *m)
 }
 /* Within declare(), where gradients may be late: what is told of it is of the whole run. */
 void tutti_engine_declare_history(tutti_engine *e);
-/* n: the worker's own x while the agreed model is in x; NULL: it is the same. Within agree(). */
+/* n: the worker's own x while the agreed model is in x; NULL: it is the same. Within final_model().
+   */
 float *tutti_engine_kept(tutti_engine *e);
 
 /* Models put aside (engine.h): how many may be; 0: none. From declare() on. / How many points this
@@ -106,7 +107,7 @@ void tutti_engine_rows_all(tutti_engine *e, int tensor);
 /* Within declare(): x has every row at any time, and none is asked for. */
 void tutti_engine_rows_whole(tutti_engine *e);
 /* Are this table's rows asked for? / It is updated elsewhere, or not any more: updates of x leave
-   it alone, and its rows are asked for. Within declare() and release(), or between steps. */
+   it alone, and its rows are asked for. Within declare() and resume(), or between steps. */
 bool tutti_engine_rows_asked(const tutti_engine *e, int tensor);
 void tutti_engine_rows_away(tutti_engine *e, int tensor, bool away);
 /* Its gradient, as far as it may be other than 0. */

@@ -37,25 +37,25 @@ void tutti_hooks_close(tutti_engine *e)
 tutti_status tutti_hooks_hold(tutti_engine *e, tutti_error *err)
 {
     for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->hold != NULL)
-            TUTTI_TRY(e->facility[i].ops->hold(e->facility[i].self, err));
-    return e->m.ops->hold != NULL ? e->m.ops->hold(&e->m, err) : TUTTI_OK;
+        if (e->facility[i].ops->quiesce != NULL)
+            TUTTI_TRY(e->facility[i].ops->quiesce(e->facility[i].self, err));
+    return e->m.ops->quiesce != NULL ? e->m.ops->quiesce(&e->m, err) : TUTTI_OK;
 }
 
 tutti_status tutti_hooks_release(tutti_engine *e, tutti_error *err)
 {
     for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->release != NULL)
-            TUTTI_TRY(e->facility[i].ops->release(e->facility[i].self, err));
-    return e->m.ops->release != NULL ? e->m.ops->release(&e->m, err) : TUTTI_OK;
+        if (e->facility[i].ops->resume != NULL)
+            TUTTI_TRY(e->facility[i].ops->resume(e->facility[i].self, err));
+    return e->m.ops->resume != NULL ? e->m.ops->resume(&e->m, err) : TUTTI_OK;
 }
 
 bool tutti_hooks_rest(const tutti_engine *e)
 {
-    bool rest = e->m.ops->hold != NULL || e->m.ops->release != NULL;
+    bool rest = e->m.ops->quiesce != NULL || e->m.ops->resume != NULL;
 
     for (int i = 0; i < e->n_facilities; i++)
-        rest = rest || e->facility[i].ops->hold != NULL || e->facility[i].ops->release != NULL;
+        rest = rest || e->facility[i].ops->quiesce != NULL || e->facility[i].ops->resume != NULL;
     return rest;
 }
 

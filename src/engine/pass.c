@@ -263,9 +263,9 @@ tutti_status tutti_engine_unit_acquire(tutti_engine *e, int unit, bool backward,
         TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_need(e, unit, err), err));
     if (e->units.on)
         TUTTI_TRY(tutti_engine_failed(e, tutti_engine_units_need(e, unit, err), err));
-    if (e->m.ops->need != NULL) {
+    if (e->m.ops->unit_acquire != NULL) {
         const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-        status = tutti_engine_failed(e, e->m.ops->need(&e->m, unit, backward, err), err);
+        status = tutti_engine_failed(e, e->m.ops->unit_acquire(&e->m, unit, backward, err), err);
         tutti_engine_doing(e, was);
     }
     if (e->options.trace_events > 0)
@@ -287,9 +287,9 @@ tutti_status tutti_engine_unit_release(tutti_engine *e, int unit, bool backward,
                           tutti_now_ns(e->rt));
     if (backward && e->m.beside)
         tutti_engine_by_piece_done(e, unit);
-    if (e->m.ops->done == NULL || e->abandoned)
+    if (e->m.ops->unit_release == NULL || e->abandoned)
         return e->abandoned ? TUTTI_CLOSED : TUTTI_OK;
-    status = e->m.ops->done(&e->m, unit, backward, err);
+    status = e->m.ops->unit_release(&e->m, unit, backward, err);
     if (status == TUTTI_CLOSED && (e->m.ops->exchange != NULL || e->take.on))
         return tutti_engine_failed(e,
                       tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s': done gave TUTTI_CLOSED, but %s (method.h)",
@@ -321,7 +321,7 @@ tutti_status tutti_engine_rows_acquire(tutti_engine *e, int tensor, const uint32
         TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_need_table(e, tensor, err), err));
     if (!t->asked || n == 0)
         return TUTTI_OK;
-    status = tutti_engine_failed(e, e->m.ops->need_rows(&e->m, tensor, ids, n, err), err);
+    status = tutti_engine_failed(e, e->m.ops->rows_acquire(&e->m, tensor, ids, n, err), err);
     for (size_t k = 0; k < n && status == TUTTI_OK; k++)
         tutti_engine_deliver(e, tensor, ids[k] * t->cols, t->cols);
     return status;

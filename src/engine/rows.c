@@ -35,7 +35,7 @@ tutti_status tutti_engine_rows_open(tutti_engine *e, tutti_error *err)
         r->knows = knows;
         if (!knows)
             continue;
-        e->tensors[i].asked = e->params[i].asks_rows && e->m.ops->need_rows != NULL;
+        e->tensors[i].asked = e->params[i].asks_rows && e->m.ops->rows_acquire != NULL;
         r->mark = tutti_alloc((t->rows + WORD - 1) / WORD, sizeof *r->mark);
         r->known.ids = r->ids = tutti_alloc(t->rows, sizeof *r->ids);
         r->told = tutti_alloc(workers, sizeof *r->told);

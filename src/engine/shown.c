@@ -10,9 +10,9 @@ static tutti_status agree(tutti_engine *e, tutti_error *err)
     tutti_method *m = &e->m;
 
     e->values_changed = true;
-    if (m->ops->agree != NULL)
-        TUTTI_TRY(m->ops->agree(m, err));
-    if (m->ops->agree != NULL)
+    if (m->ops->final_model != NULL)
+        TUTTI_TRY(m->ops->final_model(m, err));
+    if (m->ops->final_model != NULL)
         return TUTTI_OK;
     return m->traits & TUTTI_REPLICAS_EQUAL || m->workers == 1 || m->rank >= m->workers ? TUTTI_OK
                                                                                        : tutti_average(m, m->x, err);

@@ -86,8 +86,9 @@ static tutti_status check_defaults(const tutti_method_ops *ops, tutti_error *err
 static tutti_status check_traits(const tutti_method_ops *ops, int workers, tutti_error *err)
 {
     const bool drives = ops->traits & TUTTI_PIPELINE_SCHEDULE,
-               brings = ops->exchange != NULL || ops->step != NULL || ops->pass != NULL || ops->need != NULL ||
-                        ops->done != NULL || ops->need_rows != NULL || ops->drive != NULL || ops->services != NULL;
+               brings = ops->exchange != NULL || ops->step != NULL || ops->pass != NULL || ops->unit_acquire != NULL ||
+                        ops->unit_release != NULL || ops->rows_acquire != NULL || ops->drive != NULL ||
+                        ops->services != NULL;
 
     if ((ops->traits & ~(unsigned)KNOWN_TRAITS) != 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' has traits 0x%x, of which 0x%x are none; take those of "

@@ -225,7 +225,7 @@ static void tell_client(tutti_averager *a)
                 (unsigned long long)a->round, (unsigned long long)left_out);
 }
 
-static tutti_status hold(void *self, tutti_error *err)
+static tutti_status quiesce(void *self, tutti_error *err)
 {
     tutti_averager *a = self;
 
@@ -239,7 +239,7 @@ static tutti_status hold(void *self, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status release(void *self, tutti_error *err)
+static tutti_status resume(void *self, tutti_error *err)
 {
     tutti_averager *a = self;
 
@@ -604,6 +604,6 @@ tutti_status tutti_averager_mix(tutti_averager *a, tutti_error *err)
 }
 
 static const tutti_facility_ops facility = {
-    .open = open_averager, .close = close_averager, .hold = hold, .release = release,
+    .open = open_averager, .close = close_averager, .quiesce = quiesce, .resume = resume,
     .own_aside = own_aside, .drop_aside = drop_aside
 };

@@ -260,7 +260,7 @@ static void look_for_losses(tutti_pairs *p)
         tutti_apart_tell_of(m, other * m->team);
 }
 
-static tutti_status hold(void *self, tutti_error *err)
+static tutti_status quiesce(void *self, tutti_error *err)
 {
     tutti_pairs *p = self;
     tutti_doing was;
@@ -277,7 +277,7 @@ static tutti_status hold(void *self, tutti_error *err)
     return status;
 }
 
-static tutti_status release(void *self, tutti_error *err)
+static tutti_status resume(void *self, tutti_error *err)
 {
     tutti_pairs *p = self;
 
@@ -572,5 +572,5 @@ tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err)
 }
 
 static const tutti_facility_ops facility = {
-    .open = open_pairs, .close = close_pairs, .hold = hold, .release = release
+    .open = open_pairs, .close = close_pairs, .quiesce = quiesce, .resume = resume
 };

@@ -242,7 +242,7 @@ static void tell_log(tutti_preduce *p)
     p->logged = 0;
 }
 
-static tutti_status hold(void *self, tutti_error *err)
+static tutti_status quiesce(void *self, tutti_error *err)
 {
     tutti_preduce *p = self;
 
@@ -255,7 +255,7 @@ static tutti_status hold(void *self, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status release(void *self, tutti_error *err)
+static tutti_status resume(void *self, tutti_error *err)
 {
     tutti_preduce *p = self;
 
@@ -552,5 +552,5 @@ tutti_status tutti_preduce_reduce(tutti_preduce *p, tutti_error *err)
 }
 
 static const tutti_facility_ops facility = {
-    .open = open_preduce, .close = close_preduce, .hold = hold, .release = release
+    .open = open_preduce, .close = close_preduce, .quiesce = quiesce, .resume = resume
 };

@@ -186,7 +186,7 @@ static void count_dropped(tutti_queues *q)
     q->ledger->dropped = 0;
 }
 
-static tutti_status hold(void *self, tutti_error *err)
+static tutti_status quiesce(void *self, tutti_error *err)
 {
     tutti_queues *q = self;
     tutti_status status = TUTTI_OK;
@@ -202,7 +202,7 @@ static tutti_status hold(void *self, tutti_error *err)
 }
 
 /* All are in one iteration, and nothing is under way. */
-static tutti_status release(void *self, tutti_error *err)
+static tutti_status resume(void *self, tutti_error *err)
 {
     tutti_queues *q = self;
 
@@ -562,5 +562,5 @@ tutti_status tutti_queues_take_tokens(tutti_queues *q, tutti_error *err)
 }
 
 static const tutti_facility_ops facility = {
-    .open = open_queues, .close = close_queues, .hold = hold, .release = release, .without = without
+    .open = open_queues, .close = close_queues, .quiesce = quiesce, .resume = resume, .without = without
 };

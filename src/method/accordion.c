@@ -358,7 +358,7 @@ static tutti_status accordion_step(tutti_method *m, tutti_error *err)
     return (mode == BATCH ? step_batch : mode == LOCALSTEPS ? step_localsteps : tutti_base_step)(m, err);
 }
 
-static tutti_status accordion_agree(tutti_method *m, tutti_error *err)
+static tutti_status accordion_final_model(tutti_method *m, tutti_error *err)
 {
     const accordion *s = m->self;
 
@@ -423,5 +423,5 @@ const tutti_method_ops tutti_method_accordion = {
     .pass = accordion_pass,
     .exchange = tutti_base_exchange,
     .step = accordion_step,
-    .agree = accordion_agree,
+    .final_model = accordion_final_model,
 };

@@ -89,7 +89,7 @@ static inline tutti_status arrivals_push(tutti_method *m, void (*change)(tutti_m
 
 static inline tutti_status arrivals_agree(tutti_method *m, tutti_error *err)
 {
-    return tutti_server_agree(arrivals_server(m), err);
+    return tutti_server_final_model(arrivals_server(m), err);
 }
 
 static inline tutti_status arrivals_leave(tutti_method *m, tutti_error *err)

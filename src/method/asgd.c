@@ -210,7 +210,7 @@ static tutti_status hogwild_step(tutti_method *m, const asgd *s, tutti_error *er
                                 : tutti_base_step_locked(m, s->shared, &s->at, err);
 }
 
-static tutti_status asgd_hold(tutti_method *m, tutti_error *err)
+static tutti_status asgd_quiesce(tutti_method *m, tutti_error *err)
 {
     const asgd *s = m->self;
 
@@ -220,7 +220,7 @@ static tutti_status asgd_hold(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status asgd_release(tutti_method *m, tutti_error *err)
+static tutti_status asgd_resume(tutti_method *m, tutti_error *err)
 {
     const asgd *s = m->self;
 
@@ -244,7 +244,7 @@ static tutti_status asgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status asgd_need_rows(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+static tutti_status asgd_rows_acquire(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
 {
     const asgd *s = m->self;
 
@@ -340,10 +340,11 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
     return s->hogwild ? TUTTI_OK : tutti_server_run(s->server, err);
 }
 
-static tutti_status asgd_agree(tutti_method *m, tutti_error *err)
+static tutti_status asgd_final_model(tutti_method *m, tutti_error *err)
 {
     const asgd *s = m->self;
-    return s->hogwild ? TUTTI_OK : tutti_server_agree(s->server, err); /* what is shared is in x of all since hold */
+    /* hogwild: the shared model is in every x since quiesce */
+    return s->hogwild ? TUTTI_OK : tutti_server_final_model(s->server, err);
 }
 
 static const tutti_service asgd_services[] = { [SERVE] = { "server", serve }, { 0 } };
@@ -388,9 +389,9 @@ const tutti_method_ops tutti_method_asgd = {
     .open = asgd_open,
     .pass = asgd_pass,
     .step = asgd_step,
-    .agree = asgd_agree,
-    .hold = asgd_hold,
-    .release = asgd_release,
-    .need_rows = asgd_need_rows,
+    .final_model = asgd_final_model,
+    .quiesce = asgd_quiesce,
+    .resume = asgd_resume,
+    .rows_acquire = asgd_rows_acquire,
     .resized = asgd_resized,
 };

@@ -252,7 +252,7 @@ static tutti_status ata_step(tutti_method *m, tutti_error *err)
 }
 
 /* All have the same model: there is nothing to agree on, but figures to tell. */
-static tutti_status ata_agree(tutti_method *m, tutti_error *err)
+static tutti_status ata_final_model(tutti_method *m, tutti_error *err)
 {
     const ata *s = m->self;
 
@@ -293,5 +293,5 @@ const tutti_method_ops tutti_method_ata = {
     .pass = tutti_allot_pass,
     .exchange = ata_exchange,
     .step = ata_step,
-    .agree = ata_agree,
+    .final_model = ata_final_model,
 };

@@ -118,7 +118,7 @@ static void backup_workers_close(tutti_method *m)
 }
 
 /* All is quiet: all are at one step. */
-static tutti_status backup_workers_release(tutti_method *m, tutti_error *err)
+static tutti_status backup_workers_resume(tutti_method *m, tutti_error *err)
 {
     backup_workers *s = m->self;
 
@@ -364,5 +364,5 @@ const tutti_method_ops tutti_method_backup_workers = {
     .close = backup_workers_close,
     .pass = backup_workers_pass,
     .step = backup_workers_step,
-    .release = backup_workers_release,
+    .resume = backup_workers_resume,
 };

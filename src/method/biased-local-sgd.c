@@ -556,7 +556,7 @@ static tutti_status biased_step(tutti_method *m, tutti_error *err)
 }
 
 /* Models are equal after each round. */
-static tutti_status biased_agree(tutti_method *m, tutti_error *err)
+static tutti_status biased_final_model(tutti_method *m, tutti_error *err)
 {
     (void)m, (void)err;
     return TUTTI_OK;
@@ -600,5 +600,5 @@ const tutti_method_ops tutti_method_biased_local_sgd = {
     .open = biased_open,
     .pass = biased_pass,
     .step = biased_step,
-    .agree = biased_agree,
+    .final_model = biased_final_model,
 };

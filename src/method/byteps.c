@@ -324,12 +324,12 @@ static tutti_status async_rule(tutti_method *m, const tutti_server_request *r, t
     return tutti_server_give(server, &r->note, 1, 0, err);
 }
 
-static tutti_status byteps_agree(tutti_method *m, tutti_error *err)
+static tutti_status byteps_final_model(tutti_method *m, tutti_error *err)
 {
     const byteps *s = m->self;
     const split of = split_of(s->machines, m->servers);
 
-    TUTTI_TRY(s->async ? tutti_server_agree(s->server, err) : tutti_server_sums_agree(s->sums, err));
+    TUTTI_TRY(s->async ? tutti_server_final_model(s->server, err) : tutti_server_sums_agree(s->sums, err));
     if (m->rank >= m->workers || m->workers == 1)
         return TUTTI_OK;
     tutti_metric(m, "machines", -1, s->machines);
@@ -403,5 +403,5 @@ const tutti_method_ops tutti_method_byteps = {
     .pass = byteps_pass,
     .exchange = byteps_exchange,
     .step = byteps_step,
-    .agree = byteps_agree,
+    .final_model = byteps_final_model,
 };

@@ -357,7 +357,7 @@ static tutti_status tell(tutti_method *m, dabmd *s, tutti_error *err)
 }
 
 /* The mean of the models, which without a graph are equal. */
-static tutti_status dabmd_agree(tutti_method *m, tutti_error *err)
+static tutti_status dabmd_final_model(tutti_method *m, tutti_error *err)
 {
     dabmd *s = m->self;
 
@@ -390,5 +390,5 @@ const tutti_method_ops tutti_method_dabmd = {
     .open = dabmd_open,
     .pass = dabmd_pass,
     .step = dabmd_step,
-    .agree = dabmd_agree,
+    .final_model = dabmd_final_model,
 };

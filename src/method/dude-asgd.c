@@ -18,7 +18,7 @@
    the server.
 
    The end of a phase: a worker that waits for a group may wait for workers that have stopped. These
-   tell the server so (`leave`). Once all that go on computing wait, the group is closed as it is.
+   tell the server so (`retire`). Once all that go on computing wait, the group is closed as it is.
    Before the first update of all nobody can take over another's part: there they go on at the model
    that they have.
 
@@ -69,7 +69,7 @@ typedef struct dude {
     tutti_histogram *model_age, *data_age; /* workers: over all updates, tau_i and d_i of its entry; declared */
     tutti_note *waits;      /* workers: those that wait for the group; empty when all is quiet */
     int waiting;
-    bool *leaves;           /* workers: make no more steps until release */
+    bool *leaves;           /* workers: make no more steps until resume */
     int64_t step;           /* of the worker that came last: its learning rate counts */
 
     float *mine;            /* n: table=worker: my entry. Declared */
@@ -401,7 +401,7 @@ static tutti_status dude_step(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status dude_hold(tutti_method *m, tutti_error *err)
+static tutti_status dude_quiesce(tutti_method *m, tutti_error *err)
 {
     dude *s = m->self;
 
@@ -457,8 +457,8 @@ const tutti_method_ops tutti_method_dude_asgd = {
     .open = dude_open,
     .close = dude_close,
     .step = dude_step,
-    .agree = arrivals_agree,
-    .leave = arrivals_leave,
-    .hold = dude_hold,
+    .final_model = arrivals_agree,
+    .retire = arrivals_leave,
+    .quiesce = dude_quiesce,
     .resized = dude_resized,
 };

@@ -68,7 +68,7 @@ static tutti_status h_adpsgd_step(tutti_method *m, tutti_error *err)
 }
 
 /* The mean of equal models, one machine's, need not be that model to the bit. */
-static tutti_status h_adpsgd_agree(tutti_method *m, tutti_error *err)
+static tutti_status h_adpsgd_final_model(tutti_method *m, tutti_error *err)
 {
     return m->workers == m->team ? TUTTI_OK : tutti_average(m, m->x, err);
 }
@@ -114,5 +114,5 @@ const tutti_method_ops tutti_method_h_adpsgd = {
     .pass = h_adpsgd_pass,
     .exchange = h_adpsgd_exchange,
     .step = h_adpsgd_step,
-    .agree = h_adpsgd_agree,
+    .final_model = h_adpsgd_final_model,
 };

@@ -484,7 +484,7 @@ static tutti_status merge_unpushed(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status hermes_agree(tutti_method *m, tutti_error *err)
+static tutti_status hermes_final_model(tutti_method *m, tutti_error *err)
 {
     const hermes *s = m->self;
     bool pushed;
@@ -499,7 +499,7 @@ static tutti_status hermes_agree(tutti_method *m, tutti_error *err)
     if (m->rank < m->workers)
         TUTTI_TRY(tell(m, err));
     TUTTI_TRY(ask_pushed(m, &pushed, err));
-    return pushed ? tutti_server_agree(s->server, err) : merge_unpushed(m, err);
+    return pushed ? tutti_server_final_model(s->server, err) : merge_unpushed(m, err);
 }
 
 static const tutti_service hermes_services[] = { [SERVE] = { "server", tutti_hermes_serve }, { 0 } };
@@ -541,6 +541,6 @@ const tutti_method_ops tutti_method_hermes = {
     .close = hermes_close,
     .pass = hermes_pass,
     .step = hermes_step,
-    .agree = hermes_agree,
+    .final_model = hermes_final_model,
     .resized = hermes_resized,
 };

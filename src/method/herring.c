@@ -180,7 +180,7 @@ static tutti_status herring_step(tutti_method *m, tutti_error *err)
     return tutti_base_step(m, err);
 }
 
-static tutti_status herring_agree(tutti_method *m, tutti_error *err)
+static tutti_status herring_final_model(tutti_method *m, tutti_error *err)
 {
     const herring *s = m->self;
     const int nodes = m->workers / s->workers_of_node;
@@ -244,5 +244,5 @@ const tutti_method_ops tutti_method_herring = {
     .pass = herring_pass,
     .exchange = herring_exchange,
     .step = herring_step,
-    .agree = herring_agree,
+    .final_model = herring_final_model,
 };

@@ -402,13 +402,13 @@ static tutti_status heterps_drive(tutti_method *m, uint64_t until, tutti_error *
     return TUTTI_OK;
 }
 
-static tutti_status heterps_need_rows(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+static tutti_status heterps_rows_acquire(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
 {
     return tutti_stage_rows_need(((heterps *)m->self)->rows, tensor, ids, n, err);
 }
 
 /* Rows that went between workers so far, of all. */
-static tutti_status heterps_agree(tutti_method *m, tutti_error *err)
+static tutti_status heterps_final_model(tutti_method *m, tutti_error *err)
 {
     const heterps *s = m->self;
     const bool uncounted = m->all.uncounted;
@@ -455,6 +455,6 @@ const tutti_method_ops tutti_method_heterps = {
     .open = heterps_open,
     .close = heterps_close,
     .drive = heterps_drive,
-    .agree = heterps_agree,
-    .need_rows = heterps_need_rows,
+    .final_model = heterps_final_model,
+    .rows_acquire = heterps_rows_acquire,
 };

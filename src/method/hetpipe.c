@@ -409,7 +409,7 @@ static tutti_status hetpipe_drive(tutti_method *m, uint64_t until, tutti_error *
     return TUTTI_OK;
 }
 
-static tutti_status hetpipe_agree(tutti_method *m, tutti_error *err)
+static tutti_status hetpipe_final_model(tutti_method *m, tutti_error *err)
 {
     const hetpipe *s = m->self;
 
@@ -474,5 +474,5 @@ const tutti_method_ops tutti_method_hetpipe = {
     .open = hetpipe_open,
     .close = hetpipe_close,
     .drive = hetpipe_drive,
-    .agree = hetpipe_agree,
+    .final_model = hetpipe_final_model,
 };

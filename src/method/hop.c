@@ -176,7 +176,7 @@ static tutti_status tell(tutti_method *m, hop *s, tutti_error *err)
 }
 
 /* The mean; and what each worker tells of itself, which is not the method's traffic. */
-static tutti_status hop_agree(tutti_method *m, tutti_error *err)
+static tutti_status hop_final_model(tutti_method *m, tutti_error *err)
 {
     tutti_doing was;
     tutti_status status;
@@ -191,7 +191,7 @@ static tutti_status hop_agree(tutti_method *m, tutti_error *err)
 }
 
 /* All are at one step, and nobody jumps. */
-static tutti_status hop_release(tutti_method *m, tutti_error *err)
+static tutti_status hop_resume(tutti_method *m, tutti_error *err)
 {
     (void)err;
     ((hop *)m->self)->lands = 0;
@@ -243,6 +243,6 @@ const tutti_method_ops tutti_method_hop = {
     .declare = hop_declare,
     .pass = hop_pass,
     .step = hop_step,
-    .agree = hop_agree,
-    .release = hop_release,
+    .final_model = hop_final_model,
+    .resume = hop_resume,
 };

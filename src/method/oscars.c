@@ -436,7 +436,7 @@ static void oscars_close(tutti_method *m)
     tutti_free(s->sorted);
 }
 
-static tutti_status oscars_release(tutti_method *m, tutti_error *err)
+static tutti_status oscars_resume(tutti_method *m, tutti_error *err)
 {
     oscars *s = m->self;
 
@@ -490,19 +490,19 @@ static tutti_status oscars_step(tutti_method *m, tutti_error *err)
     return s->done >= s->quota ? hand_in(m, false, err) : TUTTI_OK;
 }
 
-static tutti_status oscars_leave(tutti_method *m, tutti_error *err)
+static tutti_status oscars_retire(tutti_method *m, tutti_error *err)
 {
     return hand_in(m, true, err);
 }
 
 /* All have the server's model since they left. */
-static tutti_status oscars_agree(tutti_method *m, tutti_error *err)
+static tutti_status oscars_final_model(tutti_method *m, tutti_error *err)
 {
     (void)m, (void)err;
     return TUTTI_OK;
 }
 
-static tutti_status oscars_hold(tutti_method *m, tutti_error *err)
+static tutti_status oscars_quiesce(tutti_method *m, tutti_error *err)
 {
     const oscars *s = m->self;
 
@@ -564,9 +564,9 @@ const tutti_method_ops tutti_method_oscars = {
     .open = oscars_open,
     .close = oscars_close,
     .step = oscars_step,
-    .agree = oscars_agree,
-    .leave = oscars_leave,
-    .hold = oscars_hold,
-    .release = oscars_release,
+    .final_model = oscars_final_model,
+    .retire = oscars_retire,
+    .quiesce = oscars_quiesce,
+    .resume = oscars_resume,
     .resized = oscars_resized,
 };

@@ -233,7 +233,7 @@ static tutti_status tell(tutti_method *m, palsgd *s, tutti_error *err)
 }
 
 /* The mean; and what each worker tells of itself, which is not the method's traffic. */
-static tutti_status palsgd_agree(tutti_method *m, tutti_error *err)
+static tutti_status palsgd_final_model(tutti_method *m, tutti_error *err)
 {
     tutti_doing was;
     tutti_status status;
@@ -274,5 +274,5 @@ const tutti_method_ops tutti_method_palsgd = {
     .pass = palsgd_pass,
     .exchange = periodic_exchange,
     .step = palsgd_step,
-    .agree = palsgd_agree,
+    .final_model = palsgd_final_model,
 };

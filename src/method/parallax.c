@@ -127,7 +127,7 @@ static tutti_status parallax_declare(tutti_method *m, tutti_plan *plan, tutti_er
     return TUTTI_OK;
 }
 
-static tutti_status parallax_release(tutti_method *m, tutti_error *err)
+static tutti_status parallax_resume(tutti_method *m, tutti_error *err)
 {
     parallax *s = m->self;
 
@@ -166,7 +166,7 @@ static tutti_status decide(tutti_method *m, tutti_error *err)
         if (is_dense(s, t, (double)s->density[i]))
             TUTTI_TRY(tutti_server_take_table(s->server, i, err));
     }
-    return parallax_release(m, err);
+    return parallax_resume(m, err);
 }
 
 /* ---- a step ---- */
@@ -227,13 +227,13 @@ static tutti_status parallax_step(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status parallax_need_rows(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+static tutti_status parallax_rows_acquire(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
 {
     return tutti_server_need_rows(((parallax *)m->self)->server, tensor, ids, n, err);
 }
 
 /* All have the same model by now. */
-static tutti_status parallax_agree(tutti_method *m, tutti_error *err)
+static tutti_status parallax_final_model(tutti_method *m, tutti_error *err)
 {
     const parallax *s = m->self;
     int tables = 0;
@@ -292,7 +292,7 @@ const tutti_method_ops tutti_method_parallax = {
     .pass = parallax_pass,
     .exchange = parallax_exchange,
     .step = parallax_step,
-    .agree = parallax_agree,
-    .need_rows = parallax_need_rows,
-    .release = parallax_release,
+    .final_model = parallax_final_model,
+    .rows_acquire = parallax_rows_acquire,
+    .resume = parallax_resume,
 };

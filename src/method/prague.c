@@ -77,7 +77,7 @@ static tutti_status prague_step(tutti_method *m, tutti_error *err)
     return tutti_preduce_update(((prague *)m->self)->preduce, err);
 }
 
-static tutti_status prague_leave(tutti_method *m, tutti_error *err)
+static tutti_status prague_retire(tutti_method *m, tutti_error *err)
 {
     (void)err;
     tutti_preduce_leave(((prague *)m->self)->preduce);
@@ -130,5 +130,5 @@ const tutti_method_ops tutti_method_prague = {
     .declare = prague_declare,
     .pass = prague_pass,
     .step = prague_step,
-    .leave = prague_leave,
+    .retire = prague_retire,
 };

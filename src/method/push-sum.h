@@ -175,7 +175,7 @@ static inline tutti_status push_sum_mean(push_sum *s, tutti_method *m, tutti_err
     return TUTTI_OK;
 }
 
-/* Within agree(). */
+/* Within final_model(). */
 static inline tutti_status push_sum_agree(push_sum *s, tutti_method *m, tutti_error *err)
 {
     if (m->workers == 1)

@@ -89,7 +89,7 @@ typedef struct ringleader {
     double *usual;           /* workers: gradients that come while it computes one, a mean; 0: unknown; declared */
     uint64_t come;           /* gradients of all in this phase */
     uint64_t *answered;      /* workers: as many as when it was answered */
-    bool *leaves;            /* workers: make no more steps until release */
+    bool *leaves;            /* workers: make no more steps until resume */
     tutti_note *held;        /* workers: not answered as long as one is overdue; none when all is quiet */
     int holds;
     struct { int64_t rounds, most_ns, sum_ns; } timed; /* rounds that nothing interrupted; declared */
@@ -507,7 +507,7 @@ static tutti_status ringleader_step(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status ringleader_hold(tutti_method *m, tutti_error *err)
+static tutti_status ringleader_quiesce(tutti_method *m, tutti_error *err)
 {
     ringleader *s = m->self;
 
@@ -571,8 +571,8 @@ const tutti_method_ops tutti_method_ringleader_asgd = {
     .open = ringleader_open,
     .close = ringleader_close,
     .step = ringleader_step,
-    .agree = arrivals_agree,
-    .leave = arrivals_leave,
-    .hold = ringleader_hold,
+    .final_model = arrivals_agree,
+    .retire = arrivals_leave,
+    .quiesce = ringleader_quiesce,
     .resized = ringleader_resized,
 };

@@ -47,7 +47,7 @@ typedef struct ringmaster {
     int64_t *pending, collected; /* workers, and of all: gradients in `sum`, which no update has yet; declared */
     float *sum;                  /* of them, each times 1/B; declared */
     int64_t most;                /* delay of an applied gradient; declared */
-    bool *gone, any_gone;        /* workers: make no more steps until release */
+    bool *gone, any_gone;        /* workers: make no more steps until resume */
     bool any_lost;
     int64_t begun_ns;            /* when the last R updates in a row began; 0: after a rest */
     int64_t window_ns;           /* the longest that R took while all computed, the paper's t(R); declared */
@@ -337,7 +337,7 @@ static tutti_status ringmaster_pass(tutti_method *m, tutti_pass *p, tutti_error 
     return TUTTI_OK;
 }
 
-static tutti_status ringmaster_done(tutti_method *m, int unit, bool backward, tutti_error *err)
+static tutti_status ringmaster_unit_release(tutti_method *m, int unit, bool backward, tutti_error *err)
 {
     const ringmaster *s = m->self;
     bool stop;
@@ -362,7 +362,7 @@ static tutti_status ringmaster_step(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status ringmaster_hold(tutti_method *m, tutti_error *err)
+static tutti_status ringmaster_quiesce(tutti_method *m, tutti_error *err)
 {
     ringmaster *s = m->self;
     const bool serves = tutti_server_index(s->server) >= 0;
@@ -428,10 +428,10 @@ const tutti_method_ops tutti_method_ringmaster_asgd = {
     .open = ringmaster_open,
     .close = ringmaster_close,
     .pass = ringmaster_pass,
-    .done = ringmaster_done,
+    .unit_release = ringmaster_unit_release,
     .step = ringmaster_step,
-    .agree = arrivals_agree,
-    .leave = arrivals_leave,
-    .hold = ringmaster_hold,
+    .final_model = arrivals_agree,
+    .retire = arrivals_leave,
+    .quiesce = ringmaster_quiesce,
     .resized = ringmaster_resized,
 };

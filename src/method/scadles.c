@@ -434,7 +434,7 @@ static tutti_status scadles_step(tutti_method *m, tutti_error *err)
 }
 
 /* The models are equal; what the streams did is told here. */
-static tutti_status scadles_agree(tutti_method *m, tutti_error *err)
+static tutti_status scadles_final_model(tutti_method *m, tutti_error *err)
 {
     static const char *const name[FIGURES] = { "arrived", "trained", "dropped", "buffered",
                                                "injected", "given", "waited_seconds", "loses" };
@@ -495,5 +495,5 @@ const tutti_method_ops tutti_method_scadles = {
     .pass = scadles_pass,
     .exchange = scadles_exchange,
     .step = scadles_step,
-    .agree = scadles_agree,
+    .final_model = scadles_final_model,
 };

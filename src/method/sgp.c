@@ -40,7 +40,7 @@ static tutti_status sgp_step(tutti_method *m, tutti_error *err)
     return push_sum_step(m->self, m, err);
 }
 
-static tutti_status sgp_agree(tutti_method *m, tutti_error *err)
+static tutti_status sgp_final_model(tutti_method *m, tutti_error *err)
 {
     return push_sum_agree(m->self, m, err);
 }
@@ -75,5 +75,5 @@ const tutti_method_ops tutti_method_sgp = {
     .declare = sgp_declare,
     .pass = sgp_pass,
     .step = sgp_step,
-    .agree = sgp_agree,
+    .final_model = sgp_final_model,
 };

@@ -265,7 +265,7 @@ static tutti_status slowmo_step(tutti_method *m, tutti_error *err)
     return s->local_freq > 0 && done % (uint64_t)s->local_freq == 0 ? average(s, m, err) : TUTTI_OK;
 }
 
-static tutti_status slowmo_agree(tutti_method *m, tutti_error *err)
+static tutti_status slowmo_final_model(tutti_method *m, tutti_error *err)
 {
     slowmo *s = m->self;
     const uint64_t done = within(s, m->step);
@@ -310,5 +310,5 @@ const tutti_method_ops tutti_method_slowmo = {
     .open = slowmo_open,
     .pass = slowmo_pass,
     .step = slowmo_step,
-    .agree = slowmo_agree,
+    .final_model = slowmo_final_model,
 };

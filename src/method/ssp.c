@@ -136,7 +136,7 @@ static tutti_status ssp_step(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status ssp_need_rows(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
+static tutti_status ssp_rows_acquire(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
 {
     /* clocks only go forward: what the last push waited for is there */
     return tutti_server_need_rows(((ssp *)m->self)->server, tensor, ids, n, err);
@@ -236,9 +236,9 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
     return tutti_server_run(((ssp *)m->self)->server, err);
 }
 
-static tutti_status ssp_agree(tutti_method *m, tutti_error *err)
+static tutti_status ssp_final_model(tutti_method *m, tutti_error *err)
 {
-    return tutti_server_agree(((ssp *)m->self)->server, err);
+    return tutti_server_final_model(((ssp *)m->self)->server, err);
 }
 
 static const tutti_service ssp_services[] = { [SERVE] = { "server", serve }, { 0 } };
@@ -279,6 +279,6 @@ const tutti_method_ops tutti_method_ssp = {
     .open = ssp_open,
     .close = ssp_close,
     .step = ssp_step,
-    .agree = ssp_agree,
-    .need_rows = ssp_need_rows,
+    .final_model = ssp_final_model,
+    .rows_acquire = ssp_rows_acquire,
 };

@@ -68,7 +68,7 @@ tutti_status tutti_server_agree_aside(void *self, int k, tutti_error *err)
 
     if (s->aside != NULL)
         s->values = s->aside + (size_t)k * s->count;
-    status = tutti_server_agree(s, err);
+    status = tutti_server_final_model(s, err);
     s->values = now;
     return status;
 }

@@ -421,7 +421,7 @@ static void close_server(void *self)
     tutti_free(s);
 }
 
-tutti_status tutti_server_agree(tutti_server *s, tutti_error *err)
+tutti_status tutti_server_final_model(tutti_server *s, tutti_error *err)
 {
     tutti_method *m = s->m;
     tutti_engine *e = m->engine;
@@ -470,7 +470,7 @@ static tutti_status without(const void *self, int rank, const char *why, tutti_e
 
 /* Who has left the barriers before this worker's client asks this worker's service at once: so the
    client tells the time by itself, and who asks sooner has taken none. */
-static tutti_status release(void *self, tutti_error *err)
+static tutti_status resume(void *self, tutti_error *err)
 {
     tutti_server *s = self;
 
@@ -501,7 +501,7 @@ static void begun(void *self)
 }
 
 static const tutti_facility_ops facility = {
-    .open = open_server, .close = close_server, .begin = begin, .release = release, .begun = begun, .without = without,
+    .open = open_server, .close = close_server, .begin = begin, .resume = resume, .begun = begun, .without = without,
     .put_aside = tutti_server_put_aside, .agree_aside = tutti_server_agree_aside, .drop_aside = tutti_server_drop_aside,
     .slices = tutti_server_slices, .recuts = tutti_server_recuts, .load = tutti_server_load
 };

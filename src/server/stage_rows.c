@@ -236,7 +236,7 @@ static tutti_status gather(tutti_stage_rows *s, const table *t, float *state, bo
                              tutti_f32(m->device, state + t->at, t->rows * t->cols), err);
 }
 
-static tutti_status hold(void *self, tutti_error *err)
+static tutti_status quiesce(void *self, tutti_error *err)
 {
     tutti_stage_rows *s = self;
     const int slots = s->m->optim->ops->slots(s->m->optim->self);
@@ -594,4 +594,4 @@ tutti_status tutti_stage_rows_run(tutti_stage_rows *s, tutti_error *err)
     return status;
 }
 
-static const tutti_facility_ops facility = { .open = open_rows, .close = close_rows, .hold = hold };
+static const tutti_facility_ops facility = { .open = open_rows, .close = close_rows, .quiesce = quiesce };

@@ -311,7 +311,7 @@ static tutti_status gather(tutti_server_tables *s, int k, int tensor, int state,
     return tutti_broadcast(&s->hear[k], m->workers, tutti_f32(m->device, at, part), err);
 }
 
-static tutti_status hold(void *self, tutti_error *err)
+static tutti_status quiesce(void *self, tutti_error *err)
 {
     tutti_server_tables *s = self;
     const int only = s->m->servers;
@@ -349,7 +349,7 @@ static tutti_status scatter(tutti_server_tables *s, int k, int tensor, int state
     return TUTTI_OK;
 }
 
-static tutti_status release(void *self, tutti_error *err)
+static tutti_status resume(void *self, tutti_error *err)
 {
     tutti_server_tables *s = self;
     const tutti_method *m = s->m;
@@ -482,5 +482,5 @@ tutti_status tutti_server_tables_rule(tutti_server_tables *s, const tutti_note *
 }
 
 static const tutti_facility_ops facility = {
-    .open = open_tables, .close = close_tables, .hold = hold, .release = release
+    .open = open_tables, .close = close_tables, .quiesce = quiesce, .resume = resume
 };

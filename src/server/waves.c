@@ -229,7 +229,7 @@ static void close_waves(void *self)
 }
 
 /* All have what the run has come to. */
-static tutti_status release(void *self, tutti_error *err)
+static tutti_status resume(void *self, tutti_error *err)
 {
     tutti_waves *w = self;
 
@@ -443,5 +443,5 @@ static tutti_status arrive(void *self, tutti_error *err)
 }
 
 static const tutti_facility_ops facility = {
-    .open = open_waves, .close = close_waves, .arrive = arrive, .release = release
+    .open = open_waves, .close = close_waves, .arrive = arrive, .resume = resume
 };

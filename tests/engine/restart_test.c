@@ -36,7 +36,7 @@ static tutti_status anew_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status anew_done(tutti_method *m, int unit, bool backward, tutti_error *err)
+static tutti_status anew_unit_release(tutti_method *m, int unit, bool backward, tutti_error *err)
 {
     anew *s = m->self;
     const tutti_engine *e = m->engine;
@@ -52,7 +52,7 @@ static tutti_status anew_done(tutti_method *m, int unit, bool backward, tutti_er
 }
 
 static const tutti_method_ops anew_ops = {
-    .name = "anew", .self_bytes = sizeof(anew), .pass = anew_pass, .done = anew_done
+    .name = "anew", .self_bytes = sizeof(anew), .pass = anew_pass, .unit_release = anew_unit_release
 };
 static const tutti_method_ops *const methods[] = { &anew_ops, NULL };
 

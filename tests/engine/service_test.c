@@ -107,7 +107,7 @@ static tutti_status relay_step(tutti_method *m, tutti_error *err)
     return m->step % 3 == 0 ? tutti_await_rounds(m, 0, 1, err) : TUTTI_OK;
 }
 
-static tutti_status relay_hold(tutti_method *m, tutti_error *err)
+static tutti_status relay_quiesce(tutti_method *m, tutti_error *err)
 {
     (void)m;
     (void)err;
@@ -115,7 +115,7 @@ static tutti_status relay_hold(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status relay_release(tutti_method *m, tutti_error *err)
+static tutti_status relay_resume(tutti_method *m, tutti_error *err)
 {
     (void)m;
     (void)err;
@@ -128,11 +128,11 @@ static const tutti_service relay_services[] = {
 };
 static const tutti_method_ops own_pace = {
     .name = "relay", .self_bytes = sizeof(relay), .traits = TUTTI_ASYNC, .services = relay_services,
-    .step = relay_step, .hold = relay_hold, .release = relay_release,
+    .step = relay_step, .quiesce = relay_quiesce, .resume = relay_resume,
 };
 static const tutti_method_ops together = {
-    .name = "relay", .self_bytes = sizeof(relay), .services = relay_services, .step = relay_step, .hold = relay_hold,
-    .release = relay_release,
+    .name = "relay", .self_bytes = sizeof(relay), .services = relay_services, .step = relay_step,
+    .quiesce = relay_quiesce, .resume = relay_resume,
 };
 static const tutti_method_ops without_services = { .name = "relay", .traits = TUTTI_ASYNC };
 

@@ -919,10 +919,10 @@ static const tutti_service relay_services[] = {
     { "ask", relay_ask }, { "serve", relay_serve }, { "last", relay_last }, { 0 }
 };
 static const tutti_method_ops relay_ops = {
-    .name = "relay", .services = relay_services, .step = relay_step, .hold = relay_look, .release = relay_look
+    .name = "relay", .services = relay_services, .step = relay_step, .quiesce = relay_look, .resume = relay_look
 };
 static const tutti_method_ops relay_own_ops = {
-    .name = "relay", .services = relay_services, .step = relay_step, .hold = relay_look, .release = relay_look,
+    .name = "relay", .services = relay_services, .step = relay_step, .quiesce = relay_look, .resume = relay_look,
     .traits = TUTTI_ASYNC,
 };
 
@@ -975,7 +975,7 @@ static tutti_status count_look(tutti_method *m, tutti_error *err)
 
 static const tutti_service count_services[] = { { "count", count_rounds }, { 0 } };
 static const tutti_method_ops count_ops = {
-    .name = "relay", .services = count_services, .step = count_step, .hold = count_look, .release = count_look
+    .name = "relay", .services = count_services, .step = count_step, .quiesce = count_look, .resume = count_look
 };
 
 static tutti_status services(tutti_world *world, explore_case *c, const tutti_method_ops *ops, tutti_error *err)

@@ -387,7 +387,7 @@ static tutti_status failing_main(tutti_world *world, void *arg, tutti_error *err
     const tutti_method_ops *const methods[] = { &ops, NULL };
     tutti_engine *e;
 
-    ops.agree = agree_or_fail;
+    ops.final_model = agree_or_fail;
     s->ended[rank] = tutti_engine_open_from(
         &e, world, &param, 1,
         &(tutti_engine_options){ .method = s->method, .batch = 2, .data_samples = 8, .initial = initial }, methods,

@@ -50,7 +50,7 @@ static tutti_status probe_step(tutti_method *m, tutti_error *err)
     return tutti_mix_wait(s->mixer, err);
 }
 
-static tutti_status probe_agree(tutti_method *m, tutti_error *err) /* leaves the weight where the test finds it */
+static tutti_status probe_final_model(tutti_method *m, tutti_error *err) /* leaves the weight where the test finds it */
 {
     (void)err;
     m->x[0] = (float)tutti_mass_real(((probe *)m->self)->mass);
@@ -64,11 +64,11 @@ static tutti_status mean_step(tutti_method *m, tutti_error *err)
 
 static const tutti_method_ops probe_ops = {
     .name = "probe", .options = probe_options, .self_bytes = sizeof(probe), .declare = probe_declare,
-    .open = probe_open, .step = probe_step, .agree = probe_agree, .traits = TUTTI_OWNS_UPDATE,
+    .open = probe_open, .step = probe_step, .final_model = probe_final_model, .traits = TUTTI_OWNS_UPDATE,
 };
 static const tutti_method_ops mean_ops = {
     .name = "mean", .options = probe_options, .self_bytes = sizeof(probe), .declare = probe_declare, .open = probe_open,
-    .step = mean_step, .agree = probe_agree, .traits = TUTTI_OWNS_UPDATE,
+    .step = mean_step, .final_model = probe_final_model, .traits = TUTTI_OWNS_UPDATE,
 };
 static const tutti_method_ops *const methods[] = { &probe_ops, &mean_ops, NULL };
 
@@ -176,7 +176,7 @@ static void the_weights_of_push_sum_sum_to_what_they_were_exactly(void **state)
 
     (void)state;
     ops = probe_ops;
-    ops.agree = note_mass;
+    ops.final_model = note_mass;
     for (size_t k = 0; k < TUTTI_LENGTH(specs); k++)
         for (int n = 4; n <= 8; n++)
             for (int halves = 0; halves < 2; halves++) {

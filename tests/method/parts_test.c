@@ -94,9 +94,9 @@ static tutti_status model_serve(tutti_method *m, tutti_error *err)
     return tutti_server_run(((parted *)m->self)->server, err);
 }
 
-static tutti_status model_agree(tutti_method *m, tutti_error *err)
+static tutti_status model_final_model(tutti_method *m, tutti_error *err)
 {
-    return tutti_server_agree(((parted *)m->self)->server, err);
+    return tutti_server_final_model(((parted *)m->self)->server, err);
 }
 
 static const tutti_service sums_services[] = { [SERVE] = { "server", sums_serve }, { 0 } };
@@ -109,7 +109,8 @@ static const tutti_method_ops sums_ops = {
 static const tutti_method_ops model_ops = {
     .name = "parted-model", .title = "A model at servers of unequal parts", .family = "server",
     .options = parted_options, .self_bytes = sizeof(parted), .services = model_services, .declare = model_declare,
-    .step = model_step, .agree = model_agree, .traits = TUTTI_ASYNC | TUTTI_PARAMETER_SERVERS | TUTTI_FAULT_TOLERANT,
+    .step = model_step, .final_model = model_final_model,
+    .traits = TUTTI_ASYNC | TUTTI_PARAMETER_SERVERS | TUTTI_FAULT_TOLERANT,
 };
 static const tutti_method_ops *const methods[] = { &sums_ops, &model_ops, NULL };
 

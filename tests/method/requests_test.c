@@ -90,19 +90,19 @@ static tutti_status asks_step(tutti_method *m, tutti_error *err)
     return status == TUTTI_CLOSED ? tutti_engine_services_look(m->engine, err) : status;
 }
 
-static tutti_status asks_agree(tutti_method *m, tutti_error *err)
+static tutti_status asks_final_model(tutti_method *m, tutti_error *err)
 {
-    return tutti_server_agree(((asks *)m->self)->server, err);
+    return tutti_server_final_model(((asks *)m->self)->server, err);
 }
 
 static const tutti_service services[] = { { "serve", asks_serve }, { 0 } };
 static const tutti_method_ops asks_ops = {
     .name = "asks", .self_bytes = sizeof(asks), .traits = TUTTI_SHARDED_OPTIMIZER, .services = services,
-    .declare = asks_declare, .step = asks_step, .agree = asks_agree,
+    .declare = asks_declare, .step = asks_step, .final_model = asks_final_model,
 };
 static const tutti_method_ops asks_rows_ops = {
     .name = "asks-rows", .self_bytes = sizeof(asks), .traits = TUTTI_SHARDED_OPTIMIZER | TUTTI_SPARSE_ROWS,
-    .services = services, .declare = asks_declare, .step = asks_step, .agree = asks_agree,
+    .services = services, .declare = asks_declare, .step = asks_step, .final_model = asks_final_model,
 };
 
 /* What tutti_exchange makes of a table: all tell how many rows they have touched; then ids and

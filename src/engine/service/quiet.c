@@ -140,8 +140,8 @@ tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
     if (e->services.monitor == NULL || e->services.held)
         return TUTTI_OK;
     was = tutti_engine_expose(e);
-    if (e->m.ops->leave != NULL && e->m.rank < e->m.workers)
-        TUTTI_TRY(e->m.ops->leave(&e->m, err));
+    if (e->m.ops->retire != NULL && e->m.rank < e->m.workers)
+        TUTTI_TRY(e->m.ops->retire(&e->m, err));
     tutti_lock(e->services.monitor);
     e->services.held = true;
     tutti_wake(e->services.monitor);
