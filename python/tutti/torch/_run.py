@@ -59,7 +59,7 @@ def _traits(method: str) -> int:
 def _asks(method: str) -> bool:
     """Does it bring rows of tables when they are asked for, and update those at servers?"""
     ops = _c.tutti_method_find(method.split("(")[0].strip().encode())
-    return bool(ops) and bool(ops.contents.need_rows)
+    return bool(ops) and bool(ops.contents.rows_acquire)
 
 
 def _device(binding: Binding) -> Device | None:
