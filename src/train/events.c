@@ -91,12 +91,13 @@ tutti_status tutti_train_events_gather(tutti_run *run, json_t **events, tutti_er
 {
     const bool first = run->all.index == 0;
     json_t *mine = events_of(run, !first), *seen;
-    char *text = first ? NULL : json_dumps(mine, JSON_COMPACT), *all = NULL;
+    char *text = first ? NULL : json_dumps(mine, JSON_COMPACT);
+    void *all = NULL;
     size_t *begin = tutti_alloc((size_t)run->all.size + 1, sizeof *begin);
     tutti_status status =
         begin != NULL && (first || text != NULL)
             ? tutti_train_gather_lists(run, tutti_host(text, text != NULL ? strlen(text) : 0, TUTTI_U8), begin,
-                                       (void **)&all, err)
+                                       &all, err)
             : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the events of %d workers", run->all.size);
 
     json_decref(*events); /* of a try that was spoilt */
@@ -106,7 +107,7 @@ tutti_status tutti_train_events_gather(tutti_run *run, json_t **events, tutti_er
         seen = json_object();
         add_new(*events, seen, mine);
         for (int k = 1; k < run->all.size; k++) {
-            json_t *theirs = json_loadb(all + begin[k], begin[k + 1] - begin[k], 0, NULL);
+            json_t *theirs = json_loadb((const char *)all + begin[k], begin[k + 1] - begin[k], 0, NULL);
             add_new(*events, seen, theirs);
             json_decref(theirs);
         }
