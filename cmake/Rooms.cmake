@@ -135,3 +135,16 @@ function(tutti_fuzz name)
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   endforeach()
 endfunction()
+
+# A program of somebody else's, for tests: one C file, the public headers, libtutti.so, nothing of
+# src/.
+function(tutti_client_program name source)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE tutti_shared m)
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Werror)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(TUTTI_SANITIZE)
+    target_compile_options(${name} PRIVATE -fsanitize=${TUTTI_SANITIZE})
+    target_link_options(${name} PRIVATE -fsanitize=${TUTTI_SANITIZE})
+  endif()
+endfunction()
