@@ -102,7 +102,7 @@ class Biased(Case):
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_run_that_is_resumed_within_a_data_pass_has_the_figures_of_the_last_one(self):
         for k, steps in enumerate(("steps=6:1:4", "round_steps=6")):
-            common = ("--slow", "1:6.4,*:2.2:0.2", "--method", "biased-local-sgd(%s)" % steps, "--steps", 20,
+            common = ("--slow", "1:6.4,*:2.2:0.2", "--method", "biased-local-sgd(%s)" % steps, "--steps", 70,
                       "--checkpoint-every", 9)
             whole = self.simulated("p%d" % k, 3, *common)
             figures = summary(whole)["method_figures"]

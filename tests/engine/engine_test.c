@@ -501,11 +501,11 @@ static void workers_that_differ_are_refused_on_all_with_both_values(void **state
 
 /* ---- what some ranks refuse by themselves ---- */
 
-typedef struct refusal { unsigned who; tutti_status status[4]; char text[4][480]; } refusal; /* who: a bit a rank */
+typedef struct refused { unsigned who; tutti_status status[4]; char text[4][480]; } refused; /* who: a bit a rank */
 
 static tutti_status refusal_rank(tutti_world *world, void *arg, tutti_error *err)
 {
-    refusal *r = arg;
+    refused *r = arg;
     const int rank = tutti_world_rank(world);
     toy t = toy_default(), bad = t;
     tutti_engine *e;
@@ -525,7 +525,7 @@ static void what_one_rank_refuses_is_refused_on_all(void **state)
 {
     (void)state;
     for (unsigned who = 1; who < 16; who++) {
-        refusal r = { .who = who };
+        refused r = { .who = who };
         tutti_error err = { .rank = -1 };
         int first = 0;
         char told[600], number[16];

@@ -727,7 +727,7 @@ static tutti_status misuse(run *r, tutti_engine *e, tutti_error *err)
           strstr(err->text, "row 3 of table at place 1; rows must ascend") != NULL);
     CHECK(tutti_engine_grad_ready_rows(e, SMALL, down, 1, err) == TUTTI_ERR_USAGE);
     CHECK(tutti_engine_grad_ready_rows(e, TABLE, some, 1, err) == TUTTI_ERR_USAGE &&
-          strstr(err->text, "row 2 of table, which this pass has not asked for; call need_rows") != NULL);
+          strstr(err->text, "row 2 of table, which this pass has not asked for; call rows_acquire") != NULL);
     CHECK(tutti_engine_rows_acquire(e, TABLE, some, 2, err) == TUTTI_OK);
     CHECK(tutti_engine_grad_ready(e, TABLE, err) == TUTTI_ERR_USAGE &&
           strstr(err->text, "grad_ready was called for table, which asks for rows; use grad_ready_rows") != NULL);

@@ -119,19 +119,19 @@ static int note_library(struct dl_phdr_info *info, size_t size, void *unused)
 }
 
 /* ---- the wrapped calls ---- */
-tutti_status __real_tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *err);
+tutti_status __real_tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_error *err);
 tutti_status __real_tutti_engine_step(tutti_engine *e, tutti_error *err);
-tutti_status __wrap_tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *err);
+tutti_status __wrap_tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_error *err);
 tutti_status __wrap_tutti_engine_step(tutti_engine *e, tutti_error *err);
 
-tutti_status __wrap_tutti_engine_pass(tutti_engine *e, tutti_pass *pass, tutti_error *err)
+tutti_status __wrap_tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_error *err)
 {
     if (doing == RESTING && steps_here == WARM)
         warm++;
     if (doing == RESTING && steps_here == NEAR_END)
         ended = true;
     doing = STEPPING;
-    return __real_tutti_engine_pass(e, pass, err);
+    return __real_tutti_engine_pass_begin(e, pass, err);
 }
 
 tutti_status __wrap_tutti_engine_step(tutti_engine *e, tutti_error *err)
