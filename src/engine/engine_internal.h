@@ -117,7 +117,7 @@ typedef struct tutti_engine_late {
     struct {                     /* declared */
         uint64_t first, pending; /* the pending gradients are those of `pending` steps from
                                     `first` on */
-        uint64_t lag;            /* steps of the run whose gradient was not applied yet */
+        uint64_t lag;            /* number of steps by which updates are behind */
         tutti_late_gradient of[TUTTI_LATE_MOST];
     } now;
     tutti_late_slot *slot;       /* `steps` of them */
@@ -790,8 +790,8 @@ void tutti_engine_scaler_loaded(tutti_engine *e);
 /* Any thread. */
 void tutti_engine_unscale(tutti_engine *e, tutti_piece *p, double scale);
 /* Skips a step with a non-finite gradient: counts it and adjusts the loss scale. had: the scale
-   with which the gradient was computed. TUTTI_ERR_NUMBER: the scale cannot be lowered any
-   more. */
+   with which the gradient was computed. TUTTI_ERR_NUMBER: the scale is at its minimum, so the run
+   ends. */
 tutti_status tutti_engine_scaler_skip(tutti_engine *e, double had, int worker, const char *tensor,
                                       tutti_error *err);
 /* A step's gradients were finite. */

@@ -203,7 +203,7 @@ static tutti_status leave_together(tutti_engine *e, tutti_error *err)
         if (e->own_pace)
             status = tutti_engine_pace_begin_phase(e, err);
         if (status == TUTTI_OK)
-            status = tutti_service_start(e, err); /* they start at rest, as those that were
+            status = tutti_service_start(e, err); /* they start resting, like services that were
                                                      held */
         for (int turn = 0; status == TUTTI_OK && turn < BARRIERS; turn++)
             status = tutti_barrier(&e->services.group, err);

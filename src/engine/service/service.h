@@ -72,8 +72,7 @@ struct tutti_engine_service {
     bool resting, busy, ended;   /* busy: in a round */
     bool hears;                  /* is notified of losses; constant once open */
     bool serving;                /* it has waited for requests at least once */
-    bool woken;                  /* `wake` is in flight: the message that wakes it for its pending
-                                    rounds */
+    bool woken;                  /* rounds pending */
     tutti_request wake;
     int64_t owed;                /* rounds */
     tutti_note *unanswered;      /* requests taken and not yet answered */
