@@ -287,9 +287,9 @@ typedef struct tutti_engine_client {
                                     engine exchanges only */
     bool holds;                  /* exchange only: the client's memory holds the model, where the
                                     client has memory of its own, and x may be older */
-    float *before, *kept;        /* n each, while a model other than the client's x is handed out:
-                                    `before`, and x meanwhile (or engine.kept). NULL: replicas are
-                                    equal, or it is not used */
+    float *before, *kept;        /* n each, to update a model other than x: that model as it was
+                                    handed out, and x meanwhile (or engine.kept). NULL: replicas
+                                    are equal, or it is not used */
 } tutti_engine_client;
 
 /* Snapshots of the model (aside.c). */
