@@ -130,8 +130,7 @@ void tutti_engine_asides_pass(tutti_engine *e)
 
     if (a->passed >= a->room || !a->begun || position(e) < next_point(e))
         return;
-    was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* evaluation is not part of the method's
-                                                         cost */
+    was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* evaluation is not part of the method's cost */
     while (a->passed < a->room && position(e) >= next_point(e))
         put(e, false);
     tutti_engine_doing(e, was);

@@ -299,8 +299,7 @@ tutti_status tutti_engine_by_piece_pass(tutti_engine *e, const tutti_pass *next,
 void tutti_engine_by_piece_done(tutti_engine *e, int unit)
 {
     for (int i = 0; i < e->layout.n_tensors && e->pass.exchange && e->options.needs; i++)
-        if (e->tensors[i].unit == unit && e->announced[i]) /* else more of its gradient is still
-                                                              to come */
+        if (e->tensors[i].unit == unit && e->announced[i]) /* else more of its gradient is still to come */
             is_through(e, i);
 }
 

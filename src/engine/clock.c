@@ -347,8 +347,7 @@ void tutti_metric_at(tutti_method *m, const char *name, int worker, int64_t at, 
         e->metrics[*slot - 1].value = value;
         return;
     }
-    if (e->n_metrics == e->room_metrics) { /* as with events: without memory the metric is lost,
-                                              not the run */
+    if (e->n_metrics == e->room_metrics) { /* as with events: without memory the metric is lost, not the run */
         if (!grow_metrics(e))
             return;
         slot = find_metric(e, name, worker, at);

@@ -200,8 +200,7 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
                           m->ops->name);
     if (m->whole)
         m->lane_width = 0;
-    if (m->whole || e->late.steps > 0) /* a smaller first piece would not start earlier: it would
-                                          only add one */
+    if (m->whole || e->late.steps > 0) /* a smaller first piece would not start earlier: it would only add one */
         m->first_piece_bytes = m->piece_bytes;
     return TUTTI_OK;
 }

@@ -26,8 +26,7 @@ static void divide(const char *number, size_t digits, int workers, char *out, si
     double value = 0;
 
     snprintf(text, sizeof text, "%.*s", (int)digits, number);
-    tutti_option_set(&option, "default", text, &value, NULL); /* digits and a point: always a
-                                                                 number */
+    tutti_option_set(&option, "default", text, &value, NULL); /* digits and a point: always a number */
     value /= workers;
     tutti_option_print(&option, &value, out, bytes);
 }

@@ -123,8 +123,7 @@ static bool is_cut(const tutti_engine *e, const int *first, int stages)
     for (int q = 0; q < stages && sound; q++) {
         const tutti_range r = tutti_drive_range(m, first[q], first[q + 1]);
         sound = first[q] < first[q + 1] && r.count > 0 && e->options.model->unit[first[q]].cut;
-        for (int i = 0; i < m->layout->n_tensors && sound; i++) { /* and no tensors of other
-                                                                     stages in between */
+        for (int i = 0; i < m->layout->n_tensors && sound; i++) { /* and no tensors of other stages in between */
             const tutti_tensor *t = &m->layout->tensor[i];
             sound = (t->unit >= first[q] && t->unit < first[q + 1]) == (t->first >= r.first &&
                                                                         t->first < r.first + r.count);
@@ -289,8 +288,7 @@ tutti_status tutti_engine_drive_bring(tutti_engine *e, int unit, tutti_range ran
 
     while (unit >= d->saved[stage + 1])
         stage++;
-    who = d->worker[place_of(&d->o, stage)]; /* in the first pipeline, the first replica of the
-                                                stage */
+    who = d->worker[place_of(&d->o, stage)]; /* in the first pipeline, the first replica of the stage */
     if (m->rank == who)
         tutti_copy(m->device, range.count, m->own_x + (range.first - m->own.first), values);
     return m->workers > 1 ? tutti_broadcast(workers, who, tutti_f32(m->device, values, range.count), err) : TUTTI_OK;

@@ -139,8 +139,7 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
     if (e->passes_of != NULL)
         tutti_engine_deal(e);
     if (e->m.ops->exchange == NULL || e->m.rank >= e->m.workers ||
-        (e->m.workers == 1 && !tutti_engine_offload_writes(e))) /* one worker has no other to
-                                                                   exchange with */
+        (e->m.workers == 1 && !tutti_engine_offload_writes(e))) /* one worker has no other to exchange with */
         e->m.lane_width = 0;
     TUTTI_TRY(open_lane(e, err));
     count_run(e);

@@ -105,10 +105,10 @@ bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int
 
 /* Rows of g that may be non-zero. NULL: no table, or one whose rows are not known. */
 const tutti_rows *tutti_engine_rows_known(const tutti_engine *e, int tensor);
-/* This exchange has summed the table's gradient. anew: its known rows are reset to those added
-   from here on. */
+/* This exchange has summed the table's gradient. With `anew` its known rows are reset to those
+   added from here on. */
 void tutti_engine_rows_sum(tutti_engine *e, int tensor, bool anew);
-/* Adds known rows: n ids, none of which is known yet; ids NULL: n rows from `first` on. */
+/* Adds known rows: n ids that are not known yet; ids NULL: n rows from `first` on. */
 void tutti_engine_rows_add(tutti_engine *e, int tensor, const uint32_t *ids, size_t first,
                            size_t n);
 /* Any row may be non-zero. */
@@ -210,13 +210,13 @@ enum { TUTTI_DESK_MOST = 256 };          /* the most requests received, and repl
 typedef struct tutti_desk_setup {
     int rooms;                           /* number of request buffers; 0: one for each rank,
                                             without memory */
-    const int *of;                       /* rooms: the rank that each buffer receives from; NULL:
-                                            all receive from any rank */
+    const int *of;                       /* the rank that each buffer receives from; NULL: all
+                                            receive from any rank */
     int copies;                          /* number of copies of payloads */
-    void *in, *out;                      /* rooms x in_bytes, copies x out_bytes: owned by the
-                                            caller */
+    void *in, *out;                      /* memory of the buffers and of the copies, in_bytes and
+                                            out_bytes each: owned by the caller */
     size_t in_bytes, out_bytes;
-    const size_t *bytes;                 /* rooms: the size of each, contiguous, instead of
+    const size_t *bytes;                 /* the size of each buffer, contiguous, instead of
                                             in_bytes; then `of` must be given, and the buffers of
                                             one rank receive its requests in order, cyclically:
                                             the k-th has the size of the k-th request */

@@ -34,7 +34,7 @@ typedef struct tutti_engine_piece {
     /* with m->by_piece: written by the thread that updates, read after the job was waited for */
     tutti_rate rate;             /* the rate of its gradient's step */
     int held;                    /* tensors whose unit's backward pass is not over; under
-                                    by_piece.door */
+                                    by_piece's mutex */
     bool exchanged;              /* likewise */
     bool updated_here;           /* updated by the client's thread */
     int64_t updating_ns, updated_ns;
@@ -236,9 +236,9 @@ typedef struct tutti_engine_offload {
     tutti_place masters, g;      /* declared: of my shards, concatenated; g: likewise, and twice
                                     that if updates are delayed */
     /* values held by unit, in a tier without addresses: */
-    float *room;                 /* `rooms` buffers, each for the largest shard. They stage
-                                    gradients on their way to the tier; the first also holds the
-                                    shard that is being examined. NULL: g has an address */
+    float *room;                 /* staging buffers, each for the largest shard, for gradients on
+                                    their way to the tier; the first also holds the shard that is
+                                    being examined. NULL: g has an address */
     size_t room_bytes;           /* of one */
     int rooms;
     tutti_io io[8];              /* of each */
@@ -292,7 +292,7 @@ typedef struct tutti_engine_client {
                                     are equal, or it is not used */
 } tutti_engine_client;
 
-/* Snapshots of the model (aside.c). */
+/* Snapshots of the model. */
 typedef struct tutti_engine_aside_at {
     int64_t wall_ns;
     uint64_t bytes, samples;     /* bytes sent; samples computed, as asides.samples */
@@ -543,8 +543,8 @@ tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error 
 /* The rank of the worker that made a piece fail. */
 int tutti_engine_failed_by(const tutti_engine *e, tutti_status status, const tutti_error *err);
 
-/* ---- by_piece.c: these do nothing unless pieces overlap the next step (m->beside), except where
-   noted ---- */
+/* ---- by_piece.c: these do nothing unless pieces overlap the next step, except where noted
+   ---- */
 
 /* After declare(), for all methods: refuses what is incompatible with m->by_piece, cut_bytes and
    order. */
@@ -744,8 +744,8 @@ typedef struct tutti_engine_source {
 } tutti_engine_source;
 /* Copies to piece k its part of the gradient. */
 void tutti_engine_take_gradient(tutti_engine *e, int tensor, int k, const tutti_engine_source *s);
-/* The client's optimiser updates x, which is guarded by `door` or `locks` (both NULL: by
-   neither). Exchange only: does nothing. */
+/* The client's optimiser updates x, which a mutex or the row locks guard (both NULL: neither).
+   Exchange only: does nothing. */
 tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor *door,
                                         const tutti_locks *locks, double factor, tutti_error *err);
 /* Refuses the client's optimiser with a method that updates at servers. */
@@ -775,8 +775,8 @@ tutti_status tutti_engine_look(const tutti_engine *e, const tutti_piece *p, tutt
 /* The same of the mean, where a codec decoded it. Any thread. */
 tutti_status tutti_engine_look_decoded(const tutti_engine *e, const tutti_piece *p,
                                        tutti_engine_bad *bad, tutti_error *err);
-/* *who: a number, equal on all members of `group`, of what is not finite among what they
-   examined; 0: nothing. group NULL: of this worker alone. Any thread. */
+/* Finds what is not finite among what the members of `group` examined, as a number that is equal
+   on all of them; 0: nothing. group NULL: of this worker alone. Any thread. */
 tutti_status tutti_engine_vote(tutti_engine *e, const tutti_engine_piece *state, uint64_t step,
                                tutti_group *group, int64_t *who, tutti_error *err);
 /* Decides whether the step whose gradient is in g is skipped. Collective if such steps may be

@@ -2,9 +2,9 @@
    monitor. A hand-over costs two context switches (35-47 us on the reference machine), which is
    why the engine keeps small pieces on the client's thread.
 
-   It costs no more on a wide lane: an idle thread waits at a wake-up of its own (`bell`), and one
-   is woken when there is work for one. A thread that takes work while there is more wakes the
-   next. So at any time either nothing can be done, or a thread is on its way to it.
+   It costs no more on a wide lane: an idle thread waits on a condition of its own, and one is
+   woken when there is work for one. A thread that takes work while there is more wakes the next.
+   So at any time either nothing can be done, or a thread is on its way to it.
 
    The queue is a list in the order of admission. The position of a job is found at once in the
    two common cases: backward starts jobs by falling priority values, so each comes first; and

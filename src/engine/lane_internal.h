@@ -12,7 +12,7 @@ typedef struct tutti_lane_worker {
     tutti_thread *thread;
     struct tutti_lane_worker *next; /* the next idle thread; under the lane's monitor */
     tutti_monitor *bell;
-    bool called;          /* woken; under `bell` */
+    bool called;          /* woken; under the worker's own monitor */
     tutti_request *notes; /* leader: sends of its last announcement, to lead.size - 1 members */
 } tutti_lane_worker;
 

@@ -45,8 +45,7 @@ struct tutti_late_slot {
     tutti_engine *e;
     int index;
     tutti_job job;
-    tutti_piece *pieces;         /* n_pieces: copies of the engine's, except g, group, step and
-                                    weight */
+    tutti_piece *pieces;         /* n_pieces: copies of the engine's, except g, group, step and weight */
     tutti_engine_piece *state;   /* n_pieces: jobs on the engine's lane, and non-finite numbers */
     tutti_group sums, votes;
     tutti_engine_begun begun;

@@ -171,8 +171,7 @@ tutti_status tutti_engine_offload_takes(tutti_engine *e, int piece, bool adds, f
     *to = room_at(e, o->next, piece);
     if (!adds || count == 0)
         return await_room(e, o->next, err);
-    TUTTI_TRY(await_rooms(e, err)); /* what is read may still be being written from another
-                                       buffer */
+    TUTTI_TRY(await_rooms(e, err)); /* what is read may still be being written from another buffer */
     TUTTI_TRY(tutti_tier_read(o->g.tier, &o->io[o->next], place_of(e, piece), *to, count * sizeof(float), err));
     return await_room(e, o->next, err);
 }

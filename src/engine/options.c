@@ -12,8 +12,7 @@
 static const struct text_option {
     size_t at;
     const char *fallback;        /* the default */
-    const char *method;          /* name under which a method may have another default; NULL: none
-                                    may */
+    const char *method;          /* name under which a method may have another default; NULL: none may */
     const char *none;            /* a value that counts as not given, too */
 } text_options[] = {
     { offsetof(tutti_engine_options, method),          "ddp" },

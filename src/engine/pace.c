@@ -104,8 +104,7 @@ tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err)
     const uint64_t until = e->pace.until, end = first_of_phase(e, teams);
 
     TUTTI_TRY(tutti_engine_pace_open(e, err));
-    if (e->pace.agreed >= until || e->m.rank != tutti_engine_first(e)) /* the client does not ask
-                                                                          for gradients */
+    if (e->pace.agreed >= until || e->m.rank != tutti_engine_first(e)) /* the client does not ask for gradients */
         return TUTTI_OK;
     tutti_lock(e->services.monitor);
     e->pace.heard.gradients = end < until ? end : until;
@@ -448,8 +447,7 @@ tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_erro
     if (!e->pace.drawn)
         e->pace.gradient = e->own.steps * workers + (uint64_t)e->m.rank;
     *step = e->pace.gradient;
-    e->progress.step = first_of_block(e) / workers; /* the same in a node group, and so are
-                                                       learning rates */
+    e->progress.step = first_of_block(e) / workers; /* the same in a node group, and so are learning rates */
     return e->pace.drawn && e->m.rank != tutti_engine_first(e) ? ask(e, true, err) : TUTTI_OK;
 }
 
@@ -462,8 +460,7 @@ void tutti_engine_pace_end(tutti_engine *e)
     if (e->own_pace) {
         e->own.samples += (uint64_t)e->m.samples;
         e->pace.untold_samples = (double)e->m.samples;
-        e->pace.untold_loss = e->m.loss * (double)e->m.samples; /* a sample may have been computed
-                                                                   several times */
+        e->pace.untold_loss = e->m.loss * (double)e->m.samples; /* a sample may have been computed several times */
         e->pace.drawn = false;
     } else {
         e->asides.samples += (uint64_t)e->m.samples;

@@ -37,8 +37,7 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     m->lr = e->lr * e->lr_factor;
     e->loss_sum = 0;
     e->passes = passes_over(e, m->samples, e->member);
-    for (int w = 0; w < m->workers && m->held != TUTTI_HELD_WHOLE; w++) { /* each pass is
-                                                                             exchanged */
+    for (int w = 0; w < m->workers && m->held != TUTTI_HELD_WHOLE; w++) { /* each pass is exchanged */
         const int64_t theirs = passes_over(e, tutti_share_step(&e->share, step, w), w);
         e->passes = theirs > e->passes ? theirs : e->passes;
     }
@@ -186,8 +185,7 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
     if (next.index == 0) {
         e->m.epoch = next.epoch;
         TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_begin(e, err), err));
-        if (!e->own_pace) /* the method may begin an averaging in its hook, which belongs to this
-                             step */
+        if (!e->own_pace) /* the method may begin an averaging in its hook, which belongs to this step */
             tutti_engine_asides_pass(e);
     }
     if (e->m.ops->pass != NULL) {
@@ -333,8 +331,7 @@ tutti_status tutti_engine_pass_end(tutti_engine *e, double loss_sum, tutti_error
 {
     if (e->stage != STAGE_PASS)
         return tutti_engine_wrong(err, "pass_end", "outside a pass");
-    if (e->abandoned) { /* a client that cannot leave a pass before its end, or has skipped the
-                           rest */
+    if (e->abandoned) { /* a client that cannot leave a pass before its end, or has skipped the rest */
         begin_anew(e);
         return TUTTI_OK;
     }

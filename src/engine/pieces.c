@@ -51,8 +51,7 @@ static bool may_be_waited_for(tutti_engine *e, const tutti_engine_piece *s)
 
     if (!s->on_lane)
         return true;
-    if (atomic_load(&e->turns_at_failure) == 0) /* a number stored by another thread is equally
-                                                   valid */
+    if (atomic_load(&e->turns_at_failure) == 0) /* a number stored by another thread is equally valid */
         atomic_compare_exchange_strong(&e->turns_at_failure, &first, tutti_lane_turns(e->lane));
     return s->job.turn < atomic_load(&e->turns_at_failure) + (uint64_t)e->m.lane_width;
 }
@@ -327,8 +326,7 @@ static tutti_status wait_for_lane(tutti_engine *e, tutti_status status, tutti_er
 tutti_status tutti_engine_settle_pieces(tutti_engine *e, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-    tutti_status status = exchange_here(e, look_at_all(e, err), err); /* concurrently with the
-                                                                         lane */
+    tutti_status status = exchange_here(e, look_at_all(e, err), err); /* concurrently with the lane */
 
     if (!e->m.by_piece)
         status = wait_for_lane(e, status, err);

@@ -157,8 +157,7 @@ tutti_status tutti_engine_unused(tutti_engine *e, tutti_error *err)
             if (e->m.beside)
                 TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_tensor(e, i, err), err));
             s = (tutti_engine_source){ 0 };
-            if (e->m.held == TUTTI_HELD_WHOLE && e->tensors[i].row_sparse) /* g is 0 there
-                                                                              already */
+            if (e->m.held == TUTTI_HELD_WHOLE && e->tensors[i].row_sparse) /* g is 0 there already */
                 s = in_place(e, i);
             TUTTI_TRY(give(e, i, &s, err));
         }

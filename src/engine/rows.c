@@ -477,8 +477,7 @@ tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tut
             TUTTI_TRY(gather_marks(p, t, r, err));
         return tutti_allreduce_weighted(&p->group, weight, tutti_f32(m->device, p->g, p->count), err);
     }
-    if (r->known.all) { /* this worker has all rows, but the others so few that sending rows is
-                           still cheaper */
+    if (r->known.all) { /* this worker has all rows, but the others so few that sending rows is still cheaper */
         r->known.all = false;
         r->known.n = t->rows;
         for (size_t k = 0; k < t->rows; k++)

@@ -574,8 +574,7 @@ static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const sa
     TUTTI_TRY(status);
     /* progress.step determines how long the run continues and where its samples are */
     if (e->progress.step != tutti_checkpoint_step(checkpoint) ||
-        (!e->own_pace && e->progress.skipped > e->progress.step)) /* asynchronous runs skip single
-                                                                     gradients */
+        (!e->own_pace && e->progress.skipped > e->progress.step)) /* asynchronous runs skip single gradients */
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "the checkpoint is of step %llu, and its state says step %llu, %llu of them left out; "
                           "use another one",

@@ -128,8 +128,7 @@ void tutti_engine_scaler_loaded(tutti_engine *e)
 {
     tutti_engine_scaler *s = &e->scaler;
 
-    if (s->on && !(s->now.scale > 0)) /* another number of workers than saved it: each starts
-                                         again */
+    if (s->on && !(s->now.scale > 0)) /* another number of workers than saved it: each starts again */
         s->now = (tutti_engine_scale){ .scale = s->init, .left = s->hysteresis };
 }
 
@@ -151,8 +150,7 @@ tutti_status tutti_engine_scaler_skip(tutti_engine *e, double had, int worker, c
     const double was = s->now.scale;
 
     s->now.good = 0;
-    if (had > was) /* late: S was lowered since that gradient was computed, because of an earlier
-                      one */
+    if (had > was) /* late: S was lowered since that gradient was computed, because of an earlier one */
         ;
     else if (s->dynamic && s->now.left > 1)
         s->now.left--;

@@ -61,8 +61,7 @@ static tutti_status meet(tutti_engine *e, bool last, int aside, tutti_error *err
         if (status == TUTTI_OK && last)
             status = tutti_engine_tell_metrics(e, err);
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
-            return status; /* otherwise others may wait for this worker in there: see
-                              tutti_engine_settle */
+            return status; /* otherwise others may wait for this worker in there: see tutti_engine_settle */
         status = tutti_engine_settle(e, status, &again, err);
         if (again) {
             if (e->kept != NULL)

@@ -256,8 +256,7 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
     else if (status == TUTTI_OK)
         tutti_engine_take_in(e);
     for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && !e->exchanged && e->merge.waits; k++)
-        status = look(e, k, err); /* a non-finite gradient is skipped with the whole update, if
-                                     allowed */
+        status = look(e, k, err); /* a non-finite gradient is skipped with the whole update, if allowed */
     if (status == TUTTI_OK && due)
         status = update(e, err);
     if (status == TUTTI_OK && e->units.on)
@@ -267,8 +266,7 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
     if (e->take.on)
         TUTTI_TRY(tutti_engine_failed(e, tutti_engine_take_end(e, err), err));
     tutti_engine_pace_end(e);
-    if (m->beside && !e->options.needs) /* the client may read values as soon as the step is
-                                           over */
+    if (m->beside && !e->options.needs) /* the client may read values as soon as the step is over */
         TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_rest(e, err), err));
     tutti_engine_watch(e);
     e->stage = STAGE_READY;

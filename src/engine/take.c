@@ -211,8 +211,7 @@ static void lent_pass(const tutti_engine *e, tutti_pass *p)
     }
     if (e->take.replay != NULL) {
         const uint64_t step = e->progress.step,
-                       recorded = step < e->take.replay_steps ? (uint64_t)e->take.replay[step] : 0; /* never
-                                                                                                       shortened */
+                       recorded = step < e->take.replay_steps ? (uint64_t)e->take.replay[step] : 0; /* not cut */
         n = recorded <= taken ? 0 : n < recorded - taken ? n : recorded - taken;
     }
     p->samples = (int64_t)n;
@@ -254,8 +253,7 @@ uint64_t tutti_engine_take_turn(const tutti_engine *e)
 tutti_status tutti_engine_take_check(tutti_engine *e, const tutti_pass *p, tutti_error *err)
 {
     tutti_pass most = { .index = p->index };
-    const int64_t own = p->samples - p->received; /* samples of other workers are no part of the
-                                                     epoch */
+    const int64_t own = p->samples - p->received; /* without those of other workers */
 
     if (p->again)
         return TUTTI_OK;
@@ -462,8 +460,7 @@ int64_t tutti_take_left(const tutti_method *m)
 static void settle_counts(tutti_engine *e, tutti_pass *p, bool was_cut, int64_t *of)
 {
     const uint64_t d = epoch_samples(e), at = e->progress.samples, n = (uint64_t)e->m.workers;
-    uint64_t most = e->options.data_samples > 0 ? d - at % d : UINT64_MAX; /* else there are no
-                                                                              epochs */
+    uint64_t most = e->options.data_samples > 0 ? d - at % d : UINT64_MAX; /* else there are no epochs */
     uint64_t sum = 0, below = 0;
     bool even = true;
 

@@ -11,16 +11,17 @@ enum { TUTTI_TAKE_RANGES = 8 };
 typedef struct tutti_engine_take {
     bool on, lent, even;
     int64_t pass, most;          /* pass: samples of a pass; most: the method's maximum of a step;
-                                    with `lent` see loan_size() */
+                                    with leases see loan_size() */
     uint64_t limit;              /* samples of the run; 0: not known */
-    int64_t *of;                 /* workers: counts of this step, once known. lent: until then
-                                    those of the last step; declared */
-    int64_t *due;                /* lent, workers: each worker's share of what is left of the
-                                    run */
+    int64_t *of;                 /* workers: counts of this step, once known. With leases, until
+                                    then those of the last step; declared */
+    int64_t *due;                /* with leases, workers: each worker's share of what is left of
+                                    the run */
     double *weight;              /* scratch for computing `due` */
-    tutti_take_range *loan;      /* lent: the leases, TUTTI_TAKE_RANGES ranges of each worker;
+    tutti_take_range *loan;      /* the leases, TUTTI_TAKE_RANGES ranges of each worker;
                                     declared */
-    uint64_t next;               /* lent: the first position that was not leased yet; declared */
+    uint64_t next;               /* with leases: the first position that was not leased yet;
+                                    declared */
     uint64_t mine;               /* with parts: samples that this worker has taken of its part;
                                     declared */
 
@@ -29,11 +30,11 @@ typedef struct tutti_engine_take {
     bool cut;                    /* known: the step was shortened, at the end of an epoch or of
                                     the run */
     int64_t taken;               /* in this step's passes, by this worker */
-    uint64_t allowed;            /* lent: samples that this worker may take in this step */
-    bool last;                   /* lent: this is the last step of the run, as far as was asked
-                                    for */
-    double over;                 /* lent, closed: number of samples that the gradient is divided
-                                    by */
+    uint64_t allowed;            /* with leases: samples that this worker may take in this step */
+    bool last;                   /* with leases: this is the last step of the run, as far as was
+                                    asked for */
+    double over;                 /* with leases, once closed: number of samples that the gradient
+                                    is divided by */
 
     /* take_file.c */
     const char *record_path, *replay_path;

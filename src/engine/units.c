@@ -140,8 +140,7 @@ static void close_units(void *self)
     tutti_engine_units *s = &e->units;
 
     tutti_lane_close(s->lane);
-    for (int k = 0; s->io != NULL && k < e->layout.n_pieces; k++) { /* their memory is about to be
-                                                                       freed */
+    for (int k = 0; s->io != NULL && k < e->layout.n_pieces; k++) { /* their memory is about to be freed */
         tutti_io *const one = &s->io[k];
         tutti_tier_wait(s->place.tier, &one, 1, NULL);
     }

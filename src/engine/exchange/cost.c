@@ -50,8 +50,7 @@ typedef struct weighing {
     double plain, wire, encode, decode, payload;
 } weighing;
 
-static const double pays_from = 1.05; /* the codec is turned off if predicted to be slower by this
-                                         factor */
+static const double pays_from = 1.05; /* the codec is turned off if predicted to be slower by this factor */
 static const size_t most_bytes = 16 << 20;
 static const double long_enough = 4e-3;
 static const int64_t try_ns = 100000000; /* a tensor that takes longer is not tried again and again */

@@ -81,8 +81,7 @@ tutti_status tutti_engine_exchange_weigh(tutti_engine *e, tutti_error *err)
                     e->exchange->spec);
     if (!e->exchange->weighed && e->options.codec_cost != TUTTI_CODEC_COST_OFF &&
         e->exchange->verdict == TUTTI_EXCHANGE_UNDECIDED) {
-        was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* the measurement is no part of the
-                                                             run */
+        was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* the measurement is no part of the run */
         status = tutti_exchange_weigh(e, err);
         tutti_engine_doing(e, was);
         TUTTI_TRY(status);

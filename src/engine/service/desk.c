@@ -91,8 +91,7 @@ tutti_status tutti_desk_open(desk *d, tutti_engine *e, int index, const tutti_de
 {
     const int ranks = e->m.workers + e->m.servers, most = ranks < TUTTI_DESK_MOST ? ranks : TUTTI_DESK_MOST;
     const size_t rooms = (size_t)(setup->rooms > 0 ? setup->rooms : most);
-    const size_t answers = rooms + (size_t)most; /* one for each request, and those of
-                                                    tutti_desk_tell */
+    const size_t answers = rooms + (size_t)most; /* one for each request, and those of tutti_desk_tell */
     bool enough;
 
     d->engine = e;
@@ -274,8 +273,7 @@ static tutti_status go(desk *d, sent *a, tutti_error *err)
     const tutti_buffer payload = a->in_window > 0 ? tutti_nothing() : a->payload;
     tutti_status status;
 
-    if (payload.count > 0 && a->to != e->m.rank) { /* a reply to this rank itself crosses no
-                                                      link */
+    if (payload.count > 0 && a->to != e->m.rank) { /* a reply to this rank itself crosses no link */
         const int64_t now_ns = tutti_now_ns(e->rt);
         tutti_lock(e->services.monitor);
         a->beside = count_young(d, now_ns);

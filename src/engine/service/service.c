@@ -9,10 +9,11 @@
    worker. Its calls are not served, a reply to it is dropped, a call to it ends, and the method's
    policy follows (tutti_is_left_out). A call of a lost worker that was in flight may arrive at
    any time, even when all is quiescent: it is dropped before the server counts as busy. A service
-   with `hears` gets a pending round when this worker learns of a loss, and does not rest before
-   it has run it. A service that serves requests is woken for it by a message to itself, and
-   tutti_serve returns the round instead of a request. It does not get it while all is quiescent:
-   then the client evaluates and saves what the service has, and no worker waits for the service.
+   that asked for losses gets a pending round when this worker learns of one, and does not rest
+   before it has run it. A service that serves requests is woken for it by a message to itself,
+   and tutti_serve returns the round instead of a request. It does not get it while all is
+   quiescent: then the client evaluates and saves what the service has, and no worker waits for
+   the service.
 
    Closing. A worker that closes after a failure abandons the calls of its services and the rounds
    in which they average. The workers that those wait for may themselves wait for this worker,
@@ -182,7 +183,7 @@ tutti_status tutti_service_start(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Notifies services that have `hears` of the losses that this worker has learnt of. Before
+/* Notifies the services that asked for it of the losses that this worker has learnt of. Before
    detecting quiescence this is called first: what the services then do may be what others wait
    for. */
 void tutti_service_tell_losses(tutti_engine *e)
@@ -367,9 +368,7 @@ tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_erro
 {
     tutti_status own = TUTTI_OK;
 
-    if (status == TUTTI_ERR_PEER && err != NULL && err->rank != e->m.rank) /* else this worker
-                                                                              itself was
-                                                                              excluded */
+    if (status == TUTTI_ERR_PEER && err != NULL && err->rank != e->m.rank) /* else this worker itself was excluded */
         own = tutti_engine_left_look(e, err);
     if (status == TUTTI_ERR_PEER && own == TUTTI_OK)
         own = tutti_engine_services_look(e, err);

@@ -28,32 +28,33 @@ struct tutti_engine_desk {
     int rooms;                   /* request buffers: requests that may arrive at a time */
     int copies;                  /* number of copies of payloads */
     int answers;                 /* number of reply slots */
-    unsigned char *in, *out;     /* rooms x in_bytes, copies x out_bytes: owned by the caller */
+    unsigned char *in, *out;     /* memory of the buffers and of the copies, in_bytes and
+                                    out_bytes each: owned by the caller */
     size_t in_bytes, out_bytes;
     bool at_once;                /* no reply is paced: each is sent at once */
     bool stays;                  /* payloads do not change until they are received, so they are
                                     not copied */
     tutti_request *request;      /* rooms */
-    uint64_t *posted;            /* rooms: sequence number of the posting of each */
+    uint64_t *posted;            /* per buffer: sequence number of its posting */
     bool keeps;                  /* buffers keep their requests until these are answered */
-    bool *lined;                 /* rooms: its request is queued, or was */
-    bool *over;                  /* rooms: its request was taken from the queue, */
-    bool *held;                  /* rooms: and is kept */
+    bool *lined;                 /* per buffer: its request is queued, or was */
+    bool *over;                  /* per buffer: its request was taken from the queue, */
+    bool *held;                  /* per buffer: and is kept */
     int *line, waiting;          /* the queue: buffers whose requests have arrived, in order of
                                     arrival; their number */
     int taken;                   /* buffer of the request that the service works on; -1: none */
     int begun;                   /* number of buffers that were posted a first time */
-    int *of;                     /* rooms: rank from which its requests may come */
-    size_t *at;                  /* rooms + 1: where each begins in `in`; NULL: all have
-                                    in_bytes */
-    uint64_t *times;             /* rooms, with `at`: how often it was posted */
+    int *of;                     /* per buffer: rank from which its requests may come */
+    size_t *at;                  /* per buffer, and one more: where it begins in `in`; NULL: all
+                                    have in_bytes */
+    uint64_t *times;             /* per buffer, with `at`: how often it was posted */
     tutti_request word;          /* control message of this worker to itself: the end, or that a
                                     round is pending */
     bool woken;                  /* a control message came while replies were waited for */
     bool careless;               /* the service has failed: failures of its replies do not count
                                     any more */
     tutti_engine_sent *answer;
-    int *users;                  /* rooms + copies: replies to be sent from each */
+    int *users;                  /* per buffer, then per copy: replies to be sent from it */
     tutti_request **wanted;
     uint64_t turns, released;    /* sequence number of postings and replies; replies that have
                                     ended */
@@ -63,7 +64,8 @@ struct tutti_engine_desk {
     bool *seen;                  /* ranks: has it received a reply? */
 };
 
-/* Under services.monitor, except thread (the client's), desk and what is constant. */
+/* Under services.monitor, except thread (the client's), the request queue and what is
+   constant. */
 struct tutti_engine_service {
     tutti_engine *engine;
     tutti_status (*run)(tutti_method *m, tutti_error *err);
