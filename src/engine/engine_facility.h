@@ -37,8 +37,8 @@ bool tutti_engine_may_skip(const tutti_engine *e);
 /* From declare() on, once the method has set how pieces are split: an upper bound of their
    number. */
 double tutti_engine_most_pieces(const tutti_engine *e);
-/* Likewise: their number, as long as they are not split again. *largest: elements of the largest
-   piece that is not a table with known rows. */
+/* From declare() on, likewise: the number of pieces, as long as they are not split again.
+   *largest: elements of the largest piece that is not a table with known rows. */
 int tutti_engine_pieces(const tutti_engine *e, size_t *largest);
 /* Do whole gradients go to servers that read g and write x in place? Both are then in windows.
    Derived from the method's traits. */
@@ -238,8 +238,8 @@ void tutti_desk_forget(tutti_engine_desk *d);
 tutti_status tutti_desk_answer(tutti_engine_desk *d, const tutti_note *requests,
                                const tutti_note *answers, int n, tutti_buffer payload,
                                const size_t *in_window, tutti_error *err);
-/* Likewise sends a request to a service, whose reply carries nothing and is not waited for.
-   *told: false if the last request by this call is unanswered, or the member is lost. call:
+/* Sends a request to a service through the queue; its reply carries nothing and is not waited
+   for. *told: false if the last request by this call is unanswered, or the member is lost. call:
    zeroed at first; its reply must be cancelled in the end. */
 tutti_status tutti_desk_tell(tutti_engine_desk *d, tutti_engine_call *call, int service, int member,
                              const tutti_note *note, tutti_buffer payload, bool *told,

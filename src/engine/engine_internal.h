@@ -93,7 +93,7 @@ typedef struct tutti_engine_merge {
                                     before this one; NULL: the method merges no steps */
     int64_t mine;                /* this worker's samples in the sum */
     struct {                     /* of the update being assembled: */
-        uint64_t steps;
+        uint64_t steps;          /* deferred steps in the sum */
         uint64_t waited;         /* deferred steps of the run so far, which had no update of their
                                     own */
         int64_t all;             /* samples of all workers */
@@ -133,14 +133,14 @@ typedef struct tutti_engine_given {
     int64_t most;                /* the most samples in a pass, and to one worker; 0: the method
                                     sends none */
     uint8_t *in, *out;           /* declared: `most` x sample_bytes each */
-    tutti_request *receives, **wanted; /* workers */
+    tutti_request *receives, **wanted; /* one per worker */
 } tutti_engine_given;
 
 /* Gradients that are held by piece (held.c). */
 typedef struct tutti_engine_held {
     float *memory;               /* declared */
     size_t room;                 /* elements of a buffer: those of the largest piece */
-    int buffers;
+    int buffers;                 /* number of buffers in all */
     float **more;                /* n_more: additional buffers; n_pieces are enough */
     int n_more;
     tutti_monitor *door;         /* mutex of the fields below */
@@ -205,7 +205,9 @@ typedef struct tutti_engine_units {
                                     address */
     size_t room;                 /* elements of a buffer */
     int buffers;
-    struct { int units; size_t taken; } buffer[1 + TUTTI_AHEAD_MOST]; /* the contents of each */
+    struct { int units; size_t taken; } buffer[1 + TUTTI_AHEAD_MOST]; /* number of units in each
+                                                                         buffer; elements in
+                                                                         use */
     tutti_engine_unit *unit;     /* n_units */
     int ahead;                   /* number of buffers that may be read into, or gathered in, while
                                     the client computes with others */
@@ -239,9 +241,9 @@ typedef struct tutti_engine_offload {
     float *room;                 /* staging buffers, each for the largest shard, for gradients on
                                     their way to the tier; the first also holds the shard that is
                                     being examined. NULL: g has an address */
-    size_t room_bytes;           /* of one */
+    size_t room_bytes;           /* bytes of one buffer */
     int rooms;
-    tutti_io io[8];              /* of each */
+    tutti_io io[8];              /* the transfer of each buffer */
     int next;                    /* the buffer that is taken next; on the lane's thread */
     int brought;                 /* the piece whose shard is in the first buffer; -1: none */
     bool filled;                 /* the master values are those of this run */
@@ -253,21 +255,21 @@ typedef struct tutti_engine_offload {
     bool half;                   /* the second half of g is this step's */
     tutti_lane *lane;
     tutti_job job;               /* the running update */
-    tutti_rate rate;             /* its */
+    tutti_rate rate;             /* the rate of that update */
 } tutti_engine_offload;
 
 /* A method that runs a pipeline schedule (drive.c). */
 typedef struct tutti_engine_driven {
     bool on;
     tutti_drive_options o;       /* its arrays are those below */
-    int first[TUTTI_DRIVE_STAGES_MOST + 1]; /* first unit of each stage of my pipeline */
+    int first[TUTTI_DRIVE_STAGES_MOST + 1]; /* units at which the stages of my pipeline begin */
     int saved[TUTTI_DRIVE_STAGES_MOST + 1]; /* likewise of the first pipeline, which saves and
                                                evaluates the model */
     int width[TUTTI_DRIVE_STAGES_MOST];
-    int *worker;                 /* workers */
-    int place;                   /* mine in it */
-    int *peers;                  /* pipelines: the worker of each that has my stage, or the
-                                    replica of it that corresponds to me */
+    int *worker;                 /* workers, pipeline by pipeline, stage by stage */
+    int place;                   /* this worker's index in `worker` */
+    int *peers;                  /* pipelines: the worker of each, mine included, that has my
+                                    stage and my index among its replicas */
     tutti_group mates;           /* the replicas of my stage in my pipeline */
     int64_t waits_since_ns;
     tutti_lane *lane;            /* of sums over the pipelines (drive_sum.c); NULL: there is one
@@ -303,7 +305,7 @@ typedef struct tutti_engine_store {
     int room;                    /* capacity: points that may be passed between two drops; 0:
                                     none */
     float *x, *own;              /* (room + 1) x n, (room + 1) x (own_values + 1); declared */
-    tutti_engine_aside_at *at;   /* room */
+    tutti_engine_aside_at *at;   /* one per point */
     bool begun;                  /* a phase has begun since the last drop */
     uint64_t first;              /* points before that phase */
     int passed;
@@ -498,8 +500,8 @@ tutti_status tutti_engine_check_table(const tutti_method_ops *ops, int workers, 
 /* Reads the options, fills in defaults, and finds the workers' and the servers' ranks. */
 tutti_status tutti_engine_read_options(tutti_engine *e, const tutti_method_ops *const *methods,
                                        tutti_error *err);
-/* After tutti_engine_read_options, and once placement is known: opens the method, and reads its
-   traits and whether it is asynchronous. */
+/* After that, once the tensors are placed: opens the method, and reads its traits and whether it
+   is asynchronous. */
 tutti_status tutti_engine_open_method(tutti_engine *e, tutti_error *err);
 
 /* ---- declare.c ---- */
@@ -703,7 +705,7 @@ tutti_status tutti_facilities_load(tutti_engine *e, tutti_checkpoint *checkpoint
 
 /* ---- pass.c, ready.c ---- */
 
-bool tutti_engine_passes_left(const tutti_engine *e); /* of this step */
+bool tutti_engine_passes_left(const tutti_engine *e); /* has this step more passes? */
 /* A pass is over: gradients that were not announced in it are set to 0. */
 tutti_status tutti_engine_unused(tutti_engine *e, tutti_error *err);
 

@@ -200,7 +200,8 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
                           "every batch once; take a method that needs one pass, or a client that can (tutti train, "
                           "tutti.torch.prepare with a closure)",
                           m->ops->name);
-    /* with dedicated servers workers hold no shards; a loss of a server ends the run there */
+    /* with dedicated servers workers hold no shards; the loss of a server ends the run
+       (server.c) */
     if (m->servers > 0 && (m->traits & TUTTI_FAIL_STOP) == 0)
         m->traits |= m->ops->traits & TUTTI_FAULT_TOLERANT;
     return m->servers == 0 || (m->traits & TUTTI_PARAMETER_SERVERS) != 0

@@ -193,9 +193,7 @@ static tutti_status next_gradient(tutti_engine *e, int64_t *gradient, tutti_erro
             status = tutti_engine_call_end(e, &e->pace.call, &note, err);
     }
     *gradient = status == TUTTI_OK ? note.a : NOTHING_LEFT;
-    return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status; /* the worker that hands out
-                                                                         is lost: all will
-                                                                         quiesce */
+    return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status; /* if that worker is lost, all will quiesce */
 }
 
 /* The worker that hands out may be lost after answering some workers of a node group and not

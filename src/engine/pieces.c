@@ -104,9 +104,7 @@ static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti
     if (p->rows != NULL)
         e->rows[p->first_tensor].summed = false;
     status = e->m.ops->exchange(&e->m, p, err);
-    if (p->rows != NULL && !e->rows[p->first_tensor].summed) /* it was not exchanged by rows, so
-                                                                the rows of the others are not
-                                                                known */
+    if (p->rows != NULL && !e->rows[p->first_tensor].summed) /* not by rows: the rows of the others are not known */
         tutti_engine_rows_all(e, p->first_tensor);
     return status == TUTTI_OK ? tutti_engine_look_decoded(e, p, &s->bad, err) : status;
 }
@@ -193,11 +191,10 @@ static void start_piece(tutti_engine *e, int k)
     s->job.owner = s;
     s->job.index = k;
     s->job.bytes = p->count * sizeof(float);
-    s->job.priority = e->m.forward_first ? (uint64_t)s->unit << 32 | (uint32_t)k : 0; /* in the
-                                                                                         order in
-                                                                                         which
-                                                                                         they were
-                                                                                         started */
+    s->job.priority = e->m.forward_first ? (uint64_t)s->unit << 32 | (uint32_t)k : 0; /* else in
+                                                                                         the order
+                                                                                         of
+                                                                                         starting */
     s->pending = true;
     s->rate = e->by_piece.rate;
     s->on_lane = goes_to_lane(e, p);

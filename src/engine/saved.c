@@ -163,13 +163,7 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
             (mine && (serves || (reading && by->run.resized))) ||
             (reading && tutti_facilities_recut(e, &by->run, memory)))
             continue;
-        if (checkpoint != NULL && s->late && !tutti_checkpoint_has(checkpoint, s->name)) /* the
-                                                                                            checkpoint
-                                                                                            is
-                                                                                            older
-                                                                                            than
-                                                                                            this
-                                                                                            state */
+        if (checkpoint != NULL && s->late && !tutti_checkpoint_has(checkpoint, s->name)) /* saved without it */
             continue;
         if (s->of_workers && reading && by->run.changed) {
             if (!same)

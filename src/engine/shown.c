@@ -74,8 +74,7 @@ static tutti_status meet(tutti_engine *e, bool last, int aside, tutti_error *err
 
 static tutti_status show(tutti_engine *e, int aside, tutti_error *err)
 {
-    const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* evaluation is not part
-                                                                           of the method's cost */
+    const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* not the method's cost */
     const tutti_status status = meet(e, false, aside, err);
 
     tutti_engine_doing(e, was);

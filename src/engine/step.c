@@ -20,9 +20,8 @@ tutti_status tutti_engine_failed(tutti_engine *e, tutti_status status, tutti_err
     return tutti_engine_cause(e, status, err);
 }
 
-/* Steps so far that moved the model, as bias corrections count them; schedules count
-   skipped-by-choice steps (sat_out), too. A step that was skipped because of its gradient counts
-   for neither. */
+/* Steps so far that moved the model, as bias corrections count them; schedules also count the
+   steps that a worker sat out. A step that was skipped counts for neither. */
 static uint64_t updates_of(tutti_engine *e, uint64_t steps)
 {
     const uint64_t without = *tutti_engine_skipped(e) + e->sat_out;

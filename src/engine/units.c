@@ -584,9 +584,7 @@ static void begin(tutti_engine *e, tutti_engine_unit *u)
     u->counts = e->clock.running && e->clock.doing != TUTTI_DOING_OUTSIDE && e->clock.doing != TUTTI_DOING_REPORT;
     u->job = (tutti_job){ .run = gather, .owner = u, .index = unit };
     u->pending = true;
-    was = e->units.beside ? e->clock.doing : tutti_engine_expose(e); /* without a thread the
-                                                                        gather is over on
-                                                                        return */
+    was = e->units.beside ? e->clock.doing : tutti_engine_expose(e); /* without a thread it is over now */
     tutti_lane_start(e->units.lane, &u->job);
     tutti_engine_doing(e, was);
 }

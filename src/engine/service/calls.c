@@ -227,7 +227,7 @@ tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *me
                                          in_window != NULL ? in_window[begun] : 0, replies[begun], err);
     }
     if (status == TUTTI_OK && n > 0)
-        status = wait_or_end(e, &calls[0], each, n, false, err); /* whose ticket stands for all */
+        status = wait_or_end(e, &calls[0], each, n, false, err); /* its ticket stands for all calls */
     for (int k = 0; k < begun; k++)
         if (status == TUTTI_OK)
             status = tutti_engine_call_end(e, &calls[k], &notes[k], err);
@@ -268,7 +268,7 @@ tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int 
         begun += calls[begun].pending;
     }
     if (status == TUTTI_OK && begun > 0)
-        /* whose ticket stands for all */
+        /* its ticket stands for all calls */
         status = tutti_service_well_without(e, wait_or_end(e, &calls[0], each, begun, true, err), err);
     for (int k = 0; k < begun; k++) {
         tutti_note answer;

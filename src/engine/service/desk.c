@@ -10,14 +10,14 @@
    one order. These buffers are posted in that order, because messages of one sender arrive in
    order.
 
-   Replies are sent and not waited for. Their payload is copied, since the service goes on
-   changing it; several replies with one payload share its copy. A copy is free again when all its
+   Replies are sent and not waited for. Their payload is copied, since the service continues to
+   change it; several replies with one payload share its copy. A copy is free again when all its
    receivers have received it. Only if no copy is free, or too many replies are in flight, does
    the service wait: for whichever reply completes first. Replies to failed ranks are dropped.
 
    Buffers that keep their requests (setup.keeps) replace the copies. A request stays in its
    buffer until it is answered. A reply's payload is copied into the buffer of one of the answered
-   requests, unless it already lies in one, and is sent from there. The buffer receives requests
+   requests, unless it is already in one, and is sent from there. The buffer receives requests
    again when all its replies have been received. So there must be as many buffers as requests
    that may be unanswered at a time; fewer suffice only if each is answered before the next.
 
@@ -373,14 +373,7 @@ static tutti_status wait_for_answers(desk *d, tutti_error *err)
         return status;
     if (tutti_request_done(&d->word)) {
         if (d->word.status != TUTTI_OK || d->word.note.kind == (uint32_t)KIND_END)
-            return d->word.status != TUTTI_OK ? end_of(d, &d->word, err) : TUTTI_CLOSED; /* the
-                                                                                            message
-                                                                                            is
-                                                                                            left
-                                                                                            for
-                                                                                            the
-                                                                                            next
-                                                                                            wait */
+            return d->word.status != TUTTI_OK ? end_of(d, &d->word, err) : TUTTI_CLOSED; /* it stays done */
         d->woken = true;
         TUTTI_TRY(post_word(d, err));
     }
@@ -430,7 +423,7 @@ static int room_of(const desk *d, const tutti_note *request)
     return -1;
 }
 
-/* The buffer that `data` lies in; -1: none. */
+/* The buffer that contains `data`; -1: none. */
 static int room_around(const desk *d, const void *data)
 {
     for (int k = 0; k < d->rooms; k++) {
@@ -581,7 +574,7 @@ void tutti_desk_drain(desk *d, int64_t until_ns)
 
 /* ---- requests ---- */
 
-/* Queues the requests that have arrived: behind those found before, by rank, and those of one
+/* Queues the requests that have arrived: after those found before, by rank, and those of one
    worker as they were sent. */
 static void look(desk *d)
 {
@@ -615,8 +608,8 @@ static tutti_status take(desk *d, tutti_note *note, tutti_error *err)
 }
 
 /* Buffers of one sender are posted in order: has each one before this been posted as often as
-   this one will be then, and each behind it as often as this one was? Buffers of equal size have
-   no order. */
+   this one will be then, and each one after it as often as this one was? Buffers of equal size
+   have no order. */
 static bool has_its_turn(const desk *d, int room)
 {
     for (int k = 0; d->at != NULL && k < d->rooms; k++)

@@ -34,7 +34,7 @@ struct tutti_engine_desk {
     bool at_once;                /* no reply is paced: each is sent at once */
     bool stays;                  /* payloads do not change until they are received, so they are
                                     not copied */
-    tutti_request *request;      /* rooms */
+    tutti_request *request;      /* per buffer: its receive */
     uint64_t *posted;            /* per buffer: sequence number of its posting */
     bool keeps;                  /* buffers keep their requests until these are answered */
     bool *lined;                 /* per buffer: its request is queued, or was */
@@ -50,7 +50,7 @@ struct tutti_engine_desk {
     uint64_t *times;             /* per buffer, with `at`: how often it was posted */
     tutti_request word;          /* control message of this worker to itself: the end, or that a
                                     round is pending */
-    bool woken;                  /* a control message came while replies were waited for */
+    bool woken;                  /* a control message arrived while replies were waited for */
     bool careless;               /* the service has failed: failures of its replies do not count
                                     any more */
     tutti_engine_sent *answer;
@@ -76,7 +76,7 @@ struct tutti_engine_service {
     bool serving;                /* it has waited for requests at least once */
     bool woken;                  /* rounds pending */
     tutti_request wake;
-    int64_t owed;                /* rounds */
+    int64_t owed;                /* pending rounds */
     tutti_note *unanswered;      /* requests taken and not yet answered */
     size_t n_unanswered, room_unanswered;
     tutti_engine_desk desk;      /* open once the service takes requests */
