@@ -165,7 +165,7 @@ tutti_status tutti_engine_calls_wait(tutti_engine *e, tutti_engine_call *one,
 tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int *members,
                                    const tutti_note *note, tutti_engine_call *calls,
                                    tutti_request **each, tutti_error *err);
-/* A request that the service does not answer, but passes to tutti_engine_answered: quiescence
+/* A request to a service that sends no reply and only calls tutti_engine_answered: quiescence
    counts it, and no thread waits for it. r: as for tutti_post_send; any thread; does not block. A
    member that is excluded: TUTTI_ERR_PEER, as for a call. */
 tutti_status tutti_engine_tell(tutti_engine *e, tutti_request *r, int index, int member,

@@ -35,7 +35,7 @@ typedef struct tutti_engine_piece {
     tutti_rate rate;             /* the rate of its gradient's step */
     int held;                    /* tensors whose unit's backward pass is not over; under
                                     by_piece's mutex */
-    bool exchanged;              /* likewise */
+    bool exchanged;              /* its exchange is over; under by_piece's mutex */
     bool updated_here;           /* updated by the client's thread */
     int64_t updating_ns, updated_ns;
 
@@ -191,7 +191,7 @@ typedef struct tutti_engine_unit {
     bool pending;                /* being gathered */
     bool counts;                 /* the time of the gather counts as the method's */
     tutti_engine *engine;
-    tutti_job job;               /* its group and sequence numbers: */
+    tutti_job job;               /* the gather, with its group and sequence numbers */
     tutti_group group;
     uint32_t turn, said;
 } tutti_engine_unit;
@@ -205,9 +205,7 @@ typedef struct tutti_engine_units {
                                     address */
     size_t room;                 /* elements of a buffer */
     int buffers;
-    struct { int units; size_t taken; } buffer[1 + TUTTI_AHEAD_MOST]; /* number of units in each
-                                                                         buffer; elements in
-                                                                         use */
+    struct { int units; size_t taken; } buffer[1 + TUTTI_AHEAD_MOST]; /* units, elements in use */
     tutti_engine_unit *unit;     /* n_units */
     int ahead;                   /* number of buffers that may be read into, or gathered in, while
                                     the client computes with others */
@@ -375,10 +373,10 @@ struct tutti_engine {
     tutti_saved *state_pieces;   /* as last listed for the client; NULL: never listed */
 
     /* groups */
-    tutti_group opening;         /* all ranks, while the engine is opened. A rank that gives up
-                                    during the run (tutti_engine_settle) must not be seen as
-                                    failed here by a rank that is still opening, and that needs
-                                    nothing more of it */
+    tutti_group opening;         /* all ranks, for opening the engine. A group of its own: a rank
+                                    that gives up during the run (tutti_engine_settle) must not
+                                    make the opening fail on a rank that is still in it and has
+                                    received all that it needs */
     tutti_group team;            /* client thread's copy: my node group, under ASYNC */
     int *team_ranks;
     int *worker_ranks;           /* workers: the first ranks of the world, if the others only
@@ -407,7 +405,7 @@ struct tutti_engine {
     int64_t computed;            /* samples computed in this step's passes so far */
     bool taken_in;               /* after the last pass: g is the update's gradient, unscaled,
                                     with the deferred steps added */
-    bool abandoned;              /* the method's `done` hook has restarted the step */
+    bool abandoned;              /* the method's unit_release hook has restarted the step */
     bool exchanged;              /* a pass of this step exchanges its pieces: gradients are
                                     checked there, and are the same on all workers afterwards */
     tutti_engine_piece *piece_state; /* n_pieces, with capacity for those that tutti_recut may
@@ -545,8 +543,7 @@ tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error 
 /* The rank of the worker that made a piece fail. */
 int tutti_engine_failed_by(const tutti_engine *e, tutti_status status, const tutti_error *err);
 
-/* ---- by_piece.c: these do nothing unless pieces overlap the next step, except where noted
-   ---- */
+/* ---- by_piece.c: these do nothing unless pieces overlap the next step, or as noted ---- */
 
 /* After declare(), for all methods: refuses what is incompatible with m->by_piece, cut_bytes and
    order. */
@@ -573,7 +570,9 @@ tutti_status tutti_engine_by_piece_rest(tutti_engine *e, tutti_error *err);
 
 /* ---- held.c: these do nothing where gradients are held whole ---- */
 
+/* After declare(). */
 tutti_status tutti_engine_held_check(tutti_engine *e, tutti_error *err);
+/* After memory was allocated. */
 void tutti_engine_held_open(tutti_engine *e);
 void tutti_engine_held_close(tutti_engine *e);
 /* Gives a piece memory before a gradient is written to it. May wait, or allocate a further
@@ -598,6 +597,7 @@ void tutti_engine_shards_start(tutti_engine *e, tutti_piece *p);
    with my index in all node groups. */
 tutti_range tutti_engine_shards_saved(const tutti_engine *e, size_t count);
 
+/* Where the mean of my shard of a piece is, from its exchange on. */
 float *tutti_engine_shard_gradient(const tutti_engine *e, int piece);
 
 /* ---- units.c: values that are held by unit ---- */

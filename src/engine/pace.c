@@ -63,7 +63,8 @@ tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err)
 {
     if (!e->own_pace || e->m.rank != tutti_engine_first(e) || e->pace.customer != NULL)
         return TUTTI_OK;
-    /* the lost worker before this one had received more reports */
+    /* begins with the agreed count: the lost predecessor had received reports that this worker
+       has not */
     e->pace.heard.samples = (double)(e->progress.samples - e->pace.first_samples);
     e->pace.customer = tutti_alloc((size_t)e->m.workers, sizeof *e->pace.customer);
     e->pace.dealt = tutti_alloc((size_t)(e->m.workers / e->m.team), sizeof *e->pace.dealt);
@@ -452,8 +453,8 @@ tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_erro
 void tutti_engine_pace_end(tutti_engine *e)
 {
     e->steps_here++;
-    /* a step counts if this worker has samples or, unless asynchronous, takes part in an
-       exchange, even if it has taken no samples */
+    /* with variable batches a step that exchanges counts for all workers, even for those that
+       took no samples */
     e->own.steps += e->m.samples > 0 || (!e->own_pace && (!e->take.on || e->exchanged));
     if (e->own_pace) {
         e->own.samples += (uint64_t)e->m.samples;

@@ -191,10 +191,7 @@ static void start_piece(tutti_engine *e, int k)
     s->job.owner = s;
     s->job.index = k;
     s->job.bytes = p->count * sizeof(float);
-    s->job.priority = e->m.forward_first ? (uint64_t)s->unit << 32 | (uint32_t)k : 0; /* else in
-                                                                                         the order
-                                                                                         of
-                                                                                         starting */
+    s->job.priority = e->m.forward_first ? (uint64_t)s->unit << 32 | (uint32_t)k : 0; /* 0: in order of starting */
     s->pending = true;
     s->rate = e->by_piece.rate;
     s->on_lane = goes_to_lane(e, p);

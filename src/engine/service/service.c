@@ -48,8 +48,8 @@ static void count_aside(tutti_engine *e)
     tutti_unlock(e->services.monitor);
 }
 
-/* ---- requests taken and not yet answered; under the monitor. There are no more than threads
-   that call. ---- */
+/* ---- requests taken and not yet answered, at most one per calling thread; under the monitor
+   ---- */
 
 static bool remember(service *s, const tutti_note *request)
 {

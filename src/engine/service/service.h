@@ -55,7 +55,7 @@ struct tutti_engine_desk {
                                     any more */
     tutti_engine_sent *answer;
     int *users;                  /* per buffer, then per copy: replies to be sent from it */
-    tutti_request **wanted;
+    tutti_request **wanted;      /* scratch for waits */
     uint64_t turns, released;    /* sequence number of postings and replies; replies that have
                                     ended */
     double quick, all;           /* estimated rates, bytes a ns: of one message, of all
@@ -74,7 +74,8 @@ struct tutti_engine_service {
     bool resting, busy, ended;   /* busy: in a round */
     bool hears;                  /* is notified of losses; constant once open */
     bool serving;                /* it has waited for requests at least once */
-    bool woken;                  /* rounds pending */
+    bool woken;                  /* `wake` is in flight: the message that wakes it for its pending
+                                    rounds */
     tutti_request wake;
     int64_t owed;                /* pending rounds */
     tutti_note *unanswered;      /* requests taken and not yet answered */
