@@ -92,9 +92,9 @@ static tutti_status come_to_rest(tutti_engine *e, tutti_error *err)
         status = waves(e, &discarded, err);
         if (status == TUTTI_OK && e->own_pace)
             status = tutti_engine_pace_sum(e, sum, err);
-        if (status != TUTTI_OK) /* only then: at the end of a run another worker may leave before this one checks */
-            /* a worker that asked a service of mine, which failed meanwhile, has left because of
-               me: mine is the cause */
+        if (status != TUTTI_OK) /* only then: at the end of a run another may leave before this one looks */
+            /* whoever asked a service of mine that failed meanwhile has left
+               because of me: mine is the cause */
             TUTTI_TRY(tutti_engine_services_look(e, err));
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
             return status;
@@ -202,7 +202,7 @@ static tutti_status leave_together(tutti_engine *e, tutti_error *err)
         if (e->own_pace)
             status = tutti_engine_pace_begin_phase(e, err);
         if (status == TUTTI_OK)
-            status = tutti_service_start(e, err); /* they start resting, like services that were held */
+            status = tutti_service_start(e, err); /* they rest, as those that were held do */
         for (int turn = 0; status == TUTTI_OK && turn < BARRIERS; turn++)
             status = tutti_barrier(&e->services.group, err);
         if (status != TUTTI_OK)

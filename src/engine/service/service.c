@@ -433,7 +433,7 @@ void tutti_owe(tutti_method *m, int index, int64_t rounds)
     tutti_lock(e->services.monitor);
     e->services.at[index].owed += rounds;
     if (!e->services.at[index].ended)
-        e->services.at[index].resting = false; /* from now on, not only once it runs */
+        e->services.at[index].resting = false; /* from now on, not from when it runs */
     if (e->services.at[index].serving && !e->services.quiet)
         tutti_service_wake(e, index);
     tutti_wake(e->services.monitor);
