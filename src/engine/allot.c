@@ -1,6 +1,6 @@
-/* allot.c: methods that decide who computes how much of a step (steps.h). The engine keeps the
-   deal as declared state and in its share, from which weights, passes and the client's loader
-   follow; so a method changes numbers only. */
+/* allot.c: methods that decide how much of a step each worker computes (steps.h). The engine
+   keeps the assignment as declared state and in its share, from which weights, passes and the
+   client's loader follow; so a method changes numbers only. */
 #include <string.h>
 
 #include "engine_internal.h"

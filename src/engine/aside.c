@@ -1,25 +1,25 @@
-/* aside.c: models that are put aside while the run goes on (engine.h), so that a curve of a method
-   whose workers do not go in step costs them no meeting.
+/* aside.c: snapshots of the model that are taken while the run continues (engine.h), so that a
+   curve of a method whose workers do not step together costs them no meeting.
 
-   Each puts aside by itself, at a place that the order of the gradients names: nothing is sent, and
-   in a simulated run no time passes. So a run with points is the run without, to the bit. The model
-   is put together at the next rest.
+   Each worker takes its snapshot by itself, at a point that the order of the gradients
+   determines: nothing is sent, and in a simulated run no time passes. So a run with snapshots
+   equals the run without, to the bit. The model is assembled when the run next quiesces.
 
-   Other ways were rejected: to evaluate in a thread, which takes cores from the computation and
-   would have to get the others' models while these train; and on a rank of its own, which would
-   share their links. Memory is what is paid. It has a bound, beyond which the client comes to rest,
-   and is declared, so a run that does not fit is refused before it begins. */
+   Two alternatives were rejected: evaluating in a thread, which takes cores from the computation
+   and would have to fetch the others' models while these train; and evaluating on a rank of its
+   own, which would share the workers' links. The price is memory. It has a bound, at which the
+   client quiesces, and is declared, so a run that does not fit is refused before it begins. */
 #include <errno.h>
 
 #include "engine_internal.h"
 
-/* At rest: gradients of the run, or steps where they are common. */
+/* While quiescent: the number of gradients of the run, or of steps if they are common. */
 static uint64_t done(const tutti_engine *e)
 {
     return e->own_pace ? e->pace.agreed : e->progress.step;
 }
 
-/* Of the gradient, or step, that is mine now. */
+/* The index of the gradient, or step, that this worker computes now. */
 static uint64_t position(const tutti_engine *e)
 {
     return e->own_pace ? e->pace.gradient : e->progress.step;
@@ -46,7 +46,7 @@ tutti_status tutti_engine_asides_open(tutti_engine *e, tutti_error *err)
 void tutti_engine_asides_declare(tutti_engine *e)
 {
     tutti_engine_store *a = &e->asides;
-    /* one more, for the run's own while one is shown */
+    /* one more, for the run's own model during the evaluation of a snapshot */
     const size_t room = a->room > 0 ? (size_t)a->room + 1 : 0, n = e->m.rank < e->m.workers ? e->m.n : 0;
     const tutti_state x = { .name = "engine.aside", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = room * n };
     const tutti_state own = { .name = "engine.aside-client", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
@@ -73,9 +73,10 @@ int tutti_engine_aside_passed(const tutti_engine *e)
     return e->asides.passed;
 }
 
-/* ---- while the run goes on ---- */
+/* ---- while the run continues ---- */
 
-/* After a loss all may rest and go on with nobody looking: points passed before stay passed. */
+/* After a loss all may quiesce and resume without an evaluation: points passed before stay
+   passed. */
 void tutti_engine_asides_begin(tutti_engine *e)
 {
     tutti_engine_store *a = &e->asides;
@@ -101,7 +102,7 @@ static uint64_t services_bytes(tutti_engine *e)
     return bytes;
 }
 
-/* resting: x is the worker's model */
+/* Takes a snapshot. resting: x is the worker's model */
 static void put(tutti_engine *e, bool resting)
 {
     tutti_engine_store *a = &e->asides;
@@ -129,13 +130,14 @@ void tutti_engine_asides_pass(tutti_engine *e)
 
     if (a->passed >= a->room || !a->begun || position(e) < next_point(e))
         return;
-    was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* who looks at the model is not the method's cost */
+    was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* evaluation is not part of the method's cost */
     while (a->passed < a->room && position(e) >= next_point(e))
         put(e, false);
     tutti_engine_doing(e, was);
 }
 
-/* `bytes` are what its services had sent then; put() makes of them what the rank had. */
+/* Stores in `bytes` what its services had sent then; put() computes from it what the rank had
+   sent. */
 void tutti_engine_aside_served(tutti_engine *e, int k)
 {
     if (e->m.rank < e->m.workers)
@@ -144,7 +146,7 @@ void tutti_engine_aside_served(tutti_engine *e, int k)
     e->asides.at[k].bytes = services_bytes(e);
 }
 
-/* ---- at rest ---- */
+/* ---- while quiescent ---- */
 
 static tutti_status rest(tutti_engine *e, tutti_error *err)
 {
@@ -162,7 +164,7 @@ tutti_status tutti_engine_snapshots(tutti_engine *e, int *n, tutti_error *err)
     tutti_doing was;
 
     *n = a->passed;
-    if (!a->begun || e->stage != STAGE_READY) /* finish has asked */
+    if (!a->begun || e->stage != STAGE_READY) /* finish has done it already */
         return TUTTI_OK;
     if (!e->own_pace && !e->services.held)
         TUTTI_TRY(rest(e, err));
@@ -195,8 +197,8 @@ void tutti_engine_drop_snapshots(tutti_engine *e)
         tutti_facilities_drop_aside(e);
 }
 
-/* What was put aside stays where it is and stands for the worker's own model (e->kept) meanwhile.
-   After finish e->kept is needed again. */
+/* The snapshot stays where it is, and serves as the worker's own model (e->kept) meanwhile. After
+   finish e->kept is needed again. */
 void tutti_engine_aside_take(tutti_engine *e, int k)
 {
     tutti_engine_store *a = &e->asides;
@@ -225,7 +227,7 @@ tutti_status tutti_engine_aside_agree(tutti_engine *e, int k, tutti_error *err)
     bool at_servers;
 
     TUTTI_TRY(tutti_facilities_agree_aside(e, k, &at_servers, err));
-    /* a team has one model, and the mean of equal ones need not be it to the bit */
+    /* a node group has one model, and the mean of equal models need not equal it to the bit */
     return at_servers || m->workers == m->team || m->rank >= m->workers ? TUTTI_OK : tutti_average(m, m->x, err);
 }
 

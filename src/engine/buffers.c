@@ -1,6 +1,6 @@
-/* buffers.c: the buffers of the run's optimiser, its slots, where a method begins them anew or
-   takes their mean over the workers (calls.h). A client's optimiser keeps its own, which nobody
-   can reach, so such methods say in declare() that they will. */
+/* buffers.c: the buffers of the run's optimiser, its slots, if a method resets them or takes
+   their mean over the workers (calls.h). A client's optimiser keeps its own, which the engine
+   cannot access, so such methods announce in declare() that they will. */
 #include "engine_internal.h"
 
 tutti_status tutti_buffers_declare(tutti_method *m, tutti_plan *plan, bool average, tutti_error *err)

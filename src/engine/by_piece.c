@@ -1,37 +1,38 @@
 /* by_piece.c: each piece is updated as soon as it is exchanged (m->by_piece), and the next step
-   begins meanwhile: need(unit) waits for the pieces that meet the unit's tensors and for no others.
-   So nothing waits for all workers at the border of two steps (Peng et al. 2019, ByteScheduler,
-   section 3.4: per-layer waits in place of the barrier).
+   begins meanwhile: unit_acquire(unit) waits for the pieces that overlap the unit's tensors and
+   for no others. So nothing waits for all workers at the border of two steps (Peng et al. 2019,
+   ByteScheduler, section 3.4: per-layer waits instead of the barrier).
 
-   When may a piece be updated? A gradient is ready before the backward of its unit has read the
-   unit's values for the last time: its input's gradient still needs them. So two things have to
-   have happened: the piece is exchanged, and all units that it meets are through with their
-   backward (tutti_engine_unit_release). Whichever comes last updates: the thread that has
-   exchanged, or the client's in `unit_release`. A client that does not say when it needs what
-   (engine_options.needs) is through when its pass is, and waits for everything before its step is
-   over.
+   When may a piece be updated? A gradient is ready before the backward pass of its unit has read
+   the unit's values for the last time: the gradient of its input still needs them. So two
+   conditions must hold: the piece is exchanged, and the backward passes of all units that it
+   overlaps are over (tutti_engine_unit_release). The thread that meets the last condition
+   updates: the one that has exchanged, or the client's in `unit_release`. If a client does not
+   announce what it needs (engine_options.needs), a unit's backward pass is over when the pass is,
+   and the client waits for everything before its step is over.
 
-   Who waits for what of the step before:
-     pass        gradients of tables, since it clears them
-     need        the unit's pieces; then the client's own memory of them is written
-     need_rows   the table's
-     ready       the tensor's, which only a client has not asked for that does not use its values
-     passed      those of tensors that had no gradient
-     step        all of its own, without engine_options.needs
-     arrive      all: before a checkpoint, a look at the model, the end
-   So by the end of a step's first pass nothing of the step before is left, and a piece never starts
-   anew before it is over.
+   What each call waits for of the step before:
+     pass_begin     gradients of tables, since it clears them
+     unit_acquire   the unit's pieces; then it writes the client's own memory of them
+     rows_acquire   the table's
+     grad_ready     the tensor's; only a client that does not use its values has not acquired it
+     pass_end       those of tensors that had no gradient
+     step           all of its own, without engine_options.needs
+     arrive         all: before a checkpoint, an evaluation, the end
+   So by the end of a step's first pass nothing of the step before is left, and a piece never
+   starts again before it is over.
 
-   The rate is that of the gradient's own step and goes with the piece, as do step, weight and
-   group: an exchange may run when the method is in the next step.
+   The rate is that of the gradient's own step and is stored with the piece, as are step, weight
+   and group: an exchange may run when the method is in the next step.
 
-   An exchange that has failed ends the run. It is told by whatever waits for the piece, else by the
-   next pass, step or meeting. Those that follow it do not begin, so all that is waited for ends. */
+   An exchange that has failed ends the run. The failure is reported by the call that waits for
+   the piece, else by the next pass, step or meeting. Later exchanges do not begin, so every wait
+   ends. */
 #include <errno.h>
 
 #include "engine_internal.h"
 
-/* ---- may it be? ---- */
+/* ---- checks ---- */
 
 static tutti_status refuse_method(const tutti_method *m, tutti_error *err)
 {
@@ -130,7 +131,7 @@ void tutti_engine_by_piece_close(tutti_engine *e)
 
 /* ---- updates ---- */
 
-/* here: on the client's thread, whose time it is. */
+/* here: on the client's thread, so the time counts as the client's. */
 static void update(tutti_engine *e, int k, bool here)
 {
     tutti_engine_piece *s = &e->piece_state[k];
@@ -157,8 +158,9 @@ void tutti_engine_by_piece_exchanged(tutti_engine *e, int k)
         update(e, k, !s->on_lane);
 }
 
-/* What the client computes with its values is over. A door, and no atomic: in virtual time whoever
-   goes through it has first spent what it has computed. */
+/* The client has finished computing with the tensor's values. A mutex rather than an atomic,
+   because acquiring it also advances virtual time: the thread first spends the time it has
+   computed. */
 static void is_through(tutti_engine *e, int tensor)
 {
     if (!e->m.by_piece || e->by_piece.through[tensor])
@@ -177,14 +179,14 @@ static void is_through(tutti_engine *e, int tensor)
 
 /* ---- waiting; client thread ---- */
 
-/* Of those that were waited for. */
+/* The failure of the pieces waited for so far, if any. */
 static tutti_status told(tutti_engine *e, tutti_error *err)
 {
     if (e->by_piece.status != TUTTI_OK && err != NULL)
         *err = e->by_piece.error;
     if (e->by_piece.status != TUTTI_OK || !e->broken || err == NULL)
         return e->by_piece.status;
-    /* an exchange was closed, and gave no sentence: a service has failed */
+    /* an exchange was closed without an error message: a service has failed */
     TUTTI_TRY(tutti_engine_services_look(e, err));
     return tutti_fail_rank(err, TUTTI_ERR_STATE, e->m.rank,
                            "worker %d: an exchange of method '%s' was closed before it was over", e->m.rank,
@@ -200,7 +202,7 @@ static void wait_for_piece(tutti_engine *e, int k)
     tutti_engine_piece_over(e, k, status);
     if (status == TUTTI_OK)
         return;
-    e->broken = true; /* the lane may have ended it before it began */
+    e->broken = true; /* the lane may have ended the job before it began */
     if (status == TUTTI_CLOSED || e->by_piece.status != TUTTI_OK)
         return;
     e->by_piece.status = status;
@@ -220,7 +222,8 @@ tutti_status tutti_engine_by_piece_rest(tutti_engine *e, tutti_error *err)
         if (e->piece_state[k].pending && e->piece_state[k].on_lane)
             wait_for_piece(e, k);
     tutti_engine_doing(e, was);
-    if (e->by_piece.status == TUTTI_OK) /* what closed them may be the gather of a unit, which has the sentence */
+    if (e->by_piece.status == TUTTI_OK) /* they may have been closed by a failed gather of a unit,
+                                           which has the error message */
         TUTTI_TRY(tutti_engine_units_rest(e, err));
     return told(e, err);
 }
@@ -243,7 +246,7 @@ tutti_status tutti_engine_by_piece_tensor(tutti_engine *e, int tensor, tutti_err
     return e->broken ? tutti_engine_by_piece_rest(e, err) : TUTTI_OK;
 }
 
-/* The client's memory of it becomes as x is, once a step. */
+/* Copies x to the client's memory of the tensor, once a step. */
 static void hand_out(tutti_engine *e, int tensor)
 {
     if (e->by_piece.stale[tensor])
@@ -296,7 +299,7 @@ tutti_status tutti_engine_by_piece_pass(tutti_engine *e, const tutti_pass *next,
 void tutti_engine_by_piece_done(tutti_engine *e, int unit)
 {
     for (int i = 0; i < e->layout.n_tensors && e->pass.exchange && e->options.needs; i++)
-        if (e->tensors[i].unit == unit && e->announced[i]) /* else there is more to come of it */
+        if (e->tensors[i].unit == unit && e->announced[i]) /* else more of its gradient is still to come */
             is_through(e, i);
 }
 

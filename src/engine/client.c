@@ -1,14 +1,15 @@
 /* client.c: the client's side of the flat space: its memory, in its own type, and its own
    optimiser.
 
-   x is float32, whatever the client computes in. What it is handed is rounded. What its optimiser
-   makes of that is taken back as an addition wherever x had more bits than were handed out, and as
-   it is where both were equal. So a client in 16 bits has its own optimiser's bits as long as
-   nothing else moves x, and what others have added below its last bit stays.
+   x is float32, whatever type the client computes in. What it is handed is rounded. The result of
+   its optimiser is added to x wherever x had more bits than were handed out, and copied where
+   both were equal. So a client in 16 bits has its own optimiser's bits as long as nothing else
+   moves x, and what others have added below its last bit stays.
 
-   In the same way an update reaches another model than x: that model stands in x for the call, and
-   what the call has changed is added to it. Nobody waits meanwhile, however long the client's
-   optimiser takes: a service may average that model, and both show in it. */
+   In the same way an update is applied to a model other than x: x temporarily becomes that model
+   for the call, and what the call has changed is added to the model. No worker waits meanwhile,
+   however long the client's optimiser takes: a service may average that model, and both changes
+   are in it. */
 #include <errno.h>
 #include <string.h>
 
@@ -59,7 +60,7 @@ void tutti_engine_collect(tutti_engine *e)
         tutti_engine_read_values(e, i);
 }
 
-/* x has become `after` from `before`, which need not be all of what x is. */
+/* Applies to x a change from `before` to `after`; x may have changed in addition. */
 static void join(tutti_device *d, size_t n, const float *before, const float *after, float *x)
 {
     for (size_t i = 0; i < n; i++)
@@ -67,7 +68,7 @@ static void join(tutti_device *d, size_t n, const float *before, const float *af
     tutti_device_charge(d, 2 * (double)n, 4 * sizeof(float) * (double)n);
 }
 
-/* x takes what the client has made of the values that it was handed. */
+/* Applies to x the client's changes of the values that it was handed. */
 static void take_values(tutti_engine *e, int tensor)
 {
     const tutti_param *p = &e->params[tensor];
@@ -76,7 +77,7 @@ static void take_values(tutti_engine *e, int tensor)
     float before[CHUNK], after[CHUNK];
     uint16_t narrow[CHUNK];
 
-    if (p->values == NULL || p->dtype == TUTTI_F32) { /* then x had no other bits */
+    if (p->values == NULL || p->dtype == TUTTI_F32) { /* then x had no further bits */
         tutti_engine_read_values(e, tensor);
         return;
     }
@@ -92,7 +93,7 @@ static void take_values(tutti_engine *e, int tensor)
 
 /* ---- gradients ---- */
 
-/* g (count) := what lies at `from`, or that much more. */
+/* g (count) := the values at `from`; add: += them. */
 static void take(tutti_device *d, const void *from, tutti_dtype dtype, size_t count, bool add, float *g)
 {
     const tutti_buffer all = { d, (void *)(uintptr_t)from, count, dtype };
@@ -111,7 +112,8 @@ static void take(tutti_device *d, const void *from, tutti_dtype dtype, size_t co
         }
 }
 
-/* `count` elements of the tensor from `begin` on, of which piece k has these: in its memory. */
+/* Of `count` elements of the tensor from `begin` on, those that piece k has: their address in its
+   memory. */
 static float *within(const tutti_engine *e, int tensor, int k, size_t begin, size_t count, size_t *at, size_t *n)
 {
     const tutti_piece *p = &e->pieces[k];
@@ -123,8 +125,8 @@ static float *within(const tutti_engine *e, int tensor, int k, size_t begin, siz
     return p->g + (from - p->first);
 }
 
-/* Of a tensor's elements those that piece k has := what lies at `from`, or that much more; NULL:
-   := 0. */
+/* Sets the tensor's elements that piece k has to the values at `from`; add: adds them; NULL: sets
+   0. */
 static void put(tutti_engine *e, int tensor, int k, size_t begin, size_t count, const void *from, tutti_dtype dtype,
                 bool add)
 {
@@ -143,7 +145,7 @@ static void put_rows(tutti_engine *e, int tensor, int k, const tutti_engine_sour
     const tutti_tensor *t = &e->tensors[tensor];
     const size_t bytes = t->cols * tutti_dtype_bytes(s->dtype);
 
-    if (e->m.held != TUTTI_HELD_WHOLE) /* else what is not kept is 0 by now */
+    if (e->m.held != TUTTI_HELD_WHOLE) /* else a gradient that is not kept is 0 by now */
         put(e, tensor, k, 0, t->count, NULL, s->dtype, false);
     for (size_t i = 0; i < s->n && s->from != NULL && e->pass.samples > 0; i++)
         put(e, tensor, k, s->ids[i] * t->cols, t->cols, (const char *)s->from + (s->whole ? s->ids[i] : i) * bytes,
@@ -180,7 +182,7 @@ static void join_part(tutti_method *m, float *at, const float *from, size_t firs
     join(m->device, count, e->client.before + first, from, at);
 }
 
-/* Of the whole model, under what guards it. */
+/* Applies `part` to the whole model, under its lock or locks. */
 static void guarded(tutti_method *m, tutti_monitor *door, const tutti_locks *locks, tutti_locked_part *part, float *to,
                     const float *from)
 {
@@ -237,7 +239,7 @@ tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor
     return status;
 }
 
-/* ---- what may be refused ---- */
+/* ---- checks ---- */
 
 tutti_status tutti_engine_refuse_slices(const tutti_engine *e, tutti_error *err)
 {

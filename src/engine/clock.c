@@ -1,6 +1,6 @@
-/* clock.c: where the client thread's time goes, and the trace. The thread is always doing
-   exactly one thing, and every change of it is stamped, so compute + exposed + other = wall
-   without a remainder that nobody measured. */
+/* clock.c: where the client thread's time goes, and the trace. The thread always has exactly one
+   activity, and every change of it is stamped, so compute + exposed + other = wall without an
+   unmeasured remainder. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,8 +13,8 @@ static bool aside(tutti_doing what)
     return what == TUTTI_DOING_REPORT || what == TUTTI_DOING_OUTSIDE;
 }
 
-/* So far, without the services' messages: those are the method's whatever the client is doing
-   meanwhile. They are posted and counted under the monitor. */
+/* What was sent so far, without the services' messages: those are the method's, whatever the
+   client's activity is meanwhile. They are posted and counted under the monitor. */
 static void sent_by_client(tutti_engine *e, uint64_t *bytes, uint64_t *messages)
 {
     if (e->services.monitor != NULL)
@@ -53,10 +53,10 @@ tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what)
 
     if (!c->running || what == was)
         return was;
-    if (aside(what) && !aside(was)) { /* its bytes are the method's */
+    if (aside(what) && !aside(was)) { /* their bytes are the method's */
         tutti_engine_late_rest(e);
         if (e->by_piece.left > 0)
-            tutti_engine_by_piece_rest(e, NULL); /* what has failed is told by the call that follows */
+            tutti_engine_by_piece_rest(e, NULL); /* a failure is reported by the next call */
         tutti_engine_units_rest(e, NULL);
     }
     now = tutti_now_ns(e->rt);
@@ -87,7 +87,7 @@ int64_t tutti_engine_worked_ns(const tutti_engine *e)
     return worked;
 }
 
-/* What a collective on behalf of an evaluation takes is the evaluation's. */
+/* The time of a collective within an evaluation counts as the evaluation's. */
 tutti_doing tutti_engine_expose(tutti_engine *e)
 {
     return aside(e->clock.doing) ? e->clock.doing : tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
@@ -101,7 +101,7 @@ void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t be
     tutti_engine_mark(e, what, 0, thread, begin_ns, end_ns);
 }
 
-/* Where replicas are equal all make every step. */
+/* If replicas are equal all workers make every step. */
 static uint64_t own_steps(const tutti_engine *e)
 {
     if ((e->m.traits & TUTTI_REPLICAS_EQUAL) == 0)
@@ -166,7 +166,7 @@ void tutti_discarded(tutti_method *m)
     tutti_engine *e = m->engine;
 
     e->services.discarded += (uint64_t)m->samples;
-    e->asides.samples -= (uint64_t)m->samples; /* which the end of the step adds */
+    e->asides.samples -= (uint64_t)m->samples; /* the end of the step will add them */
 }
 
 void tutti_sit_out_declare(tutti_method *m, tutti_plan *plan)
@@ -294,8 +294,8 @@ int tutti_engine_events(const tutti_engine *e, const tutti_event_record **events
     return e->n_events;
 }
 
-/* Where the place of that figure stands, or would. By hash: histograms of many workers have a
-   hundred thousand of them. There is a free slot. */
+/* The slot of that metric, or the free one for it. By hash: histograms of many workers have a
+   hundred thousand metrics. There is always a free slot. */
 static int *find_metric(const tutti_engine *e, const char *name, int worker, int64_t at)
 {
     const uint64_t words[3] = { tutti_hash(name, strlen(name)), (uint64_t)worker, (uint64_t)at };
@@ -347,7 +347,7 @@ void tutti_metric_at(tutti_method *m, const char *name, int worker, int64_t at, 
         e->metrics[*slot - 1].value = value;
         return;
     }
-    if (e->n_metrics == e->room_metrics) { /* as with events: without memory the figure is lost, not the run */
+    if (e->n_metrics == e->room_metrics) { /* as with events: without memory the metric is lost, not the run */
         if (!grow_metrics(e))
             return;
         slot = find_metric(e, name, worker, at);
@@ -390,7 +390,7 @@ tutti_group tutti_engine_metrics_group(const tutti_engine *e)
     return tutti_group_keyed(&e->m.everyone, tutti_port_of("metrics", 0, 0), 0);
 }
 
-/* Whoever writes the summary is a worker. */
+/* The summary is written by a worker, so the metrics are sent to all. */
 tutti_status tutti_engine_tell_metrics(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;

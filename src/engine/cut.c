@@ -13,7 +13,7 @@ int tutti_cut_most(const tutti_model *model)
     return n;
 }
 
-/* unit[], seconds[]: of a micro-batch. */
+/* Fills unit[] and seconds[] for a micro-batch. */
 static void profile(const tutti_method *m, const tutti_model *model, const tutti_cut_options *o,
                     tutti_pipeline_unit *unit, double *seconds)
 {

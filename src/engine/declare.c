@@ -1,12 +1,13 @@
-/* declare.c: everything that outlives a step, declared in one place: the engine's own, what the
-   method and its facilities want, the optimiser's slots, a codec's. What does not go with that is
-   refused, before there is memory for any of it. */
+/* declare.c: everything that outlives a step is declared in one place: the engine's own state,
+   what the method and its facilities want, the optimiser's slots, a codec's. Incompatible options
+   are refused before there is memory for any of it. */
 #include <errno.h>
 #include <stdio.h>
 
 #include "engine_internal.h"
 
-/* Servers that update parts of the model have no word with each other. */
+/* Servers that update parts of the model do not communicate with each other, so what needs the
+   whole gradient is refused. */
 static tutti_status check_slices(const tutti_engine *e, tutti_error *err)
 {
     const bool skips = e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on;
@@ -24,7 +25,7 @@ static tutti_status check_slices(const tutti_engine *e, tutti_error *err)
                                e->scaler.on ? "leave it off" : "leave nonfinite at stop");
 }
 
-/* The run's own codec, for a method whose gradients may go through any; a mixer's models
+/* Declares the run's codec, for a method whose gradients may go through any; a mixer's models
    (tutti_mixer_options) have it already. */
 static tutti_status declare_codec(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
@@ -95,7 +96,8 @@ void tutti_engine_declare_history(tutti_engine *e)
         tutti_declare_late_value(e->plan, "engine.history", TUTTI_OWN_ZERO, &e->history, sizeof e->history);
 }
 
-/* The engine's own. A rank that only serves has no part in windows that all open together. */
+/* Declares the engine's own state. A rank that only serves takes no part in windows that all open
+   together. */
 static void declare_own(tutti_engine *e)
 {
     tutti_method *m = &e->m;
@@ -139,7 +141,7 @@ static void declare_own(tutti_engine *e)
         tutti_declare_vector(e->plan, "engine.update-kept", TUTTI_SCRATCH, &e->client.kept);
 }
 
-/* The gradient, which a method may hold by piece. */
+/* Declares the gradient, which a method may hold by piece. */
 static tutti_status declare_gradient(tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = &e->m;
@@ -198,7 +200,7 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
                           m->ops->name);
     if (m->whole)
         m->lane_width = 0;
-    if (m->whole || e->late.steps > 0) /* no exchange begins earlier for a smaller first piece: it would be one more */
+    if (m->whole || e->late.steps > 0) /* a smaller first piece would not start earlier: it would only add one */
         m->first_piece_bytes = m->piece_bytes;
     return TUTTI_OK;
 }

@@ -1,7 +1,7 @@
-/* defaults.c: what the run's own options are under a method, where nobody has said anything. A
-   method writes them as rows that a reader can scan; what grows or shrinks with the workers is a
-   number with /n behind it, "sgd(lr=0.1/n)". A row may hold under a condition on the method's own
-   options. One on the row's option itself makes it a completion: it adds to what is given. */
+/* defaults.c: the defaults of the run's own options under a method. A method writes them as rows
+   that a reader can scan; what is divided by the number of workers is a number with /n after it,
+   "sgd(lr=0.1/n)". A row may hold under a condition on the method's own options. One on the row's
+   option itself makes it a completion: it adds to what is given. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static size_t over_n(const char *at)
     return digits > 0 && at[digits] == '/' && at[digits + 1] == 'n' && !isalnum((unsigned char)at[end]) ? digits : 0;
 }
 
-/* "0.2" and 4: "0.05". In no locale, since it is read again as an option is. */
+/* "0.2" and 4: "0.05". Independent of the locale, since it is parsed again as an option. */
 static void divide(const char *number, size_t digits, int workers, char *out, size_t bytes)
 {
     static const tutti_option option = {
@@ -26,12 +26,12 @@ static void divide(const char *number, size_t digits, int workers, char *out, si
     double value = 0;
 
     snprintf(text, sizeof text, "%.*s", (int)digits, number);
-    tutti_option_set(&option, "default", text, &value, NULL); /* digits and a point: it is one */
+    tutti_option_set(&option, "default", text, &value, NULL); /* digits and a point: always a number */
     value /= workers;
     tutti_option_print(&option, &value, out, bytes);
 }
 
-/* The row's value, over so many workers. */
+/* The row's value, for that many workers. */
 static void written_for(const char *from, int workers, char value[TUTTI_METHOD_DEFAULT_BYTES])
 {
     size_t used = 0;
@@ -53,7 +53,7 @@ static void written_for(const char *from, int workers, char value[TUTTI_METHOD_D
 
 /* ---- conditions ---- */
 
-/* The next of those joined by '&', and where it goes on; false after the last. */
+/* The next of the conditions joined by '&'; *rest: the remainder; false after the last. */
 static bool next_condition(const char **rest, char one[TUTTI_METHOD_DEFAULT_LONGEST])
 {
     const size_t bytes = *rest != NULL ? strcspn(*rest, "&") : 0;
@@ -65,7 +65,8 @@ static bool next_condition(const char **rest, char one[TUTTI_METHOD_DEFAULT_LONG
     return true;
 }
 
-/* The names that a condition asks of what is given, "adam|adamw"; NULL: it is on the method. */
+/* The names that a condition requires of a given value, "adam|adamw"; NULL: it is on the
+   method. */
 static const char *names_in(const char *condition, const char *option)
 {
     const size_t bytes = strlen(option);
@@ -110,7 +111,8 @@ static bool is_among(const char *name, const char *names)
     return false;
 }
 
-/* Of a method with these options, where a spec `given` has been given, or NULL. */
+/* Does the row hold for a method with these options, if the spec `given` was given (NULL:
+   none)? */
 static bool row_holds(const tutti_method_ops *ops, const tutti_method_default *row, const void *self,
                       const tutti_spec *given)
 {
@@ -144,7 +146,7 @@ static const tutti_method_default *find_row(const tutti_method_ops *ops, const c
     return row != NULL && row->option != NULL ? row : NULL;
 }
 
-/* ---- what is given, completed ---- */
+/* ---- completing a given value ---- */
 
 static bool has_arg(const tutti_spec *spec, const tutti_option *options, const tutti_option *wanted)
 {
@@ -156,7 +158,7 @@ static bool has_arg(const tutti_spec *spec, const tutti_option *options, const t
     return false;
 }
 
-/* `text` with what it has not given of the options in `value`; false: it gives them all. */
+/* Completes `text` by the options of `value` that it does not set; false: it sets them all. */
 static bool complete(const char *text, const tutti_spec *given, char value[TUTTI_METHOD_DEFAULT_BYTES])
 {
     const tutti_optim_ops *const rule = tutti_optim_find(tutti_spec_name(given));

@@ -1,15 +1,15 @@
-/* drive.c: methods that drive (drive.h): a worker has a stage of the model, and the method says
-   what of it is computed next.
+/* drive.c: methods that run a pipeline schedule (drive.h): a worker has a stage of the model, and
+   the method decides what of it is computed next.
 
-   The flat space is as everywhere, and so are steps, shares and checkpoints. Only what lies in
-   memory is other: x, g and the optimiser's slots are of one range, which is declared as a slice of
-   the flat space. The first pipeline's workers save it, a range each; those of the others, which
-   have the same values, read it alone, each its own range.
+   The flat space is as everywhere, and so are steps, shares and checkpoints. Only memory differs:
+   x, g and the optimiser's slots cover one range, which is declared as a shard of the flat space.
+   The first pipeline's workers save it, a range each; those of the other pipelines, which have
+   the same values, only read it, each its own range.
 
-   Who looks at the model does so unit by unit, as where values are held by unit (units.c): whoever
-   has a unit's stage in the first pipeline sends it to all when they need it, and it is dropped
-   when they are done. Rank 0's first values come likewise, one tensor at a time. So nobody ever has
-   the whole model. */
+   An evaluation reads the model unit by unit, as if values were held by unit (units.c): the
+   worker that has a unit's stage in the first pipeline sends it to all when they acquire it, and
+   it is dropped on release. Rank 0's initial values are sent likewise, one tensor at a time. So
+   no worker ever has the whole model. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -35,7 +35,7 @@ tutti_status tutti_drive_model(const tutti_method *m, const tutti_model **model,
     return (*model)->whole == NULL ? TUTTI_OK : refused(e, "this model has none:", (*model)->whole, err);
 }
 
-/* What is for whole passes, or for a worker that has samples of its own. */
+/* Refuses options that need whole passes, or a worker that has samples of its own. */
 static tutti_status check(const tutti_engine *e, tutti_error *err)
 {
     const tutti_engine_options *o = &e->options;
@@ -75,7 +75,7 @@ int tutti_drive_optimizer_slots(const tutti_method *m)
     if (self != NULL && tutti_spec_apply(spec, "optimizer", ops->options, self, NULL) == TUTTI_OK)
         slots = ops->slots(self);
     tutti_free(self);
-    tutti_spec_close(spec); /* what is wrong with it is said where it is declared */
+    tutti_spec_close(spec); /* an error in it is reported where it is declared */
     return slots;
 }
 
@@ -98,7 +98,7 @@ static int width_of(const tutti_drive_options *o, int stage)
     return o->width != NULL ? o->width[stage] : 1;
 }
 
-/* Where that stage's workers begin, of the first pipeline. */
+/* Index of that stage's first worker in the first pipeline. */
 static int place_of(const tutti_drive_options *o, int stage)
 {
     int n = 0;
@@ -114,7 +114,7 @@ static const int *cuts_of(const tutti_drive_options *o, int pipeline)
     return o->first + (o->own_cuts ? (size_t)pipeline * ((size_t)o->stages + 1) : 0);
 }
 
-/* Stages that begin where one may, and have tensors that lie together. */
+/* Do the stages begin at allowed units, and are their tensors contiguous? */
 static bool is_cut(const tutti_engine *e, const int *first, int stages)
 {
     const tutti_method *m = &e->m;
@@ -123,7 +123,7 @@ static bool is_cut(const tutti_engine *e, const int *first, int stages)
     for (int q = 0; q < stages && sound; q++) {
         const tutti_range r = tutti_drive_range(m, first[q], first[q + 1]);
         sound = first[q] < first[q + 1] && r.count > 0 && e->options.model->unit[first[q]].cut;
-        for (int i = 0; i < m->layout->n_tensors && sound; i++) { /* and nothing of others within */
+        for (int i = 0; i < m->layout->n_tensors && sound; i++) { /* and no tensors of other stages in between */
             const tutti_tensor *t = &m->layout->tensor[i];
             sound = (t->unit >= first[q] && t->unit < first[q + 1]) == (t->first >= r.first &&
                                                                         t->first < r.first + r.count);
@@ -132,7 +132,8 @@ static bool is_cut(const tutti_engine *e, const int *first, int stages)
     return sound;
 }
 
-/* Is what the method says a cut of the model, and has each worker one place in it? */
+/* Checks that the method's stages partition the model, and that each worker has one place in
+   them. */
 static tutti_status check_plan(const tutti_engine *e, const tutti_drive_options *o, tutti_error *err)
 {
     const tutti_method *m = &e->m;
@@ -210,10 +211,10 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
     x.first = g.first = m->own.first;
     x.count = g.count = m->own.count;
     x.copy = m->member > 0 || m->mate > 0;
-    g.shared = o->alike && o->pipelines > 1; /* it is summed in place where windows are */
+    g.shared = o->alike && o->pipelines > 1; /* it is summed in place if there are windows */
     tutti_declare(plan, &x, &m->own_x);
     tutti_declare(plan, &g, &m->own_g);
-    if (m->member > 0 && !o->alike) /* each pipeline has momenta of its own */
+    if (m->member > 0 && !o->alike) /* each pipeline has its own momenta */
         snprintf(prefix, sizeof prefix, "optim-%d", m->member);
     TUTTI_TRY(tutti_drive_optimizer(m, plan, prefix, &m->optim, err));
     TUTTI_TRY(tutti_engine_units_declare_looks(e, err));
@@ -249,9 +250,9 @@ void tutti_engine_drive_close(tutti_engine *e)
     tutti_free(e->drive.peers);
 }
 
-/* ---- what no stage has ---- */
+/* ---- values that no stage has ---- */
 
-/* A tensor at a time: nobody has room for all. */
+/* One tensor at a time: no worker has memory for all. */
 tutti_status tutti_engine_drive_initial(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
@@ -287,7 +288,7 @@ tutti_status tutti_engine_drive_bring(tutti_engine *e, int unit, tutti_range ran
 
     while (unit >= d->saved[stage + 1])
         stage++;
-    who = d->worker[place_of(&d->o, stage)]; /* of the first pipeline, of mates the first */
+    who = d->worker[place_of(&d->o, stage)]; /* in the first pipeline, the first replica of the stage */
     if (m->rank == who)
         tutti_copy(m->device, range.count, m->own_x + (range.first - m->own.first), values);
     return m->workers > 1 ? tutti_broadcast(workers, who, tutti_f32(m->device, values, range.count), err) : TUTTI_OK;
@@ -322,7 +323,8 @@ tutti_status tutti_engine_drive(tutti_engine *e, uint64_t until, tutti_error *er
     status = drive(e, until, err);
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
     if (status != TUTTI_OK) {
-        /* a call that a service of this worker has ended by its failure says nothing by itself */
+        /* a call that was ended by a failed service of this worker has no error message of its
+           own */
         const tutti_status own = status == TUTTI_CLOSED ? tutti_engine_services_look(e, err) : TUTTI_OK;
         e->stage = STAGE_FAILED;
         return own != TUTTI_OK ? own : tutti_engine_cause(e, status, err);
@@ -363,13 +365,14 @@ void tutti_drive_waits(tutti_method *m, bool waits)
     }
 }
 
-/* Computing begins. / It has ended: in the trace of its step, by the micro-batch's number in it. */
+/* Computing begins. */
 static int64_t compute(tutti_engine *e)
 {
     tutti_engine_doing(e, TUTTI_DOING_COMPUTE);
     return e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
 }
 
+/* Computing has ended: traced under its step, with the micro-batch's index in it. */
 static void computed(tutti_engine *e, const char *what, uint64_t step, const tutti_pass *pass, int64_t begin_ns)
 {
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
@@ -385,10 +388,10 @@ static void count(tutti_engine *e, const tutti_pass *pass, double loss)
 
 static const char *const marks[] = { "stage forward", "stage backward" };
 
-/* Of a slot: what was begun in it, until it is over. Whoever waits makes messages move, and while
-   this worker computes nobody does: what its neighbours wait for would stand still until the
-   micro-batch is over. So it looks at them between units. What fails there is said where it is
-   waited for. */
+/* Runs what was begun in a slot until it is over. Messages progress while a thread waits, and
+   none waits while this worker computes: what its neighbours wait for would stall until the
+   micro-batch is over. So this worker makes messages progress between units. A failure there is
+   reported where the message is waited for. */
 static tutti_status to_the_end(tutti_engine *e, int slot, bool over, double *loss, tutti_error *err)
 {
     const tutti_model *model = e->options.model;
@@ -553,7 +556,7 @@ tutti_status tutti_drive_sum(tutti_method *m, float *x, size_t count, tutti_erro
     return status;
 }
 
-/* What it waits for there is not computing. */
+/* Waits in here do not count as computing. */
 tutti_status tutti_engine_drive_need_rows(tutti_engine *e, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
 {
     tutti_method *m = &e->m;

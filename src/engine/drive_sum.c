@@ -1,7 +1,7 @@
-/* drive_sum.c: of methods that drive, gradients of a stage over the pipelines that have it
-   (drive.h). Each is a job on a lane of one thread, so that they go in the order in which they were
-   started, which is the same on all workers of a stage. The sum is ddp's: weights, then the one
-   order of summation. */
+/* drive_sum.c: for methods that run a pipeline schedule, sums a stage's gradients over the
+   pipelines (drive.h). Each sum is a job on a lane of one thread, so that sums go in the order in
+   which they were started, which is the same on all workers of a stage. The sum is ddp's:
+   weights, then the one order of summation. */
 #include "engine_internal.h"
 
 tutti_status tutti_engine_drive_sums_open(tutti_engine *e, tutti_error *err)

@@ -1,4 +1,4 @@
-/* engine.c: an engine from open to close. Opening goes from what can be refused for free
+/* engine.c: an engine from open to close. Opening proceeds from what can be refused for free
    (options.c, declare.c) to what costs: the workers' comparison, memory, rank 0's values, the
    method's own open. */
 #include <errno.h>
@@ -7,8 +7,9 @@
 #include "engine_internal.h"
 #include "tutti/compare.h"
 
-/* Rank 0's values at all workers (Li et al. 2020: replicas start equal, so parameters are never
-   sent again). A rank that only serves gets of them what its facilities take as they open. */
+/* Distributes rank 0's values to all workers (Li et al. 2020: replicas start equal, so parameters
+   are never sent again). A rank that only serves gets the part that its facilities take as they
+   open. */
 static tutti_status initial_values(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
@@ -33,7 +34,7 @@ static tutti_status initial_values(tutti_engine *e, tutti_error *err)
     return m->workers > 1 ? tutti_broadcast(workers, 0, tutti_f32(m->device, m->x, e->layout.used), err) : TUTTI_OK;
 }
 
-/* Of the whole run, as far as it is known. */
+/* Sets the steps and epochs of the whole run, as far as they are known. */
 static void count_run(tutti_engine *e)
 {
     uint64_t position;
@@ -46,7 +47,7 @@ static void count_run(tutti_engine *e)
         e->m.epochs = (e->m.steps * all + e->share.samples - 1) / e->share.samples;
         return;
     }
-    /* who only serves: as worker 0 */
+    /* a rank that only serves: as worker 0 */
     tutti_share_pass(&e->share, e->m.steps - 1, e->m.rank < e->m.workers ? e->member : 0, 0, &e->m.epochs, &position);
     e->m.epochs++;
 }
@@ -59,7 +60,7 @@ static tutti_status declare(tutti_engine *e, const tutti_param *params, int n_pa
     TUTTI_TRY(tutti_engine_place(e, params, n_params, err));
     TUTTI_TRY(tutti_engine_open_method(e, err));
     TUTTI_TRY(tutti_engine_asides_open(e, err));
-    TUTTI_TRY(tutti_engine_rows_open(e, err)); /* servers are cut between rows */
+    TUTTI_TRY(tutti_engine_rows_open(e, err)); /* shards of servers are split between rows */
     TUTTI_TRY(tutti_engine_declare(e, methods, err));
     e->unit_began_ns = tutti_alloc(2 * (size_t)e->layout.n_units, sizeof *e->unit_began_ns);
     e->trace = tutti_alloc(e->options.trace_events + 1, sizeof *e->trace);
@@ -68,8 +69,8 @@ static tutti_status declare(tutti_engine *e, const tutti_param *params, int n_pa
     return TUTTI_OK;
 }
 
-/* What may be refused, by all or by none: nothing is taken yet, and all that was sent has come.
-   The workers compare before anything is collective whose size depends on the options. */
+/* What may be refused, by all or by none: no memory is allocated yet, and every message was
+   received. The workers compare options before any collective whose size depends on them. */
 static tutti_status prepare(tutti_engine *e, const tutti_param *params, int n_params,
                             const tutti_method_ops *const *methods, tutti_error *err)
 {
@@ -97,7 +98,7 @@ static tutti_status open_lane(tutti_engine *e, tutti_error *err)
     return tutti_lane_open_ordered(&e->lane, e->rt, "lane", m->lane_width, &order, err);
 }
 
-/* The most that this rank has had on the device so far. */
+/* Reports the peak of this rank's device memory so far. */
 static void tell_device_bytes(tutti_engine *e)
 {
     if (e->options.device_memory > 0)
@@ -122,13 +123,13 @@ tutti_status tutti_engine_use_device(tutti_engine *e, uint64_t bytes, tutti_erro
 static tutti_status build(tutti_engine *e, tutti_error *err)
 {
     TUTTI_TRY(tutti_plan_carry_out(e->plan, e->world, err));
-    if (e->m.rank >= e->m.workers) /* nothing is there */
+    if (e->m.rank >= e->m.workers) /* it has no x and g */
         e->m.x = e->m.g = NULL;
     TUTTI_TRY(tutti_engine_cut(e, err));
     tutti_engine_held_open(e);
     TUTTI_TRY(tutti_engine_units_open(e, err));
     tell_device_bytes(e);
-    if (e->client.kept == NULL) /* x is never kept for two reasons at a time */
+    if (e->client.kept == NULL) /* x is never saved for two reasons at a time */
         e->client.kept = e->kept;
     if (e->batch_of != NULL) {
         memcpy(e->batch_of, e->options.batch_of, (size_t)e->m.workers * sizeof *e->batch_of);
@@ -138,7 +139,7 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
     if (e->passes_of != NULL)
         tutti_engine_deal(e);
     if (e->m.ops->exchange == NULL || e->m.rank >= e->m.workers ||
-        (e->m.workers == 1 && !tutti_engine_offload_writes(e))) /* one worker has nobody to exchange with */
+        (e->m.workers == 1 && !tutti_engine_offload_writes(e))) /* one worker has no other to exchange with */
         e->m.lane_width = 0;
     TUTTI_TRY(open_lane(e, err));
     count_run(e);
@@ -152,7 +153,7 @@ static tutti_status build(tutti_engine *e, tutti_error *err)
     return tutti_hooks_open(e, err);
 }
 
-/* Client state is what batch norms have, and they have one of each worker's samples. */
+/* Client state is the state of batch norms, which then differs with each worker's samples. */
 static void warn_of_statistics(tutti_engine *e)
 {
     if (e->options.own_values == 0 || e->options.parts == NULL || e->m.workers == 1 || e->m.rank > 0)
@@ -197,7 +198,7 @@ tutti_status tutti_engine_open_from(tutti_engine **out, tutti_world *world, cons
             tutti_world_give_back(world);
     }
     if (status == TUTTI_OK && e->options.only_declared) {
-        e->stage = STAGE_FAILED; /* for no call that goes on from here */
+        e->stage = STAGE_FAILED; /* no further call is legal */
         tutti_world_give_back(world);
     } else if (status == TUTTI_OK)
         status = build(e, err);
@@ -294,7 +295,7 @@ tutti_status tutti_engine_out_of_order(tutti_error *err, const char *call)
     return tutti_fail(err, TUTTI_ERR_STATE, 0, "%s is legal between steps only (engine.h)", call);
 }
 
-/* ---- what facilities ask ---- */
+/* ---- for facilities ---- */
 
 void tutti_engine_keep_pieces(tutti_engine *e)
 {

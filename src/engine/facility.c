@@ -1,6 +1,6 @@
-/* facility.c: what the engine asks of a method is asked of its facilities, too (method.h): a mixer,
-   an averager, servers. They are called in the order in which they added themselves, and before the
-   method's own hook, which may use them; when all is closed, in reverse and behind it. */
+/* facility.c: the engine calls the hooks of a method's facilities, too (method.h): a mixer, an
+   averager, servers. They are called in the order in which they added themselves, and before the
+   method's own hook, which may use them; on closing, in reverse and after it. */
 #include <assert.h>
 
 #include "engine_internal.h"
@@ -13,7 +13,7 @@ void tutti_facility_add(tutti_method *m, const tutti_facility_ops *ops, void *se
     e->facility[e->n_facilities++] = (tutti_engine_facility){ ops, self };
 }
 
-/* ---- beside the method's hooks ---- */
+/* ---- together with the method's hooks ---- */
 
 tutti_status tutti_hooks_open(tutti_engine *e, tutti_error *err)
 {
@@ -59,7 +59,7 @@ bool tutti_hooks_rest(const tutti_engine *e)
     return rest;
 }
 
-/* ---- facilities alone ---- */
+/* ---- facilities only ---- */
 
 tutti_status tutti_facilities_begin(tutti_engine *e, tutti_error *err)
 {

@@ -69,9 +69,10 @@ static void describe(const tutti_engine *e, text *t)
         o->nonfinite == TUTTI_NONFINITE_SKIP   ? "skip"
         : o->nonfinite == TUTTI_NONFINITE_KEEP ? "keep"
                                                : "stop");
-    if (m->order == TUTTI_ORDER_LED) /* who has no thread does not follow */
+    if (m->order == TUTTI_ORDER_LED) /* a worker without a thread does not follow the leader */
         put(t, "lane=%s\n", m->lane_width > 0 ? "on" : "off");
-    /* of one length, so that a simulated run with begins when one without does */
+    /* of fixed length, so that simulated runs with and without snapshots begin at the same
+       time */
     put(t, "models put aside=%6d, one every %20llu gradients\n", o->aside_most, (unsigned long long)o->aside_every);
     put(t, "own values=%zu\nloss-scale=%s\nsample bytes=%zu\n", o->own_values, o->loss_scale, o->sample_bytes);
     for (int r = 0; o->batch_of != NULL && r < m->workers; r++)

@@ -1,10 +1,10 @@
-/* finite.c: numbers that are not finite: where the first of them is, and whether a step may be left
-   out for them. What becomes of such a step is in judge.c. */
+/* finite.c: finds the first non-finite number, and decides whether a step may be skipped for one.
+   What becomes of such a step is in judge.c. */
 #include <math.h>
 
 #include "engine_internal.h"
 
-/* x of the flat space, from low up to high, which these tensors have. */
+/* Searches x of the flat space from low up to high, within these tensors. */
 static bool find(const tutti_engine *e, const float *x, int first, int tensors, size_t low, size_t high,
                  tutti_engine_bad *bad)
 {

@@ -1,13 +1,14 @@
-/* given.c: samples on the way: workers send each other raw samples, and a pass computes on its own
-   and on those that came (steps.h). What a sample is only the client knows. It writes bytes, and
-   reads them where they came.
+/* given.c: sample exchange: workers send each other raw samples, and a pass computes on its own
+   and on those received (steps.h). Only the client knows what a sample is. It writes bytes, and
+   reads them where they were received.
 
-     each pair that has any    one message, n x sample_bytes, from who gives to who gets
+     each pair that exchanges any    one message, n x sample_bytes, from sender to receiver
 
-   Receives are posted before the first is sent, so nobody waits in a ring. A worker gives to one
-   after the other, beginning with the next rank, through one buffer: most x sample_bytes in, as
-   many out, whatever the number of workers. The bytes are those of the mesh's counters as any
-   message's are, and nothing else is sent: who gets how many both know beforehand. */
+   Receives are posted before the first send, so there is no circular wait. A worker sends to one
+   after the other, beginning with the next rank, through one buffer: `most` x sample_bytes in, as
+   many out, whatever the number of workers. The bytes are counted in the mesh's counters as those
+   of any message, and nothing else is sent: both sides know beforehand how many samples go to
+   which worker. */
 #include <errno.h>
 
 #include "engine_internal.h"
@@ -57,7 +58,7 @@ int tutti_sample_label(const tutti_method *m, uint64_t id)
     return e->options.label != NULL ? e->options.label(e->options.user, id) : -1;
 }
 
-/* Of every worker, and all that come; what is wrong is a mistake of the method. */
+/* Checks the counts of every worker. *come: the total received. An error here is the method's. */
 static tutti_status check(const tutti_method *m, const tutti_pass *p, const int64_t *to, const int64_t *from,
                           int64_t *come, tutti_error *err)
 {

@@ -1,16 +1,16 @@
-/* held.c: gradients that are held by piece (m->held): there is no g of the whole model. A piece has
-   memory of its gradient from the first tensor's that it gets until its exchange is over, which
-   puts what this worker keeps elsewhere (shards.c). "Pos+g" of Rajbhandari et al. 2020 (section
-   5.2), whose buckets of constant size are these buffers.
+/* held.c: gradients that are held by piece (m->held): there is no g of the whole model. A piece
+   has memory for its gradient from when it gets the first tensor's until its exchange is over,
+   which stores what this worker keeps elsewhere (shards.c). This is "Pos+g" of Rajbhandari et al.
+   2020 (section 5.2), whose buckets of constant size are these buffers.
 
-   Two buffers are enough where gradients come in the order of the parameters: one fills while the
-   other is exchanged. The client waits for the older one when both are taken. Where none is under
-   way nobody would give one back: gradients have come in another order, and pieces that are not
-   complete have all of them. Then one more is taken, and stays.
+   Two buffers are enough if gradients arrive in the order of the parameters: one fills while the
+   other is exchanged. The client waits for the older one when both are taken. If no exchange is
+   in flight no buffer would be returned: gradients have arrived in another order, and incomplete
+   pieces have all buffers. Then one more is allocated, and kept.
 
-   Passes of a step are exchanged one by one, each to its end, and added up where this worker keeps
-   its part. So they send as much each, and the sum has other bits than one over passes first. All
-   workers make as many, if need be without samples. */
+   Passes of a step are exchanged one by one, each to its end, and added up where this worker
+   keeps its part. So each pass sends as much as a step, and the sum has other bits than one over
+   passes first. All workers make equally many passes, if need be without samples. */
 #include <errno.h>
 
 #include "engine_internal.h"
@@ -73,7 +73,7 @@ void tutti_engine_held_close(tutti_engine *e)
     tutti_free(e->held.free);
 }
 
-/* One more than there were. */
+/* Allocates one more buffer. */
 static tutti_status another(tutti_engine *e, tutti_piece *p, tutti_error *err)
 {
     void *one;

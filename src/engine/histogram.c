@@ -1,6 +1,6 @@
-/* histogram.c: how often which whole number came: up to 1024 one by one, above that four bins
-   to a doubling. So delays are exact as far as a reader tells them apart, and those of
-   thousands of workers take hardly more room. */
+/* histogram.c: counts of whole numbers: one bin each up to 1024, above that four bins to a
+   doubling. So delays are as exact as a reader can distinguish, and those of thousands of workers
+   need hardly more memory. */
 #include "engine_internal.h"
 
 enum { EXACT_BITS = 10, SHARE_BITS = 2, SHARES = 1 << SHARE_BITS, FIRST_BEYOND = TUTTI_HISTOGRAM_EXACT + 1 };

@@ -1,6 +1,6 @@
-/* judge.c: a gradient is not finite: whose it is, and what becomes of the step. Either it is the
-   end of the run, with a sentence that says it. Or such steps may be left out: then all workers
-   that make the step together vote, since all leave it out or none does. */
+/* judge.c: a gradient is not finite: finds whose it is, and what becomes of the step. Either the
+   run ends, with an error that names it. Or such steps may be skipped: then all workers that make
+   the step together vote, since all skip it or none does. */
 #include <math.h>
 
 #include "engine_internal.h"
@@ -14,7 +14,7 @@ static tutti_status say_bad(const tutti_engine *e, const tutti_engine_bad *bad, 
                            (unsigned long long)step);
 }
 
-/* Of the mean, which all have alike. */
+/* An error about the mean, which is equal on all workers. */
 static tutti_status say_decoded(const tutti_engine *e, const tutti_engine_bad *bad, uint64_t step, tutti_error *err)
 {
     return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
@@ -25,7 +25,7 @@ static tutti_status say_decoded(const tutti_engine *e, const tutti_engine_bad *b
                       tutti_exchange_codec(&e->m));
 }
 
-/* Is my gradient finite? p->g may lie apart from m->g. */
+/* Is this worker's gradient finite? p->g need not be in m->g. */
 tutti_status tutti_engine_look(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad, tutti_error *err)
 {
     bad->found = false;
@@ -36,7 +36,7 @@ tutti_status tutti_engine_look(const tutti_engine *e, const tutti_piece *p, tutt
     return bad->found && !tutti_engine_may_skip(e) ? say_bad(e, bad, p->step, err) : TUTTI_OK;
 }
 
-/* A codec has numbers of its own that may overflow: fp16. */
+/* A codec's number format may overflow: fp16. */
 tutti_status tutti_engine_look_decoded(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad,
                                        tutti_error *err)
 {
@@ -47,8 +47,8 @@ tutti_status tutti_engine_look_decoded(const tutti_engine *e, const tutti_piece 
     return tutti_engine_may_skip(e) ? TUTTI_OK : say_decoded(e, bad, p->step, err);
 }
 
-/* What is not finite in this step, over all workers: a gradient of somebody's own before any
-   decoded mean, which is not finite as well where one of the gradients in it is not. */
+/* What is not finite in this step, over all workers: a worker's own gradient comes before any
+   decoded mean, since the mean is not finite as well if one of the gradients in it is not. */
 typedef struct verdict { bool bad, own; int worker, tensor; } verdict;
 
 static verdict verdict_of(const tutti_engine *e, int64_t who)
@@ -61,9 +61,9 @@ static verdict verdict_of(const tutti_engine *e, int64_t who)
                : (verdict){ .bad = false };
 }
 
-/* The number that all take the greatest of: 0, or 1 + ((own x workers) + worker) x tensors +
-   tensor. An overflow in the codec, where such steps are not to be left out, is a failure: of it
-   the loss scale is not the cause, for the gradient was divided by it before. */
+/* The vote is the maximum of a number: 0, or 1 + ((own x workers) + worker) x tensors + tensor.
+   An overflow in the codec is a failure if such steps are not to be skipped: the loss scale is
+   not its cause, since the gradient was divided by it before. */
 tutti_status tutti_engine_vote(tutti_engine *e, const tutti_engine_piece *state, uint64_t step, tutti_group *group,
                                int64_t *who, tutti_error *err)
 {
@@ -88,13 +88,14 @@ tutti_status tutti_engine_vote(tutti_engine *e, const tutti_engine_piece *state,
     return TUTTI_OK;
 }
 
-/* A step is left out, whose gradient was computed at that loss scale. */
+/* Skips a step, whose gradient was computed at the given loss scale. */
 static tutti_status leave_out(tutti_engine *e, const verdict *v, uint64_t step, double scale, tutti_error *err)
 {
     tutti_method *m = &e->m;
     const char *tensor = e->tensors[v->tensor].name;
 
-    if (e->options.nonfinite == TUTTI_NONFINITE_KEEP) { /* the client sees it, on all workers, and not the codec */
+    if (e->options.nonfinite == TUTTI_NONFINITE_KEEP) { /* makes it visible to the client on all
+                                                           workers, but not to the codec */
         m->g[e->tensors[v->tensor].first] = NAN;
         return TUTTI_OK;
     }

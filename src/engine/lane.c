@@ -1,22 +1,22 @@
 /* lane.c: blocking jobs, admitted by priority and credit, run by `width` threads, under one
-   monitor. A hand-over costs two context switches (35-47 us on the reference machine), which is why
-   the engine keeps small pieces on the client's thread.
+   monitor. A hand-over costs two context switches (35-47 us on the reference machine), which is
+   why the engine keeps small pieces on the client's thread.
 
-   It costs no more on a wide lane: an idle thread waits at a bell of its own, and one is called
-   where there is work for one. Whoever takes work while there is more calls the next. So at any
-   time either nothing can be done, or a thread is on its way to it.
+   It costs no more on a wide lane: an idle thread waits on a condition of its own, and one is
+   woken when there is work for one. A thread that takes work while there is more wakes the next.
+   So at any time either nothing can be done, or a thread is on its way to it.
 
-   The queue is a list in the order of admission. Where to put a job is found at once in the two
-   common cases: backward starts them by falling priority values, so each comes first; and
+   The queue is a list in the order of admission. The position of a job is found at once in the
+   two common cases: backward starts jobs by falling priority values, so each comes first; and
    without priorities each comes last. */
 #include <errno.h>
 #include <stdio.h>
 
 #include "lane_internal.h"
 
-/* ---- the queue; the monitor is held ---- */
+/* ---- the queue; the monitor is locked ---- */
 
-/* Before the first of greater value. */
+/* Inserts a job before the first one of greater priority value. */
 static void put(tutti_lane *lane, tutti_job *job)
 {
     tutti_job **at = &lane->first;
@@ -31,8 +31,8 @@ static void put(tutti_lane *lane, tutti_job *job)
         lane->last = job;
 }
 
-/* The one whose turn it is. NULL: it has not been started here, or is not known yet. *before: the
-   one before it in the queue. */
+/* The job that is next. NULL: it has not been started here, or is not known yet. *before: its
+   predecessor in the queue. */
 static tutti_job *find(tutti_lane *lane, tutti_job **before)
 {
     tutti_job *job = lane->first;
@@ -51,7 +51,7 @@ static bool fits(const tutti_lane *lane, const tutti_job *job)
            (job->bytes <= lane->credit && lane->taken <= lane->credit - job->bytes);
 }
 
-/* The next job begins, if there is one that may. */
+/* Takes the next job from the queue, if there is one that may begin. */
 static tutti_job *admit(tutti_lane *lane)
 {
     tutti_job *before, *job = find(lane, &before);
@@ -79,7 +79,7 @@ static tutti_job *admit(tutti_lane *lane)
     return job;
 }
 
-/* ---- idle threads; the monitor is held ---- */
+/* ---- idle threads; the monitor is locked ---- */
 
 static bool has_work(tutti_lane *lane)
 {
@@ -108,7 +108,7 @@ static void call_for_work(tutti_lane *lane)
         call_one(lane);
 }
 
-/* Until it is called. The monitor is let go meanwhile. */
+/* Waits until the thread is woken. The monitor is released meanwhile. */
 static void rest(tutti_lane_worker *w)
 {
     tutti_lane *lane = w->lane;
@@ -124,7 +124,7 @@ static void rest(tutti_lane_worker *w)
     tutti_lock(lane->monitor);
 }
 
-/* ---- ends; the monitor is held ---- */
+/* ---- ends of jobs; the monitor is locked ---- */
 
 static void end(tutti_lane *lane, tutti_job *job)
 {
@@ -148,7 +148,7 @@ void tutti_lane_give_up(tutti_lane *lane, tutti_status status, const tutti_error
     lane->status = status;
     lane->error = *why;
     for (tutti_job *job = lane->first, *next; job != NULL; job = next) {
-        next = job->next; /* once it has ended it is its owner's */
+        next = job->next; /* once it has ended it belongs to its owner */
         end_unrun(lane, job);
     }
     lane->first = lane->last = NULL;
@@ -164,7 +164,7 @@ static void run(tutti_job *job)
     job->status = job->run(job, &job->error);
 }
 
-/* Of a job that was admitted. The monitor is held. */
+/* Ends a job that was admitted. The monitor is locked. */
 static void end_run(tutti_lane *lane, tutti_job *job)
 {
     const int index = job->index;
@@ -179,7 +179,7 @@ static void end_run(tutti_lane *lane, tutti_job *job)
     }
 }
 
-/* The monitor is held, and let go meanwhile. */
+/* The monitor is locked, and released meanwhile. */
 static void carry_out(tutti_lane_worker *w, tutti_job *job)
 {
     tutti_lane *lane = w->lane;
@@ -200,7 +200,7 @@ static void carry_out(tutti_lane_worker *w, tutti_job *job)
     end_run(lane, job);
     if (!tutti_lane_leads(lane) || tutti_lane_heard(w))
         return;
-    call_for_work(lane); /* this thread may be long */
+    call_for_work(lane); /* this thread may take long */
     tutti_unlock(lane->monitor);
     told = tutti_lane_told(w, &why);
     tutti_lock(lane->monitor);
@@ -227,7 +227,7 @@ static tutti_status work(void *arg, tutti_error *err)
         else
             rest(w);
     }
-    call_one(lane); /* to end as well */
+    call_one(lane); /* so that the others end as well */
     tutti_unlock(lane->monitor);
     return TUTTI_OK;
 }

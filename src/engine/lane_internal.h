@@ -1,18 +1,19 @@
-/* lane_internal.h: a lane, of lane.c (queue, order, credit, threads) and lane_led.c (turns). */
+/* lane_internal.h: a lane, shared by lane.c (queue, order, credit, threads) and lane_led.c
+   (leader order). */
 #ifndef TUTTI_LANE_INTERNAL_H
 #define TUTTI_LANE_INTERNAL_H
 #include "tutti/lane.h"
 
 enum { TUTTI_LANE_WIDTH = 64 };
 
-/* One of its threads. */
+/* A thread of a lane. */
 typedef struct tutti_lane_worker {
     tutti_lane *lane;
     tutti_thread *thread;
-    struct tutti_lane_worker *next; /* of those that are idle; under the lane's monitor */
+    struct tutti_lane_worker *next; /* the next idle thread; under the lane's monitor */
     tutti_monitor *bell;
-    bool called;          /* under the bell */
-    tutti_request *notes; /* member 0: of the turn it told last, lead.size - 1 of them */
+    bool called;          /* woken; under the worker's own monitor */
+    tutti_request *notes; /* leader: sends of its last announcement, to lead.size - 1 members */
 } tutti_lane_worker;
 
 struct tutti_lane {
@@ -20,30 +21,32 @@ struct tutti_lane {
     tutti_monitor *monitor;
 
     /* under the monitor */
-    tutti_job *first, *last; /* started and not admitted, the most urgent first */
+    tutti_job *first, *last; /* jobs started and not yet admitted, the most urgent first */
     tutti_lane_worker *idle;
-    size_t credit, taken;    /* bytes; of jobs under way */
-    uint64_t turns;          /* admitted so far */
+    size_t credit, taken;    /* bytes: the limit, and those of running jobs */
+    uint64_t turns;          /* sequence number: jobs admitted so far */
     bool closing;
-    tutti_status status;     /* led: not OK once it is given up */
+    tutti_status status;     /* leader-ordered: not OK once the lane is given up */
     tutti_error error;
 
-    /* led lanes; under the monitor from `named` on */
+    /* leader-ordered lanes; under the monitor from `named` on */
     bool is_led;
     tutti_group lead;
     tutti_port port;
-    bool named, hearing;     /* is the job of turn `turns` known here? does a thread wait for it? */
-    int64_t name;            /* its index */
+    bool named, hearing;     /* is the job of number `turns` known here? is a thread waiting for
+                                its announcement? */
+    int64_t name;            /* the job's index */
     uint64_t named_bytes;
-    tutti_request word;      /* from itself to the thread that hears; posted once, until close */
+    tutti_request word;      /* receive of this rank's control message to the thread that waits;
+                                posted once, until close */
     tutti_request said;
 
     int width;
     tutti_lane_worker worker[TUTTI_LANE_WIDTH];
 };
 
-/* The monitor is held. Jobs that wait end so, as will those that are started later, and no turn is
-   waited for any more. The first such status holds. */
+/* The monitor is locked. Waiting jobs end with this status, as do those that are started later,
+   and no announcement is waited for any more. The first such status is kept. */
 void tutti_lane_give_up(tutti_lane *lane, tutti_status status, const tutti_error *why);
 
 /* ---- lane_led.c ---- */
@@ -51,22 +54,24 @@ tutti_status tutti_lane_led_open(tutti_lane *lane, const char *name, const tutti
                                  tutti_error *err);
 void tutti_lane_led_close(tutti_lane *lane);
 
-/* Does this member decide for others? Do others decide for it? */
+/* Is this member the leader? Does it follow one? */
 bool tutti_lane_leads(const tutti_lane *lane);
 bool tutti_lane_follows(const tutti_lane *lane);
 
-/* The monitor is held. To the thread that hears, if there is one: that the lane is given up. */
+/* The monitor is locked. Notifies the thread that waits for an announcement, if there is one,
+   that the lane is given up. */
 void tutti_lane_say(tutti_lane *lane);
 
-/* Member 0: to all others that this turn is the job's. Does not block. */
+/* Leader: announces to all others that this sequence number is the job's. Does not block. */
 tutti_status tutti_lane_tell(tutti_lane_worker *w, const tutti_job *job, tutti_error *err);
 
-/* Have all taken what tell has sent? told blocks until they have, or are gone. */
+/* Have all members received what tutti_lane_tell has sent? */
 bool tutti_lane_heard(const tutti_lane_worker *w);
+/* Blocks until they have, or are gone. */
 tutti_status tutti_lane_told(tutti_lane_worker *w, tutti_error *err);
 
-/* Other members. Is a turn due that no thread waits for? Then hear waits for it, or until the lane
-   is given up. The monitor is held, and let go meanwhile. */
+/* Other members: is an announcement due that no thread waits for? */
 bool tutti_lane_wants_turn(const tutti_lane *lane);
+/* Waits for it, or until the lane is given up. The monitor is locked, and released meanwhile. */
 void tutti_lane_hear(tutti_lane *lane);
 #endif

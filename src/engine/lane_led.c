@@ -1,29 +1,31 @@
-/* lane_led.c: how the members of a led lane agree on the order of their jobs.
+/* lane_led.c: how the members of a leader-ordered lane agree on the order of their jobs.
 
-   Member 0 tells the job of a turn to each of the others and runs it at once. Only when it is over
-   does the thread wait until they have heard, which with most transports they need not have. The
-   turn's number is in the port, so turns of several threads need no order among themselves. The
-   fan-out is flat, size - 1 messages a turn: they have no payload, and whatever a job exchanges is
-   more.
+   The leader (member 0) announces the job of each sequence number to the other members and runs
+   it at once. Only when the job is over does the thread wait until the announcements were
+   received, which by then they usually are. The sequence number is in the port, so announcements
+   of several threads need no order among themselves. The fan-out is flat, size - 1 messages per
+   number: they have no payload, and what a job exchanges is more.
 
-   Another member hears one turn at a time, and only while a job waits here. It knows the job before
-   it may begin: then that one is admitted next, as soon as it is started here and the credit
-   allows, and the next turn is heard after it. No thread is held meanwhile.
+   Another member receives one announcement at a time, and only while a job waits here. It knows
+   the job before the job may begin: then that job is admitted next, as soon as it is started here
+   and the credit allows, and the next announcement is received after it. No thread is blocked
+   meanwhile.
 
-   Why it cannot block itself. Take the earliest turn t that is not over everywhere. At a member
-   where it has not begun, all that was admitted is over, since turns before t are and turns after t
-   come later. So the whole credit is there, and a thread. Either t is known, and begins when its
-   owner starts it, or a job waits and t is being heard: member 0 told it without waiting for
-   anybody. Were a later turn to begin first, its job could hold the last thread and wait in its
-   collective for a member that holds its own in t.
+   Why this cannot deadlock. Take the earliest number t whose job is not over everywhere. At a
+   member where it has not begun, all that was admitted is over, since jobs before t are and jobs
+   after t come later. So the whole credit is free, and a thread. Either the job of t is known,
+   and begins when its owner starts it, or a job waits and the announcement of t is being
+   received: the leader sent it without waiting for any member. If a later job could begin first,
+   it could occupy the last thread and wait in its collective for a member whose thread is
+   occupied by t.
 
-   Where a member has failed, nothing more is admitted there, but what was admitted must come to its
-   end, in jobs that others have to begin. So member 0 takes back no turn that it has told. Then
-   where the width and the credit are the same, whatever runs beside the failed job here can run
-   beside it there.
+   If a member has failed, nothing more is admitted there, but what was admitted must end, in jobs
+   that others have to begin. So the leader withdraws no announcement. If width and credit are
+   then the same everywhere, whatever runs concurrently with the failed job here can run
+   concurrently with it there.
 
-   The thread that hears waits for a turn together with a word of its own rank to itself, which says
-   that the lane was given up. */
+   The thread that receives waits for an announcement or for a control message of its own rank to
+   itself, which reports that the lane was given up. */
 #include <errno.h>
 
 #include "lane_internal.h"
@@ -130,7 +132,7 @@ bool tutti_lane_wants_turn(const tutti_lane *lane)
     return tutti_lane_follows(lane) && lane->first != NULL && !lane->named && !lane->hearing;
 }
 
-/* The monitor is held. Posting does not block. */
+/* The monitor is locked. Posting does not block. */
 static tutti_status post(tutti_lane *lane, tutti_request *turn, tutti_error *err)
 {
     tutti_world *world = lane->lead.world;
@@ -154,7 +156,7 @@ void tutti_lane_hear(tutti_lane *lane)
         lane->hearing = true;
         tutti_unlock(lane->monitor);
         status = tutti_wait_some(world, wanted, 2, 1, TUTTI_FOREVER, NULL, &why);
-        tutti_cancel(world, &turn); /* nothing if it has come */
+        tutti_cancel(world, &turn); /* does nothing if it has arrived */
         tutti_lock(lane->monitor);
         lane->hearing = false;
     }

@@ -1,33 +1,35 @@
-/* late.c: the exchange of a step beside the computation of the next ones (tutti_late_declare). With
-   L = `steps`, at the end of step t, on the client's thread:
+/* late.c: the exchange of a step overlaps the computation of the next ones (tutti_late_declare).
+   With L = `steps`, at the end of step t, on the client's thread:
 
      wait       until the exchange of step t - L is over; its slot has the sum
      swap       g <-> slot: g is what is applied now, the slot has this step's gradient
      start      the exchange of step t, one job of a thread that exchanges whole steps, in order
-     step()     with g, as ever; where nothing is due yet it is not called
+     step()     with g, as ever; while nothing is due yet it is not called
 
-   So L slots besides g are all the memory: the sheet's K buffers for K = L + 1. A gradient is moved
-   once, beside nothing. Slots lie in shared windows as g does, so that workers of a host sum in
-   them where they are.
+   So L slots in addition to g are all the memory: the sheet's K buffers for K = L + 1. A gradient
+   is moved once, overlapping nothing. Slots are in shared windows like g, so that workers of a
+   host sum them in place.
 
-   The job takes everything from its slot: step, weight, rate, loss scale, groups. It reads nothing
-   of the engine that the client's thread writes meanwhile. In order:
-     1. The loss scale is divided out, and all of the gradient is looked at. So a worker that ends
+   The job takes everything from its slot: step, weight, rate, loss scale, groups. It reads
+   nothing of the engine that the client's thread writes meanwhile. In order:
+     1. The loss scale is divided out, and all of the gradient is checked. So a worker that ends
         the run has not begun to exchange, and the others wait for it in nothing but their first
         piece.
-     2. The codec's step begins. No view of another step is under way, for the steps go one by one.
-     3. Pieces go through the method's exchange, through the engine's lane where that is wider than
-        one, so that one is encoded while the one before it travels.
-     4. Where steps may be left out all vote, and a codec's states are put back. It has to be here:
-        the exchange of the next step begins with them.
-   What a codec has to say waits for the client's thread, which owns the run's events.
+     2. The codec's step begins. No view of another step is in progress, since the steps go one by
+        one.
+     3. Pieces go through the method's exchange, through the engine's lane if that is wider than
+        one, so that one is encoded while the one before it is sent.
+     4. If steps may be skipped all workers vote, and a codec's states are restored. It has to be
+        here: the exchange of the next step begins with them.
+   Messages of the codec are queued for the client's thread, which owns the run's events.
 
-   A failure is told when its gradient is due, or when all come to rest. Until then no other
+   A failure is reported when its gradient is due, or when all quiesce. Until then no other
    exchange begins, so none waits for a worker that has gone.
 
-   At rest no job is under way and a slot has the sum, the same on all workers: it is saved as such,
-   with its rate and its vote, and resumed by any number of workers. Rates and counts of updates
-   (tutti_rate_now) are those of the gradient: `lag` is by how many steps updates are behind. */
+   When the run is quiescent no job is running and a slot has the sum, the same on all workers: it
+   is saved as such, with its rate and its vote, and resumed by any number of workers. Rates and
+   counts of updates (tutti_rate_now) are those of the gradient: `lag` is the number of steps by
+   which updates are behind. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,21 +40,21 @@ enum { SWAP = 1024 };
 
 typedef struct tutti_late_line { struct tutti_late_line *next; char *kind, *text; } tutti_late_line;
 
-/* One exchange: the client's until it starts and again once it has been waited for. */
+/* One exchange. The client's thread owns it until it starts, and again once it was waited for. */
 struct tutti_late_slot {
     tutti_engine *e;
     int index;
     tutti_job job;
-    tutti_piece *pieces;         /* n_pieces: the engine's, but for where g, group, step and weight are */
-    tutti_engine_piece *state;   /* likewise: jobs on the engine's lane, and what is not finite */
+    tutti_piece *pieces;         /* n_pieces: copies of the engine's, except g, group, step and weight */
+    tutti_engine_piece *state;   /* n_pieces: jobs on the engine's lane, and non-finite numbers */
     tutti_group sums, votes;
     tutti_engine_begun begun;
     double scale;
     int64_t who;
     bool under_way;
-    tutti_status status;         /* how it ended */
+    tutti_status status;         /* how the exchange ended */
     tutti_error error;
-    tutti_late_line *said;       /* by the codec, the last first */
+    tutti_late_line *said;       /* messages of the codec, the last first */
 };
 
 /* ---- the method's side ---- */
@@ -110,7 +112,7 @@ uint64_t tutti_late_step(const tutti_method *m)
     return e->late.applies ? e->late.in_g.step : e->progress.step;
 }
 
-/* Drained ones are applied as if the run went on. */
+/* Drained gradients are applied as if the run continued. */
 uint64_t tutti_late_age(const tutti_method *m)
 {
     const tutti_engine *e = m->engine;
@@ -128,7 +130,7 @@ int64_t tutti_late_waited_ns(const tutti_method *m)
     return ((const tutti_engine *)m->engine)->late.waited_ns;
 }
 
-/* ---- an exchange; on the late lane, or on the client's thread where there is none ---- */
+/* ---- an exchange; on the late lane, or on the client's thread if there is none ---- */
 
 static void hear(void *with, const char *kind, const char *text)
 {
@@ -161,7 +163,7 @@ static tutti_status exchange_piece(tutti_job *job, tutti_error *err)
     const tutti_late_slot *s = job->owner;
     tutti_engine *e = s->e;
     tutti_piece *p = &s->pieces[job->index];
-    tutti_status status = TUTTI_CLOSED; /* one before it has failed, and says why */
+    tutti_status status = TUTTI_CLOSED; /* an earlier piece has failed, and reports why */
 
     if (!e->broken)
         status = e->m.ops->exchange(&e->m, p, err);
@@ -217,7 +219,7 @@ static tutti_status exchange_step(tutti_late_slot *s, tutti_error *err)
 static tutti_status run(tutti_job *job, tutti_error *err)
 {
     tutti_late_slot *s = job->owner;
-    tutti_status status = TUTTI_CLOSED; /* one before it has failed, and is told first */
+    tutti_status status = TUTTI_CLOSED; /* an earlier step has failed, and is reported first */
 
     if (!s->e->broken)
         status = exchange_step(s, err);
@@ -228,7 +230,7 @@ static tutti_status run(tutti_job *job, tutti_error *err)
 
 /* ---- from open to close ---- */
 
-/* Tables travel whole. */
+/* Tables are sent whole. */
 static tutti_status open_slot(tutti_engine *e, int k, tutti_error *err)
 {
     tutti_late_slot *s = &e->late.slot[k];
@@ -299,7 +301,7 @@ const tutti_late_gradient *tutti_engine_late_applied(const tutti_engine *e)
     return e->late.applies ? &e->late.in_g : NULL;
 }
 
-/* In the order in which it was said. `text` may be as long as a replay needs. */
+/* Records the codec's messages as events, in order. `text` may be as long as a replay needs. */
 static void tell_lines(tutti_engine *e, tutti_late_slot *s)
 {
     tutti_late_line *first = NULL;
@@ -315,7 +317,7 @@ static void tell_lines(tutti_engine *e, tutti_late_slot *s)
     drop_lines(s);
 }
 
-/* Until it is over; how it ended stays in the slot. */
+/* Waits until the exchange is over; its result stays in the slot. */
 static void join(tutti_late_slot *s)
 {
     tutti_engine *e = s->e;
@@ -349,7 +351,7 @@ static tutti_late_slot *slot_of(tutti_engine *e, uint64_t step)
     return &e->late.slot[step % (uint64_t)e->late.steps];
 }
 
-/* Oldest first, which has failed first. */
+/* Oldest first, since that one failed first. */
 static tutti_status rest(void *self, tutti_error *err)
 {
     tutti_engine *e = self;
@@ -389,7 +391,7 @@ static void swap(tutti_device *d, size_t n, float *a, float *b)
     tutti_device_charge(d, 0, 4.0 * sizeof(float) * (double)n);
 }
 
-/* g has been changed, and not by rows that were told. */
+/* g has changed in rows that are not known. */
 static void forget_rows(tutti_engine *e)
 {
     for (int i = 0; i < e->layout.n_tensors; i++)
@@ -397,7 +399,7 @@ static void forget_rows(tutti_engine *e)
             tutti_engine_rows_all(e, i);
 }
 
-/* The exchange of what stands in the slot, the gradient of this step. */
+/* Starts the exchange of the slot's gradient, which is this step's. */
 static void start(tutti_late_slot *s, double lr)
 {
     tutti_engine *e = s->e;
@@ -425,7 +427,7 @@ static void start(tutti_late_slot *s, double lr)
     s->under_way = true;
     if (m->lane_width > 0)
         tutti_lane_start(e->late.lane, &s->job);
-    else { /* no thread to do it: here and now */
+    else { /* there is no thread for it: it runs here */
         const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
         tutti_lane_start(e->late.lane, &s->job);
         tutti_engine_doing(e, was);
@@ -433,13 +435,13 @@ static void start(tutti_late_slot *s, double lr)
     }
 }
 
-/* What was exchanged stands in g. */
+/* g now holds the exchanged gradient `of`. */
 static void apply(tutti_engine *e, const tutti_late_gradient *of)
 {
     e->late.in_g = *of;
     e->late.applies = true;
     e->m.lr = of->lr;
-    e->exchanged = e->taken_in = true; /* looked at, not scaled, and the same on all */
+    e->exchanged = e->taken_in = true; /* checked, unscaled, and the same on all workers */
     forget_rows(e);
 }
 
@@ -490,7 +492,7 @@ tutti_status tutti_engine_late_drain(tutti_engine *e, bool *due, tutti_error *er
 
 void tutti_engine_late_end(tutti_engine *e)
 {
-    if (e->late.applies && e->late.ends) /* an update without a step of its own */
+    if (e->late.applies && e->late.ends) /* this update has no step of its own */
         e->late.now.lag--;
     e->late.applies = false;
 }

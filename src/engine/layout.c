@@ -1,12 +1,13 @@
-/* layout.c: the flat vector. Tensors stand in the order their gradients become ready, back to back,
-   so that what a piece sends is what its tensors have. (To start each on a cache line of its own
-   gained nothing measurable: mlp within 1 %.) Pieces are cut between tensors, as DDP's buckets are
-   (Li et al. 2020, section 3.2.3): append until the limit is reached, then close. The first has a
-   smaller limit so that communication starts early. Where the method says so (m->cut_bytes) they
-   are cut by bytes, inside tensors too, so that a large tensor is many pieces: then each is full
-   before the next begins. A table whose rows are known is a piece by itself either way.
+/* layout.c: the flat vector. Tensors are stored contiguously, in the order in which their
+   gradients become ready, so that what a piece sends is exactly what its tensors have. (Aligning
+   each to a cache line gained nothing measurable: mlp within 1 %.) Pieces are split between
+   tensors, as DDP's buckets are (Li et al. 2020, section 3.2.3): append until the limit is
+   reached, then close. The first has a smaller limit so that communication starts early. If the
+   method sets m->cut_bytes they are split by bytes, inside tensors too, so that a large tensor is
+   many pieces: then each is full before the next begins. A table whose rows are known is a piece
+   by itself in either case.
 
-   Only pieces change after open, and only by tutti_recut, while none is under way. */
+   Only pieces change after open, and only by tutti_recut, while none is in flight. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -114,7 +115,7 @@ tutti_status tutti_engine_place(tutti_engine *e, const tutti_param *params, int 
 
 /* ---- pieces ---- */
 
-/* Elements of a piece that is cut by bytes. */
+/* Elements of a piece that is split by bytes. */
 static size_t cut_of(size_t bytes)
 {
     const size_t n = bytes / sizeof(float) / CUT + (bytes % (CUT * sizeof(float)) != 0);
@@ -126,8 +127,8 @@ static bool by_unit(const tutti_engine *e)
     return e->m.held == TUTTI_HELD_BY_UNIT;
 }
 
-/* There may be so many, whatever tutti_recut makes of them: in each stretch between two tables one
-   is not full, and the first is smaller. Or one ends with each tensor. */
+/* An upper bound of the number of pieces, whatever tutti_recut sets: in each stretch between two
+   tables one is not full, and the first is smaller. Or one ends with each tensor. */
 double tutti_engine_most_pieces(const tutti_engine *e)
 {
     const size_t least = e->m.piece_bytes_least > 0 && e->m.piece_bytes_least < e->m.piece_bytes
@@ -143,7 +144,7 @@ double tutti_engine_most_pieces(const tutti_engine *e)
     return (double)full + 2 * tables + 3 + (e->m.close_bytes > 0 || by_unit(e) ? e->layout.n_tensors : 0);
 }
 
-/* Is the piece whole with this part of tensor i, which ends it or not? */
+/* Is the piece full with this part of tensor i? ends: it is the tensor's last part. */
 static bool is_full(const tutti_engine *e, bool first, size_t count, int i, bool ends)
 {
     const tutti_method *m = &e->m;
@@ -158,7 +159,7 @@ static bool is_full(const tutti_engine *e, bool first, size_t count, int i, bool
 
 int tutti_engine_pieces(const tutti_engine *e, size_t *largest)
 {
-    size_t count = 0; /* of the one that is being filled */
+    size_t count = 0; /* elements of the piece that is being filled */
     int n = 0;
 
     *largest = 0;
@@ -217,7 +218,7 @@ static void cut(tutti_engine *e)
     e->layout.n_pieces = n;
     for (int k = 0; k < n; k++)
         tutti_engine_piece_rests(e, k);
-    for (int k = 0; k < n && e->m.x != NULL; k++) { /* else there is no memory yet */
+    for (int k = 0; k < n && e->m.x != NULL; k++) { /* otherwise there is no memory yet */
         e->pieces[k].g = e->m.g != NULL ? e->m.g + e->pieces[k].first : NULL;
         e->pieces[k].x = e->m.x + e->pieces[k].first;
     }
@@ -232,7 +233,7 @@ tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s' cuts %zu values into up to %.0f pieces; take larger ones, %d are possible",
                           e->m.ops->name, e->layout.used, most, INT_MAX);
-    if (e->pieces != NULL) { /* they are known, and now where they are */
+    if (e->pieces != NULL) { /* the split is known; now there is memory */
         cut(e);
         return TUTTI_OK;
     }

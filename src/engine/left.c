@@ -1,19 +1,20 @@
 /* left.c: a worker that has left in order before the run's end.
 
-   It is no loss: nobody died, its program has ended before those of the others. No method goes on
-   without it, also not one that goes on after losses, since what the others would then train is not
-   what was asked for. So everybody ends with a sentence. The end of a run is known by what all do
-   there together (tutti_engine_finish, tutti_engine_part): from then on who leaves has come to it.
+   This is not a loss: no worker failed, but its program has ended before those of the others. No
+   method continues without it, not even one that continues after losses, since the others would
+   then train something other than what was asked for. So every worker ends with an error. The end
+   of a run is marked by what all do there together (tutti_engine_finish, tutti_engine_part): a
+   worker that leaves after that has reached the end.
 
-   A worker that has lost another may be left out itself, by those who have not, who then end the
-   run without it: to it that looks like leaving early. It ends all the same, and is the cause
-   itself.
+   A worker that has lost another may itself be excluded by workers that have not, which then end
+   the run without it: to the excluded worker that looks as if they left early. It ends all the
+   same, and is the cause itself.
 
-   A receive that nobody ever sends ends when that worker is gone. If it is not lost, it has left.
-   Where services are, one thread waits for these receives (service.c: watch). Elsewhere nobody has
-   to: who needs the one that has left finds it gone, and the end of the run needs all. So a client
-   whose workers leave without finish() after as many steps hears nothing, though in some methods
-   one may be there before another. */
+   A receive whose message is never sent ends when that worker is gone. If the worker is not lost,
+   it has left. Where there are services, one thread waits for these receives (service.c: watch).
+   Elsewhere no thread has to: a worker that needs the one that has left finds it gone, and the
+   end of the run needs all. So a client whose workers leave without finish() after equally many
+   steps is not notified, though under some methods one may be there before another. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -28,7 +29,7 @@ tutti_status tutti_engine_left_open(tutti_engine *e, tutti_error *err)
     e->left.leaves = tutti_alloc((size_t)ranks, sizeof *e->left.leaves);
     if (e->left.leaves == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %d workers", ranks);
-    if (e->services.n > 0) /* their watch does it */
+    if (e->services.n > 0) /* the services' watch thread does it */
         return TUTTI_OK;
     for (int r = 0; r < ranks; r++)
         if (r != e->m.rank)
@@ -57,8 +58,8 @@ void tutti_engine_left_close(tutti_engine *e)
 
 void tutti_engine_may_leave(tutti_engine *e)
 {
-    /* relaxed: who reads it late takes one that leaves at the end for one that left before, of
-       which nobody hears any more */
+    /* relaxed: a thread that reads it late takes a worker that leaves at the end for one that
+       left before, which is never reported any more */
     atomic_store_explicit(&e->left.may, true, memory_order_relaxed);
 }
 
@@ -69,7 +70,7 @@ int tutti_engine_left(const tutti_engine *e)
         return -1;
     for (int r = 0; r < e->m.workers + e->m.servers; r++) {
         const tutti_request *const of = &e->left.leaves[r];
-        /* its own rank hears who is expelled itself */
+        /* an error that names this rank means that it was expelled itself */
         if (r != e->m.rank && tutti_request_done(of) && of->status == TUTTI_ERR_PEER && of->rank != e->m.rank &&
             !tutti_world_lost(e->world, r, NULL, 0))
             return r;

@@ -1,16 +1,17 @@
-/* locks.c: locks in memory that processes share, for a model that they update in
-   place (asgd's hogwild with locks).
+/* locks.c: locks in memory that processes share, for a model that they update in place (asgd's
+   hogwild with locks).
 
-   A word is 0, or 1 + the rank of who has it. No process can wait for another's on a monitor, which
-   is its own, so whoever finds one taken looks again after a while; what is done under one never
-   waits for anybody, so that is short. A process that dies with one leaves its rank in it: once
-   that is known to be lost, whoever waits takes the lock over from it, by the same exchange that
-   takes a free one, so one of them does. */
+   A word is 0, or 1 + the rank of the holder. Monitors are private to a process, so no process
+   can wait on one for another's lock: a worker that finds a lock taken polls it again after a
+   while. What is done under a lock never waits for other workers, so that is short. A process
+   that dies while holding a lock leaves its rank in it: once that rank is known to be lost, a
+   waiting worker takes the lock over, by the same compare-and-exchange that takes a free one, so
+   exactly one of them does. */
 #include <stdatomic.h>
 
 #include "engine_internal.h"
 
-/* an update of a row takes less than those tries, one of a large model milliseconds */
+/* updating a row takes less than that many tries, updating a large model milliseconds */
 enum { TRIES = 64, AGAIN_NS = 5000 };
 
 static size_t locks_of(const tutti_tensor *t)
@@ -63,7 +64,8 @@ static void copy(tutti_method *m, float *at, const float *from, size_t first, si
     tutti_copy(m->device, count, from, at);
 }
 
-/* A tensor, or rows of it, each under its lock; word: of its first row. */
+/* Applies `part` to a tensor, or rows of it, each under its lock; word: the lock of its first
+   row. */
 static void by_rows(tutti_method *m, uint32_t *word, const tutti_tensor *t, const tutti_rows *rows,
                     tutti_locked_part *part, float *to, const float *from, const tutti_rate *rate)
 {
@@ -77,7 +79,7 @@ static void by_rows(tutti_method *m, uint32_t *word, const tutti_tensor *t, cons
     }
 }
 
-/* word: of tensor i's first row. */
+/* The lock of a tensor's first row. */
 static uint32_t *word_of(const tutti_method *m, const tutti_locks *locks, int tensor)
 {
     uint32_t *word = locks->word;

@@ -1,5 +1,5 @@
-/* means.c: what a hook asks of all workers, or of its team, at once: their mean, the first one's
-   values, everybody's (calls.h). */
+/* means.c: collectives for hooks over all workers, or over the node group: their mean, the first
+   one's values, the values of all (calls.h). */
 #include <string.h>
 
 #include "engine_internal.h"
@@ -67,7 +67,7 @@ tutti_status tutti_gather(tutti_method *m, const float *mine, size_t n, float *a
                                                 tutti_host(all, n * (size_t)m->all.size, TUTTI_F32), err);
     int from = m->all.size;
 
-    /* members' rows come one behind the other, in order of rank */
+    /* members' rows are contiguous, in order of rank */
     for (int r = m->workers - 1; r >= 0 && status == TUTTI_OK && m->all.size < m->workers; r--)
         if (from > 0 && m->all.ranks[from - 1] == r)
             memmove(all + (size_t)r * n, all + (size_t)--from * n, n * sizeof *all);

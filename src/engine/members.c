@@ -1,20 +1,21 @@
-/* members.c: a run that goes on without the workers it has lost (TUTTI_FAULT_TOLERANT).
+/* members.c: a run that continues without the workers it has lost (TUTTI_FAULT_TOLERANT).
 
-   Steps need no agreement: the mixer leaves a lost neighbour out, and so do services (service.c).
-   What all workers do together (show, finish, save, and the client's own collectives) is a
-   *meeting*: it is held over the members as last agreed, and agreed on at its end (comm.h:
-   tutti_members_agree). A loss in its middle fails it on some and not on others; so whoever did
-   well holds it again with the others. What a meeting changes has to be put back before: the model
-   that was shown is the only such thing in here.
+   Steps need no agreement: the mixer skips a lost neighbour, and so do services (service.c). What
+   all workers do together (evaluations, finish, save, and the client's own collectives) is a
+   *meeting*: it is held over the members as last agreed, and its result is agreed on at its end
+   (comm.h: tutti_members_agree). A loss in its middle makes it fail on some workers and not on
+   others; so the workers on which it succeeded repeat it with the others. What a meeting changes
+   has to be restored before: the model being evaluated is the only such state here.
 
-   What stays as it was: m->rank, m->workers, the graph, the shares and so the positions of
-   everybody's samples. The part of a lost worker is not computed by others, as in D-PSGD, where the
-   data are the worker's own. Only m->all becomes the group of those who are left. */
+   Unchanged: m->rank, m->workers, the graph, the shares and so the positions of each worker's
+   samples. The part of a lost worker is not computed by others, as in D-PSGD, where the data are
+   the worker's own. Only m->all becomes the group of the remaining workers. */
 #include <errno.h>
 
 #include "engine_internal.h"
 
-/* A word among all workers in every step: a loss would spoil it on some and not on others. */
+/* Do all workers vote in every step? A loss would make the vote fail on some and not on
+   others. */
 static bool votes_in_steps(const tutti_engine *e)
 {
     return (e->m.traits & TUTTI_THROUGH_SERVERS) != 0 && (e->options.nonfinite == TUTTI_NONFINITE_SKIP || e->scaler.on);
@@ -54,7 +55,7 @@ bool tutti_engine_regroup(const tutti_engine *e, tutti_group *group, uint64_t ke
     return true;
 }
 
-/* What has been learnt of the others since the last look, as events of the run. */
+/* Records what was learnt of the others since the last check as events of the run. */
 void tutti_engine_watch(tutti_engine *e)
 {
     static const char *const kinds[] = {
@@ -82,7 +83,8 @@ bool tutti_engine_misses(const tutti_engine *e, int rank)
 bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err)
 {
     const tutti_engine *e = m->engine;
-    /* its own rank hears only who is expelled itself; without one that has left nobody goes on */
+    /* an error that names this rank means that it was expelled itself; and no run continues after
+       a rank has left */
     return status == TUTTI_ERR_PEER && e->members != NULL && err->rank != m->rank && tutti_engine_left(e) < 0;
 }
 
@@ -93,8 +95,8 @@ tutti_status tutti_leaves_with(const tutti_method *m, const char *mates, tutti_s
     if (!tutti_is_left_out(m, status, err))
         return status;
     why = *err;
-    /* That worker may have failed, and an echo of it may be here first: a status of its own would
-       make this worker the cause of the run's end. */
+    /* That worker may have failed, and a consequence of this may arrive here first: an error
+       status of this worker's own would make it the cause of the run's end. */
     return tutti_fail_rank(err, TUTTI_ERR_PEER, m->rank, "worker %d leaves the run: %s have lost worker %d (%.240s)",
                            m->rank, mates, why.rank, why.text);
 }
@@ -115,13 +117,11 @@ static uint64_t not_computed(const tutti_engine *e, int worker)
     return (uint64_t)sum;
 }
 
-/* Who makes this step with me. */
 tutti_group *tutti_engine_together(tutti_engine *e)
 {
     return e->own_pace ? &e->team : &e->m.all;
 }
 
-/* Of one step, by those who are members. */
 int64_t tutti_engine_samples(const tutti_engine *e, uint64_t step)
 {
     int64_t sum = 0;
@@ -133,7 +133,7 @@ int64_t tutti_engine_samples(const tutti_engine *e, uint64_t step)
     return sum;
 }
 
-/* Those who only serve have the highest ranks. */
+/* Removes the ranks that only serve, which are the highest. */
 static void leave_out_servers(const tutti_engine *e, tutti_group *group)
 {
     while (group->size > 0 && group->ranks[group->size - 1] >= e->m.workers)
@@ -153,8 +153,9 @@ static tutti_status can_go_on(const tutti_engine *e, tutti_error *err)
                                  e->m.workers);
 }
 
-/* A meeting may hold collectives of several groups, one after the other (agree: of the workers,
-   then of all, with whom only serves): who has failed in one of them comes to none that follows. */
+/* A meeting may hold collectives of several groups, one after the other (final_model: of the
+   workers, then of all including ranks that only serve): a rank that has failed in one of them
+   joins none that follows. */
 static void give_up(tutti_engine *e, int rank)
 {
     tutti_group metrics = tutti_engine_metrics_group(e);
@@ -183,7 +184,7 @@ tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again
     if (status != TUTTI_OK)
         return status;
     for (int r = 0; r < e->m.workers; r++)
-        /* at one's own pace what was computed is told, not known */
+        /* if asynchronous, computed samples are reported instead */
         if (!e->own_pace && e->was_member[r] && !tutti_members_has(e->members, r))
             e->progress.samples -= not_computed(e, r);
     e->agreed_step = e->progress.step;
@@ -192,7 +193,8 @@ tutti_status tutti_engine_settle(tutti_engine *e, tutti_status mine, bool *again
         leave_out_servers(e, &e->m.all);
     tutti_engine_watch(e);
     left = tutti_engine_left(e);
-    if (left >= 0 && !tutti_members_has(e->members, left)) /* else it was there, and what follows misses it */
+    if (left >= 0 && !tutti_members_has(e->members, left)) /* else it took part in this meeting,
+                                                              and a later one will miss it */
         return tutti_engine_left_look(e, err);
     return can_go_on(e, err);
 }

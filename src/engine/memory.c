@@ -1,6 +1,6 @@
-/* memory.c: what a rank's engine has, as it was declared (state.h) and as it has been taken since.
-   It is counted from the declarations themselves, so a method need say nothing twice, and an engine
-   that only declares (engine_options.only_declared) counts as one that runs. */
+/* memory.c: the memory of a rank's engine, as declared (state.h) and as allocated since. It is
+   counted from the declarations themselves, so a method need not state anything twice, and an
+   engine that only declares (engine_options.only_declared) counts the same as one that runs. */
 #include <string.h>
 
 #include "engine_internal.h"
@@ -11,7 +11,8 @@ const char *tutti_memory_name(tutti_memory kind)
     return (size_t)kind < TUTTI_LENGTH(names) ? names[kind] : "?";
 }
 
-/* Names that are the engine's own; whoever declares another state under one is refused. */
+/* Names of the engine's own states; a method that declares another state under one of them is
+   refused. */
 static tutti_memory kind_of(const tutti_state *s)
 {
     static const char *const gradients[] = { "g", "g.buffers" }, *const values[] = { "x", "x.kept", "x.buffers" };
@@ -27,7 +28,7 @@ static tutti_memory kind_of(const tutti_state *s)
     return s->keep == TUTTI_SCRATCH ? TUTTI_MEMORY_BUFFERS : TUTTI_MEMORY_STATES;
 }
 
-/* What is on a disk is no memory. */
+/* State on a disk is not memory. */
 static bool is_memory(const tutti_state *s)
 {
     return s->tier == NULL || strcmp(s->tier, "host") == 0;

@@ -1,21 +1,21 @@
-/* merge.c: one update for several steps' gradients, where a method decides step by step whether
+/* merge.c: one update for several steps' gradients, if a method decides step by step whether
    there is one: a larger batch for a while (Accordion's batch-size mode). A step stays what it is
    for samples, epochs, schedules, reports and checkpoints: `workers x batch x accumulate` samples
-   at their positions. So nothing but updates depends on how many there are, and a run is resumed in
-   the middle of one.
+   at their positions. So nothing but updates depends on how many there are, and a run can be
+   resumed in the middle of a merged update.
 
-     steps that wait     merged += samples g, g the mean over this worker's samples of the step;
+     deferred steps      merged += samples g, g the mean over this worker's samples of the step;
                          nothing is sent
      the last            g := (merged + samples g) / (samples of all these steps), before its pieces
-                         are exchanged. The weight of a worker is its part of all samples of them.
+                         are exchanged. A worker's weight is its part of all samples of these steps.
                          So it is the mean over all, whatever the shares of the steps were
 
-   Sums of gradients of steps whose samples are powers of two are those of `accumulate` passes, to
-   the bit.
+   If the steps' sample counts are powers of two, the sums of their gradients are those of
+   `accumulate` passes, to the bit.
 
-   A number that is not finite stays in `merged` and is found when the pieces are exchanged: the
-   update is left out as one, as gradient accumulation does. A client's gradient is never scaled in
-   here: the loss scale may move between steps. */
+   A non-finite number stays in `merged` and is found when the pieces are exchanged: the update is
+   skipped as a whole, as with gradient accumulation. `merged` never holds a gradient scaled by
+   the loss scale, since that may change between steps. */
 #include "engine_internal.h"
 
 tutti_status tutti_merge_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
@@ -38,7 +38,7 @@ int64_t tutti_merged(const tutti_method *m)
     return (int64_t)((const tutti_engine *)m->engine)->merge.now.steps + 1;
 }
 
-/* The last of several: what each worker's part of them is. */
+/* The last of several steps: sets this worker's weight, its part of all their samples. */
 void tutti_engine_merge_weigh(tutti_engine *e)
 {
     const int64_t mine = e->merge.mine + e->m.samples,

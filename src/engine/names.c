@@ -1,7 +1,7 @@
-/* names.c: passes whose method names their samples, and asks for each one's loss (tutti_pass.ids,
-   .losses). What the method says is looked at before the client computes by it. What the client
-   writes is looked at after: one that says at open that it tells losses, and does not, would else
-   train by whatever stood in that memory. */
+/* names.c: passes whose method names their samples, and asks for the loss of each
+   (tutti_pass.ids, .losses). The method's names are checked before the client computes by them.
+   The client's losses are checked afterwards: a client that states at open that it reports
+   losses, and does not, would otherwise train by whatever was in that memory. */
 #include <math.h>
 
 #include "engine_internal.h"

@@ -1,13 +1,13 @@
-/* norm.c: the norm of a flat vector that may be in parts: the gradient of which one worker has a
-   slice, another the next.
+/* norm.c: the norm of a flat vector that may be distributed: one worker has one shard of the
+   gradient, another the next.
 
-   Its square is the sum of those of blocks of TUTTI_NORM_BLOCK elements, in their order. A block's
-   is tutti_norm2's. So whoever has whole blocks sends a number for each, n / 512 bytes for n bytes
-   of floats, and whoever adds them up has everybody's bits, however the vector is cut, into pieces,
-   slices or shards, and whoever computed what.
+   Its square is the sum of the squares of blocks of TUTTI_NORM_BLOCK elements, in their order. A
+   block's is tutti_norm2's. So a worker that has whole blocks sends a number for each, n / 512
+   bytes for n bytes of floats, and a worker that adds them up gets the same bits as every other,
+   however the vector is split into pieces or shards, and whichever worker computed which block.
 
-   Of tables only the rows that were touched are read. What is 0 adds nothing to the lane that it
-   would be in, so the bits are those of the whole gradient. */
+   Of tables only the rows that were touched are read. A 0 adds nothing to its lane of the sum, so
+   the bits are those of the whole gradient. */
 #include <assert.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@
 
 enum { LANES = 16, AT_A_TIME = 64 }; /* blocks */
 
-/* Sums of blocks from `first` on, and what has come of one of them. */
+/* Sums of blocks from `first` on, and the partial sum of the current one. */
 typedef struct adder {
     size_t first, block;
     double *sums, lane[LANES];
@@ -48,7 +48,8 @@ static void add_squares(const float *g, size_t first, size_t count, double lane[
         lane[i % LANES] += (double)g[i] * (double)g[i];
 }
 
-/* Elements [at, end): behind all that were added before, and `last`: before none. */
+/* Adds elements [at, end), which come after all those added before; last: none come after
+   them. */
 static void add(const tutti_method *m, adder *a, size_t at, size_t end, bool last)
 {
     while (at < end) {
@@ -70,7 +71,7 @@ static void add(const tutti_method *m, adder *a, size_t at, size_t end, bool las
     }
 }
 
-/* The first of the rows whose elements go beyond `at` of the table. */
+/* The first row whose elements extend beyond `at` of the table. */
 static size_t row_at(const tutti_rows *rows, size_t cols, size_t at)
 {
     size_t low = 0, high = rows->n;
@@ -85,7 +86,7 @@ static size_t row_at(const tutti_rows *rows, size_t cols, size_t at)
     return low;
 }
 
-/* What [first, end) of the flat space has of a table. */
+/* Adds the known rows of a table that are in [first, end) of the flat space. */
 static void add_rows(const tutti_method *m, adder *a, const tutti_tensor *t, const tutti_rows *rows, size_t first,
                      size_t end)
 {

@@ -1,26 +1,28 @@
-/* offload.c: an update beside the device (steps.h). Ren, Rajbhandari, Yazdani Aminabadi, Ruwase,
-   Yang, Zhang, Li, He, "ZeRO-Offload: Democratizing Billion-Scale Model Training", USENIX ATC 2021:
-   what the update needs of a worker's shards (masters, slots and their mean gradient) is kept away
-   from the device, which computes and has the values.
+/* offload.c: an update outside the device (steps.h). Ren, Rajbhandari, Yazdani Aminabadi, Ruwase,
+   Yang, Zhang, Li, He, "ZeRO-Offload: Democratizing Billion-Scale Model Training", USENIX ATC
+   2021: what the update needs of a worker's shards (masters, slots and their mean gradient) is
+   kept away from the device, which computes and has the values.
 
      exchange   the mean of my shards goes to the host as each piece is reduced (shards.c)
      step       checks, norm and scale; masters and slots stream through tiles (optim/placed.c), and
-                new values go to x with each tile; then to all (shards.c)
+                new values go to x with each tile; then to all workers (shards.c)
 
-   By unit (units.c), with all of it in the tier: of values and gradients the device has what is at
-   work. Masters are the values then, and where the tier is a disk a mean goes to it by way of rooms
-   in memory, so that some are written while the next is reduced.
+   Held by unit (units.c), with all of it in the tier: the device has only those values and
+   gradients that are in use. The masters are then the values, and if the tier is a disk a mean
+   goes to it through staging buffers in memory, so that some are written while the next is
+   reduced.
 
-   Delayed (section 5.3). Update i runs on a thread of its own beside step i + 1, on masters, which
-   x follows at the end of that step. So the gradient of step i + 1 is taken before update i:
+   Delayed (section 5.3). Update i runs on a thread of its own during step i + 1, on the masters,
+   which x follows at the end of that step. So the gradient of step i + 1 is computed before
+   update i:
 
        step i      x_i = x_(i-1) - u(g(x_(i-1)))                          i < W
-       step W      g_W at x_(W-1); update W goes its way, x stays
-       step i > W  g_i at x_(i-2); x := x_(i-1); update i goes its way
+       step W      g_W at x_(W-1); update W is started, x stays
+       step i > W  g_i at x_(i-2); x := x_(i-1); update i is started
 
-   The gradient has two places then, one that is updated with and one that pieces go to. A
-   checkpoint waits for the update under way: masters are one update ahead of x, and both are saved,
-   so no gradient is. At the end x follows. */
+   The gradient then has two buffers, one that the update reads and one that pieces are written
+   to. A checkpoint waits for the running update: the masters are one update ahead of x, and both
+   are saved, so no gradient is. At the end x follows. */
 #include <errno.h>
 #include <string.h>
 
@@ -33,7 +35,7 @@ static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
 
 /* ---- masters and x ---- */
 
-/* Of my shards, with this step's gradient. */
+/* Lists the parts of the update: my shards, with this step's gradient. */
 static void list_parts(tutti_engine *e, bool with_x)
 {
     const int n = e->layout.n_pieces;
@@ -46,7 +48,7 @@ static void list_parts(tutti_engine *e, bool with_x)
     }
 }
 
-/* Masters of my shards become x. */
+/* Masters := x, for my shards. */
 static tutti_status fill(tutti_engine *e, tutti_error *err)
 {
     list_parts(e, true);
@@ -64,7 +66,7 @@ static void gather(void *arg, size_t part)
     tutti_engine_start_gather(e, e->layout.n_pieces - 1 - (int)part);
 }
 
-/* x follows masters, and goes to all. */
+/* x follows the masters, and is gathered by all workers. */
 static tutti_status follow(tutti_engine *e, tutti_error *err)
 {
     for (int k = e->layout.n_pieces - 1; k >= 0; k--) {
@@ -79,7 +81,7 @@ static tutti_status follow(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The update under way is over. */
+/* Waits for the running update. */
 static tutti_status await(tutti_engine *e, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_expose(e);
@@ -91,9 +93,9 @@ static tutti_status await(tutti_engine *e, tutti_error *err)
 
 /* ---- gradients in a tier without addresses ---- */
 
-/* All gradients of a unit come at its end, within the time of a copy, and the disk takes them while
-   the next unit is computed. So there is a room for each piece of a unit, and one for what follows,
-   as far as that is little memory. */
+/* The number of staging buffers. All gradients of a unit arrive at its end, within the time of a
+   copy, and the disk writes them while the next unit is computed. So there is a buffer for each
+   piece of a unit, and one for the next, as long as that is little memory. */
 static int rooms(const tutti_engine *e)
 {
     int most = 2;
@@ -105,7 +107,8 @@ static int rooms(const tutti_engine *e)
     return most < (int)TUTTI_LENGTH(e->offload.io) ? most : (int)TUTTI_LENGTH(e->offload.io);
 }
 
-/* Of one room: a shard that begins as far from a block as in the tier, so that it goes straight. */
+/* Bytes of one buffer: a shard begins in it at the same offset in a block as in the tier, which
+   allows direct transfers. */
 static size_t bytes_of_room(const tutti_engine *e)
 {
     size_t largest = 0;
@@ -125,7 +128,7 @@ static uint64_t place_of(const tutti_engine *e, int piece)
     return e->offload.g.at + e->shards.at[piece] * sizeof(float);
 }
 
-/* Where a piece's shard is in room k. */
+/* Where a piece's shard is in buffer k. */
 static float *room_at(const tutti_engine *e, int k, int piece)
 {
     const size_t within = (size_t)(place_of(e, piece) % TUTTI_FILE_BLOCK);
@@ -168,7 +171,7 @@ tutti_status tutti_engine_offload_takes(tutti_engine *e, int piece, bool adds, f
     *to = room_at(e, o->next, piece);
     if (!adds || count == 0)
         return await_room(e, o->next, err);
-    TUTTI_TRY(await_rooms(e, err)); /* what is read may be on its way from another */
+    TUTTI_TRY(await_rooms(e, err)); /* what is read may still be being written from another buffer */
     TUTTI_TRY(tutti_tier_read(o->g.tier, &o->io[o->next], place_of(e, piece), *to, count * sizeof(float), err));
     return await_room(e, o->next, err);
 }
@@ -201,7 +204,7 @@ tutti_status tutti_engine_offload_bring(tutti_engine *e, int piece, tutti_error 
 
 /* ---- open, close, rest ---- */
 
-/* Masters are the values, which are there. */
+/* The masters are the values, which are present. */
 static tutti_status open_by_unit(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_offload *o = &e->offload;
@@ -260,7 +263,7 @@ static void close_offload(void *self)
     tutti_free(o->part);
 }
 
-/* Of a loaded run masters may be ahead, and are there; else they are as x. */
+/* In a resumed run the masters may be ahead, and were loaded; else they equal x. */
 static tutti_status begin(void *self, tutti_error *err)
 {
     tutti_engine *e = self;
@@ -292,7 +295,7 @@ tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan, const tutt
                           "method '%s' would delay updates of values that it holds by unit, which have no place of "
                           "their own beside the masters", m->ops->name);
     if (m->held == TUTTI_HELD_BY_UNIT)
-        m->lane_width = 1; /* means go through rooms, by turns */
+        m->lane_width = 1; /* means go through the buffers one after the other */
     else
         m->held = TUTTI_HELD_BY_PIECE;
     TUTTI_TRY(tutti_shards_declare(m, plan, err));
@@ -324,7 +327,7 @@ static tutti_status update_beside(tutti_job *job, tutti_error *err)
                                NULL, err);
 }
 
-/* It goes on beside the next step, whose pieces go to the other half. */
+/* Starts the update, which overlaps the next step, whose pieces go to the other half. */
 static void start_update(tutti_engine *e, const tutti_rate *rate)
 {
     tutti_engine_offload *o = &e->offload;
@@ -371,5 +374,5 @@ tutti_status tutti_engine_offload_drain(tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     TUTTI_TRY(await(e, err));
     TUTTI_TRY(tutti_engine_by_piece_rest(e, err));
-    return follow(e, err); /* all come to rest behind it */
+    return follow(e, err); /* all quiesce after it */
 }

@@ -1,6 +1,6 @@
-/* options.c: from the run's options to a method with its traits, a pace and shares. Here is refused
-   what costs nothing to look at: texts, names, ranges, and options that do not go with the
-   method. */
+/* options.c: from the run's options to a method with its traits, its pacing and shares. What
+   costs nothing to check is refused here: strings, names, ranges, and options that are
+   incompatible with the method. */
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -8,12 +8,12 @@
 
 #include "engine_internal.h"
 
-/* The options that are texts, of which the engine keeps copies (e->text, in this order). */
+/* The options that are strings, which the engine copies (e->text, in this order). */
 static const struct text_option {
     size_t at;
-    const char *fallback;        /* where nobody says anything */
-    const char *method;          /* what a method may have another default of; NULL: none may */
-    const char *none;            /* says nothing, too */
+    const char *fallback;        /* the default */
+    const char *method;          /* name under which a method may have another default; NULL: none may */
+    const char *none;            /* a value that counts as not given, too */
 } text_options[] = {
     { offsetof(tutti_engine_options, method),          "ddp" },
     { offsetof(tutti_engine_options, optimizer),       "sgd(lr=0.05,momentum=0.9)", .method = "optimizer" },
@@ -26,7 +26,7 @@ static const struct text_option {
 };
 _Static_assert(TUTTI_LENGTH(text_options) == TUTTI_LENGTH(((tutti_engine *)0)->text), "a copy of each");
 
-/* The method of that name, before anything that it has a default for. */
+/* Finds the method by its name, before any option that it has a default for. */
 static tutti_status find_method(tutti_engine *e, const tutti_method_ops *const *methods, tutti_error *err)
 {
     const char *const given = e->options.method,
@@ -82,7 +82,8 @@ tutti_status tutti_collective_check(const char *collective, int workers, tutti_e
                : tutti_fail_within(err, tutti_algorithm_check(collective, workers, err), "collective");
 }
 
-/* The last ranks of the world only serve, so that whoever is left, workers come first. */
+/* Assigns roles. The last ranks of the world only serve, so that after losses workers still come
+   first. */
 static tutti_status give_roles(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
@@ -199,7 +200,8 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
                           "every batch once; take a method that needs one pass, or a client that can (tutti train, "
                           "tutti.torch.prepare with a closure)",
                           m->ops->name);
-    /* with servers of their own workers need no slices; of one that has, the server says so */
+    /* with dedicated servers workers hold no shards; the loss of a server ends the run
+       (server.c) */
     if (m->servers > 0 && (m->traits & TUTTI_FAIL_STOP) == 0)
         m->traits |= m->ops->traits & TUTTI_FAULT_TOLERANT;
     return m->servers == 0 || (m->traits & TUTTI_PARAMETER_SERVERS) != 0
@@ -211,7 +213,7 @@ static tutti_status open_method(tutti_engine *e, tutti_error *err)
                             serves ? "options with which it has" : "a method that has");
 }
 
-/* A method at its own pace takes gradients from one order, as a single worker would. */
+/* An asynchronous method takes gradients from one sequence, as a single worker would. */
 static tutti_status set_pace(tutti_engine *e, tutti_error *err)
 {
     e->own_pace = e->m.traits & TUTTI_ASYNC;
@@ -255,7 +257,7 @@ tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutt
                           "reshare is not for engines with parts: how far a worker is in its own follows from the "
                           "shares it had all along");
     TUTTI_TRY(check_shares(e, batch_of, err));
-    /* services read shares, and a request under way is of a step with the old ones */
+    /* services read shares, and a request in flight belongs to a step with the old ones */
     TUTTI_TRY(tutti_engine_quiet(e, err));
     memcpy(e->batch_of, batch_of, (size_t)e->m.workers * sizeof *e->batch_of);
     return TUTTI_OK;

@@ -1,36 +1,37 @@
-/* pace.c: which step a worker takes next. Workers that step together count for themselves.
+/* pace.c: which step a worker takes next. Workers that step together count steps themselves.
 
    Under TUTTI_ASYNC worker 0 (after losses the lowest that is left) hands out gradients one by
-   one, in the order of the data, to any worker that asks. So an epoch is every sample once, by one
-   worker or another, a run is exactly as many gradients as was asked for, and a slow worker holds
-   up nobody but the very end. That takes two empty messages a gradient, which the figures leave out
-   as bookkeeping. A worker asks for its next gradient when it begins one, so their way is hidden
-   behind the computation. The first gradient of each phase is given without asking, by rank.
+   one, in the order of the data, to any worker that asks. So an epoch is every sample once, by
+   one worker or another, a run is exactly as many gradients as was asked for, and a slow worker
+   delays only the very end. That takes two empty messages a gradient, which the metrics exclude
+   as bookkeeping. A worker asks for its next gradient when it begins one, so the latency is
+   hidden behind the computation. The first gradient of each phase is given without asking, by
+   rank.
 
-   Nothing is given ahead to a worker that, at the pace so far, would not come back for it before
-   the others are through with the rest: a slow one would sit on two of the last.
+   A worker gets none in advance if, at its speed so far, it would not come back for it before the
+   others have finished the rest: a slow one would hold two of the last.
 
-   A team (method.h) is dealt as many gradients as it has workers, in a row, and each of them asks
-   for its own. The first to ask has the block dealt, the others get what is theirs of it, so no
-   worker of a team has to tell another. At the end of a phase a block may be cut: a worker that has
-   none of it makes the team's step without samples.
+   A node group (method.h) is assigned as many consecutive gradients as it has workers, and each
+   of them asks for its own. The first to ask has the block assigned, the others get their part of
+   it, so the workers of a group need not send each other anything. At the end of a phase a block
+   may be incomplete: a worker that has none of it makes the group's step without samples.
 
-   In a run that goes on after losses nobody computes again what a lost worker was given: the others
-   go on to the end of the phase. If it was the one that hands out, a worker that asks it next comes
-   to rest. When all have, they begin a phase for what is left, with the lowest worker that is left
-   to hand it out. So a gradient that it gave to a worker that is left is computed once, and the
-   most that was given is where they go on.
+   In a run that continues after losses no worker computes again what a lost worker was given: the
+   others continue to the end of the phase. If the worker that hands out is lost, a worker that
+   asks it next quiesces. When all have, they begin a phase for the remaining gradients, which the
+   lowest worker left hands out. So a gradient that was given to a worker that is left is computed
+   once, and the phase continues at the highest number that was given.
 
-   A method may end the run (tutti_end). Its worker says so when it asks for its next gradient, by
-   asking for none beyond 0, and nothing more is handed out. What was is computed; then all are
-   quiet, and know it. */
+   A method may end the run (tutti_end). Its worker reports this with its next request, by asking
+   for none beyond 0, and nothing more is handed out. What was handed out is computed; then all
+   workers quiesce, and know that the run has ended. */
 #include <errno.h>
 #include <string.h>
 
 #include "engine_internal.h"
 
-/* In a request: kind: samples of my last step; a: until, or -1 - until if it is for later; b: bits
-   of that step's loss. In the reply: a: the gradient, or one of: */
+/* In a request: kind: samples of the last step; a: until, or -1 - until if it is in advance; b:
+   bits of that step's loss. In the reply: a: the gradient, or one of: */
 enum { NOTHING_LEFT = -1, NOT_AHEAD = -2 };
 
 static void hear(tutti_engine *e, double samples, double loss_sum)
@@ -39,7 +40,7 @@ static void hear(tutti_engine *e, double samples, double loss_sum)
     e->pace.heard.loss_sum += loss_sum;
 }
 
-/* The services' monitor is held. */
+/* The services' monitor is locked. */
 static int64_t take(tutti_engine *e, int member, uint64_t until, bool ahead)
 {
     const uint64_t next = e->pace.heard.gradients, team = (uint64_t)e->m.team;
@@ -49,7 +50,7 @@ static int64_t take(tutti_engine *e, int member, uint64_t until, bool ahead)
     if (c->given == d->blocks) {
         if (e->pace.over || next >= until)
             return ahead ? NOT_AHEAD : NOTHING_LEFT;
-        /* expects fewer than two more */
+        /* the group is expected to compute fewer than two more */
         if (ahead && (double)(until - next) * (double)d->blocks <= 2 * (double)(next - e->pace.agreed))
             return NOT_AHEAD;
         d->first[d->blocks++ % TUTTI_ENGINE_BLOCKS] = next;
@@ -62,7 +63,8 @@ tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err)
 {
     if (!e->own_pace || e->m.rank != tutti_engine_first(e) || e->pace.customer != NULL)
         return TUTTI_OK;
-    /* of who was lost and had heard more */
+    /* begins with the agreed count: the lost predecessor had received reports that this worker
+       has not */
     e->pace.heard.samples = (double)(e->progress.samples - e->pace.first_samples);
     e->pace.customer = tutti_alloc((size_t)e->m.workers, sizeof *e->pace.customer);
     e->pace.dealt = tutti_alloc((size_t)(e->m.workers / e->m.team), sizeof *e->pace.dealt);
@@ -81,7 +83,8 @@ void tutti_engine_pace_close(tutti_engine *e)
     e->pace.dealt = NULL;
 }
 
-/* The first block of a phase: that of the k-th team of which somebody is left. */
+/* The first gradient of a group's first block in a phase: groups that have workers left are
+   numbered consecutively. */
 static uint64_t first_of_phase(const tutti_engine *e, int team)
 {
     const int size = e->m.team;
@@ -102,7 +105,7 @@ tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err)
     const uint64_t until = e->pace.until, end = first_of_phase(e, teams);
 
     TUTTI_TRY(tutti_engine_pace_open(e, err));
-    if (e->pace.agreed >= until || e->m.rank != tutti_engine_first(e)) /* of a client that does not ask */
+    if (e->pace.agreed >= until || e->m.rank != tutti_engine_first(e)) /* the client does not ask for gradients */
         return TUTTI_OK;
     tutti_lock(e->services.monitor);
     e->pace.heard.gradients = end < until ? end : until;
@@ -114,8 +117,8 @@ tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Without waiting until it is taken: the others need not wait for that. A worker asks one thing at
-   a time, so its last answer has been taken. */
+/* Does not wait until the reply is received, since the others need not wait for that. A worker
+   has one request at a time, so its last reply was received. */
 static tutti_status answer(tutti_engine *e, const tutti_note *request, int64_t gradient, tutti_error *err)
 {
     tutti_engine_customer *c = &e->pace.customer[request->from];
@@ -191,11 +194,11 @@ static tutti_status next_gradient(tutti_engine *e, int64_t *gradient, tutti_erro
             status = tutti_engine_call_end(e, &e->pace.call, &note, err);
     }
     *gradient = status == TUTTI_OK ? note.a : NOTHING_LEFT;
-    return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status; /* who hands out is lost: all will come to rest */
+    return tutti_is_left_out(&e->m, status, err) ? TUTTI_OK : status; /* if that worker is lost, all will quiesce */
 }
 
-/* Who hands out may be lost when it has answered some of a team and not others: then
-   none of the team begins the block. */
+/* The worker that hands out may be lost after answering some workers of a node group and not
+   others: then none of the group begins the block. */
 static tutti_status agree_in_team(tutti_engine *e, int64_t *gradient, tutti_error *err)
 {
     tutti_group team = tutti_group_keyed(&e->team, tutti_port_of("block", 0, 0), (uint32_t)e->steps_here);
@@ -226,7 +229,7 @@ static tutti_status more_at_own_pace(tutti_engine *e, uint64_t until, bool *more
     int64_t gradient = NOTHING_LEFT;
 
     *more = e->pace.drawn;
-    /* else nothing is left, all know it, and all is quiet already */
+    /* else nothing is left, all know it, and all are quiescent already */
     while (!e->pace.drawn && !e->pace.ended && (!e->services.held || e->pace.agreed < until)) {
         const bool first = e->services.held;
         const tutti_doing was = tutti_engine_expose(e);
@@ -251,7 +254,7 @@ static tutti_status more_at_own_pace(tutti_engine *e, uint64_t until, bool *more
     return TUTTI_OK;
 }
 
-/* Of a rank that only serves: the steps are the others'. */
+/* For a rank that only serves: the steps are made by the others. */
 static tutti_status serve_until(tutti_engine *e, uint64_t until, tutti_error *err)
 {
     e->pace.until = until;
@@ -292,7 +295,8 @@ tutti_status tutti_engine_more(tutti_engine *e, uint64_t until, bool *more, tutt
     return tutti_engine_cause(e, status, err);
 }
 
-/* In steps of share.h, which are gradients at one's own pace: there it knows of one worker. */
+/* Converts to steps of share.h. If asynchronous these are gradients, since share then knows of
+   one worker. */
 static tutti_status more_steps(tutti_engine *e, const char *what, uint64_t whole, uint64_t per_epoch, uint64_t rest,
                                bool *more, tutti_error *err)
 {
@@ -304,7 +308,7 @@ static tutti_status more_steps(tutti_engine *e, const char *what, uint64_t whole
     return tutti_engine_more(e, until, more, err);
 }
 
-/* In samples, where steps have as many as their method likes. */
+/* In samples, if the method decides how many samples a step has. */
 static tutti_status more_taken(tutti_engine *e, const char *what, uint64_t whole, uint64_t each, bool *more,
                                tutti_error *err)
 {
@@ -350,8 +354,8 @@ void tutti_engine_heard(tutti_engine *e, tutti_heard *heard)
     tutti_unlock(e->services.monitor);
 }
 
-/* sum: steps and samples since the last time, by all who are left, how many of them end the
-   run, and the most that was given. */
+/* sum: steps and samples since the last time over all workers left, how many of them end the run,
+   and the highest number given out. */
 tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error *err)
 {
     sum[0] = e->own.steps - e->told.steps;
@@ -360,7 +364,7 @@ tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error
     sum[3] = e->pace.given;
     if (e->m.rank == tutti_engine_first(e)) {
         tutti_lock(e->services.monitor);
-        sum[2] = e->pace.ends || e->pace.over; /* who said it may be lost */
+        sum[2] = e->pace.ends || e->pace.over; /* the worker that reported it may be lost */
         sum[3] = e->pace.heard.gradients > sum[3] ? e->pace.heard.gradients : sum[3];
         tutti_unlock(e->services.monitor);
     }
@@ -376,7 +380,8 @@ static void count_steps(tutti_engine *e)
     e->told = e->own;
 }
 
-/* All is quiet: what each has done is what was handed out, unless somebody was lost with it. */
+/* All are quiescent: the steps done are the gradients that were handed out, unless a worker was
+   lost with some. */
 void tutti_engine_pace_agree(tutti_engine *e, const uint64_t sum[4])
 {
     const bool whole = e->members == NULL || tutti_members_epoch(e->members) == 0;
@@ -402,8 +407,8 @@ bool tutti_engine_ended(const tutti_engine *e)
     return e->pace.ended;
 }
 
-/* With other workers as many steps are done, so other gradients are: checkpoints,
-   reports and schedules go by steps. */
+/* With another number of workers the steps done stay the same, so the number of gradients
+   changes: checkpoints, reports and schedules count steps. */
 void tutti_engine_pace_loaded(tutti_engine *e, int workers)
 {
     if (workers > 0)
@@ -441,14 +446,15 @@ tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_erro
     if (!e->pace.drawn)
         e->pace.gradient = e->own.steps * workers + (uint64_t)e->m.rank;
     *step = e->pace.gradient;
-    e->progress.step = first_of_block(e) / workers; /* the same in a team, so are learning rates */
+    e->progress.step = first_of_block(e) / workers; /* the same in a node group, and so are learning rates */
     return e->pace.drawn && e->m.rank != tutti_engine_first(e) ? ask(e, true, err) : TUTTI_OK;
 }
 
 void tutti_engine_pace_end(tutti_engine *e)
 {
     e->steps_here++;
-    /* with counts of its own: a step that exchanges is one of all, whoever has taken nothing */
+    /* with variable batches a step that exchanges counts for all workers, even for those that
+       took no samples */
     e->own.steps += e->m.samples > 0 || (!e->own_pace && (!e->take.on || e->exchanged));
     if (e->own_pace) {
         e->own.samples += (uint64_t)e->m.samples;

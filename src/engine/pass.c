@@ -1,5 +1,5 @@
 /* pass.c: the passes of a step: which samples the next one is over, when a unit's values are
-   needed, and that it is over. What is said of gradients meanwhile is in ready.c. */
+   needed, and its end. Gradients that are announced meanwhile are in ready.c. */
 #include <string.h>
 
 #include "engine_internal.h"
@@ -27,7 +27,7 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
         if (e->own_pace)
             tutti_engine_pace_samples(e, &m->samples, &all);
         m->weight = all > 0 ? (double)m->samples / (double)all : 0;
-        /* what begins with the step goes by it, a codec's warm-up */
+        /* a codec's warm-up, which begins with the step, depends on the epoch */
         tutti_share_pass(&e->share, step, e->member, 0, &m->epoch, &position);
     }
     m->loss = 0;
@@ -37,7 +37,7 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     m->lr = e->lr * e->lr_factor;
     e->loss_sum = 0;
     e->passes = passes_over(e, m->samples, e->member);
-    for (int w = 0; w < m->workers && m->held != TUTTI_HELD_WHOLE; w++) { /* each of them is exchanged */
+    for (int w = 0; w < m->workers && m->held != TUTTI_HELD_WHOLE; w++) { /* each pass is exchanged */
         const int64_t theirs = passes_over(e, tutti_share_step(&e->share, step, w), w);
         e->passes = theirs > e->passes ? theirs : e->passes;
     }
@@ -48,7 +48,7 @@ static tutti_status begin_step(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The step that begun computing is to be computed from its first pass again. */
+/* Restarts a step that has begun computing, from its first pass. */
 static void begin_anew(tutti_engine *e)
 {
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
@@ -63,11 +63,11 @@ static void begin_anew(tutti_engine *e)
 
 static void note(void *with, const char *kind, const char *text)
 {
-    /* whole: a codec's line has a word for each tensor, which a replay needs */
+    /* not truncated: a codec's line has an entry for each tensor, which a replay needs */
     tutti_engine_note(with, &(tutti_event_record){ .kind = kind, .text = text, .worker = -1 });
 }
 
-/* What begins with the exchange of this step, unless that is late. */
+/* Begins the exchange of this step, unless that is late. */
 static tutti_status begin_exchange(tutti_engine *e, tutti_error *err)
 {
     const tutti_engine_begun begun = { .e = e,
@@ -105,10 +105,10 @@ static tutti_pass default_pass(const tutti_engine *e)
     if (next.index < e->passes) {
         next.samples = tutti_share_pass(&e->share, e->m.rng.step, e->member, next.index, &next.epoch, &next.position);
         next.samples = e->m.samples > 0 ? next.samples : 0;
-        /* which gradients were mine, only I know; passes before this one were full */
+        /* only this worker knows which gradients it computed; passes before this one were full */
         if (e->share.parts != NULL && e->own_pace)
             next.position = e->own.samples + (uint64_t)(next.index * tutti_share_batch(&e->share, e->member));
-    } else { /* one that the method has added, which says itself what it is over */
+    } else { /* a pass that the method has added, which sets its samples itself */
         next.epoch = e->pass.epoch;
         next.position = e->pass.position;
     }
@@ -117,7 +117,7 @@ static tutti_pass default_pass(const tutti_engine *e)
     return next;
 }
 
-/* The hook says that there is no further pass: none at all, if this was to be the first. */
+/* The hook has ended the step's passes; if this would be the first, the step has none. */
 static tutti_status close_step(tutti_engine *e, bool exchange, tutti_error *err)
 {
     if (!e->take.closed)
@@ -185,7 +185,7 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
     if (next.index == 0) {
         e->m.epoch = next.epoch;
         TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_begin(e, err), err));
-        if (!e->own_pace) /* the method may begin an averaging in its hook: that is of this step */
+        if (!e->own_pace) /* the method may begin an averaging in its hook, which belongs to this step */
             tutti_engine_asides_pass(e);
     }
     if (e->m.ops->pass != NULL) {
@@ -202,7 +202,7 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
         if (status != TUTTI_OK)
             return tutti_engine_failed(e, status, err);
     }
-    next.scale = e->scaler.now.scale; /* it may have followed an update within the hook */
+    next.scale = e->scaler.now.scale; /* an update within the hook may have changed it */
     if (next.index == 0 && e->own_pace)
         tutti_engine_asides_pass(e);
     e->merge.waits =
@@ -242,7 +242,7 @@ static int64_t *began(tutti_engine *e, int unit, bool backward)
     return &e->unit_began_ns[2 * unit + backward];
 }
 
-/* Within a pass, or where the model may be looked at. */
+/* Checks that a call is within a pass or an evaluation. */
 static tutti_status check_unit(const tutti_engine *e, const char *call, int unit, tutti_error *err)
 {
     if (unit < 0 || unit >= e->layout.n_units)
@@ -331,7 +331,7 @@ tutti_status tutti_engine_pass_end(tutti_engine *e, double loss_sum, tutti_error
 {
     if (e->stage != STAGE_PASS)
         return tutti_engine_wrong(err, "pass_end", "outside a pass");
-    if (e->abandoned) { /* a client that cannot leave a pass before its end, or has left out what was to come */
+    if (e->abandoned) { /* a client that cannot leave a pass before its end, or has skipped the rest */
         begin_anew(e);
         return TUTTI_OK;
     }

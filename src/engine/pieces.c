@@ -1,12 +1,12 @@
 /* pieces.c: the pieces of a step: when each is exchanged, on which thread, and what waits for it.
-   Without an order of the method's own they start in index order, whatever order gradients come in,
-   so that all workers hold the same collectives in the same order (Li et al. 2020, section 3.2.3).
+   Without a method's own order they start in index order, whatever order gradients arrive in, so
+   that all workers issue the same collectives in the same order (Li et al. 2020, section 3.2.3).
    With one (m->order) each starts as soon as it is complete, and the lane orders them. */
 #include "engine_internal.h"
 
-/* Below this a hand-over to the lane costs more than it hides (35 to 47 us, measured). The last
-   piece has nothing left to hide behind. What the lane is not given waits for the end of the step,
-   where the workers wait for each other once instead of once a piece. */
+/* Below this size handing a piece to the lane costs more than it hides (35 to 47 us, measured).
+   The last piece has nothing left to overlap with. Pieces that the lane is not given wait for the
+   end of the step, where the workers wait for each other once instead of once a piece. */
 static const size_t lane_bytes = 256 * 1024;
 
 /* ---- a piece ---- */
@@ -32,24 +32,26 @@ static tutti_status look(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p,
 {
     if (e->broken)
         return TUTTI_CLOSED;
-    if (!e->m.whole && !e->m.by_piece) /* by piece there is nothing to take in, and the next step may have begun */
+    if (!e->m.whole && !e->m.by_piece) /* with m->by_piece there is nothing to take in, and the
+                                          next step may have begun */
         take_in(e, p);
-    if (tutti_engine_adds_up(e) && s->bad.found) /* in a pass before */
+    if (tutti_engine_adds_up(e) && s->bad.found) /* in an earlier pass */
         return TUTTI_OK;
     return e->m.whole ? TUTTI_OK : tutti_engine_look(e, p, &s->bad, err);
 }
 
-/* May another be waiting there? Of the pieces that this worker does not come to the other's lane is
-   in the first, one a thread. After its failure this worker comes to none that had no turn then. So
-   of those that are told here some had one, and of the others as many are told as there are
-   threads. A word of every piece would be more than groups can keep (collective/board.h). */
+/* May another worker be waiting in this piece? Of the pieces that this worker will not join, each
+   thread of the other's lane waits in the first one. After its failure this worker joins no piece
+   that had no sequence number at that time. So of the pieces reported here some had one, and of
+   the others as many are reported as there are threads. A message for every piece would be more
+   than groups can keep (collective/board.h). */
 static bool may_be_waited_for(tutti_engine *e, const tutti_engine_piece *s)
 {
     uint64_t first = 0;
 
     if (!s->on_lane)
         return true;
-    if (atomic_load(&e->turns_at_failure) == 0) /* another thread's number is as good */
+    if (atomic_load(&e->turns_at_failure) == 0) /* a number stored by another thread is equally valid */
         atomic_compare_exchange_strong(&e->turns_at_failure, &first, tutti_lane_turns(e->lane));
     return s->job.turn < atomic_load(&e->turns_at_failure) + (uint64_t)e->m.lane_width;
 }
@@ -59,9 +61,10 @@ int tutti_engine_failed_by(const tutti_engine *e, tutti_status status, const tut
     return status == TUTTI_ERR_PEER && err != NULL && err->rank >= 0 ? err->rank : e->m.rank;
 }
 
-/* This worker does not come to the piece. Others may wait for it there while it waits for one of
-   them in another piece, in which that one has failed. So they hear of it at once, and not when it
-   leaves; and if they hear of both, each of the two tells its own failure. */
+/* This worker does not join the piece. Others may wait for it there while it waits for one of
+   them in another piece, in which that one has failed. So they are notified at once, not only
+   when it leaves; if they receive both reports, each of the two workers reports its own
+   failure. */
 static void give_up(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_status status,
                     const tutti_error *err)
 {
@@ -101,7 +104,7 @@ static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti
     if (p->rows != NULL)
         e->rows[p->first_tensor].summed = false;
     status = e->m.ops->exchange(&e->m, p, err);
-    if (p->rows != NULL && !e->rows[p->first_tensor].summed) /* otherwise than by rows: the others' are not known */
+    if (p->rows != NULL && !e->rows[p->first_tensor].summed) /* not by rows: the rows of the others are not known */
         tutti_engine_rows_all(e, p->first_tensor);
     return status == TUTTI_OK ? tutti_engine_look_decoded(e, p, &s->bad, err) : status;
 }
@@ -134,7 +137,7 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
     return status;
 }
 
-/* Likewise. */
+/* Lane thread or client thread: touches only this piece. TUTTI_CLOSED: another has failed. */
 static tutti_status gather(tutti_job *job, tutti_error *err)
 {
     tutti_engine_piece *s = job->owner;
@@ -152,7 +155,7 @@ static tutti_status gather(tutti_job *job, tutti_error *err)
 
 static bool goes_to_lane(const tutti_engine *e, const tutti_piece *p)
 {
-    if (e->m.held != TUTTI_HELD_WHOLE) /* without threads it is exchanged as it is started */
+    if (e->m.held != TUTTI_HELD_WHOLE) /* without threads it is exchanged when it is started */
         return true;
     if (e->m.lane_width == 0)
         return false;
@@ -163,7 +166,7 @@ static bool goes_to_lane(const tutti_engine *e, const tutti_piece *p)
     return p->count * sizeof(float) >= lane_bytes && p->index + 1 < e->layout.n_pieces;
 }
 
-/* Without threads it is over on return, and the time is the client's. */
+/* Without threads the job is over on return, and its time counts as the client's. */
 static void give_to_lane(tutti_engine *e, tutti_engine_piece *s)
 {
     const tutti_doing was = tutti_engine_doing(e, e->m.lane_width == 0 ? TUTTI_DOING_EXPOSED : e->clock.doing);
@@ -188,7 +191,7 @@ static void start_piece(tutti_engine *e, int k)
     s->job.owner = s;
     s->job.index = k;
     s->job.bytes = p->count * sizeof(float);
-    s->job.priority = e->m.forward_first ? (uint64_t)s->unit << 32 | (uint32_t)k : 0; /* as they were started */
+    s->job.priority = e->m.forward_first ? (uint64_t)s->unit << 32 | (uint32_t)k : 0; /* 0: in order of starting */
     s->pending = true;
     s->rate = e->by_piece.rate;
     s->on_lane = goes_to_lane(e, p);
@@ -199,7 +202,7 @@ static void start_piece(tutti_engine *e, int k)
     }
 }
 
-/* Its group and its job are those of its exchange, which is over. */
+/* Reuses the group and the job of the piece's exchange, which is over. */
 void tutti_engine_start_gather(tutti_engine *e, int k)
 {
     tutti_engine_piece *s = &e->piece_state[k];
@@ -266,7 +269,7 @@ void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status)
     const tutti_engine_piece *s = &e->piece_state[k];
     const uint64_t step = e->pieces[k].step;
 
-    if (status != TUTTI_OK) { /* it may never have begun */
+    if (status != TUTTI_OK) { /* the job may never have begun */
         tutti_engine_piece_rests(e, k);
         return;
     }
@@ -280,7 +283,7 @@ void tutti_engine_piece_over(tutti_engine *e, int k, tutti_status status)
     tutti_engine_piece_rests(e, k);
 }
 
-/* What the lane was not given, in index order. */
+/* Exchanges the pieces that the lane was not given, in index order. */
 static tutti_status exchange_here(tutti_engine *e, tutti_status status, tutti_error *err)
 {
     bool fails = status != TUTTI_OK;
@@ -290,7 +293,7 @@ static tutti_status exchange_here(tutti_engine *e, tutti_status status, tutti_er
         tutti_status one;
         if (!s->pending || s->on_lane)
             continue;
-        if (fails) { /* one before it has; nobody is beyond that one here */
+        if (fails) { /* an earlier piece has failed; no worker is past that one here */
             tutti_engine_piece_rests(e, k);
             continue;
         }
@@ -317,7 +320,7 @@ static tutti_status wait_for_lane(tutti_engine *e, tutti_status status, tutti_er
 tutti_status tutti_engine_settle_pieces(tutti_engine *e, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-    tutti_status status = exchange_here(e, look_at_all(e, err), err); /* beside the lane */
+    tutti_status status = exchange_here(e, look_at_all(e, err), err); /* concurrently with the lane */
 
     if (!e->m.by_piece)
         status = wait_for_lane(e, status, err);

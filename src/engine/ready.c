@@ -1,8 +1,8 @@
-/* ready.c: gradients as the client announces them: whole or by rows, where they lie or from its own
-   memory. Pieces take them, and what becomes of those is in pieces.c. */
+/* ready.c: gradients as the client announces them: whole or by rows, in place or from its own
+   memory. They are copied to pieces, whose further processing is in pieces.c. */
 #include "engine_internal.h"
 
-/* May it be announced? */
+/* Checks that a gradient may be announced now. */
 static tutti_status check_ready(tutti_engine *e, int tensor, tutti_error *err)
 {
     if (e->stage != STAGE_PASS)
@@ -19,7 +19,7 @@ static tutti_status check_ready(tutti_engine *e, int tensor, tutti_error *err)
     return e->m.beside ? tutti_engine_failed(e, tutti_engine_by_piece_tensor(e, tensor, err), err) : TUTTI_OK;
 }
 
-/* Where gradients are held by piece the client has none of the engine's memory. */
+/* If gradients are held by piece the client has no access to the engine's memory of them. */
 static tutti_status check_handed(const tutti_engine *e, const char *call, int tensor, tutti_error *err)
 {
     if (e->m.held == TUTTI_HELD_WHOLE || e->params[tensor].gradient != NULL)
@@ -30,8 +30,8 @@ static tutti_status check_handed(const tutti_engine *e, const char *call, int te
                       call, e->tensors[tensor].name, e->m.ops->name, call);
 }
 
-/* Its pieces take it, one after another. So a tensor may have more of them than there are
-   buffers. */
+/* Copies the gradient to the tensor's pieces, one after another. So a tensor may have more pieces
+   than there are buffers. */
 static tutti_status give(tutti_engine *e, int tensor, const tutti_engine_source *s, tutti_error *err)
 {
     for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end; k++) {
@@ -52,13 +52,13 @@ static tutti_status announce(tutti_engine *e, int tensor, const tutti_engine_sou
     return give(e, tensor, s, err);
 }
 
-/* Where it lies in g. */
+/* The source of a gradient that is already in g. */
 static tutti_engine_source in_place(tutti_engine *e, int tensor)
 {
     return (tutti_engine_source){ .from = tutti_engine_gradient(e, tensor) };
 }
 
-/* The whole of it. */
+/* Checks that a whole gradient may be announced. */
 static tutti_status check_whole(tutti_engine *e, int tensor, tutti_error *err)
 {
     TUTTI_TRY(check_ready(e, tensor, err));
@@ -157,7 +157,7 @@ tutti_status tutti_engine_unused(tutti_engine *e, tutti_error *err)
             if (e->m.beside)
                 TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_tensor(e, i, err), err));
             s = (tutti_engine_source){ 0 };
-            if (e->m.held == TUTTI_HELD_WHOLE && e->tensors[i].row_sparse) /* it is 0 already */
+            if (e->m.held == TUTTI_HELD_WHOLE && e->tensors[i].row_sparse) /* g is 0 there already */
                 s = in_place(e, i);
             TUTTI_TRY(give(e, i, &s, err));
         }

@@ -1,17 +1,18 @@
-/* rows.c: gradients of which a pass touches few rows: tables. g is whole and right at any time, and
-   beside it stands which rows may be other than 0. So a method that does not know of rows reads the
-   gradient as ever, and one that does leaves out what is 0 anyway. Rows are cleared when a pass
-   begins anew, not the whole table.
+/* rows.c: tables: gradients in which a pass touches few rows. g is whole and correct at any time,
+   and in addition the rows that may be non-zero are known. So a method that does not know of rows
+   reads the gradient as ever, and one that does skips what is 0 anyway. When a pass begins with a
+   cleared gradient only these rows are cleared, not the whole table.
 
    Exchange (Kim et al. 2019, Parallax, section 2.2 and table 1). With n_r rows at worker r, a
-   gather of rows sends (N - 1) sum_r n_r (row + id) bytes in all, an all-reduce of the whole table
-   2 (N - 1) table. So rows travel while sum_r n_r (row + id) < 2 table, which all know after a
-   gather of the n_r. Sums are the house's tree over the workers, a missing row being zeros in it:
-   the bits of the whole table's all-reduce. Where the table travels whole, and where a method's
-   exchange is its own, every row counts as touched until the next pass. Then more is looked at, and
-   nothing else is different, unless the optimiser is lazy. Under a lazy one the rows that a step
-   has named decide what is updated, which must not depend on how they travel. So beside a whole
-   table go a bit a row of each worker, gathered: rows / 8 bytes of 4 columns rows each.
+   gather of rows sends (N - 1) sum_r n_r (row + id) bytes in all, an all-reduce of the whole
+   table 2 (N - 1) table. So rows are sent while sum_r n_r (row + id) < 2 table, which all know
+   after a gather of the n_r. Sums use the library's tree over the workers, in which a missing row
+   is zeros: the bits are those of the whole table's all-reduce. If the table is sent whole, or a
+   method's exchange is its own, every row counts as touched until the next pass. Then more is
+   read, and nothing else is different, unless the optimiser is lazy. Under a lazy one the rows
+   that a step has named decide what is updated, which must not depend on how they are sent. So
+   along with a whole table one bit a row of each worker is gathered: rows / 8 bytes, for a table
+   of 4 columns rows bytes.
 
    Buffers grow to twice what was ever needed, so that a run soon allocates no more. */
 #include <errno.h>
@@ -70,7 +71,7 @@ void tutti_engine_rows_close(tutti_engine *e)
     tutti_free(e->rows);
 }
 
-/* The marks as a list, and the marks gone. */
+/* Converts the marks to a list, and clears them. */
 static void list(const tutti_tensor *t, tutti_engine_rows *r)
 {
     r->known.n = 0;
@@ -108,7 +109,7 @@ void tutti_engine_rows_clear(tutti_engine *e)
 
 void tutti_engine_rows_all(tutti_engine *e, int tensor)
 {
-    if (e->rows[tensor].knows) /* else pieces on several threads may meet it */
+    if (e->rows[tensor].knows) /* else pieces on several threads may overlap it */
         e->rows[tensor].known.all = true;
 }
 
@@ -188,7 +189,7 @@ static tutti_status grow(uint32_t **memory, size_t *room, size_t words, tutti_er
     return TUTTI_OK;
 }
 
-/* What of ids is not among those that were asked for, into r->fresh. */
+/* Puts the ids that were not requested yet into r->fresh. */
 static tutti_status leave_out_needed(tutti_engine_rows *r, const uint32_t *ids, size_t n, size_t *n_fresh,
                                      tutti_error *err)
 {
@@ -205,7 +206,8 @@ static tutti_status leave_out_needed(tutti_engine_rows *r, const uint32_t *ids, 
     return TUTTI_OK;
 }
 
-/* r->needed takes them in. The highest first, so that none is written over before it is read. */
+/* Merges r->fresh into r->needed. The highest first, so that none is overwritten before it is
+   read. */
 static tutti_status take_in_fresh(tutti_engine_rows *r, size_t n_fresh, tutti_error *err)
 {
     size_t old = r->n_needed, to = old + n_fresh;
@@ -230,8 +232,8 @@ static tutti_status take_in_fresh(tutti_engine_rows *r, size_t n_fresh, tutti_er
     return TUTTI_OK;
 }
 
-/* Of one pass: `ids` of ready_rows are among those of need_rows, which are kept for that. What is
-   left of ids are those that this pass had not asked for. */
+/* Within one pass the `ids` of grad_ready_rows must be among those of rows_acquire, which are
+   kept for that check. On return *fresh has the ids that this pass had not requested before. */
 tutti_status tutti_engine_rows_need(tutti_engine *e, int tensor, const uint32_t **fresh, size_t *n_fresh,
                                     tutti_error *err)
 {
@@ -277,9 +279,9 @@ tutti_status tutti_engine_rows_were_needed(const tutti_engine *e, int tensor, co
     return TUTTI_OK;
 }
 
-/* ---- the gradient, as far as it may be other than 0 ---- */
+/* ---- the gradient, where it may be non-zero ---- */
 
-/* One table of which rows are known. */
+/* The table, if its rows are known; else NULL. */
 static const tutti_engine_rows *known_of(const tutti_engine *e, int tensor)
 {
     const tutti_engine_rows *r = &e->rows[tensor];
@@ -292,7 +294,7 @@ bool tutti_engine_finite(const tutti_engine *e, const tutti_piece *p)
     const size_t cols = e->tensors[p->first_tensor].cols;
     bool finite = true;
 
-    if (r == NULL) /* tables of which rows are known are pieces by themselves */
+    if (r == NULL) /* tables with known rows are pieces by themselves */
         return tutti_finite(e->m.device, p->count, p->g);
     for (size_t k = 0; k < r->known.n && finite; k++)
         finite = tutti_finite(e->m.device, cols, p->g + r->ids[k] * cols);
@@ -310,7 +312,7 @@ void tutti_engine_scale_piece(tutti_engine *e, tutti_piece *p, float a)
         tutti_scale(e->m.device, cols, a, p->g + r->ids[k] * cols);
 }
 
-/* Rows that follow each other go in one call. */
+/* Consecutive rows are updated in one call. */
 static void update_rows(tutti_engine *e, const tutti_tensor *t, const tutti_engine_rows *r, float *x,
                         const tutti_rate *rate)
 {
@@ -361,8 +363,7 @@ void tutti_engine_update(tutti_engine *e, float *x, const tutti_rate *rate)
 
 /* ---- exchange ---- */
 
-/* What worker r sent: its ids, then its rows. They name what is written, so they are not
-   trusted. */
+/* Checks the ids that a worker sent. They determine what is written, so they are not trusted. */
 static tutti_status check_ids(const tutti_tensor *t, const uint32_t *ids, size_t n, int worker, tutti_error *err)
 {
     for (size_t k = 0; k < n; k++)
@@ -373,8 +374,8 @@ static tutti_status check_ids(const tutti_tensor *t, const uint32_t *ids, size_t
     return TUTTI_OK;
 }
 
-/* all: of each worker in turn n ids and n rows, times its weight. Makes
-   the sum and the list of its rows. */
+/* r->all has for each worker in turn n ids and n rows, times its weight. Computes the sum and the
+   list of its rows. */
 static tutti_status sum_rows(tutti_engine *e, const tutti_tensor *t, tutti_engine_rows *r, float *g, int workers,
                              tutti_error *err)
 {
@@ -414,8 +415,8 @@ static void pack(tutti_engine *e, const tutti_tensor *t, tutti_engine_rows *r, c
     tutti_scale(e->m.device, r->known.n * t->cols, weight, rows);
 }
 
-/* The rows that any worker has touched, of a table that travels whole. Bits name what is
-   updated, so they are not trusted. */
+/* Gathers the rows that any worker has touched, for a table that is sent whole. The bits
+   determine what is updated, so they are not trusted. */
 static tutti_status gather_marks(tutti_piece *p, const tutti_tensor *t, tutti_engine_rows *r, tutti_error *err)
 {
     const size_t words = (t->rows + WORD - 1) / WORD, workers = (size_t)p->group.size;
@@ -476,7 +477,7 @@ tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tut
             TUTTI_TRY(gather_marks(p, t, r, err));
         return tutti_allreduce_weighted(&p->group, weight, tutti_f32(m->device, p->g, p->count), err);
     }
-    if (r->known.all) { /* all of it, and the others so little that rows are cheaper all the same */
+    if (r->known.all) { /* this worker has all rows, but the others so few that sending rows is still cheaper */
         r->known.all = false;
         r->known.n = t->rows;
         for (size_t k = 0; k < t->rows; k++)

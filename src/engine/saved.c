@@ -1,21 +1,23 @@
 /* saved.c: declared state <-> checkpoint.
 
-   What is saved. After losses those that are left write it as a run of so many workers, their
-   indexes for ranks, and say who they are.
-   1. A placed vector is saved by tensor and range, so that later it can be cut anew for another
-      number of workers. Ranges that several workers have (shards in teams) are saved once.
-   2. What is the same everywhere is saved once, each worker writing its n-th of it.
-   3. What is a worker's own carries its index.
-   4. What has a part for each worker has one for those that were lost, too.
+   What is saved. After losses the remaining workers write it as a run of that many workers, with
+   their indexes as ranks, and record which workers they are.
+   1. A placed vector is saved by tensor and range, so that later it can be partitioned again for
+      another number of workers. Ranges that several workers have (shards in node groups) are saved
+      once.
+   2. State that is the same everywhere is saved once, each worker writing its n-th of it.
+   3. A worker's own state carries its index.
+   4. State with a part for each worker has one for lost workers, too.
 
    How other workers load it. As many as were left: each has its own states as they were. Another
    number:
-   1. where values are at servers, all begin at the servers' model, as with other servers;
-   2. where replicas are equal they are;
-   3. else only a method loads it that says that it can (`resized`).
-   A part goes with its worker: to the rank that it had, if there are as many workers as at the
-   beginning of the run or more; else those that are there close up. Then the method makes a state
-   of it (`resized`). Gradients are counted by workers at their own pace: steps are what stays. */
+   1. if values are at servers, all begin at the servers' model, as with other servers;
+   2. if replicas are equal, so is their state;
+   3. else only a method that declares that it can (`resized`) loads it.
+   A part goes with its worker: to the rank that it had, if there are at least as many workers as
+   at the beginning of the run; else the remaining ones close the gaps. Then the method makes a
+   state of it (`resized`). In asynchronous runs gradients are counted per worker, and the number
+   of steps is what stays. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,8 +26,8 @@
 
 typedef struct items { tutti_saved *at; size_t count, room; } items;
 typedef struct savers {      /* of a checkpoint */
-    int began, left;         /* workers of that run at its beginning; those who were there to save it */
-    int64_t *rank;           /* left: which of them those were; ascending */
+    int began, left;         /* workers of that run at its beginning; workers that saved it */
+    int64_t *rank;           /* left: the ranks of the workers that saved it, ascending */
     tutti_saved_run run;     /* how it differs from this one */
 } savers;
 
@@ -46,14 +48,14 @@ static tutti_status add(items *list, const tutti_saved *item, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* So many bytes further on in memory, or where there is none in its tier. */
+/* `bytes` further on, in memory or, where it has no address, in its tier. */
 static tutti_place further(tutti_place at, size_t bytes)
 {
     return (tutti_place){ at.tier, at.at + bytes, at.memory != NULL ? (char *)at.memory + bytes : NULL };
 }
 
-/* Of one placed vector, whose element `first` of the flat space is at `at`, the part [low, high) of
-   it, cut at tensors. */
+/* Adds the part [low, high) of a placed vector, whose element `first` of the flat space is at
+   `at`; split at tensors. */
 static tutti_status add_range(const tutti_engine *e, items *list, const tutti_state *s, tutti_place at, size_t first,
                               int owner, size_t low, size_t high, tutti_error *err)
 {
@@ -82,7 +84,8 @@ static tutti_status add_range(const tutti_engine *e, items *list, const tutti_st
     return TUTTI_OK;
 }
 
-/* A placed vector of several ranges. Of what other workers have too this one saves a part. */
+/* Adds a placed vector of several ranges. If other workers have the same values, this one saves a
+   part. */
 static tutti_status add_ranges(const tutti_engine *e, items *list, const tutti_state *s, tutti_place at, bool reading,
                                tutti_error *err)
 {
@@ -99,7 +102,7 @@ static tutti_status add_ranges(const tutti_engine *e, items *list, const tutti_s
     return TUTTI_OK;
 }
 
-/* Whose part of that run worker k has now; -1: nobody's. */
+/* The worker of the saved run whose part worker k has now; -1: none. */
 static int64_t saved_part(const savers *by, int workers, int k)
 {
     bool there = false;
@@ -111,7 +114,8 @@ static int64_t saved_part(const savers *by, int workers, int k)
     return there ? k : -1;
 }
 
-/* The parts of workers that are still there. What one worker had no need of has none. */
+/* Adds the parts of workers that are still there. State that a run of one worker does not save
+   has none. */
 static tutti_status add_parts(const tutti_engine *e, items *list, const tutti_state *s, char *memory, int owner,
                               tutti_checkpoint *checkpoint, const savers *by, tutti_error *err)
 {
@@ -136,9 +140,9 @@ static tutti_status add_parts(const tutti_engine *e, items *list, const tutti_st
     return TUTTI_OK;
 }
 
-/* What this rank saves, or (by) what it needs of those savers, but for what facilities read
-   themselves. A rank that only serves has slices, and neither x nor anything of its own.
-   checkpoint: theirs; NULL: they have all that this run declares. */
+/* Lists what this rank saves, or (by) what it reads of a checkpoint of those savers, except what
+   facilities read themselves. A rank that only serves has shards, but neither x nor state of its
+   own. checkpoint: the savers'; NULL: it has all that this run declares. */
 static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint *checkpoint, const savers *by,
                             tutti_error *err)
 {
@@ -159,7 +163,7 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
             (mine && (serves || (reading && by->run.resized))) ||
             (reading && tutti_facilities_recut(e, &by->run, memory)))
             continue;
-        if (checkpoint != NULL && s->late && !tutti_checkpoint_has(checkpoint, s->name)) /* saved before it was */
+        if (checkpoint != NULL && s->late && !tutti_checkpoint_has(checkpoint, s->name)) /* saved without it */
             continue;
         if (s->of_workers && reading && by->run.changed) {
             if (!same)
@@ -191,8 +195,8 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
 
 static char *facts_now(tutti_engine *e, const char *facts); /* below */
 
-/* How many ranks only serve, and how many slices there are: what a reader needs to
-   know before it can read the rest. */
+/* The number of ranks that only serve, and of their shards: a reader needs these before it can
+   read the rest. */
 static tutti_saved parts_item(int64_t parts[2])
 {
     return (tutti_saved){ .state = "engine.servers",
@@ -206,7 +210,7 @@ static tutti_saved parts_item(int64_t parts[2])
                           .data = parts };
 }
 
-/* Of how many workers each of the codec's states is. */
+/* The number of workers that each of the codec's states is for. */
 static tutti_saved team_item(int64_t *team)
 {
     return (tutti_saved){ .state = "engine.codec-team",
@@ -220,8 +224,8 @@ static tutti_saved team_item(int64_t *team)
                           .data = team };
 }
 
-/* Of a run that has lost workers: with how many it began, and who is left. numbers: room for all of
-   them and one; NULL: nobody is lost. */
+/* Of a run that has lost workers: the number with which it began, and the remaining ranks.
+   numbers: space for all ranks and one more; NULL: none is lost. */
 static tutti_status add_members(const tutti_engine *e, items *list, int64_t *numbers, tutti_error *err)
 {
     const uint64_t count = 1 + (uint64_t)e->m.all.size;
@@ -244,7 +248,7 @@ static tutti_status add_members(const tutti_engine *e, items *list, int64_t *num
                err);
 }
 
-/* By those who are there, as last agreed. */
+/* Saves a checkpoint, by the members as last agreed. */
 static tutti_status save_once(tutti_engine *e, const char *directory, const char *facts, int keep, tutti_error *err)
 {
     char *text = facts_now(e, facts);
@@ -291,7 +295,7 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
         do {
             again = false;
             status = save_once(e, directory, facts, keep, err);
-            /* else others may wait for it in there: see tutti_engine_settle */
+            /* otherwise others may wait for this worker in there: see tutti_engine_settle */
             if (status == TUTTI_OK || status == TUTTI_ERR_PEER)
                 status = tutti_engine_settle(e, status, &again, err);
         } while (status == TUTTI_OK && again);
@@ -299,7 +303,7 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
     return status;
 }
 
-/* Client state of another number of workers: the mean of those who had had samples. */
+/* Client state of another number of workers: the mean over those that had had samples. */
 static tutti_status load_mean(tutti_engine *e, tutti_checkpoint *checkpoint, int saved_by, tutti_error *err)
 {
     const size_t n = e->options.own_values;
@@ -332,8 +336,8 @@ static tutti_status load_mean(tutti_engine *e, tutti_checkpoint *checkpoint, int
 
 /* ---- another number of workers ---- */
 
-/* The mean of what the workers had, or of a sum the elements that I own.
-   What starts from 0 is 0 already. */
+/* Loads the mean of the workers' states, or of a sum the elements that this worker owns. State
+   that starts from 0 is 0 already. */
 static tutti_status load_changed(tutti_engine *e, tutti_checkpoint *checkpoint, int saved_by, const tutti_state *s,
                                  float *to, tutti_error *err)
 {
@@ -388,7 +392,7 @@ static tutti_status change_workers(tutti_engine *e, tutti_checkpoint *checkpoint
                                                                      : TUTTI_OK;
 }
 
-/* Who saved it, as it says. left: how many there were. */
+/* Reads which workers saved the checkpoint. left: their number. */
 static tutti_status read_savers(const tutti_engine *e, tutti_checkpoint *checkpoint, int left, savers *by,
                                 tutti_error *err)
 {
@@ -429,8 +433,8 @@ static tutti_status read_savers(const tutti_engine *e, tutti_checkpoint *checkpo
     return status;
 }
 
-/* Another number of workers: where nobody has a state of its own, or all can begin at what
-   servers have, or the method knows how. */
+/* Another number of workers is allowed if no worker has state of its own, or all can begin with
+   the servers' values, or the method can convert its state. */
 static tutti_status check_number(const tutti_engine *e, const savers *by, tutti_error *err)
 {
     char of_them[48] = "";
@@ -447,7 +451,7 @@ static tutti_status check_number(const tutti_engine *e, const savers *by, tutti_
                       by->left, of_them, e->m.ops->name, by->left, e->m.workers);
 }
 
-/* ---- what a checkpoint says besides ---- */
+/* ---- the facts of a checkpoint ---- */
 
 /* Can a checkpoint of now be resumed by as many workers only? */
 static bool for_as_many(tutti_engine *e)
@@ -458,9 +462,9 @@ static bool for_as_many(tutti_engine *e)
     return check_number(e, &other, NULL) != TUTTI_OK || change_workers(e, NULL, &other, false, NULL) != TUTTI_OK;
 }
 
-/* facts, which are a JSON object, and what the engine knows: "members":[0,1,3], after losses, those
-   who are left; "as_many":true, where no other number of workers can resume it. Gives NULL without
-   memory; the caller frees it. */
+/* Returns `facts`, which is a JSON object, extended by what the engine knows: "members":[0,1,3],
+   after losses, the remaining workers; "as_many":true, if no other number of workers can resume
+   it. NULL without memory; the caller frees it. */
 static char *facts_now(tutti_engine *e, const char *facts)
 {
     const size_t length = strlen(facts), end = length > 0 ? length - 1 : 0;
@@ -487,7 +491,7 @@ static char *facts_now(tutti_engine *e, const char *facts)
     return text;
 }
 
-/* ---- declared state where it lies ---- */
+/* ---- access to declared state in place ---- */
 
 tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, size_t *n, tutti_error *err)
 {
@@ -525,10 +529,10 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
     return status;
 }
 
-/* Declared state has become that of another run, which as many workers began. */
+/* Declared state was replaced by that of another run, which began with `workers` workers. */
 static tutti_status taken_over(tutti_engine *e, int workers, tutti_error *err)
 {
-    if (e->units.on) /* what was kept of those that were looked at before is old */
+    if (e->units.on) /* gathered values that were kept from an earlier evaluation are stale */
         TUTTI_TRY(tutti_engine_units_updated(e, err));
     if (e->own_pace)
         tutti_engine_pace_loaded(e, workers);
@@ -562,9 +566,9 @@ static tutti_status load(tutti_engine *e, tutti_checkpoint *checkpoint, const sa
         status = tutti_checkpoint_read(checkpoint, list.at, list.count, err);
     tutti_free(list.at);
     TUTTI_TRY(status);
-    /* its own steps, which tell how long the run goes on and where its samples are */
+    /* progress.step determines how long the run continues and where its samples are */
     if (e->progress.step != tutti_checkpoint_step(checkpoint) ||
-        (!e->own_pace && e->progress.skipped > e->progress.step)) /* at one's own pace gradients are left out */
+        (!e->own_pace && e->progress.skipped > e->progress.step)) /* asynchronous runs skip single gradients */
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "the checkpoint is of step %llu, and its state says step %llu, %llu of them left out; "
                           "use another one",

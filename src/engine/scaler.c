@@ -1,30 +1,30 @@
 /* scaler.c: loss scaling (Micikevicius et al., ICLR 2018, section 3.2; the rule of PyTorch's
    GradScaler with DeepSpeed's hysteresis). The client multiplies the loss by S (pass.scale), so
-   that slopes which 16 bits would lose stay above their least number. The engine divides S out
-   again, before anything else sees the gradient. So exchange, codecs with what they have kept back,
-   norms, methods and optimisers all have the true gradient, whatever S is and however it moves. S
-   is a power of two, so both are exact, short of denormals.
+   that slopes which 16 bits would lose stay above their smallest number. The engine divides S out
+   again, before anything else sees the gradient. So exchange, codecs with their residuals, norms,
+   methods and optimisers all have the true gradient, whatever S is and however it changes. S is a
+   power of two, so both are exact, short of denormals.
 
-   A gradient that is not finite is an overflow: the step is left out, whatever nonfinite says.
-   Parameters, optimiser, its count of updates and the schedule stay as they are. Only S and the
-   counts move. It is decided
-   1. where gradients are exchanged in a step, by all workers together, by the vote of judge.c, so
+   A non-finite gradient is an overflow: the step is skipped, whatever nonfinite is. Parameters,
+   optimiser, its count of updates and the schedule stay as they are. Only S and the counts
+   change. This is decided
+   1. if gradients are exchanged in a step, by all workers together, by the vote of judge.c, so
       that replicas stay equal and S with them;
-   2. in a step of which gradients are not exchanged (gossip, local and asynchronous methods), by
-      each worker for itself, about its own gradient and its own S. Its model then stays where it is
+   2. if a step's gradients are not exchanged (gossip, local and asynchronous methods), by each
+      worker for itself, about its own gradient and its own S. Its model then stays where it is
       for that step, and takes part in averaging as ever.
 
      overflow   hysteresis left > 1: one less is left, S stays. Else S :=
-                max(backoff S, min); already there: the run ends, or goes on
-                (on_min). The count of good steps begins anew.
-                A late gradient (late.c) whose own S was greater than S is now moves nothing: S has
-                fallen for one before it.
+                max(backoff S, min); already there: the run ends, or continues
+                (on_min). The count of good steps restarts.
+                A late gradient (late.c) whose own S was greater than the current S changes
+                nothing: S was lowered for one before it.
      good       after `interval` good steps in a row S := growth S, if a float32 can hold it, and
-                hysteresis is as at the beginning. (PyTorch counts alike; DeepSpeed as well, since
-                its last overflow.) A static S never moves.
+                hysteresis is as at the beginning. (PyTorch counts the same; DeepSpeed as well,
+                since its last overflow.) A static S never changes.
 
-   An event tells of overflows 1, 2, 4, 8, ..., so that a run of many steps has few; steps_skipped
-   has them all. */
+   Events report overflows 1, 2, 4, 8, ..., so that a run of many steps has few; steps_skipped
+   counts them all. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -128,7 +128,7 @@ void tutti_engine_scaler_loaded(tutti_engine *e)
 {
     tutti_engine_scaler *s = &e->scaler;
 
-    if (s->on && !(s->now.scale > 0)) /* other workers than those who saved: each begins anew */
+    if (s->on && !(s->now.scale > 0)) /* another number of workers than saved it: each starts again */
         s->now = (tutti_engine_scale){ .scale = s->init, .left = s->hysteresis };
 }
 
@@ -150,7 +150,7 @@ tutti_status tutti_engine_scaler_skip(tutti_engine *e, double had, int worker, c
     const double was = s->now.scale;
 
     s->now.good = 0;
-    if (had > was) /* late: S has fallen since that gradient was computed, over one before it */
+    if (had > was) /* late: S was lowered since that gradient was computed, because of an earlier one */
         ;
     else if (s->dynamic && s->now.left > 1)
         s->now.left--;

@@ -1,31 +1,31 @@
 /* shards.c: each worker updates its shard of every piece (steps.h). Rajbhandari, Rasley, Ruwase,
    He, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, section 5:
-   what all replicas have alike is cut over them, and an all-reduce is a reduce-scatter with an
-   all-gather behind it, so that the update fits in between.
+   state that all replicas hold equally is partitioned over them, and an all-reduce is a
+   reduce-scatter followed by an all-gather, so the update fits in between.
 
      exchange   reduce-scatter of a piece: its shards' sums, each at its worker
      step       the checks, and each worker's update of its shards
-     beside     all-gather of x, piece by piece, while the next step's forward computes: need(unit)
-                waits for the pieces that meet the unit (by_piece.c), and for no others
+     overlap    all-gather of x, piece by piece, while the next step's forward computes:
+                unit_acquire waits for the pieces that overlap its unit (by_piece.c), no others
 
-   Every piece is cut, and not the flat space once (as the paper does): so each reduce-scatter has
-   all links busy, and none sends a whole piece to one owner. Cuts are those of an all-reduce that
-   does the same (collective/builder.c), at lines of 64 bytes, and whoever counts a pair's bytes
-   finds them equal.
+   Every piece is partitioned, not the flat space once (as in the paper): so each reduce-scatter
+   keeps all links busy, and none sends a whole piece to one owner. The borders are those of an
+   all-reduce that does the same (collective/builder.c), at lines of 64 bytes, so each pair of
+   workers exchanges as many bytes as in it.
 
-   The norm of the gradient, for clip-norm, has the bits of whoever has all of it (norm.c). Its
-   blocks are 4096 elements of the flat space, and borders of shards lie anywhere. So of a block
-   that has several owners the one of its first element, who adds it up, gets the others' elements:
-   N - 1 borders of a piece, 16 KiB each at most. Then all get the sums, 8 bytes a block, and add
-   them in order.
+   The norm of the gradient, for clip-norm, has the same bits as if one worker computed it from
+   the whole gradient (norm.c). Its blocks are 4096 elements of the flat space, and borders of
+   shards lie anywhere. So if a block has several owners, the owner of its first element adds it
+   up, and receives the others' elements: for the N - 1 borders of a piece, 16 KiB each at most.
+   Then all workers receive the sums, 8 bytes a block, and add them in order.
 
-   In teams. A piece may be cut over the workers of a team alone, as those of a machine; teams are
-   replicas of each other (Zhang et al., "MiCS: Near-linear Scaling for Training Gigantic Model on
-   Public Cloud", VLDB 2022; hybrid sharding of Zhao et al. 2023, PyTorch FSDP). After
-   the reduce-scatter inside the team those who have the same shard sum it, one worker of each team.
-   A tree of sums is split at powers of two, so with a power of two of workers a team is a branch of
-   it, and the sum has its bits. Values and the norm are a team's own business: all teams have the
-   same. */
+   Node groups. A piece may be partitioned over the workers of a node group only, such as those of
+   one machine; the groups are replicas of each other (Zhang et al., "MiCS: Near-linear Scaling
+   for Training Gigantic Model on Public Cloud", VLDB 2022; hybrid sharding of Zhao et al. 2023,
+   PyTorch FSDP). After the reduce-scatter inside the group, the workers that have the same shard
+   sum it, one worker of each group. A tree of sums is split at powers of two, so with a power of
+   two of workers a group is a branch of it, and the sum has its bits. Values and the norm are
+   computed inside each group: all groups have the same. */
 #include <errno.h>
 #include <string.h>
 
@@ -33,9 +33,10 @@
 
 enum { LINE = 64 / sizeof(float) };
 
-/* ---- who has what ---- */
+/* ---- the partition ---- */
 
-/* Where shard w begins in `count` elements that so many workers share; w = workers: their end. */
+/* Where shard w begins in `count` elements that are split over `workers`; w = workers: their
+   end. */
 static size_t shard_at(size_t count, int workers, int w)
 {
     const size_t lines = (count + LINE - 1) / LINE, base = lines / (size_t)workers, more = lines % (size_t)workers,
@@ -43,13 +44,13 @@ static size_t shard_at(size_t count, int workers, int w)
     return first < count ? first : count;
 }
 
-/* What a worker of a team has of a block of the norm: elements of one piece. */
+/* The part of a block of the norm that one worker of a group has: elements of one piece. */
 typedef struct stretch {
     int piece, worker;
     size_t first, count, block;
 } stretch;
 
-/* The next one, in the order of the flat space; false: it was the last. Zeroed at first. */
+/* The next stretch, in the order of the flat space; false: it was the last. Zeroed at first. */
 static bool next_stretch(const tutti_engine *e, stretch *s)
 {
     const int workers = e->shards.team;
@@ -81,7 +82,7 @@ size_t tutti_shards_count(const tutti_method *m, int worker)
     return count;
 }
 
-/* Where the mean of my shard of a piece is, from its exchange on. / Of a stretch of it. */
+/* Where the mean of my shard of a piece is, from its exchange on. */
 static float *gradient_of(const tutti_engine *e, int piece)
 {
     float *const looked_at = tutti_engine_offload_looks(e, piece); /* it is in a tier */
@@ -96,6 +97,7 @@ float *tutti_engine_shard_gradient(const tutti_engine *e, int piece)
     return gradient_of(e, piece);
 }
 
+/* The same for a stretch of it. */
 static float *gradient_at(const tutti_engine *e, const stretch *s)
 {
     return gradient_of(e, s->piece) + (s->first - e->shards.mine[s->piece].first);
@@ -108,7 +110,8 @@ static tutti_status no_memory(const tutti_engine *e, tutti_error *err)
     return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the shards of %d pieces", e->layout.n_pieces);
 }
 
-/* Who adds up which block, and what it gets of whom. */
+/* Plans which worker adds up each block, and how many elements it receives from each other
+   worker. */
 static tutti_status plan_norm(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_shards *s = &e->shards;
@@ -209,7 +212,7 @@ tutti_status tutti_shards_group(tutti_method *m, const char *option, const char 
     return TUTTI_OK;
 }
 
-/* Who is in my team, and who has my place in the others. */
+/* Finds the members of my node group, and the workers with my index in the other groups. */
 static tutti_status find_teams(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_shards *s = &e->shards;
@@ -294,7 +297,7 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
 void tutti_engine_shards_start(tutti_engine *e, tutti_piece *p)
 {
     tutti_group *const between = &e->piece_state[p->index].between;
-    /* of all workers the same, where each may be exchanged in every pass */
+    /* the same on all workers, even if each piece may be exchanged in every pass */
     const uint32_t turn = (uint32_t)(e->steps_here * (uint64_t)e->options.accumulate) +
                           (e->m.held != TUTTI_HELD_WHOLE ? (uint32_t)e->pass.index : 0);
 
@@ -305,8 +308,8 @@ void tutti_engine_shards_start(tutti_engine *e, tutti_piece *p)
     between->algorithm = e->collective;
 }
 
-/* My shard, which is my team's, becomes that of all. Those who wait for me there hear of it if my
-   team has failed. */
+/* Sums my shard over the node groups. If my group has failed, the workers that wait for me there
+   are notified. */
 static tutti_status sum_of_teams(tutti_engine *e, const tutti_piece *p, float *shard, tutti_status status,
                                  tutti_error *err)
 {
@@ -342,7 +345,8 @@ tutti_status tutti_shards_exchange(tutti_method *m, tutti_piece *p, tutti_error 
     return tutti_engine_offload_keeps(e, p->index, to, err);
 }
 
-/* The elements that others add up go to them, and theirs come here. */
+/* Exchanges border elements: sends those that others add up, and receives those that this worker
+   does. */
 static tutti_status move_borders(tutti_engine *e, tutti_group *g, tutti_error *err)
 {
     tutti_engine_shards *s = &e->shards;
@@ -365,7 +369,7 @@ static tutti_status move_borders(tutti_engine *e, tutti_group *g, tutti_error *e
                             tutti_f32(e->m.device, s->in, s->n_in), err);
 }
 
-/* Of the blocks that I add up, in their order. */
+/* The sums of the blocks that this worker adds up, in their order. */
 static tutti_status add_blocks(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_shards *s = &e->shards;
@@ -390,7 +394,7 @@ static tutti_status add_blocks(tutti_engine *e, tutti_error *err)
             continue;
         if (was.worker != s->place)
             s->cursor[was.worker] += was.count;
-        if (held == 0 && (!more || of.block != was.block)) { /* it is all mine */
+        if (held == 0 && (!more || of.block != was.block)) { /* the whole block is mine */
             s->sums[n++] = tutti_norm2(e->m.device, was.count, from);
             continue;
         }

@@ -1,5 +1,6 @@
-/* shown.c: the model that all agree on. All come to rest and agree, whoever asked looks at it, and
-   each worker goes on from where it was. The end of a run is the last such meeting. */
+/* shown.c: evaluation of the model that all agree on. All workers quiesce and agree on it, the
+   client evaluates it, and each worker continues from where it was. The end of a run is the last
+   such meeting. */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +19,8 @@ static tutti_status agree(tutti_engine *e, tutti_error *err)
                                                                                        : tutti_average(m, m->x, err);
 }
 
-/* The mean of client state over those who have had samples; nobody has: each keeps its own. */
+/* The mean of client state over the workers that have had samples; if none has, each keeps its
+   own. */
 static tutti_status agree_on_own(tutti_engine *e, tutti_error *err)
 {
     const size_t n = e->options.own_values;
@@ -40,8 +42,8 @@ static tutti_status agree_on_own(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Agree, until it has worked for all who are left. aside: on the model of that point; -1: as it is
-   now. */
+/* Agrees on a model, and repeats until it has succeeded on all remaining workers. aside: the
+   snapshot to agree on; -1: the current model. */
 static tutti_status meet(tutti_engine *e, bool last, int aside, tutti_error *err)
 {
     tutti_status status;
@@ -59,7 +61,7 @@ static tutti_status meet(tutti_engine *e, bool last, int aside, tutti_error *err
         if (status == TUTTI_OK && last)
             status = tutti_engine_tell_metrics(e, err);
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
-            return status; /* others may wait for it in there: see tutti_engine_settle */
+            return status; /* otherwise others may wait for this worker in there: see tutti_engine_settle */
         status = tutti_engine_settle(e, status, &again, err);
         if (again) {
             if (e->kept != NULL)
@@ -72,7 +74,7 @@ static tutti_status meet(tutti_engine *e, bool last, int aside, tutti_error *err
 
 static tutti_status show(tutti_engine *e, int aside, tutti_error *err)
 {
-    const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* who looks is not the method's cost */
+    const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* not the method's cost */
     const tutti_status status = meet(e, false, aside, err);
 
     tutti_engine_doing(e, was);
@@ -87,7 +89,7 @@ tutti_status tutti_engine_eval_begin(tutti_engine *e, tutti_error *err)
     tutti_status status;
 
     if (e->stage == STAGE_FINISHED)
-        return TUTTI_OK; /* it is the agreed model */
+        return TUTTI_OK; /* x is the agreed model already */
     if (e->stage != STAGE_READY)
         return tutti_engine_out_of_order(err, "eval_begin");
     tutti_engine_collect(e);
@@ -110,7 +112,7 @@ tutti_status tutti_engine_eval_snapshot(tutti_engine *e, int k, tutti_error *err
     return show(e, k, err);
 }
 
-/* g is nobody's between steps. */
+/* g is unused between steps, so it serves as a scratch buffer. */
 static float *room_of_gradients(tutti_engine *e)
 {
     for (int i = 0; i < e->layout.n_tensors; i++)
@@ -176,8 +178,8 @@ tutti_status tutti_engine_eval_end(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Who has finished may close its world at once. To another whose services still watch it that would
-   be a loss, while that one is on its way here. */
+/* A worker that has finished may close its world at once. Another whose services still watch it,
+   and which is still on its way here, would take that for a loss: so all leave together. */
 static tutti_status leave_together(tutti_engine *e, tutti_error *err)
 {
     TUTTI_TRY(tutti_engine_part(e, err));

@@ -1,5 +1,5 @@
 /* step.c: the end of a step: the gradient becomes an update. The passes before it are in pass.c,
-   and what becomes of their pieces meanwhile in pieces.c. */
+   and the pieces that are processed meanwhile in pieces.c. */
 #include <math.h>
 
 #include "engine_internal.h"
@@ -20,8 +20,8 @@ tutti_status tutti_engine_failed(tutti_engine *e, tutti_status status, tutti_err
     return tutti_engine_cause(e, status, err);
 }
 
-/* Steps so far that moved the model: what bias corrections count, and schedules with those that
-   were sat out besides. A step that was left out is none to either. */
+/* Steps so far that moved the model, as bias corrections count them; schedules also count the
+   steps that a worker sat out. A step that was skipped counts for neither. */
 static uint64_t updates_of(tutti_engine *e, uint64_t steps)
 {
     const uint64_t without = *tutti_engine_skipped(e) + e->sat_out;
@@ -85,7 +85,7 @@ void tutti_base_unscale(tutti_method *m)
     tutti_engine_take_in(m->engine);
 }
 
-/* At a gradient that no exchange has looked at. */
+/* Checks a gradient that no exchange has checked. */
 static tutti_status look(tutti_engine *e, int k, tutti_error *err)
 {
     e->pieces[k].step = e->progress.step;
@@ -98,8 +98,8 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
 
     *rate = tutti_rate_now(m);
     *skip = false;
-    tutti_engine_take_in(e); /* of a pass before the step's last */
-    if (!e->exchanged) /* otherwise the pieces' jobs have looked */
+    tutti_engine_take_in(e); /* if the step's last pass did not do it */
+    if (!e->exchanged) /* otherwise the pieces' jobs have checked */
         for (int k = 0; k < e->layout.n_pieces; k++)
             TUTTI_TRY(look(e, k, err));
     TUTTI_TRY(tutti_engine_judge(e, skip, err));
@@ -127,7 +127,7 @@ tutti_status tutti_base_gradient(tutti_method *m, tutti_rate *rate, bool *skip, 
     return TUTTI_OK;
 }
 
-/* counted: NULL, or updates so far where steps do not say how many. */
+/* counted: NULL, or a count of updates, for methods whose steps do not determine it. */
 static tutti_status update_on(tutti_method *m, float *x, tutti_monitor *door, double factor, int64_t *counted,
                               tutti_error *err)
 {
@@ -198,7 +198,7 @@ tutti_status tutti_evaluate(tutti_method *m, double *loss, tutti_error *err)
     return status;
 }
 
-/* step(), with the gradient that stands in g. */
+/* Makes the update from the gradient in g. */
 static tutti_status update(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
@@ -255,7 +255,7 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
     else if (status == TUTTI_OK)
         tutti_engine_take_in(e);
     for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && !e->exchanged && e->merge.waits; k++)
-        status = look(e, k, err); /* what may be left out is, with the whole update */
+        status = look(e, k, err); /* a non-finite gradient is skipped with the whole update, if allowed */
     if (status == TUTTI_OK && due)
         status = update(e, err);
     if (status == TUTTI_OK && e->units.on)
@@ -265,7 +265,7 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
     if (e->take.on)
         TUTTI_TRY(tutti_engine_failed(e, tutti_engine_take_end(e, err), err));
     tutti_engine_pace_end(e);
-    if (m->beside && !e->options.needs) /* its client may read values as soon as the step is over */
+    if (m->beside && !e->options.needs) /* the client may read values as soon as the step is over */
         TUTTI_TRY(tutti_engine_failed(e, tutti_engine_by_piece_rest(e, err), err));
     tutti_engine_watch(e);
     e->stage = STAGE_READY;

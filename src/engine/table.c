@@ -1,6 +1,6 @@
-/* table.c: is what somebody has written about a method whole? A program may bring methods of its
-   own (tutti_engine_open_from), and what its writer has forgotten is said here, before anything is
-   written or called that is not there. */
+/* table.c: is the definition of a method complete? A program may bring methods of its own
+   (tutti_engine_open_from), and what its author has forgotten is reported here, before anything
+   that is not there is written or called. */
 #include <string.h>
 
 #include "engine_internal.h"
@@ -72,7 +72,7 @@ static tutti_status check_defaults(const tutti_method_ops *ops, tutti_error *err
         for (size_t k = 0; k < TUTTI_LENGTH(known); k++)
             is_known = is_known || strcmp(d->option, known[k]) == 0;
         tutti_suggest(d->option, known, TUTTI_LENGTH(known), near, sizeof near);
-        if (!is_known && near[0] != 0) /* the command has options of its own, which the engine does not know */
+        if (!is_known && near[0] != 0) /* the command has options of its own that the engine does not know */
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "method '%s' has a default of option '%s', which there is not%s",
                               ops->name, d->option, near);
         if (!tutti_method_default_can_hold(ops, d))

@@ -1,25 +1,25 @@
-/* take.c: free sample counts (steps.h): a step has as many samples as its workers take, and all
-   learn how many that were.
+/* take.c: variable batches (steps.h): a step has as many samples as its workers take, and all
+   workers learn how many those were.
 
-   Positions are those of all epochs, one behind the other: position p of epoch e is e D + p. What
-   all have taken so far (progress.samples) is the same number on all workers between steps, and so
-   is what everybody is lent. So who takes which position is a function of counts that all know, and
-   no message says it.
+   Positions of all epochs are concatenated: position p of epoch e is e D + p. The total taken so
+   far (progress.samples) is the same number on all workers between steps, and so are the leases.
+   So which worker takes which position is a function of counts that all know, and no message is
+   needed for it.
 
    Counts known before the first pass: the step takes the positions from progress.samples on, and
-   is cut where an epoch ends. Nothing else has to be remembered.
+   is shortened where an epoch ends. Nothing else has to be stored.
 
-   Counts known afterwards: each worker has a loan, a few ranges of positions. It takes from the
-   front of it and is lent more, from the first position that nobody was lent, once it has less than
-   it may take in a step. A loan has a fixed number of ranges at most, whoever is slow, and loans go
-   on from one epoch to the next.
+   Counts known afterwards: each worker has a lease, a few ranges of positions. It takes samples
+   from the front of it, and is leased more, from the first position that was not leased yet, once
+   it has less than it may take in a step. A lease has a bounded number of ranges, however slow a
+   worker is, and leases continue from one epoch to the next.
 
-   Once the run's last position is lent, what is left of loans moves from worker to worker, so that
-   each has of it in proportion to what it took in the last step: all come to the end together. Who
-   stands still keeps no sample from being taken. And no step is tiny, which would be a step along
-   the gradient of a few samples at the full rate: of what is less than two steps' samples each of
-   the last two has half. The last one takes all that is left, whatever the time, since that is no
-   more than the step before it had. */
+   Once the run's last position is leased, what is left of the leases is moved between workers in
+   proportion to what each took in the last step, so that all finish together. A stalled worker
+   does not block the epoch. And no step is tiny, which would be a step along the gradient of a
+   few samples at the full rate: if fewer samples are left than in two steps, each of the last two
+   takes half. The last step takes all that is left, whatever the time, since that is no more than
+   the step before it had. */
 #include <string.h>
 
 #include "engine_internal.h"
@@ -29,7 +29,7 @@ static uint64_t epoch_samples(const tutti_engine *e)
     return e->share.samples;
 }
 
-/* ---- loans ---- */
+/* ---- leases ---- */
 
 static tutti_take_range *loan_of(const tutti_engine *e, int worker)
 {
@@ -50,7 +50,7 @@ static uint64_t held(const tutti_take_range *loan)
     return sum;
 }
 
-/* What a worker may take in a step: a loan must not reach over many epochs. */
+/* What a worker may take in a step: bounded so that a lease does not span many epochs. */
 static uint64_t loan_size(const tutti_engine *e)
 {
     const uint64_t part = epoch_samples(e) / (4 * (uint64_t)e->m.workers), pass = (uint64_t)e->take.pass,
@@ -59,7 +59,7 @@ static uint64_t loan_size(const tutti_engine *e)
     return (uint64_t)e->take.most < cap ? (uint64_t)e->take.most : cap;
 }
 
-/* Behind the others, or as part of the last. false: there is no place for it. */
+/* Appends a range to the lease, or extends its last range. false: the lease is full. */
 static bool add_range(tutti_take_range *loan, tutti_take_range more)
 {
     for (int k = 0; k < TUTTI_TAKE_RANGES; k++)
@@ -84,7 +84,8 @@ static void take_from(tutti_take_range *loan, uint64_t n)
     loan[0].first += n;
 }
 
-/* Up to n of the end of worker `from`'s loan go to worker `to`. How many did. */
+/* Moves up to n positions from the end of worker `from`'s lease to worker `to`. Returns how
+   many. */
 static uint64_t move(tutti_engine *e, int from, int to, uint64_t n)
 {
     tutti_take_range *loan = loan_of(e, from), *last = loan;
@@ -100,7 +101,7 @@ static uint64_t move(tutti_engine *e, int from, int to, uint64_t n)
     return n;
 }
 
-/* To everybody what is its due, from those that have more: the most first. */
+/* Gives each worker its due, from workers that have more, the largest surplus first. */
 static void balance(tutti_engine *e, uint64_t least)
 {
     for (int to = 0; to < e->m.workers; to++)
@@ -131,7 +132,7 @@ static void lend(tutti_engine *e, uint64_t size)
     }
 }
 
-/* What I may take in this step, and whether it is the run's last. */
+/* Computes what this worker may take in this step, and whether it is the run's last. */
 static void allow(tutti_engine *e)
 {
     const uint64_t size = loan_size(e), done = e->progress.samples,
@@ -162,7 +163,8 @@ static void allow(tutti_engine *e)
 
 /* ---- where a pass is ---- */
 
-/* What worker r has of what stands before pass a of mine, in a step that is not cut. */
+/* The number of worker r's samples that come before this worker's pass a, in a step that was not
+   shortened. */
 static uint64_t before(const tutti_engine *e, int r, uint64_t a)
 {
     const uint64_t pass = (uint64_t)e->take.pass, has = (uint64_t)e->take.of[r],
@@ -209,7 +211,7 @@ static void lent_pass(const tutti_engine *e, tutti_pass *p)
     }
     if (e->take.replay != NULL) {
         const uint64_t step = e->progress.step,
-                       recorded = step < e->take.replay_steps ? (uint64_t)e->take.replay[step] : 0; /* never cut */
+                       recorded = step < e->take.replay_steps ? (uint64_t)e->take.replay[step] : 0; /* not cut */
         n = recorded <= taken ? 0 : n < recorded - taken ? n : recorded - taken;
     }
     p->samples = (int64_t)n;
@@ -251,7 +253,7 @@ uint64_t tutti_engine_take_turn(const tutti_engine *e)
 tutti_status tutti_engine_take_check(tutti_engine *e, const tutti_pass *p, tutti_error *err)
 {
     tutti_pass most = { .index = p->index };
-    const int64_t own = p->samples - p->received; /* others' are no part of the epoch */
+    const int64_t own = p->samples - p->received; /* without those of other workers */
 
     if (p->again)
         return TUTTI_OK;
@@ -309,8 +311,8 @@ int tutti_engine_takes(const tutti_engine *e)
     return !e->take.on ? 0 : e->take.even ? 1 : e->take.lent ? 3 : 2;
 }
 
-/* Every position below `next` was taken or is lent. Otherwise a run would wait for samples that
-   nobody has, or take some again. */
+/* Every position below `next` was taken or is leased. Otherwise a run would wait for samples that
+   no worker has, or take some twice. */
 static bool loans_fit(const tutti_engine *e)
 {
     const uint64_t done = e->progress.samples, next = e->take.next;
@@ -422,7 +424,7 @@ tutti_status tutti_take_declare(tutti_method *m, tutti_plan *plan, const tutti_t
     e->take.record_path = o->record != NULL ? o->record : "";
     e->take.replay_path = o->replay != NULL ? o->replay : "";
     e->share.batch = e->take.pass;
-    if (e->options.data_samples == 0) /* nobody has said when an epoch ends: none does */
+    if (e->options.data_samples == 0) /* size of an epoch unknown: it never ends */
         e->share.samples = INT64_MAX / 2;
     tutti_facility_add(m, &take_ops, e);
     tutti_declare(plan, &of, &e->take.of);
@@ -454,11 +456,11 @@ int64_t tutti_take_left(const tutti_method *m)
     return (int64_t)e->take.allowed - e->take.taken;
 }
 
-/* All counts are in take.of: the step is cut where its epoch ends, or the run. */
+/* All counts are in take.of: shortens the step at the end of its epoch or of the run. */
 static void settle_counts(tutti_engine *e, tutti_pass *p, bool was_cut, int64_t *of)
 {
     const uint64_t d = epoch_samples(e), at = e->progress.samples, n = (uint64_t)e->m.workers;
-    uint64_t most = e->options.data_samples > 0 ? d - at % d : UINT64_MAX; /* else nobody knows of epochs */
+    uint64_t most = e->options.data_samples > 0 ? d - at % d : UINT64_MAX; /* else there are no epochs */
     uint64_t sum = 0, below = 0;
     bool even = true;
 
@@ -501,7 +503,7 @@ static tutti_status check_count(const tutti_engine *e, int worker, int64_t count
                       worker, (long long)count, e->take.even ? "or" : "to", (long long)e->take.most);
 }
 
-/* Each worker's count to all, in take.of. */
+/* Gathers the counts of all workers into take.of. */
 static tutti_status gather_counts(tutti_engine *e, int64_t mine, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_expose(e);

@@ -1,66 +1,75 @@
-/* take.h: free sample counts (take.c). */
+/* take.h: variable batches: free sample counts (take.c). */
 #ifndef TUTTI_ENGINE_TAKE_H
 #define TUTTI_ENGINE_TAKE_H
 #include "engine_facility.h"
 
-/* Positions of all epochs, one behind the other: position p of epoch e is e x samples + p. */
+/* Positions of all epochs, concatenated: position p of epoch e is e x samples + p. */
 typedef struct tutti_take_range { uint64_t first, end; } tutti_take_range;
-/* What a worker is lent: in this order, empty ones last. */
+/* The ranges leased to a worker: used in this order, empty ones last. */
 enum { TUTTI_TAKE_RANGES = 8 };
 
 typedef struct tutti_engine_take {
     bool on, lent, even;
-    int64_t pass, most;          /* most: as the method has it; with `lent` see loan() */
+    int64_t pass, most;          /* pass: samples of a pass; most: the method's maximum of a step;
+                                    with leases see loan_size() */
     uint64_t limit;              /* samples of the run; 0: not known */
-    int64_t *of;                 /* workers: of this step, once they are known. lent: before that
-                                    of the last one; declared */
-    int64_t *due;                /* lent, workers: of what is left of the run */
-    double *weight;              /* scratch of it */
-    tutti_take_range *loan;      /* lent: TUTTI_TAKE_RANGES of each worker; declared */
-    uint64_t next;               /* lent: the first position that nobody was lent; declared */
-    uint64_t mine;               /* with parts: what I have taken of mine; declared */
+    int64_t *of;                 /* workers: counts of this step, once known. With leases, until
+                                    then those of the last step; declared */
+    int64_t *due;                /* with leases, workers: each worker's share of what is left of
+                                    the run */
+    double *weight;              /* scratch for computing `due` */
+    tutti_take_range *loan;      /* the leases, TUTTI_TAKE_RANGES ranges of each worker;
+                                    declared */
+    uint64_t next;               /* with leases: the first position that was not leased yet;
+                                    declared */
+    uint64_t mine;               /* with parts: samples that this worker has taken of its part;
+                                    declared */
 
     /* this step */
     bool known, closed;
-    bool cut;                    /* known: it goes to the end of an epoch or of the run */
-    int64_t taken;               /* in passes, by me */
-    uint64_t allowed;            /* lent: of this step, mine */
-    bool last;                   /* lent: of the run, as it was asked for */
-    double over;                 /* lent, closed: samples that the gradient is over */
+    bool cut;                    /* known: the step was shortened, at the end of an epoch or of
+                                    the run */
+    int64_t taken;               /* in this step's passes, by this worker */
+    uint64_t allowed;            /* with leases: samples that this worker may take in this step */
+    bool last;                   /* with leases: this is the last step of the run, as far as was
+                                    asked for */
+    double over;                 /* with leases, once closed: number of samples that the gradient
+                                    is divided by */
 
     /* take_file.c */
     const char *record_path, *replay_path;
     tutti_file *record;          /* worker 0's; NULL: not open yet */
-    int64_t *replay;             /* my counts by step; -1 - count: the step was cut; NULL: none */
+    int64_t *replay;             /* this worker's counts by step; -1 - count: the step was
+                                    shortened; NULL: no replay */
     uint64_t replay_steps;
-    char *line;                  /* room for one */
+    char *line;                  /* buffer for one line */
     size_t line_bytes;
 } tutti_engine_take;
 
 /* ---- take.c, called by the step ---- */
 
 void tutti_engine_take_begin(tutti_engine *e);
-/* The next pass as it is without the method. */
+/* The next pass as it is before the method changes it. */
 void tutti_engine_take_pass(const tutti_engine *e, tutti_pass *p);
-/* The hook has left it so: these samples are taken. TUTTI_ERR_STATE: it may not. */
+/* The method's hook has set the pass: takes its samples. TUTTI_ERR_STATE: not allowed. */
 tutti_status tutti_engine_take_check(tutti_engine *e, const tutti_pass *p, tutti_error *err);
-/* The gradient of the piece is over what it is to be over. */
+/* Scales the piece's gradient to the right divisor. */
 void tutti_engine_take_scale(tutti_engine *e, tutti_piece *p);
 /* The step is over. */
 tutti_status tutti_engine_take_end(tutti_engine *e, tutti_error *err);
-/* Is there another step before the run has so many samples? */
+/* Is there another step before the run has `samples` samples? */
 bool tutti_engine_take_more(tutti_engine *e, uint64_t samples);
-/* Declared state has become that of another run: TUTTI_ERR_CORRUPT: of none that can be. */
+/* Declared state was replaced by that of another run. TUTTI_ERR_CORRUPT: it is inconsistent. */
 tutti_status tutti_engine_take_loaded(const tutti_engine *e, tutti_error *err);
-/* The schedule's step. */
+/* The step that the learning-rate schedule uses. */
 uint64_t tutti_engine_take_turn(const tutti_engine *e);
 
 /* ---- take_file.c ---- */
 
 tutti_status tutti_take_file_open(tutti_engine *e, tutti_error *err);
 void tutti_take_file_close(tutti_engine *e);
-/* The count of the file for this step, and whether it was cut; -1: there is no replay.
-   TUTTI_ERR_USAGE: it has none. */
+/* The replay file's count for this step, and whether the step was shortened; -1: there is no
+   replay. TUTTI_ERR_USAGE: the file has none. */
 tutti_status tutti_take_file_count(const tutti_engine *e, int64_t *count, bool *cut,
                                    tutti_error *err);
 tutti_status tutti_take_file_write(tutti_engine *e, tutti_error *err);

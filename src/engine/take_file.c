@@ -1,14 +1,14 @@
-/* take_file.c: how many samples each worker took in each step, written down and read again. Lines
-   of JSON, in this form and no other, so that a run of a million steps is read in one go:
+/* take_file.c: writes how many samples each worker took in each step, and reads it again. Lines
+   of JSON, in exactly this form, so that a run of a million steps is read in one pass:
 
      {"workers":4,"pass":8,"most":512,"seed":1}
      {"step":0,"took":[64,32,16,16]}
      {"step":1,"took":[64,32,16,16],"cut":true}
 
-   In a step that was cut where its epoch ends each worker's samples stand behind the other's
-   (take.c), which does not follow from the counts.
+   In a step that was shortened at the end of its epoch the workers' samples follow each other
+   worker by worker (take.c), which cannot be derived from the counts.
 
-   A run that is resumed goes on behind the lines of the steps that its checkpoint has. */
+   A resumed run continues after the lines of the steps that its checkpoint has. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static int first_line(const tutti_engine *e, char *line, size_t bytes)
                     (long long)e->take.pass, (long long)e->take.most, (unsigned long long)e->options.seed);
 }
 
-/* The text at *at begins with `word`, which is passed over. */
+/* Does the text at *at begin with `word`? Then skips it. */
 static bool skip(const char **at, const char *word)
 {
     const size_t n = strlen(word);
@@ -50,7 +50,8 @@ static bool number(const char **at, int64_t *value)
     return errno == 0;
 }
 
-/* A line of a step: mine is worker `rank`'s count, as take.replay has it. Past its end. */
+/* Reads the line of a step, and moves *at past its end: *mine is worker `rank`'s count, in the
+   form of take.replay. */
 static bool read_line(const char **at, uint64_t step, int workers, int rank, int64_t *mine)
 {
     int64_t value;
@@ -125,7 +126,7 @@ tutti_status tutti_take_file_open(tutti_engine *e, tutti_error *err)
         if (e->take.line == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing %s", e->take.record_path);
     }
-    if (e->take.record_path[0] != 0 && e->m.rank == 0) { /* can it be written? */
+    if (e->take.record_path[0] != 0 && e->m.rank == 0) { /* checks that it can be written */
         tutti_file *f;
         status = tutti_file_begin(&f, e->rt, e->take.record_path, true, err);
         if (status != TUTTI_OK)
@@ -199,7 +200,7 @@ static tutti_status keep_lines(tutti_engine *e, tutti_file *to, tutti_error *err
     return status;
 }
 
-/* At the first step: only then is it known where the run goes on. */
+/* Opened at the first step: only then is it known where the run continues. */
 static tutti_status open_record(tutti_engine *e, tutti_error *err)
 {
     tutti_file *f;

@@ -1,14 +1,14 @@
 /* tune.c: a run that tunes itself (steps.h: tutti_tune_declare). Worker 0 measures, asks and
-   decides (search.h); the others learn it in a broadcast, at steps that all can count, and so all
-   change in the same step.
+   decides (search.h); the others learn the decision in a broadcast, at steps that all can count,
+   and so all change in the same step.
 
      window     `drop` steps that are not measured, and `steps` that are
-     word       96 bytes of worker 0: when a window is over, and before that where its first quarter
-                may show that it is to be given up
+     word       a control message of worker 0, 96 bytes: when a window is over, and before that when
+                its first quarter may show that it should be abandoned
 
-   A step is what worker 0 needs from the beginning of one to that of the next: computing, waiting,
-   its client in between, but no report, evaluation or checkpoint. What the tuner itself takes
-   stands between two steps and is in neither. A run that is resumed begins its window anew. */
+   The time of a step is what worker 0 needs from its beginning to that of the next: computing,
+   waiting, its client in between, but no report, evaluation or checkpoint. The tuner's own time
+   is between two steps and is in neither. A resumed run starts its window again. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,17 +26,17 @@ typedef struct tune {
     tutti_search_state state;    /* declared */
     tutti_group group;
     bool taken_up;               /* a step has begun in this process */
-    uint64_t began, seen;        /* steps: the window's first; the last that has begun */
+    uint64_t began, seen;        /* the window's first step; the last step that has begun */
     /* worker 0: */
-    int64_t *times_ns;           /* steps: of the window under way */
+    int64_t *times_ns;           /* times of the current window's steps */
     size_t n_times;
     int64_t mark_ns;             /* when the last step began */
-    int64_t own_ns;              /* what the tuner has taken */
+    int64_t own_ns;              /* time that the tuner has used */
 } tune;
 
 typedef struct word {            /* plain numbers of eight bytes */
-    int64_t turns;               /* the window is over; else it goes on */
-    double seconds, high;        /* what it took */
+    int64_t turns;               /* the window is over; else it continues */
+    double seconds, high;        /* the window's time */
     tutti_search_window next;
 } word;
 _Static_assert(sizeof(word) == 96, "what is said above and in steps.h");
@@ -95,7 +95,7 @@ static void close_tune(void *self)
     tutti_free(t);
 }
 
-/* ---- what is told ---- */
+/* ---- reports ---- */
 
 static const char *point_text(const tune *t, const double *value, char text[400])
 {
@@ -156,7 +156,7 @@ static void tell_end(const tune *t)
                                : "the best of them was not faster in every pair of windows, or by too little");
 }
 
-/* All points and pairs, where none is given up. */
+/* Reports how long tuning may take: all points and pairs, if none is abandoned. */
 static void tell_length(const tune *t)
 {
     const int64_t windows = t->options.tuner.points + 2 * TUTTI_SEARCH_PAIRS,
@@ -199,7 +199,7 @@ static tutti_status take_up(tune *t, tutti_error *err)
     return begin_window(t, err);
 }
 
-/* Worker 0: what comes after the window under way, or (look) its first part. */
+/* Worker 0: decides what comes after the current window, or (look) after its first part. */
 static tutti_status decide(tune *t, bool look, word *said, tutti_error *err)
 {
     said->turns = !look || tutti_search_look(&t->state, t->times_ns, t->n_times);
@@ -239,7 +239,7 @@ static tutti_status begin_step(void *self, tutti_error *err)
     const int64_t made = (int64_t)(t->m->step - t->began), drop = t->options.drop, steps = t->options.steps,
                   part = tutti_search_look_at(steps);
 
-    if (t->taken_up && (is_over(t) || t->m->step == t->seen)) /* a step may begin anew */
+    if (t->taken_up && (is_over(t) || t->m->step == t->seen)) /* a step may be restarted */
         return TUTTI_OK;
     t->seen = t->m->step;
     if (!t->taken_up)

@@ -1,41 +1,44 @@
-/* units.c: values that are held by unit (m->held): there is no x of the whole model. A worker has
-   its shard of every piece (shards.c), and all of a unit's values between need and done of it. So
-   "Pos+g+p" of Rajbhandari, Rasley, Ruwase, He, "ZeRO: Memory Optimizations Toward Training
-   Trillion Parameter Models", SC 2020, section 5.3.
+/* units.c: values that are held by unit (m->held): no worker has x of the whole model. A worker
+   has its shard of every piece (shards.c), and all values of a unit between acquire and release
+   of that unit. This is "Pos+g+p" of Rajbhandari, Rasley, Ruwase, He, "ZeRO: Memory Optimizations
+   Toward Training Trillion Parameter Models", SC 2020, section 5.3.
 
-     need     all-gather of the unit's pieces into a buffer, unless it is there or on its way
-     done     the buffer is free again
-     step     shards are updated (shards.c); what of all values is kept is old
+     acquire  all-gather of the unit's pieces into a buffer, unless they are there or being gathered
+     release  the buffer is free again
+     step     shards are updated (shards.c); gathered values that are kept become stale
 
-   Ahead. The order in which a step's units are needed is that of the step before. So while a unit
-   is computed, the next one's values are gathered beside it, on a lane of their own. One is ahead
-   at a time: as many units are there as the client needs at once, and one. Without a lane nothing
-   would be gained, and none is ahead. Where the order has changed the rest of the step goes
-   without, and is the order from then on.
+   Prefetch. The order in which a step acquires its units is taken to be that of the step before.
+   So while the client computes with a unit, the next unit's values are gathered concurrently, on
+   a lane of their own. One unit is prefetched at a time: as many units are present as the client
+   needs at once, and one more. Without a lane nothing would be gained, and none is prefetched. If
+   the order has changed, the rest of the step runs without prefetch, and its order is the
+   expected one from then on.
 
    Shards may be on a disk (offload.c; Rajbhandari, Ruwase, Rasley, Smith, He, "ZeRO-Infinity:
-   Breaking the GPU Memory Wall for Extreme Scale Deep Learning", SC 2021, section 6). A unit's are
-   read into its buffer before it is gathered, each worker its own, so that all disks work for each
-   unit. Reads go on by themselves: without a lane, too, they are ahead, and the gather waits for
-   the need. How many units ahead is a matter of how long a read takes, so of bytes: small units
-   share a buffer, and count as one. What a step needs first is not read: the update, which has it
-   in a tile, leaves it in the buffer (part.x of optim.h).
+   Breaking the GPU Memory Wall for Extreme Scale Deep Learning", SC 2021, section 6). A unit's
+   shards are read into its buffer before it is gathered, each worker reading its own, so that all
+   disks work for each unit. Reads proceed by themselves: they are issued ahead even without a
+   lane, and the gather then waits for the acquire. How many units to prefetch depends on how long
+   a read takes, so on bytes: small units share a buffer and count as one. What a step needs first
+   is not read: the update, which has it in a tile, leaves it in the buffer (part.x of optim.h).
 
-   Nobody has seen a first step. It is taken to be forward through all units and back.
+   The order of the first step is not known yet. It is assumed to be forward through all units and
+   back.
 
-   A unit of few values may be kept whole, once it is gathered, until the next update: it takes
-   memory, and is sent once a step and not twice.
+   A unit of few values may keep its gathered values until the next update: this takes memory, but
+   the unit is sent once a step instead of twice.
 
    A client that does not promise the same order on all workers (engine_options.same_order) could
-   have two of them wait for each other, each in the gather of another unit. So all tell each other
-   before each gather what it is of, eight bytes, and at the end of a pass that there is no more.
+   make two workers wait for each other, each in the gather of another unit. So before each gather
+   all workers send each other, in eight bytes, which unit it is of, and at the end of a pass that
+   there are no more.
 
-   Outside of passes, where the model is looked at (evaluations, export, checkpoints of other
-   kinds), all workers need the same units in the same order, and nothing is ahead.
+   Outside of passes (evaluations, export, checkpoints of other kinds) all workers need the same
+   units in the same order, and nothing is prefetched.
 
-   Under methods that drive (drive.c) there is nothing but that: a worker has no shards, but the
-   units of its stage. What is needed is sent by whoever has it, into memory that is taken for as
-   long as it is needed. */
+   Methods that run a pipeline schedule (drive.c) use only this last part: a worker has no shards,
+   but the units of its stage. A unit that is acquired is sent by the worker that has it, into
+   memory that is allocated until the release. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,7 +71,7 @@ static tutti_status list_units(tutti_engine *e, tutti_error *err)
     return s->unit != NULL && s->words != NULL ? TUTTI_OK : no_memory(e, err);
 }
 
-/* Where each unit is: its tensors stand together, and pieces end with it (layout.c). */
+/* Finds where each unit is: its tensors are contiguous, and pieces end with it (layout.c). */
 static tutti_status find_units(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_units *s = &e->units;
@@ -105,7 +108,7 @@ static int *grown(const tutti_engine *e, int room, tutti_error *err)
     return more;
 }
 
-/* Of the first step: forward, and back. */
+/* The assumed order of the first step: forward, and back. */
 static tutti_status guess_order(tutti_engine *e, tutti_error *err)
 {
     tutti_engine_units *s = &e->units;
@@ -125,7 +128,7 @@ static size_t lines_of(size_t count)
     return (count + 15) / 16 * 16;
 }
 
-/* Memory that is taken where it is needed. */
+/* The arena's name for memory that is taken when it is needed. */
 static const char *name_of_more(const tutti_engine *e)
 {
     return e->drive.on ? "shown" : "x.more";
@@ -137,7 +140,7 @@ static void close_units(void *self)
     tutti_engine_units *s = &e->units;
 
     tutti_lane_close(s->lane);
-    for (int k = 0; s->io != NULL && k < e->layout.n_pieces; k++) { /* their memory is about to go */
+    for (int k = 0; s->io != NULL && k < e->layout.n_pieces; k++) { /* their memory is about to be freed */
         tutti_io *const one = &s->io[k];
         tutti_tier_wait(s->place.tier, &one, 1, NULL);
     }
@@ -178,7 +181,7 @@ tutti_status tutti_engine_units_open(tutti_engine *e, tutti_error *err)
     return tutti_lane_open(&s->lane, e->rt, "values", s->beside ? 1 : 0, err);
 }
 
-/* What the steps have moved to and from a tier. */
+/* Reports what the steps have moved to and from a tier. */
 static void tell_tier(tutti_engine *e)
 {
     const tutti_engine_units *s = &e->units;
@@ -216,7 +219,7 @@ static const tutti_facility_ops facility = {
 tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_error *err)
 {
     tutti_engine_units *s = &e->units;
-    const bool several = e->shards.team > 1; /* else all values are here */
+    const bool several = e->shards.team > 1; /* else this worker has all values */
     size_t kept = 0, count = 0;
 
     tutti_facility_add(&e->m, &facility, e);
@@ -254,8 +257,8 @@ tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_erro
     return TUTTI_OK;
 }
 
-/* Stages are whole units, and hold the elements between theirs. What has no room while the model is
-   looked at is refused while opening: the largest unit counts from there on. */
+/* Stages are whole units, and include the elements between them. An evaluation that would not fit
+   in memory is refused while opening: memory for the largest unit is reserved from there on. */
 tutti_status tutti_engine_units_declare_looks(tutti_engine *e, tutti_error *err)
 {
     tutti_facility_add(&e->m, &facility, e);
@@ -287,7 +290,7 @@ static void release(tutti_engine *e, tutti_engine_unit *u)
     if (u->apart) {
         tutti_arena_give(e->device, u->values);
         e->units.more -= u->count;
-        if (e->units.more == 0 && e->units.reserve > 0) /* where that just was */
+        if (e->units.more == 0 && e->units.reserve > 0) /* reserve the memory just freed */
             e->units.charged = tutti_arena_charge(e->device, name_of_more(e), e->units.reserve, NULL) == TUTTI_OK;
     } else if (!u->keeps && --e->units.buffer[u->buffer].units == 0)
         e->units.buffer[u->buffer].taken = 0;
@@ -307,7 +310,7 @@ static float *shard_in(const tutti_engine *e, const tutti_engine_unit *u, int k)
     return u->values + (e->shards.mine[k].first - u->first);
 }
 
-/* My shards of a unit to its buffer, beside the caller. */
+/* Starts reads of my shards of a unit into its buffer; does not wait. */
 static tutti_status read(tutti_engine *e, tutti_engine_unit *u, tutti_error *err)
 {
     tutti_engine_units *s = &e->units;
@@ -331,8 +334,8 @@ static tutti_status read_ends(tutti_engine *e, const tutti_engine_unit *u, tutti
     return TUTTI_OK;
 }
 
-/* An exchange was not begun, because another has failed: a gather that nobody has waited for, or a
-   piece's. */
+/* An exchange was not begun because another has failed: returns that failure. It is either a
+   gather that has not been waited for, or a piece's exchange. */
 static tutti_status what_failed(tutti_engine *e, tutti_error *err)
 {
     for (int i = 0; i < e->layout.n_units; i++) {
@@ -367,8 +370,9 @@ static tutti_status await(tutti_engine *e, tutti_engine_unit *u, tutti_error *er
     return status == TUTTI_CLOSED ? what_failed(e, err) : status;
 }
 
-/* How far behind `at` u's values begin: as far from a block as its first shard in the tier, which
-   then goes straight. Less than a block, and another on each worker. */
+/* The offset from `at` at which u's values begin: it is chosen so that the unit's first shard has
+   the same offset in a block here as in the tier, which allows direct transfers. Less than a
+   block, and different on each worker. */
 static size_t shift(const tutti_engine *e, const tutti_engine_unit *u, const float *at)
 {
     int piece = u->pieces.first;
@@ -382,8 +386,8 @@ static size_t shift(const tutti_engine *e, const tutti_engine_unit *u, const flo
     return (size_t)((there - (uintptr_t)at) % TUTTI_FILE_BLOCK) / sizeof *at;
 }
 
-/* A buffer that is free, or of what comes from a tier one that others have left room in; the same
-   on all workers. */
+/* Takes a free buffer or (shared, if units come from a tier) one in which other units have left
+   space; the same on all workers. */
 static bool take_buffer(tutti_engine *e, tutti_engine_unit *u, bool shared)
 {
     tutti_engine_units *s = &e->units;
@@ -402,7 +406,7 @@ static bool take_buffer(tutti_engine *e, tutti_engine_unit *u, bool shared)
     return true;
 }
 
-/* Buffers, and what is apart, that nothing is in which is needed now. */
+/* Counts the buffers and separate allocations that hold no unit that is acquired now. */
 static int buffers_ahead(const tutti_engine *e)
 {
     const tutti_engine_units *s = &e->units;
@@ -437,8 +441,8 @@ static tutti_status take_apart(tutti_engine *e, tutti_engine_unit *u, tutti_erro
     return TUTTI_OK;
 }
 
-/* A place for its values: its own, a buffer, that of one that was ahead in vain, or one more. What
-   would be ahead may find none. */
+/* Finds memory for a unit's values: its own, a buffer, the buffer of a unit that was prefetched
+   in vain, or a new allocation. A unit to be prefetched may get none. */
 static tutti_status place(tutti_engine *e, tutti_engine_unit *u, bool ahead, tutti_error *err)
 {
     tutti_engine_units *s = &e->units;
@@ -466,7 +470,7 @@ static tutti_status place(tutti_engine *e, tutti_engine_unit *u, bool ahead, tut
 
 /* ---- gathers ---- */
 
-/* A unit by the first of its tensors. */
+/* Describes what a worker does; a unit is named by its first tensor. */
 static const char *tell(const tutti_engine *e, int64_t what, char *text, size_t room)
 {
     int i = 0;
@@ -492,13 +496,14 @@ static tutti_status another(const tutti_engine *e, int64_t mine, int who, int64_
                       (unsigned long long)e->progress.step, e->m.ops->name);
 }
 
-/* Whoever waits for this worker in the group hears that it does not come. */
+/* Notifies members of the group that wait for this worker that it does not join. */
 static void give_up(tutti_engine *e, tutti_group *g, tutti_status status)
 {
     tutti_group_give_up(g, status == TUTTI_CLOSED ? (int)e->broken_by : e->m.rank);
 }
 
-/* All say what they are about to do next, and it is the same. words: room for all. */
+/* All workers send each other what they are about to do next, and check that it is the same.
+   words: one of each worker. */
 static tutti_status say(tutti_engine *e, int64_t what, uint32_t turn, int64_t *words, tutti_error *err)
 {
     tutti_group g = tutti_group_keyed(&e->m.all, tutti_port_of("unit order", 0, 0), turn);
@@ -579,12 +584,13 @@ static void begin(tutti_engine *e, tutti_engine_unit *u)
     u->counts = e->clock.running && e->clock.doing != TUTTI_DOING_OUTSIDE && e->clock.doing != TUTTI_DOING_REPORT;
     u->job = (tutti_job){ .run = gather, .owner = u, .index = unit };
     u->pending = true;
-    was = e->units.beside ? e->clock.doing : tutti_engine_expose(e); /* without a thread it is over on return */
+    was = e->units.beside ? e->clock.doing : tutti_engine_expose(e); /* without a thread it is over now */
     tutti_lane_start(e->units.lane, &u->job);
     tutti_engine_doing(e, was);
 }
 
-/* Reads my shards; what is ahead without a thread for it is gathered when it is needed. */
+/* Reads my shards and begins the gather. If it is a prefetch and there is no thread for gathers,
+   the gather begins when the unit is acquired. */
 static tutti_status start(tutti_engine *e, int unit, bool ahead, tutti_error *err)
 {
     tutti_engine_unit *u = &e->units.unit[unit];
@@ -606,8 +612,8 @@ static tutti_status start(tutti_engine *e, int unit, bool ahead, tutti_error *er
 
 /* ---- the order of a step ---- */
 
-/* The units that are needed next, as far as they may be ahead of what is computed. One that is
-   needed now, and will be again, is in the way: its values go in between. */
+/* Prefetches the units that are needed next, as far as allowed. It stops at a unit that is
+   acquired now and will be needed again: its values are released in between. */
 static tutti_status look_ahead(tutti_engine *e, tutti_error *err)
 {
     const tutti_engine_units *s = &e->units;
@@ -619,7 +625,7 @@ static tutti_status look_ahead(tutti_engine *e, tutti_error *err)
         if (u->values != NULL)
             continue;
         TUTTI_TRY(start(e, s->seen[at], true, err));
-        if (u->values == NULL) /* there is no room */
+        if (u->values == NULL) /* no buffer is free */
             return TUTTI_OK;
     }
     return TUTTI_OK;
@@ -665,8 +671,8 @@ tutti_status tutti_engine_units_need(tutti_engine *e, int unit, tutti_error *err
     return in_pass ? look_ahead(e, err) : TUTTI_OK;
 }
 
-/* What comes from a tier, and is needed again before anything that is not there, would be read for
-   nothing: the layers that forward ends with, and backward begins with. */
+/* A unit that comes from a tier and is needed again before any unit that is absent would be read
+   again for nothing, so it stays: the layers that forward ends with and backward begins with. */
 static bool is_near(const tutti_engine *e, const tutti_engine_unit *u)
 {
     const tutti_engine_units *s = &e->units;
@@ -694,7 +700,7 @@ void tutti_engine_units_pass(tutti_engine *e)
     e->units.at = 0;
 }
 
-/* Waits for what is under way, and lets go of what was ahead in vain. */
+/* Waits for the gathers in flight, and releases what was prefetched in vain. */
 static tutti_status drop(tutti_engine *e, bool kept, tutti_error *err)
 {
     for (int i = 0; i < e->layout.n_units; i++) {
@@ -725,7 +731,7 @@ tutti_status tutti_engine_units_passed(tutti_engine *e, tutti_error *err)
     was = tutti_engine_expose(e);
     status = say(e, END, s->said++, s->words, err);
     tutti_engine_doing(e, was);
-    return status == TUTTI_CLOSED ? TUTTI_OK : status; /* step() tells what has failed */
+    return status == TUTTI_CLOSED ? TUTTI_OK : status; /* step() reports the failure */
 }
 
 static bool goes_on(const tutti_engine *e)
@@ -733,7 +739,8 @@ static bool goes_on(const tutti_engine *e)
     return e->m.steps > 0 && e->progress.step + 1 < e->m.steps;
 }
 
-/* What is there is of before the update. */
+/* The values present are those of before the update: drops them and starts at the first unit
+   again. */
 static tutti_status begin_anew(tutti_engine *e, tutti_error *err)
 {
     TUTTI_TRY(drop(e, true, err));
@@ -762,7 +769,7 @@ float *tutti_engine_units_filled(const tutti_engine *e, int piece)
     return u->filled ? shard_in(e, u, piece) : NULL;
 }
 
-/* The update has left my shards there. */
+/* The update has left my shards in these units: begins their gathers. */
 static void begin_filled(tutti_engine *e)
 {
     const tutti_engine_units *s = &e->units;
@@ -825,7 +832,7 @@ static tutti_status keep_shards(tutti_engine *e, const tutti_engine_unit *u, tut
     return TUTTI_OK;
 }
 
-/* Unit by unit: nobody ever has all of them. */
+/* Unit by unit, so no worker ever has all values. */
 tutti_status tutti_engine_units_initial(tutti_engine *e, tutti_group *workers, tutti_error *err)
 {
     for (int i = 0; i < e->layout.n_units; i++) {

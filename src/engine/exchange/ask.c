@@ -1,19 +1,18 @@
-/* ask.c: what would the codec make of this step's gradient? A method that decides by it whether the
-   gradient goes through the codec at all asks before the first piece is exchanged
+/* ask.c: what would the codec make of this step's gradient? A method that decides by it whether
+   the gradient goes through the codec at all asks before the first piece is exchanged
    (tutti_exchange_ask), and then takes tutti_exchange or tutti_exchange_plain.
 
-   The codec is asked as an exchange asks it, of a copy: wrappers make of each tensor what is to be
-   encoded, it is encoded in the views that would be sent, and what decodes from that is measured.
-   The codec's states are copied before and put back behind it, so that a residual is the same to
-   the bit whether somebody has asked or not. That is one more encoding and a copy of the states, in
-   memory and in time. A codec that draws gives the same draws again: they are a function of the
-   view. */
+   The codec is applied as in an exchange, but to a copy: wrappers process each tensor, it is
+   encoded in the views that would be sent, and what decodes from that is measured. The codec's
+   states are copied before and restored after, so that a residual is the same to the bit whether
+   the method has asked or not. This costs one more encoding and a copy of the states, in memory
+   and in time. A codec that draws gives the same draws again: they are a function of the view. */
 #include <math.h>
 
 #include "exchange_internal.h"
 
-/* Is it summed on its way, so that nobody sends anything of his own that could be looked at? Sums
-   of all elements lose nothing worth asking for: what is summed whole counts as sent. */
+/* Is it summed on its way, so that no worker sends anything of its own that could be measured?
+   Sums of all elements lose nothing worth asking for: what is summed whole counts as sent. */
 static bool is_summed_in_part(const tutti_codec *c, const tutti_view *v)
 {
     return c->ops->rounds > 1 || (c->ops->rounds == 1 && c->ops->width(c, v, 0) != v->count);

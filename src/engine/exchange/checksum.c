@@ -1,22 +1,22 @@
-/* checksum.c: codec-checksum=on: each message that a codec makes has a hash in front of it, and the
-   worker that gets it looks at that before anything is decoded. (A library's all-gather of sparse
-   data now and then returned garbage.) A decoder refuses what no encoder writes, but most flipped
-   bits of a value, a scale or a code are another valid message.
+/* checksum.c: codec-checksum=on: each message that a codec makes has a hash in front of it, which
+   the receiver checks before anything is decoded. (A library's all-gather of sparse data now and
+   then returned garbage.) A decoder refuses what no encoder writes, but most flipped bits of a
+   value, a scale or a code give another valid message.
 
      8 bytes   XXH3-64, little-endian, of: XXH3-64 of the message; its bytes; tensor, first element
-               and number of elements of the view; stage; step (gossip: round); who sent it
+               and number of elements of the view; stage; step (gossip: round); the sender
 
-   What it was made for is in it since the bytes of another step or worker are garbage too, and
-   intact: a library that hands out a buffer too soon gives those. What it guards against is damage,
-   not an adversary.
+   The hash covers the message's identity since the intact bytes of another step or worker are
+   garbage, too: a library that hands out a buffer too soon returns those. It guards against
+   damage, not against an adversary.
 
-   Only what comes as it was sent can be looked at. What is summed on its way (16-bit casts,
-   random-k, PowerSGD) has no sender any more when it comes, and nobody knows the bytes it should
-   have. A codec of which nothing else is sent is refused. Of one that also makes messages it is
-   said which part is not looked at. From one worker to another (d-psgd) nothing is summed, and
-   everything is looked at. What carries these bytes has checks of its own: tcp hashes each chunk
-   with a secret (wire-check), which also covers sums on their way from worker to worker; shm and
-   mpi have none. */
+   Only messages that arrive as they were sent can be checked. What is summed on its way (16-bit
+   casts, random-k, PowerSGD) has no single sender when it arrives, and no worker knows the bytes
+   it should have. A codec that sends nothing else is refused. For one that also makes messages it
+   is reported which part is not checked. From one worker to another (d-psgd) nothing is summed,
+   and everything is checked. The transports have checks of their own: tcp hashes each chunk with
+   a secret (wire-check), which also covers sums on their way from worker to worker; shm and mpi
+   have none. */
 #include <stdio.h>
 #include <string.h>
 
@@ -61,7 +61,7 @@ tutti_status tutti_checksum_check(const tutti_codec *c, const tutti_view *v, int
                       (unsigned long long)v->step, from);
 }
 
-/* ---- what can be looked at ---- */
+/* ---- what can be checked ---- */
 
 static bool is_message(const tutti_codec *c)
 {

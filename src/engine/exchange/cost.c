@@ -1,27 +1,29 @@
-/* cost.c: does the run's codec pay? What an exchange takes with it and without, by a model whose
-   numbers are measured on this run's own tensors, workers and network. It is told, and, where that
-   is asked for, acted upon. (Agarwal et al., MLSys 2022: in most networks it does not pay.)
+/* cost.c: does the run's codec pay? Predicts what an exchange takes with it and without, by a
+   model whose numbers are measured on this run's own tensors, workers and network. The result is
+   reported and, if asked for, acted upon. (Agarwal et al., MLSys 2022: in most networks it does
+   not pay.)
 
-     as they are  T = the all-reduces of all pieces
+     uncompressed T = the all-reduces of all pieces
      codec        T = t_encode + its collectives + t_decode
 
-   The usual model prices a collective as calls a + bytes / B, with one a and B for all. Of m bytes
-   of payload 2 (W - 1) / W m are summed (all-reduce), (W - 1) m gathered, and (W - 1) / W m go to
-   the owners of parts and as much from them. Here the calls themselves are measured, each way that
-   is needed, from next to nothing (its a) to a size that takes some milliseconds (its B). A call is
-   priced by the line between the two sizes next to it. An algorithm that serves from some size on,
-   shared windows and the adding of sums are in that, and none of their formulas has to be right.
-   t_decode: what is summed is decoded once, what is gathered W times, by way of owners twice (and a
-   part is encoded once more). What a residual is told of what was sent counts as encoding.
+   The usual model prices a collective as calls a + bytes / B, with one a and B for all. Of m
+   bytes of payload 2 (W - 1) / W m are summed (all-reduce), (W - 1) m gathered, and (W - 1) / W m
+   go to the owners of shards and as much from them. Here the calls themselves are measured, each
+   kind that is needed, from next to nothing (its a) to a size that takes some milliseconds (its
+   B). A call is priced by linear interpolation between the two nearest sizes. This covers an
+   algorithm that is used from some size on, shared windows and the adding of sums, and none of
+   their formulas has to be right. t_decode: what is summed is decoded once, what is gathered W
+   times, by the route of owners twice (and a shard is encoded once more). Accounting for what was
+   sent in a residual counts as encoding.
 
    The codec that is measured is a second one, opened on the same tensors and closed again: no
-   state, draw or order of the run's is touched. It encodes normal numbers, late in a run, so that
-   warm-ups are over. What a threshold sends of these says nothing about gradients; all others have
-   no unit. A table that would travel by rows counts whole. Nothing is overlapped with anything:
-   with a lane some of either time is hidden.
+   state, draw or order of the run's is touched. It encodes normal random numbers, at a late step,
+   so that warm-ups are over. How much a threshold sends of these is not representative of
+   gradients; all other codecs are independent of scale. A table that would be sent by rows counts
+   whole. Nothing is overlapped: with a lane some of either time is hidden.
 
-   Times are the slowest worker's, so all decide alike. What is decided is state: a run that is
-   resumed goes on as it was. A codec that was left away keeps its states as they were when the run
+   Times are the slowest worker's, so all decide the same. The decision is state: a resumed run
+   continues with it. A codec that was turned off keeps its states as they were when the run
    began: nothing of the step depends on them. */
 #include <errno.h>
 #include <math.h>
@@ -34,28 +36,28 @@ typedef enum { SUM_F32, SUM_F16, SUM_BF16, GATHER, TO_OWNERS, WAYS } way;
 static const char *const way_names[WAYS] = { "all-reduce of fp32", "all-reduce of fp16", "all-reduce of bf16",
                                              "all-gather", "all-to-all" };
 enum { POINTS = 12, TIMES = 3, PREFIX = 4 };
-/* of calls of one way, by the bytes that `call` has; n is 0: not measured yet */
+/* times of one kind of call by size in bytes; n is 0: not measured yet */
 typedef struct curve { int n; double bytes[POINTS], seconds[POINTS]; } curve;
-/* What is being weighed: the network as far as it was asked for, and
-   what an exchange takes, in seconds. */
+/* The measurement: the network as far as it was needed, and what an exchange takes, in
+   seconds. */
 typedef struct weighing {
     tutti_engine *engine;
     tutti_group group;
     int workers;
     curve of[WAYS];
-    char *room[2];               /* most + what a part is rounded up by */
+    char *room[2];               /* `most` and the rounding of a part */
     size_t most;
     double plain, wire, encode, decode, payload;
 } weighing;
 
-static const double pays_from = 1.05; /* so much slower must the codec be predicted to be left away */
+static const double pays_from = 1.05; /* the codec is turned off if predicted to be slower by this factor */
 static const size_t most_bytes = 16 << 20;
 static const double long_enough = 4e-3;
 static const int64_t try_ns = 100000000; /* a tensor that takes longer is not tried again and again */
 
-/* ---- the wire ---- */
+/* ---- the network ---- */
 
-/* One call; bytes: of the vector, or of all parts together. */
+/* Makes one call; bytes: of the vector, or of all parts together. */
 static tutti_status call(weighing *w, way how, size_t bytes, tutti_error *err)
 {
     static const tutti_dtype types[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };
@@ -77,10 +79,10 @@ static double sent_in(way how, double bytes, int workers)
     return (how < GATHER ? 2.0 : 1.0) * (workers - 1) / workers * bytes;
 }
 
-/* The best of some calls, since whatever else the machine does only adds to one. A call
-   lasts as long as on the worker who was there first: who comes late finds the others
-   waiting, and does not count what they have waited for it; so the longest of each call, not
-   of what each worker calls its best. */
+/* The best of some calls, since other load of the machine can only lengthen one. A call takes as
+   long as on the worker that began it first: a worker that is late finds the others waiting, and
+   does not count their wait. So the longest time of each call is taken, not each worker's own
+   best. */
 static tutti_status time_of(weighing *w, way how, size_t bytes, double *seconds, tutti_error *err)
 {
     tutti_runtime *rt = w->engine->rt;
@@ -99,8 +101,8 @@ static tutti_status time_of(weighing *w, way how, size_t bytes, double *seconds,
     return TUTTI_OK;
 }
 
-/* From next to nothing on, four times as much at a time, to what takes
-   long enough, or there is no more of. */
+/* Measures from next to nothing on, four times as much each time, until a call takes long enough
+   or the maximum is reached. */
 static tutti_status measure(weighing *w, way how, tutti_error *err)
 {
     curve *c = &w->of[how];
@@ -111,15 +113,16 @@ static tutti_status measure(weighing *w, way how, tutti_error *err)
         if (bytes >= w->most || c->seconds[c->n - 1] >= long_enough)
             break;
     }
-    /* what a longer call can do in that time, a shorter one can: the
-       rest was other work of the machine */
+    /* a shorter call can take no longer than a longer one: the excess was other load of the
+       machine */
     for (int k = c->n - 1; k > 0; k--)
         c->seconds[k - 1] = fmin(c->seconds[k - 1], c->seconds[k]);
     return TUTTI_OK;
 }
 
-/* *seconds += what a call takes: between the points that were measured, and beyond the last two,
-   straight on. All workers ask for the same ways in the same order, whatever bytes they have. */
+/* *seconds += what a call takes: interpolated between the measured points, extrapolated beyond
+   the last two. All workers ask for the same kinds in the same order, whatever bytes they
+   have. */
 static tutti_status add_call(weighing *w, way how, double bytes, double *seconds, tutti_error *err)
 {
     const curve *c = &w->of[how];
@@ -142,7 +145,7 @@ static tutti_status add_call(weighing *w, way how, double bytes, double *seconds
 
 /* ---- the codec ---- */
 
-/* A second codec and what one tensor needs. */
+/* A second codec and the buffers for one tensor. */
 typedef struct probe {
     tutti_plan *plan;
     tutti_codec *codec;
@@ -200,7 +203,7 @@ static void close_probe(probe *p)
         tutti_free(p->wire[r].at);
 }
 
-/* As exchange.c and message.c do it, of a worker who is alone. */
+/* As exchange.c and message.c do it, for one worker alone. */
 static tutti_status encode(const tutti_engine *e, probe *p, const tutti_exchange_unit *u, trial *t, tutti_error *err)
 {
     const tutti_codec_ops *ops = u->codec->ops;
@@ -251,7 +254,7 @@ static tutti_status decode(const tutti_engine *e, probe *p, const tutti_exchange
     return TUTTI_OK;
 }
 
-/* The best of some tries after the first one, which brings its pages. */
+/* The best of some tries after the first one, which touches its pages. */
 static tutti_status try_tensor(const tutti_engine *e, probe *p, int tensor, int workers, trial *t, tutti_error *err)
 {
     tutti_exchange_unit u = { .view = e->exchange->space.tensor[tensor],
@@ -290,12 +293,12 @@ static tutti_status try_tensor(const tutti_engine *e, probe *p, int tensor, int 
     return TUTTI_OK;
 }
 
-/* What the tensors of a piece send together, and what they take. */
+/* Adds what the tensors of a piece send together, and the time they take. */
 static tutti_status try_piece(weighing *w, probe *p, const tutti_piece *piece, tutti_error *err)
 {
     static const tutti_dtype types[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };
     double gathered = 0, owned = 0, of[TUTTI_EXCHANGE_ROUNDS][TUTTI_LENGTH(types)] = { { 0 } };
-    /* of each: tell each other first how much they send */
+    /* of each: workers first exchange how much they send */
     bool gathers = false, owns = false, lengths[2] = { false, false };
 
     for (int i = 0; i < piece->tensors; i++) {
@@ -330,9 +333,9 @@ static tutti_status try_piece(weighing *w, probe *p, const tutti_piece *piece, t
     return add_call(w, SUM_F32, 4.0 * (double)piece->count, &w->plain, err);
 }
 
-/* ---- telling it ---- */
+/* ---- the report ---- */
 
-/* "1.2 (3.4 GB/s of fp32)", ms; simulated time that nobody is charged for has no rate. */
+/* "1.2 (3.4 GB/s of fp32)", ms; no rate if no simulated time is charged */
 static void put_time(char *text, size_t room, double seconds, double bytes)
 {
     const size_t used = (size_t)snprintf(text, room, "%.4g", seconds * 1e3);

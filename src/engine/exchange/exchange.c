@@ -1,44 +1,46 @@
-/* exchange.c: gradients through a codec (codec.h). A piece is a list of tensors, and each tensor is
-   a view of its own. Pieces are cut between tensors, so what a codec makes of a tensor does not
-   depend on the size of pieces, and a checkpoint is resumed with another. What all workers need to
-   know of each other goes in few collectives a piece, however many tensors it has. Linear codecs
-   share an all-reduce a round and number type; messages stand back to back.
+/* exchange.c: gradients through a codec (codec.h). A piece is a list of tensors, and each tensor
+   is a view of its own. Pieces are split between tensors, so what a codec makes of a tensor does
+   not depend on the size of pieces, and a checkpoint can be resumed with another size. What all
+   workers need to know of each other is sent in few collectives a piece, however many tensors it
+   has. Linear codecs share an all-reduce per round and number type; messages are concatenated.
 
-   Weights. With x_r = workers * weight_r * g_r (which is g_r itself where all workers have equal
-   shares) what is wanted is the plain mean of the x_r, so that is what codecs see. A residual then
-   stays in units of the gradient whatever the shares of a step are, and what error feedback has
-   kept is delivered with the weight it had. The factor is 1 but for uneven steps, and exact for
-   powers of two of workers. For others an uneven step is one rounding away from what ddp computes.
+   Weights. With x_r = workers * weight_r * g_r (which is g_r itself if all workers have equal
+   shares) what is wanted is the plain mean of the x_r, so that is what codecs see. A residual
+   then stays in units of the gradient whatever the shares of a step are, and what error feedback
+   has kept is delivered with the weight it had. The factor is 1 except for uneven steps, and
+   exact for powers of two of workers. For other numbers an uneven step is one rounding away from
+   what ddp computes.
 
-   Overlap. A piece is encoded, sent and decoded by one job. The lane is two jobs wide, so that one
-   piece is encoded while the one before is on its way. Slots are memory of jobs: one a thread that
-   may exchange. They are sized when the engine opens, for the first step and for a late one. A
-   codec whose messages are longest in between makes them grow once.
+   Overlap. A piece is encoded, sent and decoded by one job. The lane is two jobs wide, so that
+   one piece is encoded while the one before is being sent. Slots are the jobs' memory: one for
+   each thread that may exchange. They are sized when the engine opens, for the first step and for
+   a late one. A codec whose messages are longest in between makes them grow once.
 
-   Wrappers. What they make of a gradient they make, for messages, of the whole tensor before it is
-   encoded. For sums they make it part by part as round 0 is folded (tutti_codec_fold_first), so
-   that residual and gradient go through memory once for both.
+   Wrappers. For messages, wrappers process the whole tensor before it is encoded. For sums they
+   process it part by part as round 0 is folded (tutti_codec_fold_first), so that residual and
+   gradient go through memory once for both.
 
-   Numbers that are not finite: codec.h's rule. A worker that has one sends it past the wrappers.
-   Where the decoded mean is not finite nothing is accounted for, and what was to be sent stays in
-   the residual.
+   Non-finite numbers: codec.h's rule. A worker that has one sends it past the wrappers. If the
+   decoded mean is not finite nothing is accounted for, and what was to be sent stays in the
+   residual.
 
-   Displacements of models (tutti_exchange_all) are not voted on. A worker that has one that is not
-   finite, or that its codec makes infinite (fp16 beyond 65504), ends the run before it is sent. So
-   it reaches no model, and the sentence names the worker. What only the decoding brings about ends
-   the run on all of them, before the mean is used.
+   Displacements of models (tutti_exchange_all) are not voted on. A worker that has a non-finite
+   one, or whose codec makes it infinite (fp16 beyond 65504), ends the run before it is sent. So
+   it reaches no model, and the error names the worker. A non-finite number that only the decoding
+   produces ends the run on all workers, before the mean is used.
 
-   Steps that are left out. Whether one is, is known when all its pieces have been exchanged. Pieces
-   that were finite have been accounted for by then: their residuals count as delivered what no
-   model ever got. Let y = x - lr mean(e), which error feedback moves by lr mean(g) a step whatever
-   the codec loses. A step whose g is dropped must leave y, and since x stays, e. It must leave
-   momenta, estimates, factors and sums of gradients, too: everything that a view of the step has
-   changed. So where steps may be left out the codec's states are copied when a step begins and put
-   back when it is left out. What `begin` did stays, since it has seen no gradient of this step.
-   That is one more copy of them in memory and in time, and only there.
+   Skipped steps. Whether a step is skipped is known only when all its pieces have been exchanged.
+   Pieces that were finite have been accounted for by then: their residuals count as delivered
+   what no model ever received. Let y = x - lr mean(e), which error feedback moves by lr mean(g) a
+   step whatever the codec loses. A step whose g is dropped must leave y, and since x stays, e,
+   unchanged. It must leave momenta, estimates, factors and sums of gradients unchanged, too:
+   everything that a view of the step has changed. So if steps may be skipped the codec's states
+   are copied when a step begins and restored when it is skipped. What `begin` did stays, since it
+   has seen no gradient of this step. This costs one more copy of them in memory and in time, only
+   in that case.
 
-   What a mean of 16-bit numbers loses when it is rounded to 16 bits (2^-11 of it, fp16) nobody
-   knows. So error feedback makes good what fp16 loses of the parts, not that. */
+   What a mean of 16-bit numbers loses when it is rounded to 16 bits (2^-11 of it, fp16) is not
+   known. So error feedback makes up for what fp16 loses of the parts, not for that. */
 #include "exchange_internal.h"
 
 /* ---- a step begins ---- */
@@ -48,7 +50,7 @@ static tutti_status sum(void *with, size_t n, float *numbers, tutti_error *err)
     const tutti_engine_begun *b = with;
     const tutti_engine *e = b->e;
 
-    if (!tutti_exchange_leads(e)) /* what the codec learns it learns of teams */
+    if (!tutti_exchange_leads(e)) /* the codec's sums are over node groups */
         tutti_fill(e->m.device, n, 0, numbers);
     return e->m.workers == 1 ? TUTTI_OK
                              : tutti_allreduce(b->group, TUTTI_SUM, tutti_f32(e->m.device, numbers, n), err);
@@ -79,7 +81,7 @@ tutti_status tutti_engine_exchange_weigh(tutti_engine *e, tutti_error *err)
                     e->exchange->spec);
     if (!e->exchange->weighed && e->options.codec_cost != TUTTI_CODEC_COST_OFF &&
         e->exchange->verdict == TUTTI_EXCHANGE_UNDECIDED) {
-        was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* it is no part of the run */
+        was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* the measurement is no part of the run */
         status = tutti_exchange_weigh(e, err);
         tutti_engine_doing(e, was);
         TUTTI_TRY(status);
@@ -175,7 +177,8 @@ tutti_status tutti_exchange_set_up(tutti_exchange_job *job, const tutti_piece *p
     return TUTTI_OK;
 }
 
-/* Who is finite, and of messages what to encode; sums ask for that in round 0. */
+/* Determines which units are finite and, for messages, applies the wrappers; for sums round 0
+   does so. */
 static void wrap(const tutti_exchange_job *job)
 {
     tutti_device *d = job->exchange->space.device;
@@ -205,7 +208,7 @@ tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *e
     return tutti_exchange(m, p, p->weight, err);
 }
 
-/* p->g := the mean of what the members of `group` have there. */
+/* p->g := the mean of p->g over the members of `group`. */
 static tutti_status mean_of(tutti_engine *e, tutti_piece *p, tutti_group *group, bool moves, tutti_error *err)
 {
     tutti_exchange_job job = { .exchange = e->exchange, .group = group, .way = e->way, .moves = moves ? e : NULL };
@@ -293,7 +296,7 @@ tutti_status tutti_exchange_all(tutti_method *m, float *x, tutti_error *err)
     was = tutti_engine_expose(e);
     begin = tutti_now_ns(e->rt);
     status = through_codec(m, &all, 1.0 / m->workers, true, err);
-    /* all of them alike */
+    /* this is the same on all workers */
     if (status == TUTTI_OK && !tutti_finite(m->device, all.count, x) &&
         tutti_engine_find_bad(e, x, 0, all.tensors, &bad))
         status = tutti_fail(err, TUTTI_ERR_NUMBER, 0,

@@ -3,42 +3,43 @@
 #define TUTTI_ENGINE_EXCHANGE_H
 #include "../engine_facility.h"
 
-/* How codecs' messages go (message.c), as `collective` says it. */
+/* The route of codecs' messages (message.c), as the option `collective` sets it. */
 typedef enum { TUTTI_WAY_AUTO, TUTTI_WAY_GATHER, TUTTI_WAY_OWNERS } tutti_way;
-/* AUTO also where it names an algorithm of sums. */
+/* AUTO also if `collective` names an algorithm of sums. */
 tutti_way tutti_exchange_way(const char *collective);
 
-/* ---- all is declared: may an option be what it is? ---- */
+/* ---- after declare(): checks of options ---- */
 
-/* What `collective` says of messages has some to say it of. */
+/* A route of messages needs a codec that sends messages. */
 tutti_status tutti_exchange_check_way(const tutti_engine *e, tutti_error *err);
-/* codec-hierarchy has a codec to say something of; likewise codec-cost, codec-report and
+/* codec-hierarchy needs a codec of gradients; likewise codec-cost, codec-report and
    codec-checksum. */
 tutti_status tutti_exchange_check_team(const tutti_engine *e, tutti_error *err);
 tutti_status tutti_exchange_check_cost(const tutti_engine *e, tutti_error *err);
 tutti_status tutti_exchange_check_report(const tutti_engine *e, tutti_error *err);
 tutti_status tutti_checksum_allowed(const tutti_engine *e, tutti_error *err);
 
-/* ---- teams ---- */
+/* ---- node groups ---- */
 
-/* Workers of which each of the codec's states is; 1: of each. */
+/* The number of workers that share each of the codec's states; 1: each has its own. */
 int tutti_exchange_team(const tutti_engine *e);
-/* Are a checkpoint's this run's? */
+/* Does a checkpoint have the same groups as this run? */
 tutti_status tutti_exchange_check_saved_team(const tutti_engine *e, int64_t saved_team,
                                              int saved_by, tutti_error *err);
 
 /* ---- from open to close ---- */
 
-/* The plan is carried out, pieces are cut, the lane has its width. */
+/* After memory was allocated, pieces were split, and the lane's width was set. */
 tutti_status tutti_engine_exchange_open(tutti_engine *e, tutti_error *err);
 void tutti_engine_exchange_close(tutti_engine *e);
-/* What it has taken beside its declared state; between steps. */
+/* Bytes allocated in addition to its declared state; between steps. */
 size_t tutti_exchange_bytes(const tutti_engine *e);
 /* Before the first pass of a step, client thread, collective: codec-cost, before the first step of
    this process. */
 tutti_status tutti_engine_exchange_weigh(tutti_engine *e, tutti_error *err);
-/* A step whose exchange begins, with no view under way. group: its sums are over; this call's.
-   say: as codec.h has it; NULL: nobody listens. */
+/* A step whose exchange begins, with no view in progress. group: for the codec's sums, which are
+   over when the call returns; for this call only. say: as in codec.h; NULL: messages are
+   dropped. */
 typedef struct tutti_engine_begun {
     tutti_engine *e;
     tutti_group *group;
@@ -49,10 +50,10 @@ typedef struct tutti_engine_begun {
 } tutti_engine_begun;
 /* Collective; client thread, or the one that exchanges. */
 tutti_status tutti_engine_exchange_begin(const tutti_engine_begun *begun, tutti_error *err);
-/* That step, the last that began, is left out: what codecs keep is as if it had not been. */
+/* The last step that began is skipped: restores the codecs' states to those before it. */
 void tutti_engine_exchange_left_out(tutti_engine *e, uint64_t step);
-/* Will what the codec makes of that step's gradients be measured (codec_report)? */
+/* Will that step's exchange be measured for the codec report? */
 bool tutti_engine_exchange_measures(const tutti_engine *e, uint64_t step);
-/* Which worker owns that element, where parts have owners. */
+/* The worker that owns an element, if messages go by owners of shards. */
 int tutti_exchange_owner(int tensor, size_t count, size_t element, int workers);
 #endif

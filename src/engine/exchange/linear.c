@@ -1,5 +1,5 @@
-/* linear.c: units whose codec sends sums. All of a piece share an all-reduce a round and number
-   type. */
+/* linear.c: units whose codec sends sums. All units of a piece share an all-reduce per round and
+   number type. */
 #include <math.h>
 #include <stdio.h>
 
@@ -12,7 +12,7 @@ static size_t width(const tutti_exchange_unit *u, int round)
     return round < u->codec->ops->rounds ? u->codec->ops->width(u->codec, &u->view, round) : 0;
 }
 
-/* Of all rounds. */
+/* Bytes of all rounds. */
 static size_t bytes_of(const tutti_exchange_unit *u)
 {
     size_t n = 0;
@@ -71,7 +71,7 @@ tutti_status tutti_exchange_room_for_linear(tutti_exchange_job *job, tutti_error
     return TUTTI_OK;
 }
 
-/* Elements of a round before the first that is not finite. */
+/* The number of elements of a round before the first non-finite one. */
 static size_t finite_until(tutti_device *d, const tutti_exchange_unit *u, int round)
 {
     const tutti_dtype dtype = number(u);
@@ -93,7 +93,7 @@ static size_t finite_until(tutti_device *d, const tutti_exchange_unit *u, int ro
     return n;
 }
 
-/* What I am about to send of a model's displacement, which is finite. */
+/* Checks what this worker is about to send of a model's displacement, which is finite. */
 static tutti_status look_at(const tutti_exchange_job *job, const tutti_exchange_unit *u, int round, tutti_error *err)
 {
     const tutti_engine *e = job->moves;
@@ -112,8 +112,7 @@ static tutti_status look_at(const tutti_exchange_job *job, const tutti_exchange_
                            (unsigned long long)e->progress.step, value);
 }
 
-/* Folds the units of one number type, which stand back to back, and takes the mean of all at
-   once. */
+/* Folds the units of one number type, which are contiguous, and takes the mean of all at once. */
 static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dtype, tutti_error *err)
 {
     void *first = NULL;
@@ -124,7 +123,7 @@ static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dty
         const size_t n = number(u) == dtype ? width(u, round) : 0;
         if (u->codec->ops->rounds <= round || number(u) != dtype)
             continue;
-        if (round == 0 && u->finite) /* what the wrappers make of it, as it is folded */
+        if (round == 0 && u->finite) /* the wrappers are applied as it is folded */
             u->x = tutti_codec_fold_first(job->exchange->codec, &u->view, u->x, u->scratch, u->wire);
         else
             u->codec->ops->fold(u->codec, &u->view, round, u->x, u->scratch, u->wire);

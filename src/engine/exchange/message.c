@@ -1,25 +1,26 @@
-/* message.c: the mean over the workers of what only its decoder understands. There are two ways,
-   and the one is taken that costs less without losing what was promised:
+/* message.c: the mean over the workers of messages that only their decoder understands. There are
+   two routes; the cheaper one is taken that keeps what was promised:
 
-     gather   Each sends its message to all, and all decode all of them, in the tree over the ranks
-              (docs/ARCHITECTURE.md, "One order of summation"):    (W - 1) b bytes a worker
-     owners   From four workers up: every tensor is cut into W parts. Each worker sends part j to
-              its owner. The owner decodes and adds in the same tree, encodes the mean anew
+     gather   Each sends its message to all, and all decode all of them, in the tree over the
+              ranks (docs/ARCHITECTURE.md, "One order of summation"):    (W - 1) b bytes a worker
+     owners   From four workers up: every tensor is split into W shards. Each worker sends shard j
+              to its owner. The owner decodes and adds in the same tree, encodes the mean again
               (stage 1) and sends it to all:                       2 (W - 1) / W b bytes a worker
 
-   The second encoding loses again. A wrapper may make good what the first one loses (error
-   feedback) but not what the second one does (ef without server=on). Then the tensors go by gather,
-   so that nothing is lost that was promised to be delivered. `collective` says otherwise:
-   allgather, and a method that encodes once (tutti_exchange_once), never by owners; alltoall, from
-   two workers up and refused where a promise would be broken. Part j of tensor t belongs to worker
-   (j + t) mod W: small tensors are one part, and their owners differ. Everyone decodes the same
-   bytes, its own among them, so all have the same mean to the bit.
+   The second encoding loses again. A wrapper may make up for what the first one loses (error
+   feedback) but not for what the second one does (ef without server=on). Then the tensors are
+   gathered, so that nothing is lost that was promised to be delivered. `collective` overrides
+   this: allgather, and a method that encodes once (tutti_exchange_once), never use owners;
+   alltoall does from two workers up, and is refused if a promise would be broken. Shard j of
+   tensor t belongs to worker (j + t) mod W: small tensors are one shard, and their owners differ.
+   All workers decode the same bytes, including their own, so all have the same mean to the bit.
 
-   Messages stand back to back without a word between them where their codec says that all have the
-   same length (TUTTI_CODEC_FIXED). Each of the others begins with its length, four bytes, and the
-   workers tell each other first how much they send (eight bytes). With codec-checksum eight bytes
-   more come before each message (checksum.c). They are looked at when it is cut out of what came: a
-   mean that is half decoded is no use, and the gradient is still whole. */
+   Messages are stored contiguously, without headers, if their codec guarantees that all have the
+   same length (TUTTI_CODEC_FIXED). Other messages begin with their length, four bytes, and the
+   workers first exchange how much they send (eight bytes). With codec-checksum eight more bytes
+   precede each message (checksum.c). They are checked when the message is extracted from what was
+   received: a mean that is half decoded is no use, and at that point the gradient is still
+   whole. */
 #include <string.h>
 
 #include "exchange_internal.h"
@@ -30,7 +31,7 @@ typedef tutti_codec_message message;
 /* messages: workers x units; receive follows send */
 typedef struct table { message *own, *theirs, *all; size_t *send, *receive; } table;
 
-/* ---- views, and room for their messages ---- */
+/* ---- views, and sizes of their messages ---- */
 
 static bool is_message(const tutti_exchange_unit *u)
 {
@@ -42,7 +43,7 @@ static bool is_fixed(const tutti_exchange_unit *u)
     return (tutti_codec_traits(u->codec) & TUTTI_CODEC_FIXED) != 0;
 }
 
-/* What stands before a message. */
+/* Bytes of the header of a message. */
 static size_t head_of(const tutti_exchange_unit *u)
 {
     return (is_fixed(u) ? 0 : PREFIX) + (u->checked ? TUTTI_CHECKSUM_BYTES : 0);
@@ -60,7 +61,7 @@ tutti_way tutti_exchange_way(const char *collective)
                                                  : TUTTI_WAY_AUTO;
 }
 
-/* Why the owners of its parts may not encode a unit anew; NULL: they may. */
+/* Why the owners of its shards may not encode a unit again; NULL: they may. */
 static const char *hindrance(const tutti_exchange_unit *u)
 {
     if ((tutti_codec_traits(u->codec) & TUTTI_CODEC_WHOLE_TENSOR) != 0)
@@ -125,7 +126,7 @@ static size_t at_of(const tutti_exchange_unit *u, const tutti_view *v)
 
 /* ---- writing and reading ---- */
 
-/* Gives the bytes written, with the head; m: the message alone. */
+/* Encodes a message. *bytes: the bytes written, including the header; m: the message alone. */
 static tutti_status put(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const float *x,
                         uint8_t *out, message *m, size_t *bytes, tutti_error *err)
 {
@@ -214,7 +215,7 @@ static tutti_status mean(tutti_exchange_job *job, const tutti_exchange_unit *u, 
                              u->view.tensor);
 }
 
-/* Wrappers hear what I have sent of a view. */
+/* Notifies the wrappers of what this worker has sent of a view. */
 static tutti_status account(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v,
                             const message *mine, tutti_error *err)
 {
@@ -259,8 +260,8 @@ static tutti_status too_long(int from, size_t bytes, size_t most, tutti_error *e
                       from, bytes, most);
 }
 
-/* Everybody's `bytes` in `from` become `all`, workers after workers; counts: of each.
-   most: what one may have at most. */
+/* Gathers the `bytes` in `from` of all workers into `all`, worker by worker; counts: bytes of
+   each. most: the maximum of each. */
 static tutti_status gather_bytes(tutti_exchange_job *job, uint8_t *from, size_t bytes, const size_t *most, bool fixed,
                                  size_t *counts, tutti_exchange_room *all, tutti_error *err)
 {
@@ -329,8 +330,8 @@ static tutti_status gather(tutti_exchange_job *job, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Parts to their owners: t->theirs, what I was sent of my parts; t->own, what I have sent of
-   all. */
+/* Sends shards to their owners: t->theirs, what this worker received of its own shards; t->own,
+   what it has sent of all. */
 static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_error *err)
 {
     const int workers = job->group->size, me = job->group->index;
@@ -385,8 +386,8 @@ static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_err
     return TUTTI_OK;
 }
 
-/* My parts, encoded anew, to all: t->all. asked[i]: the mean of unit i's part was
-   finite, so its wrappers were asked. */
+/* Encodes this worker's shards again and sends them to all: t->all. asked[i]: the mean of unit
+   i's shard was finite, so its wrappers were applied. */
 static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *asked, tutti_error *err)
 {
     tutti_device *d = job->exchange->space.device;

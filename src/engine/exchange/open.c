@@ -1,4 +1,4 @@
-/* open.c: what a run with a codec declares, what it refuses and says once, and memory of the jobs
+/* open.c: what a run with a codec declares, refuses and reports once, and the memory of the jobs
    that exchange (exchange.c). */
 #include <errno.h>
 #include <string.h>
@@ -118,7 +118,7 @@ tutti_status tutti_exchange_declare(tutti_method *m, tutti_plan *plan, const cha
     x->first_state = tutti_plan_count(plan);
     status = tutti_codec_declare(&x->codec, plan, spec, "codec", &x->space, err);
     if (status != TUTTI_OK)
-        /* whose options it is made of */
+        /* the spec was made of the method's options */
         return spec == e->options.codec ? status : tutti_fail_within(err, status, "method '%s'", m->ops->name);
     x->n_states = tutti_plan_count(plan) - x->first_state;
     declare_kept(e, x, plan);
@@ -194,7 +194,7 @@ const char *tutti_exchange_codec(const tutti_method *m)
     return e->exchange != NULL ? e->exchange->spec : e->options.codec[0] != 0 ? e->options.codec : NULL;
 }
 
-/* What lossy codecs without error feedback risk is said once, by worker 0. */
+/* Worker 0 reports once what lossy codecs without error feedback risk. */
 static void warn(tutti_engine *e)
 {
     const tutti_engine_exchange *x = e->exchange;

@@ -1,16 +1,17 @@
-/* report.c: what the run's codec makes of gradients, measured as they travel (--codec-report): how
-   much of what was encoded is lost, in how many bytes, how many elements of it are left, how much
-   waits to be made good. What can be seen from outside is measured here, the same for all codecs.
-   Each encoded view is decoded once more, by the worker that encoded it, and compared with what it
-   was made of. What only a codec knows, it tells (codec.h: tell). Messages are decoded and parts of
-   sums added as residuals are told of them. Both are pure, so a run is the same to the bit whether
-   it is measured or not.
+/* report.c: what the run's codec makes of gradients, measured as they are sent (--codec-report):
+   how much of what was encoded is lost, in how many bytes, how many elements of it are left, how
+   much is still to be made up for. What can be measured from outside is measured here, the same
+   for all codecs. Each encoded view is decoded once more, by the worker that encoded it, and
+   compared with its input. What only a codec knows, it reports (codec.h: tell). Messages are
+   decoded and parts of sums added as for residuals. Both are pure, so a run is the same to the
+   bit whether it is measured or not.
 
-   Each worker measures its own, and sends nothing: what is told is that of the worker that writes.
-   A second encoding, by the owner of a part, is not in it but for the density of the mean.
+   Each worker measures its own views, and sends nothing: the report is that of the worker that
+   writes it. A second encoding, by the owner of a shard, is not included, except for the density
+   of the mean.
 
    The residual is |a - d|: what error feedback keeps of what it wanted to send, a, is what is not
-   in what was sent, d, to the bit. An owner's own residual is not in it. */
+   in what was sent, d, to the bit. An owner's own residual is not included. */
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -20,13 +21,13 @@
 
 enum { FIGURES = 4 };
 
-/* What is added up over the views of a tensor. Its job's; the client reads records between
+/* Sums over the views of a tensor. Owned by the exchanging job; the client reads records between
    steps. */
 typedef struct tutti_exchange_measured {
     bool due;                    /* this exchange is to be measured */
     uint64_t last;               /* steps done with the last exchange; 0: there was none in this process */
     double gradient2, input1, input2, lost2;
-    uint64_t bytes, kept;        /* kept: elements of d that are not 0 */
+    uint64_t bytes, kept;        /* kept: non-zero elements of d */
     tutti_codec_figure figure[FIGURES];
     tutti_exchange_room room[FIGURES];
     int n_figures;

@@ -1,25 +1,27 @@
-/* team.c: codec-hierarchy. The workers of a machine, where bytes are cheap, sum their gradients as
-   they are. The mean goes through the codec once, from the first of them to the first of each other
-   machine, and what it has become is handed to the others as it is. So links between machines carry
-   what as many workers as there are machines would send. And what a codec loses it loses of a mean,
-   which has less noise than its parts. (1-bit Adam and DGC ask for it; BAGUA does it by default,
-   so `bagua` says the teams itself.)
+/* team.c: codec-hierarchy. The workers of a machine, where bytes are cheap, sum their gradients
+   uncompressed. The mean goes through the codec once, from the first of them to the first of each
+   other machine, and the result is distributed to the others uncompressed. So links between
+   machines carry what as many workers as there are machines would send. And what a codec loses it
+   loses of a mean, which has less noise than its parts. (1-bit Adam and DGC ask for it; BAGUA
+   does it by default, so `bagua` sets the node groups itself.)
 
-   To the codec there are as many workers as teams: its draws, its residuals, what it learns and
-   who owns a part are the teams'. A team's states are those of its first worker; the others
-   declare and save the same ones, which stay as they began, but for what `begin` has made of sums
-   that all hear. With equal gradients inside each team, or teams of one, it is the run of the
-   first workers alone, to the bit.
+   To the codec there are as many workers as node groups: its draws, its residuals, what it learns
+   and the owners of shards are per group. A group's states are those of its first worker; the
+   others declare and save the same ones, which stay as they began, except for what `begin`
+   computes from sums that all receive. With equal gradients inside each group, or groups of one,
+   it is the run of the first workers alone, to the bit.
 
-   A residual is a team's, so the mean of all workers' would not be what the model is owed: a
-   checkpoint is resumed with the number of workers and the teams that saved it. */
+   A residual is a group's, so the mean of all workers' residuals would not be what the model
+   still has to receive: a checkpoint is resumed with the number of workers and the groups that
+   saved it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "exchange_internal.h"
 
-/* The workers of one machine, if machines have equally many, side by side. */
+/* The number of workers of one machine, if all machines have equally many, of consecutive
+   ranks. */
 static tutti_status machines(const tutti_method *m, const char *option, int *team, tutti_error *err)
 {
     int c = 1;

@@ -1,5 +1,5 @@
-/* unit.c: what the files of an exchange share: memory that grows, the codec that encodes, and what
-   a wrapper is owed of it. */
+/* unit.c: what the files of an exchange share: buffers that grow, the codec that encodes, and
+   what a wrapper accounts for. */
 #include <errno.h>
 
 #include "exchange_internal.h"

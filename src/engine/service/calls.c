@@ -1,6 +1,6 @@
-/* calls.c: services call each other: requests and replies under tickets, and how the waiting for
-   them ends when nobody is left to answer, when a service has failed or when the worker closes
-   (service.c says why). */
+/* calls.c: services call each other: requests and replies are matched by tickets. Waiting for
+   them ends when no rank is left to answer, when a service has failed or when the worker closes
+   (service.c explains why). */
 #include "service_internal.h"
 
 /* A reply has a port of its own: worker, service and number of the call. */
@@ -9,13 +9,15 @@ tutti_port tutti_engine_reply_port(const tutti_note *request)
     return tutti_port_of("reply", request->ticket, 0);
 }
 
-/* What a worker sends to itself so that a call of its own ends without its answer. */
+/* The port of the message that a worker sends to itself to end one of its calls without a
+   reply. */
 static tutti_port abandon_port(uint64_t ticket)
 {
     return tutti_port_of("abandon", ticket, 0);
 }
 
-/* A message of the services' own, which may go out while the client is aside (clock.c). */
+/* A message of the services, which may be sent while the client's clock is in OUTSIDE or REPORT
+   (clock.c), so it is counted separately. */
 tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_port port, const tutti_note *note,
                                tutti_buffer payload, size_t in_window, tutti_error *err)
 {
@@ -46,8 +48,8 @@ static uint64_t next_ticket(tutti_engine *e, int index)
     return (uint64_t)e->m.rank << 40 | e->services.tickets++ << 4 | (uint64_t)index;
 }
 
-/* The monitor is held. Whatever waits in a call goes on. all: also what waits otherwise
-   (tutti_engine_wait_or_close), which it does when the worker closes. */
+/* The monitor is locked. Ends the waits in calls. all: other waits, too
+   (tutti_engine_wait_or_close), which is done when the worker closes. */
 void tutti_service_end_calls(tutti_engine *e, bool all)
 {
     for (tutti_engine_call *call = e->services.calls; call != NULL; call = call->next) {
@@ -58,7 +60,7 @@ void tutti_service_end_calls(tutti_engine *e, bool all)
     }
 }
 
-/* Among those that end before their time; false: it is time already. */
+/* Adds the call to those that can be ended early; false: it has to end now. */
 static bool enlist(tutti_engine *e, tutti_engine_call *call)
 {
     bool ended;
@@ -73,7 +75,7 @@ static bool enlist(tutti_engine *e, tutti_engine_call *call)
     return !ended;
 }
 
-/* Not any more; true: it was time meanwhile. */
+/* Removes it; true: it had to end meanwhile. */
 static bool leave_list(tutti_engine *e, tutti_engine_call *call)
 {
     tutti_engine_call **at = &e->services.calls;
@@ -91,9 +93,9 @@ static bool leave_list(tutti_engine *e, tutti_engine_call *call)
     return ended;
 }
 
-/* Until all of n `wanted` of the call have ended, or this worker closes, or, of a call, one of its
-   services has failed: the one that is to answer may wait for somebody that is gone. The first
-   failure among them, which ends the waiting unless all are to end. */
+/* Waits until all of n `wanted` requests have ended, or this worker closes, or, for a call, one
+   of its services has failed: the worker that should answer may be waiting for one that is gone.
+   Returns the first failure among them, which ends the wait unless all are to end. */
 static tutti_status wait_or_end(tutti_engine *e, tutti_engine_call *call, tutti_request *const *wanted, int n, bool all,
                                 tutti_error *err)
 {
@@ -136,7 +138,7 @@ tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int 
     ended = !enlist(e, &call);
     if (!ended)
         status = tutti_wait_some(e->world, wanted, (size_t)n + 1, 1, deadline_ns, NULL, err);
-    for (int k = 0; k <= n && status != TUTTI_OK; k++) /* each says its own */
+    for (int k = 0; k <= n && status != TUTTI_OK; k++) /* each request keeps its own status */
         status = tutti_request_done(wanted[k]) || status == TUTTI_TIMEOUT ? TUTTI_OK : status;
     ended = tutti_request_done(&call.left) || ended;
     ended = leave_list(e, &call) || ended;
@@ -225,7 +227,7 @@ tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *me
                                          in_window != NULL ? in_window[begun] : 0, replies[begun], err);
     }
     if (status == TUTTI_OK && n > 0)
-        status = wait_or_end(e, &calls[0], each, n, false, err); /* whose ticket stands for all */
+        status = wait_or_end(e, &calls[0], each, n, false, err); /* its ticket stands for all calls */
     for (int k = 0; k < begun; k++)
         if (status == TUTTI_OK)
             status = tutti_engine_call_end(e, &calls[k], &notes[k], err);
@@ -266,7 +268,7 @@ tutti_status tutti_engine_call_all(tutti_engine *e, int index, int n, const int 
         begun += calls[begun].pending;
     }
     if (status == TUTTI_OK && begun > 0)
-        /* whose ticket stands for all */
+        /* its ticket stands for all calls */
         status = tutti_service_well_without(e, wait_or_end(e, &calls[0], each, begun, true, err), err);
     for (int k = 0; k < begun; k++) {
         tutti_note answer;

@@ -1,39 +1,43 @@
-/* desk.c: where a service takes requests and answers them, so that nobody waits for another's link.
+/* desk.c: a service's request queue: it receives requests and sends replies so that no worker
+   waits for another worker's link.
 
-   Requests. Receives are posted ahead, as many as may come at a time, each into a room of its own.
-   So the uploads of all go on at once, and one that is slow is in nobody's way. A request is taken
-   when it is whole, in order of arrival; of several that are found at once the lowest rank's first.
-   Those found later stand behind them, so nobody is passed over twice. Rooms may take from one rank
-   each: then no sender has two of them, whatever it sends at a time. Of unlike rooms a sender may
-   have several, for requests that it always sends in one order. These rooms are posted in that
-   order, as messages of one sender come in theirs.
+   Requests. Receives are posted ahead, as many as may arrive at a time, each into a buffer of its
+   own. So all uploads proceed at once, and a slow one delays no other. A request is taken when it
+   is complete, in order of arrival; among several that are found at once the lowest rank's comes
+   first. Those found later queue behind them, so no request is overtaken twice. Buffers may each
+   accept one rank only: then no sender occupies two of them, however much it sends at a time. If
+   buffers have different sizes, a sender may have several, for requests that it always sends in
+   one order. These buffers are posted in that order, because messages of one sender arrive in
+   order.
 
-   Answers are sent and not awaited. What they carry is copied, since the service goes on to change
-   it; several answers with one payload share its copy. A copy is free again when all have taken
-   theirs. Only where none is free, or too many answers are on their way, does the service wait: for
-   the first of them, whichever it is. An answer to a rank that is lost is none.
+   Replies are sent and not waited for. Their payload is copied, since the service continues to
+   change it; several replies with one payload share its copy. A copy is free again when all its
+   receivers have received it. Only if no copy is free, or too many replies are in flight, does
+   the service wait: for whichever reply completes first. Replies to failed ranks are dropped.
 
-   Rooms that are kept (setup.keeps) are in place of copies. A request stays in its room until it is
-   answered. What answers carry is copied into the room of one of those requests, if it does not lie
-   in one already, and is sent from there. The room takes requests again when all have been taken.
-   So there need be as many rooms as requests that may be unanswered at a time, and fewer only if
-   each is answered before the next.
+   Buffers that keep their requests (setup.keeps) replace the copies. A request stays in its
+   buffer until it is answered. A reply's payload is copied into the buffer of one of the answered
+   requests, unless it is already in one, and is sent from there. The buffer receives requests
+   again when all its replies have been received. So there must be as many buffers as requests
+   that may be unanswered at a time; fewer suffice only if each is answered before the next.
 
-   Turns. Answers that are given one by one wait while as many are on their way as fill the link.
-   Where this worker's own link is the bottleneck they so go one after the other. The next
-   gradients then come one after the other, too, while other answers go out: full duplex. All at
-   once, workers that are alike would upload together and download together for ever, and the link
-   would be idle in one direction half of the time.
+   Pacing. Replies that are given one by one wait while the replies in flight fill the link. If
+   this worker's own link is the bottleneck, they therefore go out one after the other. The next
+   gradients then arrive one after the other, too, while other replies go out: full duplex. If all
+   went at once, equally fast workers would upload together and download together for ever, and
+   the link would be idle in one direction half of the time.
 
-   How many fill the link is seen from those that were taken: `quick` is the most that one made of
-   it, `all` the most that those on their way made together (what one made, times their mean
-   number). All / quick fill the link; one more may go, so that room for more is noticed. Until one
-   has gone alone, `quick` is a share only: then the next goes alone. An answer that takes PATIENCE
-   times as long as the quickest would is on a slow link: it counts no more. A rank that has not
-   been answered yet waits for nobody. So none waits behind another for more than PATIENCE times
-   what its own has taken, and an estimate that is too high lets all go at once. Answers to several
-   in one posting go at once: they are of one step, which ends with the last of them. What was seen
-   is forgotten when all is quiet: a run that resumes there goes on as the one that was saved. */
+   How many replies fill the link is estimated from those that were received: `quick` is the
+   highest rate of a single reply, `all` the highest rate of those in flight together (the rate of
+   one times their mean number). all / quick replies fill the link; one more may go, so that an
+   increase of capacity is noticed. Until one reply has gone alone, `quick` is only a share of the
+   link: then the next goes alone. A reply that takes PATIENCE times as long as it would at the
+   rate `quick` is on a slow link and is not counted any more. A rank that has not been answered
+   yet waits for no other. So no reply waits behind another for more than PATIENCE times what its
+   own takes, and an estimate that is too high lets all go at once. Replies to several requests in
+   one call go at once: they belong to one step, which ends with the last of them. The estimates
+   are discarded when all services are quiescent, so that a run resumed there proceeds as the one
+   that was saved. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -41,7 +45,7 @@
 #include "service_internal.h"
 
 enum { PATIENCE = 4 };
-enum { FREE, WAITS, GOES }; /* an answer */
+enum { FREE, WAITS, GOES }; /* states of a reply */
 
 typedef struct tutti_engine_desk desk;
 typedef struct tutti_engine_sent sent;
@@ -87,7 +91,7 @@ tutti_status tutti_desk_open(desk *d, tutti_engine *e, int index, const tutti_de
 {
     const int ranks = e->m.workers + e->m.servers, most = ranks < TUTTI_DESK_MOST ? ranks : TUTTI_DESK_MOST;
     const size_t rooms = (size_t)(setup->rooms > 0 ? setup->rooms : most);
-    const size_t answers = rooms + (size_t)most; /* to each request one, and what is told */
+    const size_t answers = rooms + (size_t)most; /* one for each request, and those of tutti_desk_tell */
     bool enough;
 
     d->engine = e;
@@ -170,14 +174,15 @@ void tutti_desk_forget(desk *d)
     tutti_unlock(e->services.monitor);
 }
 
-/* ---- what was seen of the link ---- */
+/* ---- estimates of the link ---- */
 
 static size_t bytes_of(const sent *a)
 {
     return a->in_window > 0 ? 0 : a->payload.count * tutti_dtype_bytes(a->payload.dtype);
 }
 
-/* When it has taken so long that its link must be slow. The monitor is held. */
+/* The time from which a reply has taken so long that its link must be slow. The monitor is
+   locked. */
 static int64_t old_at(const desk *d, const sent *a)
 {
     const double patience_ns = d->quick > 0 ? PATIENCE * (double)bytes_of(a) / d->quick : INFINITY;
@@ -198,7 +203,8 @@ static int count_young(const desk *d, int64_t now_ns)
     return n;
 }
 
-/* It has been taken, beside so many others at the end. The monitor is held. */
+/* A reply was received while `others` were in flight: updates the estimates. The monitor is
+   locked. */
 static void measure(desk *d, const sent *a, int64_t now_ns, int others)
 {
     const double took_ns = now_ns > a->began_ns ? (double)(now_ns - a->began_ns) : 1,
@@ -221,20 +227,20 @@ static void release(desk *d, sent *a)
     d->released++;
 }
 
-/* A loss that the run goes on without is no failure; nor is any,
-   once the service has failed itself. */
+/* Filters failures: a loss that the run continues without is none, and nothing is once the
+   service itself has failed. */
 static tutti_status well(const desk *d, tutti_status status, const tutti_error *err)
 {
     return d->careless ? TUTTI_OK : tutti_service_well_without(d->engine, status, err);
 }
 
-/* The failure of a request that has ended, in words. */
+/* The status of a request that has ended, with its error message. */
 static tutti_status end_of(const desk *d, tutti_request *r, tutti_error *err)
 {
     return r->status == TUTTI_OK ? TUTTI_OK : tutti_wait_some(d->engine->world, &r, 1, 1, TUTTI_FOREVER, NULL, err);
 }
 
-/* Those that were taken make room. */
+/* Frees the replies that were received. */
 static tutti_status reap(desk *d, tutti_error *err)
 {
     tutti_engine *e = d->engine;
@@ -248,7 +254,7 @@ static tutti_status reap(desk *d, tutti_error *err)
             continue;
         if (a->began_ns > 0 && a->send.status == TUTTI_OK) {
             tutti_lock(e->services.monitor);
-            if (now_ns < 0) { /* those that end at one time are beside each other */
+            if (now_ns < 0) { /* those that end at one time count as concurrent */
                 now_ns = tutti_now_ns(e->rt);
                 young = count_young(d, now_ns);
             }
@@ -267,7 +273,7 @@ static tutti_status go(desk *d, sent *a, tutti_error *err)
     const tutti_buffer payload = a->in_window > 0 ? tutti_nothing() : a->payload;
     tutti_status status;
 
-    if (payload.count > 0 && a->to != e->m.rank) { /* to oneself it goes over no link */
+    if (payload.count > 0 && a->to != e->m.rank) { /* a reply to this rank itself crosses no link */
         const int64_t now_ns = tutti_now_ns(e->rt);
         tutti_lock(e->services.monitor);
         a->beside = count_young(d, now_ns);
@@ -281,7 +287,7 @@ static tutti_status go(desk *d, sent *a, tutti_error *err)
     return well(d, status, err);
 }
 
-/* Of those whose turn has not come, the first. */
+/* The first of the replies that wait. */
 static sent *first_waiting(desk *d)
 {
     sent *first = NULL;
@@ -292,7 +298,7 @@ static sent *first_waiting(desk *d)
     return first;
 }
 
-/* May it go? If not, *due_ns: when one that is on its way counts no more. */
+/* May this reply go? If not, *due_ns: when one in flight stops being counted. */
 static bool may_go(desk *d, const sent *a, int64_t *due_ns)
 {
     tutti_engine *e = d->engine;
@@ -311,8 +317,8 @@ static bool may_go(desk *d, const sent *a, int64_t *due_ns)
     return may;
 }
 
-/* Those that were taken make room, and those whose turn it is go. *due_ns: when to
-   look again, though none was taken. */
+/* Frees the replies that were received, and sends those that may go. *due_ns: when to check again
+   even if none was received. */
 static tutti_status tend(desk *d, int64_t *due_ns, tutti_error *err)
 {
     sent *a;
@@ -324,7 +330,8 @@ static tutti_status tend(desk *d, int64_t *due_ns, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* What a wait looks at: the word, answers on their way, and, with_rooms, requests. */
+/* Collects what a wait waits for: the control message, replies in flight and, with_rooms,
+   requests. */
 static size_t gather(desk *d, bool with_rooms)
 {
     size_t n = 0;
@@ -339,8 +346,8 @@ static size_t gather(desk *d, bool with_rooms)
     return n;
 }
 
-/* Until something has come or been taken, or TUTTI_TIMEOUT. How each of them has ended
-   is seen where they are looked for. */
+/* Waits until a message has arrived or was received, or returns TUTTI_TIMEOUT. The status of each
+   is examined where it is looked for. */
 static tutti_status wait(desk *d, bool with_rooms, int64_t until_ns, tutti_error *err)
 {
     const size_t n = gather(d, with_rooms);
@@ -350,8 +357,8 @@ static tutti_status wait(desk *d, bool with_rooms, int64_t until_ns, tutti_error
     return done > 0 ? TUTTI_OK : status;
 }
 
-/* Until one of them has been taken, or this worker closes: TUTTI_CLOSED. Another word of its own is
-   kept for who waits for requests. */
+/* Waits until a reply has been received, or this worker closes: TUTTI_CLOSED. Another control
+   message is remembered (woken) for the next wait for requests. */
 static tutti_status wait_for_answers(desk *d, tutti_error *err)
 {
     const uint64_t released = d->released;
@@ -366,14 +373,14 @@ static tutti_status wait_for_answers(desk *d, tutti_error *err)
         return status;
     if (tutti_request_done(&d->word)) {
         if (d->word.status != TUTTI_OK || d->word.note.kind == (uint32_t)KIND_END)
-            return d->word.status != TUTTI_OK ? end_of(d, &d->word, err) : TUTTI_CLOSED; /* it stays there */
+            return d->word.status != TUTTI_OK ? end_of(d, &d->word, err) : TUTTI_CLOSED; /* it stays done */
         d->woken = true;
         TUTTI_TRY(post_word(d, err));
     }
     return tend(d, &due_ns, err);
 }
 
-/* Room for one more. */
+/* Takes a free reply slot; waits for one if there is none. */
 static tutti_status take_answer(desk *d, sent **out, tutti_error *err)
 {
     for (;;) {
@@ -386,7 +393,7 @@ static tutti_status take_answer(desk *d, sent **out, tutti_error *err)
     }
 }
 
-/* The payload gets a place of its own, with one user. */
+/* Copies the payload to a place of its own, with one user. */
 static void copy_to(desk *d, tutti_buffer *payload, int place, unsigned char *to)
 {
     memcpy(to, payload->data, payload->count * tutti_dtype_bytes(payload->dtype));
@@ -407,7 +414,7 @@ static tutti_status take_copy(desk *d, tutti_buffer *payload, int *place, tutti_
     }
 }
 
-/* The room that keeps the request; -1: none does. */
+/* The buffer that keeps the request; -1: none does. */
 static int room_of(const desk *d, const tutti_note *request)
 {
     for (int k = 0; k < d->rooms; k++)
@@ -416,7 +423,7 @@ static int room_of(const desk *d, const tutti_note *request)
     return -1;
 }
 
-/* The room that this lies in; -1: none. */
+/* The buffer that contains `data`; -1: none. */
 static int room_around(const desk *d, const void *data)
 {
     for (int k = 0; k < d->rooms; k++) {
@@ -427,8 +434,8 @@ static int room_around(const desk *d, const void *data)
     return -1;
 }
 
-/* Of those that n requests are in. One whose payload is sent already, for others, may not be
-   written. */
+/* Takes a buffer of one of the n requests for the payload. A buffer that other replies are being
+   sent from may not be written. */
 static tutti_status take_room(desk *d, const tutti_note *requests, int n, tutti_buffer *payload, int *place,
                               tutti_error *err)
 {
@@ -560,15 +567,15 @@ void tutti_desk_drain(desk *d, int64_t until_ns)
         return;
     for (int k = 0; k < d->answers; k++) {
         tutti_request *send = &d->answer[k].send;
-        if (d->answer[k].state == GOES) /* however it ends: who is lost takes none */
+        if (d->answer[k].state == GOES) /* however it ends: a lost rank receives nothing */
             tutti_wait_some(d->engine->world, &send, 1, 1, until_ns, NULL, &err);
     }
 }
 
 /* ---- requests ---- */
 
-/* Those that have come stand in line: behind those found before, by rank, and
-   of one worker as they were sent. */
+/* Queues the requests that have arrived: after those found before, by rank, and those of one
+   worker as they were sent. */
 static void look(desk *d)
 {
     const int before = d->waiting;
@@ -589,7 +596,7 @@ static void look(desk *d)
     }
 }
 
-/* The first in line. */
+/* Takes the first request of the queue. */
 static tutti_status take(desk *d, tutti_note *note, tutti_error *err)
 {
     d->taken = d->line[0];
@@ -600,8 +607,9 @@ static tutti_status take(desk *d, tutti_note *note, tutti_error *err)
     return end_of(d, &d->request[d->taken], err);
 }
 
-/* Of one sender: has each room before it been posted as often as it will be then, and each behind
-   it as often as it was? Without sizes of their own rooms are alike. */
+/* Buffers of one sender are posted in order: has each one before this been posted as often as
+   this one will be then, and each one after it as often as this one was? Buffers of equal size
+   have no order. */
 static bool has_its_turn(const desk *d, int room)
 {
     for (int k = 0; d->at != NULL && k < d->rooms; k++)
@@ -610,7 +618,7 @@ static bool has_its_turn(const desk *d, int room)
     return true;
 }
 
-/* Rooms whose requests are over with, and of which nothing is sent any more, take others. */
+/* Posts the buffers again whose requests are done and from which nothing is being sent. */
 static tutti_status post_free(desk *d, tutti_error *err)
 {
     for (int k = 0; k < d->begun; k++)
@@ -619,7 +627,7 @@ static tutti_status post_free(desk *d, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* All receives are posted but those whose requests stand in line, or are kept. */
+/* Posts all receives except for buffers whose requests are queued or kept. */
 static tutti_status make_ready(desk *d, tutti_error *err)
 {
     TUTTI_TRY(begin(d, err));
@@ -636,8 +644,8 @@ void tutti_desk_pass_over(desk *d)
         d->held[d->taken] = false;
 }
 
-/* Nothing comes any more of a rank, or of any other, that has left in order, which this one may be
-   about to do: if it is not, the watch ends the run (service.c). */
+/* A rank has left in order, so no more requests arrive from it. This worker may be about to
+   leave, too; if it is not, the watch thread ends the run (service.c). */
 static bool has_left(const desk *d, tutti_status status, const tutti_error *err)
 {
     return status == TUTTI_ERR_PEER && err->rank >= 0 && err->rank != d->engine->m.rank &&
@@ -668,7 +676,8 @@ tutti_status tutti_desk_next(desk *d, tutti_note *note, int64_t deadline_ns, tut
             if (!tutti_is_left_out(&e->m, status, err) && !has_left(d, status, err))
                 return status;
             tutti_desk_pass_over(d);
-            d->of[d->taken] = tutti_world_rank(e->world); /* whoever asked there is gone: now itself only */
+            d->of[d->taken] = tutti_world_rank(e->world); /* its sender is gone: from now on it
+                                                             accepts only this rank */
             continue;
         }
         status = wait(d, true, due_ns < deadline_ns ? due_ns : deadline_ns, err);

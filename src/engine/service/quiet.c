@@ -1,14 +1,15 @@
-/* quiet.c: how the services of all workers come to rest, and go on together.
+/* quiet.c: how the services of all workers quiesce and resume together.
 
-   *Quiet* is when all services of all workers rest (service.c), clients are in quiet() themselves,
-   and as many messages were received as sent. It is found as Mattern found it ("Algorithms for
-   distributed termination detection", Distributed Computing 2, 1987, four-counter method). Each
-   worker waits until its own services rest and gives its counts. Sums are taken twice. If what was
-   received by the first time equals what was sent by the second, nothing was under way between
-   them. A service that rests is woken only by a message or by a client, and clients are here.
+   The run is *quiescent* when all services of all workers rest (service.c), all clients are in
+   tutti_engine_quiet themselves, and as many messages were received as sent. This is detected as
+   in Mattern, "Algorithms for distributed termination detection", Distributed Computing 2, 1987
+   (four-counter method). Each worker waits until its own services rest, and contributes its
+   counts. Sums are taken twice. If the number received at the first sum equals the number sent at
+   the second, nothing was in flight between them. A service that rests is woken only by a message
+   or by a client, and all clients are here.
 
-   In a run that goes on after losses quiet is a meeting (members.c), over those that are left, and
-   what is counted is what went between them. */
+   In a run that continues after losses this is a meeting (members.c) of the remaining workers,
+   and only messages between them are counted. */
 #include "service_internal.h"
 
 enum { BARRIERS = 3 };
@@ -22,8 +23,8 @@ static bool all_rest(const tutti_engine *e)
     return true;
 }
 
-/* A message that nobody waits for (desk.c: tell) may be long on a slow link:
-   waves then come less and less often. */
+/* A message that no thread waits for (desk.c: tell) may take long on a slow link: the waves then
+   become less and less frequent. */
 static void pause_between(const tutti_engine *e, int wave)
 {
     const int doublings = wave - WAVES;
@@ -33,13 +34,13 @@ static void pause_between(const tutti_engine *e, int wave)
                           tutti_now_ns(e->rt) + (doublings < 10 ? PAUSE_MOST_NS >> (10 - doublings) : PAUSE_MOST_NS));
 }
 
-/* discarded: samples by all. */
+/* *discarded: samples discarded by all workers. */
 static tutti_status waves(tutti_engine *e, uint64_t *discarded, tutti_error *err)
 {
     int64_t before = -1;
 
     for (int wave = 0;; wave++) {
-        /* sent, received, how many of us miss a member, samples of no update */
+        /* sent, received, workers that miss a member, discarded samples */
         int64_t count[4] = { 0, 0, 0, (int64_t)e->services.discarded };
         tutti_status status;
         int lost = -1;
@@ -58,8 +59,8 @@ static tutti_status waves(tutti_engine *e, uint64_t *discarded, tutti_error *err
         status = tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(count, 4, TUTTI_I64), err);
         if (status != TUTTI_OK)
             return status;
-        /* what was sent to it need never be received, though both
-           live: first all agree on who is there */
+        /* what was sent to the missing member may never be received, though both live: first all
+           agree on the members */
         if (count[2] > 0)
             return tutti_fail_rank(err, TUTTI_ERR_PEER, lost,
                                    "finding out whether all services rest: a worker is lost to %lld of the workers",
@@ -78,7 +79,7 @@ static void regroup(tutti_engine *e)
         e->services.group.uncounted = true;
 }
 
-/* What is under way has come, and all know it and how far they are. */
+/* Waits until nothing is in flight and all workers know it, and know how many steps were done. */
 static tutti_status come_to_rest(tutti_engine *e, tutti_error *err)
 {
     uint64_t sum[4], discarded = 0;
@@ -116,9 +117,9 @@ static bool servers_rest(const tutti_engine *e)
     return true;
 }
 
-/* From now on the client has what the servers have to itself. A loss that they have just heard of
-   makes no traffic now, so nobody else is waited for; and whoever leaves now may have come to the
-   end of the run, so only where a server does not come to rest is it asked why. */
+/* From now on the client has exclusive access to the servers' state. A loss that they have just
+   learnt of makes no traffic now, so no other rank is waited for; and a rank that leaves now may
+   have reached the end of the run, so the cause is asked for only if a server does not rest. */
 static tutti_status keep_quiet(tutti_engine *e, tutti_error *err)
 {
     bool rest;
@@ -146,7 +147,8 @@ tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
     e->services.held = true;
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);
-    /* of a client that stops before its phase is over: what it gets goes back to the rest */
+    /* of a client that stops before its phase is over: the gradient that it gets is returned to
+       the others */
     if (e->pace.call.pending) {
         tutti_note note;
         status = tutti_engine_call_end(e, &e->pace.call, &note, err);
@@ -162,12 +164,13 @@ tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
     return status;
 }
 
-/* In virtual time: all sleep until one instant. Ranks leave a collective one after the other, at
-   intervals, and fractions of a nanosecond, that tell who came to it when: all that would be left
-   of the past of a run that is saved here, which one that begins here does not have. The first
-   collective tells when the last came to it, the second when the last left that; what is added is
-   twice what it took, and it takes no longer the second time. A loss meanwhile is one after all
-   have gone on: who hears of it here goes on at once. */
+/* In virtual time all workers sleep until one instant. Ranks leave a collective one after the
+   other, at intervals, down to fractions of a nanosecond, that depend on when each rank entered
+   it. A run that is saved here would carry these differences, and a run that begins here would
+   not have them. The first collective finds when the last rank entered it, the second when the
+   last rank left the first; the time added is twice the difference, and the second collective
+   takes no longer than that. A loss meanwhile counts as one after all have resumed: a rank that
+   learns of it here resumes at once. */
 static tutti_status leave_at_once(tutti_engine *e, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
@@ -184,8 +187,9 @@ static tutti_status leave_at_once(tutti_engine *e, tutti_error *err)
     return tutti_service_well_without(e, status, err);
 }
 
-/* The barriers make a run that was saved here and one that begins here alike: in both, all workers
-   go on from them together; on unequal links only about so, where clocks are everybody's own. */
+/* The barriers make a run that was saved here and one that begins here equal: in both, all
+   workers resume from them together. On unequal links this holds only approximately if each rank
+   has a clock of its own. */
 static tutti_status leave_together(tutti_engine *e, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
@@ -206,7 +210,7 @@ static tutti_status leave_together(tutti_engine *e, tutti_error *err)
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
             return status;
         status = tutti_engine_settle(e, status, &again, err);
-    /* who hands out gradients, and to whom, goes by those who are left */
+    /* which rank hands out gradients, and to which, depends on the remaining ranks */
     } while (status == TUTTI_OK && (again || e->m.everyone.size != members));
     return status == TUTTI_OK ? leave_at_once(e, err) : status;
 }

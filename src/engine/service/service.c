@@ -1,25 +1,26 @@
-/* service.c: the method's own threads: they are opened and closed, take rounds and requests, and
-   are watched. How they call each other is in calls.c, where they take requests and answer in
-   desk.c, and how they come to rest all over the run in quiet.c.
+/* service.c: the method's service threads: opening, closing, rounds, requests, and watching for
+   failures. How services call each other is in calls.c, their request queues are in desk.c, and
+   how all services of the run quiesce is in quiet.c.
 
-   Rest. A service rests in tutti_round and tutti_serve only. A caller's rounds run out before it
-   rests (what is owed is traffic that was promised), so a round is never cut.
+   Rest. A service rests in tutti_round and tutti_serve only. A caller's pending rounds are run
+   before it rests (other workers rely on their traffic), so a round is never interrupted.
 
-   Losses. In a run that goes on after losses (TUTTI_FAULT_TOLERANT) services do without a worker
-   that is lost. A call of it is not served, an answer to it is none any more, a call to it ends,
-   and the method's policy follows (tutti_is_left_out). A call of a lost worker that was under way
-   may come at any time, also when all is quiet: it is dropped before the server counts as at work.
-   A service that `hears` is owed a round for what this worker has learnt of losses, before it can
-   count as resting after them. One that serves is woken for it by a message to itself, and gets it
-   from tutti_serve in place of a request. It does not get it while all is quiet: then the client
-   shows and saves what it has, and nobody waits for it.
+   Losses. In a run that continues after losses (TUTTI_FAULT_TOLERANT) services do without a lost
+   worker. Its calls are not served, a reply to it is dropped, a call to it ends, and the method's
+   policy follows (tutti_is_left_out). A call of a lost worker that was in flight may arrive at
+   any time, even when all is quiescent: it is dropped before the server counts as busy. A service
+   that asked for losses gets a pending round when this worker learns of one, and does not rest
+   before it has run it. A service that serves requests is woken for it by a message to itself,
+   and tutti_serve returns the round instead of a request. It does not get it while all is
+   quiescent: then the client evaluates and saves what the service has, and no worker waits for
+   the service.
 
-   Closing. A worker that closes after a failure abandons the calls of its services, and the rounds
-   that they average in. Those that they wait for may themselves wait for this worker, which is not
-   gone as long as it waits for its threads.
+   Closing. A worker that closes after a failure abandons the calls of its services and the rounds
+   in which they average. The workers that those wait for may themselves wait for this worker,
+   which does not leave as long as it waits for its threads.
 
-   Locks. Everything here and in those files, but a service's own desk, is under the one monitor,
-   which is never held while anything else blocks. */
+   Locks. All state here and in those files is under one monitor, except a service's request
+   queue. The monitor is never held while anything else blocks. */
 #include <errno.h>
 #include <string.h>
 
@@ -28,7 +29,7 @@
 typedef struct tutti_engine_service service;
 
 enum { LINGER_NS = 1000000000 };
-#define DRAIN_NS 5000000000 /* who has not taken its answer by then has stopped */
+#define DRAIN_NS 5000000000 /* a worker that has not received its reply by then has stopped */
 
 static bool is_end(const tutti_engine *e, const tutti_note *note)
 {
@@ -47,8 +48,8 @@ static void count_aside(tutti_engine *e)
     tutti_unlock(e->services.monitor);
 }
 
-/* ---- requests that were taken and not answered yet; under the monitor. There are no
-   more than threads that call. ---- */
+/* ---- requests taken and not yet answered, at most one per calling thread; under the monitor
+   ---- */
 
 static bool remember(service *s, const tutti_note *request)
 {
@@ -67,7 +68,7 @@ static bool remember(service *s, const tutti_note *request)
     return true;
 }
 
-/* The service that took it; NULL: none. */
+/* Removes a request: the service that took it; NULL: none. */
 static service *forget(tutti_engine *e, uint64_t ticket)
 {
     for (int i = 0; i < e->services.n; i++) {
@@ -95,15 +96,15 @@ static tutti_status open_desk(service *s, int rooms, tutti_error *err)
 static void refuse(service *s, const tutti_note *request, int blame)
 {
     const tutti_note note = { .kind = (uint32_t)KIND_FAILED, .a = blame };
-    tutti_error own = { .rank = -1 }; /* of who asked and is gone, nobody needs to hear */
+    tutti_error own = { .rank = -1 }; /* if the caller is gone, the failure is ignored */
 
     if (tutti_desk_answer(&s->desk, request, &note, 1, tutti_nothing(), NULL, &own) == TUTTI_OK)
         count_aside(s->engine);
 }
 
-/* A service that has failed still answers, that it has: or who asks it would wait for it, while
-   this worker's client waits for that one in the collective that finds the quiet. Until the client,
-   who hears of it at its next look, closes. */
+/* A service that has failed keeps answering that it has failed. Otherwise a caller would wait for
+   it, while this worker's client waits for that caller in the collective that detects quiescence.
+   It does so until the client, which learns of the failure at its next check, closes. */
 static void answer_for_the_failed(service *s, int blame)
 {
     tutti_engine *e = s->engine;
@@ -117,7 +118,7 @@ static void answer_for_the_failed(service *s, int blame)
     for (;;) {
         tutti_note note;
         const tutti_status status = tutti_desk_next(&s->desk, &note, TUTTI_FOREVER, &own);
-        /* CORRUPT: it brings more than there is room for */
+        /* CORRUPT: the request is larger than the buffer */
         if ((status != TUTTI_OK && status != TUTTI_ERR_CORRUPT) || is_end(e, &note))
             return;
         if (!tutti_engine_is_owed(e, &note))
@@ -160,7 +161,8 @@ static tutti_status work(void *arg, tutti_error *err)
     tutti_lock(e->services.monitor);
     s->ended = s->resting = true;
     s->busy = false;
-    /* CLOSED before: another of mine has failed, and a call of this one was ended for it */
+    /* CLOSED while not closing: another service of this worker has failed, which ended a call of
+       this one */
     failed = status != TUTTI_OK && (status != TUTTI_CLOSED || !e->services.closing);
     blame = e->services.error.rank;
     tutti_wake(e->services.monitor);
@@ -170,7 +172,7 @@ static tutti_status work(void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Takes part in starting: all threads or none. */
+/* Called by all workers together: starts all threads or fails. */
 tutti_status tutti_service_start(tutti_engine *e, tutti_error *err)
 {
     for (int i = 0; i < e->services.n; i++) {
@@ -181,8 +183,9 @@ tutti_status tutti_service_start(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Losses that this worker has learnt of, for the services that want to hear of them. Whoever looks
-   for quiet tells them first: what is done then may be what others wait for. */
+/* Notifies the services that asked for it of the losses that this worker has learnt of. Before
+   detecting quiescence this is called first: what the services then do may be what others wait
+   for. */
 void tutti_service_tell_losses(tutti_engine *e)
 {
     const int events = e->members != NULL ? tutti_world_events(e->world, 0, NULL, 0) : 0;
@@ -211,20 +214,21 @@ static bool cannot_go_on(tutti_engine *e, tutti_error *err)
     return false;
 }
 
-/* Somebody has left. If the run ends here within a moment, too, that was in order: a client may end
-   it without finish(), where all workers have the same model anyway. */
+/* A rank has left. If the run ends here within a moment, too, the rank has left in order: a
+   client may end without finish() if all workers have the same model anyway. */
 static bool ends_now(tutti_engine *e)
 {
     return tutti_wait_some(e->world, &e->services.wanted[e->m.rank], 1, 1, tutti_now_ns(e->rt) + LINGER_NS, NULL,
                            NULL) == TUTTI_OK;
 }
 
-/* A server takes requests from anybody, which ends only when all others are gone, and a round may
-   wait for a worker that waits for a message of the dead. So one thread a worker waits for what
-   nobody ever sends, from each of the others: that fails when one is gone, and with it, as any
-   service that fails, the run of this worker, unless it goes on. Where it does not, its services
-   hear of further losses all the same: its client may be where it waits for a worker, which waits
-   for an answer of theirs. Who has left in order ends the run of all (left.c). */
+/* A server's receive accepts any rank, so it ends only when all others are gone, and a round may
+   wait for a worker that waits for a message of a dead one. So one thread per worker posts
+   receives from each other rank for messages that are never sent: such a receive fails when its
+   rank is gone, and with it, as with any service that fails, the run of this worker, unless the
+   run continues after losses. If the run does not continue, the thread still notifies services of
+   further losses: the client may be waiting for a worker that waits for a reply of theirs. A rank
+   that has left in order ends the run of all (left.c). */
 static tutti_status watch(tutti_method *m, tutti_error *err)
 {
     tutti_engine *e = m->engine;
@@ -249,12 +253,13 @@ static tutti_status watch(tutti_method *m, tutti_error *err)
             failed = failed || (tutti_is_left_out(m, status, err) && cannot_go_on(e, err));
         }
     while (tutti_is_left_out(m, status, err) && !tutti_request_done(e->services.wanted[m->rank]));
-    /* the end, or the others have given this worker up: its own message says who and why */
+    /* wait for this worker's own receive: it ends at the close, or if the others have expelled
+       this worker, with the rank and the reason */
     if (!failed && (status == TUTTI_OK || tutti_is_left_out(m, status, err)))
         status = tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, err);
     if (!failed && status != TUTTI_OK && (tutti_engine_left(e) < 0 || !ends_now(e)))
         set_failed(e, status, err);
-    /* the end, if it was not that */
+    /* wait for the close, if that was not it */
     tutti_wait_some(e->world, &e->services.wanted[m->rank], 1, 1, TUTTI_FOREVER, NULL, NULL);
     tutti_cancel(e->world, &e->services.end);
     return TUTTI_OK;
@@ -271,7 +276,8 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
         e->services.at[n] =
             (service){ .engine = e, .run = table[n].run, .name = table[n].name, .hears = table[n].hears };
     e->services.pool = n;
-    if (e->own_pace && e->m.workers > 1) /* runs where gradients are handed out: see tutti_service_start */
+    if (e->own_pace && e->m.workers > 1) /* runs only on the worker that hands out gradients: see
+                                            tutti_service_start */
         e->services.at[n++] = (service){ .engine = e, .run = tutti_engine_pool, .name = "pool" };
     if (n > 0 && ranks > 1) {
         e->services.wanted = tutti_alloc(ranks, sizeof *e->services.wanted);
@@ -317,7 +323,7 @@ void tutti_engine_services_end(tutti_engine *e)
             tutti_cancel(e->world, &end[i]);
             e->services.at[i].thread = NULL;
         }
-    /* Without finish() one worker may have its last answer before another has. */
+    /* Without finish() one worker may have received its last reply before another has. */
     until_ns = tutti_now_ns(e->rt) + DRAIN_NS;
     for (int i = 0; i < e->services.n && well; i++)
         tutti_desk_drain(&e->services.at[i].desk, until_ns);
@@ -326,8 +332,8 @@ void tutti_engine_services_end(tutti_engine *e)
 void tutti_engine_services_close(tutti_engine *e)
 {
     tutti_engine_services_end(e);
-    /* only now: whoever answers looks through the lists of all, and who
-       watches wakes any server for a loss */
+    /* only now: a thread that answers searches the lists of all services, and the watch thread
+       wakes any server for a loss */
     for (int i = 0; i < e->services.n && e->services.monitor != NULL; i++) { /* NULL: opening has failed */
         tutti_cancel(e->world, &e->services.at[i].wake);
         tutti_desk_close(&e->services.at[i].desk);
@@ -362,7 +368,7 @@ tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_erro
 {
     tutti_status own = TUTTI_OK;
 
-    if (status == TUTTI_ERR_PEER && err != NULL && err->rank != e->m.rank) /* else it is left out itself */
+    if (status == TUTTI_ERR_PEER && err != NULL && err->rank != e->m.rank) /* else this worker itself was excluded */
         own = tutti_engine_left_look(e, err);
     if (status == TUTTI_ERR_PEER && own == TUTTI_OK)
         own = tutti_engine_services_look(e, err);
@@ -371,8 +377,8 @@ tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_erro
     return own != TUTTI_OK ? own : status;
 }
 
-/* The monitor is held. It waits for messages, so one tells it; one that
-   is on its way already is enough. */
+/* The monitor is locked. A server waits for messages, so a message wakes it; one that is already
+   in flight is enough. */
 void tutti_service_wake(tutti_engine *e, int index)
 {
     const tutti_note note = { .kind = (uint32_t)KIND_OWED };
@@ -380,7 +386,7 @@ void tutti_service_wake(tutti_engine *e, int index)
 
     if (s->woken)
         return;
-    tutti_cancel(e->world, &s->wake); /* of the last time */
+    tutti_cancel(e->world, &s->wake); /* the previous one */
     s->woken = tutti_post_send(e->world, &s->wake, tutti_world_rank(e->world), tutti_service_word_port(index), &note,
                                tutti_nothing(), NULL) == TUTTI_OK;
 }
@@ -455,8 +461,8 @@ static void wait_at(tutti_engine *e, tutti_monitor *at)
     tutti_unlock(e->services.monitor);
 }
 
-/* A service that fails after the look finds `awaited`, and `at` free only once the wait has begun:
-   so no wake is missed. */
+/* A service that fails after the check sees `awaited`, and can lock `at` only once the wait has
+   begun: so no wake-up is missed. */
 tutti_status tutti_await(tutti_method *m, tutti_monitor *at, bool (*ready)(void *of), void *of, int64_t deadline_ns,
                          tutti_error *err)
 {
@@ -481,8 +487,8 @@ tutti_status tutti_await(tutti_method *m, tutti_monitor *at, bool (*ready)(void 
     return is ? TUTTI_OK : status;
 }
 
-/* The monitor is held. All that it is owed, at once: in place of a request, and not counted as
-   one. */
+/* The monitor is locked. Takes all pending rounds at once: they replace a request, but are not
+   counted as one. */
 static void take_owed(service *s, tutti_note *note)
 {
     *note = (tutti_note){ .kind = (uint32_t)KIND_OWED, .from = s->engine->m.rank };
@@ -515,7 +521,7 @@ tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, vo
             status = tutti_desk_next(&s->desk, note, deadline_ns, err);
         tutti_lock(e->services.monitor);
         closing = closing || e->services.closing || (status == TUTTI_OK && is_end(e, note));
-        /* of the lost: it is not answered, and what it wanted has no part in the run */
+        /* a request of a lost worker is not answered, and has no effect on the run */
         again = !closing && status == TUTTI_OK && (tutti_engine_misses(e, note->from) || tutti_engine_is_owed(e, note));
         s->woken = s->woken && !(status == TUTTI_OK && tutti_engine_is_owed(e, note));
         if (again && s->owed > 0 && !e->services.quiet && tutti_engine_is_owed(e, note)) {
@@ -524,7 +530,7 @@ tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, vo
         } else if (again) {
             tutti_desk_pass_over(&s->desk);
         } else if (!closing) {
-            s->resting = false; /* also when its time has come: what it does now is work */
+            s->resting = false; /* also after a timeout: what the service does now is work */
             e->services.received[status == TUTTI_OK ? note->from : m->rank] += status == TUTTI_OK;
             if (status == TUTTI_OK && !remember(s, note))
                 status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "service '%s': %zu requests wait for an answer",
