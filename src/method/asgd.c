@@ -23,7 +23,7 @@
    locks (the paper compares with locked versions): row is a lock for each row of a matrix or
    table and one for each vector; full is one lock. An update holds them, and so does the read
    before a gradient: with full the values read are of one moment. Chosen here: a lock is a word
-   beside x. A lock that a lost worker holds is taken over; its update may then be in x in part,
+   next to x. A lock that a lost worker holds is taken over; its update may then be in x in part,
    as without locks.
 
    lr_time (rates in proportion to a worker's time, so that all workers' data have equal weight):

@@ -23,8 +23,8 @@
    have, so they are not sent.
 
    Differs from the paper, or is chosen here:
-   1. steps=auto measures: one step each in the first MEASURED rounds, the first of which is not
-      counted, then by these times. At the end of each data pass tau is computed again, from the
+   1. steps=auto measures: one step each in the first MEASURED rounds (the first one is not
+      counted), then by these times. At the end of each data pass tau is computed again, from the
       times of that pass. All know all times by a gather. A time that divides T to within a
       thousandth counts as dividing it.
    2. C is drawn from the whole training set, so a fast worker may have a sample of it at its own

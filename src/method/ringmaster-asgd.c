@@ -13,7 +13,7 @@
    still every sample once. It checks for a stop after each layer, so up to a layer's time is
    lost. A gradient that was on its way when the stop was sent is dropped by its version. Chosen
    here: `lr_delay`, as asgd has it, off by default: the paper's rate is constant. collect=B: an
-   update takes the mean of B gradients, each of which has a delay below R, and delays still count
+   update takes the mean of B gradients, each with a delay below R, and delays still count
    updates. With R=1 these are all of one model, whichever workers computed them: minibatch SGD of
    the first B gradients. With stops=on all workers restart after each update: Rennala SGD
    (Tyurin, Richtarik, NeurIPS 2023), with which the paper compares, and ata's baseline `greedy`,
