@@ -17,8 +17,9 @@
    workers without a task take part, too; in the server form they would send 0 bytes. Samples,
    their positions and their weights are the step's, whichever worker computes them. So x moves as
    one worker with the whole step would move it. Times are of computing only, by the engine's
-   clock. Chosen here: while no worker has been tried, the tasks left after one each are assigned
-   evenly; ties are broken by an order that is drawn again each step.
+   clock.
+   Chosen here: while no worker has been tried, the tasks left after one each are assigned evenly;
+   ties are broken by an order that is drawn again each step.
    Not built: new owners for the tasks of a lost worker (it ends the run).
    Not built as an all-reduce: the baseline `greedy`, in which all are asked and the first B
    answers used. At a server it is ringmaster-asgd(max_delay=1,collect=B,stops=on). A step's

@@ -33,7 +33,9 @@
    it, each an even part of what the same V hold together (waves.h). So servers are where the
    stage is, the paper's "local" placement, and none needs memory for values that it does not
    compute with. With one pipeline's partition, or even parts of the model, some would serve
-   values that they do not hold. Differs from the paper, or is not stated there:
+   values that they do not hold.
+
+   Differs from the paper, or is not stated there:
    1. A pull replaces the values: updates of this pipeline that were not pushed are applied after
       it, not added to it. With plain SGD that is the same sum.
    2. update=average: a wave is divided by the number of pipelines where it is pushed. The paper

@@ -8,8 +8,8 @@
                         give a token to each in-neighbour
    The base is d-psgd to the bit: parallel is its awc, serial its atc. Models are matched by the
    iteration that they are tagged with, whenever they come.
-     max_gap      initial number of tokens of each out-neighbour: by so many iterations a worker
-                  may be ahead of it
+     max_gap      initial number of tokens of each out-neighbour: a worker may be that number of
+                  iterations ahead of it
      backup       the models of this number of neighbours are not waited for: a is the mean of
                   those that have arrived, W_ij scaled to sum to 1. Late models are dropped.
      staleness s  of each neighbour the newest model is used, if it is of k - s or later. linear:
@@ -40,7 +40,7 @@ typedef struct hop {
     int64_t trigger, max_jump;
     tutti_queues *queues;
     float *mixed;   /* n; parallel: a, while x is still read */
-    float *told;    /* workers x TOLD: figures of all */
+    float *told;    /* figures of all: `workers` x TOLD */
     uint64_t lands; /* the step before which a jump ends; until then this worker computes nothing */
     int64_t jump;   /* the length of a jump that begins in this step */
 } hop;

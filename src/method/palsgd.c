@@ -36,7 +36,7 @@ typedef struct palsgd {
     double mix_prob, mix_rate;
     int form, coin;
     int64_t *wanted;               /* workers: samples of each in this step; NULL: no coin is drawn */
-    float *told;                   /* workers x TOLD: figures of all */
+    float *told;                   /* figures of all: `workers` x TOLD */
     struct {
         int64_t evaluations, mixed, meetings;
         double drift;              /* sum of |x_k - x| over the averagings */

@@ -10,8 +10,8 @@
    times that, and in an all-reduce 2 w (n-1)/n. So a table is at servers unless alpha is about 1.
    alpha is measured, as the paper has it, over the first steps (`profile`): where it is above
    `threshold` the table leaves its servers and is exchanged like the rest. The default threshold
-   is where rows with their ids would be no less than the table: alpha (1 + 1/cols) >= 1, the
-   paper's rule at an equal price of all bytes. All routes give ddp's bits.
+   is where rows with their ids would be no less than the table: alpha (1 + 1/cols) >= 1, at an
+   equal price of all bytes. All routes give ddp's bits.
    Differs from the paper:
    1. The mean over workers is the default for tables too. The authors' code sums them
       (average_sparse=False), as sparse_reduce=sum does here.
