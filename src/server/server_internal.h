@@ -66,7 +66,7 @@ struct tutti_server {
                                                                          and the method's */
     int n_counts;
 
-    float *aside;                /* this server's shard at the points (aside.c): room x count;
+    float *aside;                /* this server's shard at the points (aside.c), capacity x count;
                                     NULL: no snapshots. Of the server's thread; at quiescence, of
                                     the client */
     int put_aside;               /* points so far */
