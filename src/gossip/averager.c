@@ -98,7 +98,7 @@ struct tutti_averager {
        of the granting worker; declared */
     uint64_t due;
     uint64_t granted, handed;    /* rounds; the last number that this worker has sent to all others; under the lock */
-    uint64_t most;               /* rounds that may be granted beyond those that all have made */
+    uint64_t most;               /* rounds that may be granted beyond what all have made */
     uint64_t *made;              /* workers: rounds each has made, as far as known here; under the lock */
     uint64_t untold;             /* gradients of this worker not yet reported; under the lock */
     /* `granted` must be sent to all others; they reply how many rounds they have made; under the
@@ -111,8 +111,8 @@ struct tutti_averager {
     bool begun;                  /* the client has allowed rounds to start; under the lock */
     int64_t ended_ns;            /* when the last round ended; under the lock */
     bool *gone;                  /* workers: lost, as agreed by all. Written at quiescence */
-    int *others;                 /* workers: the recipients of a grant; calls and each: for them;
-                                    of the thread of `tell` */
+    int *others;                 /* others: workers: the recipients of a grant; calls, each: their
+                                    calls and answers; of `tell`'s thread */
     tutti_engine_call *calls;
     tutti_request **each;
 };

@@ -55,7 +55,7 @@ static int row_of_machines(int workers, const int *machine, uint64_t phase, int 
 
 enum { DIGITS_MOST = 32 };
 
-/* Factors of n, none above `size`; 0: n has none such. */
+/* Factorises n into factors of at most `size`; returns their number, 0: impossible. */
 static int digits_of(int n, int size, int factor[DIGITS_MOST])
 {
     int digits = 0;

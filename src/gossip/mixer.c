@@ -118,7 +118,7 @@ static tutti_status open_mixer(void *self, tutti_error *err)
     TUTTI_TRY(tutti_mixer_codec_open(mixer, err));
     if ((mixer->sums || mixer->team > 1) && m->workers > 1)
         TUTTI_TRY(tutti_leaders_open(&mixer->leaders, &m->all, mixer->team, "mixer", err));
-    if (!tutti_engine_fault_tolerant(m->engine)) { /* declare() comes before the engine knows */
+    if (!tutti_engine_fault_tolerant(m->engine)) { /* declare() is called before the engine knows */
         tutti_free(mixer->lost);
         mixer->lost = NULL;
     }

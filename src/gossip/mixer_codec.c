@@ -64,7 +64,7 @@ struct tutti_mixer_codec {
     bool checked;                /* codec-checksum: the eight bytes of checksum.c precede each
                                     tensor's bytes in a message */
     bool began;                  /* theirs are equal to what the neighbours have sent */
-    float *difference;           /* declared: of the largest tensor; scratch below as well */
+    float *difference;           /* declared: size of the largest tensor, like scratch */
     uint8_t *scratch, *send, *receive; /* receive: degree x bytes */
     tutti_request *requests;     /* messages x 2 degree: receives, then sends */
 };
@@ -570,7 +570,7 @@ tutti_status tutti_mixer_codec_round(tutti_mixer *mixer, const tutti_mixer_round
     return TUTTI_OK;
 }
 
-/* ---- vectors that are no models ---- */
+/* ---- vectors other than models ---- */
 
 float *tutti_mixer_codec_copy(const tutti_mixer *mixer, int a)
 {

@@ -1,5 +1,5 @@
-/* mixer_internal.h: what mixer.c, mixer_codec.c and averager.c share: a mixer, one round of it, and
-   which of its neighbours are lost. */
+/* mixer_internal.h: what mixer.c, mixer_codec.c and averager.c share: a mixer, one of its rounds,
+   and its lost neighbours. */
 #ifndef TUTTI_MIXER_INTERNAL_H
 #define TUTTI_MIXER_INTERNAL_H
 #include "../engine/engine_facility.h"
@@ -9,7 +9,7 @@ typedef struct tutti_mixer_codec tutti_mixer_codec;
 typedef struct tutti_mixer_cross tutti_mixer_cross;
 
 typedef struct tutti_mixer_round {
-    uint64_t k, epoch;       /* epoch: of the step that asked for it */
+    uint64_t k, epoch;       /* epoch: of the step that requested it */
     const float *u;
     float *x;
     int n_in, n_out;

@@ -8,11 +8,11 @@
                s <- s + a (S' - S)
      answer    receive S';  S <- s;  s <- s + a (S' - S);  send S and a
 
-   s is the model, protected by a lock; x is the snapshot. Both sides average in delta
-   form. So what the client, or another averaging, did to s between S and S' is kept: an averaging
-   moves as much from one model to the other and preserves the sum whatever happens in between,
-   and no gradient is lost. Answering never waits for the answer to a question of this worker,
-   which is another thread's. So there is no cyclic wait, on any connected graph. Nor does it wait
+   s is the model, protected by a lock; x is the snapshot. Both sides average in delta form. So
+   what the client, or another averaging, did to s between S and S' is kept: an averaging moves as
+   much from one model to the other and preserves the sum whatever happens in between, and no
+   gradient is lost. Answering never waits for the answer to a question of this worker, which is
+   another thread's. So there is no cyclic wait, on any connected graph. It does not wait either
    for a question that is still on its way, or until another worker has received its answer
    (desk.c): there are buffers for up to eight of each.
 
@@ -96,7 +96,7 @@ struct tutti_pairs {
     int asking;                 /* questions under way; under the lock */
     int64_t *took_ns;           /* node groups: duration of the last averaging with each since
                                    quiescence; 0: unknown */
-    int64_t busy_ns;            /* since when questions are under way */
+    int64_t busy_ns;            /* when the first of the questions under way began */
     bool waits, woken;          /* waits: for answers; woken: the message that ends that wait is
                                    under way. Under the lock */
     tutti_request wake, waking; /* wake: receives that message; waking: the client sends it */

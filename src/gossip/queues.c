@@ -33,7 +33,7 @@
 #include "ledger.h"
 #include "tutti/gossip.h"
 
-enum { NOTES = 8 }; /* tokens to one neighbour that may be under way at a time */
+enum { NOTES = 8 }; /* the most tokens to one neighbour that may be under way */
 
 typedef struct tokens_sent {
     tutti_request request[NOTES];
@@ -61,7 +61,7 @@ struct tutti_queues {
     float *by;
     tutti_queues_told *told;
     bool *lost;           /* workers; under the lock */
-    int losses, seen;     /* losses: their number; seen: those that the client has processed */
+    int losses, seen;     /* losses: their number; seen: how many of them the client has processed */
 };
 
 static const tutti_facility_ops facility; /* at the end */
@@ -391,7 +391,7 @@ tutti_status tutti_queues_mix(tutti_queues *q, const float *u, float *x, tutti_e
     return TUTTI_OK;
 }
 
-/* ---- client: going on ---- */
+/* ---- client: advancing ---- */
 
 typedef struct advance {
     const tutti_queues *q;

@@ -102,7 +102,7 @@ static inline uint64_t coded_warmup_epochs(int64_t warmup, const char *ratios)
     return ratios[0] != 0 ? n : (uint64_t)warmup;
 }
 
-/* Of a selection's warm-up: warmup_ratios takes the place of a default. */
+/* For a selection's warm-up: warmup_ratios replaces a default. */
 static inline int64_t coded_warmup(int64_t warmup, int64_t first, const char *ratios)
 {
     return ratios[0] != 0 && warmup == first ? 0 : warmup;

@@ -45,7 +45,7 @@
    8. A lost worker is removed from the queue and the times. It may have pushed and not reported
       w's loss yet. Then that mean is used too; where losses are convex it is an upper bound.
    9. patience: a loss that only stays counts as fallen. 0 by default (the paper's is 25), so that
-      a run makes the steps that it was asked for. The run ends by tutti_end. The worker that has
+      a run makes the requested number of steps. The run ends by tutti_end. The worker that has
       reported the last allowed loss learns it with the answer. What the others have begun is
       computed, and pushed if it helps.
 

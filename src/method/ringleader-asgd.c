@@ -73,7 +73,7 @@ typedef struct ringleader {
     /* of the server, used by its thread */
     struct {
         int64_t phase2;
-        int64_t turn;        /* which of mean[] is this round's */
+        int64_t turn;        /* index in mean[] of this round's table */
         int64_t unserved;    /* workers not served yet in phase 2 */
         int64_t rounds, updates, delay_most;
     } at;                    /* declared */
@@ -83,11 +83,12 @@ typedef struct ringleader {
     int64_t *filled;         /* workers: gradients in the entry that is being filled; declared, like the next four */
     int64_t *served;         /* workers: 1: in this round */
     int64_t *oldest;         /* workers: version of the oldest model behind the entry that is being filled */
-    int64_t *frozen;         /* workers: the same of this round's entry, of those that are served */
-    int64_t *counts;         /* workers: gradients in this round's entry, of those that are served */
+    int64_t *frozen;         /* workers, once served: the same of this round's entry */
+    int64_t *counts;         /* workers, once served: gradients in this round's entry */
     double harmonic_least, harmonic_sum; /* of B, the harmonic mean of a round's counts; declared */
     tutti_histogram *count_of; /* workers: over all rounds, gradients in its entry; declared */
-    tutti_histogram *delay_of; /* workers: over all updates, age of the oldest of them, in updates; declared */
+    tutti_histogram *delay_of; /* workers: over all updates, age of the oldest model behind its
+                                  entry, in updates; declared */
     double *usual;           /* workers: gradients that come while it computes one, a running
                                 mean; 0: unknown; declared */
     uint64_t come;           /* gradients of all in this phase */

@@ -5,7 +5,7 @@
                     arrived; b_i = min(those that arrived, batch_max). Fewer than batch_min:
                     b_i = 0, and they stay. Then the policy: persistence keeps the rest,
                     truncation drops it; cap drops what arrives while `cap` wait
-       2 inject     ceil(alpha D) times: a class that it has not, a worker that has it, and
+       2 inject     ceil(alpha D) times: a class that it does not have, a worker that has it, and
                     floor(beta b_i) samples of it from there
        3 gradient   g_i, the mean over the b_i' samples that it has now
        4 weight     B = sum_i b_i';  r_i = b_i' / B
@@ -68,7 +68,7 @@ typedef struct scadles {
 
     double *rate;       /* workers; declared scratch, like all that follows except `now` */
     int64_t *took;      /* workers: own samples of this round */
-    double *whole, *sent; /* tensors: squared norms of what would be encoded, and of what is sent */
+    double *whole, *sent; /* tensors: squared norms of the vector that would be encoded, and of the part sent */
     double *told;       /* workers x FIGURES */
     int64_t mark_ns;    /* when the clock of arrivals was last read */
     int64_t usual;      /* workers x batch of the run */

@@ -60,7 +60,7 @@ typedef struct wavelet {
     float *values[WAVES_MOST], *spare[WAVES_MOST], *gradient[WAVES_MOST];
     tutti_optim *optim[WAVES_MOST];
 
-    /* Within this call: steps, micro-batches and updates count from 0. */
+    /* Within this call: steps, micro-batches and updates are counted from 0. */
     uint64_t base;                       /* its first step */
     int64_t last;                        /* micro-batches */
     int64_t started, applied;            /* updates whose sum was started; updates made */

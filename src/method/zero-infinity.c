@@ -67,7 +67,7 @@ static tutti_status infinity_declare(tutti_method *m, tutti_plan *plan, tutti_er
                                             .ahead = (int)z->ahead };
 
     TUTTI_TRY(buckets_cut(m, z->bucket, z->first_bucket, err));
-    m->cut_bytes = true; /* a buffer is of the largest piece, and tensors may be larger than that */
+    m->cut_bytes = true; /* a buffer has the size of the largest piece, and tensors may be larger */
     m->keep_values = (size_t)z->persist;
     return tutti_offload_declare(m, plan, &options, err);
 }

@@ -68,7 +68,7 @@ static tutti_status offload_declare(tutti_method *m, tutti_plan *plan, tutti_err
                                             .warmup = (uint64_t)z->warmup };
 
     TUTTI_TRY(buckets_cut(m, z->bucket, z->first_bucket, err));
-    m->cut_bytes = true; /* a buffer is of the largest piece, and tensors may be larger than that */
+    m->cut_bytes = true; /* a buffer has the size of the largest piece, and tensors may be larger */
     return tutti_offload_declare(m, plan, &options, err);
 }
 

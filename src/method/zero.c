@@ -75,7 +75,7 @@ static tutti_status zero_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     const zero *z = m->self;
 
     TUTTI_TRY(buckets_cut(m, z->bucket, z->first_bucket, err));
-    m->cut_bytes = z->stage >= GRADIENTS; /* a buffer is of the largest piece, and tensors may be larger than that */
+    m->cut_bytes = z->stage >= GRADIENTS; /* a buffer has the size of the largest piece, and tensors may be larger */
     if (z->stage == GRADIENTS)
         m->held = TUTTI_HELD_BY_PIECE;
     m->keep_values = (size_t)z->persist;

@@ -340,7 +340,7 @@ void tutti_server_coded_release(tutti_server_coded *c)
     const int n = c->s->index >= 0 ? c->s->m->layout->n_pieces : 0;
 
     for (int i = 0; i < n; i++)
-        if (part_of(c, i, c->s->index)->rate <= 0) /* there was no round since a load */
+        if (part_of(c, i, c->s->index)->rate <= 0) /* no round was made since a checkpoint was loaded */
             part_of(c, i, c->s->index)->rate = c->rate;
 }
 

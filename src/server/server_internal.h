@@ -41,7 +41,7 @@ struct tutti_server {
     tutti_server_sums *sums;     /* used instead of the method's rule; NULL: none */
     tutti_server_tables *tables; /* likewise, where servers have only tables. setup.pieces is set,
                                     too */
-    tutti_server_coded *coded;   /* pieces go through a codec; NULL: they do not */
+    tutti_server_coded *coded;   /* NULL: pieces do not go through a codec */
     int servers, index;          /* index: this rank's, or -1 */
     int *member;                 /* servers: ranks; ascending */
     size_t *before;              /* servers + 1: parts of the servers before each; the last: of
@@ -148,7 +148,7 @@ enum { TUTTI_SERVER_ALIGNMENT = 16, TUTTI_SERVER_EVEN = 4 };
    part. */
 void tutti_server_place(tutti_server *s);
 tutti_status tutti_server_weigh(tutti_server *s, tutti_error *err);
-/* Has it more than the server with the least part? */
+/* Is its part larger than the least one? */
 bool tutti_server_is_large(const tutti_server *s, int k);
 /* The largest part of that many elements, apart from alignment. */
 size_t tutti_server_most(const tutti_server *s, size_t count);
@@ -218,7 +218,7 @@ tutti_status tutti_server_coded_answer(tutti_server_coded *c, int piece, int64_t
 /* Bytes of the last answer, to one worker, about that many elements of that piece. */
 size_t tutti_server_answered(const tutti_server *s, int piece, size_t count);
 
-/* ---- sums.c: as the rule and `lost` of a method's ---- */
+/* ---- sums.c: used in place of the rule and `lost` of a method ---- */
 
 tutti_status tutti_server_sums_rule(tutti_server_sums *s, const tutti_server_request *r,
                                     tutti_error *err);

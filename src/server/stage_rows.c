@@ -250,7 +250,7 @@ static tutti_status quiesce(void *self, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* ---- a row that was needed ---- */
+/* ---- needed rows ---- */
 
 static bool is_marked(const table *t, size_t row)
 {

@@ -12,7 +12,7 @@
 #include "../engine/engine_facility.h"
 #include "tutti/waves.h"
 
-/* A pipeline in a segment, as the server's thread knows it. */
+/* A pipeline's state in a segment, of the server's thread. */
 typedef struct pusher {
     int64_t clock;
     bool asks;                   /* its request is held */
@@ -23,7 +23,7 @@ typedef struct pusher {
 
 /* A range of m->own that the same workers hold, one of each pipeline. */
 typedef struct segment {
-    uint32_t index;              /* among all of the flat space */
+    uint32_t index;              /* index among all segments of the flat space */
     tutti_range own;             /* from m->own's first element on, like the next */
     int *worker;                 /* pipelines */
     tutti_range *part;           /* pipelines: the part that each serves */
