@@ -43,8 +43,8 @@ struct tutti_groups {
     tutti_groups_peer *w;
     tutti_groups_entry *line, **end;          /* planned and started groups, in the order of
                                                  planning */
-    int64_t number, before;      /* of the last group; the last before the plan that is being
-                                    made */
+    int64_t number, before;      /* number of the last group; of the last one before the plan that
+                                    is being made */
     bool apart;
     int *pick, *deal, *taken;    /* scratch: workers each */
     int64_t *asked;              /* workers: requests of each */

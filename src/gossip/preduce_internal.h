@@ -9,7 +9,7 @@
 
 enum { REDUCE, GENERATE, TELL }; /* the three services */
 /* Kinds of requests:
-     ASK    a = number of the request, b = what one costs the worker in time, packed
+     ASK    a = number of the request, b = the worker's times per request, packed
      LEAVE  likewise; the worker makes no more steps
      OVER   a = id, b = 0: the P-Reduce succeeded, else 1 + the rank that the member lost;
             payload: the members
@@ -33,7 +33,7 @@ typedef struct tutti_preduce_told {
     int *member;                 /* workers */
     bool kept, apart;
     bool left;                   /* in a report of another worker: it has finished the phase */
-    bool given_up;               /* by this worker: only another was assigned to it */
+    bool given_up;               /* this worker has given it up; only another was assigned to it */
 } tutti_preduce_told;
 
 /* a request of a worker that the generator has not answered */

@@ -48,7 +48,7 @@ struct tutti_server_sums {
     /* of the client and its lane */
     int *mates;                  /* node: ranks of this node */
     tutti_group inside;
-    size_t *slot_of;             /* node for each piece: elements of each member's slot */
+    size_t *slot_of;             /* node x pieces: elements of each member's slot */
     tutti_monitor *monitor;      /* protects what follows */
     int under_way, most;
     int64_t since_ns, busy_ns, trip_ns, trip_most_ns;
