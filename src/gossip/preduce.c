@@ -356,7 +356,7 @@ static tutti_status ask(tutti_preduce *p, const tutti_note *question, tutti_buff
             continue;
         }
         tutti_lock(p->door);
-        moved = p->view != to; /* a group that the new generator does not know of does not begin */
+        moved = p->view != to; /* what the new one does not know of does not begin */
         if (!moved && (note.kind == TUTTI_GROUPS_GO || note.kind == TUTTI_GROUPS_AGAIN)) {
             p->last.id = note.a;
             p->last.n = (int)(note.b % APART);
@@ -368,7 +368,7 @@ static tutti_status ask(tutti_preduce *p, const tutti_note *question, tutti_buff
         p->last.kept = p->last.kept || (!moved && note.kind == TUTTI_GROUPS_KEEP);
         p->left = p->left || (!moved && question->kind == LEAVE && note.kind == TUTTI_GROUPS_NOTHING);
         if (!moved && note.kind == TUTTI_GROUPS_UNDO)
-            p->last.n = 0; /* the group is over, and does not count */
+            p->last.n = 0; /* it is over, and does not count */
         tutti_unlock(p->door);
         if (moved)
             continue;

@@ -338,8 +338,7 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
 {
     ringleader *s = m->self;
     const int i = r->worker;
-    const bool next = s->served[i] != 0; /* this round already has an entry of worker i, so the
-                                            gradient is for the next */
+    const bool next = s->served[i] != 0; /* this round has its own of worker i: this one is for the next */
     /* the version of the model that it was computed at */
     const int64_t version = (int64_t)(tutti_server_version(s->server) - r->delay);
     const float *change = r->in;

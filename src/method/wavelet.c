@@ -142,7 +142,7 @@ static bool synchronises(const wavelet *s, int64_t step)
 
 static const float *values_of(const wavelet *s, int64_t p)
 {
-    const int64_t seen = step_of(s, p) + 1; /* x_{t-K+1} is in the slot of x_{t+1} */
+    const int64_t seen = step_of(s, p) + 1; /* x_{t-K+1} is in the place of x_{t+1} */
     return s->values[s->mode == SHARED ? seen % s->waves : s->mode == AVERAGE ? wave_of(s, p) : 0];
 }
 

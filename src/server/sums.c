@@ -498,7 +498,7 @@ tutti_status tutti_server_sums_rule(tutti_server_sums *s, const tutti_server_req
     of->step = step;
     of->note[of->arrived++] = r->note;
     if (everybody_sent(s, of))
-        return end_sum(s, of, r->first, r->count, err); /* the last is summed in place */
+        return end_sum(s, of, r->first, r->count, err); /* the last is summed where it is */
     if (r->stays)
         return TUTTI_OK;
     of->part[who] = place_of(s, of, who);
