@@ -1,4 +1,4 @@
-/* apart.c: see apart.h. Parts of a graph are found by union. */
+/* apart.c: see apart.h. Finds the connected parts of a graph by union-find. */
 #include <errno.h>
 
 #include "apart.h"
@@ -6,7 +6,7 @@
 static int root_of(int *part, int i)
 {
     while (part[i] != i) {
-        part[i] = part[part[i]]; /* paths stay short: of a ring they would be as long as it */
+        part[i] = part[part[i]]; /* keeps paths short: in a ring they would be as long as the ring */
         i = part[i];
     }
     return i;
@@ -26,7 +26,7 @@ static void drop(scratch *s)
     tutti_free(s->w_out);
 }
 
-/* One that member i has no way to; -1: there is none. */
+/* A member that member i cannot reach; -1: there is none. */
 static int find(const tutti_graph *graph, uint64_t k, const bool *lost, int of, scratch *s)
 {
     enum { DRAWN_ROUNDS = 256 };

@@ -1,18 +1,17 @@
-/* apart.h: whether those that are left still have a way to each other in a graph, for the
-   facilities that average along one. */
+/* apart.h: checks whether the surviving workers can still reach each other in a mixing graph, for
+   the facilities that average along one. */
 #ifndef TUTTI_GOSSIP_APART_H
 #define TUTTI_GOSSIP_APART_H
 #include "tutti/method.h"
 #include "tutti/topology.h"
-#pragma GCC visibility push(default) /* of rooms, not of the library: cmake/Install.cmake */
+#pragma GCC visibility push(default) /* for modules only, not exported: cmake/Install.cmake */
 
-/* An event of kind "disconnected" if this worker averages with some of those that are left no
-   longer, in no round from k on, nor by way of others. Of graphs drawn anew that is asked of 256
-   rounds.
-   lost: workers. Client thread; allocates. */
+/* Emits a "disconnected" event if some surviving worker is unreachable in the mixing graph from
+   round k on. Random graphs are checked for 256 rounds. lost: workers. Client thread;
+   allocates. */
 tutti_status tutti_apart_tell(tutti_method *m, const tutti_graph *graph, uint64_t k,
                               const bool *lost, tutti_error *err);
-/* The same of one that is known to be out of reach. */
+/* Emits the same event about one worker that is known to be unreachable. */
 void tutti_apart_tell_of(tutti_method *m, int other);
 #pragma GCC visibility pop
 #endif

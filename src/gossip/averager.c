@@ -1,110 +1,118 @@
-/* averager.c: models that are averaged beside the computation. The model is s, under a door. The
-   client takes its gradients at a snapshot and applies them to s. A round takes u <- s, makes a(u)
-   of it together with others, and adds the difference: s <- s + (a(u) - u). So steps made meanwhile
-   stay, the sum of all models is kept whatever happens in between, and nobody waits with the door
-   shut.
+/* averager.c: averages models concurrently with the computation. The model is s, protected by a
+   lock. The client computes its gradients at a snapshot of s and applies them to s. A round takes
+   u <- s, computes a(u) together with other workers, and adds the difference: s <- s + (a(u) -
+   u). So steps made meanwhile are kept, the sum of all models is preserved whatever happens in
+   between, and no thread waits while it holds the lock.
 
-   Rounds take all members, or all neighbours of a graph's round, so all must make the same ones.
-   There are three ways:
+   A round involves all members, or all neighbours in that round's graph, so all workers must make
+   the same rounds. Three schemes decide when a round is made:
 
-     with all   (lasgd, delay-by-one) Each worker owes its service a round at the same steps, and
-                the round is an all-reduce. All have made equally many steps whenever all is quiet.
-     beats      (rings at one's own pace) Nobody may wait for a slow worker's next gradient, so a
-                round is granted by all together. Each gradient is told to one worker, the lowest.
-                For every `workers` of them it grants so many rounds, to each at once, and answers
-                with how many that makes. Told gradients and grants go to servers that do nothing
-                but note them and answer, and rounds are made by a thread that asks nobody. So a
-                member waits in a round only for those that have, or are about to get, the same
-                grant: there is no ring of waiting, whatever the graph.
-     clock      (BAGUA's asynchronous averaging) The round is with all, and grants come from a
-                clock: the lowest grants the next a while after its own part in the last has ended.
-                That one has begun on all by then, so there is at most one under way and one to
-                come. The paper's workers agree in each round whether all want to stop, by a
-                collective. Here whoever stops grants no more, and what is granted is made: workers
-                at different steps come to rest without a word about it.
+     with all   (lasgd, delay-by-one) Each worker requests a round from its service at the same
+                steps, and the round is an all-reduce. All have made equally many steps whenever
+                the run is quiescent.
+     beats      (asynchronous rings) No worker may wait for a slow worker's next gradient, so
+                rounds are granted for the gradients of all workers together. Each worker reports
+                its gradients to one worker, the one of lowest rank. For every `workers` gradients
+                that worker grants `rounds` rounds to all workers at once, and replies with the
+                total granted. Reports and grants go to servers that only record them and reply,
+                and rounds are made by a thread that asks no other worker. So a member of a round
+                waits only for members that have, or are about to get, the same grant: no cyclic
+                wait is possible, whatever the graph.
+     clock      (BAGUA's asynchronous averaging) The round is an all-reduce, and rounds are
+                granted by a clock: the worker of lowest rank grants the next round a fixed time
+                after its own part in the last one has ended. By then the last one has begun on
+                all workers, so at most one round is under way and one is to come. The paper's
+                workers agree in each round, by a collective, whether all want to stop. Here a
+                worker that stops grants no more, and rounds already granted are made: workers at
+                different steps quiesce without a message about it.
 
-   All rounds that are granted are made before all is quiet. Told gradients, grants and answers are
-   calls, which quiet counts, and a round that is granted is owed.
+   All granted rounds are made before the run is quiescent. Reports, grants and their replies are
+   calls, which quiescence counts, and a granted round is a pending one.
 
-   Rounds left out. Clients compute on while rounds are made. Where rounds are slower than
-   gradients, most of what is due is therefore left out: none is granted that would be more than
-   `ahead` x `rounds` ahead of what the slowest member is known to have made. So links set the pace
-   of rounds and nobody's of gradients, and no more than that is left to be made when all come to
-   rest. After G gradients floor(G rounds / workers) rounds were due, and each was made by everybody
-   or left out. How many each has made it says with its gradients, and in its answer whenever it is
-   told what is granted. Where a round is left out all are told so, for the sake of these answers: a
-   worker that computes slowly, and so says little of itself, holds up no round. The alternative is
-   to let a client wait for the rounds that it was granted (`outstanding`). It starves those on a
-   slow link and their neighbours: others are through with a round before them, compute meanwhile,
-   and so bring the next grant before these may go on.
+   Skipped rounds. Clients keep computing while rounds are made. Where rounds are slower than
+   gradients, most of the rounds that are due are therefore skipped: none is granted that would be
+   more than `ahead` x `rounds` ahead of what the slowest member is known to have made. So the
+   links limit the rate of rounds, not any worker's rate of gradients, and at most that many
+   rounds are left to be made at quiescence. After G gradients floor(G rounds / workers) rounds
+   were due, and each was either made by all workers or skipped. A worker reports how many rounds
+   it has made with its gradients, and in its reply to a grant. When a round is skipped all
+   workers are notified, just to obtain these replies: so a worker that computes slowly, and
+   therefore rarely reports, delays no round. The alternative is to let a client wait for the
+   rounds that it was granted (`outstanding`). It starves the workers on a slow link and their
+   neighbours: others finish a round before them, compute meanwhile, and so bring the next grant
+   before these may continue.
 
-   Losses. In a run that goes on after losses (TUTTI_FAULT_TOLERANT) rounds leave the lost out, and
-   all that are left must still make the same ones:
+   Losses. In a run that continues after losses (TUTTI_FAULT_TOLERANT) rounds exclude lost
+   workers, and all survivors must still make the same rounds:
 
-     with all   A loss in the middle of the all-reduce fails it on some and not on others. So each
-                round ends with an agreement of the services (comm.h: tutti_members_agree). If it
-                was spoilt for anybody, it is made again, of the same u, over those that are left.
-                Without a loss that is an exchange of 40 bytes with each other member, beside the
-                computation.
-     beats      The worker that grants may be lost between two that it grants to. Or it lives, and
-                only its connection to one of them has failed. So a worker that learns of a loss
-                tells all others, once, the number of the last round that it knows to be granted.
-                While anybody is lost to it and not yet to all (that is agreed when all are quiet),
-                it hands on every number that comes, and so does each that it tells. So what one of
-                those that are left has been granted, all get. (That is eager reliable broadcast:
-                Cachin, Guerraoui, Rodrigues, "Introduction to Reliable and Secure Distributed
-                Programming", 2nd ed. 2011, section 3.8.2, begun where it may be needed.) From a
-                lost worker nothing is taken any more, so what is told then is all there is. Numbers
-                only rise: a worker that hears one twice makes nothing twice, and two that both hold
-                themselves for the lowest do no harm. `workers` is how many are left: those average
-                once a gradient of their own, as before. What the lost one had heard and not yet
-                granted is forgotten. */
+     with all   A loss in the middle of the all-reduce fails it on some workers and not on others.
+                So each round ends with an agreement of the services (comm.h:
+                tutti_members_agree). If the round failed on any worker, the survivors repeat it
+                with the same u.
+                Without a loss that costs an exchange of 40 bytes with each other member,
+                concurrently with the computation.
+     beats      The granting worker may be lost after it has sent a grant to some workers and not
+                to others. Or it lives, and only its connection to one of them has failed. So a
+                worker that learns of a loss sends all others, once, the number of the last round
+                that it knows to be granted. While this worker misses another that is not yet lost
+                to all (that is agreed at quiescence), it forwards every number that arrives, and
+                so does each worker that it sends one to. So what any survivor has been granted,
+                all survivors get. (That is eager reliable broadcast: Cachin, Guerraoui,
+                Rodrigues, "Introduction to Reliable and Secure Distributed Programming", 2nd ed.
+                2011, section 3.8.2, begun only when it may be needed.) Nothing is accepted from a
+                lost worker any more, so no further number can appear. Numbers only rise: a worker
+                that receives one twice makes no round twice, and two workers that both take
+                themselves for the lowest do no harm. `workers` becomes the number of survivors:
+                these average once per gradient of their own, as before. What the lost worker had
+                received and not yet granted is forgotten. */
 #include <errno.h>
 
 #include "mixer_internal.h"
 
-/* A model put aside (engine.h), with what averagings make of it that had been owed before. */
+/* A snapshot of the model (engine.h). Rounds that were pending when it was taken still add to
+   it. */
 typedef struct aside {
     float *x;
-    uint64_t until;              /* so many rounds are of it */
+    uint64_t until;              /* rounds below this number change x */
 } aside;
 
 struct tutti_averager {
     tutti_method *m;
-    tutti_mixer *mixer;          /* NULL: with all */
-    /* the service's that makes rounds with all, in a run that goes on; NULL: it does not */
+    tutti_mixer *mixer;          /* NULL: the round is an all-reduce */
+    /* of the service that makes all-reduce rounds, in a fault-tolerant run; NULL otherwise */
     tutti_members *members;
-    int64_t rounds;              /* a step; 0: owed by the method */
+    int64_t rounds;              /* per gradient; 0: the method requests rounds */
     int tell, beat, mix, average; /* services */
     tutti_monitor *door;
-    float *s, *sent, *mean;      /* n each; s under door, the others of the service that makes rounds */
-    uint64_t averaged;           /* of s so far; under door */
-    uint64_t seen;               /* averaged at the snapshot; client's */
-    uint64_t owed;               /* by the method, so far; under door */
-    aside *aside;                /* models put aside, as many as there may be, and how many there */
-    int asides;                  /* are; under door */
-    float *due_aside;            /* where the next goes; NULL: none is due. Client's */
-    /* made; under door, written by the service that makes them;
-       declared where the graph depends on it */
+    float *s, *sent, *mean;      /* n each; s: under the lock, sent and mean: of the service that makes rounds */
+    uint64_t averaged;           /* rounds applied to s; under the lock */
+    uint64_t seen;               /* `averaged` when the client read s; client thread only */
+    uint64_t owed;               /* rounds that the method has requested so far; under the lock */
+    aside *aside;                /* snapshots, with capacity for as many as there may be; */
+    int asides;                  /* their number; under the lock */
+    float *due_aside;            /* target of the next snapshot; NULL: none is due. Client thread only */
+    /* rounds made; written under the lock by the service that makes them; declared where the
+       graph depends on it */
     uint64_t round;
-    /* gradients told, times rounds, that nothing was granted for, so also what was
-       left out; of who grants; declared */
+    /* gradients reported, times `rounds`, less those granted for; so it includes skipped rounds;
+       of the granting worker; declared */
     uint64_t due;
-    uint64_t granted, handed;    /* rounds; the last that I have told all others; under door */
-    uint64_t most;               /* rounds that may be granted beyond those that all have made */
-    uint64_t *made;              /* workers: rounds of each, as far as I know; under door */
-    uint64_t untold;             /* gradients of mine; under door */
-    /* what is granted is to be told to all others, who answer how many they have made; under
-       door */
+    uint64_t granted, handed;    /* rounds; the last number that this worker has sent to all others; under the lock */
+    uint64_t most;               /* rounds that may be granted beyond what all have made */
+    uint64_t *made;              /* workers: rounds each has made, as far as known here; under the lock */
+    uint64_t untold;             /* gradients of this worker not yet reported; under the lock */
+    /* `granted` must be sent to all others; they reply how many rounds they have made; under the
+       lock */
     bool spread;
-    bool told;                   /* the client has told that rounds are left out */
-    int events;                  /* of the world, that `tell` has looked at */
-    int64_t pause_ns;            /* by a clock: from the end of a round to the next */
-    bool clocks;                 /* that way */
-    bool begun;                  /* the client says that rounds may be made; under door */
-    int64_t ended_ns;            /* the last round; under door */
-    bool *gone;                  /* workers: agreed by all. Written when all is quiet */
-    int *others;                 /* workers: whom a grant goes to; calls, each: to them; tell's */
+    bool told;                   /* the client has emitted the event about skipped rounds */
+    int events;                  /* number of the world's events that `tell` has processed */
+    int64_t pause_ns;            /* clock: from the end of a round to the next grant */
+    bool clocks;                 /* a clock grants rounds */
+    bool begun;                  /* the client has allowed rounds to start; under the lock */
+    int64_t ended_ns;            /* when the last round ended; under the lock */
+    bool *gone;                  /* workers: lost, as agreed by all. Written at quiescence */
+    int *others;                 /* others: workers: the recipients of a grant; calls, each: their
+                                    calls and answers; of `tell`'s thread */
     tutti_engine_call *calls;
     tutti_request **each;
 };
@@ -128,7 +136,7 @@ static tutti_status declare(tutti_averager **out, tutti_method *m, tutti_plan *p
     a->beat = services[1];
     a->mix = services[2];
     a->average = services[3];
-    tutti_declare_vector(plan, "averager.s", TUTTI_SCRATCH, &a->s); /* x has it when all is quiet */
+    tutti_declare_vector(plan, "averager.s", TUTTI_SCRATCH, &a->s); /* x holds it at quiescence */
     if (m->workers > 1) {
         tutti_declare_vector(plan, "averager.sent", TUTTI_SCRATCH, &a->sent);
         tutti_declare_vector(plan, "averager.mean", TUTTI_SCRATCH, &a->mean);
@@ -202,8 +210,8 @@ static void close_averager(void *self)
 
 /* ---- client thread ---- */
 
-/* Rounds are left out here and there when a worker is late; it is an event where that is the
-   rule. */
+/* A few rounds are skipped whenever a worker is late. It is an event once more rounds are skipped
+   than made. */
 static void tell_client(tutti_averager *a)
 {
     uint64_t left = 0, left_out;
@@ -253,7 +261,7 @@ static tutti_status resume(void *self, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The door is shut. */
+/* Called with the lock held. */
 static void put_aside(tutti_averager *a)
 {
     if (a->due_aside == NULL)
@@ -281,10 +289,11 @@ void tutti_averager_owe(tutti_averager *a)
     tutti_owe(a->m, a->average, 1);
 }
 
-/* ---- models put aside ---- */
+/* ---- snapshots ---- */
 
-/* When the door is shut next, which is before the client owes a round of its next step: to shut it
-   for that alone would be something that a run which nobody looks at does not do. */
+/* The copy is made when the client next takes the lock, which is before it requests a round of
+   its next step. Taking the lock just for this would be something that a run without snapshots
+   does not do. */
 static void own_aside(void *self, float *to)
 {
     ((tutti_averager *)self)->due_aside = to;
@@ -292,7 +301,7 @@ static void own_aside(void *self, float *to)
 
 static void drop_aside(void *self)
 {
-    ((tutti_averager *)self)->asides = 0; /* all is quiet */
+    ((tutti_averager *)self)->asides = 0; /* the run is quiescent */
 }
 
 tutti_status tutti_averager_update(tutti_averager *a, int64_t outstanding, tutti_error *err)
@@ -334,7 +343,7 @@ static tutti_status with_all(tutti_averager *a, tutti_error *err)
     while (again) {
         const tutti_group members = tutti_members_group(a->members, 0);
         const tutti_status status = reduce(a, &members, err);
-        /* a failure of its own: it leaves, and is lost to the others */
+        /* a failure of this worker itself: it leaves, and is lost to the others */
         if (status != TUTTI_OK && status != TUTTI_ERR_PEER)
             return status;
         TUTTI_TRY(tutti_members_agree(a->members, status, &again, err));
@@ -342,8 +351,8 @@ static tutti_status with_all(tutti_averager *a, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The door is shut. To the bit what is added to s. Nothing is charged: who looks at a model is not
-   the method's cost. */
+/* Called with the lock held. Adds to each snapshot, to the bit, what is added to s. No time is
+   charged: evaluating a model is not part of the method's cost. */
 static void complete_asides(tutti_averager *a)
 {
     for (int k = 0; k < a->asides; k++)
@@ -387,7 +396,7 @@ static int events(const tutti_averager *a)
     return tutti_engine_fault_tolerant(a->m->engine) ? tutti_world_events(a->m->world, 0, NULL, 0) : 0;
 }
 
-/* Is anybody lost to me who may be there for others? */
+/* Is another worker lost to this one that may still be reachable for others? */
 static bool misses_one(const tutti_averager *a)
 {
     if (events(a) == 0)
@@ -398,8 +407,8 @@ static bool misses_one(const tutti_averager *a)
     return false;
 }
 
-/* So many rounds, or `more` than I knew of, are to be made; hand_on: all
-   others are to hear of it from me. */
+/* Grants rounds up to number `count`, or `more` beyond what is granted already, whichever is
+   greater. hand_on: this worker must send the number to all others. */
 static void take_grant(tutti_averager *a, uint64_t count, uint64_t more, bool hand_on)
 {
     uint64_t news;
@@ -432,7 +441,7 @@ static uint64_t known(tutti_averager *a, int rank)
     return made;
 }
 
-/* What is granted, to all others; they answer how far they are. */
+/* Sends the number of granted rounds to all others; they reply how many they have made. */
 static tutti_status tell_others(tutti_averager *a, uint64_t granted, tutti_error *err)
 {
     const tutti_note note = { .kind = misses_one(a), .a = (int64_t)granted };
@@ -446,13 +455,14 @@ static tutti_status tell_others(tutti_averager *a, uint64_t granted, tutti_error
     TUTTI_TRY(tutti_engine_call_all(a->m->engine, a->mix, n, a->others, &note, a->calls, a->each, err));
     for (int k = 0; k < n && a->each[k] != NULL; k++) {
         const tutti_request *answer = a->each[k];
-        if (answer->status == TUTTI_OK && answer->note.kind == 0) /* of who is lost there is none */
+        if (answer->status == TUTTI_OK && answer->note.kind == 0) /* a lost worker's answer has no content */
             learn(a, answer->note.from, (uint64_t)answer->note.a);
     }
     return TUTTI_OK;
 }
 
-/* So many gradients, and how many rounds I have made, to the lowest that is left. */
+/* Reports this number of gradients, and how many rounds this worker has made, to the surviving
+   worker of lowest rank. */
 static tutti_status tell_gradients(tutti_averager *a, uint64_t gradients, uint64_t made, tutti_error *err)
 {
     for (int r = 0; r < a->m->workers; r++) {
@@ -461,8 +471,8 @@ static tutti_status tell_gradients(tutti_averager *a, uint64_t gradients, uint64
         if (tutti_engine_misses(a->m->engine, r))
             continue;
         status = tutti_call(a->m, a->beat, r, &note, tutti_nothing(), tutti_nothing(), err);
-        /* the grant itself may still be under way: without this its worker would go on without the
-           rounds that its own gradients have brought */
+        /* The grant itself may still be under way: without this the worker would continue without
+           the rounds that its own gradients have brought. */
         if (status == TUTTI_OK)
             take_grant(a, (uint64_t)note.a, 0, misses_one(a));
         if (!tutti_is_left_out(a->m, status, err))
@@ -471,7 +481,8 @@ static tutti_status tell_gradients(tutti_averager *a, uint64_t gradients, uint64
     return TUTTI_OK;
 }
 
-/* Owed a round for each gradient of mine, for what is to be handed on, and for losses. */
+/* A round of this service is requested for each gradient of this worker, for each number to be
+   sent to all, and for losses. */
 tutti_status tutti_averager_tell(tutti_averager *a, tutti_error *err)
 {
     tutti_status status;
@@ -484,7 +495,8 @@ tutti_status tutti_averager_tell(tutti_averager *a, tutti_error *err)
         granted = a->granted;
         made = a->round;
         spread = a->spread || seen > a->events;
-        gradients = a->untold; /* all at once: where a message takes as long as several gradients they do not pile up */
+        gradients = a->untold; /* All at once, so that they do not pile up where a message takes
+                                  longer than a gradient. */
         a->spread = false;
         a->untold = 0;
         a->handed = spread ? granted : a->handed;
@@ -520,7 +532,8 @@ void tutti_averager_begin(tutti_averager *a)
     tutti_owe(a->m, a->beat, news);
 }
 
-/* Owed a round when the client begins, and for losses: then it may be the one that grants. */
+/* A round of this service is requested when the client begins, and at a loss: this worker may
+   then be the one that grants. */
 tutti_status tutti_averager_clock(tutti_averager *a, tutti_error *err)
 {
     tutti_method *m = a->m;
@@ -543,7 +556,7 @@ tutti_status tutti_averager_clock(tutti_averager *a, tutti_error *err)
     return status;
 }
 
-/* So many rounds are due: as many as leave nobody too far behind are granted. Gives how many. */
+/* `due` rounds are due. Grants as many as leave no worker too far behind; returns that number. */
 static uint64_t grant(tutti_averager *a, uint64_t due)
 {
     uint64_t least = UINT64_MAX, room;

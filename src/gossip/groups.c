@@ -1,21 +1,21 @@
 /* groups.c: the group generator of Prague (Luo, He, Zhuo, Qian, ASPLOS 2020;
    docs/methods/prague.md).
 
-   Groups that are planned stand in one line, in the order in which they were planned. A worker
-   belongs to any number of them, and makes them in this order: what the paper calls its group
-   buffer is the line, seen from that worker. A group starts when all its members have asked and
-   none of them has an earlier one left. So two groups with common members are made in the same
-   order by all of them, and who waits for whom follows the line: nobody waits in a ring.
+   Planned groups form one line, in the order in which they were planned. A worker belongs to any
+   number of them, and makes them in this order: what the paper calls its group buffer is the line
+   as seen from that worker. A group starts when all its members have asked and none of them has
+   an earlier group left. So two groups with common members are made in the same order by all of
+   them, and waiting follows the line: there is no cyclic wait.
 
    A request of a worker for which a group is planned already plans nothing (pop before plan): it
-   waits for that group. Both are one call of this code, which one thread runs: nothing comes in
-   between.
+   waits for that group. Both are one call of this code, which one thread runs, so nothing comes
+   in between.
 
-   A worker's lock is the group that it was told of. It is over with its next request, since a
-   worker makes one thing after the other; in runs that go on after losses with the verdict on that
-   group.
+   The lock vector of the paper: a worker is locked by the group that it is assigned to. Its next
+   request ends that group, since a worker makes one group after the other; in fault-tolerant runs
+   the verdict on the group does.
 
-   Who is planned with whom is groups_plan.c; losses are groups_verdict.c. */
+   groups_plan.c decides which workers are planned together; groups_verdict.c handles losses. */
 #include <errno.h>
 #include <string.h>
 
@@ -92,7 +92,7 @@ int64_t tutti_groups_asked(const tutti_groups *g, int v)
 
 /* ---- the line ---- */
 
-/* One allocation: the group, and what it has of each member. */
+/* One allocation: the group, and the arrays of its members. */
 tutti_groups_entry *tutti_groups_append(tutti_groups *g, const int *member, int n, int64_t id)
 {
     const size_t room = (size_t)n;
@@ -218,8 +218,8 @@ static tutti_status start(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns
     return TUTTI_OK;
 }
 
-/* From the head of the line: a group that cannot start holds up all later ones that share a member
-   with it. */
+/* Scans from the head of the line: a group that cannot start delays all later ones that share a
+   member with it. */
 static tutti_status start_all(tutti_groups *g, int64_t now_ns, tutti_error *err)
 {
     memset(g->taken, 0, (size_t)g->o.workers * sizeof *g->taken);
@@ -244,7 +244,7 @@ static tutti_status start_all(tutti_groups *g, int64_t now_ns, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* What v's request leads to if no group is planned for it. */
+/* Serves v's request if no group is planned for it. */
 static tutti_status serve(tutti_groups *g, int v, tutti_error *err)
 {
     if (!g->w[v].asks || tutti_groups_planned(g, v) != NULL)
@@ -282,14 +282,15 @@ tutti_status tutti_groups_request(tutti_groups *g, int v, int64_t count, tutti_g
     w->gone = w->gone || leaves;
     w->absent = false;
     w->asked_ns = now_ns;
-    if (in != NULL && in->state[tutti_groups_place(in, v)] != TO_JOIN) { /* what it was told of is over */
+    if (in != NULL && in->state[tutti_groups_place(in, v)] != TO_JOIN) { /* the group that it was
+                                                                            assigned to is over */
         in->state[tutti_groups_place(in, v)] = WELL;
         w->in = NULL;
         if (tutti_groups_count_of(in, RUNS) == 0)
             tutti_groups_take_out(g, in);
     }
     in = g->apart ? tutti_groups_to_join(g, v) : NULL;
-    if (in != NULL) { /* it has not heard of it */
+    if (in != NULL) { /* it has not learned of this group */
         in->state[tutti_groups_place(in, v)] = RUNS;
         w->in = in;
         w->last = in->id;
@@ -313,7 +314,7 @@ tutti_status tutti_groups_late(tutti_groups *g, int64_t now_ns, tutti_error *err
         for (int k = 0;
              k < p->n && !p->started && p->since_ns != TUTTI_FOREVER && now_ns >= p->since_ns + g->o.timeout_ns; k++) {
             tutti_groups_peer *const w = &g->w[p->member[k]];
-            if (!w->asks && !w->absent) { /* it computes, or what it was told of goes on */
+            if (!w->asks && !w->absent) { /* it computes, or its group is still running */
                 w->absent = late = true;
                 g->figures.left_out++;
             }

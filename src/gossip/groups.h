@@ -1,20 +1,22 @@
-/* groups.h: the group generator of Prague: who averages with whom, and in which order. It is pure
-   code: no threads, no messages, no clock. It is told what has happened, and it answers workers
-   through a function that its owner gives it. src/gossip/preduce.c is the protocol around it. */
+/* groups.h: the group generator of Prague: it decides which workers average with each other, and
+   in which order. It is pure code: no threads, no messages, no clock. Its owner reports events to
+   it, and it answers workers through a function that the owner supplies. src/gossip/preduce.c is
+   the protocol around it. */
 #ifndef TUTTI_GOSSIP_GROUPS_H
 #define TUTTI_GOSSIP_GROUPS_H
 #include "tutti/runtime.h"
-#pragma GCC visibility push(default) /* of rooms, not of the library: cmake/Install.cmake */
+#pragma GCC visibility push(default) /* for modules only, not exported: cmake/Install.cmake */
 
-/* What a worker that has asked is told. Each question gets one answer.
+/* The answer to a worker. Each question gets one answer.
 
    To a request:
      GO       P-Reduce with these members, under this id
-     NOTHING  there is nobody to average with; or, of one that leaves, nothing is left to do
-   To the word that a P-Reduce is over:
+     NOTHING  no other worker is free to average with; or, to a worker that leaves: nothing is
+              left to do
+   To the report that a P-Reduce is over:
      KEEP     it counts
      AGAIN    it does not count: undo it, and make this one
-     UNDO     it does not count, and nobody is left to make it with */
+     UNDO     it does not count, and no other worker is left to repeat it with */
 typedef enum {
     TUTTI_GROUPS_GO,
     TUTTI_GROUPS_NOTHING,
@@ -25,15 +27,15 @@ typedef enum {
 typedef struct tutti_groups_answer {
     int worker;
     tutti_groups_word word;
-    int64_t id;                  /* of GO and AGAIN; grows at every worker */
-    const int *member;           /* n, ascending; good during the call */
+    int64_t id;                  /* of GO and AGAIN; increases at every worker */
+    const int *member;           /* n, ascending; valid during the call */
     int n;
-    bool apart;                  /* somebody is lost: use no memory in common */
+    bool apart;                  /* a worker is lost: use no shared memory */
 } tutti_groups_answer;
 
-/* ids: number of the group << 33 | who has planned it << 20 | attempt << 13 | who has decided on
-   that attempt. A generator that others have dismissed may decide too, and otherwise: its attempt
-   is another one. */
+/* ids: number of the group << 33 | rank that planned it << 20 | attempt << 13 | rank that decided
+   on that attempt. A generator that others have dismissed may also decide, and differently: its
+   attempt has another id. */
 enum { TUTTI_GROUPS_WORKERS_MOST = 1 << 13, TUTTI_GROUPS_ATTEMPTS_MOST = 120 };
 static inline int64_t tutti_groups_id(int64_t number, int planner)
 {
@@ -51,7 +53,8 @@ static inline int64_t tutti_groups_id_again(int64_t id, int rank)
 {
     return ((id >> 13) + 1) << 13 | rank;
 }
-/* A later attempt at the same group, or the same by a later generator. */
+/* True if `later` is a later attempt at the same group, or the same attempt by a later
+   generator. */
 static inline bool tutti_groups_supersedes(int64_t later, int64_t id)
 {
     return later >> 20 == id >> 20 && later > id;
@@ -61,17 +64,19 @@ typedef enum { TUTTI_GROUPS_RANDOM, TUTTI_GROUPS_STATIC, TUTTI_GROUPS_SMART } tu
 enum { TUTTI_GROUPS_REQUEST = 1 << 20 };
 typedef struct tutti_groups_setup {
     int workers;
-    tutti_groups_kind kind;      /* static: tutti_groups_row says the groups, and nobody requests */
+    tutti_groups_kind kind;      /* static: the groups are those of tutti_groups_row, and no
+                                    worker sends requests */
     int size;                    /* of a group; 2 .. workers */
-    int64_t filter;              /* requests by which a worker may lag; 0: any number */
-    const int *machine;          /* workers: a number of each, from 0 on by first worker; kept.
-                                    NULL: no inter- and intra-rounds */
-    int64_t timeout_ns;          /* that a group waits for a member that has not come */
+    int64_t filter;              /* a worker may lag by fewer requests than this; 0: by any
+                                    number */
+    const int *machine;          /* workers: the machine of each, numbered from 0 by first worker;
+                                    kept. NULL: no inter- and intra-machine rounds */
+    int64_t timeout_ns;          /* how long a group waits for a member that has not come */
     int rank;                    /* of the generator: part of ids */
     uint64_t seed;
-    uint64_t *draws;             /* so many draws were made: the owner's, who saves it */
-    int64_t *lag;                /* workers: what the filter has of each, in parts of a request:
-                                    TUTTI_GROUPS_REQUEST of them are one. Likewise */
+    uint64_t *draws;             /* number of random draws made; of the owner, which saves it */
+    int64_t *lag;                /* workers: lag of each for the filter, in units of 1 /
+                                    TUTTI_GROUPS_REQUEST of a request; likewise of the owner */
     tutti_status (*answer)(void *to, const tutti_groups_answer *a, tutti_error *err);
     void *to;
 } tutti_groups_setup;
@@ -81,67 +86,70 @@ typedef struct tutti_groups tutti_groups;
 tutti_status tutti_groups_open(tutti_groups **out, const tutti_groups_setup *setup,
                                tutti_error *err);
 void tutti_groups_close(tutti_groups *g); /* takes NULL */
-/* A new phase: nobody has asked, nothing is planned. */
+/* Begins a new phase: no worker has asked, nothing is planned. */
 void tutti_groups_clear(tutti_groups *g);
 
-/* Without what it waits for others: to compute, from one request to the next, and for a P-Reduce.
-   0: not known. */
+/* Durations at one worker, excluding what it waits for others: of the computation, from one
+   request to the next, and of a P-Reduce. 0: unknown. */
 typedef struct tutti_groups_times {
     int64_t computes_ns, reduces_ns;
 } tutti_groups_times;
 
-/* The worker wants to average: the count-th time, this one included. takes: what that takes it, by
-   its own clock. leaves: it makes no more steps; it wants what is planned with it, one after the
-   other, and then NOTHING. */
+/* The worker wants to average for the count-th time, counted from 1. takes: what that costs it,
+   by its own clock. leaves: it makes no more steps; it gets the groups that are planned with it,
+   one after the other, and then NOTHING. */
 tutti_status tutti_groups_request(tutti_groups *g, int worker, int64_t count,
                                   tutti_groups_times takes, bool leaves, int64_t now_ns,
                                   tutti_error *err);
-/* Its P-Reduce is over. blame: -1: it went well; else the rank whose loss has spoilt it. A group
-   that is not known is taken over as it is told. In runs that do not go on after a loss nobody says
-   this: the next request says that the last P-Reduce went well. */
+/* The worker's P-Reduce is over. blame: -1 if it succeeded, else the rank whose loss has spoilt
+   it. A group that is unknown here is recorded as reported. In runs that are not fault-tolerant
+   no worker calls this: its next request reports that the last P-Reduce succeeded. */
 tutti_status tutti_groups_over(tutti_groups *g, int worker, int64_t id, const int *member, int n,
                                int blame, int64_t now_ns, tutti_error *err);
-/* That worker is lost. */
+/* The worker is lost. */
 tutti_status tutti_groups_lost(tutti_groups *g, int worker, int64_t now_ns, tutti_error *err);
-/* Groups that have waited too long go on without whom they wait for. */
+/* Groups that have waited too long stop waiting for the members that have not come. */
 tutti_status tutti_groups_late(tutti_groups *g, int64_t now_ns, tutti_error *err);
-/* When that is next; TUTTI_FOREVER: nothing waits. */
+/* When the next group will have waited too long; TUTTI_FOREVER: none waits. */
 int64_t tutti_groups_due(const tutti_groups *g);
 
-/* A generator that takes over from a lost one, before anybody has asked it: the last group that
-   worker was told of, and whether it has been told that it counts; n 0 and not kept: that it does
-   not. */
+/* For a generator that takes over from a lost one, before any worker has asked it: the last group
+   that the worker was assigned to, and whether the worker knows that it counts. n 0 and not kept:
+   the worker knows that it does not count. */
 tutti_status tutti_groups_report(tutti_groups *g, int worker, int64_t id, const int *member,
                                  int n, bool kept, tutti_error *err);
 
-/* Likewise, behind the reports: it has left the last one, and asks nobody any more. */
+/* Likewise, after the reports: the worker has finished its last group, and asks for no more. */
 void tutti_groups_left(tutti_groups *g, int worker);
 
 typedef struct tutti_groups_figures {
     uint64_t groups;             /* started */
     uint64_t conflicts;          /* planned with a worker that an earlier group still waited for */
-    uint64_t nothing;            /* requests answered with NOTHING, but by who leaves */
-    uint64_t again;              /* groups that a loss has spoilt */
-    uint64_t left_out;           /* workers that a group did not wait for any longer */
-    uint64_t waits;              /* requests answered with GO, and how long that took in all */
+    uint64_t nothing;            /* requests answered with NOTHING, except those of leaving
+                                    workers */
+    uint64_t again;              /* groups spoilt by a loss */
+    uint64_t left_out;           /* times that a group stopped waiting for a worker */
+    uint64_t waits;              /* requests answered with GO, and their total waiting time */
     int64_t wait_ns;
 } tutti_groups_figures;
 const tutti_groups_figures *tutti_groups_look(const tutti_groups *g);
-/* Requests of that worker, but those of one that leaves. */
+/* Requests of that worker, except those of a leaving worker. */
 int64_t tutti_groups_asked(const tutti_groups *g, int worker);
 
 /* ---- static schedule: the groups of sync k ---- */
 
-/* The members of the worker's group, ascending, itself among them; n = 1: it is left out. machine:
-   as above. With machines of several workers the phases are: all of a machine; workers of
-   equal place in machines 2i and 2i + 1; all of a machine; those of machines 2i + 1 and 2i + 2.
-   Else groups over one digit of the rank (mixed radix `size`), a digit a phase. */
+/* The members of the worker's group in ascending order, including itself; n = 1: it is in no
+   group. machine: as above. With machines of several workers the phases are: all of a machine;
+   workers at equal positions in machines 2i and 2i + 1; all of a machine; those of machines 2i +
+   1 and 2i + 2. Else groups over one digit of the rank (mixed radix `size`), one digit per
+   phase. */
 int tutti_groups_row(int workers, int size, const int *machine, uint64_t k, int worker,
                      int *member);
 uint64_t tutti_groups_period(int workers, int size, const int *machine);
-/* Partition, consistency, connection over a cycle. lambda (may be NULL): what a cycle leaves of the
-   distance from the mean at most, its second singular value, by power iteration. TUTTI_ERR_USAGE
-   says what is wrong. Allocates. */
+/* Checks that each phase is a partition, that the groups are consistent, and that a cycle
+   connects all workers. lambda (may be NULL): the largest share of the distance from the mean
+   that a cycle leaves, which is its second singular value, by power iteration. TUTTI_ERR_USAGE:
+   err states what is wrong. Allocates. */
 tutti_status tutti_groups_check(int workers, int size, const int *machine, double *lambda,
                                 tutti_error *err);
 #pragma GCC visibility pop

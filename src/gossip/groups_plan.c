@@ -1,26 +1,30 @@
-/* groups_plan.c: who is planned with whom (groups.h).
+/* groups_plan.c: decides which workers are planned together (groups.h).
 
    Plans.
-     random  the worker, and others drawn from all
-     smart   all that no group is planned for (and that the filter lets in) are shuffled and cut
-             into groups: none of these conflicts with another, nor with what was planned before.
-             With machines two rounds come from one division: a head of each machine meets other
-             heads, the others of a machine meet each other; then all of each machine meet.
-   A remainder of one joins the last group, and a worker that would be alone is told to go on.
+     random  the worker that asks, and others drawn from all
+     smart   all workers that no group is planned for (and that the filter admits) are shuffled and
+             split into groups: none of these conflicts with another, nor with what was planned
+             before. With machines, two rounds come from one division: the head of each machine is
+             grouped with other heads, the others of a machine with each other; then all of each
+             machine.
+   A remainder of one joins the last group, and a worker that would be alone gets NOTHING.
 
-   Filter. A worker that lags `filter` requests or more behind the one that asks is not planned with
-   it. It is planned for when it asks itself: who is drafted then has it waiting already, so
-   the others wait for nobody's gradient but their own. Where it asks, it is a head in the first
-   round, and not in the second, which would wait for its next gradient.
+   Filter. A worker that lags `filter` requests or more behind the one that asks is not planned
+   with it. It gets a group when it asks itself: then it is waiting already, so the others in that
+   group wait for no gradient but their own. A lagging worker that asks is a head in the first
+   round, and is not in the second, which would wait for its next gradient.
 
-   The lag is what a worker would be behind if nobody had to wait. Each of its requests adds by how
-   much what that takes it (its computation, and the least of its last P-Reduces) is longer than
-   what it takes the worker in the middle, and forgets a 64th of what was there.
-   1. Counts of requests would not do. While all wait for one that is up to twice slower all make as
-      many, so nobody lags. And who has waited for a slow worker, or was in a P-Reduce with a slow
-      link, would lag as well, and be planned with that one from then on.
-   2. Who is slower by a 16th for good lags by 4 in the end; one slow stretch is forgotten.
-   Who is in a P-Reduce that goes on for longer than a request takes is not planned with either. */
+   The lag is how far a worker would be behind if no worker had to wait. Each of its requests adds
+   the amount by which its own duration (its computation, and the least of its last P-Reduces)
+   exceeds that of the median worker, and forgets a 64th of the lag so far.
+   1. Counting requests would not do. While all wait for a worker that is up to twice slower, all
+      make equally many, so none lags. And a worker that has waited for a slow one, or was in a
+      P-Reduce with a slow link, would lag too, and would be planned with the slow one from then
+      on.
+   2. A worker that is permanently slower by a 16th ends with a lag of 4; one slow stretch is
+      forgotten.
+
+   A worker whose P-Reduce lasts longer than a request takes is not planned with either. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +67,8 @@ static tutti_status plan_group(tutti_groups *g, int *list, int n, tutti_error *e
                : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "planning a group of %d workers", n);
 }
 
-/* In groups of `size`; a smaller one of what is left, but never of one. */
+/* Splits the list into groups of `size`; the remainder forms a smaller group, but never of one
+   worker. */
 static tutti_status cut(tutti_groups *g, int *list, int n, int size, tutti_error *err)
 {
     for (int at = 0; at < n;) {
@@ -88,7 +93,7 @@ static tutti_status plan_random(tutti_groups *g, int w, tutti_error *err)
     return plan_group(g, g->pick, some + 1, err);
 }
 
-/* Moves those of the machine of list[at] to the front of list + at. Gives how many. */
+/* Moves the workers on the machine of list[at] to the front of list + at. Returns their number. */
 static int gather_machine(const tutti_groups *g, int *list, int at, int n)
 {
     int there = at + 1;
@@ -108,7 +113,8 @@ static tutti_status plan_rounds(tutti_groups *g, int n, bool behind, tutti_error
     const int w = g->pick[0];
     int heads = 0;
 
-    for (int at = 0; at < n;) { /* w is the head of its machine where it is behind: then it meets somebody now */
+    for (int at = 0; at < n;) { /* w is the head of its machine if it is behind: then it is
+                                   grouped with another head now */
         const int there = gather_machine(g, g->pick, at, n);
         const int head = at == 0 && behind ? 0 : (int)draw(g, (uint64_t)there), v = g->pick[at + head];
         memmove(g->pick + at + 1, g->pick + at, (size_t)head * sizeof *g->pick);
@@ -132,7 +138,7 @@ static tutti_status plan_rounds(tutti_groups *g, int n, bool behind, tutti_error
     return TUTTI_OK;
 }
 
-/* Several machines, one of them with several of these workers. */
+/* True if there are several machines, and one of them has several of these workers. */
 static bool has_rounds(const tutti_groups *g, const int *list, int n)
 {
     bool several = false, beside = false;
@@ -156,7 +162,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What a request takes the worker in the middle of those that are there. */
+/* The median worker's time per request, among the surviving workers. */
 static int64_t usual_ns(tutti_groups *g)
 {
     int n = 0;
@@ -183,8 +189,8 @@ void tutti_groups_lag(tutti_groups *g, int v, tutti_groups_times takes)
     g->o.lag[v] += (int64_t)((late < MOST ? late : MOST) * TUTTI_GROUPS_REQUEST) - g->o.lag[v] / FORGETS;
 }
 
-/* v is in a P-Reduce that takes its slowest link as long as a request takes, and more, from now on:
-   nobody is to wait for it. */
+/* True if v's P-Reduce will last, over its slowest link, at least as long as a request takes from
+   now on: no worker should wait for v. */
 static bool is_held(tutti_groups *g, int v, int64_t now_ns)
 {
     const tutti_groups_entry *const p = g->w[v].in;

@@ -1,12 +1,12 @@
 /* groups_row.c: Prague's static schedule: the groups of each sync, which all workers know without
-   asking, and the proof that they are a partition that connects all. */
+   asking, and the check that they are a partition that connects all. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "groups.h"
 
-/* Several machines, one of them with several workers. */
+/* True if there are several machines, and one of them has several workers. */
 static bool by_machine(int workers, const int *machine, int *machines)
 {
     int last = -1;
@@ -17,7 +17,7 @@ static bool by_machine(int workers, const int *machine, int *machines)
     return *machines > 1 && *machines < workers;
 }
 
-/* The worker of that place in that machine; -1: it has none. */
+/* The worker at that place in that machine; -1: there is none. */
 static int resident(int workers, const int *machine, int m, int place)
 {
     for (int v = 0; v < workers; v++)
@@ -55,7 +55,7 @@ static int row_of_machines(int workers, const int *machine, uint64_t phase, int 
 
 enum { DIGITS_MOST = 32 };
 
-/* Factors of n, none above `size`; 0: n has none such. */
+/* Factorises n into factors of at most `size`; returns their number, 0: impossible. */
 static int digits_of(int n, int size, int factor[DIGITS_MOST])
 {
     int digits = 0;
@@ -84,7 +84,7 @@ static int row_of_digits(const int *factor, uint64_t phase, int w, int *member)
     return factor[phase];
 }
 
-/* A line that is cut in groups, in every other phase from half a group on. */
+/* Splits the line of ranks into groups, in every other phase shifted by half a group. */
 static int row_of_line(int workers, int size, uint64_t phase, int w, int *member)
 {
     const int turn = phase == 0 ? 0 : size / 2, at = (w - turn + workers) % workers;
@@ -125,7 +125,7 @@ int tutti_groups_row(int workers, int size, const int *machine, uint64_t k, int 
                                                 : row_of_line(workers, size, phase, worker, member);
 }
 
-/* x := F_k x, and the groups of sync k are a partition. */
+/* y := F_k x. Checks that each worker is in its own group of sync k. */
 static tutti_status mix(int n, int size, const int *machine, uint64_t k, const double *x, double *y, int *row,
                         tutti_error *err)
 {
@@ -145,7 +145,8 @@ static tutti_status mix(int n, int size, const int *machine, uint64_t k, const d
     return TUTTI_OK;
 }
 
-/* x without its mean, of length 1, or 0 where that is all rounding. Gives the length. */
+/* Subtracts the mean of x and scales it to length 1, or to 0 where it is all rounding. Returns
+   the length. */
 static double centre(int n, double *x)
 {
     double mean = 0, size = 0;

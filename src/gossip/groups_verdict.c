@@ -1,12 +1,13 @@
-/* groups_verdict.c: what becomes of groups that have started when workers are lost, or the
-   generator that started them (groups.h).
+/* groups_verdict.c: handles groups that have started when workers are lost, or when the generator
+   that started them is lost (groups.h).
 
-   Losses. A worker that is lost leaves all groups. One that is lost within a P-Reduce may have
-   spoilt it for some members and not for others. Each member says how its part ended and is told
-   the verdict when all have said: all well, and it counts, with what the lost one gave; else
-   nobody's counts, and those that are left make it again. A member that accuses a worker that this
-   generator has not lost cannot reach it: of the two the accused, or the one more accuse, averages
-   with nobody any more in this phase. At its end all agree on who stays (members.c). */
+   Losses. A lost worker is removed from all groups. A worker that is lost within a P-Reduce may
+   have spoilt it for some members and not for others. Each member reports how its part ended and
+   gets the verdict when all have reported. If all succeeded, the P-Reduce counts, with the lost
+   worker's contribution. Otherwise it counts for no member, and the survivors repeat it. A member
+   that accuses a worker which this generator has not lost cannot reach it: of the two, the
+   accused worker, or the one that more members accuse, averages with no other any more in this
+   phase. At its end all agree which workers stay (members.c). */
 #include <errno.h>
 #include <string.h>
 
@@ -14,8 +15,8 @@
 
 /* ---- verdicts ---- */
 
-/* Members that cannot reach each other, though both are there: of each two one goes, the one that
-   most accuse, of equals the highest rank (as members.c does). */
+/* For members that cannot reach each other, though both are alive: of each two one is excluded,
+   the one that most accuse, or of equals the one of highest rank (as in members.c). */
 static void part(tutti_groups *g, tutti_groups_entry *p)
 {
     for (;;) {
@@ -81,7 +82,7 @@ static tutti_status judge(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns
 
 /* ---- what happens ---- */
 
-/* A group that another generator, or the schedule, has started. */
+/* Records a group that another generator, or the schedule, has started. */
 static tutti_status take_over(tutti_groups *g, int64_t id, const int *member, int n, tutti_groups_entry **out,
                               tutti_error *err)
 {
@@ -112,8 +113,8 @@ static tutti_groups_entry *started(const tutti_groups *g, int64_t id)
     return NULL;
 }
 
-/* Of a generator that was lost when it had told some of the members to make it again: the others
-   hear it now. */
+/* True if a later attempt at this group exists: its generator was lost after it had notified only
+   some members to repeat the group. The others are notified now. */
 static bool is_superseded(const tutti_groups *g, int64_t id, const int *member, int n, tutti_groups_entry **by)
 {
     *by = NULL;
@@ -158,7 +159,7 @@ tutti_status tutti_groups_over(tutti_groups *g, int v, int64_t id, const int *me
     return judge(g, p, now_ns, err);
 }
 
-/* Of the groups that have started, the first that still counts on v. */
+/* The first started group that still relies on v. */
 static tutti_groups_entry *counts_on(const tutti_groups *g, int v, int *k)
 {
     for (tutti_groups_entry *p = g->line; p != NULL; p = p->next) {
@@ -200,13 +201,13 @@ tutti_status tutti_groups_report(tutti_groups *g, int v, int64_t id, const int *
     g->w[v].undone = n == 0 && !kept ? id : 0;
     g->apart = true;
     g->number = number > g->number ? number : g->number;
-    /* what others have said of the groups that it is in */
+    /* apply what others have reported about the groups that it is in */
     for (tutti_groups_entry *q = g->line, *next; q != NULL; q = next) {
         const int k = tutti_groups_place(q, v);
         next = q->next;
         if (k < 0 || !q->started || g->w[v].lost)
             continue;
-        if (tutti_groups_supersedes(id, q->id)) /* it was spoilt, and not all have heard of it */
+        if (tutti_groups_supersedes(id, q->id)) /* it was spoilt, and some members do not know it yet */
             tutti_groups_take_out(g, q);
         else if (tutti_groups_supersedes(q->id, id))
             q->state[k] = TO_JOIN;

@@ -1,10 +1,11 @@
-/* ledger.c: the bookkeeping of one worker of hop (ledger.h). Where models stand:
+/* ledger.c: the bookkeeping of one worker of hop (ledger.h). The slots of models:
 
      staleness 0   slot iter mod slots. A neighbour cannot be ahead by more than the table of gaps
-                   says, so there is room for whatever comes. The rest of the division is enough of
-                   a tag; the whole one is kept, so that a neighbour which breaks the bound is
-     found. above 0       two slots: the newest, and one for the next, which never is the one that
-                   is being mixed. */
+                   allows, so there is a slot for every model that comes. The remainder would do as
+                   a tag; the whole iteration is kept, so that a neighbour which breaks the bound is
+                   found.
+     above 0       two slots: the newest, and one for the next, which is never the one that is being
+                   mixed. */
 #include "ledger.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@
 
 enum { COPIES_MOST = 8 };
 
-/* Round 0 of the graph as a member lives it. */
+/* Round 0 of the graph as a member sees it. */
 typedef struct neighbours {
     int *in, *out, n_in, n_out;
     double *w_in, *w_out, self;
@@ -44,7 +45,7 @@ static void neighbours_of(const tutti_graph *graph, int rank, neighbours *n)
 
 /* ---- the table of gaps ---- */
 
-/* Edges on the shortest way; -1: no memory. There is a way: graphs are connected. */
+/* Edges on the shortest path; -1: no memory. There is a path: graphs are connected. */
 static int64_t length(const tutti_graph *graph, int from, int to)
 {
     const int n = tutti_graph_size(graph);
@@ -72,7 +73,7 @@ static int64_t length(const tutti_graph *graph, int from, int to)
     return found;
 }
 
-/* steps a way of so many edges, each of which lets `edge` through; 0: any number. */
+/* Steps along a path of that many edges, if each allows `edge` steps. edge 0: any number. */
 static int64_t along(int64_t edge, int64_t edges)
 {
     return edge == 0 ? INT64_MAX : edge * edges;
@@ -138,8 +139,8 @@ static bool is_among(const int *list, int n, int rank)
     return false;
 }
 
-/* How many iterations `of` may have sent that `to`, over an edge of->to, has not mixed yet, whoever
-   of the others is lost. -1: no memory. */
+/* How many iterations `of` may have sent that `to`, over an edge of->to, has not mixed yet,
+   whichever other workers are lost. -1: no memory. */
 static int64_t most_ahead(const tutti_graph *graph, const tutti_ledger_rules *r, int of, int to, bool edge_back)
 {
     if (r->acks)
@@ -233,7 +234,7 @@ void tutti_ledger_begin(tutti_ledger *l, int64_t iter)
         for (int s = 0; s < in->slots; s++)
             in->held[s] = -1;
         in->reading = -1;
-        in->newest = iter; /* it is there, though its model has not come */
+        in->newest = iter; /* it is in that iteration, though its model has not come */
     }
     for (int b = 0; b < l->n_out; b++)
         l->out[b].tokens = l->rules.acks ? 1 : l->rules.max_gap;
@@ -304,7 +305,7 @@ int tutti_ledger_put(tutti_ledger *l, int a, int64_t iter)
     return s;
 }
 
-/* Where the model is that in-neighbour gives to that iteration; -1: it has none yet. */
+/* The slot of in-neighbour's model for that iteration; -1: it has none yet. */
 static int usable(const tutti_ledger *l, const tutti_ledger_in *in, int64_t iter)
 {
     const int s = l->rules.staleness > 0 ? newest_slot(in) : (int)(iter % in->slots);
@@ -314,8 +315,8 @@ static int usable(const tutti_ledger *l, const tutti_ledger_in *in, int64_t iter
     return l->rules.staleness > 0 ? (in->held[s] >= iter - l->rules.staleness ? s : -1) : in->held[s] == iter ? s : -1;
 }
 
-/* Neighbours that are waited for: all that are left but `backup`, of which those that are lost are
-   some. */
+/* The number of neighbours to wait for: all survivors except `backup`, where lost ones count as
+   some of these. */
 static int needed(const tutti_ledger *l)
 {
     int left = 0;
@@ -334,8 +335,8 @@ bool tutti_ledger_may_mix(const tutti_ledger *l, int64_t iter)
     return have >= needed(l);
 }
 
-/* By freshness a model of iteration iter - staleness counts once, and one more for each iteration
-   that it is newer. */
+/* Weight by freshness: a model of iteration iter - staleness counts once, and one more for each
+   iteration that it is newer. */
 static double freshness(const tutti_ledger *l, int64_t iter, int64_t of)
 {
     return l->rules.staleness > 0 && l->rules.linear ? (double)(of - (iter - l->rules.staleness) + 1) : 1;
@@ -362,7 +363,7 @@ void tutti_ledger_mix(tutti_ledger *l, int64_t iter, bool alone, int *slot, doub
         if (slot[a] >= 0 && iter - in->held[slot[a]] > *oldest)
             *oldest = iter - in->held[slot[a]];
     }
-    if (all) /* they sum to 1 as they are, and are d-psgd's to the bit */
+    if (all) /* they sum to 1 as they are, and equal d-psgd's to the bit */
         return;
     *own /= sum;
     for (int a = 0; a < l->n_in; a++)
@@ -411,8 +412,8 @@ void tutti_ledger_take(tutti_ledger *l, int64_t tokens)
         l->out[b].tokens -= tokens;
 }
 
-/* Of all that a mix after the jump waits for: is it here, or on its way? An out-neighbour has given
-   its tokens behind it. */
+/* True if every model that a mix after the jump waits for is here or on its way. An out-neighbour
+   has sent its model before its tokens. */
 static bool will_have(const tutti_ledger *l, int64_t iter)
 {
     int have = 0;

@@ -1,32 +1,32 @@
 /* mixer.c: neighbour averaging, the communication of every gossip method (D-PSGD: Lian et al.,
    NeurIPS 2017; docs/methods/d-psgd.md). A model travels in chunks of 4 MiB: receives are posted
-   before sends, and the next chunk before the last one is waited for. So no order of neighbours can
-   deadlock (a ring of blocking sends does, once messages are too large to be buffered), the wires
-   never idle, and the receive buffers are two chunks a neighbour however large the model is. Sums
-   wait for all terms of a chunk and then add them in rank order. A running sum in order of arrival
-   would need one buffer, and differ from run to run.
+   before sends, and the next chunk before the last one is waited for. So no order of neighbours
+   can deadlock (a ring of blocking sends does, once messages are too large to be buffered), the
+   wires never idle, and the receive buffers are two chunks a neighbour however large the model
+   is. Sums wait for all terms of a chunk and then add them in rank order. A running sum in order
+   of arrival would need one buffer, and differ from run to run.
 
-   Losses. A run that goes on after losses (TUTTI_FAULT_TOLERANT) goes on here. A neighbour that is
-   lost, before a round or in the middle of it, is left out, and what it would have weighed is added
-   to W_ii. So rows still sum to 1. Where W is symmetric so is what is left of it, and among those
-   that stay its columns sum to 1 as well; where edges are directed they do not. This is done chunk
-   by chunk: of a model that came in part, the chunks that came are used and of the others nothing,
-   and every element is still a mean whose weights sum to 1. To wait for the whole before the first
+   Losses. A fault-tolerant run (TUTTI_FAULT_TOLERANT) continues here. A neighbour that is lost,
+   before a round or in the middle of it, is excluded, and its weight is added to W_ii. So rows
+   still sum to 1. Where W is symmetric, what is left of it is too, and its columns sum to 1 among
+   the survivors as well; where edges are directed they do not. This is done chunk by chunk: of a
+   model that arrived in part, the chunks that arrived are used and the others are not, and every
+   element is still a mean whose weights sum to 1. Waiting for the whole model before the first
    sum would need a buffer as large as the model for each neighbour.
 
-   Push-sum (SGP: Assran et al., ICML 2019; Kempe, Dobra, Gehrke, FOCS 2003; docs/methods/sgp.md) is
-   the same with the sender's weights. Each message carries a share of the sender's mass, and the
-   model kept is the mean of what came, weighted by the shares:
-   z_i = sum_j P_ij m_j z_j / sum_j P_ij m_j. That is the numerator over the weight of the papers,
-   without either being formed, so nothing is rounded by a division that is multiplied back. A mass
-   is a whole number and a sender keeps what it does not give. So the sum over workers and messages
-   under way is exact, to the last bit, for any weights. Of a loss: what was on its way to a lost
-   neighbour is taken back, what the lost one held is lost with it. If it goes in the middle of a
-   model, the mass after the round is that of the last chunk.
+   Push-sum (SGP: Assran et al., ICML 2019; Kempe, Dobra, Gehrke, FOCS 2003; docs/methods/sgp.md)
+   is the same with the sender's weights. Each message carries a share of the sender's push-sum
+   weight m, and the new model is the mean of the models received, weighted by the shares: z_i =
+   sum_j P_ij m_j z_j / sum_j P_ij m_j. That is the papers' numerator over their weight, without
+   forming either, so nothing is rounded by a division that is multiplied back. A push-sum weight
+   is an integer and a sender keeps what it does not send. So the sum over workers and messages
+   under way is exact, to the last bit, for any weights. At a loss, weight on its way to the lost
+   neighbour is taken back, and weight that the neighbour held is lost with it. If the neighbour
+   is lost in the middle of a model, the weight after the round is that of the last chunk.
 
-   Teams (BAGUA: Gan et al., VLDB 2022). The workers of a machine are one member of the graph: their
-   mean goes to the first of them, which mixes it with other firsts', and what comes of it goes to
-   all of the machine. */
+   Node groups (BAGUA: Gan et al., VLDB 2022). The workers of a machine are one member of the
+   graph: their mean goes to the first of them, the leader, which mixes it with other leaders',
+   and the result goes to all workers of the machine. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -35,7 +35,8 @@
 #include "mixer_internal.h"
 
 enum { CHUNK = 1 << 20, SLOTS = 2, TERMS_MAX = 4096 }; /* tutti_tree_sum's limit */
-static const size_t ahead_bytes = 256 * 1024; /* as for pieces: below, handing over costs more than it hides */
+static const size_t ahead_bytes = 256 * 1024; /* as for pieces: below this size, handing over
+                                                 costs more than it hides */
 
 /* ---- from declare to close ---- */
 
@@ -117,7 +118,7 @@ static tutti_status open_mixer(void *self, tutti_error *err)
     TUTTI_TRY(tutti_mixer_codec_open(mixer, err));
     if ((mixer->sums || mixer->team > 1) && m->workers > 1)
         TUTTI_TRY(tutti_leaders_open(&mixer->leaders, &m->all, mixer->team, "mixer", err));
-    if (!tutti_engine_fault_tolerant(m->engine)) { /* declare() comes before the engine knows */
+    if (!tutti_engine_fault_tolerant(m->engine)) { /* declare() is called before the engine knows */
         tutti_free(mixer->lost);
         mixer->lost = NULL;
     }
@@ -172,13 +173,14 @@ bool tutti_mixer_is_lost(const tutti_mixer *mixer, int rank)
     return mixer->lost != NULL && mixer->lost[rank];
 }
 
-/* A message to or from this neighbour has ended because of a loss: of it, or of this
-   worker, which the others have given up. */
+/* Handles a message to or from this neighbour that a loss has ended: of the neighbour, or of this
+   worker, which the others have expelled. */
 static tutti_status lose(tutti_mixer *mixer, int rank, tutti_request *request, tutti_error *err)
 {
     tutti_request *const own[1] = { request };
 
-    /* of itself only who is expelled hears that (transport.h): who gave it up, and why */
+    /* Only an expelled worker gets that result for itself (transport.h): which worker expelled
+       it, and why. */
     if (request->rank == mixer->m->rank)
         return tutti_wait_some(mixer->m->world, own, 1, 1, TUTTI_FOREVER, NULL, err);
     leave_out(mixer, rank);
@@ -271,7 +273,7 @@ tutti_status tutti_mixer_await(tutti_mixer *mixer, const tutti_mixer_round *r, t
     return TUTTI_OK;
 }
 
-/* What the models weigh: term and weight are those of the chunk, by rank. */
+/* Sets the terms and weights of the chunk, by rank. */
 static tutti_status weigh(tutti_mixer *mixer, const tutti_mixer_round *r, size_t c, const tutti_request *request,
                           tutti_error *err)
 {
@@ -305,14 +307,14 @@ static tutti_status weigh(tutti_mixer *mixer, const tutti_mixer_round *r, size_t
     return TUTTI_OK;
 }
 
-/* Push-sum: w_in and self become what the shares make of them. kept:
-   what this worker gave to nobody. */
+/* Push-sum: sets w_in and self from the shares. kept: the weight that this worker has sent to no
+   neighbour. */
 static tutti_status weigh_shares(tutti_mixer *mixer, tutti_mixer_round *r, tutti_mass kept,
                                  const tutti_request *request, tutti_error *err)
 {
     tutti_mass own = kept, total;
 
-    for (int a = 0; a < r->n_out; a++) /* what did not get there is taken back */
+    for (int a = 0; a < r->n_out; a++) /* a share that was not delivered is taken back */
         own += request[r->n_in + a].posted ? 0 : mixer->share[a];
     total = own;
     for (int a = 0; a < r->n_in; a++) {
@@ -359,8 +361,8 @@ static tutti_status chunks(tutti_mixer *mixer, tutti_mixer_round *r, tutti_error
     return TUTTI_OK;
 }
 
-/* Whom the round is with, and what each gets of the mass: *mass becomes what
-   is kept. No thread is in a round. */
+/* Sets the neighbours of the round, and each one's share of the push-sum weight: *mass becomes
+   what is kept. No thread is in a round. */
 static tutti_mixer_round begin(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass)
 {
     tutti_mixer_round r = { .k = k, .epoch = mixer->codec != NULL ? mixer->m->epoch : 0, .u = u, .x = x, .mass = mass };
@@ -370,7 +372,8 @@ static tutti_mixer_round begin(tutti_mixer *mixer, uint64_t k, const float *u, f
     if (!mixer->sums)
         tutti_graph_round(mixer->graph, k, mixer->m->rank / mixer->team, mixer->in, mixer->w_in, &r.n_in, mixer->out,
                           mixer->w_out, &r.n_out, &r.self);
-    for (int a = 0; a < r.n_in && mixer->team > 1; a++) /* members are teams: their first workers */
+    for (int a = 0; a < r.n_in && mixer->team > 1; a++) /* members are node groups, represented by
+                                                           their first workers */
         mixer->in[a] *= mixer->team;
     for (int a = 0; a < r.n_out && mixer->team > 1; a++)
         mixer->out[a] *= mixer->team;
@@ -387,7 +390,7 @@ static tutti_mixer_round begin(tutti_mixer *mixer, uint64_t k, const float *u, f
     return r;
 }
 
-/* With all leaders. */
+/* An all-reduce among all leaders. */
 static tutti_status sum(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_group *between, tutti_error *err)
 {
     tutti_device *d = mixer->m->device;
@@ -400,7 +403,8 @@ static tutti_status sum(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_gr
     return TUTTI_OK;
 }
 
-/* The mean of the team stands in x of its leader from here on. / What that has goes to all. */
+/* back false: reduces the mean of the node group into x of its leader. back true: sends the
+   leader's x to all of the group. */
 static tutti_status between_team(tutti_mixer *mixer, tutti_mixer_round *r, tutti_leaders *l, bool back,
                                  tutti_error *err)
 {
@@ -416,7 +420,7 @@ static tutti_status between_team(tutti_mixer *mixer, tutti_mixer_round *r, tutti
     return TUTTI_OK;
 }
 
-/* A round, but for what is to be done when it fails. */
+/* Makes a round, without the cleanup after a failure. */
 static tutti_status make(tutti_mixer *mixer, tutti_mixer_round *r, tutti_error *err)
 {
     tutti_leaders l = tutti_leaders_keyed(&mixer->leaders, r->k + 1, 0);
@@ -433,7 +437,7 @@ static tutti_status make(tutti_mixer *mixer, tutti_mixer_round *r, tutti_error *
     return between_team(mixer, r, &l, true, err);
 }
 
-/* Any one thread at a time. */
+/* Called by any one thread at a time. */
 static tutti_status carry_out(tutti_mixer *mixer, tutti_mixer_round *r, tutti_error *err)
 {
     tutti_status status;
@@ -489,7 +493,7 @@ void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x, t
 {
     mixer->started = begin(mixer, k, u, x, mass);
     mixer->mass = mass;
-    if (mass != NULL) { /* the caller reads its own while the job runs */
+    if (mass != NULL) { /* the caller reads its own value while the job runs */
         mixer->moving = *mass;
         mixer->started.mass = &mixer->moving;
     }

@@ -1,38 +1,40 @@
-/* mixer_codec.c: neighbours' averages of models that travel through a codec: CHOCO-gossip
-   (Koloskova, Stich, Jaggi, ICML 2019, arXiv 1902.00340). With averaging beside the computation it
-   is in the order of Koloskova, Lin, Stich, Jaggi, ICLR 2020, arXiv 1907.09356.
+/* mixer_codec.c: neighbour averaging of models that travel through a codec: CHOCO-gossip
+   (Koloskova, Stich, Jaggi, ICML 2019, arXiv 1902.00340). With averaging concurrent with the
+   computation the order is that of Koloskova, Lin, Stich, Jaggi, ICLR 2020, arXiv 1907.09356.
 
-   A model does not go to zero, so what a codec lost of it would be lost anew in every round. Its
-   difference to a copy that all neighbours have does. Of every worker there is such a public copy
-   p_i, at the worker itself and at each that hears it. It is the same to the bit, since all decode
-   the same bytes:
+   A model does not go to zero, so a codec would lose part of it again in every round. The
+   difference to a copy that all neighbours have does go to zero. Every worker i has such a public
+   copy p_i, held by the worker itself and by each that receives from it. All copies are the same
+   to the bit, since all decode the same bytes:
 
-     q_i = Q(u_i - p_i) is sent;  p_j += q_j of all, one's own included;
+     q_i = Q(u_i - p_i) is sent;  p_j += q_j for all j, including i;
      x_i = u_i + gamma sum_j W_ij (p_j - p_i)
 
-   For symmetric or doubly stochastic W the mean of the models is kept whatever Q loses. What it
-   loses stays in u_i - p_i: there is no residual besides.
+   For symmetric or doubly stochastic W the mean of the models is preserved whatever Q loses. What
+   Q loses stays in u_i - p_i: no further residual is needed.
 
-   Chosen where the papers leave a choice:
+   Choices where the papers leave one:
    1. Copies begin as the common initial model, not as 0. (That is as if it were sent once.)
-   2. There is a copy for each neighbour instead of one weighted sum of them: n numbers a neighbour
-      instead of n. But a lost neighbour can be left out, which out of a sum it cannot.
+   2. There is a copy for each neighbour instead of one weighted sum of them: n numbers per
+      neighbour instead of n. But a lost neighbour can be excluded, which is not possible with a
+      sum.
    3. A difference of equal copies is 0 exactly, so nothing drifts between models that agree.
-   4. Graphs must be the same in every round. With others a neighbour would miss corrections of the
+   4. Graphs must be the same in every round. Otherwise a neighbour would miss corrections of the
       rounds in which it was none, and two "copies" of a worker would differ.
 
-   gamma. The theorem's is safe and useless (4e-4 on a ring of 8 with one element of 8 sent). By
-   default it is omega^(3/2), omega = 1 - |v - Q(v)|^2 / |v|^2 measured once on normal numbers: 1
-   for casts and int8, 0.5 for sign, 0.3 for topk(ratio=0.1), 0.027 for topk(ratio=0.01). Published
-   scripts have 1, 0.45 and 0.04 there. We averaged 2000 normal numbers on a ring of 8 (gamma 0.0125
-   to 1 in ten steps). For topk of 1 % and 10 %, int8 and no loss it was at or next below the
-   fastest of them, for random-k half of it or less. Three times as much diverged for topk and for
-   random-k of 10 %. Training moves the models meanwhile, and the option is there.
+   gamma. The theorem's value is safe and useless (4e-4 on a ring of 8 with one element of 8
+   sent). By default it is omega^(3/2), omega = 1 - |v - Q(v)|^2 / |v|^2 measured once on normal
+   numbers: 1 for casts and int8, 0.5 for sign, 0.3 for topk(ratio=0.1), 0.027 for
+   topk(ratio=0.01). Published scripts have 1, 0.45 and 0.04 there. We averaged 2000 normal
+   numbers on a ring of 8 (gamma 0.0125 to 1 in ten steps). For topk of 1 % and 10 %, int8 and no
+   loss the default was at or next below the fastest of them, for random-k half of it or less.
+   Three times as much diverged for topk and for random-k of 10 %. Training moves the models
+   meanwhile, and an option sets gamma.
 
-   Messages: tensors one after the other, some in one message until it stands for 4 MiB of model, so
-   that one is encoded while those before it travel. A tensor whose codec does not say its length
-   has four bytes of it in front. With codec-checksum each has eight more, and is looked at before
-   any of it is added to a copy. */
+   Messages: tensors one after the other, several in one message until it represents 4 MiB of
+   model, so that one is encoded while those before it travel. A tensor whose codec does not state
+   its length is preceded by a length of four bytes. With codec-checksum each is preceded by eight
+   more, and is checked before any of it is added to a copy. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -44,7 +46,7 @@
 enum { ELEMENTS = 1 << 20, SAMPLE = 1 << 16, PREFIX = 4, BLOCK = 4096 };
 static const uint64_t late_step = UINT64_MAX; /* beyond any warm-up */
 
-/* at: in send, and in each neighbour's part of receive; bytes: most */
+/* at: the offset in send, and in each neighbour's part of receive; bytes: at most */
 typedef struct message { int first, tensors; size_t at, bytes; } message;
 
 struct tutti_mixer_codec {
@@ -56,12 +58,13 @@ struct tutti_mixer_codec {
     message *message;
     int messages;
     size_t bytes;                /* of all messages, each rounded up */
-    /* declared: the public copies, n each; theirs: a neighbour, in the order of
-       tutti_graph_round. Mine alone is saved */
+    /* declared: the public copies, n each; theirs: one per neighbour, in the order of
+       tutti_graph_round. Only mine is saved */
     float *mine, **theirs;
-    bool checked;                /* codec-checksum: before each tensor's bytes in a message, checksum.c's */
-    bool began;                  /* theirs are what they sent */
-    float *difference;           /* declared: of the largest tensor; scratch below as well */
+    bool checked;                /* codec-checksum: the eight bytes of checksum.c precede each
+                                    tensor's bytes in a message */
+    bool began;                  /* theirs are equal to what the neighbours have sent */
+    float *difference;           /* declared: size of the largest tensor, like scratch */
     uint8_t *scratch, *send, *receive; /* receive: degree x bytes */
     tutti_request *requests;     /* messages x 2 degree: receives, then sends */
 };
@@ -73,13 +76,13 @@ static size_t prefix_of(const tutti_codec *c, const tutti_view *v)
     return leaf->ops->rounds > 0 || (tutti_codec_traits(leaf) & TUTTI_CODEC_FIXED) != 0 ? 0 : PREFIX;
 }
 
-/* What stands before a tensor's bytes in a message. */
+/* Bytes that precede a tensor's bytes in a message. */
 static size_t head_of(const tutti_mixer_codec *c, const tutti_view *v)
 {
     return prefix_of(c->codec, v) + (c->checked ? TUTTI_CHECKSUM_BYTES : 0);
 }
 
-/* What a tensor takes in a message at most, in whatever step. */
+/* The most bytes that a tensor takes in a message, in any step. */
 static size_t room_of(const tutti_mixer_codec *c, tutti_view v)
 {
     size_t most;
@@ -185,8 +188,8 @@ static tutti_status declare_memory(tutti_mixer *mixer, tutti_plan *plan, tutti_e
     return TUTTI_OK;
 }
 
-/* A biased codec must keep a part of whatever it is given, or differences need not shrink; what
-   is only unbiased may blow them up. */
+/* A biased codec must keep a part of whatever it encodes, or differences need not shrink; a codec
+   that is only unbiased may increase them without bound. */
 static tutti_status check_contracts(const tutti_codec *c, tutti_error *err)
 {
     for (size_t i = 0; i < TUTTI_LENGTH(c->inner); i++)
@@ -239,7 +242,7 @@ tutti_status tutti_mixer_codec_declare(tutti_mixer *mixer, tutti_plan *plan, dou
 
 /* ---- opening ---- */
 
-/* Deterministic, so the same on all workers: contractive codecs draw alike or not at all. */
+/* Deterministic, so the same on all workers: contractive codecs draw the same numbers or none. */
 static tutti_status measure_gamma(tutti_mixer_codec *c, tutti_error *err)
 {
     tutti_device *d = c->space.device;
@@ -295,7 +298,9 @@ tutti_status tutti_mixer_codec_open(tutti_mixer *mixer, tutti_error *err)
                         "of normal numbers",
                         tutti_exchange_codec(mixer->m), c->gamma);
     }
-    tutti_copy(mixer->m->device, mixer->m->layout->used, mixer->m->x, c->mine); /* a checkpoint's may follow */
+    tutti_copy(mixer->m->device, mixer->m->layout->used, mixer->m->x, c->mine); /* a checkpoint's
+                                                                                   value may
+                                                                                   replace it */
     return TUTTI_OK;
 }
 
@@ -332,8 +337,8 @@ static tutti_view view_of(const tutti_mixer_codec *c, int tensor, uint64_t k)
     return v;
 }
 
-/* My copy of a tensor, of which others are about to have theirs: a number that the codec has not
-   got (fp16 beyond 65504) must not get there, from where it would reach their models. */
+/* Checks this worker's copy of a tensor before others update theirs: a number that the codec
+   cannot represent (fp16 beyond 65504) must not get there, since it would reach their models. */
 static tutti_status look_at(const tutti_mixer *mixer, const tutti_view *v, tutti_error *err)
 {
     const tutti_mixer_codec *c = mixer->codec;
@@ -351,7 +356,7 @@ static tutti_status look_at(const tutti_mixer *mixer, const tutti_view *v, tutti
                            c->codec->ops->name, (double)bad.value);
 }
 
-/* A tensor's bytes at out, behind their head: *some of them. */
+/* Writes a tensor's bytes to out, after their head. *some: their number. */
 static void put(const tutti_mixer *mixer, const tutti_view *v, const float *x, uint8_t *out, size_t *some)
 {
     tutti_mixer_codec *c = mixer->codec;
@@ -364,7 +369,7 @@ static void put(const tutti_mixer *mixer, const tutti_view *v, const float *x, u
         tutti_checksum_put(c->codec, v, mixer->m->rank, out + head, *some, out + prefix);
 }
 
-/* y += a * the tensor that worker `from` has put at *in, which moves on. bytes: of the whole
+/* y += a * the tensor from worker `from` at *in, which is advanced. bytes: of the whole
    message. */
 static tutti_status get(const tutti_mixer *mixer, const tutti_view *v, int from, const uint8_t **in, const uint8_t *end,
                         size_t bytes, float a, float *y, tutti_error *err)
@@ -397,7 +402,8 @@ static tutti_status got_all(int from, const uint8_t *in, const uint8_t *end, tut
                                        from, (size_t)(end - in));
 }
 
-/* The tensors of message g: what my copy lacks, encoded, and added to it as the others will. */
+/* Encodes, for the tensors of message g, the difference to this worker's copy, and adds it to the
+   copy as the others will. */
 static tutti_status pack(const tutti_mixer *mixer, const tutti_mixer_round *r, const message *g, size_t *bytes,
                          tutti_error *err)
 {
@@ -468,9 +474,10 @@ static tutti_status post_sends(tutti_mixer *mixer, const tutti_mixer_round *r, t
     return TUTTI_OK;
 }
 
-/* Before this process's first round. All began alike; in a run that is resumed each tells its
-   neighbours its copy once in full: so a checkpoint has one copy a worker, not one a neighbour, and
-   may be of a run that has lost workers and goes on with others as neighbours. */
+/* Called before this process's first round. In a new run all copies are equal. In a resumed run
+   each worker sends its neighbours its copy once in full: so a checkpoint has one copy per
+   worker, not one per neighbour, and may be of a run that has lost workers and continues with
+   others as neighbours. */
 static tutti_status begin_copies(tutti_mixer *mixer, const tutti_mixer_round *r, tutti_error *err)
 {
     tutti_mixer_codec *c = mixer->codec;
@@ -511,7 +518,7 @@ void tutti_mixer_codec_restart(tutti_mixer *mixer, const float *x)
         tutti_copy(c->space.device, n, x, c->theirs[a]);
 }
 
-/* x := u + gamma sum over those who are left of W_ij (p_j - p_i). */
+/* x := u + gamma sum over the surviving neighbours of W_ij (p_j - p_i). */
 static void move(const tutti_mixer *mixer, const tutti_mixer_round *r)
 {
     const tutti_mixer_codec *c = mixer->codec;
@@ -563,7 +570,7 @@ tutti_status tutti_mixer_codec_round(tutti_mixer *mixer, const tutti_mixer_round
     return TUTTI_OK;
 }
 
-/* ---- vectors that are no models ---- */
+/* ---- vectors other than models ---- */
 
 float *tutti_mixer_codec_copy(const tutti_mixer *mixer, int a)
 {
@@ -575,7 +582,7 @@ size_t tutti_mixer_codec_bytes(const tutti_mixer *mixer)
     return mixer->codec->bytes;
 }
 
-/* Draws of their own: those of the model's message were for other numbers. */
+/* A view with random draws of its own: those of the model's message were for other numbers. */
 static tutti_view aside_of(const tutti_mixer_codec *c, int tensor, uint64_t k)
 {
     tutti_view v = view_of(c, tensor, k);

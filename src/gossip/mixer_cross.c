@@ -1,17 +1,19 @@
-/* mixer_cross.c: what a worker makes of its neighbours' models goes back to them: the gradient of
-   worker j's model on worker i's samples, from i to j ("cross-gradients", SADDLe and neighbourhood
-   gradient clustering; docs/methods/saddle.md).
+/* mixer_cross.c: returns to neighbours what a worker computes from their models: the gradient of
+   worker j's model on worker i's samples, from i to j ("cross-gradients", SADDLe and
+   neighbourhood gradient clustering; docs/methods/saddle.md).
 
-   Models that come in a round are kept whole, one a neighbour. Without a codec the room of a model
-   is the room of what is made of it: that is copied there, and stays until it is sent. So n numbers
-   a neighbour come in and n go back, 2 d n in all on a graph of degree d, in 2 d n memory.
+   Models that arrive in a round are kept whole, one per neighbour. Without a codec the buffer of
+   a model is also the buffer of what is computed from it: the result is copied there, and stays
+   until it is sent. So n numbers per neighbour come in and n go back, 2 d n in all on a graph of
+   degree d, in 2 d n memory.
 
-   With a codec models are public copies already (mixer_codec.c). What goes back is no model: it is
-   a gradient, and goes through the codec with ordinary error feedback, a residual a neighbour and
-   one for the worker's own part, since all parts of a sum are to have the same noise:
+   With a codec models are public copies already (mixer_codec.c). What goes back is not a model
+   but a gradient, and goes through the codec with ordinary error feedback. There is a residual
+   per neighbour and one for the worker's own part, since all parts of a sum are to have the same
+   noise:
      p = v + e;  Q(p) is sent;  e = p - Q(p)
-   A vector that is not finite is sent as it is and leaves the residual alone, so the neighbour
-   hears of it and nothing stays spoiled. */
+   A vector that is not finite is sent as it is and leaves the residual unchanged, so the
+   neighbour receives it and nothing stays corrupted. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +23,7 @@
 
 struct tutti_mixer_cross {
     float **model;           /* degree: n each, declared; without a codec */
-    float **came;            /* likewise: what comes back */
+    float **came;            /* likewise: what neighbours return */
     float **residual;        /* degree + 1: n each, declared, the worker's own last; with a codec */
     float *sum;              /* n, declared; with a codec */
     uint8_t *send, *receive; /* degree + 1, degree x bytes, declared; with a codec */
@@ -82,7 +84,7 @@ void tutti_mixer_cross_close(tutti_mixer *mixer)
     if (c == NULL)
         return;
     for (int a = 0; c->requests != NULL && a < 2 * tutti_graph_degree(mixer->graph); a++)
-        tutti_cancel(mixer->m->world, &c->requests[a]); /* of a step that failed in its middle */
+        tutti_cancel(mixer->m->world, &c->requests[a]); /* of a step that failed midway */
     tutti_free(c->model);
     tutti_free(c->came);
     tutti_free(c->residual);
@@ -132,7 +134,7 @@ static tutti_status post_receives(tutti_mixer *mixer, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* v with what earlier messages lacked, at `out`. */
+/* Encodes v plus what earlier messages lacked to `out`. */
 static tutti_status encode(tutti_mixer *mixer, const float *v, float *residual, uint8_t *out, size_t *bytes,
                            tutti_error *err)
 {
@@ -166,7 +168,7 @@ tutti_status tutti_mixer_give_back(tutti_mixer *mixer, int a, const float *v, tu
                            tutti_host(room_of(mixer, c->send, a), bytes, TUTTI_U8), err);
 }
 
-/* In the tree over ascending rank, as models are. */
+/* Sums as a tree over ascending rank, as models are. */
 static tutti_status sum_up(tutti_mixer *mixer, float *v, tutti_error *err)
 {
     const tutti_mixer_round *r = &mixer->last;
@@ -193,7 +195,7 @@ static tutti_status sum_up(tutti_mixer *mixer, float *v, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* One after the other by rank: what comes is decoded as it is added. */
+/* Adds one after the other by rank: each message is decoded as it is added. */
 static tutti_status sum_up_decoded(tutti_mixer *mixer, float *v, tutti_error *err)
 {
     const tutti_mixer_round *r = &mixer->last;

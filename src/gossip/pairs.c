@@ -1,47 +1,50 @@
-/* pairs.c: models that are averaged two at a time beside the computation: AD-PSGD (Lian, Zhang,
+/* pairs.c: pairwise model averaging, concurrent with the computation: AD-PSGD (Lian, Zhang,
    Zhang, Liu, ICML 2018; docs/methods/ad-psgd.md), in delta form.
 
      client    x^ <- s                          the snapshot that the gradient is taken at; it may
-                                                grow stale meanwhile
+                                                become stale meanwhile
                s  <- s - eta opt(g(x^))
      ask       S <- s;  send S to a neighbour, receive its S' and a weight a;
                s <- s + a (S' - S)
      answer    receive S';  S <- s;  s <- s + a (S' - S);  send S and a
 
-   s is the model, under `door`; x is the snapshot. Both sides average in delta form. So what the
-   client, or another averaging, did to s between S and S' stays: an event moves as much from one
-   model to the other and keeps the sum whatever happens in between, and no gradient is lost. An
-   answer never waits for the answer to one's own question, which is another thread's. So nobody can
-   wait in a ring, on any connected graph. Nor does it wait for another's question that is still on
-   its way, or until another's answer has been taken (desk.c): up to eight of each have memory.
+   s is the model, protected by a lock; x is the snapshot. Both sides average in delta form. So
+   what the client, or another averaging, did to s between S and S' is kept: an averaging moves as
+   much from one model to the other and preserves the sum whatever happens in between, and no
+   gradient is lost. Answering never waits for the answer to a question of this worker, which is
+   another thread's. So there is no cyclic wait, on any connected graph. It does not wait either
+   for a question that is still on its way, or until another worker has received its answer
+   (desk.c): there are buffers for up to eight of each.
 
    Late questions. A question is late once it has lasted four times as long as the last averaging
-   with somebody else that is not being asked now. Then the neighbour, or the link to it, is a slow
-   one, and the next averaging that is owed does not wait for it: it is with one of those that are
-   not being asked. So a worker makes as many averagings as it owes, whichever of its neighbours is
-   slow, and meets that one as often as its link allows. Questions in time go one after the other,
-   each to a neighbour drawn from all. So on equal links all are met alike, and a network that is
-   slow everywhere gets no more messages at once than before. What is not known yet, also after all
-   was quiet, counts as 5 ms. Four questions are under way at most, for the sake of memory.
-   peer=cyclic keeps its order, and waits where the next in turn is being asked. There is one
-   question at a time without overlap (outstanding=0), and with exchanges=0, which holds up no
-   gradient anyway and is one conversation at a time in the paper.
+   with a neighbour that is not being asked now. Then the asked neighbour, or the link to it, is
+   slow, and the next pending averaging does not wait for it: it is made with a neighbour that is
+   not being asked. So a worker makes all averagings that its client requests, however slow one of
+   its neighbours is, and averages with the slow one as often as its link allows. Questions that
+   are not late go one after the other, each to a neighbour drawn from all. So on equal links all
+   are asked equally often, and a network that is slow everywhere gets no more messages at once
+   than before. A duration that is not known yet, also after each quiescence, counts as 5 ms. At
+   most four questions are under way, to limit memory. peer=cyclic keeps its order, and waits
+   while the next neighbour in that order is being asked. There is one question at a time without
+   overlap (outstanding=0), and with exchanges=0, which delays no gradient anyway and is one
+   conversation at a time in the paper.
 
-   Weights. Of averagings that overlap each takes less: a = 1 / (2 (1 + k)) if those that ask and
-   answer have k other questions under way. The published form says nothing of them. With 1/2
-   throughout, two that ask each other at the same time change places, and an even ring in which all
-   ask at once only turns its differences round, for ever. Two quarters make the half that was
-   meant.
+   Weights. Averagings that overlap each have a smaller weight: a = 1 / (2 (1 + k)) if the two
+   sides have k other questions under way. The published form does not treat overlap. With 1/2
+   throughout, two workers that ask each other at the same time swap their models, and an even
+   ring in which all ask at once only rotates its differences, for ever. Two quarters make the
+   intended half.
 
-   Losses. A worker that asked a lost one makes nothing of that question and asks another. One that
-   was asked by it has had its half and keeps it. So models stay means of models with weights that
-   sum to 1, and the sum over those that are left changes by what went to and from the lost one
-   alone. Its edges are gone. An event tells when those that are left are not connected any more.
+   Losses. A worker that asked a lost one discards that question and asks another neighbour. A
+   worker that was asked by a lost one has applied its half and keeps it. So models stay means of
+   models with weights that sum to 1, and the sum over the survivors changes only by what went to
+   and from the lost worker. Its edges are removed. An event reports if the survivors are not
+   connected any more.
 
-   Teams. A team (method.h) has one model: its first worker's s is what is averaged, and before
-   every step the others take it over. So the replicas are the same to the bit whatever averagings
-   did. The published form sends the difference that the averagings made. The model itself is as
-   many bytes, and leaves nothing to rounding. */
+   Node groups. A node group (`team`, method.h) has one model: the s of its first worker is
+   averaged, and before every step the others copy it. So the replicas are the same to the bit
+   whatever the averagings did. The published form sends the difference that the averagings made.
+   The model itself is as many bytes, and causes no rounding. */
 #include <errno.h>
 #include <string.h>
 
@@ -52,10 +55,11 @@
 enum { RANDOM, CYCLIC };
 enum { ANY, BIPARTITE };
 enum { ASK, ANSWER };            /* of the two services */
-enum { QUESTIONS = 4 };          /* that may be under way at once; each needs two models */
-/* questions of others that may come at once, and answers that go; each needs a model */
+enum { QUESTIONS = 4 };          /* that may be under way at once; each needs two model buffers */
+/* incoming questions, and outgoing answers, at once; each needs a model buffer */
 enum { ANSWERS = 8 };
-enum { PATIENCE = 4, UNKNOWN_NS = 5000000 }; /* a question is late after as many times what another averaging took */
+enum { PATIENCE = 4, UNKNOWN_NS = 5000000 }; /* a question is late after PATIENCE times the
+                                                duration of another averaging */
 
 typedef struct question {
     tutti_engine_call call;
@@ -69,34 +73,36 @@ struct tutti_pairs {
     tutti_method *m;
     const tutti_pairs_options *o;
     int ask, answer;            /* services */
-    bool leads, alone;          /* first of its team; there is one team only */
+    bool leads, alone;          /* leads: first of its node group; alone: there is one node group only */
     bool asks, answers;
-    tutti_graph *graph;         /* of teams */
-    bool *roles;                /* teams: who asks; NULL: all do */
-    int *partner, partners;     /* members; the asking service's */
-    bool *lost;                 /* teams, as the client knows it */
-    int *part, *beside;         /* teams: scratch */
-    int events;                 /* of the world that the client has looked at */
+    tutti_graph *graph;         /* of node groups */
+    bool *roles;                /* node groups: which of them ask; NULL: all do */
+    int *partner, partners;     /* members; of the asking service */
+    bool *lost;                 /* node groups, as the client knows it */
+    int *part, *beside;         /* node groups: scratch */
+    int events;                 /* number of the world's events that the client has processed */
     tutti_monitor *door;
-    float *s;                   /* n; under door; of who leads */
-    float *sent;                /* n; of who answers, with: */
-    float *in, *out;            /* rooms x n: questions that come, answers that go */
+    float *s;                   /* n; under the lock; of the leader */
+    float *sent;                /* n; scratch of the answering service, with: */
+    float *in, *out;            /* in: buffers of incoming questions, out: of outgoing answers; `rooms` x n each */
     int rooms;
-    uint64_t averaged;          /* of s so far; under door */
-    uint64_t seen;              /* averaged at the snapshot; client's */
-    question question[QUESTIONS]; /* the asking service's, with what follows */
-    int questions;              /* as many of them as can be needed */
+    uint64_t averaged;          /* averagings applied to s so far; under the lock */
+    uint64_t seen;              /* `averaged` when the client read s; client thread only */
+    question question[QUESTIONS]; /* of the asking service, like what follows */
+    int questions;              /* as many of them as can be used */
     int *unasked;               /* scratch: partners that are not being asked */
     uint64_t asked;             /* declared: the next draw */
-    int again;                  /* averagings that a loss has ended */
-    int asking;                 /* questions under way; under door */
-    int64_t *took_ns;           /* teams: the last averaging with each, since all was quiet; 0: not known */
-    int64_t busy_ns;            /* since when questions are under way */
-    bool waits, woken;          /* it waits for answers; the message that wakes it from that is under way. Under door */
-    tutti_request wake, waking; /* where it gets that message; how the client sends it */
+    int again;                  /* averagings to be repeated because of a loss */
+    int asking;                 /* questions under way; under the lock */
+    int64_t *took_ns;           /* node groups: duration of the last averaging with each since
+                                   quiescence; 0: unknown */
+    int64_t busy_ns;            /* when the first of the questions under way began */
+    bool waits, woken;          /* waits: for answers; woken: the message that ends that wait is
+                                   under way. Under the lock */
+    tutti_request wake, waking; /* wake: receives that message; waking: the client sends it */
 };
 
-/* Whom this worker may meet, and whether it asks, answers, or both. */
+/* Finds the partners that this worker may average with, and whether it asks, answers, or both. */
 static tutti_status find_partners(tutti_pairs *p, tutti_error *err)
 {
     tutti_method *m = p->m;
@@ -161,7 +167,7 @@ tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan 
     p->alone = m->workers == m->team;
     TUTTI_TRY(find_partners(p, err));
     if (p->leads)
-        tutti_declare_vector(plan, "pairs.s", TUTTI_SCRATCH, &p->s); /* x has it when all is quiet */
+        tutti_declare_vector(plan, "pairs.s", TUTTI_SCRATCH, &p->s); /* x holds it at quiescence */
     for (int k = 0; k < QUESTIONS; k++)
         p->question[k].peer = -1;
     p->questions = !p->asks || options->exchanges == 0 || options->outstanding == 0 ? p->asks : p->partners;
@@ -216,7 +222,7 @@ static void close_pairs(void *self)
 
 /* ---- client thread ---- */
 
-/* Without the lost ones: a team that mine has no way to any more; -1: none. */
+/* A surviving node group that this one cannot reach without the lost ones; -1: none. */
 static int falls_apart(const tutti_pairs *p)
 {
     const int teams = p->m->workers / p->m->team, mine = p->m->rank / p->m->team;
@@ -270,7 +276,7 @@ static tutti_status quiesce(void *self, tutti_error *err)
         tutti_copy(p->m->device, p->m->n, p->s, p->m->x);
     if (p->alone)
         return TUTTI_OK;
-    /* the next step would do it: whoever looks at the models is not the method's cost */
+    /* The next step would do this: evaluating the models is not the method's cost. */
     was = tutti_engine_doing(p->m->engine, TUTTI_DOING_OUTSIDE);
     status = tutti_take_over(p->m, p->m->x, err);
     tutti_engine_doing(p->m->engine, was);
@@ -282,7 +288,8 @@ static tutti_status resume(void *self, tutti_error *err)
     tutti_pairs *p = self;
 
     (void)err;
-    /* A resumed run knows no times either, and nothing wakes it. The asking service rests. */
+    /* A resumed run knows no durations either, and no message wakes it. The asking service is
+       idle here. */
     memset(p->took_ns, 0, (size_t)(p->m->workers / p->m->team) * sizeof *p->took_ns);
     tutti_cancel(p->m->world, &p->wake);
     tutti_cancel(p->m->world, &p->waking);
@@ -304,7 +311,8 @@ tutti_status tutti_pairs_read(tutti_pairs *p, tutti_error *err)
     return p->alone ? TUTTI_OK : tutti_take_over(p->m, p->m->x, err);
 }
 
-/* The asking service may wait for answers, which does not end for what it is owed. */
+/* Wakes the asking service if it waits for answers: a new request of a round does not end that
+   wait. */
 static tutti_status wake(tutti_pairs *p, tutti_error *err)
 {
     tutti_method *m = p->m;
@@ -316,7 +324,7 @@ static tutti_status wake(tutti_pairs *p, tutti_error *err)
     tutti_unlock(p->door);
     if (!asleep)
         return TUTTI_OK;
-    tutti_cancel(m->world, &p->waking); /* of the last time */
+    tutti_cancel(m->world, &p->waking); /* from the last time */
     return tutti_post_send(m->world, &p->waking, m->rank, tutti_port_of("pairs", 0, 0), &(tutti_note){ 0 },
                            tutti_nothing(), err);
 }
@@ -343,7 +351,7 @@ tutti_status tutti_pairs_update(tutti_pairs *p, tutti_error *err)
 
 /* ---- services ---- */
 
-/* s takes 1/parts of what theirs has more; S as it was sent. */
+/* Adds 1/parts of (received model - S) to s, where S is the model as it was sent. */
 static void average(tutti_pairs *p, const float *got, const float *sent, int64_t parts)
 {
     tutti_add_diff(p->m->device, p->m->n, 1 / (float)parts, got, sent, p->s);
@@ -362,7 +370,8 @@ static void leave_out(tutti_pairs *p, int peer)
         }
 }
 
-/* It is over, however. One that a loss has ended is made with another. */
+/* Ends a question, successful or not. One that a loss has ended is repeated with another
+   neighbour. */
 static tutti_status end(tutti_pairs *p, question *q, tutti_status status, tutti_error *err)
 {
     const int peer = q->peer;
@@ -421,8 +430,8 @@ static tutti_status take_answer(tutti_pairs *p, question *q, tutti_error *err)
     return end(p, q, status, err);
 }
 
-/* Partners that are not being asked: how many, and the least time that an
-   averaging with one of them took. */
+/* Finds the partners that are not being asked. Returns their number; *least_ns: the least
+   duration of the last averaging with one of them. */
 static int find_unasked(tutti_pairs *p, int64_t *least_ns)
 {
     int n = 0;
@@ -441,8 +450,8 @@ static int find_unasked(tutti_pairs *p, int64_t *least_ns)
     return n;
 }
 
-/* Whom to ask next; -1: nobody yet. *from_ns: from when on there may be
-   somebody, unless an answer comes before. */
+/* The partner to ask next; -1: none yet. *from_ns: when there may be one, unless an answer comes
+   before. */
 static int next_peer(tutti_pairs *p, int64_t *from_ns)
 {
     const tutti_rng rng = { p->m->rng.seed, tutti_port_of("ad-psgd", (uint64_t)p->m->rank, 0), 0 };
@@ -470,7 +479,7 @@ static int next_peer(tutti_pairs *p, int64_t *from_ns)
     return peer;
 }
 
-/* Until an answer has come, or something is owed, or that time. */
+/* Waits until an answer has come, a round is requested, or the deadline. */
 static tutti_status await_answers(tutti_pairs *p, int64_t deadline_ns, tutti_error *err)
 {
     tutti_engine *e = p->m->engine;
@@ -493,7 +502,9 @@ static tutti_status await_answers(tutti_pairs *p, int64_t deadline_ns, tutti_err
             TUTTI_TRY(take_answer(p, &p->question[i], err));
     if (!tutti_request_done(&p->wake))
         return TUTTI_OK;
-    status = tutti_wait_some(p->m->world, own, 1, 1, TUTTI_FOREVER, NULL, err); /* who was expelled hears it here */
+    status = tutti_wait_some(p->m->world, own, 1, 1, TUTTI_FOREVER, NULL, err); /* an expelled
+                                                                                   worker learns
+                                                                                   of it here */
     p->wake = (tutti_request){ 0 };
     tutti_lock(p->door);
     p->woken = false;
@@ -501,8 +512,8 @@ static tutti_status await_answers(tutti_pairs *p, int64_t deadline_ns, tutti_err
     return status;
 }
 
-/* One averaging is begun, or one step of the waiting is made. With
-   nobody left to ask it is nothing. */
+/* Begins one averaging, or makes one step of waiting. With no partner left to ask it begins
+   none. */
 static tutti_status go_on(tutti_pairs *p, tutti_error *err)
 {
     const bool free = p->o->exchanges == 0 && p->partners > 0;
@@ -515,14 +526,14 @@ static tutti_status go_on(tutti_pairs *p, tutti_error *err)
     tutti_lock(p->door);
     p->waits = p->asking > 0;
     tutti_unlock(p->door);
-    /* what is owed from here on wakes */
+    /* a round requested from here on wakes this thread */
     owed = p->again > 0 || p->asking == 0 || tutti_engine_owes(p->m->engine, p->ask);
     if (p->asking > 0 && (peer < 0 || !owed))
         return await_answers(p, owed ? from_ns : TUTTI_FOREVER, err);
     if (p->again > 0)
         p->again--;
     else
-        TUTTI_TRY(tutti_round(p->m, p->ask, free, err)); /* it rests where nothing is under way */
+        TUTTI_TRY(tutti_round(p->m, p->ask, free, err)); /* it blocks there while no question is under way */
     peer = next_peer(p, &from_ns);
     if (peer < 0) /* all are lost */
         return TUTTI_OK;

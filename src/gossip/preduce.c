@@ -1,33 +1,36 @@
 /* preduce.c: partial all-reduce (Luo, He, Zhuo, Qian, "Prague", ASPLOS 2020;
    docs/methods/prague.md): the protocol around the group generator, which is groups.c.
 
-     client     x <- s; its gradient; s <- s - eta opt(g); every sync_every gradients it owes
-                its service a sync, and waits for it (overlap: for the one before)
-     reduce     asks the generator, and is told (id, members): u <- s; a <- mean of u over the
+     client     x <- s; its gradient; s <- s - eta opt(g); every sync_every gradients it requests
+                a sync from its service, and waits for it (with overlap: for the previous one)
+     reduce     asks the generator, which answers (id, members): u <- s; a <- mean of u over the
                 members, an ordinary collective of the group of that id; s <- s + (a - u)
-     generate   on the generator's worker: answers what all `reduce` ask
-     tell       after losses: says to all which worker generates now
+     generate   on the generator's worker: answers the questions of all `reduce`
+     tell       after losses: sends all workers the rank that generates now
 
-   s is the model, under `door`; x is the snapshot. Where the client did nothing to s meanwhile, s
-   takes a itself, so members have the same bits. What it did stays otherwise: no gradient is lost.
+   s is the model, protected by a lock; x is the snapshot. If the client did not change s
+   meanwhile, s becomes a itself, so members have the same bits. Otherwise the client's changes
+   are kept: no gradient is lost.
 
-   Only words go through the generator: a request and its answer, 4 bytes a member. A worker's next
-   request says that its last P-Reduce is over, so nobody says that besides.
+   Only control messages go through the generator: a request and its answer, 4 bytes per member. A
+   worker's next request implies that its last P-Reduce is over, so no other message reports that.
 
-   The end of a phase. A worker that makes no more steps says so (leave), and makes what is planned
-   with it. Nobody plans with it any more. So nothing is left undone when all is quiet.
+   The end of a phase. A worker that makes no more steps reports so (leave), and makes the groups
+   that are planned with it. None is planned with it any more. So nothing is left undone at
+   quiescence.
 
-   Losses, in a run that goes on after them.
+   Losses, in a fault-tolerant run.
 
-   1. Within a P-Reduce it is spoilt for some members, and others may be through. So each says how
-      its part ended and waits for the generator's verdict (groups.c), `reduce` and not the
-      client's own work: that is what u is kept for. If it does not count, all take the difference
-      back, and those that are left make it again.
-   2. Of the generator. Another takes over, and an answer of a dismissed one is not taken
+   1. Within a P-Reduce. It is spoilt for some members, while others may have finished. So each
+      reports how its part ended and waits for the generator's verdict (groups.c). `reduce` waits,
+      not the client's computation: u is kept for this. If the P-Reduce does not count, all
+      members undo the difference, and the survivors repeat it.
+   2. Of the generator. Another takes over, and an answer of a dismissed one is ignored
       (preduce_generate.c).
 
-   A worker that is stopped is not lost. Groups that have not started go on without it after
-   group_timeout; one in the middle of a P-Reduce holds up the others of that group. */
+   A worker that is suspended is not lost. Groups that have not started continue without it after
+   group_timeout; a worker suspended in the middle of a P-Reduce delays the others of that
+   group. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +52,7 @@ bool tutti_preduce_is_static(const tutti_preduce_options *options)
 
 /* ---- declare, open, close ---- */
 
-/* Numbers of machines, from 0 on by their first worker. */
+/* Numbers the machines from 0 on, in the order of their first workers. */
 static tutti_status find_machines(tutti_preduce *p, tutti_error *err)
 {
     const tutti_method *m = p->m;
@@ -134,7 +137,7 @@ tutti_status tutti_preduce_declare(tutti_preduce **out, tutti_method *m, tutti_p
     if (m->workers > TUTTI_GROUPS_WORKERS_MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "method '%s': there are %d workers, and groups are of %d at most",
                           m->ops->name, m->workers, TUTTI_GROUPS_WORKERS_MOST);
-    tutti_declare_vector(plan, "preduce.s", TUTTI_SCRATCH, &p->s); /* x has it when all is quiet */
+    tutti_declare_vector(plan, "preduce.s", TUTTI_SCRATCH, &p->s); /* x holds it at quiescence */
     tutti_declare_value(plan, "preduce.gradients", TUTTI_OWN_ZERO, &p->gradients, sizeof p->gradients);
     if (m->workers == 1)
         return TUTTI_OK;
@@ -156,7 +159,7 @@ tutti_status tutti_preduce_declare(tutti_preduce **out, tutti_method *m, tutti_p
     return TUTTI_OK;
 }
 
-/* Groups of all are no small groups. */
+/* Warns that groups of all workers are not smaller than all. */
 static void say_of_all(const tutti_preduce *p)
 {
     const int n = p->m->workers;
@@ -325,8 +328,8 @@ void tutti_preduce_leave(tutti_preduce *p)
 
 /* ---- P-Reduce ---- */
 
-/* Asks the generator, whoever that is in the end. *word: its answer; MOVED: nobody generates any
-   more. What GO and AGAIN bring is p->last then. */
+/* Asks the generator, and the next one as long as it is replaced. *word: its answer; MOVED: no
+   worker generates any more. After GO and AGAIN p->last is the group. */
 static tutti_status ask(tutti_preduce *p, const tutti_note *question, tutti_buffer payload, uint32_t *word,
                         tutti_error *err)
 {
@@ -402,11 +405,12 @@ static void log_one(tutti_preduce *p, int64_t begin_ns, bool counts)
     p->logged++;
 }
 
-/* mean := over the members, of what each has sent; s is left as it is. *before: p->moved when s
-   was read. */
+/* mean := the mean of what the members have sent; s is unchanged. *before: p->moved when s was
+   read. */
 static tutti_status average(tutti_preduce *p, uint64_t *before, tutti_error *err)
 {
-    enum { MANY = 1 << 14 }; /* elements; from there on what is chosen sends no more than "direct" */
+    enum { MANY = 1 << 14 }; /* elements; from this size on the automatically chosen algorithm
+                                sends no more than "direct" */
     tutti_method *m = p->m;
     const size_t d = m->layout->used;
     tutti_group group =
@@ -422,7 +426,7 @@ static tutti_status average(tutti_preduce *p, uint64_t *before, tutti_error *err
                                 err);
 }
 
-/* s takes what `to` has more than `from`. Nothing was done to it since `before`: it is `to`. */
+/* Adds to - from to s. If the client has not changed s since `before`, s becomes `to` itself. */
 static void take(tutti_preduce *p, const float *to, const float *from, uint64_t before)
 {
     tutti_lock(p->door);
@@ -434,7 +438,7 @@ static void take(tutti_preduce *p, const float *to, const float *from, uint64_t 
     tutti_unlock(p->door);
 }
 
-/* The P-Reduce of p->last, until it counts or nobody is left for it. */
+/* Runs the P-Reduce of p->last until it counts or no other member is left for it. */
 static tutti_status make(tutti_preduce *p, tutti_error *err)
 {
     tutti_method *m = p->m;
@@ -467,7 +471,7 @@ static tutti_status make(tutti_preduce *p, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The group that the schedule has for this sync, without who is lost, as agreed. */
+/* Runs the group that the schedule has for this sync, without the lost workers, as agreed. */
 static tutti_status make_row(tutti_preduce *p, int64_t sync, tutti_error *err)
 {
     const uint64_t phase = (uint64_t)(sync - 1) % p->period;
@@ -507,7 +511,8 @@ tutti_groups_times tutti_preduce_unpack(int64_t bits)
                                  ns[1] >= 0 && ns[1] < 1e18F ? (int64_t)ns[1] : 0 };
 }
 
-/* What a P-Reduce takes it, whoever else is in it: who has a slow link has none that is short. */
+/* The least duration of its last P-Reduces, which is this worker's own, whichever the other
+   members: with a slow link none is short. */
 static int64_t least_reduce(const tutti_preduce *p)
 {
     int64_t least_ns = INT64_MAX;

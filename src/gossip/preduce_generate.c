@@ -1,23 +1,26 @@
-/* preduce_generate.c: the group generator's side of partial all-reduce (preduce.c): it answers what
-   all workers ask, and who it is.
+/* preduce_generate.c: the group generator's side of partial all-reduce (preduce.c): it answers
+   the requests of all workers, and decides which worker generates.
 
-   1. It is the lowest worker that is not dismissed: all below it are.
-   2. A worker that loses the generator dismisses it, and tells all others, once, who generates now,
-      and the group that it was told of last. They do the same. So all follow whoever has dismissed
-      most, also where only one connection has failed and the dismissed one lives.
-   3. The new one begins when all that are there have told it, and knows then which groups have
-      started: a member that has not heard of its group, because the answer was lost with the old
-      generator, hears of it from the new one. What was planned and not started is forgotten. Who
-      has left says so, too, since it asks nobody any more.
-   4. An answer of a dismissed generator is not taken (ask of preduce.c).
-   5. A dismissed generator that lives sends whoever waits to the next.
-   6. Words are of a phase, which begins when all are quiet. A loss that is learnt then makes words
-      while others begin the next: of what is over they are none, of what has not begun here yet
-      they are kept for it.
-   7. A generator that only some have dismissed may have told the others of a group, or to make one
-      again, and they wait in it for members that the next has told of another. Groups are begun by
-      ascending id: who has begun a later one gives it up. Likewise when all are dismissed, so that
-      nobody hears of a group any more. */
+   1. The generator is the lowest worker that is not dismissed: all below it are.
+   2. A worker that loses the generator dismisses it, and sends all others, once, the rank that
+      generates now and the last group that it was assigned to. They do the same. So all follow
+      the worker that has dismissed most, also where only one connection has failed and the
+      dismissed generator lives.
+   3. The new generator begins when all surviving workers have reported to it, and knows then
+      which groups have started: a member that has not learned of its group, because the answer
+      was lost with the old generator, receives it from the new one. What was planned and not
+      started is forgotten. A worker that has left reports that too, since it sends no more
+      requests.
+   4. A worker ignores the answer of a dismissed generator (ask in preduce.c).
+   5. A dismissed generator that lives sends the workers that wait for it to the next one.
+   6. Messages belong to a phase, which begins at quiescence. A loss that is learned then causes
+      messages while others begin the next phase: a message of a past phase is ignored, one of a
+      phase that has not begun here yet is kept for it.
+   7. A generator that only some have dismissed may have assigned the others to a group, or had
+      them repeat one, and they wait in it for members that the next generator has assigned to
+      another. Groups are begun in ascending order of id: a worker that has begun a later group
+      gives the earlier one up. Likewise when all generators are dismissed, so that no worker is
+      assigned to a group any more. */
 #include <errno.h>
 #include <string.h>
 
@@ -30,9 +33,9 @@ static tutti_status no_memory(const tutti_preduce *p, tutti_error *err)
     return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", p->m->ops->name);
 }
 
-/* ---- who generates ---- */
+/* ---- which worker generates ---- */
 
-/* The door is held. */
+/* Called with the lock held. */
 static void dismiss(tutti_preduce *p, int below)
 {
     below = below > p->view ? below : p->view;
@@ -41,7 +44,7 @@ static void dismiss(tutti_preduce *p, int below)
     p->view = below;
 }
 
-/* The door is held, and let go. */
+/* Called with the lock held; releases it. */
 static void tell_what_is_new(tutti_preduce *p, int before)
 {
     const bool news = p->view > before;
@@ -71,7 +74,7 @@ int tutti_preduce_view(tutti_preduce *p)
     return now;
 }
 
-/* If there is anything that they have not been told. */
+/* Sends `view` and the last group to all workers, unless that view was sent already. */
 static tutti_status tell_all(tutti_preduce *p, tutti_error *err)
 {
     tutti_method *m = p->m;
@@ -90,7 +93,7 @@ static tutti_status tell_all(tutti_preduce *p, tutti_error *err)
     for (int r = 0; r < m->workers && news; r++) {
         tutti_note note = word;
         tutti_status status;
-        if (tutti_engine_misses(m->engine, r)) /* to myself, too: what generates here hears of it */
+        if (tutti_engine_misses(m->engine, r)) /* to this worker, too: its own generator thread needs it */
             continue;
         status = tutti_call(m, p->service[GENERATE], r, &note, tutti_host(p->word, (size_t)n, TUTTI_I32),
                             tutti_nothing(), err);
@@ -137,7 +140,7 @@ static tutti_status answer(void *to, const tutti_groups_answer *a, tutti_error *
     return send_answer(to, a->worker, &note, a->member, a->n, err);
 }
 
-/* A worker's list of members, of a request's payload. */
+/* Copies a worker's list of members from a request's payload. */
 static tutti_status copy_members(tutti_preduce *p, int **to, int *n, const tutti_note *note, const int *in,
                                  tutti_error *err)
 {
@@ -167,7 +170,7 @@ static tutti_status serve_held(tutti_preduce *p, int worker, tutti_error *err)
                                 now_ns, err);
 }
 
-/* Whoever I miss leaves all groups. */
+/* Removes the workers that this worker misses from all groups. */
 static tutti_status hear_losses(tutti_preduce *p, tutti_error *err)
 {
     for (int r = 0; r < p->m->workers; r++)
@@ -193,7 +196,7 @@ static bool all_have_told(tutti_preduce *p)
     return all;
 }
 
-/* This worker generates once all that are there have told it what they know. */
+/* This worker generates once all survivors have reported what they know. */
 static tutti_status take_over(tutti_preduce *p, tutti_error *err)
 {
     tutti_method *m = p->m;
@@ -219,7 +222,7 @@ static tutti_status take_over(tutti_preduce *p, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Dismissed: whoever waits asks the next. */
+/* If this worker is dismissed, it sends the workers that wait for it to the next generator. */
 static tutti_status step_down(tutti_preduce *p, tutti_error *err)
 {
     const tutti_note moved = { .kind = MOVED, .a = tutti_preduce_view(p) };
@@ -238,8 +241,8 @@ void tutti_preduce_note(tutti_preduce *p)
     p->made[p->n_made++ % MADE] = p->last.id;
 }
 
-/* The door is held. It has begun a later group, and not this one. What it does not remember it may
-   have begun. */
+/* Called with the lock held. True if this worker has begun a later group and not this one. A
+   group that it does not remember may have begun. */
 static bool is_passed_over(const tutti_preduce *p, int64_t id)
 {
     const uint64_t n = p->n_made < MADE ? p->n_made : MADE;
@@ -252,9 +255,10 @@ static bool is_passed_over(const tutti_preduce *p, int64_t id)
     return id < p->last.id && remembers && !begun;
 }
 
-/* The door is held. A group that another was told of, with this worker in it, which has not begun
-   it and never will: another generator has told it of a later one; or nobody generates any more. A
-   schedule's first attempts need no generator. */
+/* Called with the lock held. True for a group with this worker that another worker was assigned
+   to, and that this worker has not begun and never will: another generator has assigned it to a
+   later one, or no worker generates any more. The first attempts of a schedule need no
+   generator. */
 static bool is_stillborn(const tutti_preduce *p, const tutti_preduce_told *t)
 {
     const bool silent = p->view == p->m->workers && p->last.id < t->id &&
@@ -311,7 +315,7 @@ static tutti_status hear_request(tutti_preduce *p, const tutti_note *note, const
     if (note->bytes % sizeof *in != 0 || note->kind < ASK || note->kind > WORD)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, from,
                                "worker %d asks for something that is no group; all workers must run one version", from);
-    if (p->known[from]) { /* lost since it was served: it has no part in anything any more */
+    if (p->known[from]) { /* lost since its request was received: it takes part in nothing any more */
         tutti_engine_answered(p->m->engine, note);
         return TUTTI_OK;
     }
@@ -319,11 +323,12 @@ static tutti_status hear_request(tutti_preduce *p, const tutti_note *note, const
         return hear_word(p, note, in, err);
     p->held[from].note = *note;
     TUTTI_TRY(copy_members(p, &p->held[from].member, &p->held[from].n, note, in, err));
-    tutti_preduce_dismiss(p, p->m->rank); /* whoever asks me has dismissed all below */
+    tutti_preduce_dismiss(p, p->m->rank); /* a worker that asks this one has dismissed all below it */
     return p->generates && tutti_preduce_view(p) == p->m->rank ? serve_held(p, from, err) : TUTTI_OK;
 }
 
-/* What this thread knows is of the phase that the client is in, in which nobody has asked yet. */
+/* Sets what this thread knows to the phase that the client is in, in which no worker has asked
+   yet. */
 static tutti_status follow_phase(tutti_preduce *p, tutti_error *err)
 {
     bool is_new;
@@ -401,7 +406,7 @@ tutti_status tutti_preduce_generator_open(tutti_preduce *p, tutti_error *err)
                                     .workers = m->workers,
                                     .kind = (tutti_groups_kind)p->o->generator,
                                     .size = p->size,
-                                    /* a group of all waits for all */
+                                    /* a group of all waits for all anyway */
                                     .filter = p->size < m->workers ? p->o->filter_threshold : 0,
                                     .machine = p->machine,
                                     .timeout_ns = (int64_t)(p->o->group_timeout * 1e9),

@@ -1,30 +1,30 @@
-/* queues.c: update queues and token queues between workers that make the same iterations, each at
-   its own speed: Hop (Luo, Lin, Zhuo, Qian, ASPLOS 2019; docs/methods/hop.md). What one worker
-   knows is in ledger.c; here are the models and the messages.
+/* queues.c: update queues and token queues between workers that make the same iterations, each
+   asynchronously: Hop (Luo, Lin, Zhuo, Qian, ASPLOS 2019; docs/methods/hop.md). The bookkeeping
+   of one worker is in ledger.c; the models and the messages are here.
 
      client      sends its model of iteration k to its out-neighbours and does not wait for that
-                 waits until the models of k that it needs are here, and takes them
-                 waits for a token of each out-neighbour, is in iteration k + 1, and gives one to
-                 each in-neighbour
-     updates     takes the models that come, from each in-neighbour one at a time, into their slots
-     tokens      takes tokens, or acknowledgements (notify-ack)
+                 waits until the models of k that it needs are here, and mixes them
+                 waits for a token of each out-neighbour, enters iteration k + 1, and gives a token
+                 to each in-neighbour
+     updates     receives models into their slots, from each in-neighbour one at a time
+     tokens      receives tokens, or acknowledgements (notify-ack)
 
-   Models and tokens are requests that nobody answers (tutti_engine_tell): quiet counts them, so
-   nothing is under way when all is quiet. They are two services, since a token is not to stand
-   behind a model that a slow link takes long to bring. A receive is posted for each in-neighbour,
-   so one whose link is slow holds up no other.
+   Models and tokens are requests without a reply (tutti_engine_tell): quiescence counts them, so
+   none is under way when the run is quiescent. They are two services, because a token must not
+   queue behind a model that a slow link takes long to transfer. A receive is posted for each
+   in-neighbour, so a slow link to one delays no other.
 
-   A model is sent from a copy, since the client goes on to change it. As many copies as can be
-   under way by the table of gaps, up to eight, are there. So a worker waits for its own link only
-   where that is slower than its neighbours are patient.
+   A model is sent from a copy, since the client continues to change it. There are as many copies
+   as can be under way by the table of gaps, up to eight. So a worker waits for its own link only
+   where that is slower than the gaps of its neighbours allow.
 
-   Whenever all is quiet all workers are in the same iteration, have all tokens, and need nothing of
-   the past. So nothing is saved, and a run begins again there with empty queues.
+   At every quiescence all workers are in the same iteration, have all tokens, and need no past
+   models. So nothing is saved, and a run restarts there with empty queues.
 
-   Losses. A neighbour that is lost gives nothing and is given nothing: its model is not waited for,
-   nor its token, and what it would have weighed goes to one's own model. The service `updates`
-   hears of it and wakes the client. When all is quiet the client tells if the graph has fallen
-   apart. */
+   Losses. A lost neighbour gives and gets nothing: neither its model nor its token is waited for,
+   and its weight is added to that of this worker's own model. The service `updates` learns of the
+   loss and wakes the client. At quiescence the client reports if the graph is no longer
+   connected. */
 #include <errno.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@
 #include "ledger.h"
 #include "tutti/gossip.h"
 
-enum { NOTES = 8 }; /* tokens to one neighbour that may be under way at a time */
+enum { NOTES = 8 }; /* the most tokens to one neighbour that may be under way */
 
 typedef struct tokens_sent {
     tutti_request request[NOTES];
@@ -46,12 +46,12 @@ struct tutti_queues {
     int updates, tokens; /* services */
     tutti_graph *graph;
     tutti_monitor *door;
-    tutti_ledger *ledger; /* under door */
+    tutti_ledger *ledger; /* under the lock */
     int *of;              /* n_in: ranks */
-    float *slots;         /* n each: of in-neighbour 0, 1, ...; written by `updates` under
-                                    door, read by the client while they are being mixed */
-    float *rooms;         /* n_in x n: models that come */
-    float *sent;          /* copies x n; client's, with what follows */
+    float *slots;         /* n each: of in-neighbour 0, 1, ...; written by `updates` under the
+                             lock, read by the client while they are being mixed */
+    float *rooms;         /* n_in x n: buffers of incoming models */
+    float *sent;          /* copies x n; of the client, like what follows */
     tutti_request *sends; /* copies x n_out */
     uint64_t sends_turn;
     tokens_sent *notes; /* n_in */
@@ -60,8 +60,8 @@ struct tutti_queues {
     const float **term; /* n_in + 1: scratch */
     float *by;
     tutti_queues_told *told;
-    bool *lost;           /* workers; under door */
-    int losses, seen;     /* how many; that the client has looked at */
+    bool *lost;           /* workers; under the lock */
+    int losses, seen;     /* losses: their number; seen: how many of them the client has processed */
 };
 
 static const tutti_facility_ops facility; /* at the end */
@@ -179,7 +179,7 @@ static void close_queues(void *self)
     tutti_free(q);
 }
 
-/* Under door. */
+/* Called with the lock held. */
 static void count_dropped(tutti_queues *q)
 {
     q->told->dropped += q->ledger->dropped;
@@ -201,7 +201,7 @@ static tutti_status quiesce(void *self, tutti_error *err)
     return status;
 }
 
-/* All are in one iteration, and nothing is under way. */
+/* All workers are in one iteration, and no message is under way. */
 static tutti_status resume(void *self, tutti_error *err)
 {
     tutti_queues *q = self;
@@ -213,7 +213,8 @@ static tutti_status resume(void *self, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Without tokens a path through the lost worker may be all that kept two others near each other. */
+/* Without tokens a path through the lost worker may be the only one that bounded the gap between
+   two other workers. */
 static tutti_status without(const void *self, int rank, const char *why, tutti_error *err)
 {
     const tutti_queues *q = self;
@@ -228,7 +229,7 @@ static tutti_status without(const void *self, int rank, const char *why, tutti_e
 
 /* ---- client: sending ---- */
 
-/* Until it may be used again. That of a lost neighbour is over, too. */
+/* Waits until the requests may be used again. Requests to a lost neighbour are over, too. */
 static tutti_status reuse(tutti_queues *q, tutti_request *const *r, size_t n, tutti_error *err)
 {
     tutti_engine *e = q->m->engine;
@@ -265,7 +266,7 @@ static bool may_send(void *of)
     return tutti_ledger_may_take(((const tutti_queues *)of)->ledger, 1);
 }
 
-/* So long has the client waited, for what `sum` counts. */
+/* Waits, and adds the duration in seconds to *sum. */
 static tutti_status await(tutti_queues *q, bool (*ready)(void *of), void *of, double *sum, tutti_error *err)
 {
     const int64_t begin_ns = tutti_now_ns(q->m->rt);
@@ -309,7 +310,7 @@ tutti_status tutti_queues_send(tutti_queues *q, const float *x, tutti_error *err
     return TUTTI_OK;
 }
 
-/* To every in-neighbour: tokens, or the word that its model has been mixed. */
+/* Sends every in-neighbour tokens, or the acknowledgement that its model has been mixed. */
 static tutti_status give(tutti_queues *q, int64_t tokens, tutti_error *err)
 {
     for (int a = 0; a < q->ledger->n_in; a++) {
@@ -333,7 +334,7 @@ static bool may_mix(void *of)
     return tutti_ledger_may_mix(w->q->ledger, w->iter);
 }
 
-/* The terms of the sum, by rank: d-psgd's. own: NULL: without. */
+/* Lists the terms of the sum by rank, as d-psgd does. own: NULL: without this worker's model. */
 static int list_terms(tutti_queues *q, const float *own, double self)
 {
     int terms = 0;
@@ -370,7 +371,7 @@ static tutti_status mix(tutti_queues *q, int64_t iter, const float *own, float *
     tutti_unlock(q->door);
     if (status != TUTTI_OK)
         return status;
-    if (terms > 0) /* none: all are lost, of whom a jump would have taken a model */
+    if (terms > 0) /* none: every worker whose model a jump would have taken is lost */
         tutti_tree_sum(q->m->device, q->m->layout->used, terms, q->term, q->by, x);
     tutti_lock(q->door);
     tutti_ledger_mixed(q->ledger, iter);
@@ -390,7 +391,7 @@ tutti_status tutti_queues_mix(tutti_queues *q, const float *u, float *x, tutti_e
     return TUTTI_OK;
 }
 
-/* ---- client: going on ---- */
+/* ---- client: advancing ---- */
 
 typedef struct advance {
     const tutti_queues *q;
@@ -403,7 +404,8 @@ static bool may_advance(void *of)
     return tutti_ledger_may_take(to->q->ledger, to->by);
 }
 
-/* Take, advance, give: who gave before it took would let a neighbour run one too far ahead. */
+/* Takes tokens, advances, gives tokens: giving first would let a neighbour run one iteration too
+   far ahead. */
 static tutti_status go_on(tutti_queues *q, int64_t by, tutti_error *err)
 {
     const bool tokens = q->o->mode != TUTTI_QUEUES_NOTIFY_ACK && q->o->max_gap > 0;
@@ -461,7 +463,7 @@ const struct tutti_ledger *tutti_queues_ledger(const tutti_queues *q)
 
 /* ---- services ---- */
 
-/* What this worker has learnt of losses: nobody waits for them any more. */
+/* Records the losses that this worker has learned of: lost workers are not waited for any more. */
 static void look_for_losses(tutti_queues *q)
 {
     bool news = false;

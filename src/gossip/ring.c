@@ -1,30 +1,31 @@
 /* ring.c: models of few bits on a ring: BAGUA's low-precision decentralised SGD (Gan et al., VLDB
-   2022, arXiv 2107.01499; the primitive D_LP_S), which is difference compression (Tang, Gan, Zhang,
-   Zhang, Liu, NeurIPS 2018, arXiv 1803.06443) with weights 1/3.
+   2022, arXiv 2107.01499; the primitive D_LP_S), which is difference compression (Tang, Gan,
+   Zhang, Zhang, Liu, NeurIPS 2018, arXiv 1803.06443) with weights 1/3.
 
-   Each member has w, what its neighbours believe its model to be, and l and r, what it believes of
+   Each member has w, the copy of its model that its neighbours hold, and l and r, its copies of
    theirs. All begin at the common model. x is the model after the local step:
 
      t = (x - w) + (l - w) / 3 + (r - w) / 3      which is mix(w, l, r) + (x - w) - w
-     c = Q(t) goes to both neighbours
+     c = Q(t) is sent to both neighbours
      l += deq(c_l);  r += deq(c_r);  w += deq(c);  x := w
 
-   deq is one function of the bytes, and the sender adds deq(c) as well, never t. So w of a member
-   and what its neighbours have of it are the same, bit for bit, for good. What Q loses of t is not
-   lost: it is missing in w, so it is in the next x - w. Differences of equal models are 0 exactly,
-   in the order above; x + l/3 + r/3 - (5/3) w, as the released code has it, is not.
+   deq is one function of the bytes, and the sender adds deq(c) as well, never t. So a member's w
+   and its neighbours' copies of it stay the same, bit for bit. What Q loses of t is not lost: it
+   is missing in w, so it is in the next x - w. Differences of equal models are 0 exactly, in the
+   order above; x + l/3 + r/3 - (5/3) w, as the released code has it, is not.
 
    With two members left and right are the same one, which is sent to twice and added twice: its
    weight is 2/3. A member alone keeps x. Steps in which nothing is exchanged leave l, r and w as
    they are.
 
-   Buckets: tensors one after the other until there are so many bytes. Each is a message of its own,
-   and to the codec one vector: it has one least and one greatest element. All receives are posted
-   first. With `overlap` all buckets are encoded and sent before the first is waited for, so one is
-   encoded while those before it travel; else each is waited for before the next is encoded.
+   Buckets: tensors one after the other until the size of a bucket is reached. Each is a separate
+   message, and one vector to the codec: it has one least and one greatest element. All receives
+   are posted first. With `overlap` all buckets are encoded and sent before the first is waited
+   for, so one is encoded while those before it travel; else each is waited for before the next is
+   encoded.
 
-   Teams (src/gossip/mixer.c): the mean of a machine's models is x of its first worker, which alone
-   is a member of the ring, and what it has afterwards all of the machine take. */
+   Node groups (src/gossip/mixer.c): the mean of a machine's models is x of its first worker,
+   which alone is a member of the ring, and all workers of the machine copy its result. */
 #include <errno.h>
 #include <string.h>
 
@@ -34,7 +35,7 @@
 
 enum { LEFT, RIGHT, SIDES };
 
-/* at: in send, and in the part of receive that is of a side; bytes: most */
+/* at: the offset in send, and in each side's part of receive; bytes: at most */
 typedef struct bucket { tutti_view view; size_t at, bytes; } bucket;
 
 struct tutti_ring {
@@ -49,8 +50,9 @@ struct tutti_ring {
     bucket *bucket;
     int buckets;
     size_t bytes;                /* of all messages to one side, each rounded up */
-    float *w, *of[SIDES];        /* n, declared: mine and theirs, as all know them */
-    int64_t declared_team;       /* whose those are */
+    float *w, *of[SIDES];        /* n, declared: this member's copy and its neighbours', the same
+                                    on all that hold them */
+    int64_t declared_team;       /* the node group size that those belong to */
     float *difference;           /* the largest bucket */
     uint8_t *scratch, *send, *receive;
     tutti_request *requests;     /* buckets x (receives, then sends) */
@@ -142,7 +144,7 @@ static tutti_status open_ring(void *self, tutti_error *err)
     const int me = m->rank / ring->team;
 
     tutti_codec_open(ring->codec);
-    ring->declared_team = ring->team; /* a checkpoint's may follow */
+    ring->declared_team = ring->team; /* a checkpoint's value may replace it */
     tutti_copy(m->device, m->n, m->x, ring->w);
     for (int s = 0; s < SIDES; s++)
         tutti_copy(m->device, m->n, m->x, ring->of[s]);
@@ -175,7 +177,7 @@ static uint8_t *room_of(const tutti_ring *ring, int b, int side)
     return ring->receive + (size_t)side * ring->bytes + ring->bucket[b].at;
 }
 
-/* What goes to the right comes from the left. With two members both are one rank. */
+/* What goes to the right arrives from the left. With two members both are one rank. */
 static tutti_port port_of(uint64_t k, int towards)
 {
     return tutti_port_of("ring", k, (uint64_t)towards);
@@ -191,7 +193,8 @@ static tutti_status post_receives(tutti_ring *ring, uint64_t k, tutti_error *err
     return TUTTI_OK;
 }
 
-/* A number that is not finite has none in the codec, and would get to the neighbours' models. */
+/* Refuses numbers that are not finite: the codec cannot represent them, and they would reach the
+   neighbours' models. */
 static tutti_status look_at(const tutti_ring *ring, const tutti_view *v, tutti_error *err)
 {
     const tutti_method *m = ring->m;
@@ -269,7 +272,7 @@ static tutti_status among_members(tutti_ring *ring, uint64_t k, float *x, tutti_
     return status;
 }
 
-/* A checkpoint may be of other teams, whose first workers have no copies of each other. */
+/* A checkpoint may be of other node groups, whose first workers have no copies of each other. */
 static tutti_status check_team(const tutti_ring *ring, tutti_error *err)
 {
     return ring->declared_team == ring->team

@@ -1,50 +1,51 @@
-/* accordion: synchronous data parallelism that compresses little while a layer's gradients change,
-   and much while they do not. Agarwal, Wang, Lee, Venkataraman, Papailiopoulos, "Accordion:
-   Adaptive Gradient Communication via Critical Learning Regime Identification", MLSys 2021, arXiv
-   2010.16248.
+/* accordion: synchronous data parallelism that compresses little while a layer's gradients
+   change, and strongly while they do not. Agarwal, Wang, Lee, Venkataraman, Papailiopoulos,
+   "Accordion: Adaptive Gradient Communication via Critical Learning Regime Identification", MLSys
+   2021, arXiv 2010.16248.
      every `interval` epochs, each tensor   n <- norm of the gradients of one epoch, added up;
-                                            critical iff |n' - n| >= eta n', n' of the check before;
-                                            codec `low` if critical, else `high`
+                                            critical iff |n' - n| >= eta n', n' of the check
+                                            before; codec `low` if critical, else `high`
      when the learning rate falls           `low` for all, until the next check
    The first interval is critical.
-   The rule is regime.h's. The norms' merging and the switch are the codec's (src/codec/accordion.c,
-   where its differences from the authors' code are listed). The residual is one for both levels
-   (ef.c), since it is kept when a level changes. The settings are any two codecs, by default the
-   paper's ranks 4 and 1 of PowerSGD.
-   Tensors of fewer than min_numel elements travel as they are. The paper does not compress those of
-   one dimension, which PowerSGD leaves alone by itself and a selection would not. Under scope=layer
-   they have a place among the levels all the same, which means nothing. Under scope=model they are
-   no part of the model's norm.
+   The rule is regime.h's. The norms' merging and the switch are the codec's
+   (src/codec/accordion.c, where its differences from the authors' code are listed). The residual
+   is one for both levels (ef.c), since it is kept when a level changes. The settings are any two
+   codecs, by default the paper's ranks 4 and 1 of PowerSGD.
+   Tensors of fewer than min_numel elements travel as they are. The paper does not compress those
+   of one dimension, which PowerSGD never compresses and a selection would. Under scope=layer they
+   nevertheless have an entry among the levels, which has no effect. Under scope=model they are no
+   part of the model's norm.
 
-   mode=batch: gradients travel as they are, and what changes is how many samples make one. An
+   mode=batch: gradients travel as they are, and what changes is the number of samples of one. An
    update has batch_low = workers x batch x accumulate samples in critical regimes, a step, and
-   batch_high elsewhere, at a learning rate in proportion (Goyal et al., arXiv 1706.02677), so that
-   as many samples move the model as far. One decision for the whole model.
+   batch_high elsewhere, at a learning rate in proportion (Goyal et al., arXiv 1706.02677), so
+   that a number of samples moves the model equally far. One decision for the whole model.
      n <- norm of the mean gradients, each times the steps it is of, added up, divided by these
-     steps; batch_high unless critical; between two falls of the learning rate the batch only grows
+     steps; batch_high unless critical; between two falls of the learning rate the batch only
+     grows
    Steps are merged (src/engine/merge.c), so positions of samples, epochs, schedules, reports and
-   checkpoints are those of steps of batch_low samples. An update may begin in one epoch and end in
-   the next. One of j steps has j times the rate; j is batch_high / batch_low but at the run's end.
-   Under mode=codec every worker's own gradient is added up (norm_source). Here it is the mean,
-   which is lossless and the same on all workers: there is no message for decisions.
+   checkpoints are those of steps of batch_low samples. An update may begin in one epoch and end
+   in the next. One of j steps has j times the rate; j is batch_high / batch_low but at the run's
+   end. Under mode=codec every worker's own gradient is added up (norm_source). Here it is the
+   mean, which is lossless and the same on all workers: there is no message for decisions.
    Chosen here:
-   1. Decisions count from the update that begins next, and its gradient for the window in which it
-      ends; a window in which none ends is no check.
+   1. Decisions apply from the update that begins next, and its gradient for the window in which
+      it ends; a window in which none ends is no check.
    2. The rate is that of the schedule at the update's last step.
    3. Momentum and weight decay are the optimiser's, whose rate alone changes.
    4. clip-norm clips the mean.
 
-   mode=localsteps: every worker makes steps of its own. The models are averaged after period_low of
-   them in critical regimes, and period_high elsewhere: Local SGD (local-sgd.c) whose H goes by the
-   regime. One decision for the whole model. n is the root mean square over the workers of the norms
-   of each one's own gradients, 4 bytes a worker and check, from which all decide alike. A period
-   that is under way when H falls ends after the step that begins. The averages are plain means;
-   through a codec, with the levels of a controller for the displacements, they are local-sgd's with
-   codec accordion(...).
+   mode=localsteps: every worker makes steps of its own. The models are averaged after period_low
+   of them in critical regimes, and period_high elsewhere: Local SGD (local-sgd.c) whose H depends
+   on the regime. One decision for the whole model. n is the root mean square over the workers of
+   the norms of each one's own gradients, 4 bytes per worker and check, from which all reach the
+   same decision. A period that is under way when H falls ends after the step that begins. The
+   averages are plain means; through a codec, with the levels of a controller for the
+   displacements, they are local-sgd's with codec accordion(...).
 
-   dry_run: the same decisions, logged as ever, and nothing is done by them. Gradients travel as
-   they are, an update has batch_low samples, models are averaged every period_low steps. It shows
-   what an eta and an interval would find in a run before a run depends on them. */
+   dry_run: the same decisions, logged as usual, without any effect. Gradients travel as they are,
+   an update has batch_low samples, models are averaged every period_low steps. It shows what an
+   eta and an interval would find in a run before a run depends on them. */
 #include <math.h>
 #include "coded.h"
 #include "tutti/regime.h"
@@ -59,15 +60,16 @@ typedef struct accordion {
     bool error_feedback, dry_run;
 
     /* mode=batch, mode=localsteps */
-    int64_t most;   /* batch: steps of an update elsewhere than in critical regimes */
+    int64_t most;   /* batch: steps of an update outside critical regimes */
     bool waits;     /* batch: this step */
-    float *sum;     /* n, gradients of the window: mean ones, each times its steps; or my own. Declared */
+    float *sum;     /* n, sum over the window: of mean gradients, each times its steps; or of this
+                       worker's own. Declared */
     int64_t added;  /* steps in sum; declared */
     float *norms;   /* localsteps: squares of all workers; declared */
     struct {
         tutti_regime regime;
         double norm;    /* of the window before; 0: none */
-        int64_t of;     /* steps of the update under way, or since the models were equal */
+        int64_t of;     /* steps of the current update, or since the models were equal */
         uint64_t times; /* updates, averagings */
         int64_t high;
     } now;          /* declared */
@@ -97,8 +99,8 @@ static const tutti_option accordion_options[] = {
     { 0 }
 };
 
-/* Wrapped once more they would be found too deep, or feed back
-   twice: the sentence would not say why. */
+/* Wrapped once more they would be refused as too deep, or would feed back twice: the error would
+   not give the reason. */
 static tutti_status check_plain(const char *which, const char *text, tutti_error *err)
 {
     tutti_spec *spec;
@@ -117,7 +119,7 @@ static tutti_status check_plain(const char *which, const char *text, tutti_error
 
 static tutti_status declare_codec(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    enum { MOST = 4096, TEXTS_MOST = 3811 }; /* of low, high and replay, beside the other options */
+    enum { MOST = 4096, TEXTS_MOST = 3811 }; /* of low, high and replay; the rest is for the other options */
     const accordion *s = m->self;
     char coded[CODED_SPEC], fed[CODED_SPEC], spec[CODED_SPEC];
 
@@ -140,7 +142,7 @@ static int64_t batch_low(const tutti_method *m)
     return m->share->workers * m->share->batch * m->share->accumulate;
 }
 
-/* What one decision for all needs; keep: of the sum. */
+/* Declares the state for one decision for the whole model; keep: of the sum. */
 static tutti_status declare_one(tutti_method *m, tutti_plan *plan, tutti_keep keep, tutti_error *err)
 {
     accordion *s = m->self;
@@ -194,8 +196,8 @@ static tutti_status accordion_declare(tutti_method *m, tutti_plan *plan, tutti_e
 }
 
 /* ---- one decision for the whole model: mode=batch, mode=localsteps ---- */
-/* The norm of the window that has ended, a step's; the same on all. *norm <
-   0: there is nothing to judge by. */
+/* The norm of the window that has ended, per step; the same on all. *norm < 0: there is nothing
+   to judge by. */
 static tutti_status norm_of_window(tutti_method *m, double *norm, tutti_error *err)
 {
     accordion *s = m->self;
@@ -214,7 +216,7 @@ static tutti_status norm_of_window(tutti_method *m, double *norm, tutti_error *e
     return TUTTI_OK;
 }
 
-/* What a regime has, for the log. */
+/* The meaning of a regime, for the log. */
 static const char *regime_means(const tutti_method *m, bool high, char text[80])
 {
     const accordion *s = m->self;
@@ -323,7 +325,8 @@ static tutti_status step_batch(tutti_method *m, tutti_error *err)
     accordion *s = m->self;
     const int64_t steps = tutti_merged(m);
 
-    if (s->now.regime.adds && tutti_finite(m->device, m->n, m->g)) { /* else the update stops the run or is left out */
+    if (s->now.regime.adds && tutti_finite(m->device, m->n, m->g)) { /* otherwise the update stops
+                                                                        the run or is skipped */
         tutti_axpy(m->device, m->n, (float)steps, m->g, s->sum);
         s->added += steps;
     }
@@ -395,7 +398,7 @@ static const char *const accordion_constraints[] = {
     NULL
 };
 
-/* Where training is critical depends on gradients. */
+/* Which steps are critical depends on gradients. */
 static uint64_t accordion_settles(const void *self, uint64_t steps, uint64_t epoch)
 {
     (void)self;

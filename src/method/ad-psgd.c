@@ -1,16 +1,17 @@
-/* ad-psgd: asynchronous decentralised parallel SGD. Every worker goes at its own pace, and its
-   model is averaged with one neighbour's at a time, beside the computation. Lian, Zhang, Zhang,
-   Liu, ICML 2018, arXiv 1710.06952. The averaging is src/gossip/pairs.c.
+/* ad-psgd: asynchronous decentralised parallel SGD. Every worker is asynchronous, and its model
+   is averaged with one neighbour's at a time, concurrently with the computation. Lian, Zhang,
+   Zhang, Liu, ICML 2018, arXiv 1710.06952. The averaging is src/gossip/pairs.c.
      roles=any        every worker asks and answers
      roles=bipartite  the paper's: one group asks and one answers, each averaging atomic, a = 1/2;
                       refuses graphs with odd cycles
-   Chosen here: one averaging for every gradient of a worker that asks. The paper's workers run free
-   (exchanges=0). At most `outstanding` averagings are owed when the next gradient begins, 1 by
-   default: that overlaps in full, and a slow network cannot pile up a queue. outstanding=0 is the
-   serial variant.
-   Averagings owed are made before a checkpoint, an evaluation or the end. So bytes are exactly 4
-   params x 2 x exchanges x gradients of the workers that ask. Staleness counts the averagings that
-   s took part in between snapshot and update. The final model is the mean. Momentum stays local. */
+   Chosen here: one averaging for every gradient of a worker that asks. The paper's workers
+   average continuously (exchanges=0). At most `outstanding` averagings are pending when the next
+   gradient begins, 1 by default: that overlaps fully, and a slow network cannot build up a queue.
+   outstanding=0 is the serial variant.
+   Pending averagings are made before a checkpoint, an evaluation or the end. So bytes are exactly
+   4 params x 2 x exchanges x gradients of the workers that ask. Staleness counts the averagings
+   that s took part in between snapshot and update. The final model is the mean. Momentum stays
+   local. */
 #include "tutti/gossip.h"
 
 typedef struct ad_psgd {

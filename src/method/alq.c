@@ -1,8 +1,8 @@
-/* alq: synchronous data parallelism whose gradients are rounded at random to levels that are fitted
-   to them. Faghri, Tabrizian, Markov, Alistarh, Roy, Ramezani-Kebrya, "Adaptive Gradient
+/* alq: synchronous data parallelism whose gradients are rounded at random to levels that are
+   fitted to them. Faghri, Tabrizian, Markov, Alistarh, Roy, Ramezani-Kebrya, "Adaptive Gradient
    Quantization for Data-Parallel SGD", NeurIPS 2020, arXiv 2010.12460.
-     each step, each bucket     r <- v / N;  rounded at random to a neighbour among the levels -1 =
-                                l_1 < ... < l_2^bits = 1 so that the expectation is r
+     each step, each bucket     r <- v / N;  rounded at random to a neighbour among the levels -1
+                                = l_1 < ... < l_2^bits = 1 so that the expectation is r
      at few chosen steps        F <- truncated normals fitted to the buckets' mean and deviation;
                                 levels <- those of least variance under F, by coordinate descent
                                 (variant=cd) or projected gradient steps (gd, the paper's ALQG)
@@ -11,10 +11,10 @@
    fit=single is the paper's ALQ-N.
    Differs from the authors' runs:
    1. A fit sees the gradients of one step, not of ten (samples).
-   2. Sweeps go on to a tolerance, not to thirty.
+   2. Sweeps continue until a tolerance is met, not for a fixed thirty.
    3. Buckets do not cross tensors, and a tensor's last one is quantised with a scale of its own.
-   4. Tensors of less than skip_below elements, by default a bucket, travel as they are: levels are
-      fitted to whole buckets. */
+   4. Tensors of less than skip_below elements, by default a bucket, travel as they are: levels
+      are fitted to whole buckets. */
 #include "fitted.h"
 
 typedef struct alq { fitted f; int64_t sweeps; int variant; bool zero_level, symmetric; } alq;

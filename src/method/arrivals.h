@@ -1,7 +1,7 @@
 /* arrivals.h: what dude-asgd, ringmaster-asgd and ringleader-asgd share. Each worker sends a
-   gradient to one server as soon as it is done, and says so when it makes no more steps. The
-   server's rule decides what becomes of what arrives. The struct of each method begins with its
-   server. */
+   gradient to one server as soon as it is computed, and reports when it makes no more steps. The
+   server's rule decides what happens to an arriving gradient. The struct of each method begins
+   with its server. */
 #ifndef TUTTI_METHOD_ARRIVALS_H
 #define TUTTI_METHOD_ARRIVALS_H
 #include <math.h>
@@ -15,9 +15,9 @@ static inline tutti_server *arrivals_server(const tutti_method *m)
     return *(tutti_server *const *)m->self;
 }
 
-/* ---- state of the server's ---- */
+/* ---- state of the server ---- */
 
-/* count elements, an equal part of them for each worker. late: not in checkpoints of before. */
+/* count elements, an equal part of them for each worker. late: absent from older checkpoints. */
 static inline void arrivals_declare(tutti_plan *plan, const char *name, tutti_dtype dtype,
                                     size_t count, bool late, void *slot)
 {
@@ -47,14 +47,15 @@ static inline tutti_status arrivals_check(const tutti_server_request *r, tutti_e
     return TUTTI_OK;
 }
 
-/* How much comes while a worker computes: a running mean, 0 as long as it is unknown. */
+/* Updates the number of arrivals while a worker computes: a running mean, 0 as long as it is
+   unknown. */
 static inline void arrivals_learn(double *usual, double came)
 {
     came = fmax(came, 1);
     *usual = *usual > 0 ? 0.8 * *usual + 0.2 * came : came;
 }
 
-/* Takes a worker that is lost out of those that wait; gives how many are left. */
+/* Removes a lost worker from those that wait; returns how many remain. */
 static inline int arrivals_forget(tutti_note *waits, int n, int worker)
 {
     int kept = 0;
@@ -67,8 +68,8 @@ static inline int arrivals_forget(tutti_note *waits, int n, int worker)
 
 /* ---- client thread ---- */
 
-/* In step(): the gradient goes to the server, and x is what comes back. `change` makes of the
-   gradient what is sent; NULL: it is sent as it is. *sent false: the step is left out. */
+/* In step(): sends the gradient to the server and receives x. `change` replaces the gradient by
+   what is sent; NULL: it is sent as it is. *sent false: the step is skipped. */
 static inline tutti_status arrivals_push(tutti_method *m, void (*change)(tutti_method *m),
                                          bool *sent, tutti_server_answers *answers,
                                          tutti_error *err)

@@ -1,44 +1,46 @@
 /* asgd: asynchronous SGD on servers. Each worker's gradient is applied when it arrives, and that
-   worker goes on from what is there then. Dean et al., "Large Scale Distributed Deep Networks"
-   (Downpour), NIPS 2012.
-     worker:  g = grad f(w_mine; batch);  push g;  w_mine := what comes back
-     server:  delta = updates since that worker got its values;  w := opt(w, eta(delta) g);  send w
-   With sharded servers each slice has updates, order and delays of its own, and the figures have
-   the greatest delay of a gradient's slices. With servers=1 there is one order, that of the paper's
-   analysis. Adam's t counts a slice's updates. Chosen here: clip-norm clips each worker's own
-   gradient, which is the one that is applied. A worker leaves out a gradient that is not finite
-   (nonfinite=skip), and gets new values all the same.
+   worker continues from the values at that time. Dean et al., "Large Scale Distributed Deep
+   Networks" (Downpour), NIPS 2012.
+     worker:  g = grad f(w_mine; batch);  push g;  w_mine := the answer
+     server:  delta = updates since that worker got its values;  w := opt(w, eta(delta) g);  send
+              w
+   With sharded servers each shard has updates, order and delays of its own, and the figures
+   report the greatest delay of a gradient's shards. With servers=1 there is one order, that of
+   the paper's analysis. Adam's t counts a shard's updates. Chosen here: clip-norm clips each
+   worker's own gradient, which is the one that is applied. A worker skips a gradient that is not
+   finite (nonfinite=skip), and gets new values nevertheless.
 
    Rates by delay (lr_delay) and softsync: Zhang, Gupta, Lian, Liu, IJCAI 2016, arXiv 1511.05950.
-   softsync=c is the paper's floor(n/k). A server updates once it has c gradients, along their mean,
-   each times its own eta(delta). A worker that pushes is answered at once. Gradients short of a
-   full c are kept in checkpoints, and left out when the run ends.
+   softsync=c is the paper's floor(n/k). A server updates once it has c gradients, along their
+   mean, each times its own eta(delta). A worker that pushes is answered at once. Fewer than c
+   gradients are kept in checkpoints, and dropped when the run ends.
 
    hogwild: Recht, Re, Wright, Niu, NIPS 2011, arXiv 1106.5730. x is one vector in memory that all
    workers share. Each reads it whole before a gradient and updates it in place without a lock.
    Chosen here: updates are dense, since a network's gradient is. What two write at the same time
-   may be lost; no float is ever torn (aligned stores). There are no versions then. Optimiser slots
-   are each worker's own: shared slots would be lost updates of a running mean.
-   locks (the paper compares with locked versions): row is a lock for each row of a matrix or table
-   and one for each vector; full is one lock. An update is made under them, and so is what a worker
-   reads before a gradient: with full it is of one moment. Chosen here: a lock is a word beside x. A
-   lock that a lost worker holds is taken over; its update may then be in x in part, as without
-   locks.
+   may be lost; no float is ever torn (aligned stores). There are no versions then. Optimiser
+   slots are each worker's own: shared slots would be lost updates of a running mean.
+   locks (the paper compares with locked versions): row is a lock for each row of a matrix or
+   table and one for each vector; full is one lock. An update holds them, and so does the read
+   before a gradient: with full the values read are of one moment. Chosen here: a lock is a word
+   next to x. A lock that a lost worker holds is taken over; its update may then be in x in part,
+   as without locks.
 
-   lr_time (rates in proportion to a worker's time, which makes unlike data weigh alike): worker i
-   comes 1 / t_i times a second, so gradients times t_i weigh all workers the same. Chosen here: t_i
-   is over the longest t_j. So nobody's rate exceeds the run's, and the slowest has it. t_i is a
-   running mean as the server sees it, from one answer to the next request. Of a worker that has not
-   come for long it is what it has taken by now. Each slice has its own.
+   lr_time (rates in proportion to a worker's time, so that all workers' data have equal weight):
+   worker i pushes 1 / t_i times a second, so gradients times t_i weight all workers equally.
+   Chosen here: t_i is divided by the longest t_j. So no worker's rate exceeds the run's, and the
+   slowest worker has the run's rate. t_i is a running mean as the server sees it, from one answer
+   to the next request. For a worker that has not come for long it is the time since its last
+   answer. Each shard has its own.
 
    compensate (delay compensation: Zheng, Meng, Wang, Chen, Yu, Ma, Liu, ICML 2017, arXiv
-   1609.08326, Algorithm 2 with equations 10 and 11): in place of g the server applies g + lambda g
-   g (w - w_read), element by element. w_read is what it had given that worker, so a server keeps
-   its slice once for each worker. constant is DC-ASGD-c. adaptive is DC-ASGD-a: lambda / sqrt(mean
-   + 1e-7), with a running mean of g g over the gradients of all workers. Chosen here: in tables the
-   mean moves where a gradient has rows, and w_read is each row as it was asked for last. clip-norm
-   comes before it, and lr_delay, if any, after it. It overshoots where lambda exceeds 1 over the
-   size of what a gradient changes by it. */
+   1609.08326, Algorithm 2 with equations 10 and 11): in place of g the server applies g + lambda
+   g g (w - w_read), element by element. w_read are the values that it had sent that worker, so a
+   server keeps its shard once for each worker. constant is DC-ASGD-c. adaptive is DC-ASGD-a:
+   lambda / sqrt(mean + 1e-7), with a running mean of g g over the gradients of all workers.
+   Chosen here: in tables the mean changes where a gradient has rows, and w_read is each row as it
+   was last requested. clip-norm is applied before it, and lr_delay, if any, after it. It
+   overshoots where lambda exceeds 1 over the size of a gradient's change by it. */
 #include <math.h>
 
 #include "tutti/server.h"
@@ -49,10 +51,11 @@ typedef struct asgd {
     double exponent, lambda, mean_decay;
     bool hogwild, lr_time;
     tutti_server *server;
-    float *sum;                 /* my slice: of gradients that wait for a full c */
-    int64_t *collected;         /* of them; declared */
-    float *mean;                /* my slice: compensate=adaptive: of gradients' squares; declared */
-    float *shared;              /* hogwild's x, and behind it what locks are at */
+    float *sum;                 /* this server's shard: sum of gradients until there are c */
+    int64_t *collected;         /* number of gradients in it; declared */
+    float *mean;                /* this server's shard, compensate=adaptive: running mean of
+                                   gradients' squares; declared */
+    float *shared;              /* hogwild's x, followed by the words of the locks */
     tutti_locks at;
 } asgd;
 enum { SERVE };                 /* service */
@@ -126,7 +129,7 @@ static tutti_status asgd_declare(tutti_method *m, tutti_plan *plan, tutti_error 
         return TUTTI_OK;
     tutti_declare(plan, &(tutti_state){ .name = "asgd.sum", .keep = TUTTI_SLICE, .dtype = TUTTI_F32,
                                         .first = count > 0 ? first : 0, .count = count, .placed = true }, &s->sum);
-    /* when all is quiet all slices have had the same gradients */
+    /* at quiescence all shards have had the same gradients */
     tutti_server_declare_count(s->server, plan, "asgd.collected", &s->collected);
     return TUTTI_OK;
 }
@@ -155,7 +158,7 @@ static tutti_status hogwild_open(tutti_method *m, asgd *s, tutti_error *err)
                           "on one host with --transport shm, or leave hogwild away",
                           m->workers, (long long)filling);
     s->shared = memory;
-    /* zeroed: nobody has any */
+    /* zeroed: no worker holds a lock */
     s->at = (tutti_locks){ .word = (uint32_t *)(void *)(s->shared + m->n), .rows = s->locks == ROW };
     return TUTTI_OK;
 }
@@ -165,7 +168,7 @@ enum {
              TUTTI_FAULT_TOLERANT
 };
 
-/* Hogwild's model stays in the memory of all. */
+/* Hogwild's model stays in shared memory. */
 static unsigned asgd_traits(const void *self)
 {
     const asgd *s = self;
@@ -178,7 +181,7 @@ static tutti_status asgd_open(tutti_method *m, tutti_error *err)
     return s->hogwild ? hogwild_open(m, s, err) : TUTTI_OK;
 }
 
-/* Slices and their counts are as many as there are servers, and nobody weighs by the number of
+/* There are as many shards and counts as servers, and nothing is weighted by the number of
    workers; hogwild's model, which all had, is the mean. */
 static tutti_status asgd_resized(tutti_method *m, int began, int left, tutti_error *err)
 {
@@ -186,9 +189,9 @@ static tutti_status asgd_resized(tutti_method *m, int began, int left, tutti_err
     return TUTTI_OK;
 }
 
-/* ---- hogwild: what races without locks, as it is meant to ---- */
+/* ---- hogwild: races without locks, by design ---- */
 
-/* All but the rows that are asked for. */
+/* Reads all but the rows that are requested separately. */
 static void hogwild_read(tutti_method *m, const asgd *s)
 {
     for (int i = 0; i < m->layout->n_tensors; i++) {
@@ -288,8 +291,8 @@ static double factor(const tutti_method *m, const asgd *s, uint64_t delay)
     }
 }
 
-/* What worker i takes for a gradient, of the longest that any does. A worker that has not come yet
-   takes at least as long as it has by now. */
+/* The time that worker i takes for a gradient, relative to the longest of any worker. A worker
+   that has not come yet takes at least as long as it has by now. */
 static double time_factor(const tutti_method *m, const asgd *s, int i)
 {
     const double now_ns = (double)tutti_now_ns(m->rt);
@@ -343,7 +346,7 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
 static tutti_status asgd_final_model(tutti_method *m, tutti_error *err)
 {
     const asgd *s = m->self;
-    /* hogwild: the shared model is in every x since quiesce */
+    /* hogwild: quiesce has copied the shared model to every x */
     return s->hogwild ? TUTTI_OK : tutti_server_final_model(s->server, err);
 }
 

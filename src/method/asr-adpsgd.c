@@ -1,18 +1,20 @@
-/* asr-adpsgd: the three mixing patterns of asynchronous decentralised training of acoustic models.
-   Cui, Zhang, Kayi, Liu, Finkler, Kingsbury, Saon, Kung, IEEE/ACM TASLP 2021, arXiv 2110.11199.
-     fixed-ring     the two beside, 1/3 each. Every worker computes at its own pace; beside it
-                    rounds of u <- s, s <- s + (u_left + u_right - 2 u) / 3
+/* asr-adpsgd: the three mixing patterns of asynchronous decentralised training of acoustic
+   models. Cui, Zhang, Kayi, Liu, Finkler, Kingsbury, Saon, Kung, IEEE/ACM TASLP 2021, arXiv
+   2110.11199.
+     fixed-ring     the two neighbours, 1/3 each. Every worker computes asynchronously,
+                    concurrently with rounds of u <- s, s <- s + (u_left + u_right - 2 u) / 3
      random-ring    the same on a ring in a new order each round, which all workers know from
                     (seed, round)
-     delay-by-one   x <- mean_j(x_j) - eta opt(g(x)): an all-reduce of the models that the gradients
-                    are being taken at. The models differ by their last step only. Steps are common
-   Rounds are matched by beats (src/gossip/averager.c): `rounds` for every `workers` gradients of
-   the run, whichever worker computed them. The paper's run free. So a slow worker's computation
-   holds up nobody, and its service takes part in every round. No gradient waits for a round, as in
-   the paper. Rounds that are slower than gradients are left out, but for the next `ahead`. The
-   paper's threads average as fast as the network lets them; here it is no more often than `rounds`
-   says. delay-by-one skips the first step, in which the models are equal. With two workers a ring
-   is a pair, 1/2 each; with one, SGD. */
+     delay-by-one   x <- mean_j(x_j) - eta opt(g(x)): an all-reduce of the models that the
+                    gradients are being taken at. The models differ by their last step only. Steps
+                    are synchronous
+   Rounds are granted by beats (src/gossip/averager.c): `rounds` for every `workers` gradients of
+   the run, whichever worker computed them. The paper's run freely. So a slow worker's computation
+   delays no other worker, and its service takes part in every round. No gradient waits for a
+   round, as in the paper. Where rounds are slower than gradients they are skipped, except the
+   next `ahead`. The paper's threads average as fast as the network allows; here the rate is
+   limited by `rounds`. delay-by-one skips the first step, in which the models are equal. With two
+   workers a ring is a pair, 1/2 each; with one, SGD. */
 #include <stdio.h>
 
 #include "tutti/gossip.h"
@@ -23,7 +25,7 @@ typedef struct asr_adpsgd {
     tutti_averager *averager;
 } asr_adpsgd;
 enum { FIXED_RING, RANDOM_RING, DELAY_BY_ONE };
-enum { TELL, BEAT, MIX, AVERAGE }; /* services: rings have all, delay-by-one the last */
+enum { TELL, BEAT, MIX, AVERAGE }; /* services: rings use all, delay-by-one the last */
 
 static const tutti_option asr_adpsgd_options[] = {
     { "mixing", TUTTI_CHOICE, TUTTI_AT(asr_adpsgd, mixing), FIXED_RING, 0, 2, "fixed-ring|random-ring|delay-by-one",

@@ -1,34 +1,36 @@
 /* ata: adaptive task allocation. A step is B tasks (micro-batches at one model). How many of them
-   each worker computes is learnt as a bandit learns: from lower confidence bounds of everybody's
-   time for a task. Maranjyan, Saad, Richtarik, Orabona, ICML 2025, arXiv 2502.00775.
-     step k     worker i computes a_i tasks and says its time T_i;
+   each worker computes is learned by a bandit algorithm: from lower confidence bounds of all
+   workers' times for a task. Maranjyan, Saad, Richtarik, Orabona, ICML 2025, arXiv 2502.00775.
+     step k     worker i computes a_i tasks and reports its time T_i;
                 x <- opt(x, mean over all B tasks)
      then       mean_i <- (K_i mean_i + T_i) / (K_i + a_i);  K_i <- K_i + a_i;
                 s_i = mean_i - conf_i, at least 0;
                 conf_i = 4 e A (sqrt(ln(2 k^2) / K_i) + ln(2 k^2) / K_i) width_scale
-     a          a worker that was never tried gets one task, and no more; the others share the rest:
-                those with s_i = 0, whose speed is not known yet, evenly, as long as there are any;
-                else one by one to argmin (a_i + 1) s_i, which makes max a_i s_i least
-   A bounds how far times scatter (their sub-exponential norm), in seconds. It is `bound`, or with
+     a          a worker that was never tried gets one task, and no more; the others share the
+                rest: those with s_i = 0, whose speed is not known yet, evenly, as long as there
+                are any; else one by one to argmin (a_i + 1) s_i, which minimises max a_i s_i
+   A bounds the spread of times (their sub-exponential norm), in seconds. It is `bound`, or with
    allocation=ata-empirical twice the mean itself. allocation=fixed is a baseline: the means are
    known (`seconds`), and the allocation that is best for them is kept.
-   This is the form without a server, for data-parallel training. Times are all-gathered, and
-   everybody finds the same allocation from them. Gradients are summed by an all-reduce, in which
-   workers without a task take part, too; the server form would leave them out: 0 bytes. Samples,
+   This is the form without a server, for data-parallel training. Times are all-gathered, and all
+   workers compute the same allocation from them. Gradients are summed by an all-reduce, in which
+   workers without a task take part, too; in the server form they would send 0 bytes. Samples,
    their positions and their weights are the step's, whichever worker computes them. So x moves as
-   one worker with the whole step would move it. Times are of computing only, by the engine's clock.
-   Chosen here: while nobody has been tried, what is left after one task each goes round evenly;
-   ties go by an order drawn anew each step.
+   one worker with the whole step would move it. Times are of computing only, by the engine's
+   clock.
+   Chosen here: while no worker has been tried, the tasks left after one each are assigned evenly;
+   ties are broken by an order that is drawn again each step.
    Not built: new owners for the tasks of a lost worker (it ends the run).
-   Not built as an all-reduce: the baseline `greedy`, everybody asked and the first B answers taken.
-   At a server it is ringmaster-asgd(max_delay=1,collect=B,stops=on). A step's samples have owners
-   before it begins (share.h); loaders, weights and checkpoints go by that. It would need:
-   1. tasks that are claimed one by one within a step, as pace.c hands out gradients between steps;
+   Not built as an all-reduce: the baseline `greedy`, in which all are asked and the first B
+   answers used. At a server it is ringmaster-asgd(max_delay=1,collect=B,stops=on). A step's
+   samples have owners before it begins (share.h); loaders, weights and checkpoints rely on that.
+   It would need:
+   1. tasks that are claimed one by one within a step, as pace.c assigns gradients between steps;
    2. loaders that follow;
-   3. an end to what is computed beyond B, where pieces are exchanged too (done gives TUTTI_CLOSED
+   3. a way to stop computations beyond B, where pieces are exchanged too (done gives TUTTI_CLOSED
       only in steps that exchange nothing);
-   4. an exchange that begins once B are claimed, since until then no worker knows which pass is its
-      last. */
+   4. an exchange that begins once B are claimed, since until then no worker knows which pass is
+      its last. */
 #include <math.h>
 
 #include "tutti/method.h"
@@ -40,12 +42,13 @@ typedef struct ata {
     const char *seconds;
     int64_t forget;
     double *mean, *count;        /* workers: mean_i in seconds, K_i; declared */
-    struct { double bill, seconds, steps; } spent; /* by all workers; by the slowest of each step; declared */
-    int64_t counted_ns;          /* of the engine's clock, which begins anew in each process */
+    struct { double bill, seconds, steps; } spent; /* bill: time of all workers; seconds: of the
+                                                      slowest of each step; declared */
+    int64_t counted_ns;          /* of the engine's clock, which restarts in each process */
     float *gathered;             /* workers */
     double *score;               /* workers; below 0: never tried */
     int64_t *next;               /* workers */
-    int *order, *heap;           /* workers: drawn; of those that share by their score */
+    int *order, *heap;           /* workers: order: drawn; heap: by score, of those that share */
 } ata;
 enum { ATA, EMPIRICAL, UNIFORM, FIXED };
 
@@ -80,8 +83,8 @@ static void draw_order(const tutti_method *m, uint64_t k)
         s->order[i] = (int)tutti_permuted(rng, (uint64_t)m->workers, (uint64_t)i);
 }
 
-/* What worker i would need with a task more; of two alike the one that the heap has higher up: it
-   was built in the drawn order. */
+/* The time of worker i with one more task. Of two with equal cost the one higher up in the heap
+   wins: it was built in the drawn order. */
 static double cost(const ata *s, int i)
 {
     return (double)(s->next[i] + 1) * s->score[i];
@@ -113,7 +116,7 @@ static void by_scores(const ata *s, int n, int64_t left)
     }
 }
 
-/* next[] from score[], B tasks in all. */
+/* Computes next[] from score[], B tasks in all. */
 static void allocate(const tutti_method *m, uint64_t k)
 {
     ata *s = m->self;
@@ -132,7 +135,8 @@ static void allocate(const tutti_method *m, uint64_t k)
             left--;
         }
     }
-    for (int i = 0; i < workers; i++) /* evenly: the unresolved, or all if nobody has been tried */
+    for (int i = 0; i < workers; i++) /* evenly: to workers whose speed is unresolved, or to all
+                                         if none has been tried */
         if (tried == 0 || s->score[s->order[i]] == 0)
             s->heap[n++] = s->order[i];
     for (int i = 0; i < n; i++)
@@ -205,7 +209,7 @@ static tutti_status ata_exchange(tutti_method *m, tutti_piece *p, tutti_error *e
     return tutti_exchange(m, p, 1, err);
 }
 
-/* Everybody's times of step k (from 1). */
+/* Learns from the times of step k (from 1) of all workers. */
 static void learn(tutti_method *m, uint64_t k)
 {
     ata *s = m->self;
@@ -251,7 +255,7 @@ static tutti_status ata_step(tutti_method *m, tutti_error *err)
     return tutti_allot(m, s->next, err);
 }
 
-/* All have the same model: there is nothing to agree on, but figures to tell. */
+/* All have the same model: only figures are recorded. */
 static tutti_status ata_final_model(tutti_method *m, tutti_error *err)
 {
     const ata *s = m->self;

@@ -1,27 +1,27 @@
-/* backup-workers: synchronous SGD that takes the first N of N + b gradients of each step and does
-   not wait for the rest. Chen, Pan, Monga, Bengio, Jozefowicz, "Revisiting Distributed Synchronous
-   SGD", arXiv 1604.00981 (2016).
+/* backup-workers: synchronous SGD that uses the first N of N + b gradients of each step and does
+   not wait for the rest. Chen, Pan, Monga, Bengio, Jozefowicz, "Revisiting Distributed
+   Synchronous SGD", arXiv 1604.00981 (2016).
      worker at step t:   asks server 0 whether it is among the first N of step t
        it is:            pushes its gradient, gets w_{t+1}
-       it is not:        drops its gradient, gets the newest values, w_V, and goes on with step V:
-                         steps t + 1 to V - 1 it computes nothing
-     server:             when the N gradients of step t are there: w := opt(w, their mean by
+       it is not:        drops its gradient, gets the newest values, w_V, and continues with step
+                         V: steps t + 1 to V - 1 it computes nothing
+     server:             when the N gradients of step t have arrived: w := opt(w, their mean by
                          samples, summed by rank), sent to all that wait for it
-   Chosen here: one server decides which workers are among the first N. Where sharded servers count
-   for themselves (as TensorFlow's accumulators do, one for each variable), a step's slices would be
-   means over different workers. The question costs an empty message and its answer, and saves the b
-   late gradients: what is dropped is not sent, so a step sends exactly N d up. backup=0 needs no
-   such question: all are waited for, with ddp's bits, by servers that update. A worker that was
-   overtaken goes on from the values of one step: if slices have moved on while it asked for them,
-   it asks again.
-   The learning rate is for N workers. All workers count the same steps. So nobody sees the samples
-   of steps that a worker was too late for in that epoch, and when the run ends nobody waits for
-   more than there are. What needs a word among all workers is refused: clip-norm (of the mean),
-   nonfinite=skip and loss-scale (of the step).
-   Chosen here, of a loss (the paper has its spare workers for this): a step need not wait for a
-   lost worker. A step may be unable to have N gradients any more, since every worker that is left
-   has pushed or was overtaken. Then it is over with those it has, slice by slice; without any, the
-   values stay. */
+   Chosen here: one server decides which workers are among the first N. Where sharded servers
+   count independently (as TensorFlow's accumulators do, one for each variable), a step's shards
+   would be means over different workers. The question costs an empty message and its answer, and
+   saves the b late gradients: what is dropped is not sent, so a step sends exactly N d up.
+   backup=0 needs no such question: all are waited for, with ddp's bits, by servers that update. A
+   worker that was overtaken continues from the values of one step: if shards have advanced while
+   it asked for them, it asks again.
+   The learning rate is for N workers. All workers count the same steps. So the samples of steps
+   that a worker was too late for are not used in that epoch, and at the end of the run no worker
+   waits for missing steps. Options that need a message among all workers are refused: clip-norm
+   (of the mean), nonfinite=skip and loss-scale (of the step).
+   Chosen here, for a loss (the paper has its spare workers for this): a step need not wait for a
+   lost worker. A step may be unable to get N gradients any more, since every survivor has pushed
+   or was overtaken. Then it ends with those it has, shard by shard; without any, the values are
+   unchanged. */
 #include <errno.h>
 #include <string.h>
 
@@ -30,20 +30,20 @@
 typedef struct backup_workers {
     int64_t backup, servers;
     tutti_server *server;
-    uint64_t at;          /* x is w of this step; above m->step: I was overtaken. Client's */
+    uint64_t at;          /* x is w of this step; above m->step: this worker was overtaken. Client thread only */
 
-    /* the server's, of its thread */
-    uint64_t step;        /* my slice's values are w of this step */
+    /* of the server, used by its thread */
+    uint64_t step;        /* this shard's values are w of this step */
     int arrived;          /* of its gradients */
     bool *has;            /* workers: pushed in this step, */
     tutti_note *note;     /* and its request */
-    float **sent;         /* workers: what each has sent, where it lies */
+    float **sent;         /* workers: the gradient of each, where it was received */
     float **part, *weight; /* workers */
     bool *waits;          /* workers: waits for a step's values, */
     uint64_t *wants;      /* which, */
     tutti_note *waiting;  /* and its request */
-    uint64_t open;        /* server 0: the step that still takes gradients */
-    int accepted;         /* of it */
+    uint64_t open;        /* server 0: the step that still accepts gradients */
+    int accepted;         /* gradients accepted for it */
     bool any_lost;
 } backup_workers;
 enum { SERVE };                 /* service */
@@ -117,7 +117,7 @@ static void backup_workers_close(tutti_method *m)
     tutti_free(s->waiting);
 }
 
-/* All is quiet: all are at one step. */
+/* At quiescence all are at one step. */
 static tutti_status backup_workers_resume(tutti_method *m, tutti_error *err)
 {
     backup_workers *s = m->self;
@@ -139,7 +139,8 @@ static tutti_status backup_workers_pass(tutti_method *m, tutti_pass *p, tutti_er
     return TUTTI_OK;
 }
 
-/* 0: this gradient is one of the N. Else by how many steps the others have left this one behind. */
+/* *behind: 0 if this gradient is one of the N, else the number of steps by which the others are
+   ahead. */
 static tutti_status ask(tutti_method *m, const backup_workers *s, uint32_t *behind, tutti_error *err)
 {
     tutti_server_answers answers;
@@ -164,7 +165,7 @@ static tutti_status backup_workers_step(tutti_method *m, tutti_error *err)
         tutti_discarded(m);
         return TUTTI_OK;
     }
-    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err)); /* only whether it is finite */
+    TUTTI_TRY(tutti_base_check(m, &rate, &skip, err)); /* only checks that it is finite */
     TUTTI_TRY(ask(m, s, &behind, err));
     if (behind > 0)
         tutti_discarded(m);
@@ -181,7 +182,7 @@ static tutti_status backup_workers_step(tutti_method *m, tutti_error *err)
 
 /* ---- server ---- */
 
-/* The mean of those that came, by samples; false: nobody had any, and it is 0. */
+/* The mean of the gradients that arrived, by samples; false: none had samples, and it is 0. */
 static bool mean(tutti_method *m, backup_workers *s, const tutti_server_request *r, float **of, size_t *words)
 {
     double samples = 0;
@@ -199,8 +200,8 @@ static bool mean(tutti_method *m, backup_workers *s, const tutti_server_request 
     return samples > 0;
 }
 
-/* A worker that has pushed has w_t: of tables it needs only the rows that the mean has. One that
-   has waited for this step may lack any. */
+/* A worker that has pushed has w_t: of tables it needs only the rows of the mean. One that has
+   waited for this step may lack any row. */
 static tutti_status end_step(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
 {
     const tutti_rate rate = tutti_rate_at(m, s->step);
@@ -219,12 +220,12 @@ static tutti_status end_step(tutti_method *m, backup_workers *s, const tutti_ser
             s->note[n + waiting++] = s->waiting[i];
             s->waits[i] = false;
         }
-    if (n == 0) /* all that had been among the first were lost: the values stay */
+    if (n == 0) /* all accepted workers were lost: the values are unchanged */
         return waiting > 0 ? tutti_server_give(s->server, s->note, waiting, 0, err) : TUTTI_OK;
     return tutti_server_give_update(s->server, s->note, n, waiting, 0, along, words, err);
 }
 
-/* No worker that is left may still push to this step: each has, or waits for a later one. */
+/* No survivor may still push to this step: each has pushed, or waits for a later step. */
 static bool has_all_it_can_have(const tutti_method *m, const backup_workers *s)
 {
     bool any = false;
@@ -254,7 +255,7 @@ static tutti_status take(tutti_method *m, backup_workers *s, const tutti_server_
                                "worker %d sent a gradient of step %lld when step %llu was due; all workers must run "
                                "one version and one checkpoint",
                                r->worker, (long long)r->b, (unsigned long long)s->step);
-    s->sent[r->worker] = r->in; /* it stays: floats do */
+    s->sent[r->worker] = r->in; /* the gradient stays where it is: it is in floats */
     s->has[r->worker] = true;
     s->note[s->arrived++] = r->note;
     return s->arrived == m->workers - (int)s->backup ? end_step(m, s, r, err) : end_without_the_lost(m, s, err);
@@ -279,7 +280,7 @@ static tutti_status decide(tutti_method *m, backup_workers *s, const tutti_serve
     const uint64_t step = (uint64_t)r->b;
     const uint32_t behind = step < s->open ? (uint32_t)(s->open - step) : 0;
 
-    if (step > s->open && s->any_lost) { /* a worker that asks for it knows that the last one is over */
+    if (step > s->open && s->any_lost) { /* a worker that asks for it knows that the last step is over */
         s->open = step;
         s->accepted = 0;
     }

@@ -1,5 +1,5 @@
-/* bagua: six algorithms under one execution optimiser. Gan, Lian, Wang, Chang, Liu, Shi, Zhang, Li,
-   Sun, Jiang, Yuan, Yang, Liu, Zhang, "BAGUA: Scaling up Distributed Learning with System
+/* bagua: six algorithms under one execution optimiser. Gan, Lian, Wang, Chang, Liu, Shi, Zhang,
+   Li, Sun, Jiang, Yuan, Yang, Liu, Zhang, "BAGUA: Scaling up Distributed Learning with System
    Relaxations", PVLDB 15(4), 2022, arXiv 2107.01499. Primitives and algorithms: section 3; the
    optimiser, O (overlap), F (flatten and fuse), H (hierarchy): section 3.4.
 
@@ -8,14 +8,17 @@
      qadam                         Adam, v frozen after a warm-up, then a byte of momentum each
      decentralized                 x_i <- mix(x)_i - lr opt(g_i(x_i))               (D_FP_S)
      low_precision_decentralized   x_i <- mix + difference, a byte an element       (D_LP_S)
-     async                         x_i <- x_i + mean(s) - s_i, s_i a snapshot, beside the steps
+     async                         x_i <- x_i + mean(s) - s_i, s_i a snapshot, concurrently
 
-   Each stands on what is there: pieces and their sums, codec minmax8, frozen.h (as method qadam),
-   the mixer, the ring, the averager by a clock (gossip.h). Only what joins them is here:
+   Each is built from existing parts: pieces and their sums, codec minmax8, frozen.h (as method
+   qadam), the mixer, the ring, the averager with a clock (gossip.h). Only their combination is
+   here:
 
-     O   overlap     pieces go to the lane as they are ready; models travel during the pass; buckets
+     O   overlap     pieces go to the lane as they are ready; models travel during the pass;
+         buckets
                      of a ring are encoded while others travel
-     F   fusion      tensors together are a bucket of bucket_mb; off: each is one. decentralized has
+     F   fusion      tensors are fused into buckets of bucket_mb; off: each is a bucket.
+         decentralized has
                      one bucket of all weights
      H   hierarchical  the workers of a machine sum among themselves, and the first of them is the
                      machine (tutti_leaders, tutti_exchange_teams, a mixer's team)
@@ -24,29 +27,29 @@
    graph shift-one in round s, s exchanges so far: step / communication_interval.
 
    Differs from the paper and the released code:
-   1. Means weigh workers by their samples, where gradients are summed.
-   2. A codec sees tensors and not buckets: extremes are a tensor's, or an owner's part of it. Only
-      the ring has extremes of a bucket. So a bucket's size changes no bit of bytegrad and qadam.
-      With two and three members messages go to all; from four on owners of parts encode the mean
-      again (the released scatter-reduce).
+   1. Means weight workers by their samples, where gradients are summed.
+   2. A codec sees tensors and not buckets: extremes are a tensor's, or an owner's part of it.
+      Only the ring has extremes of a bucket. So a bucket's size changes no bit of bytegrad and
+      qadam. With two and three members messages go to all; from four on owners of parts encode
+      the mean again (the released scatter-reduce).
    3. error_feedback is on by default, as in the paper; the release has none.
    4. correction=frozen: the bias correction of v is frozen with it. The release lets it grow.
    5. async: correction and step are added to a model under a lock, and a pass computes on a
       snapshot of it. The release locks the model during the whole pass and step instead. The sums
       are the same ones; here neither waits for the other. How rounds end: averager.c.
    6. hierarchical=auto is flat where all are on one machine, or machines have unequal numbers of
-      workers, which an event says. The warm-up of qadam is never hierarchical.
-   7. autotune is for gradient_allreduce, since it may change no bit of a model: size of buckets,
-      and whether leaders sum where a machine has a power of two of workers. The default is a point
-      of it, and stays unless another wins (tutti_tune_declare). The release ends on the best it
-      has seen. */
+      workers, which an event reports. The warm-up of qadam is never hierarchical.
+   7. autotune is for gradient_allreduce only, since it may change no bit of a model. It tunes the
+      size of buckets, and whether leaders sum where a machine has a power of two of workers. The
+      default is one of its points, and stays unless another wins (tutti_tune_declare). The
+      release ends on the best it has seen. */
 #include <stdlib.h>
 
 #include "frozen.h"
 #include "tutti/gossip.h"
 
 typedef struct bagua {
-    frozen f;                    /* of qadam; its warmup and bucket are all algorithms' */
+    frozen f;                    /* of qadam; warmup and bucket are used by all algorithms */
     int64_t chunk, communication_interval;
     double sync_interval_ms;
     int algorithm, peer_selection, correction;
@@ -55,9 +58,9 @@ typedef struct bagua {
     const char *hierarchical;
 
     int team;                    /* workers of a machine; 1: flat */
-    bool by_leaders;             /* gradient_allreduce: the first of teams sum */
-    bool tunes_leaders;          /* that is a knob */
-    bool uneven;                 /* it would be hierarchical, were machines alike */
+    bool by_leaders;             /* gradient_allreduce: the leaders of node groups sum */
+    bool tunes_leaders;          /* by_leaders is tuned */
+    bool uneven;                 /* it would be hierarchical if machines had equal numbers of workers */
     tutti_leaders leaders;       /* of gradient_allreduce */
     tutti_mixer *mixer;
     float *mixed;                /* n; of decentralized */
@@ -67,7 +70,7 @@ typedef struct bagua {
 enum { ALLREDUCE, BYTEGRAD, QADAM, DECENTRALIZED, LOW_PRECISION, ASYNC };
 enum { PEERS_AUTO, PEERS_ALL, PEERS_SHIFT_ONE, PEERS_RING };
 enum { TELL, CLOCK, MIX, AVERAGE }; /* services of async */
-enum { BUCKET_LEAST = 1024 };                /* bytes, of autotune */
+enum { BUCKET_LEAST = 1024 };                /* bytes; for autotune */
 #define ALGORITHMS "gradient_allreduce|bytegrad|qadam|decentralized|low_precision_decentralized|async"
 #define GOSSIPS "algorithm=decentralized|low_precision_decentralized"
 
@@ -129,7 +132,7 @@ static unsigned bagua_traits(const void *self)
     case ALLREDUCE: return TUTTI_REPLICAS_EQUAL | TUTTI_TAKES_CODEC | TUTTI_SPARSE_ROWS;
     case BYTEGRAD: return TUTTI_REPLICAS_EQUAL;
     case QADAM: return TUTTI_REPLICAS_EQUAL | TUTTI_NON_GRADIENT_UPDATE;
-    case ASYNC: /* gradients that are summed need all */
+    case ASYNC: /* summed gradients need all workers */
         return TUTTI_UNSYNCHRONIZED_STEPS | (s->f.warmup > 0 ? 0 : TUTTI_FAULT_TOLERANT);
     default: return 0;
     }
@@ -243,8 +246,8 @@ static tutti_status apply(tutti_method *m, const double *value, tutti_error *err
     return TUTTI_OK;
 }
 
-/* Sizes above the model's are all alike. Leaders are a knob where their sums have the bits of all
-   others. */
+/* Sizes above the model's are equivalent. Leaders are tuned where their sums have the same bits
+   as all others. */
 static tutti_status declare_tuner(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     static const char *const switches[] = { "off", "on", NULL };
@@ -277,7 +280,7 @@ static tutti_status declare_tuner(tutti_method *m, tutti_plan *plan, tutti_error
 
 /* ---- declare, open, close ---- */
 
-/* A byte an element; fed: with what was left out before. */
+/* The codec of a byte per element; fed: with error feedback. */
 static const char *bytes_of(const tutti_method *m, bool fed, char spec[CODED_SPEC])
 {
     char bytes[CODED_SPEC];
@@ -376,7 +379,7 @@ static bool warms_up(const tutti_method *m, const bagua *s)
     return m->step < (uint64_t)s->f.warmup;
 }
 
-/* Models are exchanged in this step: *s exchanges were made before. */
+/* Are models exchanged in this step? *before: number of earlier exchanges. */
 static bool exchanges(const tutti_method *m, const bagua *s, uint64_t *before)
 {
     *before = m->step / (uint64_t)s->communication_interval;
@@ -498,7 +501,7 @@ static uint64_t bagua_settles(const void *self, uint64_t steps, uint64_t epoch)
 
     if (s->algorithm != QADAM && s->algorithm != ASYNC)
         return s->autotune ? TUTTI_SETTLES_UNKNOWN : 0;
-    if (f.warmup < 0) /* as check_warmup has it */
+    if (f.warmup < 0) /* as in check_warmup */
         f.warmup = s->algorithm == QADAM ? 100 : 0;
     return s->algorithm == ASYNC ? (uint64_t)f.warmup : frozen_settles(&f, steps, epoch);
 }

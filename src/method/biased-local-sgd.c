@@ -4,39 +4,41 @@
    Heterogeneous Systems", arXiv 2508.08540 (2025): from the abstracts and the authors' code.
      steps         t_i: seconds that a local step takes worker i;  T = round_steps min_i t_i
                    tau_i = max(1, floor(T / t_i));  slow: those with 2 tau_i <= max_j tau_j
-     a round       worker i: tau_i times  x_i, u_i <- inner_step(x_i, g_i, u_i)   u_i stays its own
+     a round       worker i: tau_i times  x_i, u_i <- inner_step(x_i, g_i, u_i)   u_i stays local
                    x_i <- sum_j q_j x_j,  q_j = (1 - m) / n + m c_j / sum_k c_k,  m = agg_mix,
                    c_j the samples of worker j in the round
      a data pass   score(k): the loss of sample k when it was last computed, +infinity before;
-                   C: a draw of rho S samples without replacement, rho = bias_ratio, S what all slow
-                   workers take in the pass;  their samples: the S of C with the largest scores,
-                   shuffled;  those of fast workers: their positions of the common order
+                   C: a draw of rho S samples without replacement, rho = bias_ratio, S what all
+                   slow workers take in the pass;  their samples: the S of C with the largest
+                   scores, shuffled;  those of fast workers: their positions of the common order
 
-   A round is a step of the engine, a local step `accumulate` passes of it, with updates in between.
-   Rounds end with the data pass: the last one takes what is left, in the proportion of tau.
+   A round is a step of the engine, a local step `accumulate` passes of it, with updates in
+   between. Rounds end with the data pass: the last one takes what is left, in the proportion of
+   tau.
 
-   Scores are merged when a data pass ends: all send all (sample, round, loss). Of a sample the
-   latest round counts, of equal ones the larger loss. Only what the last visit said is a score. The
-   authors take the minimum of all workers' tables, in which a sample that has become hard again
-   keeps its old low value. Lists follow from seed, pass, times and scores, which all have: nothing
-   of them is sent.
+   Scores are merged when a data pass ends: all send all (sample, round, loss). For a sample the
+   latest round counts, and of equal rounds the larger loss. A score is the loss of the last visit
+   only. The authors take the minimum of all workers' tables, in which a sample that has become
+   hard again keeps its old low value. Lists follow from seed, pass, times and scores, which all
+   have, so they are not sent.
 
    Differs from the paper, or is chosen here:
-   1. steps=auto measures: one step each in the first MEASURED rounds, the first of which is not
-      counted, then by these times. At the end of each data pass again, by the times of that pass.
-      All know all times by a gather. A time that divides T up to a thousandth counts as doing so.
-   2. C is a draw of the whole training set, so a fast worker may have a sample of it at its own
-      position too (`visited_twice`), and a slow worker's own positions are nobody's. With
-      bias_ratio=1 nothing is drawn, named or sent: everybody has its positions.
+   1. steps=auto measures: one step each in the first MEASURED rounds (the first one is not
+      counted), then by these times. At the end of each data pass tau is computed again, from the
+      times of that pass. All know all times by a gather. A time that divides T to within a
+      thousandth counts as dividing it.
+   2. C is drawn from the whole training set, so a fast worker may have a sample of it at its own
+      position too (`visited_twice`), and a slow worker's own positions are not visited. With
+      bias_ratio=1 nothing is drawn, listed or sent: every worker takes its own positions.
    3. A worker's last local step of a data pass may have fewer samples.
    4. score_decay: score <- max(score_decay score, loss).
-   5. A loss that is not finite is no visit. Of equal scores in C, as of samples that nobody has
-      seen, those count as larger that were drawn earlier: ids would not do, since sets have an
-      order.
-   6. momentum_policy=average: slots are averaged with all workers counting the same. The number of
-      updates, which Adam goes by, is from then on that of the worker that has made most.
+   5. A loss that is not finite is no visit. Of equal scores in C, as of samples that no worker
+      has visited, those drawn earlier count as larger: ids would not do, since data sets may be
+      sorted.
+   6. momentum_policy=average: slots are averaged with equal weights. The number of updates, used
+      by Adam, is from then on that of the worker that has made most.
    7. C is never larger than the training set. steps=auto finds the ratio too large only when it
-      knows the steps; then all samples are in C, and an event says so. */
+      knows the steps; then all samples are in C, and an event reports it. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -50,7 +52,7 @@ static const double divides = 1e-3, stalls = 1.05;
 
 typedef struct candidate {
     float score;
-    uint32_t nth;                /* in the draw */
+    uint32_t nth;                /* index in the draw */
 } candidate;
 
 typedef struct biased {
@@ -62,38 +64,39 @@ typedef struct biased {
 
     /* the same on all, declared */
     struct {
-        uint64_t step;           /* round with which this data pass, or what is left of it, began */
+        uint64_t step;           /* round with which this data pass, or the current rest of it, began */
         uint64_t passes;         /* data passes whose visits were merged */
         int64_t samples;         /* taken in it */
-        int64_t left;            /* of the epoch when it began */
-        int64_t updates;         /* of the worker that has made most */
+        int64_t left;            /* samples of the epoch that were left when it began */
+        int64_t updates;         /* updates of the worker that has made most */
     } now;
     int64_t *tau;                /* workers */
     int64_t *visits;             /* workers: samples of this data pass so far */
     float *score;                /* samples */
-    float *gathered;             /* 2 a worker: seconds that it computed in the last data pass that
-                                    was measured, samples of them */
-    struct { double loss, loss_slow, twice; } visited; /* means of the last data pass that was merged;
-                                    samples that several workers visited in it */
+    float *gathered;             /* 2 per worker: seconds that it computed in the last measured
+                                    data pass, and its samples */
+    struct { double loss, loss_slow, twice; } visited; /* means of the last merged data pass;
+                                                          number of samples that several workers
+                                                          visited in it */
 
     /* this worker's, declared */
     struct { int64_t updates, ns, samples; } mine;
-    int32_t *id, *round;         /* of its visits in this data pass: samples each */
+    int32_t *id, *round;         /* of its visits in this data pass: capacity `samples` each */
     float *loss;
 
     /* scratch */
     int64_t *wanted, *of;        /* workers: samples of a round */
     size_t *counts;              /* workers */
-    uint64_t *list;              /* samples: those of the slow workers, one worker after the other */
+    uint64_t *list;              /* samples: those of the slow workers, grouped by worker */
     candidate *drawn;            /* samples */
     int32_t *sent, *all;         /* 3 x samples: visits */
     int32_t *latest;             /* samples: 1 + round of the latest visit; 0: none */
-    float *fresh;                /* samples: its loss */
-    bool listed;                 /* list is of this data pass */
-    bool told[2];                /* events, once each */
+    float *fresh;                /* samples: the loss of that visit */
+    bool listed;                 /* list belongs to this data pass */
+    bool told[2];                /* events, each emitted once */
     bool shown;                  /* figures were recorded in this process */
-    int64_t counted_ns;          /* of the engine's clock, which begins anew in each process */
-    int64_t begun;               /* my samples before the local step under way, in this round */
+    int64_t counted_ns;          /* of the engine's clock, which restarts in each process */
+    int64_t begun;               /* this worker's samples in this round before the current local step */
 } biased;
 
 static const tutti_option biased_options[] = {
@@ -112,7 +115,7 @@ static const tutti_option biased_options[] = {
     { 0 }
 };
 
-/* The option as a list, to tau: false: it is none of so many whole numbers. */
+/* Reads the option as a list into tau; false: it is not a list of `workers` positive integers. */
 static bool read_steps(const biased *s, int workers, int64_t *tau)
 {
     double *given = tutti_alloc((size_t)workers, sizeof *given);
@@ -134,7 +137,7 @@ static int by_score(const void *a, const void *b)
     return x->score != y->score ? (x->score < y->score ? 1 : -1) : (x->nth > y->nth) - (x->nth < y->nth);
 }
 
-/* The samples of slow workers, from what all know. */
+/* Chooses the samples of slow workers, from what all workers know. */
 static void choose(tutti_method *m)
 {
     biased *s = m->self;
@@ -160,7 +163,7 @@ static void choose(tutti_method *m)
         s->list[k] = tutti_permuted(draw, samples, s->drawn[tutti_permuted(mix, want, k)].nth);
 }
 
-/* ---- what a data pass has told ---- */
+/* ---- merging the visits of a data pass ---- */
 
 typedef struct mean { double sum, n; } mean;
 
@@ -170,7 +173,7 @@ static void add(mean *of, float loss)
     of->n++;
 }
 
-/* What all visits say: fresh and latest. */
+/* Reads fresh and latest from all visits. */
 static void read_visits(tutti_method *m, mean of[2], double *twice)
 {
     biased *s = m->self;
@@ -204,7 +207,7 @@ static void score_visits(tutti_method *m)
         }
 }
 
-/* How many scores there are in each quarter, of all samples that were seen. */
+/* Records the number of scores in each quarter, over all visited samples. */
 static void record_scores(tutti_method *m)
 {
     const biased *s = m->self;
@@ -242,7 +245,7 @@ static tutti_status merge(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Of a local step of a worker, as was gathered; 0: it had none. */
+/* Seconds of a local step of a worker, as gathered; 0: it made none. */
 static double seconds_of(const tutti_method *m, int worker)
 {
     const biased *s = m->self;
@@ -250,7 +253,7 @@ static double seconds_of(const tutti_method *m, int worker)
     return samples > 0 ? ns / samples * (double)tutti_biased_batch(m) : 0;
 }
 
-/* The figures of the last data pass that has ended, in whatever process that was. */
+/* Records the figures of the last finished data pass, which may have ended in another process. */
 static void record(tutti_method *m)
 {
     biased *s = m->self;
@@ -273,7 +276,7 @@ static void record(tutti_method *m)
     }
 }
 
-/* tau from everybody's times since the last data pass that was measured. */
+/* Computes tau from all workers' times since the last measured data pass. */
 static tutti_status measure(tutti_method *m, tutti_error *err)
 {
     biased *s = m->self;
@@ -288,7 +291,7 @@ static tutti_status measure(tutti_method *m, tutti_error *err)
         if (seconds_of(m, r) > 0) {
             const double fit = (double)s->round_steps * fastest / seconds_of(m, r);
             s->tau[r] = fit < 1 ? 1 : (int64_t)(fit + divides);
-        } else if (isinf(fastest)) /* nothing takes any time */
+        } else if (isinf(fastest)) /* no worker has a measurable time */
             s->tau[r] = s->round_steps;
     for (int r = 0; r < m->workers; r++)
         longest = fmax(longest, (double)s->tau[r] * seconds_of(m, r));
@@ -302,7 +305,7 @@ static tutti_status measure(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* This data pass is over, or other tau make another one of what is left. */
+/* Ends a data pass; or begins a new one with the samples left, if tau has changed. */
 static tutti_status end_pass(tutti_method *m, tutti_error *err)
 {
     biased *s = m->self;
@@ -430,7 +433,7 @@ static tutti_status biased_open(tutti_method *m, tutti_error *err)
 
     (void)err;
     for (int r = 0; r < m->workers; r++)
-        s->tau[r] = 1; /* until it is measured */
+        s->tau[r] = 1; /* until times are measured */
     if (!s->measures)
         read_steps(s, m->workers, s->tau);
     s->now.left = (int64_t)m->share->samples;
@@ -509,7 +512,7 @@ static tutti_status average(tutti_method *m, int64_t all, tutti_error *err)
     return tutti_sum(m, m->x, m->layout->used, err);
 }
 
-/* What becomes of the optimiser's slots at an averaging. */
+/* Applies momentum_policy to the optimiser's slots at an averaging. */
 static tutti_status treat_momentum(tutti_method *m, tutti_error *err)
 {
     biased *s = m->self;
@@ -541,7 +544,7 @@ static tutti_status biased_step(tutti_method *m, tutti_error *err)
     }
     s->now.samples += all;
     s->now.updates += most;
-    if (m->step > 0) { /* the first has what is done once, and cold caches */
+    if (m->step > 0) { /* the first has one-time work and cold caches */
         s->mine.ns += now_ns - s->counted_ns;
         s->mine.samples += m->samples;
     }

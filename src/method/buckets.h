@@ -1,11 +1,11 @@
-/* buckets.h: what methods share whose gradients go in buckets, each as soon as it is full: options
-   for the size of a bucket and of the first, the constraint that goes with them, and how pieces are
-   cut by them. */
+/* buckets.h: shared by methods that exchange gradients in buckets, each as soon as it is full:
+   options for the size of a bucket and of the first one, their constraint, and the split into
+   pieces. */
 #ifndef TUTTI_METHOD_BUCKETS_H
 #define TUTTI_METHOD_BUCKETS_H
 #include "tutti/method.h"
 
-enum { BUCKETS_FIRST = 1 };              /* MiB, where nobody says anything */
+enum { BUCKETS_FIRST = 1 };              /* MiB; the default */
 #define BUCKETS_SIZE(at, initial, what) \
     { "bucket_mb", TUTTI_REAL, at, initial, 1.0 / 1048576, 65536, NULL, "bucket size in MiB" what }
 #define BUCKETS_SIZE_FIRST(at, what) \
@@ -13,8 +13,9 @@ enum { BUCKETS_FIRST = 1 };              /* MiB, where nobody says anything */
       "size of the first bucket in MiB: smaller, so that " what }
 #define BUCKETS_CONSTRAINT "first_bucket_mb may not exceed bucket_mb"
 
-/* Pieces of so many MiB, and of the first size as far as that is less: where only bucket_mb is
-   given it may be below the other's default. Refused: a first one that was asked to be larger. */
+/* Makes pieces of `size` MiB, the first of `first` MiB if that is less: if only bucket_mb is
+   given it may be below the other's default. Refused: a first bucket that was explicitly set to
+   be larger. */
 static inline tutti_status buckets_cut(tutti_method *m, double size, double first, tutti_error *err)
 {
     if (first > size && first != BUCKETS_FIRST)

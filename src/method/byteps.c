@@ -1,7 +1,7 @@
-/* byteps: synchronous data parallelism by servers, some beside the workers and some on machines of
-   their own, each with the part of the gradient with which all links are busy for as long. Jiang,
-   Zhu, Lan, Yi, Cui, Guo, "A Unified Architecture for Accelerating Distributed DNN Training in
-   Heterogeneous GPU/CPU Clusters", OSDI 2020.
+/* byteps: synchronous data parallelism with parameter servers, some co-located with the workers
+   and some on machines of their own. Each has the share of the gradient at which all links are
+   busy for the same time. Jiang, Zhu, Lan, Yi, Cui, Guo, "A Unified Architecture for Accelerating
+   Distributed DNN Training in Heterogeneous GPU/CPU Clusters", OSDI 2020.
      n machines with workers, k that only serve, M bytes of a gradient, B bytes a second of a link
      each way, D = n^2 + k n - 2 k, 0 <= k <= n
      of M a machine that only serves sums   2 (n - 1) / D
@@ -11,40 +11,42 @@
    does. With k = n it is the classic one, whose workers serve nothing.
      1. a machine       its workers sum their weighted gradients (reduce-scatter, gather at the
                         first)
-     2. its first       cuts each chunk of the gradient over all servers by those parts, and sends
-                        them at once; up to `credits` chunks are under way
+     2. its first       splits each chunk of the gradient over all servers by those parts, and
+                        sends them at once; up to `credits` chunks are under way
      3. server          when all have sent theirs: the sum, to all of them
      4. a machine       hands the sum on; every worker makes the update
-   With a codec (--codec) chunks are messages both ways: a server decodes what comes, adds, and
-   encodes the sum anew; what is lost is sent with the next (feedback, src/server/coded.c).
-   Servers only add, so every optimiser, clipping and share of a step of ddp works, to its bits.
-   With async=on nobody waits for others, and the same machines hold the one model by those parts:
+   With a codec (--codec) chunks are messages both ways: a server decodes what it receives, adds,
+   and encodes the sum again; what is lost is sent with the next (feedback, src/server/coded.c).
+   Servers only add, so every optimiser, clipping and share of a step works as in ddp, to the bit.
+   With async=on no worker waits for others, and the same machines hold the one model by those
+   parts:
      worker             x' := one step of its optimiser from x; sends x' - x; x := what comes back
-     server             model := model + what is sent, which begins as the initial weights; answers
-                        at once
-   A sum of all that was ever sent and of the initial weights is the model, whatever comes first.
+     server             model := model + what is sent, which begins as the initial weights;
+                        answers at once
+   The model is the sum of the initial weights and of all that was ever sent, in any order.
 
    Differs from the paper and its release (bytedance/byteps):
-   1. A chunk is cut over all servers in the proportion of the parts. The release hashes whole
+   1. A chunk is split over all servers in the proportion of the parts. The release hashes whole
       chunks to servers, so shares are right on average over many.
-   2. Chunks are cut from the flat gradient: small tensors share one. The release cuts tensor by
-      tensor.
-   3. Push and pull are one exchange: a server answers a worker only with the sum of the round that
-      its push was for, and has the next push of a chunk only when all have been answered. In the
-      release the first push of the next round overwrites what a slow worker has yet to pull.
+   2. Chunks are ranges of the flat gradient: small tensors share one. The release splits tensor
+      by tensor.
+   3. Push and pull are one exchange: a server answers a worker only with the sum of the round
+      that its push was for, and receives the next push of a chunk only when all have been
+      answered. In the release the first push of the next round overwrites what a slow worker has
+      yet to pull.
    4. `credits` covers a chunk from push to pull, and is on: each chunk under way has a thread. In
       the release it covers the reduction inside a machine, and is off. The head of the queue is
       never overtaken by a smaller chunk.
-   5. With more servers than machines all of them serve, alike: time stays M / B, which is that of a
-      worker's link, and each has less to add. The release refuses it.
+   5. With more servers than machines all of them serve, with equal parts: time stays M / B, which
+      is that of a worker's link, and each has less to add. The release refuses it.
    6. Sums are in the one order of summation and not in that of arrival.
-   7. Where ranks only serve a worker sends one chunk at a time, and more to servers whose part is
-      larger (server.h, turns): messages that are sent at a time share a link alike. With k = 0 it
-      sends what it has: links are as busy then, and 4 % faster.
-   8. What a codec makes of a chunk it makes of each server's part of it, and no momentum is put in
-      front. The release has Nesterov's there: here it is the optimiser's, at the worker.
-   9. async=on: every worker goes at its own pace, where those of a machine wait for each other in
-      the release. Its store begins as zeros and not as the weights. */
+   7. With dedicated servers a worker sends one chunk at a time, and more to servers whose part is
+      larger (server.h, turns): messages sent at the same time share a link equally. With k = 0 it
+      sends what it has: links are equally busy then, and it is 4 % faster.
+   8. A codec encodes each server's part of a chunk separately, and no momentum is applied first.
+      The release has Nesterov's there: here it is the optimiser's, at the worker.
+   9. async=on: every worker is asynchronous, where those of a machine wait for each other in the
+      release. Its store begins as zeros and not as the weights. */
 #include <errno.h>
 #include <string.h>
 
@@ -57,10 +59,10 @@ typedef struct byteps {
     const char *node;
     tutti_server_sums *sums;          /* NULL: async */
     tutti_server *server;             /* of async */
-    float *before;                    /* n, of async: x before the step */
+    float *before;                    /* n; x before the step, if async */
     int machines, workers_of_machine; /* n */
-    uint32_t *parts;                  /* of each server, within declare() */
-    char why[300];                    /* node=auto: why workers are machines of their own; "": nothing to tell */
+    uint32_t *parts;                  /* part of each server; valid within declare() */
+    char why[300];                    /* node=auto: why workers are machines of their own; "": no reason to report */
 } byteps;
 enum { SERVE };                       /* service */
 enum { FIFO, LAYER };
@@ -103,7 +105,7 @@ static const tutti_option byteps_options[] = {
 
 /* ---- the split ---- */
 
-typedef struct split { /* of M */
+typedef struct split { /* shares of M */
     double server, machine, link; /* link: bytes each way that every link carries */
 } split;
 
@@ -113,12 +115,13 @@ static split split_of(int machines, int servers)
 
     if (machines == 1)
         return (split){ 0 };
-    if (servers >= machines) /* a worker's own link is what all wait for */
+    if (servers >= machines) /* all wait for a worker's own link */
         return (split){ .server = 1 / k, .link = 1 };
     return (split){ .server = k > 0 ? 2 * (n - 1) / d : 0, .machine = (n - k) / d, .link = 2 * n * (n - 1) / d };
 }
 
-/* Whole numbers in that proportion; of thousands of machines rounded. All alike: nothing to say. */
+/* Integers in that proportion; rounded for thousands of machines. None are needed if all are
+   equal. */
 static tutti_status set_parts(const tutti_method *m, byteps *s, tutti_error *err)
 {
     const uint64_t n = (uint64_t)s->machines, k = (uint64_t)m->servers;
@@ -140,7 +143,7 @@ static tutti_status set_parts(const tutti_method *m, byteps *s, tutti_error *err
 
 /* ---- from declare to open ---- */
 
-/* A run on one machine is as one on many: every worker is a machine by itself. */
+/* A run on one machine is treated like one on many: every worker is a machine. */
 static tutti_status choose_machines(tutti_method *m, byteps *s, tutti_error *err)
 {
     const bool chosen = strcmp(s->node, "auto") == 0;
@@ -176,8 +179,9 @@ static tutti_status set_chunks(tutti_method *m, const byteps *s, tutti_error *er
     return s->cross_barrier ? tutti_by_piece_check(m, err) : TUTTI_OK;
 }
 
-/* Twice the chunks that are sent at a time: what is sent to servers with r times the least part is
-   r chunks (server.h, turns). Whole chunks are one a server, and who has no answer yet has two. */
+/* Twice the chunks that are sent at a time: a server with r times the least part gets r chunks at
+   a time (server.h, turns). With whole chunks that is one per server, and two for a server whose
+   answer is pending. */
 static int credits_of(const tutti_method *m, const byteps *s)
 {
     const int n = s->machines, k = m->servers, apart = n > k ? n - k : 1;
@@ -291,7 +295,7 @@ static tutti_status byteps_exchange(tutti_method *m, tutti_piece *p, tutti_error
     return tutti_server_sums_exchange(((byteps *)m->self)->sums, p, err);
 }
 
-/* The worker's own update, what it has changed to the servers, and what they have by then. */
+/* Makes the worker's own update, sends its change to the servers, and takes their model. */
 static tutti_status async_step(tutti_method *m, byteps *s, tutti_error *err)
 {
     tutti_server_answers answers;
@@ -315,7 +319,8 @@ static tutti_status byteps_step(tutti_method *m, tutti_error *err)
     return tutti_base_step(m, err);
 }
 
-/* Within this server's part: one after the other, so what it answers is of one version. */
+/* Requests for this server's part are handled one after the other, so an answer is of one
+   version. */
 static tutti_status async_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     tutti_server *server = ((byteps *)m->self)->server;
@@ -353,9 +358,9 @@ enum {
     ASYNC = TUTTI_ASYNC | TUTTI_PARAMETER_SERVERS
 };
 
-/* Workers serve, unless there are as many servers as machines: the engine adds FAULT_TOLERANT then.
-   A led lane needs its leader, and what overlaps with the next step has no end at which others
-   could go on. */
+/* Workers serve, unless there are as many servers as machines: the engine adds FAULT_TOLERANT
+   then. A leader-ordered lane needs its leader, and what overlaps with the next step has no end
+   at which others could continue. */
 static unsigned byteps_traits(const void *self)
 {
     const byteps *s = self;

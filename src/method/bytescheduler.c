@@ -1,47 +1,49 @@
 /* bytescheduler: ddp's sums in the order in which the next forward needs them. Peng, Zhu, Chen,
    Bao, Yi, Lan, Wu, Guo, "A Generic Communication Scheduler for Distributed DNN Training
    Acceleration", SOSP 2019.
-     backward      gradients become ready from the last layer to the first. They are cut into parts
-                   of at most delta bytes. What is ready waits in a queue
-     queue         the part that the least layer needs goes first, of equal ones the first in the
-                   flat vector. It is admitted if it fits into what is left of c bytes (the credit);
-                   what is under way goes on
-     part is over  its bytes go back to the credit, and its parameters are updated: at once, on the
-                   thread that has exchanged it
-     next forward  layer i waits for the parts that it meets, and for no other: nobody waits for the
-                   end of a step
+     backward      gradients become ready from the last layer to the first. They are split into
+                   parts of at most delta bytes. Ready parts wait in a queue
+     queue         the part of the lowest layer goes first, of equal ones the first in the flat
+                   vector. It is admitted if it fits into what is left of c bytes (the credit);
+                   parts under way continue
+     part is over  its bytes are returned to the credit, and its parameters are updated: at once,
+                   on the thread that has exchanged it
+     next forward  layer i waits for its parts only: no layer waits for the end of a step
    One link is one machine, a layer is a job with a release (its gradient), work (its bytes) and a
    tail (what is left of forward after it). "Longest tail first" is optimal for jobs that may be
-   interrupted, and that is "first layer first". Parts and credit are how it is interrupted:
+   interrupted, and that is "first layer first". Parts and credit allow the interruption:
      T(delta, c) <= T* + (parts) theta + c / B + ceil(c / delta) theta,    c >= delta
-   theta: what an exchange costs beside its bytes; B: bytes a second (bench/papers/schedule.py).
-   Sums are elementwise and in the one order of summation, and the optimiser's update is
-   elementwise. So neither delta, c, order nor the time at which a part is updated changes a bit.
+   theta: the cost of an exchange in addition to its bytes; B: bytes a second
+   (bench/papers/schedule.py). Sums are elementwise and in the one order of summation, and the
+   optimiser's update is elementwise. So neither delta, c, order nor the time at which a part is
+   updated changes a bit.
 
-   All workers exchange the same parts in the same order: worker 0 decides (m->order LED). It names
-   its ready parts by turn, and the others follow. So it is over servers, too. Push and pull of a
-   part are one job: its bytes count once, and go back when the sum is here, for which all must have
-   sent. Did each worker decide for itself, two could fill their credits with parts that the other
-   has not admitted, and both would wait for ever.
+   All workers exchange the same parts in the same order: worker 0 decides (m->order LED). It
+   announces its ready parts with sequence numbers, and the others follow this order. The same
+   holds over servers. Push and pull of a part are one job: its bytes count once, and are returned
+   when the sum has arrived, for which all must have sent. If each worker decided on its own, two
+   could fill their credits with parts that the other has not admitted, and both would wait for
+   ever.
 
-   The engine does it: cutting and updating by piece, the ordered lane, the tuner. This file says
-   what a run is to have of it.
+   The engine does it: splitting and updating by piece, the ordered lane, the tuner. This file
+   sets their options.
 
    Differs from the paper and its release:
-   1. Strict: a part is admitted if it fits. The release admits while any credit is left, so up to c
-      and a part are under way. So delta may not exceed c, which is refused.
-   2. Small tensors are first fused, until they have fuse_mb; what is fused is cut. The release
-      leaves fusing to the layer below it. Without it each bias is an all-reduce.
-   3. Cut by bytes, within rows too. The release cuts between rows, so parts may exceed delta.
-   4. Priorities are pairs (layer, part). The release has layer x 1000 + part, so the 1001st part of
-      a layer runs into the next one.
-   5. Over servers worker 0 decides by a message a part, as in the release, where a barrier a part
-      makes the others wait for it. The paper lets each worker decide, which a credit that covers
-      the pull of a synchronous sum does not allow.
+   1. Strict: a part is admitted if it fits. The release admits while any credit is left, so up to
+      c and a part are under way. So delta may not exceed c, which is refused.
+   2. Small tensors are first fused, until they have fuse_mb; the fused tensors are split. The
+      release leaves fusing to the layer below it. Without it each bias is an all-reduce.
+   3. Parts end at any element, within rows too. The release splits between rows, so parts may
+      exceed delta.
+   4. Priorities are pairs (layer, part). The release has layer x 1000 + part, so the 1001st part
+      of a layer runs into the next one.
+   5. Over servers worker 0 decides by a message a part, as in the release, where a barrier per
+      part makes the others wait for it. The paper lets each worker decide, which a credit that
+      covers the pull of a synchronous sum does not allow.
    6. A change of the credit adds the difference. The release sets it, though bytes are under way.
    7. The tuner measures the default first and keeps it unless something is better (tune.h). The
-      release takes the best seen of random points and never tries its own default again. Its box is
-      in parameters for one cluster; here it is a span around the default. */
+      release takes the best seen of random points and never tries its own default again. Its box
+      is in parameters for one cluster; here it is a span around the default. */
 #include <math.h>
 #include <string.h>
 
@@ -57,12 +59,12 @@ enum { PART_LEAST = 64 };        /* parts are multiples of it (src/engine/layout
 static const double MIB = 1048576;
 
 typedef struct bytescheduler {
-    double partition, credit, fuse; /* MiB; partition and credit as given, 0: by `over` */
+    double partition, credit, fuse; /* MiB; partition and credit as in the options, 0: default by `over` */
     int priority, cross_barrier, over, tune;
     int64_t servers, tune_points, tune_steps;
     size_t part_bytes, credit_bytes;
     tutti_server_sums *sums;     /* NULL: all-reduce */
-    tutti_error barrier;         /* why steps have one, of cross_barrier=auto; "": they have none */
+    tutti_error barrier;         /* why steps have a barrier under cross_barrier=auto; "": they have none */
 } bytescheduler;
 
 static const tutti_option bytescheduler_options[] = {
@@ -102,8 +104,8 @@ static size_t whole_parts(size_t bytes)
     return (bytes + PART_LEAST - 1) / PART_LEAST * PART_LEAST;
 }
 
-/* Both, from what is given: the default of one goes by the other, so that only what was given
-   twice can be at odds. */
+/* Sets both from the options: the default of one depends on the other, so only two given values
+   can conflict. */
 static tutti_status set_sizes(bytescheduler *s, tutti_error *err)
 {
     const double partition = s->over == SERVERS ? 4 : 32, credit = s->over == SERVERS ? 16 : 64;
@@ -136,7 +138,7 @@ static int width_of(size_t part, size_t credit)
 
 /* ---- the tuner ---- */
 
-/* The release's box is from a quarter of its default to four times it. */
+/* The release's range is from a quarter of its default to four times it. */
 enum { CREDIT, PARTITION, KNOBS };
 static const double span = 4;
 
@@ -156,7 +158,7 @@ static double multiple(double bytes)
     return PART_LEAST * fmax(1, floor(bytes / PART_LEAST));
 }
 
-/* Of the release's 15 points one is dropped, 10 are drawn and 4 asked for. */
+/* Of the release's 15 points one is dropped, 10 are drawn and 4 are chosen by the tuner. */
 static tutti_status declare_tuner(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     bytescheduler *s = m->self;
@@ -189,8 +191,8 @@ static tutti_status declare_tuner(tutti_method *m, tutti_plan *plan, tutti_error
 
 /* ---- hooks ---- */
 
-/* Whether steps have a barrier is the engine's to say: what needs all gradients before any update
-   has one. */
+/* The engine decides whether steps have a barrier: they do if something needs all gradients
+   before any update. */
 static tutti_status choose_barrier(tutti_method *m, bytescheduler *s, tutti_error *err)
 {
     m->by_piece = s->cross_barrier != OFF;

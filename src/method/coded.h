@@ -1,5 +1,5 @@
-/* coded.h: what methods that bring a codec share. Options that are the codec's are rows of the
-   codec (src/codec/rows.h). What the method exchanges is a spec of the codec, made from these
+/* coded.h: shared by methods that bring a codec. Options that are the codec's are rows of the
+   codec (src/codec/rows.h). The method exchanges through a codec whose spec is made from these
    options by name. An option of the codec that the method does not have stays at the codec's
    default. */
 #ifndef TUTTI_METHOD_CODED_H
@@ -12,7 +12,7 @@
 #include "tutti/codec.h"
 #include "tutti/method.h"
 
-/* ---- rows that are no codec's ---- */
+/* ---- rows that are not the codec's ---- */
 #define CODED_BUCKET(at, what, when) \
     { "bucket_mb", TUTTI_REAL, at, 25, 1.0 / 1048576, 65536, NULL, what " exchanged as one", when }
 #define CODED_LEAST(at, name, first, when) \
@@ -27,8 +27,8 @@ static inline void coded_cut(tutti_method *m, double bucket_mb)
         m->first_piece_bytes = m->piece_bytes;
 }
 
-/* Texts on their way to a spec. There is room for more than a spec may have, so that what is cut
-   here is refused by its reader. */
+/* Texts of a spec. The buffer is larger than a spec may be, so that a text that is truncated here
+   is refused by its reader. */
 enum { CODED_SPEC = 5200 };
 static inline const char *coded_print(char spec[CODED_SPEC], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -42,12 +42,12 @@ static inline const char *coded_print(char spec[CODED_SPEC], const char *format,
     return spec;
 }
 
-/* An option that the method has always called something else than the codec does. */
+/* An option with a different name in the method and in the codec. */
 typedef struct coded_name { const char *codec, *method; } coded_name;
 
 /* "NAME(option=value,...)": each option of codec `name` that is in `options` too, with its value
-   in self. others: names that differ, ending with {0}; NULL: none. inner: what the codec's `codec`
-   is; NULL: it wraps none. */
+   in self. others: names that differ, ending with {0}; NULL: none. inner: the value of the
+   codec's `codec` option; NULL: it wraps none. */
 static inline const char *coded_spec(const char *name, const tutti_option *options,
                                      const void *self, const coded_name *others, const char *inner,
                                      char spec[CODED_SPEC])
@@ -80,7 +80,7 @@ static inline const char *coded_spec(const char *name, const tutti_option *optio
     return spec;
 }
 
-/* `coded` of tensors of at least min elements but for the method's `exclude`. */
+/* Applies `coded` to tensors of at least min elements, except the method's `exclude`. */
 static inline const char *coded_large(const tutti_method *m, const char *coded, int64_t min,
                                       char spec[CODED_SPEC])
 {
@@ -92,7 +92,7 @@ static inline const char *coded_large(const tutti_method *m, const char *coded, 
                        exclude[0] != 0 ? ",exclude=" : "", exclude);
 }
 
-/* Epochs over which a share comes down. */
+/* Epochs over which a share decreases. */
 static inline uint64_t coded_warmup_epochs(int64_t warmup, const char *ratios)
 {
     uint64_t n = ratios[0] != 0;
@@ -102,7 +102,7 @@ static inline uint64_t coded_warmup_epochs(int64_t warmup, const char *ratios)
     return ratios[0] != 0 ? n : (uint64_t)warmup;
 }
 
-/* Of a selection's warm-up: warmup_ratios takes the place of a default. */
+/* For a selection's warm-up: warmup_ratios replaces a default. */
 static inline int64_t coded_warmup(int64_t warmup, int64_t first, const char *ratios)
 {
     return ratios[0] != 0 && warmup == first ? 0 : warmup;

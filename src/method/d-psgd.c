@@ -1,11 +1,11 @@
 /* d-psgd: decentralised parallel SGD. Every worker keeps a model of its own and averages it with
-   its neighbours' each step. Lian, Zhang, Zhang, Hsieh, Zhang, Liu, NeurIPS 2017, arXiv 1705.09056,
-   algorithm 1.
+   its neighbours' each step. Lian, Zhang, Zhang, Hsieh, Zhang, Liu, NeurIPS 2017, arXiv
+   1705.09056, algorithm 1.
      awc    x_i <- sum_j W_ij x_j - eta opt(g_i(x_i)): the default, the paper's. The gradient is
             taken at the model before averaging, so models travel while it is computed ("averaging
             with computation").
-     atc    x_i <- sum_j W_ij (x_j - eta opt(g_j(x_j))): adapt, then combine. Nothing overlaps, but
-            the models stay closer.
+     atc    x_i <- sum_j W_ij (x_j - eta opt(g_j(x_j))): adapt, then combine. Nothing overlaps,
+            but the models stay closer.
    The step is in neighbours.h.
    With a codec (`--codec`) each worker's difference to its public copy travels: CHOCO-SGD
    (src/gossip/mixer_codec.c). atc is its order of 2019, awc that of 2020, and gamma its consensus
@@ -15,8 +15,8 @@
    Differs from the paper:
    1. Any optimiser, whose buffers stay local (with momentum: DSGDm).
    2. Graphs may be directed, or change with the step, as long as W is doubly stochastic.
-   3. The run goes on without workers that it has lost. The final model is the mean of all that are
-      left; the paper has the mean of all and no such case. The mixer says what becomes of W. */
+   3. The run continues without lost workers. The final model is the mean of all survivors; the
+      paper has the mean of all and no such case. For W after a loss see mixer.c. */
 #include "neighbours.h"
 
 static const tutti_option d_psgd_options[] = {

@@ -1,7 +1,8 @@
-/* dabmd: each worker takes as many samples as it manages in the time of a round, makes a step of
-   mirror descent, and averages with its neighbours. Eshraghi, Liang, "Distributed Online
+/* dabmd: each worker takes as many samples as it can process in the time of a round, makes a step
+   of mirror descent, and averages with its neighbours. Eshraghi, Liang, "Distributed Online
    Optimization over a Heterogeneous Network with Any-Batch Mirror Descent", ICML 2020 (PMLR 119,
-   2933-2942). The paper's body could not be read; equations are in the form such a method has.
+   2933-2942). The paper's body was not available; equations are in the usual form of such a
+   method.
 
      compute   until T_c is over:  s_i += grad of the next micro-batch at x_i;  b_i samples in all
      weigh     sample:  g_i = n (b_i / b) (s_i / b_i) = s_i n / b,  b = sum_j b_j
@@ -12,25 +13,25 @@
                  pnorm      r = |x|_p^2 / 2, p = 1 + 1 / ln d:  y = grad r*(grad r(x) - alpha g)
      average   K times:  x_i <- sum_j W_ij y_j
 
-   With weighting=sample the mean of the g_i is the gradient over all b samples, whoever took them.
-   So without a graph (all average) and without momentum a round is minibatch SGD with batch b, and
-   the variance of its gradient is that of b samples. weighting=node takes every worker's own mean
-   as it is: for workers whose samples are unlike.
+   With weighting=sample the mean of the g_i is the gradient over all b samples, whichever worker
+   took them. So without a graph (all average) and without momentum a round is minibatch SGD with
+   batch b, and the variance of its gradient is that of b samples. weighting=node uses every
+   worker's own mean unchanged: for workers with heterogeneous samples.
 
-   Time is each worker's own clock, looked at before each micro-batch. The one that is under way is
-   finished, so a round takes T_c, at most one micro-batch more, and the averaging. Longer only to
-   come to min_batch, and in the run's last step, in which all that is left is taken. compute_ms=0
-   measures T_c: what the median worker needs for the run's batch, which is what each takes in the
-   first round. Two more correct it, for a first one is slow by itself. target makes T_c follow a
+   Time is each worker's own clock, read before each micro-batch. The current one is finished, so
+   a round takes T_c, at most one micro-batch more, and the averaging. It is longer only to reach
+   min_batch, and in the run's last step, in which all that is left is taken. compute_ms=0
+   measures T_c: the time of the median worker for the run's batch, which each takes in the first
+   round. Two more rounds correct it, since the first one is always slow. target adjusts T_c to a
    number of samples of all workers.
 
-   Counts are the engine's (steps.h, free sample counts): which samples, epochs, the run's end,
-   record and replay.
+   Batches are variable batches of the engine (steps.h, free sample counts), which handles the
+   choice of samples, epochs, the run's end, record and replay.
 
    Differs from the paper, or is chosen here (docs/methods/dabmd.md):
    1. alpha is the run's learning rate, whatever b.
    2. Any optimiser for the euclidean map; adam's is the map 1/2 x'Hx with a diagonal H.
-   3. A worker that has taken nothing weighs nothing; it repeats no gradient.
+   3. A worker that has taken no sample has weight 0; it repeats no gradient.
    4. b is known to all by one all-gather of the counts, also on sparse graphs.
    5. With a graph that changes, each of the K averagings is a round of it. */
 #include <math.h>
@@ -46,18 +47,18 @@ typedef struct dabmd {
     int64_t microbatch, min_batch, most, consensus, target;
     int weighting, mirror, set;
     const char *graph, *record, *replay;
-    tutti_mixer *mixer;          /* NULL: all average */
+    tutti_mixer *mixer;          /* NULL: all workers average */
     int64_t reference;           /* samples of the first round, where T_c is measured */
     struct { int64_t compute_ns; } round; /* T_c; 0: not known yet; declared, the same on all */
-    struct { int64_t ns; } best; /* declared: for `reference`, the least of what was measured; 0: nothing was */
-    struct { double inverse; } sum; /* declared: of 1 / b_i over my rounds with samples */
+    struct { int64_t ns; } best; /* declared: the least measured time for `reference` samples; 0: none yet */
+    struct { double inverse; } sum; /* declared: sum of 1 / b_i over this worker's rounds with samples */
     int64_t *taken;              /* workers: in the whole run; declared, the same on all */
     int64_t *of;                 /* workers: of this round */
-    float *told;                 /* workers x 2: what all tell, sum.inverse and late.rounds */
-    int64_t *times;              /* workers: best.ns; in whole numbers, for what is rounded up is a micro-batch */
+    float *told;                 /* workers x 2: sum.inverse and late.rounds of all */
+    int64_t *times;              /* workers: best.ns; integers, since a micro-batch is what is rounded up */
     size_t *ones;                /* workers: 1 */
-    struct { int64_t rounds; } late; /* declared: my rounds that were longer than T_c and a micro-batch */
-    bool said;                   /* the event of who is late */
+    struct { int64_t rounds; } late; /* declared: this worker's rounds that were longer than T_c and a micro-batch */
+    bool said;                   /* the event about late workers was emitted */
 
     /* this round */
     int64_t began_ns, computed_ns;
@@ -65,7 +66,8 @@ typedef struct dabmd {
 enum { SAMPLE, NODE };
 enum { EUCLIDEAN, ENTROPY, PNORM };
 enum { ANYWHERE, SIMPLEX };
-enum { MEASURED = 3, MOST = 16 }; /* rounds that are measured; of the run's batch, a round's most */
+enum { MEASURED = 3, MOST = 16 }; /* MEASURED: rounds that are measured; MOST: a round's batch at
+                                     most, in batches of the run */
 static const double sum_within = 1e-4;
 
 static const tutti_option dabmd_options[] = {
@@ -96,7 +98,7 @@ static const tutti_option dabmd_options[] = {
 
 /* ---- opening ---- */
 
-/* A map of the method's own takes the rate alone from the optimiser. */
+/* A mirror map of the method's own uses only the optimiser's rate. */
 static tutti_status check_optimizer(const tutti_method *m, tutti_error *err)
 {
     const tutti_optim *o = m->optim;
@@ -202,7 +204,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* At the end of a round that is measured: T_c as far as is known. */
+/* At the end of a measured round: T_c from the measurements so far. */
 static tutti_status measure(tutti_method *m, dabmd *s, tutti_error *err)
 {
     const double ns = m->samples == 0 ? 0
@@ -221,15 +223,15 @@ static tutti_status measure(tutti_method *m, dabmd *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Is the time of the round over? What is left of it up to a part in a million, and a nanosecond,
-   counts as nothing. Where T_c is a whole number of micro-batches, which it is when it is measured,
-   a clock that is a nanosecond behind would else cost all of them one more. */
+/* Is the time of the round over? A rest of up to a part in a million, and a nanosecond, counts as
+   nothing. Where T_c is a whole number of micro-batches, as when it is measured, a clock that is
+   a nanosecond behind would otherwise cost all workers one more. */
 static bool is_over(const tutti_method *m, const dabmd *s)
 {
     return tutti_now_ns(m->rt) - s->began_ns >= s->round.compute_ns - s->round.compute_ns / 1000000 - 1;
 }
 
-/* Does the round go on, as far as its time is concerned? */
+/* Does the round's time allow another micro-batch? */
 static bool wants_more(const tutti_method *m, const dabmd *s)
 {
     if (m->samples < s->min_batch)
@@ -237,7 +239,8 @@ static bool wants_more(const tutti_method *m, const dabmd *s)
     return s->round.compute_ns == 0 ? m->samples < s->reference : !is_over(m, s);
 }
 
-/* Was the round longer than T_c and a micro-batch? This worker does not manage its least then. */
+/* Was the round longer than T_c and a micro-batch? Then this worker is too slow for its
+   minimum. */
 static bool is_late(const tutti_method *m, const dabmd *s, int64_t passes)
 {
     const int64_t took_ns = tutti_now_ns(m->rt) - s->began_ns;
@@ -316,7 +319,8 @@ static tutti_status dabmd_step(tutti_method *m, tutti_error *err)
 
 /* ---- the agreed model, figures ---- */
 
-/* All wait for a worker that is late in most rounds. One that was frozen for a while is not. */
+/* All wait for a worker that is late in most rounds. One that was only suspended for a while is
+   not reported. */
 static void tell_who_is_late(tutti_method *m, dabmd *s)
 {
     for (int r = 0; r < m->workers && !s->said; r++) {
@@ -333,7 +337,7 @@ static void tell_who_is_late(tutti_method *m, dabmd *s)
     }
 }
 
-/* What is told is not the method's traffic. */
+/* Gathering the figures is not the method's traffic. */
 static tutti_status tell(tutti_method *m, dabmd *s, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_doing(m->engine, TUTTI_DOING_OUTSIDE);

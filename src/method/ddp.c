@@ -6,9 +6,9 @@
    Parameters are broadcast once, and the default step updates. A piece's exchange is the weighted
    mean, through the run's codec if it has one.
    Differs from the paper:
-   1. The flat vector stands in the order in which gradients become ready from the start, so nothing
+   1. The flat vector is in the order in which gradients become ready from the start, so nothing
       is rebuilt after the first iteration.
-   2. The mean weighs each worker by its samples, instead of dividing by n. So it is exact on the
+   2. The mean weights each worker by its samples, instead of dividing by n. So it is exact on the
       uneven last step of an epoch.
    3. Sums keep the project's tree order, so bucket size, algorithm and transport do not change a
       bit. */

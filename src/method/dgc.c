@@ -1,14 +1,14 @@
-/* dgc: synchronous data parallelism that sends a thousandth of the gradients and keeps the momentum
-   of the rest. Lin, Han, Mao, Wang, Dally, "Deep Gradient Compression: Reducing the Communication
-   Bandwidth for Distributed Training", ICLR 2018, arXiv 1712.01887.
+/* dgc: synchronous data parallelism that sends a thousandth of the gradients and keeps the
+   momentum of the rest. Lin, Han, Mao, Wang, Dally, "Deep Gradient Compression: Reducing the
+   Communication Bandwidth for Distributed Training", ICLR 2018, arXiv 1712.01887.
      each worker   u <- m u + g;  v <- v + u;  S <- the k greatest of |v|;  sent: v_S;  v_S <- 0,
                    u_S <- 0 (momentum factor masking)
      all           x <- x - lr mean of what was sent
-   The recursion is the codec's (src/codec/dgc.c). Over `warmup` epochs k falls from 25 % to ratio,
-   as published, or as warmup_ratios says. Momentum is of what each worker holds back, so it comes
-   before the mean, and the run's optimiser must have none: it has to be sgd(lr=...). Clipping comes
-   before accumulation, with the method's `clip`. clip-norm would scale down what residuals count as
-   delivered, and is refused.
+   The recursion is the codec's (src/codec/dgc.c). Over `warmup` epochs k falls from 25 % to
+   ratio, as published, or as given by warmup_ratios. Momentum is of what each worker holds back,
+   so it comes before the mean, and the run's optimiser must have none: it has to be sgd(lr=...).
+   Clipping comes before accumulation, with the method's `clip`. clip-norm would scale down what
+   residuals count as delivered, and is refused.
 
    Weight decay is the optimiser's, is never held back, and has a momentum of its own, as in the
    authors' optimiser:
@@ -17,11 +17,11 @@
    same on all workers, since x is. The optimiser adds wd x; this method adds what is left of b.
 
    Tensors of fewer than min_numel elements travel as they are, with ordinary momentum in the same
-   u. The paper sends all of one dimension so; here it goes by size, which is what a selection's
-   worth depends on. The greatest are found exactly, so there is no sample and no threshold to tune.
-   From four workers up the owners of the sum select too: server_ef keeps what they leave. A single
-   worker sends nothing and holds nothing back: the recursion is then SGD with momentum, which its
-   step computes. */
+   u. The paper does so for all tensors of one dimension; here size decides, since the benefit of
+   a selection depends on it. The greatest elements are found exactly, so there is no sample and
+   no threshold to tune. From four workers up the owners of the sum select too: server_ef keeps
+   what they do not send. A single worker sends nothing and holds nothing back: the recursion is
+   then SGD with momentum, which its step computes. */
 #include <math.h>
 #include <string.h>
 #include "coded.h"
@@ -35,7 +35,7 @@ typedef struct dgc {
     int value, index;
     bool nesterov, masking, server_ef;
     const char *exclude, *ratios;
-    float *u;                    /* n; of a single worker, else the codec's */
+    float *u;                    /* n; of a single worker, otherwise the codec has it */
     float *b;                    /* n; momentum of the weight decay; NULL: there is none */
     double decay;                /* the optimiser's weight_decay */
 } dgc;
@@ -87,7 +87,7 @@ static tutti_status dgc_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     return tutti_exchange_declare(m, plan, spec, err);
 }
 
-/* g += what is left of b without wd x. */
+/* g += b's part without wd x. */
 static void add_decay(const tutti_method *m)
 {
     const dgc *s = m->self;
@@ -101,7 +101,7 @@ static void add_decay(const tutti_method *m)
         tutti_axpy(d, m->n, mu, s->b, m->g);
 }
 
-/* A single worker sends nothing: the recursion with everything delivered. */
+/* A single worker sends nothing: makes the recursion's step with everything delivered. */
 static void step_alone(const tutti_method *m)
 {
     const dgc *s = m->self;
@@ -122,7 +122,7 @@ static tutti_status dgc_step(tutti_method *m, tutti_error *err)
 {
     const dgc *s = m->self;
 
-    /* Not finite: the step stops the run or is left out, and momenta stay as they are. */
+    /* If g is not finite the step stops the run or is skipped, and momenta are unchanged. */
     if (tutti_finite(m->device, m->n, m->g)) {
         if (m->workers == 1)
             step_alone(m);

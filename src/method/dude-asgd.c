@@ -1,46 +1,48 @@
-/* dude-asgd: asynchronous SGD along the mean of everybody's last gradient, so that the fast
-   workers' data do not outweigh the others'. Wang, Sun, Wai, Zhang, "Dual-Delayed Asynchronous SGD
-   for Arbitrarily Heterogeneous Data", arXiv 2405.16966; INFORMS Journal on Computing 2025; also
-   known as IA2SGD.
+/* dude-asgd: asynchronous SGD along the mean of all workers' last gradients, so that the fast
+   workers' data do not outweigh the others'. Wang, Sun, Wai, Zhang, "Dual-Delayed Asynchronous
+   SGD for Arbitrarily Heterogeneous Data", arXiv 2405.16966; INFORMS Journal on Computing 2025;
+   also known as IA2SGD.
      worker i   x <- what the server sent;  g <- grad f_i(x), sent
      server     mean <- mean + (g - G_i) / n;  G_i <- g;
                 once `group` workers wait: w <- opt(w, mean), and those get w
-   mean = 1/n sum_i G_i whatever comes in which order: every worker counts 1/n, however old its
-   entry is. group=1 is the asynchronous form, group=n is synchronous minibatch SGD, and between
-   them is the semi-asynchronous one. start=barrier: the first update waits for a gradient of every
-   worker (the only barrier). start=partial: until all are there the mean is over those that came.
+   mean = 1/n sum_i G_i in any order of arrival: every worker counts 1/n, however old its entry
+   is. group=1 is the asynchronous form, group=n is synchronous minibatch SGD, and between them is
+   the semi-asynchronous one. start=barrier: the first update waits for a gradient of every worker
+   (the only barrier). start=partial: until all have come the mean is over those that came.
    Momentum on the mean is the optimiser's.
-     table=server   G_i stands at the server, which takes gradients
+     table=server   G_i is kept at the server, which receives gradients
      table=worker   each worker keeps its own and sends g - G_i: n models less at the server
-   With one worker the mean of one gradient is that gradient: there is no table. table=worker gives
-   the bits of table=server up to the first refresh only, unless refresh_mean=0. Rounding piles up
-   in the mean: every refresh_mean updates it is summed over the table anew, where that stands at
-   the server.
+   With one worker the mean of one gradient is that gradient: there is no table. table=worker
+   gives the bits of table=server up to the first refresh only, unless refresh_mean=0. Rounding
+   errors accumulate in the mean: every refresh_mean updates it is recomputed from the table, if
+   that is at the server.
 
-   The end of a phase: a worker that waits for a group may wait for workers that have stopped. These
-   tell the server so (`retire`). Once all that go on computing wait, the group is closed as it is.
-   Before the first update of all nobody can take over another's part: there they go on at the model
-   that they have.
+   The end of a phase: a worker that waits for a group may wait for workers that have stopped.
+   These notify the server (`retire`). Once all that still compute wait, the group is closed as it
+   is. Before the first update of all no worker can replace another: there they continue at the
+   model that they have.
 
-   evict_after=K: an entry that is more than K updates old leaves the mean, which is over the others
-   until its worker comes again. (A worker that has stopped would else push in one direction for
-   ever.) The entry of a worker that is lost leaves at once, and nobody waits for it. With
-   table=worker nobody else knows it, and it stays.
-   By default K follows from speeds, each worker's from its own, counted in updates and by no clock.
-   Usual is how many updates are made while its worker computes the next gradient: a running mean,
-   and at least as many as there are workers. An entry leaves once ten times as many have been made
-   since it came. A worker that never came again is taken to be ten times slower than the others. So
-   a worker that is lost, or has stopped, pushes in its direction no longer than that, however late
-   anybody learns of it. Of workers that are as slow as they always were no entry ever leaves.
+   evict_after=K: an entry that is more than K updates old leaves the mean, which is over the
+   others until its worker comes again. (A worker that has stopped would otherwise push in one
+   direction for ever.) The entry of a lost worker is removed at once, and no worker waits for it.
+   With table=worker no other process has the entry, so it stays in the mean.
+   By default each worker's K follows from its own speed, counted in updates and not by a clock.
+   The usual number of updates is how many are made while the worker computes its next gradient: a
+   running mean, and at least the number of workers. An entry is removed once ten times as many
+   have been made since it came. A worker that never came again is taken to be ten times slower
+   than the others. So a worker that is lost, or has stopped, pushes in its direction no longer
+   than that, however late its loss is learned. The entry of a worker whose speed does not change
+   is never removed.
 
-   Chosen here, of a checkpoint that other workers go on from: where the table stands at the server,
-   entries go with their workers. Lost ones are gone, and new workers' are missing until they come
-   (as with start=partial, there is no second barrier). The mean is summed anew. With table=worker
-   as many workers as were left keep theirs and the mean, of which each is now 1/n of fewer. Another
-   number has no entries that would fit the mean, and begins as at first.
+   Chosen here, for a checkpoint that other workers continue from: where the table is at the
+   server, entries stay with their workers. Those of lost workers are gone, and those of new
+   workers are missing until they come (as with start=partial; there is no second barrier). The
+   mean is recomputed. With table=worker, as many workers as survived keep their entries and the
+   mean, in which each now counts 1/n of the smaller n. With another number the entries would not
+   fit the mean, and the run begins as at first.
    Tables of rows (ctr, wordlm) travel whole, both ways. A new gradient replaces its worker's last
-   one, so its change has the rows of both. Each update moves every row of any entry, which soon is
-   most of them. */
+   one, so its change has the rows of both. Each update moves every row of any entry, which soon
+   is most of them. */
 #include <errno.h>
 #include <string.h>
 
@@ -52,7 +54,7 @@ typedef struct dude {
     int64_t group, refresh_mean, evict_after;
     double table_limit_mb;
 
-    /* the server's, of its thread */
+    /* of the server, used by its thread */
     struct {
         int64_t here;       /* workers that have an entry */
         int64_t updates, refreshed, oldest_most, evicted;
@@ -60,24 +62,24 @@ typedef struct dude {
     float *mean;            /* count; declared */
     float *entry;           /* table=server: workers x count; declared */
     float *change;          /* count; scratch */
-    const float **each;     /* workers: the entries */
+    const float **each;     /* workers: pointers to the entries */
     float *nth;             /* workers: 1/n */
     int64_t *has;           /* workers: 1: has an entry; declared */
-    double *usual;          /* workers: updates while it computes a gradient, a mean; 0: unknown; declared */
+    double *usual;          /* workers: updates while it computes a gradient, a running mean; 0: unknown; declared */
     int64_t *version;       /* workers: of the model behind the entry; declared */
     int64_t *entered;       /* workers: version when the entry came; declared */
     tutti_histogram *model_age, *data_age; /* workers: over all updates, tau_i and d_i of its entry; declared */
-    tutti_note *waits;      /* workers: those that wait for the group; empty when all is quiet */
+    tutti_note *waits;      /* workers: those that wait for the group; empty at quiescence */
     int waiting;
     bool *leaves;           /* workers: make no more steps until resume */
-    int64_t step;           /* of the worker that came last: its learning rate counts */
+    int64_t step;           /* of the worker that came last; sets the learning rate */
 
-    float *mine;            /* n: table=worker: my entry. Declared */
+    float *mine;            /* n: table=worker: this worker's entry. Declared */
 } dude;
 enum { AT_SERVER, AT_WORKER };
 enum { BARRIER, PARTIAL };
 enum { SERVE };                  /* services */
-enum { REFRESH = 1000, OVERDUE = 10 }; /* OVERDUE: times the usual */
+enum { REFRESH = 1000, OVERDUE = 10 }; /* OVERDUE: multiple of the usual number */
 
 static const tutti_option dude_options[] = {
     { "table", TUTTI_CHOICE, TUTTI_AT(dude, table), AT_SERVER, 0, 1, "server|worker",
@@ -104,7 +106,7 @@ static bool has_table(const tutti_method *m)
     return m->workers > 1;
 }
 
-/* change := g - entry; entry := g, as far as a sum rounds to it. g may be change. */
+/* change := g - entry; entry := g, up to the rounding of the sum. g may be change. */
 static void fold(tutti_method *m, size_t count, const float *g, float *entry, float *change)
 {
     tutti_diff(m->device, count, 1, g, entry, change);
@@ -136,7 +138,7 @@ static void take(tutti_method *m, const tutti_server_request *r)
         tutti_axpy(m->device, r->count, 1 / (float)m->workers, change, s->mean);
     else
         tutti_copy(m->device, r->count, r->in, s->mean);
-    if (tutti_server_version(s->server) > 0) /* else nobody could make any */
+    if (tutti_server_version(s->server) > 0) /* else no updates could have been made */
         arrivals_learn(&s->usual[r->worker], (double)r->delay);
     s->at.here += s->has[r->worker] == 0;
     s->has[r->worker] = 1;
@@ -167,7 +169,7 @@ static bool is_too_old(const tutti_method *m, int worker, int64_t version)
     return s->evict_after < 0 && (double)(version - s->entered[worker]) > OVERDUE * usual;
 }
 
-/* Entries that are too old leave the mean. */
+/* Removes entries that are too old from the mean. */
 static void evict(tutti_method *m)
 {
     dude *s = m->self;
@@ -180,7 +182,8 @@ static void evict(tutti_method *m)
         }
 }
 
-/* Those that wait get the model after one step along the mean over the workers that are here. */
+/* Makes one step along the mean over the workers that have an entry, and sends the model to those
+   that wait. */
 static tutti_status update(tutti_method *m, tutti_error *err)
 {
     dude *s = m->self;
@@ -204,7 +207,7 @@ static tutti_status update(tutti_method *m, tutti_error *err)
     return tutti_server_give(s->server, s->waits, n, 0, err);
 }
 
-/* Of those that wait: is the group full, or is there nobody else to wait for? */
+/* Updates if the group is full, or if there is no other worker to wait for. */
 static tutti_status proceed(tutti_method *m, tutti_error *err)
 {
     dude *s = m->self;
@@ -289,7 +292,7 @@ static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     static const tutti_server_setup setup = { .rule = arrive, .service = SERVE, .servers = 1, .lost = lose };
     dude *s = m->self;
     const size_t workers = (size_t)m->workers;
-    size_t count; /* what the one server has */
+    size_t count; /* elements at the one server */
 
     TUTTI_TRY(check(m, err));
     if (s->refresh_mean < 0)
@@ -337,7 +340,7 @@ static tutti_status dude_open(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Begins as at first, along no gradient at all. */
+/* Resets the state to the start, where the mean of gradients is 0. */
 static void forget(tutti_method *m)
 {
     dude *s = m->self;
@@ -347,11 +350,11 @@ static void forget(tutti_method *m)
     s->at.here = s->at.updates = 0;
 }
 
-/* Other workers: each counts 1/n of the new n. Of a table the mean is summed anew. */
+/* Other workers: each counts 1/n of the new n. Where there is a table the mean is recomputed. */
 static tutti_status dude_resized(tutti_method *m, int began, int left, tutti_error *err)
 {
     dude *s = m->self;
-    bool knows; /* what the mean is made of is there */
+    bool knows; /* the entries that the mean consists of are available */
 
     (void)err;
     if (tutti_server_index(s->server) < 0)
@@ -381,7 +384,7 @@ static void dude_close(tutti_method *m)
     tutti_free(s->leaves);
 }
 
-/* table=worker: what the gradient changes of this worker's entry. */
+/* table=worker: computes how the gradient changes this worker's entry. */
 static void change_entry(tutti_method *m)
 {
     dude *s = m->self;
@@ -406,7 +409,7 @@ static tutti_status dude_quiesce(tutti_method *m, tutti_error *err)
     dude *s = m->self;
 
     (void)err;
-    memset(s->leaves, 0, (size_t)m->workers * sizeof *s->leaves); /* services rest */
+    memset(s->leaves, 0, (size_t)m->workers * sizeof *s->leaves); /* services are idle */
     if (tutti_server_index(s->server) < 0)
         return TUTTI_OK;
     tutti_metric(m, "updates", -1, (double)s->at.updates);

@@ -1,10 +1,10 @@
-/* fitted.h: what methods alq and amq share: a quantiser whose levels are fitted to the gradients
-   now and then. The fit is the codec's (src/codec/alq.c, mixture.c). */
+/* fitted.h: shared by methods alq and amq: a quantiser whose levels are fitted to the gradients
+   at intervals. The fit is the codec's (src/codec/alq.c, mixture.c). */
 #ifndef TUTTI_METHOD_FITTED_H
 #define TUTTI_METHOD_FITTED_H
 #include "coded.h"
 
-typedef struct fitted {          /* begins the struct of either method */
+typedef struct fitted {          /* first member of the struct of either method */
     int64_t bits, bucket, components, samples, first, second, every, skip_below;
     double bucket_mb;
     int norm, code, tail, initial, fit, weight;
@@ -37,7 +37,7 @@ static inline tutti_status fitted_declare(tutti_method *m, tutti_plan *plan, con
     return tutti_exchange_declare(m, plan, coded_large(m, coded, s->skip_below, spec), err);
 }
 
-/* Levels are others after their first fit. */
+/* Levels change with their first fit. */
 static inline uint64_t fitted_settles(const void *self, uint64_t steps, uint64_t epoch)
 {
     (void)steps;
@@ -45,7 +45,7 @@ static inline uint64_t fitted_settles(const void *self, uint64_t steps, uint64_t
     return (uint64_t)((const fitted *)self)->first;
 }
 
-/* What no fit can learn from is said before training, not at the first fit. */
+/* Reports before training, not at the first fit, if no fit can learn anything. */
 static inline tutti_status fitted_open(tutti_method *m, tutti_error *err)
 {
     const fitted *s = m->self;

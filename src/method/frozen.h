@@ -1,34 +1,36 @@
 /* frozen.h: what methods onebit-adam, qadam and bagua share: Adam whose second moment is frozen
-   after a warm-up. Its momentum, which is linear in the gradient, can then travel through a codec.
+   after a warm-up. Its momentum, which is linear in the gradient, can then travel through a
+   codec.
      warm-up   g <- mean of the g_r, in float32;  m <- b1 m + (1-b1) g;  v <- b2 v + (1-b2) g^2;
                x <- x - lr ((m / c1) / (sqrt(v / c2) + eps) + wd x)
      then      m_r <- b1 m + (1-b1) g_r;  m <- the mean of the m_r through the codec;
-               x <- x - lr ((m / c1) / (sqrt(v / c2) + eps) + wd x)        v and c2 stay
+               x <- x - lr ((m / c1) / (sqrt(v / c2) + eps) + wd x)        v and c2 stay fixed
    c1 = c2 = 1 without bias_correction. With it c1 = 1 - b1^t and c2 = 1 - b2^t, t updates: what
-   Adam divides by, since m and v begin at 0. c2 belongs to v and is frozen with it. If it goes on
-   growing (`growing`), as in BAGUA's QAdam, steps grow by sqrt(1 - b2^t) / sqrt(1 - b2^T) after the
-   switch, 3.2 times with T = 100. m goes on, and so does c1.
+   Adam divides by, since m and v begin at 0. c2 belongs to v and is frozen with it. If it
+   continues to grow (`growing`), as in BAGUA's QAdam, steps grow by sqrt(1 - b2^t) / sqrt(1 -
+   b2^T) after the switch, 3.2 times with T = 100. m continues to change, and so does c1.
 
-   The learning rate, its schedule and wd are those of the run's optimiser. It has to be sgd without
-   momentum: it takes the direction that the method leaves in g. So clip-norm is refused: after the
-   warm-up no worker knows the mean gradient.
+   The learning rate, its schedule and wd are those of the run's optimiser. It has to be sgd
+   without momentum: it takes the direction that the method leaves in g. So clip-norm is refused:
+   after the warm-up no worker knows the mean gradient.
 
    The length of the warm-up is one of three:
    1. A number of steps.
    2. Below 1, that share of the run's steps.
-   3. 0: it ends by itself, when |v_t|_1 / |v_(t-D)|_1, D = 1 / (1-b2), is between 0.96 and 1/0.96
-      and the learning rate does not rise any more. The 1-bit Adam paper asks for at least 0.96
-      only. A v that begins at 0 and has no bias correction fulfils that at once; with
+   3. 0: it ends automatically, when |v_t|_1 / |v_(t-D)|_1, D = 1 / (1-b2), is between 0.96 and
+      1/0.96 and the learning rate does not rise any more. The 1-bit Adam paper asks for at least
+      0.96 only. A v that begins at 0 without bias correction satisfies that at once; with
       bias_correction the norms are those of v / c2.
-   All workers have the same v, so all decide alike. A run that is too short for any switch is told
-   so when it begins. That is no error: it may be the first part of a longer one.
+   All workers have the same v, so all reach the same decision. If a run is too short for any
+   switch, this is reported when it begins. That is no error: it may be the first part of a longer
+   one.
 
-   mask=auto: codes bring noise of a tensor's scale to all of its weights. It must not be divided by
-   next to nothing: weights that few gradients have reached would be thrown about. So the frozen v
-   becomes v + (TINY mean v)^1.5 / sqrt(v), mean over the tensor. That is v itself but for one part
-   in a thousand where it is at least a tenth of the mean, and never below TINY times the mean. It
-   is infinite where v is 0, so that weights that no gradient ever reached stay where they are.
-   A single worker sends nothing and loses nothing: it goes on as Adam with v frozen. */
+   mask=auto: codecs add noise of a tensor's scale to all of its weights. It must not be divided
+   by almost 0: weights that few gradients have reached would move wildly. So the frozen v becomes
+   v + (TINY mean v)^1.5 / sqrt(v), mean over the tensor. That is v itself, up to one part in a
+   thousand, where it is at least a tenth of the mean, and never below TINY times the mean. It is
+   infinite where v is 0, so that weights that no gradient ever reached stay where they are. A
+   single worker sends nothing and loses nothing: it continues as Adam with v frozen. */
 #ifndef TUTTI_METHOD_FROZEN_H
 #define TUTTI_METHOD_FROZEN_H
 #include <float.h>
@@ -36,7 +38,7 @@
 #include "coded.h"
 #include "tutti/kernels.h"
 
-typedef struct frozen {       /* begins the struct of such a method */
+typedef struct frozen {       /* first member of the struct of such a method */
     double warmup, beta1, beta2, eps, bucket;
     int64_t skip_below;
     int mask;
@@ -44,13 +46,13 @@ typedef struct frozen {       /* begins the struct of such a method */
     const char *option;       /* the name of `warmup` */
 
     float *m, *v, *direction; /* n; direction: scratch */
-    double *norms;            /* of v after each of the last D steps; declared where warmup is 0 */
+    double *norms;            /* of v after each of the last D steps; declared if warmup is 0 */
     size_t window;            /* D */
     struct {
-        int64_t frozen;       /* steps of the warm-up; 0: it goes on */
+        int64_t frozen;       /* steps of the warm-up; 0: it has not ended */
         int64_t updates;      /* of m */
         int64_t squares;      /* updates of v */
-        double lr;            /* the last step's */
+        double lr;            /* of the last step */
     } now;                    /* declared */
 } frozen;
 enum { FROZEN_AUTO, FROZEN_NONE };
@@ -74,7 +76,7 @@ enum { FROZEN_WINDOW_MOST = 1 << 20 };
       "to none move little; none: they follow the noise" }, \
     CODED_BUCKET(TUTTI_AT(frozen, bucket), "momentum in MiB that is", NULL)
 
-/* Momentum goes through `codec`. option: what `warmup` is called in the method's table. */
+/* Momentum goes through `codec`. option: the name of `warmup` in the method's table. */
 static inline tutti_status frozen_declare(tutti_method *m, tutti_plan *plan, const char *option,
                                           const char *codec, tutti_error *err)
 {
@@ -115,7 +117,7 @@ static inline tutti_status frozen_declare(tutti_method *m, tutti_plan *plan, con
     return tutti_exchange_declare(m, plan, spec, err);
 }
 
-/* Steps of the warm-up of a run of so many; 0: when v is stable. */
+/* Steps of the warm-up in a run of that many; 0: until v is stable. */
 static inline double frozen_steps(const frozen *s, uint64_t steps)
 {
     return s->warmup > 0 && s->warmup < 1 ? fmax(1, round(s->warmup * (double)steps)) : s->warmup;
@@ -166,8 +168,7 @@ static inline tutti_status frozen_exchange(tutti_method *m, tutti_piece *p, tutt
     return m->workers == 1 ? TUTTI_OK : tutti_exchange(m, p, m->weight, err);
 }
 
-/* direction := -(m / c1) / (sqrt(v / c2) + eps), after m and v have moved towards g by these
-   rates. */
+/* Moves m and v towards g by these rates; then direction := -(m / c1) / (sqrt(v / c2) + eps). */
 static inline void frozen_move(const tutti_method *m, float one_minus_beta1, float beta2,
                                float one_minus_beta2, const float *g)
 {
@@ -222,7 +223,7 @@ static inline tutti_status frozen_step(tutti_method *m, tutti_error *err)
 {
     frozen *s = m->self;
 
-    /* otherwise the step stops the run or is left out, and moments stay as they are */
+    /* otherwise the step stops the run or is skipped, and moments stay unchanged */
     if (tutti_finite(m->device, m->n, m->g)) {
         s->now.updates++;
         if (s->now.frozen > 0) {

@@ -1,15 +1,15 @@
 /* gradient-sparsification: synchronous data parallelism in which few elements of a gradient are
-   sent. Wangni, Wang, Liu, Zhang, "Gradient Sparsification for Communication-Efficient Distributed
-   Optimization", NeurIPS 2018, arXiv 1710.09854 (select=wangni); Stich, Cordonnier, Jaggi,
-   "Sparsified SGD with Memory", NeurIPS 2018, arXiv 1809.07599 (the others).
+   sent. Wangni, Wang, Liu, Zhang, "Gradient Sparsification for Communication-Efficient
+   Distributed Optimization", NeurIPS 2018, arXiv 1710.09854 (select=wangni); Stich, Cordonnier,
+   Jaggi, "Sparsified SGD with Memory", NeurIPS 2018, arXiv 1809.07599 (the others).
      wangni           element i is kept with probability p_i = min(c |g_i|, 1) and divided by it:
                       unbiased, nothing is remembered. c is such that `ratio` of all are expected
-                      (solver=greedy, the paper's algorithm 3), or the fewest for which the variance
-                      is at most 1 + `epsilon` times |g|^2 (solver=closed, algorithm 2)
+                      (solver=greedy, the paper's algorithm 3), or the fewest for which the
+                      variance is at most 1 + `epsilon` times |g|^2 (solver=closed, algorithm 2)
      topk             the greatest magnitudes of g + e; the rest stays in e
-     randk, blockk    elements or blocks that are drawn alike on all workers, so that values alone
-                      travel and are summed on the way. The rest stays in e, or with ef=off what is
-                      sent is multiplied by n/k, which is unbiased
+     randk, blockk    elements or blocks that are drawn identically on all workers, so that only
+                      values travel and are summed on the way. The rest stays in e, or with ef=off
+                      what is sent is multiplied by n/k, which is unbiased
    Selection is by tensor; tensors of fewer than min_numel elements travel as they are. */
 #include "coded.h"
 

@@ -1,7 +1,7 @@
 /* gut: global update tracking. Each worker follows its neighbours' last updates, gradient and
-   gossip together, which it reads off the models that it is sent anyway: gradient tracking without
-   a second message. Aketi, Hashemi, Roy, "Global Update Tracking: A Decentralized Learning
-   Algorithm for Heterogeneous Data", NeurIPS 2023, arXiv 2305.04792; the authors' code
+   gossip together, which it derives from the models that it receives anyway: gradient tracking
+   without a second message. Aketi, Hashemi, Roy, "Global Update Tracking: A Decentralized
+   Learning Algorithm for Heterogeneous Data", NeurIPS 2023, arXiv 2305.04792; the authors' code
    (aparna-aketi/global_update_tracking).
 
      z_i = sum_j W_ij x_j;  p_i = z_i - x_i             gossip; the only message
@@ -11,26 +11,27 @@
      c_i = g_i + (b - 1) / eta p_i                      b: below
 
    s_i is y_i without momentum, m_i with (m <- beta m + y), y_i + beta m_i with nesterov; b is 1,
-   1 + beta, 1 + beta + beta^2. Without momentum mu = 0 is d-psgd that communicates and then adapts,
-   and with any mu the mean of the models moves by the mean gradient. With momentum and mu = 0 it is
-   what the authors' repository calls QG-DSGDm.
+   1 + beta, 1 + beta + beta^2. Without momentum mu = 0 is d-psgd that communicates and then
+   adapts, and with any mu the mean of the models moves by the mean gradient. With momentum and mu
+   = 0 it is what the authors' repository calls QG-DSGDm.
 
-   What the neighbours did is not kept by copies of their models. s_j = (x_j - x_j') / eta, so
+   The neighbours' updates are not derived from copies of their models. s_j = (x_j - x_j') / eta,
+   so
        sum_j W_ij s_j = (z_i of the step before - z_i) / (eta of the step before),
-   for a graph that stays. So models travel whole, z_i is a sum of them each time, and there is
-   nothing that drifts and nothing to synchronise anew: the paper sends differences to copies, of as
-   many bytes, and keeps a weighted sum of them.
+   for a constant graph. So models travel whole, z_i is a sum of them each time, and nothing
+   drifts or has to be synchronised again: the paper sends differences to copies, of as many
+   bytes, and keeps a weighted sum of them.
 
    Chosen here:
    1. Without momentum x_i - eta y_i is computed as z_i - eta (y_i + p_i / eta): no bit is lost to
       the quotient, and mu = 0 and a single worker are what they should be to the bit.
-   2. eta of the step before is the one that it was made with; what it left is forgotten where that
-      is 0 (p_i / eta is not to be had, such a step is gossip alone), and at the first step.
-   3. Weight decay is the optimiser's. c_i has it as g_i has, or it would be counted
-      1 / (1 - mu) times.
-   4. A gradient that is not finite, where such a step is left out: gossip alone, and g_i = 0.
-   5. After a loss W is another: in that step what the lost neighbour weighed counts 1 + mu times,
-      once. A graph that changes with every step is refused.
+   2. eta of the step before is the one that it was made with. The tracked state is reset where
+      that is 0 (p_i / eta is undefined, and such a step is gossip alone), and at the first step.
+   3. Weight decay is the optimiser's. c_i has it as g_i has, or it would be counted 1 / (1 - mu)
+      times.
+   4. With a gradient that is not finite, where such a step is skipped: gossip alone, and g_i = 0.
+   5. After a loss W is different: in that step the weight of the lost neighbour counts 1 + mu
+      times, once. A graph that changes with every step is refused.
    6. The agreed model is the exact mean, where the paper makes 50 rounds of gossip at the end. */
 #include "rule.h"
 #include "tutti/gossip.h"
@@ -42,7 +43,7 @@ typedef struct gut {
     double beta, decay, shift;   /* the optimiser's momentum and weight_decay; b - 1 */
     float *x;                    /* n; with momentum: x_i during the step, when m->x is z_i */
     /* declared, n each, unless mu is 0 */
-    float *z;                    /* z of the step before; within step() what is tracked */
+    float *z;                    /* z of the step before; within step() the tracked term */
     float *c;
     double eta;                  /* of the step before; 0: nothing to track; declared */
 } gut;
@@ -94,7 +95,7 @@ static tutti_status gut_declare(tutti_method *m, tutti_plan *plan, tutti_error *
         s->scaling = s->beta > 0 ? scaling_with_momentum : scaling_alone;
     if (s->beta > 0)
         tutti_declare_vector(plan, "gut.x", TUTTI_SCRATCH, &s->x);
-    if (s->scaling == 0 || (m->workers == 1 && s->beta == 0)) /* alone, y_i is g_i: what is tracked is 0 */
+    if (s->scaling == 0 || (m->workers == 1 && s->beta == 0)) /* alone, y_i is g_i: the tracked term is 0 */
         return TUTTI_OK;
     tutti_declare_vector(plan, "gut.z", TUTTI_OWN_ZERO, &s->z);
     tutti_declare_vector(plan, "gut.c", TUTTI_OWN_ZERO, &s->c);
@@ -113,8 +114,8 @@ static tutti_status gut_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
     return tutti_mix(s->mixer, m->step, m->x, m->x, NULL, err); /* z_i */
 }
 
-/* g becomes the direction, m->x what it is applied to; z and c are for the next step. finite: the
-   gradient is. */
+/* Turns g into the direction and m->x into the model that it is applied to; z and c are for the
+   next step. finite: the gradient is finite. */
 static void direct(tutti_method *m, gut *s, bool finite)
 {
     tutti_device *d = m->device;
@@ -147,7 +148,7 @@ static void direct(tutti_method *m, gut *s, bool finite)
 
 static tutti_status gut_step(tutti_method *m, tutti_error *err)
 {
-    /* one that is not finite ends the run or leaves the step out, so it stays in g as it is */
+    /* one that is not finite ends the run or skips the step, so g is left unchanged */
     direct(m, m->self, tutti_finite(m->device, m->layout->used, m->g));
     return tutti_base_step(m, err);
 }

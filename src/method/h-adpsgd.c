@@ -1,17 +1,18 @@
-/* h-adpsgd: the workers of a machine are one super-learner, which sums its gradients in every step
-   as ddp does. Super-learners go at their own pace, and their models are averaged two at a time
-   beside the computation. Zhang, Cui, Finkler, Saon, Kayi, Buyuktosunoglu, Kingsbury, Kung,
-   Picheny, INTERSPEECH 2019, arXiv 1907.05701. The averaging is ad-psgd's (src/gossip/pairs.c).
+/* h-adpsgd: the workers of a machine are one super-learner, which sums its gradients in every
+   step as ddp does. Super-learners are asynchronous, and their models are averaged in pairs,
+   concurrently with the computation. Zhang, Cui, Finkler, Saon, Kayi, Buyuktosunoglu, Kingsbury,
+   Kung, Picheny, INTERSPEECH 2019, arXiv 1907.05701. The averaging is ad-psgd's
+   (src/gossip/pairs.c).
      inside     g <- mean of the gradients of the c workers, weighted by samples (all-reduce);
                 all apply it
      between    the first worker of each machine asks and answers on the one model of the machine,
-                and hands it to the others before every step
+                and sends it to the others before every step
    A machine takes c gradients of the run together, the next c in order (src/engine/pace.c). So an
-   epoch is every sample once, and a slow machine holds up nobody but itself. From ad-psgd's view
-   there are n / c workers with c times the batch. One machine is ddp; super_learner=none is
-   ad-psgd. Chosen here:
-   1. Super-learners are workers of consecutive ranks and equal in number. Under every launcher the
-      workers of equal machines are.
+   epoch is every sample once, and a slow machine delays no other. From ad-psgd's view there are n
+   / c workers with c times the batch. One machine is ddp; super_learner=none is ad-psgd. Chosen
+   here:
+   1. Super-learners are workers of consecutive ranks and equal in number. Under every launcher
+      the workers of equal machines are.
    2. The model travels inside the machine, and not the difference that the averagings made to it.
       That is as many bytes, and the replicas are the same to the bit.
    3. `exchanges` is counted for each step of a machine, that is for c gradients. */

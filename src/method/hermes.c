@@ -1,8 +1,8 @@
-/* hermes: a worker trains by itself and pushes its model only when that has become better by more
-   than chance. How much data it takes at a time follows from its speed. Basani, Vivek, Krishna,
-   Paul, "When Less is More: Achieving Faster Convergence in Distributed Edge Machine Learning",
-   HiPC 2024, arXiv 2410.20495: from the paper's abstract and the authors' code, whose pitfalls
-   docs/methods/hermes.md lists.
+/* hermes: a worker trains alone and pushes its model only when the model's loss has fallen by
+   more than chance. The amount of data of its rounds follows from its speed. Basani, Vivek,
+   Krishna, Paul, "When Less is More: Achieving Faster Convergence in Distributed Edge Machine
+   Learning", HiPC 2024, arXiv 2410.20495: from the paper's abstract and the authors' code, whose
+   pitfalls docs/methods/hermes.md lists.
      worker i, a round   E passes over a chunk of DSS_i samples, an update every MBS_i of them;
                          loss <- its model's, on held-out samples;  Q <- the last `window`
                          losses of rounds since it pushed
@@ -10,51 +10,52 @@
                          z <= alpha: push, w_i <- w, Q <- {}
                          else, from the lambda-th such round in a row on:  alpha <- (1 - beta)
                          alpha, so that it pushes before long
-     server, a push      w <- w_i, the first;  then  w <- (w / L + w_i / L_i) / (1 / L + 1 / L_i), L
-                         and L_i the losses of w and w_i;  sends w to worker i only
-     server, a round     t_i outside [Q1 - 1.5 (Q3 - Q1), Q3 + 1.5 (Q3 - Q1)] of the others' times:
-                         DSS_i <- T MBS_i / (E k_i), k_i = t_i MBS_i / (E DSS_i), T the median time
-   One worker has nobody to push to: it is `single`.
+     server, a push      w <- w_i, the first;  then  w <- (w / L + w_i / L_i) / (1 / L + 1 / L_i),
+                         L and L_i the losses of w and w_i;  sends w to worker i only
+     server, a round     t_i outside [Q1 - 1.5 (Q3 - Q1), Q3 + 1.5 (Q3 - Q1)] of the others'
+                         times: DSS_i <- T MBS_i / (E k_i), k_i = t_i MBS_i / (E DSS_i), T the
+                         median time
+   With one worker there is no other to exchange models with: it is `single`.
 
    Differs from the paper: its server sums gradients since the first model w0 and makes one step
    from there. With plain SGD at a constant rate that is the mean of models above; with anything
    else it is not what the workers have trained. So models are merged, and any optimiser and
-   schedule works. wire=fp16 sends differences to w0, which all have: they are small where models
-   are not, so 11 bits go further.
+   schedule works. wire=fp16 sends differences to w0, which all have: they are smaller than the
+   models, so 11 bits are more precise.
 
    w's loss is evaluated by the worker that pushed last, which has just been sent w. Until it has
-   told the loss, nobody else's push is merged: they wait in line, by a note, and models stay where
-   they are. One whose link is slow would so keep all from pushing. So a turn that is late (it lasts
-   longer than late_after median turns, or at first median rounds) goes on beside those of the next
-   in line. What such a worker pushes is merged when it has come. A loss that is told after another
-   merge is not w's, and is not taken. Then the mean of the two losses by the weights of the merge
-   stands for w's.
+   reported the loss, no other push is merged: other workers wait in a queue, with a control
+   message only, and keep their models. A worker with a slow link would so keep all from pushing.
+   So when a push is late (it lasts longer than late_after median pushes, or at first median
+   rounds), the next in the queue may push concurrently. What the late worker pushes is merged
+   when it arrives. A loss that is reported after another merge is not w's, and is ignored. Then
+   the mean of the two losses by the weights of the merge is used for w's.
 
    Chosen here:
    1. alpha stays relaxed after a push (as in the authors' code).
    2. push=always pushes every round, the first one too.
    3. A spread of losses below 1e-12 of their mean is none, and losses count as at least 1e-12.
-   4. Optimiser slots stay the worker's own when it takes over w.
-   5. T is found anew every ten rounds of all (the authors' code keeps that of cold caches).
-   6. A chunk is whole batches of the run, which is what samples are handed out by. The mini-batch
+   4. Optimiser slots stay the worker's own when it gets w.
+   5. T is computed again every ten rounds of all (the authors' code keeps the first one, measured
+      with cold caches).
+   6. A chunk is whole batches of the run, the unit in which samples are assigned. The mini-batch
       changes only where the chunk would leave its bounds.
-   7. Another number of workers that goes on from a checkpoint begins at w, with the options' sizes
-      and no losses, since what is a worker's own has no place elsewhere.
-   8. A worker that is lost is out of the line and of the times. It may have pushed and not told w's
-      loss yet. Then that mean stands for it, too; where losses are convex it is no less.
-   9. patience: a loss that only stays counts as fallen. 0 by default (the paper's is 25), so that a
-      run makes the steps that it was asked for. The run ends by tutti_end. The worker that has told
-      one loss too many hears it with the answer. What the others have begun is computed, and pushed
-      if it helps.
+   7. A run resumed with another number of workers begins at w, with the options' sizes and no
+      losses, since a worker's own state does not fit another worker.
+   8. A lost worker is removed from the queue and the times. It may have pushed and not reported
+      w's loss yet. Then that mean is used too; where losses are convex it is an upper bound.
+   9. patience: a loss that only stays counts as fallen. 0 by default (the paper's is 25), so that
+      a run makes the requested number of steps. The run ends by tutti_end. The worker that has
+      reported the last allowed loss learns it with the answer. What the others have begun is
+      computed, and pushed if it helps.
 
-   Nobody ever pushes where every loss is above those before it, as of held-out samples that are of
-   other classes than a worker's: alpha nears 0, and no z comes below that. The server's model would
-   then be the first one. So as long as nobody has pushed, the model of the run is what the server's
-   rule makes of all workers' models at once, each over its own last loss. Nobody trains on it, and
-   a run that ends with it says so (`never-pushed`). A worker that has ended no round has no loss:
-   it counts only if nobody has one.
-   Not built: chunks that are shipped, and so prefetching of them. Samples are where the worker
-   reads them. */
+   No worker ever pushes if every loss is above those before it, as when the held-out samples are
+   of other classes than a worker's: alpha nears 0, and no z gets below it. The server's model
+   would then be the first one. So as long as no worker has pushed, the model of the run is the
+   merge, by the server's rule, of all workers' models at once, each weighted by its own last
+   loss. No worker trains on it, and a run that ends with it emits an event (`never-pushed`). A
+   worker that has ended no round has no loss: it counts only if no worker has one.
+   Not built: sending chunks, and so prefetching them. Samples are where the worker reads them. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -108,7 +109,7 @@ static int64_t bits_of(double value)
     return bits;
 }
 
-/* Samples that are handed out at a time. */
+/* Samples that are assigned at a time. */
 static int64_t batch_of_run(const tutti_method *m)
 {
     return m->share->batch * m->share->accumulate;
@@ -119,7 +120,7 @@ static int64_t in_batches(const tutti_method *m, double samples)
     return tutti_hermes_batches(batch_of_run(m), samples);
 }
 
-/* Whatever the length of the run, which may be another one when it is resumed. */
+/* Independent of the length of the run, which may differ when it is resumed. */
 static int64_t chunk_of(const hermes *s)
 {
     return s->chunk > 0 ? s->chunk : CHUNK;
@@ -191,7 +192,7 @@ static tutti_status hermes_declare(tutti_method *m, tutti_plan *plan, tutti_erro
         tutti_declare(plan, &(tutti_state){ .name = "hermes.model", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                             .count = s->wire == FP16 ? m->layout->used : 0 }, &s->model);
     }
-    if (m->rank >= m->workers) /* it only serves */
+    if (m->rank >= m->workers) /* a dedicated server */
         return TUTTI_OK;
     tutti_declare(plan, &(tutti_state){ .name = "hermes.losses", .keep = TUTTI_OWN_ZERO, .dtype = TUTTI_F64,
                                         .count = (size_t)s->window }, &s->losses);
@@ -220,9 +221,9 @@ static tutti_status hermes_open(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Another number of workers: chunks and mini-batches are the options' again, so the
-   server's idea of them is, too, and the time that rounds are to take is found
-   anew, from these workers' first ones. */
+/* With another number of workers, chunks and mini-batches are the options' again, also in the
+   server's records, and the target time of rounds is computed again, from the first rounds of
+   these workers. */
 static tutti_status hermes_resized(tutti_method *m, int began, int left, tutti_error *err)
 {
     hermes *s = m->self;
@@ -256,8 +257,8 @@ static bool chunk_is_whole(const hermes *s)
     return s->round.taken >= s->round.batches;
 }
 
-/* Where the pass after one that ends at next.at begins; false: nowhere in this step. The last
-   batch's step goes over the whole chunk again. */
+/* Sets `next` to where the pass after one that ends at next.at begins; false: there is none in
+   this step. The last batch's step goes over the whole chunk again. */
 static bool go_on(hermes *s)
 {
     if (s->next.at < s->batch[3 * s->next.batch + 2])
@@ -271,7 +272,7 @@ static bool go_on(hermes *s)
     return chunk_is_whole(s) && s->next.pass < s->local_passes;
 }
 
-/* Places in `batch` and counts of samples are those of a round that can be. */
+/* Checks that the positions in `batch` and the counts of samples are those of a possible round. */
 static tutti_status check_round(const tutti_method *m, const hermes *s, tutti_error *err)
 {
     const int64_t batches = s->round.batches, taken = s->round.taken;
@@ -322,7 +323,7 @@ static tutti_status hermes_pass(tutti_method *m, tutti_pass *p, tutti_error *err
     return TUTTI_OK;
 }
 
-/* Is this loss low enough among the last ones'? */
+/* Is this loss low enough relative to the last ones? */
 static bool is_major(hermes *s, double loss)
 {
     double sum = 0, squares = 0, mean, deviation;
@@ -361,7 +362,7 @@ static tutti_status push(tutti_method *m, hermes *s, double loss, tutti_error *e
     if (s->wire == FP16)
         tutti_diff(m->device, n, 1, m->x, s->start, m->g);
     else
-        tutti_copy(m->device, n, m->x, m->g); /* the answer comes into x */
+        tutti_copy(m->device, n, m->x, m->g); /* the answer overwrites x */
     TUTTI_TRY(tutti_server_push(s->server, PUSH, bits_of(loss), m->g, m->x, &answers, err));
     if (s->wire == FP16)
         tutti_add(m->device, n, s->start, m->x);
@@ -416,11 +417,11 @@ static tutti_status hermes_step(tutti_method *m, tutti_error *err)
     s->round.computed_ns += tutti_computed_ns(m) - s->counted_ns;
     if (chunk_is_whole(s))
         TUTTI_TRY(end_round(m, s, err));
-    s->counted_ns = tutti_computed_ns(m); /* evaluating is no part of a round's time */
+    s->counted_ns = tutti_computed_ns(m); /* evaluation is excluded from a round's time */
     return TUTTI_OK;
 }
 
-/* Figures of all workers that are left, as the first of them tells them. */
+/* Records the figures of all surviving workers; the first of them does so. */
 static tutti_status tell(tutti_method *m, tutti_error *err)
 {
     const hermes *s = m->self;
@@ -445,11 +446,11 @@ static tutti_status tell(tutti_method *m, tutti_error *err)
     return status;
 }
 
-/* Has anybody pushed? The server knows, also of workers that are lost. */
+/* Has any worker pushed? The server knows, also about lost workers. */
 static tutti_status ask_pushed(tutti_method *m, bool *pushed, tutti_error *err)
 {
     const hermes *s = m->self;
-    tutti_group everyone = m->everyone; /* a group of its own would not hear who gives up before it */
+    tutti_group everyone = m->everyone; /* a separate group would not learn that a worker gave up before it */
     int64_t merges = tutti_server_index(s->server) >= 0 ? s->global.merges : 0;
 
     everyone.uncounted = true;
@@ -458,11 +459,11 @@ static tutti_status ask_pushed(tutti_method *m, bool *pushed, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* x := the mean of the workers' models, weighed as the server would if all of them pushed now. */
+/* x := the weighted mean of the workers' models, as if all of them pushed to the server now. */
 static tutti_status merge_unpushed(tutti_method *m, tutti_error *err)
 {
     hermes *s = m->self;
-    double sum[2] = { 0, 0 }, mine = 0; /* of those that have a loss, of all: what they weigh */
+    double sum[2] = { 0, 0 }, mine = 0; /* sums of the weights: of workers with a loss, of all workers */
 
     if (m->rank < m->workers) {
         if (s->mine.losses > 0)
@@ -489,7 +490,7 @@ static tutti_status hermes_final_model(tutti_method *m, tutti_error *err)
     const hermes *s = m->self;
     bool pushed;
 
-    if (m->workers == 1) /* it has the model */
+    if (m->workers == 1) /* x is the model already */
         return TUTTI_OK;
     if (tutti_server_index(s->server) >= 0 && s->global.least > 0) {
         tutti_metric(m, "loss", -1, s->global.loss);

@@ -4,7 +4,7 @@
 
 #include "hermes_plan.h"
 
-/* mini-batches that a worker may be given: 2, 4, ..., 64 */
+/* mini-batches that a worker may get: 2, 4, ..., 64 */
 enum { SIZES = 6, MOST_BATCHES = 1 << 24 };
 
 int64_t tutti_hermes_batches(int64_t batch, double samples)
@@ -30,7 +30,7 @@ int tutti_hermes_sort(const double *seconds, int workers, int but, double *sorte
     return n;
 }
 
-/* Of n in ascending order, between the two nearest in proportion. */
+/* Of n values in ascending order, linearly interpolated. */
 double tutti_hermes_quantile(const double *sorted, int n, double q)
 {
     const double at = q * (n - 1);
@@ -46,8 +46,8 @@ bool tutti_hermes_outside(const double *seconds, int workers, int i, double *sor
     return t >= q3 + 1.5 * (q3 - q1) || t <= q1 - 1.5 * (q3 - q1);
 }
 
-/* By t = E k DSS / MBS. The mini-batch next to the old one whose chunk is within bounds; if there
-   is none, whose time comes nearest. */
+/* By t = E k DSS / MBS. Chooses the mini-batch nearest to the old one whose chunk is within
+   bounds; if there is none, the one whose time is nearest. */
 void tutti_hermes_fit(const hermes_bounds *bounds, double seconds, double median, int64_t size[2])
 {
     const int64_t batch = bounds->batch;
@@ -57,7 +57,7 @@ void tutti_hermes_fit(const hermes_bounds *bounds, double seconds, double median
     double best_off = INFINITY, best_far = INFINITY;
     bool best_fits = false;
 
-    for (int c = -1; c < SIZES; c++) { /* -1: the one that it has */
+    for (int c = -1; c < SIZES; c++) { /* -1: the present one */
         const int64_t candidate = c < 0 ? *minibatch : (int64_t)2 << c;
         const double wanted = median * (double)candidate / (epochs * k), samples = fmin(wanted, most);
         const int64_t given = tutti_hermes_batches(batch, samples);

@@ -1,5 +1,5 @@
-/* hermes_server.c: the server's part of hermes (hermes.c), on its thread: whose turn it is to push,
-   what a push makes of the model, and how much data each worker takes for a round. */
+/* hermes_server.c: the server's part of hermes (hermes.c), on its thread: which worker may push,
+   how a push changes the model, and how much data each worker takes for a round. */
 #include <math.h>
 #include <string.h>
 
@@ -51,7 +51,7 @@ static void report(tutti_method *m, int i, double seconds)
         tutti_hermes_fit(&bounds, s->seconds[i], s->global.median, &s->size[2 * i]);
 }
 
-/* In an answer's kind; 0: both are as they were. */
+/* The kind of an answer; 0: both are unchanged. */
 static uint32_t sizes_of(const hermes *s, int i)
 {
     return s->resize == OFF || s->size[2 * i] == 0 ? 0 : tutti_hermes_encode(&s->size[2 * i]);
@@ -75,7 +75,7 @@ static tutti_status merge(tutti_method *m, const tutti_server_request *r, tutti_
         model = s->model;
     }
     tutti_server_blend(s->server, weight, model);
-    s->global.loss = (1 - (double)weight) * s->global.loss + (double)weight * loss; /* until it is told */
+    s->global.loss = (1 - (double)weight) * s->global.loss + (double)weight * loss; /* until the worker reports it */
     s->global.merges++;
     if (s->wire == FP32)
         return tutti_server_give(s->server, &r->note, 1, 0, err);
@@ -83,7 +83,7 @@ static tutti_status merge(tutti_method *m, const tutti_server_request *r, tutti_
     return tutti_server_give_own(s->server, &r->note, 1, 0, s->model, err);
 }
 
-/* When a turn that begins now is late; TUTTI_FOREVER: never. */
+/* When a push that is granted now is late; TUTTI_FOREVER: never. */
 static int64_t late_at(const tutti_method *m)
 {
     const hermes *s = m->self;
@@ -93,13 +93,15 @@ static int64_t late_at(const tutti_method *m)
     if (s->late_after == 0)
         return TUTTI_FOREVER;
     n = tutti_hermes_sort(s->turns, m->workers, -1, s->sorted);
-    if (n < 2 || 2 * n < m->workers) /* one alone may be the server's own, over no link */
-        n = tutti_hermes_sort(s->seconds, m->workers, -1, s->sorted); /* of rounds: whose turn it is has told one */
+    if (n < 2 || 2 * n < m->workers) /* a single one may be the server's own, over no link */
+        n = tutti_hermes_sort(s->seconds, m->workers, -1, s->sorted); /* durations of rounds: a
+                                                                         worker that may push has
+                                                                         reported one */
     seconds = (double)s->late_after * tutti_hermes_quantile(s->sorted, n, 0.5);
     return seconds < 1e9 ? tutti_now_ns(m->rt) + (int64_t)(seconds * 1e9) : TUTTI_FOREVER;
 }
 
-/* It is worker i's turn to push. */
+/* Allows a worker to push. */
 static tutti_status grant(tutti_method *m, const tutti_note *request, tutti_error *err)
 {
     hermes *s = m->self;
@@ -110,7 +112,7 @@ static tutti_status grant(tutti_method *m, const tutti_note *request, tutti_erro
     return tutti_server_answer(s->server, request, 1, sizes_of(s, request->from), NULL, 0, err);
 }
 
-/* The next in line. */
+/* Allows the next worker in the queue to push. */
 static tutti_status next_turn(tutti_method *m, tutti_error *err)
 {
     hermes *s = m->self;
@@ -134,7 +136,8 @@ tutti_status tutti_hermes_due(tutti_method *m, tutti_error *err)
     return next_turn(m, err);
 }
 
-/* A worker has told the loss of what it was sent, which is w if nobody has pushed since. */
+/* A worker has reported the loss of the model that it was sent, which is w if no worker has
+   pushed since. */
 static tutti_status end_turn(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     hermes *s = m->self;
@@ -170,7 +173,7 @@ tutti_status tutti_hermes_lose(tutti_method *m, int worker, tutti_error *err)
     return s->turn == 1 + worker ? next_turn(m, err) : TUTTI_OK;
 }
 
-/* Its own, or it is late with one. */
+/* May this worker push, or is it late with its push? */
 static bool has_turn(const hermes *s, int worker)
 {
     return s->turn == 1 + worker || s->its[worker].late;

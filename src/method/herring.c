@@ -1,28 +1,28 @@
-/* herring: synchronous data parallelism by servers that all have the same to do: gradients are
-   flattened into fusion buffers of equal bytes, and each buffer is cut over the servers alike,
-   whatever the tensors are. Thangakrishnan, Cavdar, Karakus, Ghai, Selivonchyk, Pruce, "Herring:
-   Rethinking the Parameter Server at Scale for the Cloud", SC 2020. The form with rails is that of
-   Fairring, its open re-implementation.
+/* herring: synchronous data parallelism with equally loaded servers: gradients are flattened into
+   fusion buffers of equal bytes, and each buffer is split equally over the servers, whatever the
+   tensors are. Thangakrishnan, Cavdar, Karakus, Ghai, Selivonchyk, Pruce, "Herring: Rethinking
+   the Parameter Server at Scale for the Cloud", SC 2020. The form with rails is that of Fairring,
+   its open re-implementation.
      N nodes of G workers; R rails, the first workers of each node; S bytes of a buffer
      1. inside a node   reduce-scatter of the weighted gradients: rail u holds slot u, S/R bytes,
                         summed over the node
-     2. worker u        cuts its slot in a shard for each of N' servers, and sends all at once
+     2. worker u        splits its slot into a shard for each of N' servers, and sends all at once
      3. server (j, u)   sum := the shards j of slot u of all nodes, to all of them at once
      4. inside a node   all-gather of the slots
    Two hops between nodes whatever N is, 2 (N - 1) messages a rail, node and buffer. Up to `slots`
-   buffers are under way at a time. Buffers are cut at every `fusion_mb`, inside tensors, and shards
+   buffers are under way at a time. Buffers end at every `fusion_mb`, inside tensors, and shards
    at multiples of 16 bytes, so servers differ by 16 bytes a buffer at most.
-   Differs from the paper, whose text was not at hand, and from Fairring:
-   1. Servers sum in the one order of summation, and not as shards arrive: the bits are ddp's. So G
-      is a power of two, or there is one node. A buffer's shards are summed in the senders' memory
-      where that is shared.
+   Differs from the paper, whose text was not available, and from Fairring:
+   1. Servers sum in the one order of summation, and not as shards arrive: the bits are ddp's. So
+      G is a power of two, or there is one node. A buffer's shards are summed in the senders'
+      memory where that is shared.
    2. The weights of unequal shares of a step are in the sums, so nothing is divided at the end.
-   3. Tables go by rows from every worker to all servers (src/server/slice.c), where Herring's first
-      release made them dense. A table is a buffer by itself, and servers' bytes of it follow the
-      rows.
+   3. Tables go by rows from every worker to all servers (src/server/slice.c), where Herring's
+      first release made them dense. A table is a separate buffer, and a server's bytes of it
+      depend on the rows.
    4. There is no proxy: threads of the lane and of the server do what the paper gives a process.
-   5. wire=fp16 is between workers and servers alone; inside a node sums travel as floats.
-   6. A worker that is lost is parameter-server's loss (docs/methods/herring.md). */
+   5. wire=fp16 applies between workers and servers only; inside a node sums travel as floats.
+   6. A lost worker is handled as in parameter-server (docs/methods/herring.md). */
 #include <string.h>
 
 #include "tutti/server.h"
@@ -34,7 +34,7 @@ typedef struct herring {
     const char *node;
     tutti_server_sums *sums;
     int workers_of_node; /* G */
-    char why[300];       /* node=auto: why workers are nodes of their own; "": nothing to tell */
+    char why[300];       /* node=auto: why workers are nodes of their own; "": no reason to report */
 } herring;
 enum { SERVE };                      /* service */
 enum { AUTO, COLOCATED, DEDICATED }; /* placement */
@@ -67,7 +67,7 @@ static const tutti_option herring_options[] = {
 
 /* ---- nodes, servers, rails ---- */
 
-/* One machine whose workers share memory needs no servers, unless somebody has asked for some. */
+/* One machine whose workers share memory needs no servers, unless the options ask for some. */
 static tutti_status choose_node(tutti_method *m, tutti_error *err)
 {
     herring *s = m->self;
@@ -98,7 +98,7 @@ static tutti_status check_placement(const tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Every buffer is cut in so many shards. */
+/* Every buffer is split into that many shards. */
 static tutti_status set_buffers(tutti_method *m, int shards, tutti_error *err)
 {
     const herring *s = m->self;

@@ -1,34 +1,36 @@
-/* hetero-ring: heterogeneity-aware ring all-reduce. A step is cut in equal micro-batches, and each
-   worker computes as many of them as it can in the same time. Chao, Liao, Gao, "Task allocation for
-   decentralized training in heterogeneous environment", 2021, arXiv 2111.08272.
+/* hetero-ring: heterogeneity-aware ring all-reduce. A step is split into equal micro-batches, and
+   each worker computes as many of them as it can in the same time. Chao, Liao, Gao, "Task
+   allocation for decentralized training in heterogeneous environment", 2021, arXiv 2111.08272.
      each step     g_i <- sum over a_i micro-batches of m samples of grad / (C m);
                    G <- all-reduce of g_i;  x <- opt(x, G)
      each window   t <- all-gather of the time of a micro-batch;  v_i = 1 / t_i;  a'_i = C v_i /
-                   sum_j v_j, rounded by largest remainders, each at least 1; a <- a' if the slowest
-                   is more than `tolerance` above the mean and the step gets shorter
-     beginning     T_ring(s), T_run(s) <- lines through what two sizes took on these links;  a piece
-                   of s bytes goes round the ring where 1.05 T_ring(s) < T_run(s), else as ddp's do
+                   sum_j v_j, rounded by largest remainders, each at least 1; a <- a' if the
+                   slowest is more than `tolerance` above the mean and the step gets shorter
+     beginning     T_ring(s), T_run(s) <- linear fits to the times of two sizes on these links;  a
+                   piece of s bytes uses the ring where 1.05 T_ring(s) < T_run(s), else the
+                   algorithm of ddp
    The C micro-batches of m samples are the run's step (workers x batch x accumulate), whichever
-   worker computes them. So the learning rate needs no change and every sample counts the same. All
-   compute the same a' from the same times: nobody decides alone, and nobody is told.
-   Differs from the paper, as far as its abstract lets us see:
-   1. The step is shared out anew within each step instead of each epoch (share.h), so a may change
+   worker computes them. So the learning rate needs no change and every sample counts equally. All
+   compute the same a' from the same times: no worker decides alone, and no decision is sent.
+   Differs from the paper, as far as its abstract shows:
+   1. Micro-batches are assigned in each step instead of each epoch (share.h), so a may change
       after any step and no sample is moved.
    2. Times are of computing only, by the engine's clock, never of waiting for the ring.
-   3. A change must pay.
-   4. The ring must pay. It is 2 (n - 1) messages one after the other, each as long as the worst
-      link has it; the run's own all-reduce is two rounds of all at once. The ring wins where those
-      share a link that it crosses one by one. It leaves the one order of summation, so it has to be
-      sooner by a margin. Through shared memory nothing is asked: there are no links, and no ring is
-      as fast. */
+   3. A change must make the step shorter.
+   4. The ring must be faster. It is 2 (n - 1) messages one after the other, each as slow as on
+      the worst link; the run's own all-reduce is two rounds of all messages at once. The ring
+      wins where those share a link that it crosses one message at a time. It leaves the one order
+      of summation, so it has to be faster by a margin. In shared memory nothing is measured:
+      there are no links, and no ring is as fast. */
 #include <stdlib.h>
 #include <string.h>
 #include "priced.h"
 
 enum { EQUAL, STATIC, ADAPTIVE };
 enum { BEST, RING, AUTO };
-enum { PER_WORKER = 8, TOLD = 8 }; /* micro-batches a worker, unless said; workers told one by one in an event */
-static const double pays_from = 1.05;  /* so much sooner must the ring be predicted to be done */
+enum { PER_WORKER = 8, TOLD = 8 }; /* PER_WORKER: default micro-batches of a worker; TOLD: workers
+                                      listed one by one in an event */
+static const double pays_from = 1.05;  /* the ring must be predicted to be faster by this factor */
 static const char by_ring[] = "ring(order=any)";
 
 typedef struct hetero_ring {
@@ -39,14 +41,16 @@ typedef struct hetero_ring {
 
     uint64_t every;         /* steps of a window; 0: an epoch */
     int64_t passes;         /* C */
-    struct { int64_t ns, samples; } window; /* what I have computed in it; declared: it may go on after a resume */
-    int64_t counted_ns;     /* of the engine's clock, which begins anew in each process */
+    struct { int64_t ns, samples; } window; /* this worker's computation in it; declared: it may
+                                               continue after a resume */
+    int64_t counted_ns;     /* of the engine's clock, which restarts in each process */
     double *seconds;        /* workers: of a micro-batch, as last measured; 0: never. Declared */
-    int64_t *told;          /* 1: the last window's figures are in the events, and nothing has changed. Declared */
-    struct { priced ring, run; } prices, timed; /* by which is decided, declared; as timed here. 0: not asked */
+    int64_t *told;          /* 1: the last window's figures were emitted, and nothing has changed since. Declared */
+    struct { priced ring, run; } prices, timed; /* prices: for the decision, declared; timed: as
+                                                   measured here. 0: not measured */
     float *gathered;        /* workers */
     double *weight;         /* workers: speeds or shares of those that take part ... */
-    int64_t *part, *next;   /* ... and what they get; by worker */
+    int64_t *part, *next;   /* ... and what they are assigned; by worker */
 } hetero_ring;
 
 static const tutti_option hetero_ring_options[] = {
@@ -73,7 +77,7 @@ static const tutti_option hetero_ring_options[] = {
 
 /* ---- opening ---- */
 
-/* C and m from what is given; C m is the step. */
+/* Finds C and m from the options; C m is the step. */
 static tutti_status cut(tutti_method *m, int64_t *samples, tutti_error *err)
 {
     hetero_ring *s = m->self;
@@ -106,7 +110,7 @@ static tutti_status cut(tutti_method *m, int64_t *samples, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* weight NULL: only looks. */
+/* weight NULL: only checks. */
 static tutti_status read_shares(const tutti_method *m, double *weight, tutti_error *err)
 {
     const hetero_ring *s = m->self;
@@ -174,7 +178,7 @@ static tutti_status hetero_ring_open(tutti_method *m, tutti_error *err)
         s->prices = s->timed;
     }
     if (s->allocation != STATIC)
-        return TUTTI_OK; /* the passes are dealt out evenly */
+        return TUTTI_OK; /* the passes are assigned evenly */
     TUTTI_TRY(read_shares(m, s->weight, err));
     tutti_share_apportion(s->passes, m->workers, s->weight, 1, s->next);
     return tutti_allot(m, s->next, err);
@@ -194,7 +198,7 @@ static tutti_status hetero_ring_exchange(tutti_method *m, tutti_piece *p, tutti_
 
     if (ring_pays(s, p->count))
         p->group.algorithm = by_ring;
-    return tutti_exchange(m, p, 1, err); /* of everybody's samples: the divisor has weighed them */
+    return tutti_exchange(m, p, 1, err); /* of all workers' samples: the divisor has weighted them */
 }
 
 static void tell_prices(tutti_method *m)
@@ -221,7 +225,7 @@ static void tell_prices(tutti_method *m)
                                    : taken);
 }
 
-/* What the slowest needs for a step. */
+/* The time of a step at the slowest worker. */
 static double step_seconds(const int64_t *passes_of, const double *seconds, int n)
 {
     double most = 0;
@@ -231,7 +235,7 @@ static double step_seconds(const int64_t *passes_of, const double *seconds, int 
     return most;
 }
 
-/* The rule, without those whose speed is below `limit`: next[]. */
+/* Computes next[] by the rule, excluding workers whose speed is below `limit`. */
 static void allocate(hetero_ring *s, int n, double limit)
 {
     int take_part = 0;
@@ -244,7 +248,7 @@ static void allocate(hetero_ring *s, int n, double limit)
         s->next[r] = 1 / s->seconds[r] >= limit ? s->part[--take_part] : 0;
 }
 
-/* One line of a window: what each worker did, and what it is worth. */
+/* Emits one line for a window: what each worker did, and the predicted times. */
 static void tell(tutti_method *m, double now, double then, bool moves)
 {
     const hetero_ring *s = m->self;
@@ -280,7 +284,7 @@ static void tell(tutti_method *m, double now, double then, bool moves)
     }
 }
 
-/* The end of a window. Collective; all find the same. */
+/* Ends a window. Collective; all get the same result. */
 static tutti_status look(tutti_method *m, tutti_error *err)
 {
     hetero_ring *s = m->self;
@@ -315,7 +319,7 @@ static tutti_status look(tutti_method *m, tutti_error *err)
             double speed = 0, without;
             for (int r = 0; r < n; r++)
                 speed += 1 / s->seconds[r];
-            allocate(s, n, s->exclude_below * speed / n); /* somebody has the mean speed */
+            allocate(s, n, s->exclude_below * speed / n); /* never empty: some worker has at least the mean speed */
             without = step_seconds(s->next, s->seconds, n);
             if (!(without < then))
                 allocate(s, n, 0);
@@ -344,7 +348,7 @@ static tutti_status hetero_ring_step(tutti_method *m, tutti_error *err)
     return m->workers > 1 && done % every == 0 ? look(m, err) : TUTTI_OK;
 }
 
-/* What the others' all-reduces took says nothing of these workers'. */
+/* Forgets the measured times: those of other workers' all-reduces do not apply to these. */
 static tutti_status hetero_ring_resized(tutti_method *m, int began, int left, tutti_error *err)
 {
     hetero_ring *s = m->self;

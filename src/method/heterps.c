@@ -1,29 +1,32 @@
-/* heterps: stages of a model on as many workers each as a schedule says, made for unlike resources;
-   tables at the workers of their stage. Liu, Wu, Feng, Zhang, Wu, Yao, Yu, Ma, Zhao, Dou, "HeterPS:
-   Distributed Deep Learning With Reinforcement Learning Based Scheduling in Heterogeneous
-   Environments", Future Generation Computer Systems 148, 2023, arXiv 2111.10635.
+/* heterps: pipeline stages of a model, each on a number of workers given by a schedule, for
+   heterogeneous resources; tables are at the workers of their stage. Liu, Wu, Feng, Zhang, Wu,
+   Yao, Yu, Ma, Zhao, Dou, "HeterPS: Distributed Deep Learning With Reinforcement Learning Based
+   Scheduling in Heterogeneous Environments", Future Generation Computer Systems 148, 2023, arXiv
+   2111.10635.
      a step of M micro-batches through stages of k_0, k_1, ... workers, T samples in all
-     micro-batch p    is taken by worker p mod k_q of stage q; forward and backward at w, one
+     micro-batch p    is computed by worker p mod k_q of stage q; forward and backward at w, one
                       forward, one backward
-     worker j of q    g_j <- the sum over its micro-batches, in order, of the gradient of the sum of
-                      their samples' losses over T
+     worker j of q    g_j <- the sum over its micro-batches, in order, of the gradient of the sum
+                      of their samples' losses over T
      at the end       dense values of q:   g <- the sum of g_0 ... by all-reduce; each updates
-                      rows of its tables:  g to who serves them; their sum, and the update there
-   So a step is a synchronous one of ddp with the samples of all workers. What a schedule decides is
-   who computes what.
+                      rows of its tables:  g to the workers that serve them; their sum, and the
+                                           update there
+   So a step is a synchronous one of ddp with the samples of all workers. A schedule only decides
+   where it is computed.
 
-   Which stage a layer is in, and how many workers that has, is searched by `tutti plan stages`
-   (placement.h). Without a schedule there is nothing unlike to go by: all workers are one type.
-   Then tables are a stage of their own and the other layers another one, each with as many workers
-   as its operations ask for; a model without tables is one stage, which is data parallel.
-   Differs from the paper, or it does not say:
-   1. A micro-batch stays whole between stages of unlike widths. The paper re-partitions it.
+   `tutti plan stages` (placement.h) searches for the stage of each layer and the number of
+   workers of each stage. Without a schedule no difference between workers is known: all are one
+   type. Then tables are one stage and the other layers another, each with as many workers as its
+   operations need; a model without tables is one stage, which is data parallel.
+
+   Differs from the paper, or is not stated there:
+   1. A micro-batch stays whole between stages of different widths. The paper re-partitions it.
    2. Rows are served in ranges, by the workers of their stage, which compute as well. The paper
       shards by a hash over servers, and keeps hot rows on accelerators. Every table is in memory.
    3. The optimiser is the run's. That of the authors' tables, with a scalar for a row and clipped
-      values, is none of the method.
-   4. Types of a schedule are names: ranks go over the stages in order, and where ranks are is the
-      launcher's to say. */
+      values, is not part of the method.
+   4. Types in a schedule are names: ranks are assigned to the stages in order, and the launcher
+      decides on which hosts ranks are. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,14 +48,14 @@ typedef struct heterps {
     int first[STAGES_MOST + 1], width[STAGES_MOST];
     int *worker;                         /* m->workers */
     int64_t micro, passes;               /* samples of a micro-batch; micro-batches of a step */
-    bool serves;                         /* some stage of several workers has tables */
-    size_t enters, leaves;               /* floats a sample */
+    bool serves;                         /* a stage of several workers has tables */
+    size_t enters, leaves;               /* floats per sample */
     tutti_pipe *pipe;
     tutti_stage_rows *rows;
-    bool tables;                         /* of my stage */
-    uint64_t began, step;                /* the pipe's first step, and the one that it is at */
+    bool tables;                         /* this worker's stage has some */
+    uint64_t began, step;                /* the pipe's first step; the current one */
     bool begun;
-    int64_t samples;                     /* of that step */
+    int64_t samples;                     /* of the current step */
     tutti_pass pass[SLOTS_MOST];         /* by slot */
 } heterps;
 
@@ -88,7 +91,7 @@ static bool has_tables(const tutti_method *m, int first, int end)
     return false;
 }
 
-/* All workers alike: by operations. */
+/* The plan for equal workers: by operations. */
 static tutti_status plan_here(heterps *s, const tutti_method *m, const tutti_model *model, tutti_error *err)
 {
     const size_t n = (size_t)model->units;
@@ -194,7 +197,7 @@ static tutti_status read_schedule(heterps *s, const tutti_method *m, const tutti
     return tutti_fail_within(err, status, "heterps: schedule");
 }
 
-/* A step's samples in M micro-batches, all alike. */
+/* Splits a step's samples into M equal micro-batches. */
 static tutti_status cut_step(heterps *s, const tutti_method *m, const tutti_model *model, tutti_error *err)
 {
     const int64_t batches = m->share->accumulate * m->workers, step = batches * m->share->batch;
@@ -232,7 +235,7 @@ static tutti_pipe_options pipe_of(const heterps *s)
                                  .width = s->width, .period = s->passes, .ranks = s->worker };
 }
 
-/* The place among its stage's workers, and the stage. */
+/* The index of a rank among its stage's workers; *stage: the stage. */
 static int mate_of(const heterps *s, int rank, int *stage)
 {
     for (*stage = 0; rank >= s->width[*stage]; ++*stage)
@@ -274,7 +277,7 @@ static tutti_status heterps_declare(tutti_method *m, tutti_plan *plan, tutti_err
                : TUTTI_OK;
 }
 
-/* Schedules are files, which may differ where there are several hosts. */
+/* Compares the schedules of all workers: they are files, which may differ on several hosts. */
 static tutti_status compare(const heterps *s, tutti_error *err)
 {
     char text[STAGES_MOST * 24 + 64];
@@ -322,8 +325,8 @@ static tutti_status heterps_serve(tutti_method *m, tutti_error *err)
 
 /* ---- a step ---- */
 
-/* p is the pipe's number, whose micro-batches begin with this process. A gradient of tables is
-   never whole, so it is added to from the first on. */
+/* p is the pipe's number of a micro-batch, from the start of this process. A gradient of tables
+   is never whole, so it is accumulated from the first one on. */
 static tutti_status forward(void *self, int64_t p, int slot, const float *in, size_t entered, float *out, size_t *left,
                             tutti_error *err)
 {
@@ -351,7 +354,7 @@ static void waits(void *self, bool now)
     tutti_drive_waits(((heterps *)self)->m, now);
 }
 
-/* Tensors that stand one behind the other and are no tables. */
+/* Updates adjacent tensors that are no tables. */
 static tutti_status update_dense(heterps *s, size_t first, size_t count, const tutti_rate *rate, tutti_error *err)
 {
     tutti_method *m = s->m;
@@ -366,7 +369,7 @@ static tutti_status update_dense(heterps *s, size_t first, size_t count, const t
     return TUTTI_OK;
 }
 
-/* Tables are between others. */
+/* Updates the stage's parameters; tables are between other tensors. */
 static tutti_status update(heterps *s, tutti_error *err)
 {
     tutti_method *m = s->m;
@@ -407,7 +410,7 @@ static tutti_status heterps_rows_acquire(tutti_method *m, int tensor, const uint
     return tutti_stage_rows_need(((heterps *)m->self)->rows, tensor, ids, n, err);
 }
 
-/* Rows that went between workers so far, of all. */
+/* Records the rows sent between workers so far, summed over all. */
 static tutti_status heterps_final_model(tutti_method *m, tutti_error *err)
 {
     const heterps *s = m->self;

@@ -1,43 +1,45 @@
-/* hetpipe: k unequal workers make a pipeline, a "virtual worker", which has the model in k stages,
-   and several of these train one model through servers, a wave of micro-batches at a time. Park,
-   Yun, Yi, Nguyen, Lee, Choi, Noh, Choi, "HetPipe: Enabling Large DNN Training on (Whimpy)
-   Heterogeneous GPU Clusters through Integration of Pipelined Model Parallelism and Data
+/* hetpipe: k unequal workers make a pipeline, a "virtual worker", which has the model in k
+   stages, and several of these train one model through servers, a wave of micro-batches at a
+   time. Park, Yun, Yi, Nguyen, Lee, Choi, Noh, Choi, "HetPipe: Enabling Large DNN Training on
+   (Whimpy) Heterogeneous GPU Clusters through Integration of Pipelined Model Parallelism and Data
    Parallelism", USENIX ATC 2020, arXiv 2005.14038.
-     W micro-batches in flight, D the clock distance, p = 1, 2, ... the micro-batches of a pipeline
-     micro-batch p   u_p <- the optimiser's update along the gradient at w_{p-W}
-                     w_p <- w_{p-1} + u_p                                        w_j = w_0 for j < 1
+     W micro-batches in flight, D the clock distance, p = 1, 2, ... the micro-batches of a
+     pipeline micro-batch p   u_p <- the optimiser's update along the gradient at w_{p-W}
+                     w_p <- w_{p-1} + u_p                                        w_j = w_0 for j <
+                     1
      wave c          p = cW+1 ... (c+1)W; pushed when it is over:  w_{(c+1)W} - w_{cW}
-     gate c >= D     stands before p = (c+2)W and opens when all have pushed wave c-D; then
+     gate c >= D     is before p = (c+2)W and opens when all have pushed wave c-D; then
                      w_{(c+1)W} <- the servers' values
-   Forward and backward of p see the same values, w_{p-W}. p may start when p - W is over, so there
-   are never more than W versions.
+   Forward and backward of p use the same values, w_{p-W}. p may start when p - W is over, so
+   there are never more than W versions.
 
-   Versions. w_p stands in place p mod W of a ring: what is there when p begins is w_{p-W}, and when
-   p is over nobody needs that any more. So a ring of W is all. Its place 0 is w after a whole wave,
-   which is m->own_x, and the one copy of an update is of w_{p-1} into the next place. A pull comes
-   into place 0, which nobody looks at while the gate is closed. Gradients of micro-batches that are
-   over before it has come are kept, each where the values were that it was taken at, and are
-   applied behind it in their order. So what a run leaves does not depend on when messages come, at
-   D = 0.
+   Versions. w_p is in slot p mod W of a ring buffer: when p begins the slot holds w_{p-W}, which
+   is not needed any more when p is over. So W slots are enough. Slot 0 is w after a whole wave,
+   which is m->own_x, and the only copy of an update is of w_{p-1} into the next slot. A pull is
+   received into slot 0, which is not read while the gate is closed. Gradients of micro-batches
+   that are over before the pull has arrived are kept, each in the slot of the values that it was
+   computed at, and are applied after the pull in their order. So at D = 0 the result of a run
+   does not depend on when messages arrive.
 
    A step of the run is `accumulate` waves of each pipeline, so a wave has k x batch samples. The
-   hook returns behind a wave, when all have pulled what all have pushed. Then the versions before
-   the last, W - 1 of them, are declared state: a run that is resumed has the bits of one that was
-   not interrupted.
+   hook returns after a wave, when all have pulled what all have pushed. Then the W - 1 versions
+   before the last are declared state: a resumed run has the bits of one that was not interrupted.
 
    Stages: dynamic programming over the times of units on workers (cut.h), modelled or measured,
-   within their memory, for each pipeline by itself. W is one for all: that of the pipeline that is
-   slowest with its best cuts.
+   within their memory, for each pipeline separately. W is the same for all: that of the pipeline
+   that is slowest with its best partition.
 
-   Servers: every value has V holders, one in each pipeline, whatever the cuts. They serve it, each
-   an even part of what the same V hold together (waves.h). So servers are where the stage is, the
-   paper's "local" placement, and none needs room for values that it does not compute with. One
-   pipeline's cuts, or even parts of the model, would have some serve what they do not have.
-   Differs from the paper, or it does not say:
-   1. A pull takes values and no more: own updates that were not pushed are applied behind it, not
-      added to it. With plain SGD that is the same sum.
+   Servers: every value has V holders, one in each pipeline, whatever the partition. They serve
+   it, each an even part of what the same V hold together (waves.h). So servers are where the
+   stage is, the paper's "local" placement, and none needs memory for values that it does not
+   compute with. With one pipeline's partition, or even parts of the model, some would serve
+   values that they do not hold.
+
+   Differs from the paper, or is not stated there:
+   1. A pull replaces the values: updates of this pipeline that were not pushed are applied after
+      it, not added to it. With plain SGD that is the same sum.
    2. update=average: a wave is divided by the number of pipelines where it is pushed. The paper
-      sums, by which the rate grows with them (update=sum).
+      sums, so that the rate grows with their number (update=sum).
    3. The optimiser's momenta are each pipeline's own. */
 #include <errno.h>
 #include <stdio.h>
@@ -57,18 +59,18 @@ typedef struct hetpipe {
 
     tutti_method *m;
     hetpipe_plan plan;
-    int64_t waves;                       /* of a step */
-    size_t enters, leaves;               /* floats a sample */
+    int64_t waves;                       /* per step */
+    size_t enters, leaves;               /* floats per sample */
     tutti_pipe *pipe;
-    tutti_waves *servers;                /* NULL: one pipeline */
+    tutti_waves *servers;                /* NULL: there is one pipeline */
     float **ring;                        /* window */
     float **version;                     /* window - 1: declared, of places 1 ... */
     float *push;                         /* declared, with servers: a wave's sum */
     int64_t began;                       /* micro-batches before the pipe's first */
     bool begun;
-    int64_t last;                        /* of this call of drive */
-    int64_t gate;                        /* the first that needs the pull under way */
-    int64_t kept;                        /* gradients that wait for it, from gate - W + 1 on */
+    int64_t last;                        /* last micro-batch of this call of drive */
+    int64_t gate;                        /* the first micro-batch that needs the pull under way */
+    int64_t kept;                        /* gradients that wait for the pull, from gate - W + 1 on */
     tutti_pass pass[SLOTS_MOST];         /* by slot */
     int64_t missing_most;
 } hetpipe;
@@ -111,7 +113,7 @@ static const tutti_method_default hetpipe_defaults[] = { { "optimizer", "sgd(lr=
 
 /* ---- from declare to close ---- */
 
-/* Units at which the stages of that virtual worker begin. */
+/* Units at which the stages of virtual worker v begin. */
 static const int *cuts_of(const hetpipe *s, int v)
 {
     return s->plan.first + v * (s->plan.k + 1);
@@ -138,7 +140,7 @@ static tutti_status declare_servers(tutti_method *m, hetpipe *s, tutti_plan *pla
     return status;
 }
 
-/* Micro-batches that this worker's stage has between forward and backward at a time. */
+/* Micro-batches of this worker's stage that are between forward and backward at a time. */
 static int under_way(const hetpipe *s, const tutti_method *m)
 {
     int i = 0, behind;
@@ -242,8 +244,8 @@ static float *place(const hetpipe *s, int64_t p)
     return s->ring[p % s->plan.window];
 }
 
-/* Updates of this pipeline up to p, which has one. A last step's micro-batches without samples have
-   none, and stand at its end. */
+/* Updates of this pipeline up to p, which has one. Micro-batches without samples, at the end of a
+   last step, have none. */
 static uint64_t updates(const hetpipe *s, int64_t p)
 {
     const tutti_share *share = s->m->share;
@@ -254,7 +256,8 @@ static uint64_t updates(const hetpipe *s, int64_t p)
     return (uint64_t)p - epochs * (uint64_t)empty;
 }
 
-/* What a pull has to have seen behind the wave that ends with p; 0: none is needed. */
+/* The number of waves that the pull after the wave that ends with p must include; 0: no pull is
+   needed. */
 static int64_t wanted(const hetpipe *s, int64_t p)
 {
     const int64_t wave = tutti_wave_of(p, s->plan.window),
@@ -263,7 +266,7 @@ static int64_t wanted(const hetpipe *s, int64_t p)
     return needed > tutti_waves_clock(s->servers) ? needed : 0;
 }
 
-/* The push under way, and the pull with it. */
+/* Waits for the push under way, and the pull that comes with it. */
 static tutti_status await_push(hetpipe *s, tutti_error *err)
 {
     tutti_status status;
@@ -276,7 +279,8 @@ static tutti_status await_push(hetpipe *s, tutti_error *err)
     return status;
 }
 
-/* Micro-batch p is over and its gradient is in own_g: its place, that of w_{p-W}, becomes w_p. */
+/* Micro-batch p is over and its gradient is in own_g: its slot, which holds w_{p-W}, becomes
+   w_p. */
 static tutti_status apply(hetpipe *s, int64_t p, bool samples, tutti_error *err)
 {
     tutti_method *m = s->m;
@@ -285,7 +289,7 @@ static tutti_status apply(hetpipe *s, int64_t p, bool samples, tutti_error *err)
     const bool ends = s->servers != NULL && tutti_wave_ends(p, s->plan.window);
 
     if (ends) {
-        TUTTI_TRY(await_push(s, err)); /* it may still be read */
+        TUTTI_TRY(await_push(s, err)); /* the push may still be reading it */
         tutti_copy(m->device, m->own.count, to, s->push);
     }
     if (from != to)
@@ -310,7 +314,7 @@ static bool has_samples(const hetpipe *s, int64_t p)
     return pass.samples > 0;
 }
 
-/* The pull has come: what waited for it goes on, in its order. */
+/* The pull has arrived: the gradients that waited for it are applied in order. */
 static tutti_status pulled(hetpipe *s, tutti_error *err)
 {
     const int64_t first = s->gate - s->plan.window + 1, kept = s->kept;
@@ -329,7 +333,7 @@ static tutti_status await_pull(hetpipe *s, tutti_error *err)
     return pulled(s, err);
 }
 
-/* ---- what the pipe asks; its micro-batches begin with this process ---- */
+/* ---- the pipe's callbacks; micro-batches are numbered from this process's start ---- */
 
 static tutti_status forward(void *self, int64_t at, int slot, const float *in, size_t entered, float *out, size_t *left,
                             tutti_error *err)
@@ -340,7 +344,7 @@ static tutti_status forward(void *self, int64_t at, int slot, const float *in, s
 
     (void)entered;
     if (s->servers != NULL && tutti_waves_pulls(s->servers) && p >= s->gate)
-        TUTTI_TRY(await_pull(s, err)); /* it has come: it was admitted */
+        TUTTI_TRY(await_pull(s, err)); /* does not block: p was admitted after it had arrived */
     tutti_drive_pass(s->m, step_of(s, p), (p - 1) % of_step(s), pass);
     *left = (size_t)pass->samples * s->leaves;
     if (s->m->stage == 0) {
@@ -429,8 +433,8 @@ static unsigned hetpipe_traits(const void *self)
            (s->asked.profile == HETPIPE_MEASURED ? TUTTI_PROFILES_UNITS : 0);
 }
 
-/* Cuts are no part of a checkpoint; what decides the numbers is W. Where nobody has given it, it
-   follows from how the stages are made. */
+/* The partition is not part of a checkpoint; W decides the numbers. If W is not given, it follows
+   from the options for stages. */
 static void hetpipe_alike(void *self)
 {
     hetpipe *s = self;
@@ -446,7 +450,7 @@ static void hetpipe_alike(void *self)
     s->update = update;
 }
 
-/* Of one pipeline there are no servers. */
+/* One pipeline needs no servers. */
 static bool hetpipe_serves(const void *self)
 {
     return ((const hetpipe *)self)->servers != NULL;

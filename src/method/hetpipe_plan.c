@@ -5,7 +5,7 @@
 #include "hetpipe_plan.h"
 #include "tutti/method.h"
 
-/* Of each worker. TUTTI_ERR_USAGE: no list of as many. */
+/* Reads a list with one value per worker. TUTTI_ERR_USAGE: it is not such a list. */
 static tutti_status list(const tutti_method *m, const char *option, const char *text, double *value, double otherwise,
                          tutti_error *err)
 {
@@ -20,7 +20,8 @@ static tutti_status list(const tutti_method *m, const char *option, const char *
                             option, text, m->workers);
 }
 
-/* How many stages a pipeline has, and who is in which pipeline: worker[], in the order of ranks. */
+/* Finds the number of stages of a pipeline, and the workers of each pipeline: worker[], in the
+   order of ranks. */
 static tutti_status allocate(const tutti_method *m, const tutti_model *model, const hetpipe_asked *a,
                              const double *speed, hetpipe_plan *p, tutti_error *err)
 {
@@ -63,14 +64,14 @@ static tutti_status allocate(const tutti_method *m, const tutti_model *model, co
     return TUTTI_OK;
 }
 
-/* Of each worker, and how fast it is; what pipelines are cut by. */
+/* The speed and memory of each worker, by which pipelines are partitioned. */
 typedef struct workers {
     const double *speed, *memory;        /* workers */
     const double *seconds;               /* workers x units, measured; NULL: by operations and speed */
 } workers;
 
-/* Within a pipeline places go by memory, then by speed, the largest first, as early stages keep
-   more. */
+/* Within a pipeline, stages are assigned by memory, then by speed, the largest first, since early
+   stages keep more. */
 static void order(hetpipe_plan *p, const workers *of)
 {
     for (int v = 0; v < p->pipelines; v++) {
@@ -88,7 +89,7 @@ static void order(hetpipe_plan *p, const workers *of)
     }
 }
 
-/* Are two workers alike, so that who has one in place of the other is cut alike? */
+/* Are two workers equal, so that exchanging them does not change the partition? */
 static bool alike(const workers *of, int units, int a, int b)
 {
     return of->speed[a] == of->speed[b] && of->memory[a] == of->memory[b] &&
@@ -96,7 +97,7 @@ static bool alike(const workers *of, int units, int a, int b)
             memcmp(of->seconds + a * units, of->seconds + b * units, (size_t)units * sizeof *of->seconds) == 0);
 }
 
-/* A pipeline before v whose workers are those of v, place by place; v: there is none. */
+/* A pipeline before v with the same workers stage by stage; v: there is none. */
 static int same_as(const hetpipe_plan *p, const workers *of, int units, int v)
 {
     for (int u = 0; u < v; u++) {
@@ -109,7 +110,7 @@ static int same_as(const hetpipe_plan *p, const workers *of, int units, int v)
     return v;
 }
 
-/* The cuts of one pipeline. */
+/* Partitions the model for one pipeline. */
 static tutti_status cut_one(const tutti_method *m, const tutti_model *model, const workers *of, tutti_cut_options *o,
                             const hetpipe_plan *p, int v, double *seconds, tutti_pipeline_plan *plan,
                             tutti_error *err)
@@ -136,8 +137,8 @@ static tutti_status cut_one(const tutti_method *m, const tutti_model *model, con
                               : tutti_fail(err, status, 0, "virtual worker %d of %d: %s", v, p->pipelines, why.text);
 }
 
-/* The cuts of each, plan: pipelines. They go in lock-step, or nearly: the slowest is what counts.
-   rate: its micro-batches a second. */
+/* Partitions the model for each pipeline; plan: pipelines. Pipelines run in lock-step, or nearly,
+   so the slowest counts. rate: its micro-batches a second. */
 static tutti_status cut_all(const tutti_method *m, const tutti_model *model, const workers *of, tutti_cut_options *o,
                             const hetpipe_plan *p, tutti_pipeline_plan *plan, double *rate, tutti_error *err)
 {
@@ -162,7 +163,7 @@ static tutti_status cut_all(const tutti_method *m, const tutti_model *model, con
     return status;
 }
 
-/* Plans of places become one of workers. */
+/* Converts plans of pipelines to the plan of workers. */
 static void take(hetpipe_plan *p, const tutti_pipeline_plan *plan)
 {
     int row[TUTTI_PIPELINE_STAGES_MOST];
@@ -178,8 +179,8 @@ static void take(hetpipe_plan *p, const tutti_pipeline_plan *plan)
     }
 }
 
-/* W, which is one for all, and the stages. A wave's samples are cut in W alike. plans: two for each
-   pipeline. */
+/* Chooses W, which is the same for all, and the stages. A wave's samples are split into W equal
+   micro-batches. plans: two for each pipeline. */
 static tutti_status choose(const tutti_method *m, const tutti_model *model, const hetpipe_asked *a, const workers *of,
                            tutti_cut_options *o, tutti_pipeline_plan *plans, hetpipe_plan *p, tutti_error *err)
 {
@@ -231,8 +232,8 @@ static tutti_status choose(const tutti_method *m, const tutti_model *model, cons
     return TUTTI_OK;
 }
 
-/* W is by operations and speeds all the same, since the bits of a run hang on it, and on cuts they
-   do not. */
+/* Measured times do not change W, which is by operations and speeds: the bits of a run depend on
+   W, and not on the partition. */
 static tutti_status measured(const tutti_method *m, const tutti_model *model, workers *of, double *fast,
                              tutti_cut_options *o, tutti_pipeline_plan *plans, hetpipe_plan *p, tutti_error *err)
 {
@@ -273,7 +274,7 @@ static tutti_status with_room(const tutti_method *m, const tutti_model *model, c
     TUTTI_TRY(allocate(m, model, a, speed, p, err));
     order(p, &of);
     o.stages = p->k;
-    o.more = p->pipelines > 1 ? 2 + 1.0 / p->pipelines : 0; /* a wave's sum, my part and its rooms */
+    o.more = p->pipelines > 1 ? 2 + 1.0 / p->pipelines : 0; /* a wave's sum, this worker's part and its buffers */
     TUTTI_TRY(choose(m, model, a, &of, &o, plans, p, err));
     return a->profile == HETPIPE_MEASURED ? measured(m, model, &of, speed, &o, plans, p, err) : TUTTI_OK;
 }
@@ -281,13 +282,13 @@ static tutti_status with_room(const tutti_method *m, const tutti_model *model, c
 tutti_status tutti_hetpipe_plan(const tutti_method *m, const tutti_model *model, const hetpipe_asked *asked,
                                 hetpipe_plan *plan, tutti_error *err)
 {
-    const size_t n = (size_t)m->workers; /* as many pipelines at most */
+    const size_t n = (size_t)m->workers; /* at most that many pipelines */
     double *scratch = tutti_alloc(2 * n, sizeof *scratch);
     tutti_pipeline_plan *plans = tutti_alloc(2 * n, sizeof *plans);
     tutti_status status;
 
     plan->worker = tutti_alloc(n, sizeof *plan->worker);
-    plan->first = tutti_alloc(2 * n, sizeof *plan->first); /* of k stages k + 1 */
+    plan->first = tutti_alloc(2 * n, sizeof *plan->first); /* k + 1 for k stages */
     status = plan->worker != NULL && plan->first != NULL && scratch != NULL && plans != NULL
                  ? with_room(m, model, asked, scratch, scratch + n, plans, plan, err)
                  : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "planning the stages of %d workers", m->workers);

@@ -1,6 +1,6 @@
-/* hetpipe_plan.h: the plan of `hetpipe` (hetpipe.c): who is in which virtual worker, how many
-   micro-batches a wave has, and where each of them has the model cut. The same numbers on all
-   workers give all the same plan; nothing is sent. */
+/* hetpipe_plan.h: the plan of `hetpipe` (hetpipe.c): which workers form which virtual worker, how
+   many micro-batches a wave has, and where each virtual worker partitions the model. All workers
+   compute the same plan from the same numbers; nothing is sent. */
 #ifndef TUTTI_HETPIPE_PLAN_H
 #define TUTTI_HETPIPE_PLAN_H
 #include "tutti/cut.h"
@@ -18,11 +18,12 @@ typedef struct hetpipe_plan {
     int k, pipelines, window;            /* stages, virtual workers, W */
     int64_t micro;                       /* samples of a micro-batch */
     int *first;                          /* pipelines x (k + 1): units at which stages begin */
-    int *worker;                         /* pipelines x k; the caller frees both, whatever came */
-    double predicted;                    /* seconds of the slowest stage, a micro-batch */
+    int *worker;                         /* pipelines x k; the caller frees both, whatever the
+                                            status */
+    double predicted;                    /* seconds of a micro-batch at the slowest stage */
 } hetpipe_plan;
 
-/* Within declare(). TUTTI_ERR_USAGE: a sentence with the method's name. */
+/* Called within declare(). TUTTI_ERR_USAGE: a sentence with the method's name. */
 tutti_status tutti_hetpipe_plan(const tutti_method *m, const tutti_model *model,
                                 const hetpipe_asked *asked, hetpipe_plan *plan, tutti_error *err);
 #endif

@@ -1,34 +1,35 @@
-/* hop: decentralised SGD in which workers keep within bounds of each other's iterations. Luo, Lin,
-   Zhuo, Qian, "Hop: Heterogeneity-Aware Decentralized Training", ASPLOS 2019, arXiv 1902.01064. The
-   queues are src/gossip/queues.c; who may go on is src/gossip/ledger.c.
+/* hop: decentralised SGD in which the gaps between workers' iterations are bounded. Luo, Lin,
+   Zhuo, Qian, "Hop: Heterogeneity-Aware Decentralized Training", ASPLOS 2019, arXiv 1902.01064.
+   The queues are in src/gossip/queues.c; src/gossip/ledger.c decides which worker may continue.
      iteration k of worker i
        order=parallel   send x_i;  g = g_i(x_i);  a = sum_j W_ij x_j(k);  x_i <- a - eta opt(g)
        order=serial     x_i <- x_i - eta opt(g_i(x_i));  send x_i;  x_i <- sum_j W_ij x_j(k)
-       then             take a token of each that takes my models;  k <- k + 1;
-                        give a token to each whose models I take
+       then             take a token of each out-neighbour;  k <- k + 1;
+                        give a token to each in-neighbour
    The base is d-psgd to the bit: parallel is its awc, serial its atc. Models are matched by the
    iteration that they are tagged with, whenever they come.
-     max_gap      tokens that a worker has at first of each that takes its models: so many
-                  iterations may it be ahead of that one
-     backup       the models of so many neighbours are not waited for: a is the mean of those that
-                  are here, W_ij scaled to sum to 1. Models that come late are dropped.
-     staleness s  of each neighbour the newest model counts, if it is of k - s or later. linear: it
-                  weighs iter - (k - s) + 1 times as much.
+     max_gap      initial number of tokens of each out-neighbour: a worker may be that number of
+                  iterations ahead of it
+     backup       the models of this number of neighbours are not waited for: a is the mean of
+                  those that have arrived, W_ij scaled to sum to 1. Late models are dropped.
+     staleness s  of each neighbour the newest model is used, if it is of k - s or later. linear:
+                  its weight is iter - (k - s) + 1 times as large.
      mode=notify-ack   in place of tokens: a model is sent once all have mixed the last
-     skip         a worker that is behind all that take its models jumps to the slowest of them, by
-                  at most max_jump: x_i <- the neighbours' mean of the last iteration that it leaves
-                  out, without its own model, and no gradient.
-   Differs from the paper, or is not said there:
+     skip         a worker that is behind all its out-neighbours jumps to the slowest of them, by
+                  at most max_jump: x_i <- the neighbours' mean of the last iteration that it
+                  skips, without its own model, and no gradient.
+   Differs from the paper, or is not stated there:
    1. W is the graph's, not the plain mean over neighbours. On regular graphs it is that.
    2. Any optimiser, whose buffers stay local.
    3. backup and staleness may go together: all but `backup` neighbours have a model that is fresh
       enough.
-   4. A worker is behind if it has more than max_gap tokens of everybody: that is how far it would
-      have to go to be level. The bare number of tokens, as the trigger is remembered, lets a worker
-      that is level jump ahead of the others, and two that do so block a third for ever.
-   5. Steps that are jumped over are steps of the run in which this worker computes nothing: the
-      learning rate's schedule, epochs and reports go on, and nobody has their samples.
-   6. A lost worker is left out. What its model would have weighed goes to one's own. */
+   4. A worker is behind if it has more than max_gap tokens of every out-neighbour: the excess is
+      how far it would have to go to be level. A trigger on the bare number of tokens lets a
+      worker that is level jump ahead of the others, and two that do so block a third for ever.
+   5. Skipped steps are steps of the run in which this worker computes nothing: the learning
+      rate's schedule, epochs and reports continue, and no worker takes their samples.
+   6. A lost worker is excluded. The weight of its model is added to that of the worker's own
+      model. */
 #include "tutti/engine.h"
 #include "tutti/gossip.h"
 
@@ -39,9 +40,9 @@ typedef struct hop {
     int64_t trigger, max_jump;
     tutti_queues *queues;
     float *mixed;   /* n; parallel: a, while x is still read */
-    float *told;    /* workers x TOLD: of all */
-    uint64_t lands; /* the step that a jump ends before; up to it this worker sits out */
-    int64_t jump;   /* by so many, in this step */
+    float *told;    /* figures of all: `workers` x TOLD */
+    uint64_t lands; /* the step before which a jump ends; until then this worker computes nothing */
+    int64_t jump;   /* the length of a jump that begins in this step */
 } hop;
 enum { MODELS, TOKENS }; /* services */
 enum { PARALLEL, SERIAL };
@@ -118,7 +119,7 @@ static tutti_status hop_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
     return p->index == 0 && s->order == PARALLEL ? tutti_queues_send(s->queues, m->x, err) : TUTTI_OK;
 }
 
-/* The whole jump is made in the first of its steps. */
+/* Makes the whole jump in the first of its steps. */
 static tutti_status sit_out(tutti_method *m, hop *s, tutti_error *err)
 {
     const int64_t by = s->jump;
@@ -175,7 +176,7 @@ static tutti_status tell(tutti_method *m, hop *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The mean; and what each worker tells of itself, which is not the method's traffic. */
+/* The mean of the models, and the figures of each worker, which are not the method's traffic. */
 static tutti_status hop_final_model(tutti_method *m, tutti_error *err)
 {
     tutti_doing was;
@@ -190,7 +191,7 @@ static tutti_status hop_final_model(tutti_method *m, tutti_error *err)
     return status;
 }
 
-/* All are at one step, and nobody jumps. */
+/* All workers are at one step, and none jumps. */
 static tutti_status hop_resume(tutti_method *m, tutti_error *err)
 {
     (void)err;

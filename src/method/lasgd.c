@@ -1,27 +1,28 @@
-/* lasgd: locally asynchronous SGD. Workers make local steps; beside them an exact average of all
-   models is made, whose difference is added when it is there. Avidor, Tal Israel, 2022, arXiv
-   2203.13085. Only the paper's abstract and introduction could be read: the details are chosen
-   here.
-     client     every local_steps steps: u <- s, an average is owed;  x^ <- s;
+/* lasgd: locally asynchronous SGD. Workers make local steps; concurrently the exact average of
+   all models is computed, whose difference is added when it is ready. Avidor, Tal Israel, 2022,
+   arXiv 2203.13085. Only the paper's abstract and introduction could be read: the details are
+   chosen here.
+     client     every local_steps steps: u <- s, an average is requested;  x^ <- s;
                 s <- s - eta opt(g(x^));  waits once max_delay gradients were computed meanwhile
      average    ubar <- mean of u over all (all-reduce);  s <- s + (ubar - u)
    All workers begin an averaging at the same step, and it is over before the next begins, since
-   max_delay is at most local_steps. So all make equally many and none is missing at the end: no
+   max_delay is at most local_steps. So all make equally many and none is pending at the end: no
    last number has to be agreed on.
    max_delay=0 averages between two steps; with local_steps=1 as well it is local-sgd(period=1).
    local_steps=1, max_delay=1 is the delay-by-one of asr-adpsgd. With max_delay of 2 or more the
    network decides in which step a difference is added. Then runs differ in their bits, except
    simulated ones.
    Chosen here: a step begins with its averaging; the step before does not end with it. So nothing
-   is under way between steps unless max_delay exceeds 1, and the end averages the models after the
-   last step anyway. warmup: that many steps of averaged gradients first. Momentum stays local. */
+   is under way between steps unless max_delay exceeds 1, and the end averages the models after
+   the last step anyway. warmup: that many steps of averaged gradients first. Momentum stays
+   local. */
 #include "tutti/gossip.h"
 
 typedef struct lasgd {
     int64_t local_steps, max_delay, warmup;
     tutti_averager *averager;
     uint64_t begun;             /* step in which the averaging under way was begun */
-    bool under_way;             /* not waited for yet */
+    bool under_way;             /* and not waited for yet */
 } lasgd;
 enum { AVERAGE };               /* service */
 
@@ -50,7 +51,7 @@ static tutti_status lasgd_declare(tutti_method *m, tutti_plan *plan, tutti_error
 
 static unsigned lasgd_traits(const void *self)
 {
-    /* gradients that are summed need all */
+    /* summed gradients need all workers */
     return TUTTI_UNSYNCHRONIZED_STEPS | (((const lasgd *)self)->warmup > 0 ? 0 : TUTTI_FAULT_TOLERANT);
 }
 
@@ -68,7 +69,7 @@ static tutti_status lasgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
     p->exchange = p->exchange && m->step < (uint64_t)s->warmup;
     if (p->index > 0)
         return TUTTI_OK;
-    if (!now) /* before it is owed: the gradient is that of the model which is averaged */
+    if (!now) /* before it is requested: the gradient is that of the averaged model */
         tutti_averager_read(s->averager);
     if (is_due(m, s)) {
         tutti_averager_owe(s->averager);

@@ -25,8 +25,8 @@ static inline void mirror_entropy(size_t n, double alpha, const float *g, float 
             x[k] = (float)(exp(log((double)x[k]) - alpha * (double)g[k] - most) / sum);
 }
 
-/* p of a vector of n: 1 + 1 / ln n, where its divergence is all but that of the entropy, and 2 for
-   so few elements that it would be above. */
+/* The p for a vector of n elements: 1 + 1 / ln n, where its divergence is almost that of the
+   entropy, or 2 where n is so small that it would exceed 2. */
 static inline double mirror_p(size_t n)
 {
     return n < 3 ? 2 : 1 + 1 / log((double)n);

@@ -1,8 +1,9 @@
 /* neighbours.h: a local step and an average with the neighbours of a graph, in one of two orders.
-   Lian, Zhang, Zhang, Hsieh, Zhang, Liu, NeurIPS 2017, arXiv 1705.09056, algorithm 1. Shared by the
-   methods whose steps are that (d-psgd), or begin with it (slowmo).
+   Lian, Zhang, Zhang, Hsieh, Zhang, Liu, NeurIPS 2017, arXiv 1705.09056, algorithm 1. Shared by
+   the methods that use it as their step (d-psgd), or as a part of it (slowmo).
 
-     awc    x_i <- sum_j W_ij x_j - eta opt(g_i(x_i)): models travel while the gradient is computed
+     awc    x_i <- sum_j W_ij x_j - eta opt(g_i(x_i)): models travel while the gradient is
+            computed
      atc    x_i <- sum_j W_ij (x_j - eta opt(g_j(x_j))) */
 #ifndef TUTTI_METHOD_NEIGHBOURS_H
 #define TUTTI_METHOD_NEIGHBOURS_H
@@ -23,7 +24,7 @@ enum { NEIGHBOURS_AWC, NEIGHBOURS_ATC };
     { "order", TUTTI_CHOICE, at, NEIGHBOURS_AWC, 0, 1, "awc|atc", \
       "awc: average the models the gradients were taken at; atc: update, then average", when }
 
-/* Within declare(). */
+/* Called within declare(). */
 static inline tutti_status neighbours_declare(neighbours *s, tutti_method *m, tutti_plan *plan,
                                               tutti_error *err)
 {
@@ -38,14 +39,14 @@ static inline tutti_status neighbours_declare(neighbours *s, tutti_method *m, tu
         err);
 }
 
-/* Within pass(). */
+/* Called within pass(). */
 static inline void neighbours_pass(neighbours *s, const tutti_method *m, const tutti_pass *p)
 {
     if (s->mixed != NULL && p->index == 0)
         tutti_mix_start(s->mixer, m->step, m->x, s->mixed, NULL);
 }
 
-/* Within step(). */
+/* Called within step(). */
 static inline tutti_status neighbours_step(neighbours *s, tutti_method *m, tutti_error *err)
 {
     if (s->mixed != NULL) {

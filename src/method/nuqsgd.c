@@ -1,11 +1,12 @@
 /* nuqsgd: synchronous data parallelism whose gradients are rounded at random to powers of two.
    Ramezani-Kebrya, Faghri, Markov, Aksenov, Alistarh, Roy, "NUQSGD: Provably
-   Communication-efficient Data-parallel SGD via Nonuniform Quantization", JMLR 22(114), 2021, arXiv
-   1908.06077.
-     each step, each bucket of d elements   r <- |v| / N;  rounded at random to a neighbour among 0,
+   Communication-efficient Data-parallel SGD via Nonuniform Quantization", JMLR 22(114), 2021,
+   arXiv 1908.06077.
+     each step, each bucket of d elements   r <- |v| / N;  rounded at random to a neighbour among
+     0,
                                             2^-s, ..., 1/2, 1 so that the expectation is r
    `bits` counts the sign: s = 2^(bits-1) - 2 levels between 0 and 1. The quantiser is the codec's
-   (src/codec/nuqsgd.c), which says the bound of its variance where that is more than 5/4. */
+   (src/codec/nuqsgd.c), which reports the bound of its variance where that exceeds 5/4. */
 #include "coded.h"
 
 typedef struct nuqsgd {

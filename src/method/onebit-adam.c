@@ -1,12 +1,12 @@
-/* onebit-adam: Adam whose second moment is frozen after a warm-up. So its momentum, which is linear
-   in the gradient, can travel as one bit an element with error feedback on both sides. Tang, Gan,
-   Awan, Rajbhandari, Li, Lian, Liu, Zhang, He, "1-bit Adam: Communication Efficient Large-Scale
-   Training with Adam's Convergence Speed", ICML 2021, arXiv 2102.02888.
-   The two phases are frozen.h's, the bits and residuals the codecs' (src/codec/sign.c, ef.c). There
-   is no bias correction by default, as in the reference. Its first steps are then up to 7 times
-   Adam's with the usual decays, so it wants a learning-rate warm-up, or bias_correction. Scales:
-   one a tensor, or a block; from four workers up the owners' parts have their own, as in the
-   paper's chunks. */
+/* onebit-adam: Adam whose second moment is frozen after a warm-up. So its momentum, which is
+   linear in the gradient, can travel as one bit an element with error feedback on both sides.
+   Tang, Gan, Awan, Rajbhandari, Li, Lian, Liu, Zhang, He, "1-bit Adam: Communication Efficient
+   Large-Scale Training with Adam's Convergence Speed", ICML 2021, arXiv 2102.02888.
+   The two phases are frozen.h's, the bits and residuals the codecs' (src/codec/sign.c, ef.c).
+   There is no bias correction by default, as in the reference. Its first steps are then up to 7
+   times Adam's with the usual decays, so it needs a learning-rate warm-up, or bias_correction.
+   There is one scale per tensor, or per block; from four workers up the owners' parts have their
+   own, as in the paper's chunks. */
 #include "frozen.h"
 
 typedef struct onebit_adam { frozen f; int64_t block; int scale; bool server_ef; } onebit_adam;

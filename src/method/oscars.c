@@ -1,59 +1,63 @@
-/* oscars: local SGD in which a server sees how fast every worker is and gives each a number of
-   steps of its own. So all come to the averaging together, and nobody waits long for one that does
-   not. After Huang, "Oscars: Adaptive Semi-Synchronous Parallel Model for Distributed Deep Learning
-   with Global View", arXiv 2102.08550 (2021).
-   RECONSTRUCTED: only the paper's abstract was to be had. It says what is aimed at and not how, so
-   the algorithm is chosen here.
-     worker i   H_i steps of the run's optimiser from w;  sends x_i - w, its time of computing, its
-                mean loss
+/* oscars: local SGD in which a server measures the speed of every worker and gives each a number
+   of steps of its own. So all arrive at the averaging together, and no worker waits long for one
+   that does not. After Huang, "Oscars: Adaptive Semi-Synchronous Parallel Model for Distributed
+   Deep Learning with Global View", arXiv 2102.08550 (2021).
+   RECONSTRUCTED: only the paper's abstract was available. It states the aim and not the
+   algorithm, which is therefore chosen here.
+     worker i   H_i steps of the run's optimiser from w;  sends x_i - w, its time of computing,
+                its mean loss
      server     t_i, c_i <- 0.8 (t_i, c_i) + 0.2 (seconds a step, seconds a round that were not
                 computing)          its clock
                 T = H median(t) + median(c)          length of a round
-                round over once all are there, or after T (1 + grace) those that are there
-                and are `quorum` of all: w <- w + sum_i p_i (x_i - w);  sends w and
+                the round ends once all have arrived, or after T (1 + grace) if `quorum` of all
+                have arrived: w <- w + sum_i p_i (x_i - w);  sends w and
                 H_i = (T - c_i) / t_i, 1 to quota_max H
      weights    steps: p_i ~ H_i;  uniform: p_i ~ 1;  normalised: (sum_i p_i H_i) sum_i p_i (x_i -
-                w) / H_i with p_i ~ 1, which makes up for the pull of workers that make more steps
+                w) / H_i with p_i ~ 1, which compensates for the pull of workers that make more
+                steps
      late       one that began `age` rounds ago has its p_i times 1 / (1 + age) before all are
-                scaled to sum to 1; older than max_late: dropped, and sent off anew at once
+                scaled to sum to 1; older than max_late: dropped, and the worker restarts at once
      H          loss: interval sqrt(F / F_0), F the mean loss of rounds, smoothed likewise (after
-                Wang, Joshi, AdaComm, 2018);  grow: interval (1 + growth r) (after Haddadpour et al.
-                2019)
-   A worker that comes late waits for the end of the round it has come into, as everybody does, so a
-   round has one delta of each at most. A worker that is dropped gets the steps that fit into what
-   is left of the round. A step that ends an eighth of its time after the round still counts as
-   within it: else the clock's noise takes a step from half of equal workers.
-   H begins at 1, the probe. It and each H_i at most double a round, and H_i at most halves. H with
-   loss is never above interval, and stays where F is not above 0. The deadline of the very first
-   round is found once a quorum is there. Times are of the server's clock, but for computing. After
-   a rest of the run c_i is not learnt from the first round.
-   Loss: a worker that is lost is waited for no more, by the round it is in and by those that have
-   left. It is out of the view, so the quorum and T are those of the others. What it has handed in
-   counts.
-   Optimiser states stay local. A checkpoint has the view of those that are there; another number of
-   workers that goes on from it begins with a quota of 1. At the end of a phase a worker that leaves
-   hands in what it has. It counts for no quorum and no end of a round, and is answered when all
-   have left. So when all is quiet everybody has w, and no step is lost. One worker sends its model
-   instead, and the server takes it: w + (x - w) is not x to the bit. */
+                Wang, Joshi, AdaComm, 2018);  grow: interval (1 + growth r) (after Haddadpour et
+                al. 2019)
+   A worker that comes late waits for the end of the round in which it arrives, like all others,
+   so a round has at most one delta of each. A worker whose delta is dropped gets the steps that
+   fit into the rest of the round. A step that ends an eighth of its time after the round still
+   counts as within it: otherwise the clock's noise would take a step from half of a group of
+   equal workers.
+   H begins at 1, the probe. It and each H_i at most double a round, and H_i at most halves. H
+   with loss is never above interval, and stays where F is not above 0. The deadline of the very
+   first round is computed once a quorum has arrived. Times are by the server's clock, except
+   computing. After a quiescence c_i is not learned from the first round.
+   Loss: a lost worker is not waited for any more, in its round or by the workers that have left.
+   It is excluded from the statistics, so the quorum and T are those of the others. What it has
+   delivered counts.
+   Optimiser states stay local. A checkpoint has the statistics of the surviving workers; another
+   number of workers that continues from it begins with a quota of 1. At the end of a phase a
+   worker that leaves delivers what it has. It counts for no quorum and no end of a round, and is
+   answered when all have left. So at quiescence all workers have w, and no step is lost. One
+   worker sends its model instead, and the server takes it: w + (x - w) is not x to the bit. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "tutti/server.h"
 
-/* What the server knows of a worker; counts are whole. Of doubles only: it
-   is declared as a vector of them. */
+/* What the server knows about a worker; counts are integers. All fields are doubles: it is
+   declared as a vector of them. */
 typedef struct person {
-    double quota;                /* steps given out last */
+    double quota;                /* steps assigned last */
     double step_s, steps_timed;  /* t_i; steps_timed 0: not known yet */
-    double transfer_s, transfers_timed; /* c_i */
-    double waited_s, spent_s;    /* of rounds whose beginning was seen: waiting for others, all */
-    double pushes, steps_applied, steps_late, steps_dropped, effective_steps; /* effective: what its steps weighed */
+    double transfer_s, transfers_timed; /* c_i; transfers_timed: measurements of it */
+    double waited_s, spent_s;    /* seconds of rounds whose beginning was seen: waiting for others; in all */
+    double pushes, steps_applied, steps_late, steps_dropped, effective_steps; /* effective: sum of
+                                                                                 the steps'
+                                                                                 weights */
 } person;
-typedef struct seat {            /* of a worker in the open round; server's thread */
+typedef struct seat {            /* a worker's place in the open round; server's thread */
     tutti_note note;             /* the request to answer */
     bool waits, gone;
-    int64_t sent_ns, arrived_ns; /* sent: its model; 0: not seen */
+    int64_t sent_ns, arrived_ns; /* sent: when its model was; 0: not seen */
     double weight, steps;        /* of its delta, before the sum is scaled */
 } seat;
 typedef struct oscars {
@@ -62,13 +66,13 @@ typedef struct oscars {
     int adapt, weights;
     tutti_server *server;
 
-    /* the client's */
-    float *base;                 /* n: w as it came */
+    /* of the client */
+    float *base;                 /* n: w as received */
     int64_t quota, done;         /* H_i; steps since w came. Declared */
     double loss_sum;
     int64_t counted_ns;          /* of the engine's clock */
 
-    /* the server's, of its thread */
+    /* of the server, used by its thread */
     float *sum;                  /* n: of weighted deltas of the open round */
     person *person;              /* workers; declared */
     struct {
@@ -77,17 +81,18 @@ typedef struct oscars {
         double rounds, rounds_timed, predicted_s, actual_s, oldest;
     } all;                       /* declared */
     seat *seat;                  /* workers */
-    tutti_note *requests;        /* workers: scratch, as the next two */
+    tutti_note *requests;        /* workers: scratch, like the next two */
     uint32_t *quotas;
     double *sorted;
-    int present, waiting;        /* workers that have neither left nor are lost; of those, that wait */
-    int64_t begun_ns;            /* the open round; 0: nothing of it has come */
+    int present, waiting;        /* present: workers that have neither left nor are lost; waiting:
+                                    those of them that wait */
+    int64_t begun_ns;            /* start of the open round; 0: nothing has arrived yet */
     double weight, weighed_steps, steps, loss; /* sums of the open round */
 } oscars;
 enum { SERVE };                  /* service */
 enum { LOSS, GROW, OFF };
 enum { STEPS, UNIFORM, NORMALISED };
-enum { LEAVES = 1, INTERVAL_MOST = 1000000 }; /* kind of a request: 2 x its steps, and that bit */
+enum { LEAVES = 1, INTERVAL_MOST = 1000000 }; /* kind of a request: 2 x its steps, plus this bit */
 
 static const tutti_option oscars_options[] = {
     { "interval", TUTTI_INT, TUTTI_AT(oscars, interval), 8, 1, INTERVAL_MOST, NULL,
@@ -108,9 +113,9 @@ static const tutti_option oscars_options[] = {
     { 0 }
 };
 
-/* ---- the global view: server's thread ---- */
+/* ---- the statistics of all workers: server's thread ---- */
 
-/* Of those values that are known; 0: none is. */
+/* Median of the known values; 0: none is known. */
 static double median(const tutti_method *m, bool of_transfers)
 {
     const oscars *s = m->self;
@@ -141,11 +146,11 @@ static double smooth(double known, double times, double measured)
     return times == 0 ? measured : 0.8 * known + 0.2 * measured;
 }
 
-/* Steps that fit into `left` seconds. */
+/* The number of steps that fit into `left` seconds. */
 static uint32_t quota(const oscars *s, int worker, double left)
 {
     person *p = &s->person[worker];
-    /* a clock too coarse tells nothing */
+    /* step_s is 0 if the clock is too coarse */
     double steps = p->step_s > 0 ? floor((left - p->transfer_s) / p->step_s + 0.125) : s->all.interval;
 
     steps = fmax(1, fmin(steps, floor(s->quota_max * s->all.interval)));
@@ -161,12 +166,12 @@ static double next_interval(const oscars *s)
     if (s->adapt == GROW)
         next = fmin(ceil(most * (1 + s->growth * s->all.rounds)), INTERVAL_MOST);
     else if (s->adapt == LOSS && s->all.first_loss > 0)
-        /* a mean comes down to a value from above */
+        /* a mean approaches a value from above */
         next = fmax(1, fmin(most, ceil(most * sqrt(s->all.loss / s->all.first_loss) * (1 - 1e-6))));
     return fmin(next, 2 * s->all.interval);
 }
 
-/* After a round: what the next will be. */
+/* After a round: computes the interval and length of the next. */
 static void look_ahead(tutti_method *m)
 {
     oscars *s = m->self;
@@ -183,7 +188,7 @@ static void look_ahead(tutti_method *m)
 
 /* ---- rounds: server's thread ---- */
 
-/* w moves by what has come. */
+/* Adds the deltas that have arrived to w. */
 static void apply(tutti_method *m, int64_t now_ns)
 {
     oscars *s = m->self;
@@ -212,7 +217,7 @@ static void apply(tutti_method *m, int64_t now_ns)
     s->weight = s->weighed_steps = s->steps = s->loss = 0;
 }
 
-/* Those that wait go on; those that have left too, once all have: then the next round is the first
+/* Answers the workers that wait; once all have left, also these: then the next round is the first
    of a phase. */
 static tutti_status send_off(tutti_method *m, int64_t now_ns, tutti_error *err)
 {
@@ -262,7 +267,7 @@ static tutti_status due(tutti_method *m, tutti_error *err)
     return end_if_over(m, tutti_now_ns(m->rt), err);
 }
 
-/* One delta comes in: false if it is too old. */
+/* Takes a delta; false if it is too old. */
 static bool take(tutti_method *m, const tutti_server_request *r, double steps, double loss)
 {
     oscars *s = m->self;
@@ -377,7 +382,7 @@ static tutti_status oscars_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     oscars *s = m->self;
 
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
-    tutti_declare_vector(plan, "oscars.base", TUTTI_SCRATCH, &s->base); /* x, when all is quiet */
+    tutti_declare_vector(plan, "oscars.base", TUTTI_SCRATCH, &s->base); /* equal to x at quiescence */
     tutti_declare_value(plan, "oscars.quota", TUTTI_OWN_ZERO, &s->quota, sizeof s->quota);
     if (tutti_server_index(s->server) < 0)
         return TUTTI_OK;
@@ -409,8 +414,8 @@ static tutti_status oscars_open(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The view is of those that are here. Another number of workers has no steps given out yet but the
-   probe. */
+/* The statistics are of the present workers. Another number of workers has no assigned steps but
+   the probe. */
 static tutti_status oscars_resized(tutti_method *m, int began, int left, tutti_error *err)
 {
     oscars *s = m->self;
@@ -456,7 +461,7 @@ static int64_t pack(double seconds, double loss)
     return b;
 }
 
-/* Hands in the steps made since w came, and takes the next w. */
+/* Sends the steps made since w came, and receives the next w. */
 static tutti_status hand_in(tutti_method *m, bool leaves, tutti_error *err)
 {
     oscars *s = m->self;
@@ -465,7 +470,7 @@ static tutti_status hand_in(tutti_method *m, bool leaves, tutti_error *err)
     tutti_server_answers answers;
 
     if (m->workers > 1)
-        tutti_diff(m->device, m->layout->used, 1, m->x, s->base, m->g); /* the gradient has been used */
+        tutti_diff(m->device, m->layout->used, 1, m->x, s->base, m->g); /* g is free: the gradient has been used */
     else
         tutti_copy(m->device, m->layout->used, m->x, m->g);
     TUTTI_TRY(tutti_server_push(s->server, (uint32_t)s->done * 2 + (leaves ? LEAVES : 0), b, s->done > 0 ? m->g : NULL,
@@ -495,7 +500,7 @@ static tutti_status oscars_retire(tutti_method *m, tutti_error *err)
     return hand_in(m, true, err);
 }
 
-/* All have the server's model since they left. */
+/* All have had the server's model since they left. */
 static tutti_status oscars_final_model(tutti_method *m, tutti_error *err)
 {
     (void)m, (void)err;

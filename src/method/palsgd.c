@@ -1,28 +1,28 @@
-/* palsgd: local steps, of which some draw a worker's model to the last one that all agreed on, with
-   no gradient and no message. Naganuma, Zhang, Yue, Mitliagkas, Hewett, Witte, Lee,
-   "Pseudo-Asynchronous Local SGD: Robust and Efficient Data-Parallel Training", TMLR 2025, arXiv
-   2504.18454, algorithm 1, and the authors' code.
+/* palsgd: local steps, some of them mixing steps: these pull a worker's model towards the last
+   common model, with no gradient and no message. Naganuma, Zhang, Yue, Mitliagkas, Hewett, Witte,
+   Lee, "Pseudo-Asynchronous Local SGD: Robust and Efficient Data-Parallel Training", TMLR 2025,
+   arXiv 2504.18454, algorithm 1, and the authors' code.
      t < warmup        as ddp
-     then, on each worker k by itself:
+     then, on each worker k independently:
        with probability p    x_k <- x_k - (alpha_t eta / p) (x_k - x)       a mixing step
        else                  x_k <- InnerOpt(x_k, g_k), its rate alpha_t / (1 - p)
      every H steps     Delta = (1/K) sum_k (x - x_k);  x <- OuterOpt(x, Delta);  x_k <- x
    alpha_t is the rate of the step, eta mix_rate, p mix_prob. In expectation a step is one on
-   f(x_k) + (eta / 2) |x_k - x|^2, which is why models drift apart less, and H may be larger. p = 0
-   is local-sgd with the same outer optimiser, to the bit.
+   f(x_k) + (eta / 2) |x_k - x|^2, which is why models drift apart less, and H may be larger. p =
+   0 is local-sgd with the same outer optimiser, to the bit.
    form=elastic takes that expectation in place of a coin: x_k <- x_k + alpha_t eta (x - x_k), and
-   the gradient step at the plain rate. No gradient is left out, none is made longer.
-   A coin is a pure function of the seed, the worker (coin=shared: of nobody) and the step. So every
-   worker knows everybody's without a message, and a resumed run goes on with the same ones.
+   the gradient step at the plain rate. No gradient is skipped, none is scaled up.
+   A coin is a pure function of the seed, the step and, unless coin=shared, the worker. So every
+   worker knows all coins without a message, and a resumed run continues with the same ones.
    Differs from the paper or its code:
    1. All tensors are mixed. The released code moves the first one only.
-   2. A mixing step takes no sample from the epoch; the code throws the batch away.
+   2. A mixing step takes no sample from the epoch; the code discards the batch.
    3. Where alpha_t eta / p is 1 the model jumps to x by a copy. Beyond 1 it is refused, judged by
-      the greatest rate of the schedule. The rate of a client's own optimiser is known step by step,
-      and judged there.
-   4. Models meet after H steps that follow the warm-up, and every H from there on. Inner optimisers
-      keep their state, and are not called in mixing steps: momentum rests, Adam's corrections count
-      gradients, weight decay is the gradient steps'.
+      the greatest rate of the schedule. The rate of a client's own optimiser is known step by
+      step, and judged there.
+   4. Models are averaged H steps after the warm-up, and every H from there on. Inner optimisers
+      keep their state, and are not called in mixing steps: momentum is unchanged, Adam's
+      corrections count gradients, weight decay applies in gradient steps only.
    5. The outer optimiser has one rate for the whole run. */
 #include <math.h>
 #include <stdio.h>
@@ -36,17 +36,17 @@ typedef struct palsgd {
     double mix_prob, mix_rate;
     int form, coin;
     int64_t *wanted;               /* workers: samples of each in this step; NULL: no coin is drawn */
-    float *told;                   /* workers x TOLD: of all */
+    float *told;                   /* figures of all: `workers` x TOLD */
     struct {
         int64_t evaluations, mixed, meetings;
-        double drift;              /* sum over the meetings of |x_k - x| */
-    } done;                        /* mine, of the run; declared */
-    bool still;                    /* an event has said that the rate is 0 */
+        double drift;              /* sum of |x_k - x| over the averagings */
+    } done;                        /* of this worker, over the run; declared */
+    bool still;                    /* the event that the rate is 0 was emitted */
 } palsgd;
 enum { RANDOM, ELASTIC };          /* form */
 enum { INDEPENDENT, SHARED };      /* coin */
 enum { EVALUATIONS, MIXED, DRIFT, TOLD };
-enum { COINS = 0x636f696e };       /* "coin": draws of their own */
+enum { COINS = 0x636f696e };       /* "coin": a separate stream of random numbers */
 enum { BLOCK = 4096 };
 
 static const tutti_option palsgd_options[] = {
@@ -66,8 +66,9 @@ static const tutti_option palsgd_options[] = {
     { 0 }
 };
 
-/* What part of the way to the global model a worker is drawn at that rate. As a float, which is
-   what the model is multiplied by: so 0.1 x 3 / 0.3, in double a little more than 1, is 1. */
+/* The share of the way to the global model by which a worker is pulled at that rate. As a float,
+   since the model is multiplied by a float: so 0.1 x 3 / 0.3, in double a little more than 1, is
+   1. */
 static float pull_at(const palsgd *s, double lr)
 {
     return (float)(lr * s->mix_rate / (s->form == ELASTIC ? 1 : s->mix_prob));
@@ -87,7 +88,7 @@ static tutti_status check_pull(const palsgd *s, double lr, const char *when, tut
 
     if (!mixes_at_all(s) || pull_at(s, lr) <= 1)
         return TUTTI_OK;
-    snprintf(most, sizeof most, "%.6g", part / lr); /* a number that would be taken, as it is written */
+    snprintf(most, sizeof most, "%.6g", part / lr); /* a number that would be accepted as it is printed */
     largest.mix_rate = strtod(most, NULL);
     if (pull_at(&largest, lr) > 1)
         snprintf(most, sizeof most, "%.6g", part / lr * (1 - 2e-6));
@@ -121,7 +122,8 @@ static tutti_status palsgd_declare(tutti_method *m, tutti_plan *plan, tutti_erro
     return periodic_declare(m, plan, "palsgd.theta", "palsgd.outer", true, err);
 }
 
-/* Beyond a half the rate's factor grows fast: at the run's defaults 2 trains, 3.3 hardly does. */
+/* Beyond a half the factor of the rate grows fast: at the run's defaults 2 trains, 3.3 hardly
+   does. */
 static tutti_status palsgd_open(tutti_method *m, tutti_error *err)
 {
     const palsgd *s = m->self;
@@ -134,7 +136,7 @@ static tutti_status palsgd_open(tutti_method *m, tutti_error *err)
     return periodic_open(m, err);
 }
 
-/* Every worker can tell it of every other. */
+/* Does that worker make a mixing step? Every worker can compute this about every other. */
 static bool mixes(const tutti_method *m, int worker)
 {
     const palsgd *s = m->self;
@@ -144,7 +146,7 @@ static bool mixes(const tutti_method *m, int worker)
            tutti_uniform((tutti_rng){ m->rng.seed, COINS + (whose << 32), m->step }, 0) < s->mix_prob;
 }
 
-/* Who mixes takes no sample of the epoch. */
+/* A worker that mixes takes no sample of the epoch. */
 static tutti_status palsgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
 {
     palsgd *s = m->self;
@@ -178,7 +180,7 @@ static tutti_status pull(tutti_method *m, palsgd *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* |x_k - x|, by blocks, so that it needs no memory. */
+/* |x_k - x|, in blocks, so that it needs no vector. */
 static double drift_of(const tutti_method *m)
 {
     const palsgd *s = m->self;
@@ -200,7 +202,7 @@ static tutti_status palsgd_step(tutti_method *m, tutti_error *err)
     if (mixes(m, m->rank)) {
         TUTTI_TRY(pull(m, s, err));
         s->done.mixed++;
-    } else if (m->samples > 0 || s->wanted == NULL || periodic_warms_up(m)) { /* else the epoch had none left */
+    } else if (m->samples > 0 || s->wanted == NULL || periodic_warms_up(m)) { /* else the epoch had no samples left */
         const bool alone = !periodic_warms_up(m);
         if (alone && s->form == ELASTIC)
             TUTTI_TRY(pull(m, s, err));
@@ -232,7 +234,7 @@ static tutti_status tell(tutti_method *m, palsgd *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The mean; and what each worker tells of itself, which is not the method's traffic. */
+/* The mean of the models, and the figures of each worker, which are not the method's traffic. */
 static tutti_status palsgd_final_model(tutti_method *m, tutti_error *err)
 {
     tutti_doing was;

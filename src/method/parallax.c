@@ -1,27 +1,27 @@
 /* parallax: dense gradients by all-reduce, rows of tables by servers. Kim, Yu, Park, Cho, Jeong,
-   Ha, Lee, Jeong, Chun, "Parallax: Sparsity-aware Data Parallel Training of Deep Neural Networks",
-   EuroSys 2019, arXiv 1808.02621.
+   Ha, Lee, Jeong, Chun, "Parallax: Sparsity-aware Data Parallel Training of Deep Neural
+   Networks", EuroSys 2019, arXiv 1808.02621.
      worker, a table that a pass reads:   its rows, from the servers that have them
              each piece as it is ready:   dense: all-reduce, as ddp
                                           table: its rows to their servers
      server, when all have sent theirs:   sum by row, one step of the optimiser on the rows
-   Of a table of w bytes of which a worker touches alpha in a step, a worker sends alpha w (n-1)/n
-   up and as much down, with the ids. In a gather of rows it sends alpha w (n-1), n/2 times that,
-   and in an all-reduce 2 w (n-1)/n. So a table is at servers unless alpha is about 1.
+   For a table of w bytes with a share alpha touched by a worker in a step, a worker sends alpha w
+   (n-1)/n up and as much down, with the ids. In a gather of rows it sends alpha w (n-1), n/2
+   times that, and in an all-reduce 2 w (n-1)/n. So a table is at servers unless alpha is about 1.
    alpha is measured, as the paper has it, over the first steps (`profile`): where it is above
-   `threshold` the table leaves its servers and is exchanged as the rest. Without `threshold` that
-   is where rows with their ids would be no less than the table: alpha (1 + 1/cols) >= 1, the
-   sheet's rule at one price a byte. All have ddp's bits whatever the route.
+   `threshold` the table leaves its servers and is exchanged like the rest. The default threshold
+   is where rows with their ids would be no less than the table: alpha (1 + 1/cols) >= 1, at an
+   equal price of all bytes. All routes give ddp's bits.
    Differs from the paper:
    1. The mean over workers is the default for tables too. The authors' code sums them
-      (average_sparse=False); sparse_reduce=sum does.
-   2. Parts. The paper deals parts, contiguous ranges of rows, out over servers. Here each
-      server has one range of every table, whatever P is, and P parts are what it is sent in. So
-      another P moves no row, and a run is never restarted to try one.
-   3. A table of which the client does not say what rows it reads is exchanged: it would need all of
-      it back.
-   4. A worker has room for all tables and their slots in x and m->optim, where checkpoints and
-      looks at the model have them.
+      (average_sparse=False), as sparse_reduce=sum does here.
+   2. Parts. The paper distributes parts, contiguous ranges of rows, over servers. Here each
+      server has one range of every table, whatever P is, which is sent in P parts. So another P
+      moves no row, and a run is never restarted to try one.
+   3. A table is exchanged if the client does not report the rows that it reads: all of it would
+      have to be sent back.
+   4. A worker has memory for all tables and their slots in x and m->optim, where checkpoints and
+      evaluations expect them.
    5. Synchronous only. Asynchronous servers are asgd's. */
 #include <string.h>
 
@@ -37,8 +37,7 @@ typedef struct parallax {
     tutti_server *server;
     bool any;                    /* a table is at servers */
     int64_t here;                /* steps in this process */
-    double *rows;                /* tensors: rows sent since then; the lane's, and the client's
-                                    between steps */
+    double *rows;                /* tensors: rows sent since then; of the lane, and of the client between steps */
     float *density;              /* tensors */
     bool decided;                /* which tables stay. Declared */
     partition_search search;     /* declared */
@@ -74,7 +73,7 @@ static const tutti_option parallax_options[] = {
 
 /* ---- from declare to open ---- */
 
-/* Sums of a node must be subtrees of the one order of summation. */
+/* Are sums of a node subtrees of the one order of summation? */
 static bool is_subtree(const tutti_method *m, int node)
 {
     return (node & (node - 1)) == 0 || node == m->workers;
@@ -211,7 +210,10 @@ static tutti_status parallax_exchange(tutti_method *m, tutti_piece *p, tutti_err
         return tutti_exchange(m, p, weight, err);
     TUTTI_TRY(tutti_server_push_rows(s->server, p, (float)weight, (int)s->search.now, err));
     s->rows[p->first_tensor] +=
-        (double)(p->rows->all ? m->layout->tensor[p->first_tensor].rows : p->rows->n); /* with those of its node */
+        (double)(p->rows->all ? m->layout->tensor[p->first_tensor].rows : p->rows->n); /* including
+                                                                                          those of
+                                                                                          its
+                                                                                          node */
     return TUTTI_OK;
 }
 
@@ -232,7 +234,7 @@ static tutti_status parallax_rows_acquire(tutti_method *m, int tensor, const uin
     return tutti_server_need_rows(((parallax *)m->self)->server, tensor, ids, n, err);
 }
 
-/* All have the same model by now. */
+/* All have the same model already. */
 static tutti_status parallax_final_model(tutti_method *m, tutti_error *err)
 {
     const parallax *s = m->self;

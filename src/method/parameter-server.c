@@ -1,27 +1,28 @@
-/* parameter-server: synchronous data parallelism by servers. Every gradient is cut over them; each
-   sums its part of all workers' gradients and sends them the mean. Li, Andersen, Park, Smola et
-   al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014, in the
-   synchronous form. Servers sum and workers update, as in BytePS (Jiang et al., OSDI 2020).
+/* parameter-server: synchronous data parallelism with parameter servers. Every gradient is split
+   over them; each sums its part of all workers' gradients and sends them the mean. Li, Andersen,
+   Park, Smola et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI
+   2014, in the synchronous form. Servers sum and workers update, as in BytePS (Jiang et al., OSDI
+   2020).
      worker i, each bucket as it becomes ready:   send part k of g_i to server k, receive
                                                   part k of the mean in its place
      server k:                                    contribution_i := what i sends;
                                                   when all have sent: mean := sum_i
                                                   weight_i contribution_i, to all
-   The sum is the project's tree over ranks, each product rounded once. So the bits are ddp's
-   whatever arrives first, and every optimiser, clipping and share of a step that ddp has works here
-   too: the update stays at the workers. A server that updates would need the norm of a gradient of
-   which it has a part. backup-workers(backup=0) is that form.
-   Chosen here: each bucket is cut over all servers. There is no hashing, so none has more than
-   another. Servers are co-located by default: then each worker sends and receives 2 (n-1)/n d, as
+   The sum is the project's tree over ranks, each product rounded once. So the bits are ddp's in
+   any order of arrival, and every optimiser, clipping and share of a step that ddp has works here
+   too: the update stays at the workers. A server that updates would need the norm of a gradient,
+   and has only a part of it. backup-workers(backup=0) is that form.
+   Chosen here: each bucket is split over all servers. There is no hashing, so all have equal
+   parts. Servers are co-located by default: then each worker sends and receives 2 (n-1)/n d, as
    in an all-reduce by reduce-scatter and all-gather. With fewer servers their links carry it all:
    servers=1 shows the bottleneck that parameter servers are known for.
-   Chosen here: where ranks only serve two buckets are under way, and a worker sends one at a time
-   (server.h, turns). So both ways of its link are busy.
-   Chosen here, of a loss (the papers do not say): the step goes on without a worker that serves
-   nothing; with --servers, without any worker. The mean is over those that sent, their weights
-   divided by their sum. This includes the step in which the worker was lost: a slice that had its
-   gradient by then is a mean with it, and another one without. All that are left get the same, so
-   replicas stay equal. */
+   Chosen here: with dedicated servers two buckets are under way, and a worker sends one at a time
+   (server.h, turns). So both directions of its link are busy.
+   Chosen here, for a loss (not stated in the papers): the step continues without a worker that
+   serves nothing; with --servers, without any worker. The mean is over those that sent, their
+   weights divided by their sum. This includes the step in which the worker was lost: a shard that
+   had received its gradient by then is a mean with it, and another one without. All survivors get
+   the same, so replicas stay equal. */
 #include "buckets.h"
 #include "tutti/server.h"
 
@@ -46,7 +47,7 @@ static tutti_status parameter_server_declare(tutti_method *m, tutti_plan *plan, 
 
     TUTTI_TRY(buckets_cut(m, s->bucket, s->first_bucket, err));
     if (m->servers > 0)
-        m->lane_width = 2; /* of one what servers answer comes while the next is sent */
+        m->lane_width = 2; /* the answer to one arrives while the next is sent */
     return tutti_server_sums_declare(
         &s->sums, m, plan, &(tutti_server_sums_options){ .service = SERVE, .servers = (int)s->servers }, err);
 }

@@ -1,11 +1,12 @@
-/* partitions.h: in how many parts large tables are cut, by the search of Kim et al., "Parallax",
+/* partitions.h: the number of parts of large tables, by the search of Kim et al., "Parallax",
    EuroSys 2019, section 3.3 (the authors' partitions.py). A step with P parts takes about
 
      T(P) = t0 + t1 / P + t2 (P - 1)
 
-   t1: what parts share among themselves, t2: what each costs. P doubles while that is faster, then
-   halves from the least tried while that is faster. Of three samples and more the model is fitted
-   by least squares, and the whole number among those tried at which it is least is taken.
+   t1: the cost that is divided among parts, t2: the cost of each. P doubles while that is faster,
+   then halves from the least tried while that is faster. With three samples or more the model is
+   fitted by least squares, and the result is the integer within the tried range at which it is
+   least.
 
    Differs from the authors' code: each time is compared with the best so far, not with the one
    before it, which on the way down is the worst of the large ones. */
@@ -15,9 +16,9 @@
 #include <stdint.h>
 
 enum { PARTITION_SAMPLES = 64 };
-/* Plain numbers, so it may be declared state. */
+/* Plain numbers only, so it may be declared state. */
 typedef struct partition_search {
-    int64_t now;                         /* to be timed; once it is over, the answer */
+    int64_t now;                         /* the number to be timed; in the end the result */
     int64_t least, most;
     int32_t samples, way;                /* way: 1: up, -1: down, 0: over */
     int64_t tried[PARTITION_SAMPLES];
@@ -34,8 +35,8 @@ static inline partition_search partition_search_begin(int64_t first, int64_t lea
     return s;
 }
 
-/* Least squares of t0 + t1 u + t2 v, u = 1/P, v = P - 1, times over the largest: by Cramer's rule
-   on deviations from the means. false: the samples do not tell the two apart. */
+/* Fits t0 + t1 u + t2 v, u = 1/P, v = P - 1, to the times over the largest: least squares by
+   Cramer's rule on deviations from the means. false: the samples do not determine both. */
 static inline bool partition_fit(const partition_search *s, double *t1, double *t2)
 {
     double largest = 0, u = 0, v = 0, t = 0, uu = 0, uv = 0, vv = 0, ut = 0, vt = 0, determinant;
@@ -92,7 +93,8 @@ static inline void partition_search_end(partition_search *s)
     }
 }
 
-/* A step with `now` parts took so long: what to time next is in `now`, until way is 0. */
+/* A step with `now` parts took that many seconds: sets `now` to what is to be timed next, until
+   way is 0. */
 static inline void partition_search_feed(partition_search *s, double seconds)
 {
     bool better = true;

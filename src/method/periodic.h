@@ -1,31 +1,31 @@
-/* periodic.h: what methods share whose workers step alone and meet every so many steps: the
-   warm-up, the count of steps apart, the last agreed model, the outer optimiser, the codec.
+/* periodic.h: shared by methods whose workers make local steps and are averaged every H steps:
+   the warm-up, the count of local steps, the last agreed model, the outer optimiser, the codec.
 
-     warm-up         g <- mean g_k, as in ddp: models stay equal (post-local SGD: Lin, Stich, Patel,
-                     Jaggi, ICLR 2020, arXiv 1808.07217)
+     warm-up         g <- mean g_k, as in ddp: models stay equal (post-local SGD: Lin, Stich,
+                     Patel, Jaggi, ICLR 2020, arXiv 1808.07217)
      every H steps   x_k <- (1/K) sum_j x_j                    one all-reduce of the parameters
-     with outer      Delta = (1/K) sum_k (theta - x_k);  theta <- Outer(theta, Delta);  x_k <- theta
-                     (DiLoCo: Douillard et al. 2023, arXiv 2311.08105)
+     with outer      Delta = (1/K) sum_k (theta - x_k);  theta <- Outer(theta, Delta);  x_k <-
+                     theta (DiLoCo: Douillard et al. 2023, arXiv 2311.08105)
      with a codec    the same, or theta <- theta - Delta. The mean displacement travels through it
                      (Basu, Data, Karakus, Diggavi, "Qsparse-local-SGD", NeurIPS 2019): a
-                     displacement goes to zero as gradients do, and a model does not. The warm-up's
-                     gradients travel as they are, since a residual has one unit.
+                     displacement goes to zero as gradients do, and a model does not. The
+                     warm-up's gradients travel as they are, since a residual has one unit.
 
-   Steps are counted from the end of the warm-up, and the first meeting comes after H of them. The
-   outer optimiser has a constant rate of its own; the schedule acts on the inner steps. What is
-   agreed on at the end, and shown before an evaluation, is the mean of the models. Nothing is sent
-   where they are equal. */
+   Steps are counted from the end of the warm-up, and the first averaging comes after H of them.
+   The outer optimiser has a constant rate of its own; the schedule acts on the inner steps. The
+   final model, and the model of an evaluation, is the mean of the models. Nothing is sent where
+   they are equal. */
 #ifndef TUTTI_METHOD_PERIODIC_H
 #define TUTTI_METHOD_PERIODIC_H
 #include <string.h>
 #include "tutti/method.h"
 
-typedef struct periodic {        /* begins the struct of such a method */
+typedef struct periodic {        /* first member of the struct of such a method */
     int64_t period, warmup;
     const char *outer;
-    tutti_optim *update;         /* of theta; NULL: none */
+    tutti_optim *update;         /* outer optimiser of theta; NULL: none */
     float *theta;                /* n: the last agreed model; NULL: nothing needs it */
-    bool displaced;              /* what is averaged is how far models are from theta */
+    bool displaced;              /* the displacements of the models from theta are averaged */
 } periodic;
 
 #define PERIODIC_OPTION_WARMUP \
@@ -80,7 +80,8 @@ static inline void periodic_close(tutti_method *m)
         tutti_optim_close(s->update);
 }
 
-/* Is this step one of the warm-up? / Local steps since the models were last equal, after `done`. */
+/* warms_up: is this step one of the warm-up? apart: local steps since the models were last equal,
+   after `done` steps. */
 static inline bool periodic_warms_up(const tutti_method *m)
 {
     return m->step < (uint64_t)((const periodic *)m->self)->warmup;
@@ -91,7 +92,7 @@ static inline uint64_t periodic_apart(const periodic *s, uint64_t done)
     return done <= (uint64_t)s->warmup ? 0 : (done - (uint64_t)s->warmup) % (uint64_t)s->period;
 }
 
-/* Do the models meet at the end of this step, which is local? */
+/* Are the models averaged at the end of this step, which is local? */
 static inline bool periodic_meets(const tutti_method *m)
 {
     return !periodic_warms_up(m) && periodic_apart(m->self, m->step + 1) == 0;
@@ -135,7 +136,7 @@ static inline tutti_status periodic_average(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* After the local update: the end of the step. */
+/* Called after the local update: ends the step. */
 static inline tutti_status periodic_meet(tutti_method *m, tutti_error *err)
 {
     const periodic *s = m->self;
@@ -143,7 +144,8 @@ static inline tutti_status periodic_meet(tutti_method *m, tutti_error *err)
     if (periodic_meets(m))
         return periodic_average(m, err);
     if (periodic_warms_up(m) && s->theta != NULL)
-        tutti_copy(m->device, m->n, m->x, s->theta); /* there every step agrees */
+        tutti_copy(m->device, m->n, m->x, s->theta); /* in the warm-up every step ends with equal
+                                                        models */
     return TUTTI_OK;
 }
 

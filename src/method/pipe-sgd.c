@@ -1,35 +1,35 @@
-/* pipe-sgd: synchronous data parallelism whose all-reduce has the whole of the next step to finish,
-   for the gradient that is applied is `width` - 1 steps old. Li, Yu, Li, Avestimehr, Kim, Schwing,
-   "Pipe-SGD: A Decentralized Pipelined SGD Framework for Distributed Deep Net Training", NeurIPS
-   2018, arXiv 1811.03619.
-     step t    g_t <- gradient at w_t, beside the all-reduces of the K - 1 steps before it
+/* pipe-sgd: synchronous data parallelism whose all-reduce has the whole next step to finish,
+   since the gradient that is applied is `width` - 1 steps old. Li, Yu, Li, Avestimehr, Kim,
+   Schwing, "Pipe-SGD: A Decentralized Pipelined SGD Framework for Distributed Deep Net Training",
+   NeurIPS 2018, arXiv 1811.03619.
+     step t    g_t <- gradient at w_t, concurrent with the all-reduces of the last K - 1 steps
                w_{t+1} <- w_t - lr mean of g_{t-K+1}                               K = width
-   K = 1 is ddp. With one processor and one network a step takes max(computation, communication) for
-   every K >= 2, so 2 is enough, and 3 is only later. All workers apply the same sum in the same
-   step, so w is the same on all. On a quadratic of curvature c plain SGD is stable iff lr c <
-   2 sin(pi / (4 K - 2)): 2, 1, 0.618 for K = 1, 2, 3. Gradients travel through any codec; the
+   K = 1 is ddp. With one processor and one network a step takes max(computation, communication)
+   for every K >= 2, so 2 is enough, and 3 is only staler. All workers apply the same sum in the
+   same step, so w is the same on all. On a quadratic of curvature c plain SGD is stable iff lr c
+   < 2 sin(pi / (4 K - 2)): 2, 1, 0.618 for K = 1, 2, 3. Gradients travel through any codec; the
    paper's are trunc16 and int8(bucket=0).
-   The engine does it (tutti_late_declare): slots, threads, checkpoints. This file says from when
-   on, and what the run is told.
-   Differs from the paper, or it does not say:
+   The engine does it (tutti_late_declare): slots, threads, checkpoints. This file decides from
+   which step on, and what is reported.
+   Differs from the paper, or is not stated there:
    1. The first `warmup` steps are synchronous, by default one epoch of them (theirs: about five).
       Then K - 1 steps make no update: no gradient is applied twice. These count neither for the
       optimiser nor for its bias corrections.
    2. The rate is that of the gradient's own step, so a schedule gives each gradient the rate that
       ddp would, the last ones too.
    3. drain: the last K - 1 gradients are applied when the run ends.
-   4. Compression is not inside the hops of a ring, where each hop encodes anew and the order of
+   4. Compression is not inside the hops of a ring, where each hop encodes again and the order of
       summation would be the ring's. Numbers of 16 bits are summed in float32 and rounded once;
       messages are encoded once, or twice from four workers on (src/engine/exchange/message.c).
-   5. Gradients are exchanged in buckets, so that a codec works on one while another travels. Their
-      number multiplies the latency; bucket_mb=65536 makes one message of all. */
+   5. Gradients are exchanged in buckets, so that a codec works on one while another travels.
+      Their number multiplies the latency; bucket_mb=65536 makes one message of all. */
 #include "coded.h"
 
 typedef struct pipe_sgd {
     int64_t width, warmup;
     double lr_scale, bucket;
     bool drain;
-    uint64_t from;              /* the first step that is late */
+    uint64_t from;              /* the first step with a late gradient */
     uint64_t applied;           /* gradients, in this process */
 } pipe_sgd;
 
@@ -105,7 +105,7 @@ static const char *const pipe_sgd_constraints[] = {
     NULL
 };
 
-/* With a momentum of 0.9 at the rate of the run's own default a gradient that is late diverges. */
+/* With a momentum of 0.9 at the run's default rate late gradients diverge. */
 static const tutti_method_default pipe_sgd_defaults[] = { { "optimizer", "sgd(lr=0.1,momentum=0.3)" }, { 0 } };
 
 static uint64_t pipe_sgd_settles(const void *self, uint64_t steps, uint64_t epoch)

@@ -1,24 +1,26 @@
-/* prague: partial all-reduce. Every worker goes at its own pace, and averages its model with a
-   small group of others, a new group each time, by one collective of its members. Luo, He, Zhuo,
-   Qian, ASPLOS 2020 (as "Ripples": arXiv 1909.08029). The pseudo-code is a reconstruction.
-     step       s <- s - eta opt(g(x)); every sync_every gradients G <- the generator's next group,
-                s <- mean of s over G (P-Reduce)
+/* prague: partial all-reduce. Every worker is asynchronous, and averages its model with a small
+   group of others, a new group each time, by one collective of its members. Luo, He, Zhuo, Qian,
+   ASPLOS 2020 (as "Ripples": arXiv 1909.08029). The pseudo-code is a reconstruction.
+     step       s <- s - eta opt(g(x)); every sync_every gradients G <- the generator's next
+                group, s <- mean of s over G (P-Reduce)
      random     G: the worker and others drawn from all, one after the other where they conflict
-     smart      what is planned with a worker is made before anything new is planned (group buffer);
-                plans are of all workers that nothing is planned for, in groups (global division);
-                heads of machines first, then inside machines (inter-intra); without workers that
-                lag filter_threshold requests (filter)
-     static     a schedule that all know, in common steps, for equal workers: no generator is asked
+     smart      what is planned with a worker is made before anything new is planned (group
+                buffer); a plan divides all workers that nothing is planned for into groups
+                (global division); heads of machines first, then inside machines
+                (inter-intra); without workers that lag filter_threshold requests (filter)
+     static     a schedule that all know, in synchronous steps, for equal workers: no generator is
+                asked
    The generator is a service on the lowest worker; when that is lost the next one takes over. It
    is src/gossip/groups.c, and the protocol around it src/gossip/preduce.c.
-   Filter: the paper, as it is remembered, counts requests. Chosen here is what a worker's requests
-   take it, against what they take the worker in the middle: its computation, and the least of its
-   last P-Reduces. Counts do not see who is up to twice slower, since the others wait for it and so
-   make no more requests; and they take who waits, or meets a slow link, for slow.
-   Chosen here as well: no word that a P-Reduce is over (the next request says it). The next
-   gradient is computed beside a P-Reduce, which is added as a difference, since a group otherwise
-   costs the time of its messages. But not by a schedule, whose bits are the same every time, nor in
-   groups of all (overlap=auto). Momentum stays local.
+   Filter: the paper, as far as known, counts requests. Chosen here is a worker's time per request
+   (its computation, and the least of its last P-Reduces), relative to the median worker's. Counts
+   do not reveal a worker that is up to twice slower, since the others wait for it and so make no
+   more requests; and they mistake a worker that waits, or has a slow link in its group, for a
+   slow one.
+   Chosen here as well: no message that a P-Reduce is over (the next request implies it). The next
+   gradient is computed concurrently with a P-Reduce, whose result is added as a difference, since
+   a group would otherwise cost the time of its messages. This is off with a schedule, whose bits
+   are the same every time, and in groups of all (overlap=auto). Momentum stays local.
    The final model is the mean. With group_size = workers it is local-sgd(period=sync_every). */
 #include "tutti/gossip.h"
 

@@ -1,6 +1,6 @@
-/* priced.h: what methods share that choose between two all-reduces: the time of each on this run's
+/* priced.h: shared by methods that choose between two all-reduces: the time of each on this run's
    links, as a line through two sizes that were timed before the first step. Times are the slowest
-   worker's, so all have the same line and decide alike. */
+   worker's, so all have the same line and reach the same decision. */
 #ifndef TUTTI_METHOD_PRICED_H
 #define TUTTI_METHOD_PRICED_H
 #include <math.h>
@@ -8,9 +8,9 @@
 
 /* s a call, s a byte of float32; zeros: not timed */
 typedef struct priced { double call, byte; } priced;
-/* elements: of a slice (schedule.h), of a vector */
+/* elements: PRICED_PART: of a chunk (schedule.h); PRICED_MOST: of a vector */
 enum { PRICED_TRIES = 3, PRICED_PART = 16, PRICED_MOST = 1 << 20 };
-/* s; of what takes so long other work of the machine is little */
+/* s; other load of the machine matters little to a measurement of that length */
 #define PRICED_LONG 0.05
 
 static inline double priced_seconds(const priced *p, size_t count)
@@ -18,7 +18,7 @@ static inline double priced_seconds(const priced *p, size_t count)
     return p->call + p->byte * 4.0 * (double)count;
 }
 
-/* The least of some tries, each of the slowest worker. The gradient's memory is zeroes
+/* The least of several tries, each the slowest worker's time. The gradient's memory is zero
    before the first step, and stays so. */
 static inline tutti_status priced_try(tutti_method *m, tutti_group *g, const char *algorithm,
                                       size_t count, double *seconds, tutti_error *err)
@@ -40,9 +40,9 @@ static inline tutti_status priced_try(tutti_method *m, tutti_group *g, const cha
     return TUTTI_OK;
 }
 
-/* Within open(), by all workers. algorithm: as a group's (comm.h). The lesser size is the
-   least that all workers have a part of: of a shorter vector some send nothing, and no
-   message waits for the worst link. */
+/* Called within open(), by all workers. algorithm: as a group's (comm.h). The smaller size is the
+   least that gives every worker a part: with a shorter vector some send nothing, and no message
+   waits for the worst link. */
 static inline tutti_status priced_measure(tutti_method *m, const char *algorithm, priced *out,
                                           tutti_error *err)
 {

@@ -1,14 +1,14 @@
 /* push-sum.h: SGD on push-sum: each worker keeps a model and a weight, and decides alone how to
    split both. Assran, Loizou, Ballas, Rabbat, ICML 2019, arXiv 1811.10792, algorithms 1 and 2.
-   Shared by the methods whose steps are that (sgp), or begin with it (slowmo).
+   Shared by the methods that use it as their step (sgp), or as a part of it (slowmo).
 
      overlap=0    x_i <- x_i - eta opt(g_i(z_i));  (x_i, w_i) <- sum_j P_ij (x_j, w_j);
                   z_i = x_i / w_i
      overlap=tau  at the beginning of every tau-th step what was sent tau steps ago is added, then
                   (x, w) is split and sent again; gradients are taken and applied meanwhile
 
-   What is kept is z and w; x = w z is never formed (src/gossip/mixer.c). So a step on x is one of
-   eta / w on z. */
+   z and w are kept; x = w z is never formed (src/gossip/mixer.c). So a step on x is one of eta /
+   w on z. */
 #ifndef TUTTI_METHOD_PUSH_SUM_H
 #define TUTTI_METHOD_PUSH_SUM_H
 #include "tutti/gossip.h"
@@ -19,14 +19,15 @@ typedef struct push_sum {
 
     uint64_t period;             /* steps from one push_sum_settle to the next; 0: there is none */
     tutti_mixer *mixer;
-    tutti_mass mass;             /* w; overlapping: the mixer's until what was started has come,
-                                    then of both. Declared */
-    bool whole;                  /* this process has seen the run from its beginning */
-    float *agreed;               /* numerator, digits of the weight, whether it is whole: summed
-                                    over all at once */
+    tutti_mass mass;             /* w, the push-sum weight; overlapping: the mixer's until the
+                                    started round is over, then the sum of both. Declared */
+    bool whole;                  /* this process has run since the beginning of the run */
+    float *agreed;               /* numerator, digits of the weight, and `whole`: summed over all
+                                    at once */
     /* overlapping only; declared */
-    tutti_mass kept;             /* w meanwhile */
-    float *sent, *mixed;         /* n each: z as it was split; what the round made of it */
+    tutti_mass kept;             /* the part of w that was not sent */
+    float *sent, *mixed;         /* n each; sent: z as it was split; mixed: the result of the
+                                    round */
 } push_sum;
 
 /* A weight as floats whose sums over up to 2^14 workers are exact. */
@@ -42,7 +43,7 @@ static inline bool push_sum_overlaps(const push_sum *s, const tutti_method *m)
     return s->overlap > 0 && m->workers > 1;
 }
 
-/* Within declare(). */
+/* Called within declare(). */
 static inline tutti_status push_sum_declare(push_sum *s, tutti_method *m, tutti_plan *plan,
                                             tutti_error *err)
 {
@@ -82,7 +83,7 @@ static inline uint64_t push_sum_since(const push_sum *s, uint64_t done)
     return s->period > 0 ? done % s->period : done;
 }
 
-/* The exchange that begins in this step. Those of a period are over with it. */
+/* The exchange that begins in this step. The exchanges of a period end with it. */
 static inline uint64_t push_sum_round(const push_sum *s, uint64_t step)
 {
     const uint64_t every = s->overlap > 0 ? (uint64_t)s->overlap : 1,
@@ -92,8 +93,8 @@ static inline uint64_t push_sum_round(const push_sum *s, uint64_t step)
     return periods * of_period + push_sum_since(s, step) / every;
 }
 
-/* The model once what has come is added: mixed is (kept sent + what came) / mass, and z has moved
-   since by what its own kept share weighs. */
+/* Adds what was received to the model: mixed is (kept sent + received) / mass, and z has moved
+   since by an amount weighted by its own kept share. */
 static inline void push_sum_merge(const push_sum *s, const tutti_method *m, float *z)
 {
     const size_t n = m->layout->used;
@@ -103,7 +104,7 @@ static inline void push_sum_merge(const push_sum *s, const tutti_method *m, floa
     tutti_add(m->device, n, s->mixed, z);
 }
 
-/* What is under way is taken into x. */
+/* Receives the messages under way into x. */
 static inline tutti_status push_sum_take(push_sum *s, tutti_method *m, tutti_error *err)
 {
     TUTTI_TRY(tutti_mix_wait(s->mixer, err));
@@ -112,7 +113,7 @@ static inline tutti_status push_sum_take(push_sum *s, tutti_method *m, tutti_err
     return TUTTI_OK;
 }
 
-/* Within pass(). */
+/* Called within pass(). */
 static inline tutti_status push_sum_pass(push_sum *s, tutti_method *m, const tutti_pass *p,
                                          tutti_error *err)
 {
@@ -131,7 +132,7 @@ static inline tutti_status push_sum_pass(push_sum *s, tutti_method *m, const tut
     return push_sum_check(s, m, s->kept, err);
 }
 
-/* Within step(). */
+/* Called within step(). */
 static inline tutti_status push_sum_step(push_sum *s, tutti_method *m, tutti_error *err)
 {
     const bool ahead = push_sum_overlaps(s, m);
@@ -144,8 +145,8 @@ static inline tutti_status push_sum_step(push_sum *s, tutti_method *m, tutti_err
     return push_sum_check(s, m, s->mass, err);
 }
 
-/* x := the sum of all numerators over the sum of all weights, in one collective: of two a loss may
-   end the first on some workers only, and the others would wait in the second. */
+/* x := the sum of all numerators over the sum of all weights, in one collective: with two, a loss
+   might end the first on some workers only, and the others would wait in the second. */
 static inline tutti_status push_sum_mean(push_sum *s, tutti_method *m, tutti_error *err)
 {
     const size_t n = m->layout->used;
@@ -157,7 +158,7 @@ static inline tutti_status push_sum_mean(push_sum *s, tutti_method *m, tutti_err
     for (int k = 0; k < PUSH_SUM_DIGITS; k++)
         s->agreed[n + (size_t)k] =
             (float)(s->mass >> PUSH_SUM_DIGIT_BITS * k & ((1 << PUSH_SUM_DIGIT_BITS) - 1));
-    /* not all need to have heard of a loss */
+    /* some workers may not know of a loss yet */
     s->agreed[n + PUSH_SUM_DIGITS] =
         s->whole && tutti_world_events(m->world, 0, NULL, 0) == 0;
     TUTTI_TRY(tutti_sum(m, s->agreed, n + PUSH_SUM_DIGITS + 1, err));
@@ -175,7 +176,7 @@ static inline tutti_status push_sum_mean(push_sum *s, tutti_method *m, tutti_err
     return TUTTI_OK;
 }
 
-/* Within final_model(). */
+/* Called within final_model(). */
 static inline tutti_status push_sum_agree(push_sum *s, tutti_method *m, tutti_error *err)
 {
     if (m->workers == 1)
@@ -185,8 +186,8 @@ static inline tutti_status push_sum_agree(push_sum *s, tutti_method *m, tutti_er
     return push_sum_mean(s, m, err);
 }
 
-/* Within the step that ends a period: all go on from push-sum's mean, with nothing under way and
-   weights of one, exactly. */
+/* Called within the step that ends a period: all continue from push-sum's mean, with no message
+   under way and weights of one, exactly. */
 static inline tutti_status push_sum_settle(push_sum *s, tutti_method *m, tutti_error *err)
 {
     if (m->workers == 1)

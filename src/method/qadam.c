@@ -1,11 +1,11 @@
-/* qadam: Adam whose second moment is frozen after a warm-up, and whose momentum then travels as one
-   byte an element. Gan, Lian, Wang, Chang, Liu, Shi, Zhang, Li, Sun, Jiang, Yuan, Yang, Liu, Zhang,
-   "BAGUA: Scaling up Distributed Learning with System Relaxations", VLDB 2022, arXiv 2107.01499
-   (QAdam).
-   The two phases are frozen.h's, the bytes the codec's (src/codec/minmax8.c). As in BAGUA there are
-   100 steps of warm-up and Adam's bias correction. Extremes are a chunk's, which is an owner's part
-   of a tensor from four workers up. There is no error feedback, which eight bits can do without;
-   error_feedback=on is the paper's form.
+/* qadam: Adam whose second moment is frozen after a warm-up, and whose momentum then travels as
+   one byte an element. Gan, Lian, Wang, Chang, Liu, Shi, Zhang, Li, Sun, Jiang, Yuan, Yang, Liu,
+   Zhang, "BAGUA: Scaling up Distributed Learning with System Relaxations", VLDB 2022, arXiv
+   2107.01499 (QAdam).
+   The two phases are frozen.h's, the bytes the codec's (src/codec/minmax8.c). As in BAGUA there
+   are 100 steps of warm-up and Adam's bias correction. Extremes are a chunk's, which is an
+   owner's part of a tensor from four workers up. There is no error feedback, which eight bits can
+   do without; error_feedback=on is the paper's form.
    Differs from BAGUA:
    1. The bias correction of the second moment is frozen with it.
    2. Weight decay is decoupled from the gradient, as in 1-bit Adam.

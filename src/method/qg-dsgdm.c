@@ -1,16 +1,17 @@
-/* qg-dsgdm: d-psgd with a momentum that follows what the models moved by after gossip, and not the
-   local gradients. With unlike data a local momentum pulls each model to its own data; the
-   displacement has the neighbours' steps in it and points where all go. Lin, Karimireddy, Stich,
-   Jaggi, "Quasi-Global Momentum: Accelerating Decentralized Deep Learning on Heterogeneous Data",
-   ICML 2021, arXiv 2102.04761 (the authors' code: epfml/quasi-global-momentum).
+/* qg-dsgdm: d-psgd with a momentum of the models' displacement after gossip, and not of local
+   gradients. With heterogeneous data a local momentum pulls each model to its own data; the
+   displacement includes the neighbours' steps and points in the common direction. Lin,
+   Karimireddy, Stich, Jaggi, "Quasi-Global Momentum: Accelerating Decentralized Deep Learning on
+   Heterogeneous Data", ICML 2021, arXiv 2102.04761 (the authors' code:
+   epfml/quasi-global-momentum).
 
      u_i <- x_i - eta (beta h_i + g_i(x_i))       one step of the run's optimiser
      x_i' <- sum_j W_ij u_j                       as d-psgd(order=atc)
      h_i <- mu h_i + (1 - mu) (x_i - x_i') / eta  mu = beta
 
-   --optimizer is beta and the form: sgd(momentum=...) is the paper's QG-DSGDm, with nesterov=true
-   QG-DSGDm-N, adam(...) its QG-DAdam. What is chosen where the paper leaves a choice is in
-   quasi-global.h, which holds the step.
+   --optimizer sets beta and the form: sgd(momentum=...) is the paper's QG-DSGDm, with
+   nesterov=true QG-DSGDm-N, adam(...) its QG-DAdam. The step, and the choices where the paper
+   leaves one, are in quasi-global.h.
    Differs from the paper: graphs, codec and losses are d-psgd's. */
 #include "quasi-global.h"
 

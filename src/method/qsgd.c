@@ -1,15 +1,15 @@
-/* qsgd: synchronous data parallelism whose gradients are rounded at random to few levels. Alistarh,
-   Grubic, Li, Tomioka, Vojnovic, "QSGD: Communication-Efficient SGD via Gradient Quantization and
-   Encoding", NeurIPS 2017, arXiv 1610.02132.
+/* qsgd: synchronous data parallelism whose gradients are rounded at random to few levels.
+   Alistarh, Grubic, Li, Tomioka, Vojnovic, "QSGD: Communication-Efficient SGD via Gradient
+   Quantization and Encoding", NeurIPS 2017, arXiv 1610.02132.
      each step, each bucket of d elements   l <- floor(s |v| / N), one more with the
                                             probability of the rest;  sent: N, signs, l;
                                             decoded: N sign l / s, whose expectation is v
    N is the greatest magnitude (norm=max, QSGD-inf), or the 2-norm of the paper's bound. `bits`
-   counts the sign: s = 2^(bits-1) - 1; levels says s itself. The seed of the draws is the run's.
-   The quantiser is the codec's (src/codec/qsgd.c). From four workers up the owners of the mean's
-   parts quantise it once more (exchange/message.c). The variance of both adds, and it is still
-   unbiased. With requantize=off all have the codes of all instead, as in the paper, which is more
-   than float32 from 64 / bits workers on.
+   counts the sign: s = 2^(bits-1) - 1; levels sets s directly. The seed of the draws is the
+   run's. The quantiser is the codec's (src/codec/qsgd.c). From four workers up the owners of the
+   mean's parts quantise it once more (exchange/message.c). The variance of both adds, and it is
+   still unbiased. With requantize=off all codes are sent to all instead, as in the paper, which
+   is more than float32 from 64 / bits workers on.
    Layers of fewer than skip_below elements travel as they are, as in the paper, whose bound is
    10000. So do those that `exclude` names. */
 #include "coded.h"

@@ -1,6 +1,6 @@
-/* quasi-global.h: momentum of what the models moved by, and not of local gradients. Lin,
+/* quasi-global.h: momentum of the models' displacements, not of local gradients. Lin,
    Karimireddy, Stich, Jaggi, "Quasi-Global Momentum: Accelerating Decentralized Deep Learning on
-   Heterogeneous Data", ICML 2021, arXiv 2102.04761. Shared by the methods that step so.
+   Heterogeneous Data", ICML 2021, arXiv 2102.04761. Shared by the methods that use it.
 
      local step   of the run's optimiser, its buffer b set to the quasi-global one, h:
                   sgd    b <- momentum h + g;  u <- x - eta b, nesterov: x - eta (g + momentum b)
@@ -9,23 +9,24 @@
      the buffer   sgd    d = (x - x') / eta;          h <- mu h + (1 - mu) d
                   adam   d = (x - x') / |x - x'|_2;   h <- mu h + (1 - mu) d^2
 
-   d holds what the neighbours did, too. So h goes the way of all, at no message of its own. Nothing
-   but d ever enters it: what the local step has made of b is dropped.
+   d includes the neighbours' steps. So h follows the direction of all workers, with no message of
+   its own. Only d enters h: the local step's change of b is dropped.
 
-   The optimiser is the run's, so momentum, nesterov, weight decay and Adam's rates are said where
-   they are said for every method, clip-norm clips the gradient, and the local step is the
+   The optimiser is the run's, so momentum, nesterov, weight decay and Adam's rates are given
+   where they are given for every method, clip-norm clips the gradient, and the local step is the
    optimiser's to the bit. Between steps its buffer is h: that is the state which is saved, and
-   there is no other. It has to be the engine's: nobody can reach the buffer of a client's.
+   there is no other. It has to be the engine's: the buffer of a client's optimiser is not
+   accessible.
 
-   Where the paper or its code leave something to choose:
+   Choices where the paper or its code leave one:
    1. x is the model before the local step, x' that after gossip. From u to x' it would be gossip
       alone.
-   2. A period above 1: d is summed over so many steps, of which the buffer gets the mean, when
-      step + 1 is a multiple. (The authors' code makes its first update after one step.)
-   3. A learning rate of 0, as of schedules at their end, says nothing of where to go: such a step
-      is not counted.
-   4. The optimiser's buffer begins as 0. PyTorch's begins as the first gradient, which is the same
-      where no step is left out.
+   2. A period above 1: d is summed over that many steps, and the buffer gets the mean when step +
+      1 is a multiple. (The authors' code makes its first update after one step.)
+   3. A step with a learning rate of 0, as at the end of schedules, has no direction: it is not
+      counted.
+   4. The optimiser's buffer begins as 0. PyTorch's begins as the first gradient, which is the
+      same where no step is skipped.
    5. Adam's form is the one that the authors' scripts run (`decentralized_qg_adam_v2`): the first
       moment is local, the second is quasi-global and never the local one. 1e-8 is added to the
       norm. It has no period: with h still 0, v would be the last gradient's square alone. */
@@ -39,10 +40,10 @@ typedef struct quasi_global {
     double decay;                /* options */
     int64_t period;
 
-    int slot;                    /* of the optimiser, which is h; -1: it has no momentum */
+    int slot;                    /* the optimiser's slot that is h; -1: it has no momentum */
     bool squares;                /* h is of squares */
-    float *kept, *before;        /* n, of a step: h; x before it. Then before is d */
-    float *sum;                  /* n; of d in this period so far; NULL: the period is 1 */
+    float *kept, *before;        /* n, within a step; kept: h; before: x before the step, then d */
+    float *sum;                  /* n; sum of d in this period so far; NULL: the period is 1 */
     int64_t summed;              /* steps in it; declared with it */
 } quasi_global;
 
@@ -54,14 +55,15 @@ typedef struct quasi_global {
       "steps between two updates of the quasi-global buffer; models are averaged after every " \
       "step", when }
 static const double quasi_global_least_norm = 1e-8;
-/* v begins at (1 - b2) g^2 and never gathers: h is of a displacement whose norm over the whole
-   model is 1. So where a gradient is small Adam's division is by next to nothing, and with its own
-   eps, 1e-8, the authors' code comes to NaN within a few steps on unlike data, as this does. */
+/* v begins at (1 - b2) g^2 and never accumulates: h is of a displacement whose norm over the
+   whole model is 1. So where a gradient is small Adam divides by almost nothing, and with its own
+   eps, 1e-8, the authors' code reaches NaN within a few steps on heterogeneous data, as this
+   does. */
 #define QUASI_GLOBAL_EPS(when) \
     { "optimizer", "adam(eps=0.0001)", when "optimizer=adam" }, \
     { "optimizer", "adamw(eps=0.0001)", when "optimizer=adamw" }
 
-/* Within declare(), under TUTTI_SHARDED_OPTIMIZER. */
+/* Called within declare(), under TUTTI_SHARDED_OPTIMIZER. */
 static inline tutti_status quasi_global_declare(quasi_global *q, tutti_method *m, tutti_plan *plan,
                                                 tutti_error *err)
 {
@@ -106,7 +108,7 @@ static inline tutti_status quasi_global_declare(quasi_global *q, tutti_method *m
     return TUTTI_OK;
 }
 
-/* Within open(). */
+/* Called within open(). */
 static inline void quasi_global_tell(const quasi_global *q, tutti_method *m)
 {
     if (q->slot < 0 && m->rank == 0)
@@ -116,7 +118,7 @@ static inline void quasi_global_tell(const quasi_global *q, tutti_method *m)
                     m->optim->ops->name);
 }
 
-/* h takes `moved`, which is the sum of d over so many steps. */
+/* Updates h with `moved`, the sum of d over that many steps. */
 static inline void quasi_global_take(const quasi_global *q, const tutti_method *m,
                                      const float *moved, double steps)
 {
@@ -124,13 +126,13 @@ static inline void quasi_global_take(const quasi_global *q, const tutti_method *
                 (float)q->decay, m->optim->slot[q->slot]);
 }
 
-/* Of adam; moved: x - x'. */
+/* The same for adam; moved: x - x'. */
 static inline void quasi_global_take_squares(const quasi_global *q, const tutti_method *m,
                                              float *moved)
 {
     tutti_device *d = m->device;
     const size_t n = m->layout->used;
-    const tutti_compensation squares = { .a = 0, /* the mean of squares, and moved as it is */
+    const tutti_compensation squares = { .a = 0, /* the mean of squares; `moved` is unchanged */
                                          .decay = (float)q->decay,
                                          .one_minus_decay = (float)(1 - q->decay),
                                          .eps = 1 };
@@ -140,7 +142,7 @@ static inline void quasi_global_take_squares(const quasi_global *q, const tutti_
     tutti_compensate(d, n, &squares, moved, moved, moved, m->optim->slot[q->slot]);
 }
 
-/* After gossip: x has moved from `before`, and h is what it was. */
+/* After gossip: x has moved from `before`; h is still the old one. */
 static inline void quasi_global_moved(quasi_global *q, const tutti_method *m)
 {
     tutti_device *d = m->device;
@@ -164,13 +166,13 @@ static inline void quasi_global_moved(quasi_global *q, const tutti_method *m)
     q->summed = 0;
 }
 
-/* In place of tutti_base_step: the local step with the gradient in g, gossip, the buffer. */
+/* Replaces tutti_base_step: the local step with the gradient in g, gossip, the buffer. */
 static inline tutti_status quasi_global_step(quasi_global *q, tutti_method *m, tutti_mixer *mixer,
                                              tutti_error *err)
 {
     tutti_device *d = m->device;
     const size_t n = m->layout->used;
-    int64_t updates = 1; /* never the first, which would not read the buffer */
+    int64_t updates = 1; /* as if one was made: the first would not read the buffer */
 
     if (q->slot < 0) {
         TUTTI_TRY(tutti_base_step(m, err));

@@ -1,21 +1,21 @@
-/* rand-psgd: decentralised SGD whose neighbours are drawn anew each round, so that the distance
-   from the mean shrinks by a constant however many workers there are. Zhang, Cui, Kayi, Liu,
+/* rand-psgd: decentralised SGD with new random neighbours in each round, so that the distance
+   from the mean shrinks by a constant factor for any number of workers. Zhang, Cui, Kayi, Liu,
    Finkler, Kingsbury, Saon, Mroueh, Buyuktosunoglu, Das, Kung, Picheny, ICASSP 2020, arXiv
    2002.01119.
-     mixing=GRAPH, pace=step   x <- x - eta opt(g(x)), then `rounds` times x <- sum_j W_ij x_j with
-                               W of the next round
-     mixing=GRAPH, pace=own    every worker computes when it likes. For every `workers` gradients of
-                               the run there are `rounds` rounds, or as many as the network lets
-                               there be. They are made beside the computation, in delta form
+     mixing=GRAPH, pace=step   x <- x - eta opt(g(x)), then `rounds` times x <- sum_j W_ij x_j
+                               with W of the next round
+     mixing=GRAPH, pace=own    every worker computes asynchronously. For every `workers` gradients
+                               of the run there are `rounds` rounds, or as many as the network
+                               allows. They run concurrently with the computation, in delta form
                                (src/gossip/averager.c)
      mixing=delay-by-one       x <- mean_j(x_j) - eta opt(g(x)): the all-reduce of models travels
                                while the gradient is computed at them
-   GRAPH is any of topology.h that keeps the mean. The paper has two: random-ring, the default, and
-   ring, which it compares with. random-ring is a ring in a new order each round: the squared
+   GRAPH is any of topology.h that keeps the mean. The paper has two: random-ring, the default,
+   and ring, which it compares with. random-ring is a ring in a new order each round: the squared
    distance shrinks by (n - 3)/(3 (n - 1)) in expectation. Its seed, weight and block are options
-   (`random-ring(seed=,weight=,block=)`). All workers draw from (seed, round), so they agree without
-   a message. delay-by-one skips the first step, in which the models are equal. Momentum stays
-   local. */
+   (`random-ring(seed=,weight=,block=)`). All workers draw from (seed, round), so they agree
+   without a message. delay-by-one skips the first step, in which the models are equal. Momentum
+   stays local. */
 #include <string.h>
 
 #include "tutti/gossip.h"
@@ -24,11 +24,11 @@ typedef struct rand_psgd {
     const char *mixing;
     int pace;
     int64_t rounds, ahead, outstanding;
-    tutti_mixer *mixer;         /* graphs at the pace of steps; NULL: the averager */
+    tutti_mixer *mixer;         /* graphs with pace=step; NULL: the averager */
     tutti_averager *averager;
 } rand_psgd;
 enum { STEP, OWN };
-enum { TELL, BEAT, MIX, AVERAGE }; /* services: one's own pace has all, delay-by-one the last */
+enum { TELL, BEAT, MIX, AVERAGE }; /* services: pace=own uses all, delay-by-one the last */
 
 static const tutti_option rand_psgd_options[] = {
     { "mixing", TUTTI_SPEC, TUTTI_AT(rand_psgd, mixing), 0, 0, 0, "random-ring",
@@ -84,7 +84,7 @@ static tutti_status rand_psgd_pass(tutti_method *m, tutti_pass *p, tutti_error *
     (void)err;
     if (p->index > 0 || s->averager == NULL)
         return TUTTI_OK;
-    tutti_averager_read(s->averager); /* before the average is owed: the delay is one step */
+    tutti_averager_read(s->averager); /* before the average is requested: the delay is one step */
     if (is_late(s) && m->workers > 1 && m->step > 0)
         tutti_owe(m, AVERAGE, 1);
     return TUTTI_OK;

@@ -1,63 +1,65 @@
 /* ringleader-asgd: asynchronous SGD in rounds of as many updates as there are workers, along a
-   table of everybody's gradients. It is optimal for any speeds when every worker has data of its
-   own, and nothing that was computed is thrown away. Maranjyan, Richtarik, arXiv 2509.22860, ICLR
-   2026.
+   table of all workers' gradients. It is optimal for any speeds when every worker has data of its
+   own, and no computed gradient is discarded. Maranjyan, Richtarik, arXiv 2509.22860, ICLR 2026.
      worker i   x <- what the server sent;  again and again g <- grad f_i(x), sent
      server     G_i / b_i: mean of the b_i gradients of worker i in this round's table;
-                direction = 1/n sum_i G_i / b_i   (inside a worker first, then all workers the same)
-       phase 1  take gradients, without updates, until every b_i >= 1. The last to come is served
+                direction = 1/n sum_i G_i / b_i   (inside a worker first, then all workers the
+                same)
+       phase 1  receive gradients, without updates, until every b_i >= 1. The worker that came
+                  last is served
        phase 2  n updates: a worker that is not served yet in this round adds its gradient,
                 w <- opt(w, direction), and is served: gets w. Another's gradient goes to the next
                 round's table; when all are served the next round's table becomes this round's
-     table=server   the entries stand at the server
+     table=server   the entries are kept at the server
      table=worker   each worker keeps its own and sends what it changes of its mean: the same
                     numbers, the same bytes, n models less at the server
-     point=sticky   workers that are not served are told "go on", without a payload (the paper's)
+     point=sticky   workers that are not served get "go on", without a payload (as in the paper)
      point=fresh    they get the newest model with their answer
 
    What is stored differs from the paper, not what is computed. All gradients of a worker between
-   two models that it gets belong to one table, since it is served once a round. So one entry a
-   worker is enough, that of the table which it still fills, if the means are kept beside the
-   entries: direction and direction+, one vector each. To these a gradient adds 1/n of what it
-   changes of its worker's mean, (g - mean) / b. Both begin at 0 with their table, so rounding does
-   not pile up beyond a round. Memory at the server: n + 3 models instead of 2n + 2.
+   two models that it gets belong to one table, since it is served once per round. So one entry
+   per worker is enough, that of the table which it still fills, if the means are kept in addition
+   to the entries: direction and direction+, one vector each. To these a gradient adds 1/n of the
+   change of its worker's mean, (g - mean) / b. Both begin at 0 with their table, so rounding
+   errors do not accumulate beyond a round. Memory at the server: n + 3 models instead of 2n + 2.
 
-   Every gradient in an update's direction was computed at a model of at most 2n - 2 updates before.
-   This is held as an invariant: a run that broke it would end with a sentence. The largest of these
-   delays is `delay_max` of the summary's figures; its staleness is that of the gradients whose
-   worker was served.
+   Every gradient in an update's direction was computed at a model of at most 2n - 2 updates
+   before. This invariant is checked: a run that broke it would end with an error. The largest of
+   these delays is `delay_max` of the summary's figures; its staleness is that of the gradients
+   whose worker was served.
 
    table_dtype=bf16: an entry is kept in two bytes an element, rounded to nearest. direction and
-   direction+ stay fp32, and a gradient adds to them 1/n of what it changes of the mean as it is
-   kept. So they are the means over the table exactly as far as sums of fp32 are, nothing piles up,
-   and either table gives the same numbers. What the optimiser has (momentum, Adam's) is fp32 and
-   takes a direction whose error is that of the entries: 2^-9 of an element at most with one
-   gradient in its entry, and a rounding more, of weight k/b, with the k-th of b. Once b exceeds
-   some 2^9 |g - mean| / |mean|, further gradients change the kept mean no more.
-   table_limit_mb: of the table at the server; 0: the memory of its machine. A larger one is refused
-   before anything is computed.
+   direction+ stay fp32, and a gradient adds to them 1/n of the change of the mean as it is kept.
+   So they are the means over the table as exactly as fp32 sums are, no error accumulates, and
+   either table gives the same numbers. The optimiser's state (momentum, Adam's) is fp32 and takes
+   a direction whose error is that of the entries: 2^-9 of an element at most with one gradient in
+   its entry, and one more rounding, of weight k/b, with the k-th of b. Once b exceeds some 2^9 |g
+   - mean| / |mean|, further gradients change the kept mean no more.
+   table_limit_mb limits the table at the server; 0: to the memory of its machine. A larger one is
+   refused before anything is computed.
 
-   Loss: the slot of a worker that is lost is removed from the round, and is not waited for. What it
-   has in the mean of the round stays until the round is over. So this round's mean is over those
-   that have an entry in it, and its step is scaled to them. From the next round on n is the number
-   of those that are left, also in the bound on delays.
+   Loss: a lost worker's place in the round is removed, and it is not waited for. Its entry in the
+   mean of the round stays until the round is over. So this round's mean is over the workers that
+   have an entry in it, and its step is scaled to them. From the next round on n is the number of
+   survivors, also in the bound on delays.
 
-   Chosen here, of a round that waits for a worker which is overdue (it is lost, and nobody knows it
-   yet; or it has stopped): what the others compute meanwhile would go into means that no update
-   takes before it comes, and the run has only so many gradients. So a worker that the round does
-   not need is not answered, and computes no further, until the one that is overdue has come or is
-   known to be lost. Overdue: ten times as many gradients have come since it was answered as usually
-   do (a running mean), and ten a worker at least. A worker that never came is taken to be ten times
-   slower than the others. It is counted in gradients, and by no clock: what a lost worker costs the
-   others is then a number of gradients, and a machine that stands still as a whole changes nothing.
-   A worker that makes no more steps says so (leave), so nobody waits for one that does not compute.
+   Chosen here, for a round that waits for a worker which is overdue (it is lost, but this is not
+   known yet; or it has stopped): what the others compute meanwhile would go into means that no
+   update uses before it comes, and the number of gradients of the run is limited. So a worker
+   that the round does not need is not answered, and computes no further, until the one that is
+   overdue has come or is known to be lost. Overdue: ten times as many gradients have come since
+   it was answered as usually do (a running mean), and at least ten per worker. A worker that
+   never came is taken to be ten times slower than the others. This is counted in gradients, and
+   not by a clock: what a lost worker costs the others is then a number of gradients, and a
+   machine that is suspended as a whole changes nothing. A worker that makes no more steps reports
+   so (leave), so no worker waits for one that does not compute.
 
-   Chosen here, of a checkpoint that other workers go on from, also as many as were left: they begin
-   a round at the server's model. What was in the old round is at most 2n - 2 updates old for the n
-   of then, and would wait for a round of the new n.
+   Chosen here, for a checkpoint that other workers continue from, also as many as survived: they
+   begin a round at the server's model. What was in the old round is at most 2n - 2 updates old
+   for the n of then, and would wait for a round of the new n.
    Tables of rows (ctr, wordlm) travel whole, both ways. An update goes along the means of all
-   workers' gradients, so it moves every row that any of them has touched in the round. An answer by
-   rows would have to know which a worker lacks. */
+   workers' gradients, so it changes every row that any of them has touched in the round. An
+   answer with rows only would have to know which of them a worker lacks. */
 #include <errno.h>
 #include <string.h>
 
@@ -68,37 +70,39 @@ typedef struct ringleader {
     int table, point, table_dtype;
     double table_limit_mb, overdue;
 
-    /* the server's, of its thread */
+    /* of the server, used by its thread */
     struct {
         int64_t phase2;
-        int64_t turn;        /* which of mean[] is this round's */
-        int64_t unserved;    /* of phase 2 */
+        int64_t turn;        /* index in mean[] of this round's table */
+        int64_t unserved;    /* workers not served yet in phase 2 */
         int64_t rounds, updates, delay_most;
     } at;                    /* declared */
     float *mean[2];          /* count each: directions of two tables; declared */
     void *entry;             /* table=server: workers x count of table_dtype, means being filled; declared */
-    float *change;           /* count: of a mean; scratch */
-    int64_t *filled;         /* workers: gradients in the entry that is being filled; declared, as the next four */
+    float *change;           /* count: change of a mean; scratch */
+    int64_t *filled;         /* workers: gradients in the entry that is being filled; declared, like the next four */
     int64_t *served;         /* workers: 1: in this round */
     int64_t *oldest;         /* workers: version of the oldest model behind the entry that is being filled */
-    int64_t *frozen;         /* workers: the same of this round's entry, of those that are served */
-    int64_t *counts;         /* workers: gradients in this round's entry, of those that are served */
+    int64_t *frozen;         /* workers, once served: the same of this round's entry */
+    int64_t *counts;         /* workers, once served: gradients in this round's entry */
     double harmonic_least, harmonic_sum; /* of B, the harmonic mean of a round's counts; declared */
     tutti_histogram *count_of; /* workers: over all rounds, gradients in its entry; declared */
-    tutti_histogram *delay_of; /* workers: over all updates, how old the oldest of them is, in updates; declared */
-    double *usual;           /* workers: gradients that come while it computes one, a mean; 0: unknown; declared */
+    tutti_histogram *delay_of; /* workers: over all updates, age of the oldest model behind its
+                                  entry, in updates; declared */
+    double *usual;           /* workers: gradients that come while it computes one, a running
+                                mean; 0: unknown; declared */
     uint64_t come;           /* gradients of all in this phase */
-    uint64_t *answered;      /* workers: as many as when it was answered */
+    uint64_t *answered;      /* workers: the value of `come` when it was answered */
     bool *leaves;            /* workers: make no more steps until resume */
-    tutti_note *held;        /* workers: not answered as long as one is overdue; none when all is quiet */
+    tutti_note *held;        /* workers: requests not answered while a worker is overdue; none at quiescence */
     int holds;
     struct { int64_t rounds, most_ns, sum_ns; } timed; /* rounds that nothing interrupted; declared */
-    int64_t begun_ns;        /* the round under way; 0: unknown */
+    int64_t begun_ns;        /* when the current round began; 0: unknown */
 
-    /* the worker's */
-    void *mine;              /* table=worker: n of table_dtype: my entry; declared */
+    /* of the worker */
+    void *mine;              /* table=worker: n of table_dtype: this worker's entry; declared */
     int64_t mine_filled;     /* gradients in it; declared */
-    float *wide;             /* bf16, wherever entries are: WIDE, part of one; scratch */
+    float *wide;             /* bf16, where the entries are: WIDE, a part of one; scratch */
 } ringleader;
 enum { AT_SERVER, AT_WORKER };
 enum { STICKY, FRESH };
@@ -106,7 +110,7 @@ enum { F32, BF16 };
 enum { WIDE = 1 << 14 };         /* floats that stay in the cache */
 enum { SERVE };                  /* services */
 enum { GO_ON, SERVED };          /* kinds of answers */
-enum { UNKNOWN = 10 };           /* times slower than the others: a worker that has not come yet */
+enum { UNKNOWN = 10 };           /* assumed slowness, relative to the others, of a worker that has not come yet */
 
 static const tutti_option ringleader_options[] = {
     { "table", TUTTI_CHOICE, TUTTI_AT(ringleader, table), AT_SERVER, 0, 1, "server|worker",
@@ -129,8 +133,8 @@ static tutti_dtype dtype_of(const ringleader *s)
     return s->table_dtype == BF16 ? TUTTI_BF16 : TUTTI_F32;
 }
 
-/* As fold, of an entry that is kept in two bytes an element: change is what it
-   changes of the mean as it is kept. */
+/* Like fold, for an entry that is kept in two bytes per element: change is that of the mean as it
+   is kept. */
 static void fold_bf16(tutti_method *m, size_t count, int64_t b, const float *g, uint16_t *mean, float *change)
 {
     const ringleader *s = m->self;
@@ -152,8 +156,8 @@ static void fold_bf16(tutti_method *m, size_t count, int64_t b, const float *g, 
     }
 }
 
-/* A mean of b - 1 gradients, the entry `k` of a table of `count` each, becomes that of b; change
-   := what that is. g may be change. */
+/* Updates entry `k`, of `count` elements each, from the mean of b - 1 gradients to that of b;
+   change := the difference. g may be change. */
 static void fold(tutti_method *m, size_t count, int64_t b, const float *g, void *table, size_t k, float *change)
 {
     const ringleader *s = m->self;
@@ -176,7 +180,8 @@ static void fold(tutti_method *m, size_t count, int64_t b, const float *g, void 
 
 /* ---- the server's thread ---- */
 
-/* Before an update: no gradient behind it is of a model older than 2n - 2 updates. */
+/* Before an update, checks that no gradient behind it is of a model more than 2n - 2 updates
+   old. */
 static tutti_status check_delays(tutti_method *m, uint64_t version, tutti_error *err)
 {
     ringleader *s = m->self;
@@ -234,8 +239,8 @@ static void end_round(tutti_method *m, size_t count)
     time_round(m);
 }
 
-/* Workers that have one in this round's mean: all, once it updates, but those that were lost before
-   they had any. */
+/* The number of workers with an entry in this round's mean: once it updates, all except those
+   that were lost before they had one. */
 static int entries(const tutti_method *m)
 {
     const ringleader *s = m->self;
@@ -246,7 +251,7 @@ static int entries(const tutti_method *m)
     return n;
 }
 
-/* One update, after which worker i has the model. */
+/* Makes one update, and serves worker i. */
 static tutti_status update(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     ringleader *s = m->self;
@@ -268,15 +273,14 @@ static tutti_status update(tutti_method *m, const tutti_server_request *r, tutti
     return tutti_server_give(s->server, &r->note, 1, SERVED, err);
 }
 
-/* Does the round go on with that worker's next gradient, and not without it? */
+/* Does the round need that worker's next gradient to continue? */
 static bool needs(const ringleader *s, int worker)
 {
     return s->at.phase2 != 0 ? s->served[worker] == 0 : s->filled[worker] == 0;
 }
 
-/* Does the round need a worker that should have come long since? (One that is held computes
-   nothing, and is not needed: those that are, when their round begins to update, are released
-   first.) */
+/* Does the round need a worker that is overdue? (A worker whose request is held computes nothing,
+   and is not needed: when their round begins to update, the needed ones are released first.) */
 static bool waits_for_overdue(const tutti_method *m)
 {
     const ringleader *s = m->self;
@@ -290,7 +294,7 @@ static bool waits_for_overdue(const tutti_method *m)
     return false;
 }
 
-/* Workers go on, at the model that they have or the newest. */
+/* Lets workers continue, at the model that they have or the newest. */
 static tutti_status go_on(tutti_method *m, const tutti_note *requests, int n, tutti_error *err)
 {
     ringleader *s = m->self;
@@ -302,7 +306,7 @@ static tutti_status go_on(tutti_method *m, const tutti_note *requests, int n, tu
     return tutti_server_answer(s->server, requests, n, GO_ON, NULL, 0, err);
 }
 
-/* Of those that are held, those that the round needs; all, if it waits for nobody overdue. */
+/* Answers the held workers that the round needs, or all if it waits for no overdue worker. */
 static tutti_status release_held(tutti_method *m, tutti_error *err)
 {
     ringleader *s = m->self;
@@ -335,7 +339,7 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
     ringleader *s = m->self;
     const int i = r->worker;
     const bool next = s->served[i] != 0; /* this round has its own of worker i: this one is for the next */
-    /* of the model that it was computed at */
+    /* the version of the model that it was computed at */
     const int64_t version = (int64_t)(tutti_server_version(s->server) - r->delay);
     const float *change = r->in;
 
@@ -368,7 +372,7 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
     return release_held(m, err);
 }
 
-/* A round waits for it, and so do those that are held. */
+/* The round, or the held workers, may be waiting for it. */
 static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
 {
     ringleader *s = m->self;
@@ -397,7 +401,7 @@ static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_
     static const char *const names[5] = { "ringleader.filled", "ringleader.served", "ringleader.oldest",
                                           "ringleader.frozen", "ringleader.counts" };
     const size_t workers = (size_t)m->workers;
-    size_t count; /* what the one server has */
+    size_t count; /* elements at the one server */
     bool folds;
 
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
@@ -451,8 +455,8 @@ static tutti_status ringleader_open(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Other workers begin a round of their own, at the servers' model: delays would else
-   exceed the bound of their number. */
+/* Other workers begin a new round, at the servers' model: otherwise delays would exceed the bound
+   for their number. */
 static tutti_status ringleader_resized(tutti_method *m, int began, int left, tutti_error *err)
 {
     ringleader *s = m->self;
@@ -484,7 +488,7 @@ static void ringleader_close(tutti_method *m)
     tutti_free(s->held);
 }
 
-/* table=worker: what the gradient changes of this worker's mean. */
+/* table=worker: computes how the gradient changes this worker's mean. */
 static void change_mean(tutti_method *m)
 {
     ringleader *s = m->self;
@@ -512,7 +516,7 @@ static tutti_status ringleader_quiesce(tutti_method *m, tutti_error *err)
     ringleader *s = m->self;
 
     (void)err;
-    s->begun_ns = 0; /* services rest */
+    s->begun_ns = 0; /* services are idle */
     s->come = 0;
     memset(s->answered, 0, (size_t)m->workers * sizeof *s->answered);
     memset(s->leaves, 0, (size_t)m->workers * sizeof *s->leaves);

@@ -1,32 +1,32 @@
-/* ringmaster-asgd: asynchronous SGD whose server leaves out gradients that have become too old.
-   That is all it takes to make it optimal for any speeds when all workers have the same data.
+/* ringmaster-asgd: asynchronous SGD whose server drops gradients that have become too old. That
+   is all it takes to make it optimal for any speeds when all workers have the same data.
    Maranjyan, Tyurin, Richtarik, ICML 2025, arXiv 2501.16168.
      worker i   x <- what the server sent, of version k_i;  g <- grad f(x);  sends g
      server     delta = k - k_i;   delta < R: w <- opt(w, g), k <- k + 1;   else g is dropped;
                 sends (w, k) to worker i: k_i <- k           (Algorithm 4)
      stops=on   and after every update to each worker j with k - k_j >= R, which abandons what it
-                computes and begins anew: k_j <- k           (Algorithm 5)
+                computes and restarts: k_j <- k           (Algorithm 5)
    There is one server, at worker 0 or a rank of its own, since the delay is that of the whole
-   model. Delays count applied updates. R=1 is serial SGD by the worker that is first, R without a
-   limit plain asynchronous SGD; nothing else is a special case.
-   A worker that is stopped computes the same samples again, at the new model, so an epoch is still
-   every sample once. It looks whether it is to stop each time a layer is through, so up to a
-   layer's time is lost. A gradient that was on its way when the stop was sent is dropped by its
-   version. Chosen here: `lr_delay`, as asgd has it, off by default: the paper's rate is constant.
-   collect=B: an update takes the mean of B gradients, each of which has a delay below R, and delays
-   still count updates. With R=1 these are all of one model, whichever workers computed them:
-   minibatch SGD of the first B gradients. With stops=on everybody begins anew after each: Rennala
-   SGD (Tyurin, Richtarik, NeurIPS 2023), with which the paper compares, and ata's baseline
-   `greedy`, whose bill is what all workers have computed. A worker that has handed one in goes on
-   at the same model, which is not sent again.
-   adapt=on (chosen here, not the paper's): after every 4 n computations that came in or were
+   model. Delays count applied updates. R=1 is serial SGD by the worker that comes first, R
+   without a limit is plain asynchronous SGD; nothing else is a special case.
+   A worker that is stopped computes the same samples again, at the new model, so an epoch is
+   still every sample once. It checks for a stop after each layer, so up to a layer's time is
+   lost. A gradient that was on its way when the stop was sent is dropped by its version. Chosen
+   here: `lr_delay`, as asgd has it, off by default: the paper's rate is constant. collect=B: an
+   update takes the mean of B gradients, each with a delay below R, and delays still count
+   updates. With R=1 these are all of one model, whichever workers computed them: minibatch SGD of
+   the first B gradients. With stops=on all workers restart after each update: Rennala SGD
+   (Tyurin, Richtarik, NeurIPS 2023), with which the paper compares, and ata's baseline `greedy`,
+   whose cost is what all workers have computed. A worker that has delivered a gradient before the
+   update continues at the same model, which is not sent again.
+   adapt=on (chosen here, not the paper's): after every 4 n computations that arrived or were
    stopped R doubles if fewer than 0.7 of them were applied, and halves if more than 0.99 were.
-   Equal workers all have delays of n - 1: then R goes to and fro between n and n / 2.
-   A checkpoint is one for any workers: the server has all there is. Another number begins at its
-   model, k_i = k.
-   Tables of rows (ctr, wordlm) travel whole, both ways. Nothing in the rule forbids rows (asgd has
-   them). Stops send the model unasked and begin a step anew: they would have to leave out rows that
-   are asked for. Not built. */
+   Equal workers all have delays of n - 1: then R alternates between n and n / 2.
+   A checkpoint can be resumed by any workers, since the server has all state. Another number
+   begins at its model, k_i = k.
+   Tables of rows (ctr, wordlm) travel whole, both ways. Nothing in the rule forbids rows (asgd
+   has them). Stops send the model unasked and restart a step: they would have to omit rows that
+   are requested separately. Not built. */
 #include <errno.h>
 
 #include "arrivals.h"
@@ -37,29 +37,29 @@ typedef struct ringmaster {
     int lr_delay;
     bool stops, adapts;
 
-    /* the server's, of its thread */
+    /* of the server, used by its thread */
     struct {
-        int64_t limit, greatest; /* R that adapts, and the greatest it was */
-        int64_t computed, applied; /* since it was last looked at */
+        int64_t limit, greatest; /* the adaptive R, and the greatest it was */
+        int64_t computed, applied; /* since R was last adapted */
     } now;                       /* declared */
     int64_t *given;              /* workers: version of the model that each was last sent; declared */
     int64_t *applied, *dropped, *stopped; /* workers: gradients, and stops sent; declared */
-    int64_t *pending, collected; /* workers, and of all: gradients in `sum`, which no update has yet; declared */
-    float *sum;                  /* of them, each times 1/B; declared */
-    int64_t most;                /* delay of an applied gradient; declared */
+    int64_t *pending, collected; /* workers, and total: gradients in `sum`, which no update has used yet; declared */
+    float *sum;                  /* of those gradients, each times 1/B; declared */
+    int64_t most;                /* the greatest delay of an applied gradient; declared */
     bool *gone, any_gone;        /* workers: make no more steps until resume */
     bool any_lost;
-    int64_t begun_ns;            /* when the last R updates in a row began; 0: after a rest */
-    int64_t window_ns;           /* the longest that R took while all computed, the paper's t(R); declared */
+    int64_t begun_ns;            /* when the current window of R updates began; 0: not since the last quiescence */
+    int64_t window_ns;           /* the longest window while all computed, the paper's t(R); declared */
 
-    /* with stops: what the server sends unasked */
+    /* with stops: the models that the server sends unasked */
     tutti_monitor *door;
-    float *got, *fresh;          /* n each: as it comes, and, under the door, as it is taken */
-    uint64_t fresh_version;      /* under the door */
+    float *got, *fresh;          /* n each; got: as received; fresh: as taken from there, under the lock */
+    uint64_t fresh_version;      /* under the lock */
 } ringmaster;
 enum { NONE, INVERSE, N_OVER_MAX };
 enum { SERVE, HEED };            /* services */
-enum { LIMIT_MOST_BITS = 40 };   /* of an R that adapts */
+enum { LIMIT_MOST_BITS = 40 };   /* of an adaptive R */
 
 static const tutti_option ringmaster_options[] = {
     { "max_delay", TUTTI_INT, TUTTI_AT(ringmaster, max_delay), 0, -1, 1e12, NULL,
@@ -96,7 +96,7 @@ static double factor(const tutti_method *m, uint64_t delay)
     return s->lr_delay == NONE || delay == 0 ? 1 : s->lr_delay == INVERSE ? 1 / delta : delta > n ? n / delta : 1;
 }
 
-/* One computation more: is R still right? */
+/* Counts a computation, and adapts R if it is due. */
 static void adapt(tutti_method *m, bool applied)
 {
     ringmaster *s = m->self;
@@ -114,9 +114,9 @@ static void adapt(tutti_method *m, bool applied)
     s->now.computed = s->now.applied = 0;
 }
 
-/* A worker computes in vain at a model that has had R updates. The one that was just answered is
-   not among them, nor one that computes no more. One that has not heard of the last stop yet is
-   told after a later update. */
+/* Sends stops to the workers that compute at a model that has had R updates, which is in vain.
+   Excluded are the worker that was just answered and workers that compute no more. A worker that
+   has not received the last stop yet is stopped after a later update. */
 static tutti_status stop_the_late(tutti_method *m, tutti_error *err)
 {
     ringmaster *s = m->self;
@@ -136,7 +136,7 @@ static tutti_status stop_the_late(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* After each R updates, of one R. */
+/* Called after each update; measures windows of R updates with a constant R. */
 static void time_windows(tutti_method *m, uint64_t version)
 {
     ringmaster *s = m->self;
@@ -151,7 +151,7 @@ static void time_windows(tutti_method *m, uint64_t version)
     s->begun_ns = now;
 }
 
-/* A gradient that is not too old. Is there an update with it? */
+/* Takes a gradient that is not too old. Returns whether it completes an update. */
 static bool take(tutti_method *m, const tutti_server_request *r, tutti_rate *rate)
 {
     ringmaster *s = m->self;
@@ -196,19 +196,19 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
         s->dropped[r->worker]++;
     adapt(m, applies);
     s->given[r->worker] = (int64_t)tutti_server_version(s->server);
-    if (!updates && r->delay == 0) /* it has this model */
+    if (!updates && r->delay == 0) /* it has this model already */
         return tutti_server_answer(s->server, &r->note, 1, 0, NULL, 0, err);
     TUTTI_TRY(tutti_server_give(s->server, &r->note, 1, 0, err));
     return updates && s->stops ? stop_the_late(m, err) : TUTTI_OK;
 }
 
-/* Nobody waits for it; what it computed is missing. */
+/* No worker waits for the lost one; only what it computed is missing. */
 static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
 {
     ringmaster *s = m->self;
 
     (void)worker, (void)err;
-    s->any_lost = true; /* the windows are those of all */
+    s->any_lost = true; /* windows count only while all workers compute */
     return TUTTI_OK;
 }
 
@@ -218,7 +218,7 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
     return tutti_server_run(s->server, err);
 }
 
-/* ---- a worker's own thread that hears of stops ---- */
+/* ---- the thread of a worker that receives stops ---- */
 
 static tutti_status heed(tutti_method *m, tutti_error *err)
 {
@@ -226,7 +226,7 @@ static tutti_status heed(tutti_method *m, tutti_error *err)
     tutti_note note;
     tutti_status status = TUTTI_OK;
 
-    if (m->rank >= m->workers) /* it computes nothing that could be stopped */
+    if (m->rank >= m->workers) /* a dedicated server computes nothing that could be stopped */
         return TUTTI_OK;
     while (s->stops && (status = tutti_serve(m, HEED, &note, tutti_f32(m->device, s->got, m->layout->used),
                                              TUTTI_FOREVER, err)) == TUTTI_OK) {
@@ -271,7 +271,7 @@ static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_
     }
     if (s->stops) {
         tutti_declare_vector(plan, "ringmaster.got", TUTTI_SCRATCH, &s->got);
-        tutti_declare_vector(plan, "ringmaster.fresh", TUTTI_SCRATCH, &s->fresh); /* x has it when all is quiet */
+        tutti_declare_vector(plan, "ringmaster.fresh", TUTTI_SCRATCH, &s->fresh); /* x holds it at quiescence */
     }
     return TUTTI_OK;
 }
@@ -291,8 +291,8 @@ static tutti_status ringmaster_open(tutti_method *m, tutti_error *err)
     return tutti_monitor_open(&s->door, m->rt, err);
 }
 
-/* Another number of workers has the server's model. R may be that number, so the
-   longest that R took begins anew. */
+/* Another number of workers gets the server's model. The default R may be that number, so the
+   longest window is measured again. */
 static tutti_status ringmaster_resized(tutti_method *m, int began, int left, tutti_error *err)
 {
     ringmaster *s = m->self;
@@ -314,7 +314,7 @@ static void ringmaster_close(tutti_method *m)
     tutti_free(s->gone);
 }
 
-/* What the server has sent unasked since x. */
+/* Takes a model that the server has sent unasked since x. */
 static void take_fresh(tutti_method *m)
 {
     ringmaster *s = m->self;
@@ -369,7 +369,7 @@ static tutti_status ringmaster_quiesce(tutti_method *m, tutti_error *err)
 
     (void)err;
     take_fresh(m);
-    s->begun_ns = 0; /* services rest */
+    s->begun_ns = 0; /* services are idle */
     s->any_gone = false;
     for (int r = 0; r < m->workers; r++)
         s->gone[r] = false;

@@ -1,4 +1,4 @@
-/* rule.h: what methods read of the run's optimiser. */
+/* rule.h: what methods read from the run's optimiser. */
 #ifndef TUTTI_METHOD_RULE_H
 #define TUTTI_METHOD_RULE_H
 #include <string.h>
@@ -7,7 +7,7 @@
 /* A learning rate below it counts as 0: nothing is divided by it. */
 #define RULE_LEAST_RATE 1e-12
 
-/* An option of it that is a number, which it has to have. */
+/* A numeric option of the optimiser, which must have it. */
 static inline double rule_real(const tutti_optim *o, const char *option)
 {
     const char *at = (const char *)o->self + tutti_option_find(o->ops->options, option)->offset;

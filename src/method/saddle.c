@@ -1,8 +1,8 @@
 /* saddle: sharpness-aware gradients in decentralised training. Choudhary, Aketi, Roy, "SADDLe:
    Sharpness-Aware Decentralized Deep Learning with Heterogeneous Data", WACV 2025, arXiv
-   2405.13961. The gradient is that of SAM (Foret, Kleiner, Mobahi, Neyshabur, ICLR 2021). On unlike
-   data local models over-fit and end in sharp minima, and sharp models average badly. So each local
-   gradient is taken at the worst point near by:
+   2405.13961. The gradient is that of SAM (Foret, Kleiner, Mobahi, Neyshabur, ICLR 2021). On
+   heterogeneous data local models over-fit and end in sharp minima, and sharp models average
+   badly. So each local gradient is taken at the worst point nearby:
 
      sam(x)     g = grad F_i(x);  e = rho g / (|g| + 1e-12);  grad F_i(x + e), on the same samples
      variant=q  g = sam(x_i), and then the step of qg-dsgdm: quasi-global.h
@@ -10,18 +10,18 @@
                 G_i = sum_j W_ij sam(x_i) on worker j's samples;
                 x_i <- sum_j W_ij x_j - eta opt(G_i), x_j as they were before the step
 
-   With a codec models travel as differences to public copies (CHOCO, src/gossip/mixer_codec.c), and
-   the gradients of variant n with ordinary error feedback, one's own too
+   With a codec models travel as differences to public copies (CHOCO, src/gossip/mixer_codec.c),
+   and the gradients of variant n with ordinary error feedback, the worker's own too
    (src/gossip/mixer_cross.c).
 
-   The norm is over the whole model. A gradient that is not finite has no direction: the second pass
-   is then at x, finds it again, and the engine names it. sam_every=k perturbs in every k-th step,
-   and the others take plain gradients.
+   The norm is over the whole model. A gradient that is not finite has no direction: the second
+   pass is then at x, finds it again, and the engine names it. sam_every=k perturbs in every k-th
+   step, and the others take plain gradients.
 
-   Differs from the paper, whose body we could not read (docs/methods/saddle.md):
+   Differs from the paper, whose body was not available (docs/methods/saddle.md):
    1. Momentum is the run's optimiser's: quasi-global under q, local under n.
    2. variant=n takes all gradients of a step at the models before it. The code that it builds on
-      (neighbourhood gradient clustering) takes the own one after averaging.
+      (neighbourhood gradient clustering) takes the worker's own after averaging.
    3. A consensus step below 1 is for codecs. Without one a lazy graph is the same.
    4. variant=n with a codec: a neighbour's model is its public copy. */
 #include "quasi-global.h"
@@ -31,15 +31,15 @@ typedef struct saddle {
     int variant;
     double rho, gamma;
     int64_t sam_every;
-    quasi_global momentum;       /* q */
+    quasi_global momentum;       /* variant q */
     tutti_mixer *mixer;
     float *kept;                 /* n: x before the step */
-    float *mixed, *own;          /* n each; variant n: sum_j W_ij x_j; my own gradient */
-    /* of the step under way */
+    float *mixed, *own;          /* n each; variant n: sum_j W_ij x_j; this worker's gradient of its own model */
+    /* of the current step */
     bool sam;
     bool raised;                 /* x is perturbed */
-    int whose;                   /* n: neighbour whose model is in x; -1: mine is */
-    bool said;                   /* what it sends */
+    int whose;                   /* variant n: the neighbour whose model is in x; -1: this worker's is */
+    bool said;                   /* the event about the traffic was emitted */
 } saddle;
 enum { Q, N };
 enum { MANY = 8 };
@@ -68,7 +68,7 @@ static unsigned saddle_traits(const void *self)
     const saddle *s = self;
     unsigned traits = TUTTI_FAULT_TOLERANT | TUTTI_TAKES_CODEC | TUTTI_SHARDED_OPTIMIZER | TUTTI_RECOMPUTES;
 
-    if (s->variant == N) /* a neighbour that is lost owes a gradient */
+    if (s->variant == N) /* a lost neighbour would still have to return a gradient */
         traits &= ~(unsigned)TUTTI_FAULT_TOLERANT;
     if (!looks_again(s))
         traits &= ~(unsigned)TUTTI_RECOMPUTES;
@@ -132,7 +132,7 @@ static void climb(tutti_method *m, const float *at)
     s->raised = true;
 }
 
-/* variant n: what stands in g is the gradient of the model whose turn it is. */
+/* variant n: takes g as the gradient of the model that is in x now. */
 static tutti_status take(tutti_method *m, tutti_error *err)
 {
     saddle *s = m->self;
@@ -195,7 +195,7 @@ static tutti_status meet(tutti_method *m, tutti_error *err)
     const int neighbours = tutti_mixer_neighbours(s->mixer);
 
     TUTTI_TRY(take(m, err));
-    for (int a = 0; a < neighbours && m->samples == 0; a++) /* nothing was computed, which is 0 */
+    for (int a = 0; a < neighbours && m->samples == 0; a++) /* nothing was computed: the gradient is 0 */
         TUTTI_TRY(tutti_mixer_give_back(s->mixer, a, m->g, err));
     tutti_copy(m->device, m->layout->used, s->own, m->g);
     TUTTI_TRY(tutti_mixer_take_back(s->mixer, m->g, err));

@@ -1,11 +1,11 @@
-/* scadles: synchronous data parallelism over samples that arrive. Tyagi, Swany, "ScaDLES: Scalable
+/* scadles: synchronous data parallelism over streams of samples. Tyagi, Swany, "ScaDLES: Scalable
    Deep Learning over Streaming data at the Edge", IEEE Big Data 2022, arXiv 2301.08897.
      every round, worker i of D, whose samples come at S_i a second:
-       1 batch      waits until `window` has passed since it took samples last, or batch_max are
-                    there; b_i = min(those there, batch_max). Fewer than batch_min: b_i = 0, and
-                    they stay. Then the policy: persistence keeps the rest, truncation drops it; cap
-                    drops what comes while `cap` wait
-       2 inject     ceil(alpha D) times: a class that it has not, a worker that has it, and
+       1 batch      waits until `window` has passed since it took samples last, or batch_max have
+                    arrived; b_i = min(those that arrived, batch_max). Fewer than batch_min:
+                    b_i = 0, and they stay. Then the policy: persistence keeps the rest,
+                    truncation drops it; cap drops what arrives while `cap` wait
+       2 inject     ceil(alpha D) times: a class that it does not have, a worker that has it, and
                     floor(beta b_i) samples of it from there
        3 gradient   g_i, the mean over the b_i' samples that it has now
        4 weight     B = sum_i b_i';  r_i = b_i' / B
@@ -16,35 +16,37 @@
        7 update     with the learning rate times min(B / ref_batch, lr_scale_max)
    So G of a round that is not compressed is the gradient of all samples of it together.
 
-   How many samples each takes is told by free sample counts (steps.h): an epoch has every sample
-   once, and b_i is what worker i takes of it. Samples that come at random are as good as any, so
-   what is dropped is counted, and no sample of the data set is missing because of it. Samples that
-   were injected are no part of the epoch. They weigh in B as the others do.
+   The workers take variable batches (free sample counts, steps.h): an epoch has every sample
+   once, and b_i is what worker i takes of it. Samples that arrive at random are as good as any,
+   so what is dropped is only counted, and no sample of the data set is missing because of it.
+   Injected samples are not part of the epoch. They count in B as the others do.
 
-   The clock of arrivals runs from the beginning of a step to its end. Between steps it stands, in
-   evaluations, reports and checkpoints: so no run depends on how often somebody looks at it, and it
-   goes on from a checkpoint where it stopped. With simulate_clock a round takes `window` of it and
-   nobody waits: the same batches wherever and whenever it runs. With replay the counts are those of
-   a file, nobody waits either, and what is taken counts as having come.
+   The clock of arrivals runs from the beginning of a step to its end. Between steps, in
+   evaluations, reports and checkpoints, it is stopped: so no run depends on how often it is
+   evaluated, and a run resumed from a checkpoint continues where it stopped. With simulate_clock
+   a round takes `window` of it and no worker waits: the batches are the same wherever and
+   whenever it runs. With replay the counts are those of a file, no worker waits either, and what
+   is taken counts as arrived.
 
-   Chosen here, where the paper or the authors' code has it otherwise:
+   Chosen here, where the paper or the authors' code differs:
    1. The code collects for a second before every round. Here a round that took longer than the
-      window does not wait, since the samples have come meanwhile.
-   2. The code commits the residual in rounds that then go uncompressed, so that the same mass is
-      sent twice. Here e_i moves in compressed rounds alone.
+      window does not wait, since the samples have arrived meanwhile.
+   2. The code commits the residual in rounds that then go uncompressed, so that the same values
+      are sent twice. Here e_i moves in compressed rounds alone.
    3. The code compares |g| with |topk(g + e)|, norms of layers added up: rho_form=reference. The
-      default compares both of the same vector, with norms of the whole model, not squared. delta is
-      in that unit: of squared norms the same decision needs 1 - (1 - delta)^2.
-   4. The mean of rho is exponential (`memory`). The code's begins anew with each epoch, so that its
+      default compares both of the same vector, with norms of the whole model, not squared. delta
+      is in that unit: of squared norms the same decision needs 1 - (1 - delta)^2.
+   4. The mean of rho is exponential (`memory`). The code's restarts with each epoch, so that its
       first round decides alone.
-   5. floor(D / 2) votes are none of a single worker, which would compress for nobody: it needs one,
-      and a run of one worker compresses nothing.
-   6. The code takes injected samples from a copy of the data set. Here they are sent, by the worker
-      that has them. It draws them from all that it has of the class, not from what has come.
-   7. Compressed gradients go by the house's ways (src/engine/exchange/message.c): all to all up to
-      three workers, by owners of parts from four up, who encode anew and keep a residual of their
-      own (server_ef). The code's all-gather of ratio 0.1 is no less than a sum from ten workers
-      on. */
+   5. For a single worker floor(D / 2) votes are 0, and it would compress without a receiver: one
+      vote is needed at least, and a run of one worker compresses nothing.
+   6. The code takes injected samples from a copy of the data set. Here they are sent, by the
+      worker that has them. It draws them from all its samples of the class, not from those that
+      have arrived.
+   7. Compressed gradients take the usual routes (src/engine/exchange/message.c): all-gather up to
+      three workers, owners of shards from four up, which encode again and keep a residual of
+      their own (server_ef). The code's all-gather of ratio 0.1 is no less than a sum from ten
+      workers on. */
 #include <math.h>
 #include <string.h>
 #include "coded.h"
@@ -54,7 +56,7 @@
 enum { PERSISTENCE, TRUNCATION, CAP };
 enum { OF_ONE_VECTOR, REFERENCE };
 enum { FIGURES = 8 };
-enum { RATES = 0x7363 }; /* draws of all workers alike */
+enum { RATES = 0x7363 }; /* draws that are the same on all workers */
 
 typedef struct scadles {
     const char *rates, *record, *replay;
@@ -64,20 +66,21 @@ typedef struct scadles {
     bool compress, server_ef, simulate_clock;
     scadles_injection inject;
 
-    double *rate;       /* workers; declared scratch, as all that follows but `now` */
+    double *rate;       /* workers; declared scratch, like all that follows except `now` */
     int64_t *took;      /* workers: own samples of this round */
-    double *whole, *sent; /* tensors: squared norms of what would be encoded, and of what is sent */
+    double *whole, *sent; /* tensors: squared norms of the vector that would be encoded, and of the part sent */
     double *told;       /* workers x FIGURES */
     int64_t mark_ns;    /* when the clock of arrivals was last read */
     int64_t usual;      /* workers x batch of the run */
-    double weight, factor; /* of this round; factor 0: nobody has samples */
+    double weight, factor; /* of this round; factor 0: no worker has samples */
     bool sparse;
     struct {
         tutti_arrivals stream;
         int64_t clock_ns, took_ns; /* of arrivals: now; when samples were last taken */
         double rho;                /* exponential mean; < 0: there was no round */
         uint64_t received, given;
-        uint64_t rounds, sparse, samples; /* the same on all: how many, compressed ones, and of all workers */
+        uint64_t rounds, sparse, samples; /* the same on all: number of rounds, of compressed
+                                             ones, of samples of all workers */
     } now;              /* declared */
 } scadles;
 
@@ -163,8 +166,8 @@ static tutti_status find_rates(const tutti_method *m, double *rate, tutti_error 
     return TUTTI_OK;
 }
 
-/* More than the run's batch would be steps for which its learning rate is not meant, however the
-   rate follows: nobody gets them who has not asked. */
+/* A batch above the run's would make steps for which its learning rate is not meant, however the
+   rate scales: a worker gets one only if the option asks for it. */
 static tutti_status fill_in(const tutti_method *m, tutti_error *err)
 {
     enum { USUAL_LEAST = 8 };
@@ -257,7 +260,7 @@ static bool replays(const scadles *s)
     return s->replay[0] != 0;
 }
 
-/* The clock of arrivals goes on from its mark. */
+/* Advances the clock of arrivals from its mark. */
 static void go_on(tutti_method *m)
 {
     scadles *s = m->self;
@@ -267,8 +270,8 @@ static void go_on(tutti_method *m)
     s->mark_ns = now_ns;
 }
 
-/* A stream begins at 0 of its clock, which has never been set back. Else, as from a checkpoint, a
-   worker might wait for ever for samples. */
+/* A stream begins at 0 of its clock, which is never set back. Otherwise, as from a bad
+   checkpoint, a worker might wait for ever for samples. */
 static tutti_status check_stream(const scadles *s, tutti_error *err)
 {
     const tutti_arrivals *a = &s->now.stream;
@@ -285,7 +288,7 @@ static tutti_status check_stream(const scadles *s, tutti_error *err)
                              (unsigned long long)a->dropped, (long long)s->now.took_ns, (long long)s->now.clock_ns);
 }
 
-/* How many samples I may take now. */
+/* The number of samples that this worker may take now. */
 static int64_t collect(tutti_method *m)
 {
     scadles *s = m->self;
@@ -316,7 +319,8 @@ static int64_t collect(tutti_method *m)
     return there < s->batch_min ? 0 : there < s->batch_max ? there : s->batch_max;
 }
 
-/* What I have taken, and what becomes of the rest. wanted: 0: too few had come. */
+/* Records what this worker has taken, and applies the policy to the rest. wanted: 0: too few had
+   arrived. */
 static void settle(tutti_method *m, int64_t wanted)
 {
     scadles *s = m->self;
@@ -326,7 +330,7 @@ static void settle(tutti_method *m, int64_t wanted)
         int64_t come_ns;
         a->rate = s->rate[m->rank];
         a->arrived += (uint64_t)s->took[m->rank];
-        come_ns = tutti_arrivals_due(a, 0); /* from there a run goes on that has no file any more */
+        come_ns = tutti_arrivals_due(a, 0); /* a run without a file continues from there */
         s->now.clock_ns = come_ns > s->now.clock_ns ? come_ns : s->now.clock_ns;
         s->now.took_ns = s->now.clock_ns;
     }
@@ -367,7 +371,7 @@ static tutti_status scadles_pass(tutti_method *m, tutti_pass *p, tutti_error *er
     return TUTTI_OK;
 }
 
-/* What would be lost, of a gradient that is finite: else NaN. */
+/* The share of the gradient that compression would lose; NaN if the gradient is not finite. */
 static double would_lose(const tutti_method *m)
 {
     const scadles *s = m->self;
@@ -391,7 +395,7 @@ static double would_lose(const tutti_method *m)
     return 1 - sqrt(fmin(after / before, 1));
 }
 
-/* All take the same way: one integer each. */
+/* All decide the same: an all-reduce of one integer each. */
 static tutti_status decide(tutti_method *m, tutti_error *err)
 {
     scadles *s = m->self;
@@ -433,7 +437,7 @@ static tutti_status scadles_step(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The models are equal; what the streams did is told here. */
+/* The models are equal; the figures of the streams are recorded here. */
 static tutti_status scadles_final_model(tutti_method *m, tutti_error *err)
 {
     static const char *const name[FIGURES] = { "arrived", "trained", "dropped", "buffered",

@@ -5,7 +5,7 @@
 #include "scadles_inject.h"
 
 enum { CLASSES = 256 };
-/* draws of all workers alike: of classes and of who gives them */
+/* draws that are the same on all workers: of classes and of the workers that give them */
 enum { DRAWS = 0x7364 };
 
 tutti_status tutti_scadles_inject_declare(tutti_method *m, tutti_plan *plan, scadles_injection *s, int64_t batch_most,
@@ -48,7 +48,8 @@ tutti_status tutti_scadles_inject_declare(tutti_method *m, tutti_plan *plan, sca
     return tutti_give_declare(m, plan, s->draws * s->most, err);
 }
 
-/* Samples that I have of each class, one class after the other, and whether everybody has any. */
+/* Lists this worker's samples of each class, one class after the other, and gathers which classes
+   each worker has. */
 static tutti_status list_classes(tutti_method *m, scadles_injection *s, tutti_error *err)
 {
     const tutti_parts *parts = m->share->parts;
@@ -69,7 +70,7 @@ static tutti_status list_classes(tutti_method *m, scadles_injection *s, tutti_er
     return tutti_gather(m, s->mine, CLASSES, s->has, err);
 }
 
-/* Classes that the worker has not and another one has: the k-th; k < 0: *n := how many. */
+/* The k-th class that the worker does not have and another one has; k < 0: *n := their number. */
 static int foreign(const tutti_method *m, const scadles_injection *s, int worker, int64_t k, int64_t *n)
 {
     int64_t found = 0;
@@ -108,7 +109,7 @@ tutti_status tutti_scadles_inject_open(tutti_method *m, scadles_injection *s, tu
     return TUTTI_OK;
 }
 
-/* Samples of each draw of a worker with such a batch. */
+/* The samples of each draw of a worker with such a batch. */
 static int64_t per_draw(const scadles_injection *s, int64_t batch)
 {
     return (int64_t)floor(s->beta * (double)batch);
@@ -119,7 +120,7 @@ int64_t tutti_scadles_injected(const scadles_injection *s, int64_t batch)
     return s->draws * per_draw(s, batch);
 }
 
-/* Draw j of a worker: the class, and who gives it. The same on all. */
+/* Draw j of a worker: the class, and the worker that gives it. The same on all. */
 static int draw(const tutti_method *m, const scadles_injection *s, int worker, int64_t j, int *class)
 {
     const tutti_rng rng = { m->rng.seed, DRAWS, m->step };
@@ -136,7 +137,8 @@ static int draw(const tutti_method *m, const scadles_injection *s, int worker, i
     return giver - 1;
 }
 
-/* n samples of a class, from a place that I draw on, round the class again if it has fewer. */
+/* Chooses n samples of a class, from a random position on, wrapping around if the class has
+   fewer. */
 static void choose(const tutti_method *m, const scadles_injection *s, int worker, int64_t j, int class, int64_t n,
                    uint64_t *ids)
 {

@@ -1,21 +1,21 @@
-/* sgp: stochastic gradient push, SGD on push-sum. A worker decides alone how to split what it has,
-   and directed graphs need no weights that agree. Assran, Loizou, Ballas, Rabbat, ICML 2019, arXiv
-   1811.10792, algorithms 1 and 2.
+/* sgp: stochastic gradient push, SGD on push-sum. A worker decides alone how to split its model
+   and weight, and directed graphs need no doubly stochastic weights. Assran, Loizou, Ballas,
+   Rabbat, ICML 2019, arXiv 1811.10792, algorithms 1 and 2.
      overlap=0    x_i <- x_i - eta opt(g_i(z_i));  (x_i, w_i) <- sum_j P_ij (x_j, w_j);
                   z_i = x_i / w_i
      overlap=tau  at the beginning of every tau-th step what was sent tau steps ago is added, then
                   (x, w) is split and sent again; gradients are taken and applied meanwhile
    P is the graph's, of the sender: columns sum to 1 (topology.h, tutti_graph_open_push).
-   The step is in push-sum.h. What is kept there is z and w, and x = w z is never formed. So a step
-   on x is one of eta / w on z. With w = 1, which regular graphs keep for ever, this is
-   d-psgd(order=atc) to the bit. Gradients, weight decay and momentum are of z, and local. w is a
-   whole number of parts, so the weights of all, and of what is under way, sum to exactly the number
-   of workers. That is looked at whenever the agreed model is made.
-   Chosen here: what has come is added after exactly tau steps, and not "if it has arrived". So
-   every run has the same bits. One exchange in tau steps is what is sent. What is in flight is
-   saved as it is and not drained, so saving disturbs nothing.
-   The agreed model is the sum of all x over the sum of all w: push-sum's mean, and not the mean of
-   z. What a lost worker held is gone; the others' weights are those of what is left. */
+   The step is in push-sum.h. It keeps z and w, and x = w z is never formed. So a step on x is one
+   of eta / w on z. With w = 1, which regular graphs keep for ever, this is d-psgd(order=atc) to
+   the bit. Gradients, weight decay and momentum are of z, and local. w is an integer number of
+   parts, so the weights of all workers and of messages under way sum to exactly the number of
+   workers. That is checked whenever the agreed model is computed.
+   Chosen here: a message is added after exactly tau steps, and not "if it has arrived". So every
+   run has the same bits. There is one exchange in tau steps. Messages in flight are saved as they
+   are and not drained, so saving changes nothing.
+   The agreed model is the sum of all x over the sum of all w: push-sum's mean, and not the mean
+   of z. What a lost worker held is gone; the sums are over the survivors. */
 #include "push-sum.h"
 
 static const tutti_option sgp_options[] = {

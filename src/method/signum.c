@@ -5,18 +5,19 @@
    Tolerant", ICLR 2019, arXiv 1810.05291.
      each step   m_r <- b m_r + (1-b) g_r;  s <- sgn(sum over the workers of sgn(m_r));
                  x <- x - lr (s + wd x)
-   b = 0 is signSGD with majority vote. There is no scale and no error feedback. The learning rate,
-   of the run's optimiser, is the step of every weight, whatever its gradient is (the authors'
-   0.0001). Every worker has one vote whatever its share of the batch. The vote is the codec's
-   (src/codec/sign-vote.c): ties of an even number of workers count as +, and so does a gradient of
+   b = 0 is signSGD with majority vote. There is no scale and no error feedback. The learning
+   rate, of the run's optimiser, is the step of every weight, whatever its gradient is (the
+   authors' 0.0001). Every worker has one vote whatever its share of the batch. The vote is the
+   codec's (src/codec/sign-vote.c): ties of an even number of workers count as +, and so does a
+   gradient of
    0. Momentum is each worker's own and is saved with it. clip-norm is refused: clipping would
-   change no sign but through the momentum, and no worker knows the mean gradient. */
+      change signs only through the momentum, and no worker knows the mean gradient. */
 #include "coded.h"
 #include "tutti/kernels.h"
 
 typedef struct signum {
     double beta, bucket;
-    float *m, *moved;                /* n; moved: scratch, what m is to become */
+    float *m, *moved;                /* n; moved: scratch, the next m */
 } signum;
 
 static const tutti_option signum_options[] = {
@@ -55,7 +56,7 @@ static tutti_status signum_step(tutti_method *m, tutti_error *err)
 {
     const signum *s = m->self;
 
-    /* otherwise the step stops the run or is left out, and momenta stay as they are */
+    /* otherwise the step stops the run or is skipped, and momenta are unchanged */
     if (tutti_finite(m->device, m->n, m->g))
         tutti_copy(m->device, m->n, s->moved, s->m);
     return tutti_base_step(m, err);

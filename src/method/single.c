@@ -1,11 +1,11 @@
 /* single: plain SGD; nothing is exchanged.
-   With one worker it is the yardstick of every other method. With n workers each trains its own
+   With one worker it is the reference for every other method. With n workers each trains its own
    replica on its own samples, and the final model is their mean (one-shot averaging: Zinkevich,
-   Weimer, Smola, Li, NIPS 2010). This is also how fast n workers are when they never wait: the
-   ceiling that a method's overhead is measured against.
+   Weimer, Smola, Li, NIPS 2010). This is also the speed of n workers that never wait: the upper
+   bound against which a method's overhead is measured.
 
-   One worker's steps are ddp's, so it and ddp with any number go on from each other's checkpoints;
-   of several workers each has a model of its own, which is nobody else's. */
+   One worker's steps are ddp's, so it and ddp with any number of workers can resume each other's
+   checkpoints. Several workers each have a separate model. */
 #include "tutti/method.h"
 
 const tutti_method_ops tutti_method_single = {

@@ -1,5 +1,5 @@
-/* slowmo: slow momentum over a base that saves communication. Every `period` steps the workers take
-   the exact mean of their models, count how far it has moved as one gradient, and jump along a
+/* slowmo: slow momentum over a base that saves communication. Every `period` steps the workers
+   take the exact mean of their models, treat its displacement as one gradient, and jump along a
    momentum of such gradients. Wang, Tantia, Ballas, Rabbat, "SlowMo: Improving
    Communication-Efficient Distributed SGD with Slow Momentum", ICLR 2020, arXiv 1910.00643,
    algorithm 1.
@@ -13,28 +13,28 @@
                  anchor <- anchor - alpha gamma_t u;  x_i <- anchor
                  buffers of the base's optimiser: reset, maintained or averaged
 
-   u and the anchor are the same on all workers, to the bit. The first anchor is the initial model,
-   and a round has H steps exactly. u is in units of the gradient, so a change of the rate between
-   rounds leaves it as it is. With a constant rate it is local-sgd's outer sgd(lr=alpha,
+   u and the anchor are the same on all workers, to the bit. The first anchor is the initial
+   model, and a round has H steps exactly. u is in units of the gradient, so a change of the rate
+   between rounds leaves it as it is. With a constant rate it is local-sgd's outer sgd(lr=alpha,
    momentum=beta); when the rate changes that one keeps gamma u.
 
    Special cases, to the bit: alpha=1, beta=0 is the base with a mean every H steps, which over
    `local` is local-sgd(period=H). beta=0 alone moves the anchor by alpha times the displacement
    (Lookahead with one worker). Then nothing is divided by a rate, and u is not kept.
 
-   Where the sheet or the published code leaves something to choose:
-   1. gamma_t is the schedule's rate at the round's first step, as if no step had been left out
-      (nonfinite=skip). So it is the same on all workers. Of a client's optimiser it is the rate
-      that the client has told by then.
+   Choices where the paper or the published code leave one:
+   1. gamma_t is the schedule's rate at the round's first step, as if no step had been skipped
+      (nonfinite=skip). So it is the same on all workers. With a client's optimiser it is the rate
+      that the client has reported by then.
    2. A round that begins with the rate 0, a warm-up's start, moves the anchor by alpha times the
-      displacement, and u stays: of which gradient that was nobody can say. It is told once.
-   3. The base is left whole: it mixes in the last step of a round, too, and then comes the mean.
+      displacement, and u stays: which gradient that was is unknown. It is reported once.
+   3. The base is unchanged: it mixes in the last step of a round, too, before the mean.
    4. Of push-sum the mean is that of the numerators, as in sgp's agreed model, so no gradient
-      counts more than another. The published code takes the mean of z. What is under way is taken
-      in first, and all weights are one again, exactly.
-   5. `reset` is the optimiser as new: its buffers are 0, and bias corrections count from 1.
-   6. With a codec `local` sends the displacement through it, as local-sgd does. d-psgd's models go
-      through it, the exact mean does not, and then the public copies are the new anchor. */
+      counts more than another. The published code takes the mean of z. Messages under way are
+      received first, and all weights are one again, exactly.
+   5. `reset` restarts the optimiser: its buffers are 0, and bias corrections count from 1.
+   6. With a codec `local` sends the displacement through it, as local-sgd does. d-psgd's models
+      go through it, the exact mean does not, and then the public copies are the new anchor. */
 #include <math.h>
 #include <string.h>
 
@@ -49,7 +49,7 @@ typedef struct slowmo {
     const char *graph;
     neighbours near;     /* base d-psgd */
     push_sum push;       /* base sgp    */
-    float *anchor;       /* n; NULL: the mean is the next anchor, and nothing reads it */
+    float *anchor;       /* n; NULL: the mean is the next anchor, and is not read */
     float *momentum;     /* n: u; NULL: beta is 0 */
     double rate;         /* gamma_t; with a momentum. Declared */
     bool told_zero;
@@ -118,7 +118,8 @@ static tutti_status declare_base(slowmo *s, tutti_method *m, tutti_plan *plan, t
 
 static tutti_status declare_buffers(slowmo *s, tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    if (s->buffers == AUTO) /* of adam reset, each round's first steps would be the rate long in every element */
+    if (s->buffers == AUTO) /* with adam reset, the first steps of each round would have the size
+                               of the rate in every element */
         s->buffers = m->optim != NULL && strcmp(m->optim->ops->name, "sgd") == 0 &&
                              m->optim->ops->slots(m->optim->self) > 0
                          ? RESET
@@ -209,7 +210,7 @@ static void tell(slowmo *s, tutti_method *m)
         tutti_metric(m, "slow_gradient", -1, moved / s->rate);
 }
 
-/* x is the displacement from the anchor, and then the new anchor. */
+/* x is the displacement from the anchor on entry, the new anchor on return. */
 static void jump(slowmo *s, tutti_method *m)
 {
     tutti_device *d = m->device;
@@ -246,7 +247,7 @@ static tutti_status slow_step(slowmo *s, tutti_method *m, tutti_error *err)
     return s->buffers == AVERAGE ? tutti_buffers_average(m, err) : TUTTI_OK;
 }
 
-/* Steps of the round, after `done` of the run. */
+/* Steps of the round, after `done` steps of the run. */
 static uint64_t within(const slowmo *s, uint64_t done)
 {
     return done % (uint64_t)s->period;
@@ -271,7 +272,7 @@ static tutti_status slowmo_final_model(tutti_method *m, tutti_error *err)
     const uint64_t done = within(s, m->step);
 
     if (m->workers == 1 || done == 0 || (s->local_freq > 0 && done % (uint64_t)s->local_freq == 0))
-        return TUTTI_OK; /* they are equal */
+        return TUTTI_OK; /* the models are equal */
     return s->base == SGP ? push_sum_agree(&s->push, m, err) : tutti_average(m, m->x, err);
 }
 

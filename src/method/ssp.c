@@ -1,39 +1,39 @@
-/* ssp: stale synchronous parallel. Workers are at most `staleness` steps apart, and as long as they
-   are they do not wait. Ho, Cipar, Cui, Kim, Lee, Gibbons, Gibson, Ganger, Xing, "More Effective
+/* ssp: stale synchronous parallel. Workers are at most `staleness` steps apart, and do not wait
+   within this bound. Ho, Cipar, Cui, Kim, Lee, Gibbons, Gibson, Ganger, Xing, "More Effective
    Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013.
      worker at clock c:  g = grad f(w_mine; its part of step c);  push g, c := c + 1;
-                         w_mine := what comes back
-     server:             w := opt(w, weight eta g);  clock_i := clock_i + 1;  answers worker i once
-                         min_j clock_j >= clock_i - staleness, with w as it is then
-   So a read at clock c has all updates of all workers up to clock c - staleness - 1, its own
-   always, and later ones as they are there. Nothing is cached at the worker: it reads the server's
-   newest (the ESSP form of freshness). Every slice has clocks of its own, by the same rule; a
-   worker goes on when all have let it. staleness=0 waits for all: synchronous SGD whose gradients
-   are applied one after the other. The figures' staleness is, of each gradient's read, how many
-   clocks the slowest worker was behind it. All workers make the same steps, so at the end nobody is
-   waited for.
+                         w_mine := the answer
+     server:             w := opt(w, weight eta g);  clock_i := clock_i + 1;  answers worker i
+                         once min_j clock_j >= clock_i - staleness, with w as it is then
+   So a read at clock c has all updates of all workers up to clock c - staleness - 1, always the
+   worker's own, and later ones that have arrived. Nothing is cached at the worker: it reads the
+   server's newest values (the ESSP form of freshness). Every shard has clocks of its own, by the
+   same rule; a worker continues when all shards have answered. staleness=0 waits for all:
+   synchronous SGD whose gradients are applied one after the other. The figures' staleness is how
+   many clocks the slowest worker was behind at each gradient's read. All workers make the same
+   steps, so at the end no worker is waited for.
 
-   staleness_max: the bound is chosen between S_lo = staleness and S_hi from recent speeds (dynamic
-   SSP: Zhao, An, Liu, Chen, "Dynamic Stale Synchronous Parallel Distributed Training for Deep
-   Learning", ICDCS 2019, arXiv 1908.11848, from memory). A worker in front that would have to wait
-   at S_lo is granted r more steps, at most up to S_hi. It then ends the last of them as near as can
-   be to the time at which the slowest is expected to push. After them it waits until it is within
-   S_lo again. What is expected follows from the server's running means of a worker's time from an
-   answer to its next push. Before the slowest has pushed once nothing is granted. The guarantees
-   are those of staleness=S_hi.
+   staleness_max: the bound is chosen between S_lo = staleness and S_hi from recent speeds
+   (dynamic SSP: Zhao, An, Liu, Chen, "Dynamic Stale Synchronous Parallel Distributed Training for
+   Deep Learning", ICDCS 2019, arXiv 1908.11848, from memory). A worker in front that would have
+   to wait at S_lo is granted r more steps, at most up to S_hi, so that it ends the last of them
+   as near as possible to the time at which the slowest is expected to push. After them it waits
+   until it is within S_lo again. The expectation follows from the server's running means of a
+   worker's time from an answer to its next push. Before the slowest has pushed once nothing is
+   granted. The guarantees are those of staleness=S_hi.
 
-   Tables: a pass asks for the rows that it reads when it reads them. So they may be newer than the
-   rest of the model, which the guarantee allows. With staleness=0 that would not be synchronous
-   SGD: an early worker would change rows that another has still to read. Then tables come whole
-   with the answers.
+   Tables: a pass requests the rows that it reads when it reads them. So they may be newer than
+   the rest of the model, which the guarantee allows. With staleness=0 that would not be
+   synchronous SGD: an early worker would change rows that another has still to read. Then whole
+   tables come with the answers.
 
    Chosen here:
    1. An update is the run's optimiser at the learning rate times the worker's share of the step
-      (1/n if even), where the paper sums. So the learning rate means the same as in ddp whatever n
-      is, plain sgd with staleness=0 is ddp up to rounding, and a clock is a step. With momentum or
-      adam a step is n updates of the slots.
-   2. Nobody waits for the clock of a worker that is lost. The parts of the others stay as they
-      were, so its share of a step is missing (as in d-psgd). */
+      (1/n if even), where the paper sums. So the learning rate means the same as in ddp whatever
+      n is, plain sgd with staleness=0 is ddp up to rounding, and a clock is a step. With momentum
+      or adam a step is n updates of the slots.
+   2. No worker waits for the clock of a lost one. The parts of the others stay as they were, so
+      its share of a step is missing (as in d-psgd). */
 #include <errno.h>
 #include <math.h>
 
@@ -43,15 +43,15 @@ typedef struct ssp {
     int64_t servers, staleness, staleness_max;
     tutti_server *server;
 
-    /* the server's, of its thread; workers each */
-    int64_t *clock;       /* all are equal when all is quiet, so they are counted from there */
+    /* of the server, used by its thread; workers each */
+    int64_t *clock;       /* all are equal at quiescence, so they are counted from there */
     tutti_note *waiting;  /* not answered yet */
     bool *waits;
-    tutti_note *released; /* may read now, and at how many clocks behind; scratch */
+    tutti_note *released; /* to be answered now, and how many clocks behind; scratch */
     uint32_t *behind_of;
-    int64_t *granted;     /* staleness_max: steps beyond `staleness` that each may begin; 0 when all is quiet */
+    int64_t *granted;     /* staleness_max: steps beyond `staleness` that each may begin; 0 at quiescence */
 
-    int64_t behind;       /* of this worker's x, in clocks; client's; declared */
+    int64_t behind;       /* clocks that this worker's x is behind; client thread only; declared */
 } ssp;
 enum { SERVE };                 /* service */
 
@@ -129,7 +129,7 @@ static tutti_status ssp_step(tutti_method *m, tutti_error *err)
 
     TUTTI_TRY(tutti_base_gradient(m, &rate, &skip, err));
     tutti_stale(m, (uint64_t)s->behind);
-    /* kind: steps that I have left out */
+    /* kind: number of steps that this worker has skipped */
     TUTTI_TRY(tutti_server_push(s->server, (uint32_t)(m->step + 1 - rate.t), (int64_t)m->step, skip ? NULL : m->g, m->x,
                                 &answers, err));
     s->behind = answers.kind;
@@ -138,7 +138,7 @@ static tutti_status ssp_step(tutti_method *m, tutti_error *err)
 
 static tutti_status ssp_rows_acquire(tutti_method *m, int tensor, const uint32_t *ids, size_t n, tutti_error *err)
 {
-    /* clocks only go forward: what the last push waited for is there */
+    /* clocks only increase: what the last push waited for has been applied */
     return tutti_server_need_rows(((ssp *)m->self)->server, tensor, ids, n, err);
 }
 
@@ -152,28 +152,29 @@ static int64_t slowest_clock(const tutti_method *m, const ssp *s)
     return least;
 }
 
-/* Worker i, which has just pushed, is beyond `staleness`: steps that it may begin all
-   the same, so that it ends the last of them as near as can be to the next push of
-   the slowest (DSSP's controller). */
+/* The steps that worker i may begin although it, having just pushed, is beyond `staleness`: it
+   ends the last of them as near as possible to the next push of the slowest (DSSP's
+   controller). */
 static int64_t extra_steps(const tutti_method *m, const ssp *s, int i, int64_t least)
 {
     const int64_t most = s->staleness_max - (s->clock[i] - least) + 1;
     const double now_ns = (double)tutti_now_ns(m->rt), mine = tutti_server_seconds(s->server, i);
-    double until = 0, steps; /* the last of those that are slowest */
+    double until = 0, steps; /* when the last of the slowest workers is expected to push */
 
     for (int j = 0; j < m->workers; j++) {
         const double takes = tutti_server_seconds(s->server, j);
         if (!tutti_server_has(s->server, j) || (s->clock[j] > least && s->clock[j] <= s->clock[i]))
             continue;
         if (s->clock[j] > s->clock[i] || takes <= 0)
-            return 0; /* only the one in front goes on, and only if the speed of the slowest is known */
+            return 0; /* only the worker in front continues, and only if the speed of the slowest is known */
         until = fmax(until, ((double)tutti_server_given_ns(s->server, j) - now_ns) * 1e-9 + takes);
     }
     steps = mine > 0 ? floor(until / mine + 0.5) : 0;
     return steps < (double)most ? (int64_t)steps : most;
 }
 
-/* Those that may read now: all at once, so that nobody's link is another's delay. */
+/* Answers the workers that may read now: all at once, so that a slow link to one does not delay
+   another. */
 static tutti_status answer(tutti_method *m, ssp *s, tutti_error *err)
 {
     const int64_t least = slowest_clock(m, s);

@@ -1,27 +1,29 @@
-/* stragglar: ddp whose all-reduce begins without the worker that comes late. Devraj, Ding, Vijaya
-   Kumar, Kleinberg, Singh, "Efficient AllReduce with Stragglers", 2025, arXiv 2505.23523. The
-   schedules are src/collective/stragglar.c; here is which worker is late, and whether it pays.
-     each step         pieces are summed by the chosen all-reduce: stragglar if a worker is known to
-                       come late, else ddp's, to the bit
+/* stragglar: ddp whose all-reduce begins without the late worker. Devraj, Ding, Vijaya Kumar,
+   Kleinberg, Singh, "Efficient AllReduce with Stragglers", 2025, arXiv 2505.23523. The schedules
+   are in src/collective/stragglar.c; here is decided which worker is late, and whether such a
+   schedule is faster.
+     each step         pieces are summed by the chosen all-reduce: stragglar if a worker is known
+                       to come late, else ddp's, to the bit
      every 20 steps    t <- all-gather of the mean compute time of a step;
                        delta = the largest less the second largest
                        stragglar for its worker, if
-                       delta + T_default > max(delta, T_RS) + T_SAR  for the whole model, else none
+                       delta + T_default > max(delta, T_RS) + T_SAR  for the whole model, else
+                       none
    A step begins for all when the last one's all-reduce has ended. So the worker that computes
-   longest comes last, and by the difference of compute times. That needs one small all-gather in 20
-   steps and no clock in common; all decide alike from the same numbers.
+   longest comes last, by the difference of compute times. That needs one small all-gather in 20
+   steps and no common clock; all reach the same decision from the same numbers.
      T_RS = (n-2) (alpha + beta s/(n-1)),  T_SAR = R (alpha + beta s/(n-1)),  T_default = a + b s
    R: rounds of the schedule itself, n-2 + ceil lg n or, of greedy ones, some more. alpha and beta
-   are measured on a ring when the run begins, a and b on the default all-reduce. A piece for which
-   T_SAR is not below T_default keeps the default (min_bytes).
+   are measured on a ring when the run begins, a and b on the default all-reduce. A piece for
+   which T_SAR is not below T_default keeps the default (min_bytes).
    Differs from the paper:
-   1. It compares with a ring. Here the default is what would be done otherwise, and through shared
-      memory that is far better than any ring.
+   1. It compares with a ring. Here the default is ddp's all-reduce, which in shared memory is far
+      faster than any ring.
    2. The straggler may change every 20 steps.
    3. Any number of workers (greedy schedule).
    Sums of stragglar have an order of their own. Replicas stay equal, but the bits are ddp's only
-   while nobody is late. A worker that was named keeps the role whether it is late or not: such runs
-   are reproducible on real machines, too. */
+   while no worker is late. A worker that was named by the option keeps the role whether it is
+   late or not: such runs are reproducible on real machines, too. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -29,7 +31,8 @@
 #include <string.h>
 #include "priced.h"
 
-/* steps between looks; workers for which it may pay: with 3, 1.5 s against a ring's 1.33 s */
+/* WINDOW: steps between decisions; LEAST: workers for which it may be faster: with 3, 1.5 s
+   against a ring's 1.33 s */
 enum { WINDOW = 20, LEAST = 4 };
 enum { AUTO, EXACT, GREEDY };
 
@@ -39,11 +42,11 @@ typedef struct stragglar {
     int64_t min_bytes;
     int schedule;
     bool verify;
-    int named;                         /* worker or -1: auto */
+    int named;                         /* the option: worker or -1: auto */
     struct { int64_t straggler; double delay, alpha, beta, a, b; } known; /* worker or -1; s, s/B. Declared */
-    struct { int64_t ns; int64_t steps; } window;                         /* mine. Declared */
+    struct { int64_t ns; int64_t steps; } window;                         /* of this worker. Declared */
     int rounds;                        /* R; 0: not counted yet */
-    int64_t counted_ns;                /* of the engine's clock, which begins anew in each process */
+    int64_t counted_ns;                /* of the engine's clock, which restarts in each process */
     float *seconds;                    /* workers: gathered */
 } stragglar;
 enum { NAME_BYTES = 72 };
@@ -90,7 +93,7 @@ static tutti_status stragglar_declare(tutti_method *m, tutti_plan *plan, tutti_e
     return TUTTI_OK;
 }
 
-/* ---- what it costs ---- */
+/* ---- costs ---- */
 
 static double t_rs(const stragglar *s, int n, double bytes)
 {
@@ -145,11 +148,11 @@ static tutti_status stragglar_open(tutti_method *m, tutti_error *err)
     }
     TUTTI_TRY(priced_measure(m, "ring(order=any)", &ring, err));
     TUTTI_TRY(priced_measure(m, m->layout->piece[0].group.algorithm, &usual, err));
-    s->known.alpha = ring.call / (2 * (n - 1)); /* so many rounds, one after the other */
+    s->known.alpha = ring.call / (2 * (n - 1)); /* that many rounds, one after the other */
     s->known.beta = ring.byte / (2 * (n - 1)) * n;
     s->known.a = usual.call;
     s->known.b = usual.byte;
-    if (s->verify && m->rank == 0) { /* all write the same lists */
+    if (s->verify && m->rank == 0) { /* all would write the same lists */
         snprintf(algorithm, sizeof algorithm, "stragglar%s(order=any)", s->schedule == GREEDY ? "-greedy" : "");
         TUTTI_TRY(tutti_fail_within(err, tutti_algorithm_prove(algorithm, n, 16 * (size_t)(n - 1), err),
                                     "method 'stragglar'"));
@@ -159,7 +162,7 @@ static tutti_status stragglar_open(tutti_method *m, tutti_error *err)
 
 /* ---- a step ---- */
 
-/* A straggler that a checkpoint knows: before its pieces are priced, some of them on the lane. */
+/* Handles a straggler from a checkpoint before its pieces are priced, some of them on the lane. */
 static tutti_status stragglar_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
 {
     const stragglar *s = m->self;
@@ -185,7 +188,7 @@ static tutti_status stragglar_exchange(tutti_method *m, tutti_piece *p, tutti_er
     return tutti_allreduce_weighted(&g, (float)m->weight, tutti_f32(m->device, p->g, p->count), err);
 }
 
-/* The end of a window. Collective; all find the same. */
+/* Ends a window. Collective; all get the same result. */
 static tutti_status look(tutti_method *m, tutti_error *err)
 {
     stragglar *s = m->self;
@@ -207,7 +210,8 @@ static tutti_status look(tutti_method *m, tutti_error *err)
     delay = (double)s->seconds[last] - (double)s->seconds[second];
     rs = t_rs(s, n, bytes);
     may_pay = delay + t_default(s, bytes) > fmax(delay, rs) + t_sar(s, n, bytes, least_rounds(n));
-    if (may_pay || s->min_delay > 0 || s->named >= 0) /* counting is a schedule's work: not where nobody is late */
+    if (may_pay || s->min_delay > 0 || s->named >= 0) /* counting needs the whole schedule built:
+                                                         only where some worker is late */
         TUTTI_TRY(count_rounds(m, err));
     sar = t_sar(s, n, bytes, s->rounds > 0 ? s->rounds : least_rounds(n));
     pays = s->min_delay > 0 ? 1e6 * delay >= s->min_delay : delay + t_default(s, bytes) > fmax(delay, rs) + sar;

@@ -1,27 +1,27 @@
 /* wavelet: two waves of micro-batches on the same workers, one half a cycle behind the other, so
-   that the one's activations climb while the other's fall. Wang, Wang, Jiang, Li, Stoica, "Wavelet:
-   Efficient DNN Training with Tick-Tock Scheduling", MLSys 2021.
+   that the activations of one grow while the other's shrink. Wang, Wang, Jiang, Li, Stoica,
+   "Wavelet: Efficient DNN Training with Tick-Tock Scheduling", MLSys 2021.
      a micro-batch   forward, unit by unit, takes memory; backward gives it back; T together
-     the next one    begins when the one before it is out of its forward and has been at work for
-                     the offset, T / waves of the measured profile. Then units of both are computed
-                     in turn (pipeline.h, ticktock)
+     the next one    begins when the one before it has ended its forward and has run for the
+                     offset, T / waves of the measured profile. Then units of both are computed
+                     alternately (pipeline.h, ticktock)
      shared          x_{t+1} <- x_t + U(mean of the gradients at x_{t-K+1}): K waves at one model,
                      and while one's gradients are exchanged the others compute
      average         K models, one a wave, each with its optimiser; every sync_rounds steps all
                      become their mean
      accumulate      K waves at one model, and one update of all of them
-   One memory is for the activations of all waves (stages.h, store): what one gives back the other
-   takes. Sums over the workers go on beside the computation, on a lane, one after the other and in
-   the same order on all workers.
+   The activations of all waves share one memory (stages.h, store): what one wave frees the other
+   uses. Sums over the workers run concurrently with the computation, on a lane, one after the
+   other and in the same order on all workers.
 
-   With stages above 1 the model is cut, and as many micro-batches as there are stages make a wave:
-   those of tock enter a stage as those of tick come back to it (pipe.h). Each stage's gradients are
-   summed over the pipelines that have it.
+   With stages above 1 the model is partitioned, and as many micro-batches as there are stages
+   make a wave: those of tock enter a stage as those of tick come back to it (pipe.h). Each
+   stage's gradients are summed over the pipelines that have it.
 
-   The paper's text could not be had. What was chosen where its summary is silent:
-   1. A worker has one thread that computes, and a wave's units stand between those of the other.
-      Two threads would take the cores from each other. So it gains memory, and what exchanges
-      would be waited for; where arithmetic limits it gains nothing, and says so.
+   The paper's text was not available. Chosen where its summary does not state it:
+   1. A worker has one thread that computes, and the waves' units alternate. Two threads would
+      compete for the cores. So the method saves memory and the time of waiting for exchanges;
+      where arithmetic is the limit it saves no time, and reports so.
    2. The offset is waited for at every beginning, not only at the first.
    3. A step is one wave where they share a model, else one of each wave. */
 #include <errno.h>
@@ -38,7 +38,7 @@ enum { SHARED, AVERAGE, ACCUMULATE };
 
 typedef struct track {                   /* a micro-batch that is under way */
     tutti_pass pass;
-    int part, forwards;                  /* part that is computed next; parts of its forward, once that is over */
+    int part, forwards;                  /* part: computed next; forwards: parts of its forward, once that is over */
     bool back;
 } track;
 
@@ -48,24 +48,24 @@ typedef struct wavelet {
     double offset, memory;
 
     tutti_method *m;
-    int k, pipelines;                    /* stages; sets of them */
+    int k, pipelines;                    /* stages; number of pipelines */
     int64_t micro, passes;               /* samples of a micro-batch; micro-batches of a step */
     int first[TUTTI_PIPELINE_STAGES_MOST + 1];
     int *worker;                         /* pipelines x k */
-    size_t enters, leaves;               /* floats a sample */
+    size_t enters, leaves;               /* floats per sample */
     tutti_pipe *pipe;                    /* NULL: one stage */
 
     /* shared: x after step t of this call of drive is values[t mod waves]. average: the model of
-       each wave. accumulate: the one. */
+       each wave. accumulate: the only one. */
     float *values[WAVES_MOST], *spare[WAVES_MOST], *gradient[WAVES_MOST];
     tutti_optim *optim[WAVES_MOST];
 
-    /* Within this call: steps, micro-batches and updates count from 0. */
+    /* Within this call: steps, micro-batches and updates are counted from 0. */
     uint64_t base;                       /* its first step */
     int64_t last;                        /* micro-batches */
-    int64_t started, applied;            /* updates whose sum was started; that were made */
+    int64_t started, applied;            /* updates whose sum was started; updates made */
     int64_t admitted;                    /* micro-batches that may begin */
-    int64_t piped;                       /* of calls before, as the pipe counts */
+    int64_t piped;                       /* micro-batches of earlier calls, as the pipe counts */
     tutti_ticktock tick;
     track track[SLOTS_MOST];             /* by slot: number mod waves, or the pipe's */
     wavelet_profile profile;
@@ -105,13 +105,13 @@ static int64_t step_of(const wavelet *s, int64_t p)
     return p / s->passes;
 }
 
-/* Groups of k micro-batches take the waves in turn. */
+/* Groups of k micro-batches are assigned to the waves in rotation. */
 static int wave_of(const wavelet *s, int64_t p)
 {
     return (int)(p % s->passes / s->k % s->waves);
 }
 
-/* Updates count through all waves that have one each. */
+/* Updates are counted over all waves that have one each. */
 static int64_t updates_a_step(const wavelet *s)
 {
     return s->mode == AVERAGE ? s->waves : 1;
@@ -122,7 +122,7 @@ static float *gradient_of(const wavelet *s, int64_t p)
     return s->gradient[s->mode == SHARED ? step_of(s, p) % s->waves : wave_of(s, p)];
 }
 
-/* Is it the first to write there? Does its update end with it? */
+/* Is it the first to write to that gradient? ends: does its update end with it? */
 static bool begins(const wavelet *s, int64_t p)
 {
     const int64_t i = p % s->passes;
@@ -146,7 +146,8 @@ static const float *values_of(const wavelet *s, int64_t p)
     return s->values[s->mode == SHARED ? seen % s->waves : s->mode == AVERAGE ? wave_of(s, p) : 0];
 }
 
-/* May it begin once so many updates were made: are its values there, and is its gradient free? */
+/* May it begin once that number of updates was made: are its values ready, and is its gradient
+   free? */
 static bool may_begin_after(const wavelet *s, int64_t p, int64_t applied)
 {
     const int64_t step = step_of(s, p);
@@ -198,8 +199,8 @@ static void pass_of(const wavelet *s, int64_t p, tutti_pass *pass)
 
 /* ---- updates ---- */
 
-/* How many updates a wave's model has had with that of this step. The last step of an epoch may
-   have no samples for the last waves. */
+/* The number of updates of a wave's model up to this step, included. The last step of an epoch
+   may have no samples for the last waves. */
 static uint64_t made(const wavelet *s, uint64_t step, int wave)
 {
     const uint64_t each = tutti_share_steps(s->m->share), epochs = step / each;
@@ -227,7 +228,7 @@ static void spread(const wavelet *s, const float *from)
             tutti_copy(s->m->device, s->m->own.count, from, s->values[w]);
 }
 
-/* The next update; its sum is there. */
+/* Makes the next update; its sum is ready. */
 static tutti_status apply(wavelet *s, tutti_error *err)
 {
     tutti_method *m = s->m;
@@ -255,7 +256,7 @@ static int sum_of(const wavelet *s, int64_t update)
     return (int)(update % s->waves);
 }
 
-/* A micro-batch is over, and so are those before it. */
+/* A micro-batch and all before it are over. */
 static void finish(wavelet *s, int64_t p)
 {
     tutti_method *m = s->m;
@@ -277,7 +278,7 @@ static void finish(wavelet *s, int64_t p)
                           all > 0 ? (double)samples_of(s, step, wave, false) / (double)all : 0, g);
 }
 
-/* The next update, whose sum was started. Blocks. */
+/* Makes the next update, whose sum was started. Blocks. */
 static tutti_status await_update(wavelet *s, tutti_error *err)
 {
     const int which = sum_of(s, s->applied);
@@ -295,7 +296,7 @@ static tutti_status await_update(wavelet *s, tutti_error *err)
     return apply(s, err);
 }
 
-/* Those whose sums are over. */
+/* Makes the updates whose sums are over. */
 static tutti_status apply_ready(wavelet *s, tutti_error *err)
 {
     while (s->applied < s->started && tutti_drive_sum_over(s->m, sum_of(s, s->applied)))
@@ -310,7 +311,7 @@ static int slot_of(const wavelet *s, int64_t p)
     return (int)(p % s->waves);
 }
 
-/* The next part of a micro-batch; *over: of all of it. */
+/* Computes the next part of a micro-batch; *over: it was the last. */
 static tutti_status compute(wavelet *s, int64_t p, bool alone, bool *over, tutti_error *err)
 {
     tutti_method *m = s->m;
@@ -344,7 +345,7 @@ static tutti_status compute(wavelet *s, int64_t p, bool alone, bool *over, tutti
     return TUTTI_OK;
 }
 
-/* All of a micro-batch, while nothing else is under way: the first, from which the profile is, and
+/* Computes a whole micro-batch while no other is under way: the first one, which is profiled, and
    those without samples. */
 static tutti_status compute_alone(wavelet *s, int64_t p, tutti_error *err)
 {
@@ -396,7 +397,7 @@ static tutti_status tick_tock(wavelet *s, tutti_error *err)
     }
 }
 
-/* ---- several: micro-batches come and go as messages; they count from 1 there ---- */
+/* ---- several stages: micro-batches travel as messages; they are counted from 1 here ---- */
 
 static int64_t here(const wavelet *s, int64_t piped)
 {
@@ -411,7 +412,7 @@ static tutti_status forward(void *self, int64_t at, int slot, const float *in, s
     tutti_pass *pass = &s->track[slot].pass;
 
     (void)entered;
-    while (!may_begin(s, p)) /* it was admitted, so these sums are there */
+    while (!may_begin(s, p)) /* it was admitted, so these sums are over */
         TUTTI_TRY(await_update(s, err));
     pass_of(s, p, pass);
     *left = (size_t)pass->samples * s->leaves;
@@ -470,7 +471,7 @@ static tutti_status through_stages(wavelet *s, tutti_error *err)
 
 /* ---- from declare to close ---- */
 
-/* How a step's samples are cut: micro, passes. */
+/* Splits a step's samples: sets micro and passes. */
 static tutti_status cut_batch(wavelet *s, tutti_method *m, const tutti_model *model, tutti_error *err)
 {
     const int64_t batch = m->share->batch, waves = s->mode == SHARED ? 1 : s->waves, each = batch / waves;
@@ -486,11 +487,12 @@ static tutti_status cut_batch(wavelet *s, tutti_method *m, const tutti_model *mo
     s->micro = each / parts;
     s->passes = m->share->accumulate * s->k * waves * parts;
     if (parts > 1)
-        m->traits &= ~(unsigned)TUTTI_DDP_EQUIVALENT; /* ddp sums a pass's blocks as a tree, these one by one */
+        m->traits &= ~(unsigned)TUTTI_DDP_EQUIVALENT; /* ddp sums a pass's blocks as a tree; here
+                                                         they are summed one by one */
     return TUTTI_OK;
 }
 
-/* Where the model is cut, for workers that are alike. */
+/* Partitions the model, for equal workers. */
 static tutti_status cut_model(wavelet *s, const tutti_method *m, const tutti_model *model, tutti_error *err)
 {
     double alike[TUTTI_PIPELINE_STAGES_MOST], none[TUTTI_PIPELINE_STAGES_MOST] = { 0 };
@@ -517,8 +519,8 @@ static tutti_status cut_model(wavelet *s, const tutti_method *m, const tutti_mod
     return TUTTI_OK;
 }
 
-/* Does it fit? What a worker has: values and gradients of all waves, the optimiser's slots, and
-   what micro-batches hold at their peak. */
+/* Checks the memory of a worker: values and gradients of all waves, the optimiser's slots, and
+   the peak of the micro-batches' activations. */
 static tutti_status check_memory(const wavelet *s, const tutti_method *m, const tutti_model *model, tutti_error *err)
 {
     const int stage = m->stage, copies = (int)(s->mode == ACCUMULATE ? 1 : s->waves),
@@ -555,7 +557,7 @@ static tutti_status check_memory(const wavelet *s, const tutti_method *m, const 
 /* The waves' values, gradients and optimisers. */
 static tutti_status declare_waves(wavelet *s, tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    /* Of average with sync_rounds=1 all models are the mean between steps, which own_x is. */
+    /* average with sync_rounds=1: all models are the mean between steps, which own_x is. */
     const bool kept = s->mode == SHARED || (s->mode == AVERAGE && s->rounds > 1);
 
     for (int w = s->mode == AVERAGE && s->rounds > 1 ? 0 : 1; w < s->waves && s->mode != ACCUMULATE; w++) {
@@ -653,7 +655,7 @@ static void wavelet_close(tutti_method *m)
 
 /* ---- a call of drive ---- */
 
-/* Where the values of its steps stand. */
+/* Sets the buffers of the values for this call's steps. */
 static void begin_call(wavelet *s, uint64_t until)
 {
     tutti_method *m = s->m;
@@ -670,7 +672,7 @@ static void begin_call(wavelet *s, uint64_t until)
         spread(s, m->own_x);
 }
 
-/* What the run has come to into own_x, and the versions before it into their places. */
+/* Writes the resulting model to own_x, and the versions before it to their slots. */
 static void end_call(wavelet *s)
 {
     tutti_method *m = s->m;
@@ -682,7 +684,7 @@ static void end_call(wavelet *s)
         tutti_copy(m->device, m->own.count, s->values[0], m->own_x);
     else if (s->mode == AVERAGE && s->rounds > 1)
         mean_of_waves(s, m->own_x);
-    /* x_{-w} of the next call is x_{turn - w} of this one: the content of place (w - turn) mod k */
+    /* x_{-w} of the next call is x_{turn - w} of this one: the content of slot (w - turn) mod k */
     for (size_t first = 0; first < m->own.count && s->mode == SHARED && turn > 0; first += CHUNK) {
         const size_t n = m->own.count - first < CHUNK ? m->own.count - first : CHUNK;
         float was[WAVES_MOST][CHUNK];
@@ -693,7 +695,7 @@ static void end_call(wavelet *s)
     }
 }
 
-/* As far as this worker has measured it. */
+/* Records the figures that this worker has measured. */
 static void tell(wavelet *s)
 {
     tutti_method *m = s->m;
@@ -731,7 +733,7 @@ enum {
              TUTTI_NEVER_SKIPS
 };
 
-/* Cuts are no part of a checkpoint. */
+/* The partition is not part of a checkpoint. */
 static void wavelet_alike(void *self)
 {
     wavelet *s = self;

@@ -1,10 +1,10 @@
-/* wavelet_profile.c: see wavelet_profile.h. Of a part's times the shortest counts: whatever else a
-   machine does only adds to it. */
+/* wavelet_profile.c: see wavelet_profile.h. A part's shortest time counts: other load of the
+   machine only adds to it. */
 #include <errno.h>
 
 #include "wavelet_profile.h"
 
-static const double least_seconds = 1e-9; /* in runs without computing parts take no time */
+static const double least_seconds = 1e-9; /* in runs without computation parts take no time */
 
 tutti_status tutti_wavelet_open(wavelet_profile *p, int units, int waves, double share, tutti_error *err)
 {

@@ -1,35 +1,37 @@
-/* zero-infinity: values, gradients and what the optimiser keeps are beside the device, on a disk.
-   Rajbhandari, Ruwase, Rasley, Smith, He, "ZeRO-Infinity: Breaking the GPU Memory Wall for Extreme
-   Scale Deep Learning", SC 2021, arXiv 2104.07857. A worker's shards of all of it are in a tier.
-   The device has the layers at work, and buckets of gradients:
+/* zero-infinity: values, gradients and optimiser state are outside the device, on a disk.
+   Rajbhandari, Ruwase, Rasley, Smith, He, "ZeRO-Infinity: Breaking the GPU Memory Wall for
+   Extreme Scale Deep Learning", SC 2021, arXiv 2104.07857. A worker's shards of all of it are in
+   a tier. The device has the layers at work, and buckets of gradients:
 
      device   the largest layers, one that is computed and `ahead` of them; two buckets
-     tier     (x + g + k)/N: values, gradient, k of what the optimiser keeps of an element
+     tier     (x + g + k)/N: values, gradient, k bytes of optimiser state per element
 
-     forward    a layer's shards are read, each worker its own, and gathered; so all disks and links
-     backward   work for each layer (section 6.1, bandwidth-centric partitioning). While a layer is
-                computed, the next ones are read, in the order of the step before (section 6.2). A
-                bucket's mean is written as soon as it is reduced, beside the layers that follow
+     forward    a layer's shards are read, each worker its own, and gathered; so all disks and
+                links
+     backward   work for each layer (section 6.1, bandwidth-centric partitioning). While a layer
+                is computed, the next ones are read, in the order of the step before (section
+                6.2). A bucket's mean is written as soon as it is reduced, concurrently with the
+                next layers
      step       vote, norm and clip as ddp has them; tiles of values, gradients and buffers are
-                read, updated and written, all three at a time. The layers that are needed first are
-                left on the device
+                read, updated and written, all three at a time. The layers that are needed first
+                are left on the device
 
    Between workers: what zero(stage=3) sends. Bytes of the tier, a step and worker with n/N
    elements, k of the optimiser, 4 each: read 2 n/N for forward and backward, (2 + k) n/N for the
-   update, with clip-norm up to 2 n/N besides; written n/N of gradients and (1 + k) n/N by the
-   update. From a disk, less by the layers that stay in buffers between the two, and between steps.
-   The bits are ddp's.
+   update, with clip-norm up to 2 n/N more; written n/N of gradients and (1 + k) n/N by the
+   update. From a disk, less by the layers that stay in buffers between the two, and between
+   steps. The bits are ddp's.
 
-   The engine does it (src/engine/units.c, offload.c, src/optim/placed.c). This file says what a run
-   is to have of it.
+   The engine does it (src/engine/units.c, offload.c, src/optim/placed.c). This file sets its
+   options.
 
    Differs from the paper and DeepSpeed:
-   1. Values are float32, so masters and values are one: 4 bytes an element less than with values of
-      16 bits and masters, and 4 read for a layer where there are 2.
+   1. Values are float32, so masters and values are one: 4 bytes an element less than with values
+      of 16 bits and masters, and 4 read for a layer where there are 2.
    2. Three tiles of each buffer, so that reading, computing and writing overlap as in the paper.
       DeepSpeed's default has one.
-   3. Each bucket is cut over all workers, as zero's; shards of any size go to the disk.
-   4. A request that fails or is short ends the run with a sentence.
+   3. Each bucket is sharded over all workers, as zero's; shards of any size go to the disk.
+   4. A request that fails or is short ends the run with an error.
    5. Activations stay on the device; recompute=on in the model keeps few of them. */
 #include "buckets.h"
 #include "tutti/method.h"
@@ -65,12 +67,13 @@ static tutti_status infinity_declare(tutti_method *m, tutti_plan *plan, tutti_er
                                             .ahead = (int)z->ahead };
 
     TUTTI_TRY(buckets_cut(m, z->bucket, z->first_bucket, err));
-    m->cut_bytes = true; /* a buffer is of the largest piece, and tensors may be larger than that */
+    m->cut_bytes = true; /* a buffer has the size of the largest piece, and tensors may be larger */
     m->keep_values = (size_t)z->persist;
     return tutti_offload_declare(m, plan, &options, err);
 }
 
-/* What a parameter takes on each worker, on the device and beside it, and what moves in a step. */
+/* Reports the bytes per parameter on each worker, on the device and outside it, and what moves in
+   a step. */
 static tutti_status infinity_open(tutti_method *m, tutti_error *err)
 {
     const double used = (double)m->layout->used, slots = m->optim->ops->slots(m->optim->self),

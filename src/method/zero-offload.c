@@ -1,12 +1,12 @@
-/* zero-offload: the optimiser's work beside the device.
+/* zero-offload: the optimiser's work outside the device.
    Ren, Rajbhandari, Yazdani Aminabadi, Ruwase, Yang, Zhang, Li, He, "ZeRO-Offload: Democratizing
-   Billion-Scale Model Training", USENIX ATC 2021, arXiv 2101.06840. A step is cut between device
-   and host where the device is left with the least and the link carries the least: forward and
+   Billion-Scale Model Training", USENIX ATC 2021, arXiv 2101.06840. A step is split between
+   device and host so that the device holds the least and the link carries the least: forward and
    backward with the values there; masters, the optimiser's buffers and the gradient they are
-   updated with on the host. Sharded as zero's stage 2, so that each worker has its part only:
+   updated with on the host. Sharded as zero's stage 2, so that each worker has its shard only:
 
      device   values p, and two buckets of gradients
-     host     (masters + g + k) / N: k of what the optimiser keeps of an element
+     host     (masters + g + k) / N: k bytes of optimiser state per element
      link     a shard's gradient one way, its values the other: 4/N bytes an element each
 
      backward   reduce-scatter of each bucket as it is ready, into the host's memory
@@ -15,22 +15,22 @@
      forward    all-gather of the values, bucket by bucket; a layer waits for its own
    The bits are ddp's.
 
-   delayed (section 5.3): from step W on, after delay_warmup = W - 1 steps, an update runs beside
-   the next step, which so computes at values that have not had it. Staleness is one, never more.
+   delayed (section 5.3): from step W on, after delay_warmup = W - 1 steps, an update runs
+   concurrently with the next step, which therefore computes at values without it. Staleness is
+   one, never more.
 
-   The engine does it (src/engine/offload.c, src/optim/placed.c). This file says what a run is to
-   have of it.
+   The engine does it (src/engine/offload.c, src/optim/placed.c). This file sets its options.
 
    Differs from the paper and DeepSpeed:
-   1. Values that the network works with are float32 here, so the copy back has 4 bytes an element
-      where the paper's has 2, and the device 4 n where it has 2 n.
-   2. The device is what --device-memory bounds. Where machine and device share a memory, nothing
-      else is different.
+   1. The network's values are float32 here, so the copy back has 4 bytes an element where the
+      paper's has 2, and the device 4 n where it has 2 n.
+   2. The device is the memory that --device-memory bounds. Where host and device share a memory,
+      nothing else is different.
    3. The tier may be a disk (DeepSpeed has that for ZeRO-Infinity only). The gradient stays in
       memory.
    4. A checkpoint keeps a delayed update as masters that are one step ahead of the values. At the
       end of a run it is applied.
-   5. Each bucket is cut over all workers, as zero's. */
+   5. Each bucket is sharded over all workers, as zero's. */
 #include "buckets.h"
 #include "tutti/method.h"
 
@@ -68,11 +68,11 @@ static tutti_status offload_declare(tutti_method *m, tutti_plan *plan, tutti_err
                                             .warmup = (uint64_t)z->warmup };
 
     TUTTI_TRY(buckets_cut(m, z->bucket, z->first_bucket, err));
-    m->cut_bytes = true; /* a buffer is of the largest piece, and tensors may be larger than that */
+    m->cut_bytes = true; /* a buffer has the size of the largest piece, and tensors may be larger */
     return tutti_offload_declare(m, plan, &options, err);
 }
 
-/* What a parameter takes on each worker, on the device and beside it. */
+/* Reports the bytes per parameter on each worker, on the device and outside it. */
 static tutti_status offload_open(tutti_method *m, tutti_error *err)
 {
     const zero_offload *z = m->self;
@@ -95,7 +95,7 @@ static tutti_status offload_open(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Delayed steps are other steps than ddp's. */
+/* Delayed steps differ from ddp's. */
 static unsigned offload_traits(const void *self)
 {
     const zero_offload *z = self;

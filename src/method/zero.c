@@ -1,9 +1,10 @@
-/* zero: data parallelism without redundancy: what all replicas have alike is cut over them.
-   Rajbhandari, Rasley, Ruwase, He, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
-   Models", SC 2020, arXiv 1910.02054, section 5. With N workers, p bytes of a parameter's value, g
-   of its gradient and k of what the optimiser keeps of it:
+/* zero: data parallelism without redundancy: the state that all replicas share is sharded over
+   them. Rajbhandari, Rasley, Ruwase, He, "ZeRO: Memory Optimizations Toward Training Trillion
+   Parameter Models", SC 2020, arXiv 1910.02054, section 5. With N workers, p bytes of a
+   parameter's value, g of its gradient and k of its optimiser state:
 
-     stage 1   p + g + k/N     a worker has the optimiser's buffers of its shards, and updates them
+     stage 1   p + g + k/N     a worker has the optimiser's buffers of its shards, and updates
+               them
      stage 2   p + (g + k)/N   of the gradient its shards, and a buffer for each bucket under way
      stage 3   (p + g + k)/N   of the values its shards, and those of the layers at work
 
@@ -11,37 +12,37 @@
      step       vote, norm and clip as ddp has them; each worker updates its shards, n/N elements
      forward    all-gather of the values, bucket by bucket; a layer waits for its own. In stage 3
                 layer by layer, while the layer before is computed, and so in backward again
-   An all-reduce is a reduce-scatter and an all-gather, so stages 1 and 2 send what ddp does: 2 (N -
-   1)/N of the model, and between two workers w and v the shards of both. Stage 3 sends the values
-   twice: 3 (N - 1)/N. The bits are ddp's: sums have the one order of summation, and the update is
-   elementwise.
+   An all-reduce is a reduce-scatter and an all-gather, so stages 1 and 2 send what ddp does: 2 (N
+   - 1)/N of the model, and between two workers w and v the shards of both. Stage 3 sends the
+   values twice: 3 (N - 1)/N. The bits are ddp's: sums have the one order of summation, and the
+   update is elementwise.
 
-   With `group` all this is inside teams of G workers, as those of a machine, and N is G above
-   (Zhang et al., "MiCS", VLDB 2022; hybrid sharding of FSDP). Teams are replicas. Between them goes
-   an all-reduce of shards, n/G elements a worker, and no value ever.
+   With `group` all this is inside node groups of G workers, as those of a machine, and N is G
+   above (Zhang et al., "MiCS", VLDB 2022; hybrid sharding of FSDP). Node groups are replicas.
+   Between them there is only an all-reduce of gradient shards, n/G elements per worker; values
+   are never sent.
 
-   The engine does it (src/engine/shards.c, held.c, units.c). This file says what a run is to have
-   of it.
+   The engine does it (src/engine/shards.c, held.c, units.c). This file sets its options.
 
    Differs from the paper and DeepSpeed:
-   1. Every bucket is cut over all workers, so that each reduce-scatter is even. DeepSpeed cuts the
-      flat vector once: a bucket then goes to one or two owners, or is reduced on all of them, at
-      1.5 times the bytes.
-   2. Shards end at lines of 64 bytes, and nothing is padded. In stage 2 buckets end inside tensors,
-      so a tensor larger than a bucket goes through the two buffers, too; DeepSpeed reduces it alone
-      and in place.
+   1. Every bucket is sharded over all workers, so that each reduce-scatter is even. DeepSpeed
+      partitions the flat vector once: a bucket then goes to one or two owners, or is reduced on
+      all of them, at 1.5 times the bytes.
+   2. Shards end at lines of 64 bytes, and nothing is padded. In stage 2 buckets end inside
+      tensors, so a tensor larger than a bucket goes through the two buffers, too; DeepSpeed
+      reduces it alone and in place.
    3. The weights of unequal shares are in the sums, before them as everywhere here, so nothing is
       divided at the end.
-   4. The all-gather runs beside the next forward, from the first layer's bucket on.
+   4. The all-gather runs concurrently with the next forward, from the first layer's bucket on.
    5. The norm has ddp's bits, for 8 bytes in 16 KiB more. DeepSpeed adds the shards' norms.
    6. A checkpoint has elements, not shards. It is read by any number of workers, and by ddp.
-   7. Stage 3 gathers a layer and no parameter by itself, one ahead, in the order of the step
+   7. Stage 3 gathers whole layers, not single parameters, one ahead, in the order of the step
       before. DeepSpeed goes ahead by a budget of elements. A layer that forward ends with is
       gathered again where backward begins, so a step sends 3 (N - 1)/N to the byte.
    8. persist is 0, where DeepSpeed keeps parameters of up to 1e5 elements: small models would not
-      be cut at all.
-   9. Teams sum each bucket as it is ready. MiCS sums among them once a step, after passes that are
-      added up inside. */
+      be sharded at all.
+   9. Node groups sum each bucket as it is ready. MiCS sums among them once a step, after the
+      passes are accumulated inside each. */
 #include "buckets.h"
 #include "tutti/method.h"
 
@@ -74,7 +75,7 @@ static tutti_status zero_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     const zero *z = m->self;
 
     TUTTI_TRY(buckets_cut(m, z->bucket, z->first_bucket, err));
-    m->cut_bytes = z->stage >= GRADIENTS; /* a buffer is of the largest piece, and tensors may be larger than that */
+    m->cut_bytes = z->stage >= GRADIENTS; /* a buffer has the size of the largest piece, and tensors may be larger */
     if (z->stage == GRADIENTS)
         m->held = TUTTI_HELD_BY_PIECE;
     m->keep_values = (size_t)z->persist;
@@ -82,7 +83,7 @@ static tutti_status zero_declare(tutti_method *m, tutti_plan *plan, tutti_error 
     return tutti_shards_declare(m, plan, err);
 }
 
-/* What a parameter takes on each worker. */
+/* Reports the bytes per parameter on each worker. */
 static tutti_status zero_open(tutti_method *m, tutti_error *err)
 {
     const zero *z = m->self;

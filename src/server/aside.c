@@ -1,10 +1,11 @@
-/* aside.c: what servers do for models that are put aside (engine.h).
+/* aside.c: the servers' part of snapshots of the model (engine.h).
 
-   The values are here, and not at the workers, whose own may be of any time. Each request says how
-   many points its worker has passed, in bits that its version does not need. Before a server does
-   anything for the first request from beyond a point, its slice is the model of that point: it has
-   gradients from below it alone. Of several servers each sees that request at a moment of its own,
-   as it sees all others. No message is added, so a run with points is the run without. */
+   The values are here, and not at the workers, whose copies may be of any time. Each request
+   states how many points its worker has passed, in bits that its version does not need. Before a
+   server processes the first request from beyond a point, its shard is the model of that point:
+   it has gradients from before the point only. Several servers see that request at different
+   moments, as they see all others. No message is added, so a run with points equals the run
+   without. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -53,7 +54,7 @@ tutti_status tutti_server_aside_look(tutti_server *s, tutti_note *note, tutti_er
     return TUTTI_OK;
 }
 
-/* ---- all is quiet ---- */
+/* ---- at quiescence ---- */
 
 void tutti_server_put_aside(void *self, int points)
 {

@@ -1,7 +1,7 @@
-/* assign.c: pieces that are not cut: each goes to one server whole (setup.undivided). The largest
-   first, each to the server that is least full with it, measured by its part: Graham's rule for
-   machines of several speeds. Which is whose follows from layout and parts alone, so all agree
-   without a word. */
+/* assign.c: pieces that are not split: each goes to one server whole (setup.undivided). The
+   largest first, each to the server with the least load including it, relative to its part:
+   Graham's rule for machines of several speeds. The assignment follows from layout and parts
+   alone, so all agree without a message. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,12 +1,12 @@
-/* calls.c: requests to servers, by the client and, of pieces, by the lane's threads. Values go and
-   come as they are; of slices with tables what slice.h makes of them; as halves where the method's
-   wire has those.
+/* calls.c: requests to servers, by the client and, for pieces, by the lane's threads. Values are
+   sent and received as they are, shards with tables in the format of slice.h, and halves where
+   the method's wire has those.
 
-   A push is one call to each server that has a part, all at once (tutti_engine_calls): all requests
-   are posted, then all answers waited for, on the caller's thread. A thread a slice, as lanes would
-   have it, costs two changes of context a slice. A request's note has the version that the worker
-   has of the slice, so the server knows the delay without remembering who has what. An answer with
-   values brings the next version. */
+   A push is one call to each server that has a part, all at once (tutti_engine_calls): all
+   requests are posted, then all answers are waited for, on the caller's thread. A thread per
+   shard, as with lanes, would cost two context switches per shard. A request's header has the
+   version that the worker has of the shard, so the server knows the delay without recording each
+   worker's version. An answer with values brings the next version. */
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -62,8 +62,8 @@ void tutti_server_callers_close(tutti_server *s)
     tutti_free(s->callers);
 }
 
-/* Whose elements are those of x from `first` on: "element 3 of w", or of
-   what is no part of x, "element 3". */
+/* Names an element of x from `first` on: "element 3 of w", or, if it is not part of x, "element
+   3". */
 static void name_element(const tutti_layout *layout, size_t first, size_t i, char *text, size_t bytes)
 {
     for (int k = 0; k < layout->n_tensors; k++)
@@ -100,7 +100,7 @@ static tutti_server_caller *take_caller(tutti_server *s)
     for (int i = 0; i < s->n_callers && c == NULL; i++)
         if (!s->callers[i].taken)
             c = &s->callers[i];
-    assert(c != NULL); /* there are as many as threads that may come */
+    assert(c != NULL); /* there are as many as threads that may call */
     c->taken = true;
     c->n = 0;
     c->out_words = c->back_words = 0;
@@ -129,7 +129,7 @@ static void add(tutti_server *s, tutti_server_caller *c, int k, uint32_t kind, i
     c->server[c->n++] = k;
 }
 
-/* Words of an answer to a push, at most: rows that are asked for do not come with it. */
+/* The most words of an answer to a push: requested rows do not come with it. */
 static size_t words_back(const tutti_layout *l, const tutti_slice *s)
 {
     size_t words = tutti_slice_room(s);
@@ -156,7 +156,7 @@ static tutti_status grow(void **memory, size_t *room, size_t words, tutti_error 
     return TUTTI_OK;
 }
 
-/* Room for what slices with tables become on their way. */
+/* Grows the buffers for shards with tables as they are sent and received. */
 static tutti_status grow_caller(tutti_server *s, tutti_server_caller *c, int rail, size_t first, size_t count,
                                 bool values, bool into, tutti_error *err)
 {
@@ -176,7 +176,7 @@ static tutti_status grow_caller(tutti_server *s, tutti_server_caller *c, int rai
     return grow((void **)&c->back, &c->back_room, back, err);
 }
 
-/* The last call added, about values as they stand: what lies in my windows stays there. */
+/* For the last call added, about plain values: what is in this worker's windows stays there. */
 static void leave_in_window(const tutti_server *s, tutti_server_caller *c, const float *values, const float *into,
                         size_t part)
 {
@@ -196,8 +196,8 @@ static void leave_in_window(const tutti_server *s, tutti_server_caller *c, const
     }
 }
 
-/* One call to each server that has a part of what this rail sends of [first, first + count);
-   values, into: element 0 of the flat space, both there where pieces go through a codec. */
+/* Adds a call to each server that has a part of what this rail sends of [first, first + count);
+   values, into: element 0 of the flat space; both are set where pieces go through a codec. */
 static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t kind, int64_t b, int rail, size_t first,
                               size_t count, float *values, float *into, tutti_error *err)
 {
@@ -242,10 +242,10 @@ static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t 
     return TUTTI_OK;
 }
 
-/* ---- by turns (setup.turns) ----
+/* ---- limited sends (setup.turns) ----
 
-   Servers with the least part and those with more have turns of their own. What is sent to the
-   first of a piece is over before what is sent to the others, which is longer. */
+   Sends to servers with the least part and to those with more have separate limits. A piece's
+   send to the former ends before that to the latter, which is longer. */
 
 static void take_turn(tutti_server *s, bool large)
 {
@@ -267,7 +267,7 @@ static void end_turn(tutti_server *s, bool large)
     tutti_unlock(s->monitor);
 }
 
-/* Requests, or replies, of calls to such servers that are under way. */
+/* Gathers the requests, or replies, of calls under way to servers of that kind. */
 static int gather(const tutti_server *s, tutti_server_caller *c, bool large, bool replies)
 {
     int n = 0;
@@ -287,7 +287,7 @@ static bool any_to(const tutti_server *s, const tutti_server_caller *c, bool lar
     return any;
 }
 
-/* Whoever has a turn ends it: what is sent arrives, or the worker closes. */
+/* A send that has its permit always ends: it arrives, or the worker closes. */
 static tutti_status call_by_turns(tutti_server *s, tutti_server_caller *c, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
@@ -326,11 +326,11 @@ static tutti_status call_by_turns(tutti_server *s, tutti_server_caller *c, tutti
     return status;
 }
 
-/* Who waits for a server while the run ends hears why it ends. */
+/* A caller that waits for a server while the run ends gets the reason of the end. */
 static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
-    const tutti_status status = s->setup.turns && !s->in_windows /* there nothing is sent */
+    const tutti_status status = s->setup.turns && !s->in_windows /* through windows nothing is sent */
                                     ? call_by_turns(s, c, err)
                                     : tutti_engine_calls(e, s->setup.service, c->n, c->member, c->note, c->request,
                                                          c->in_window, c->reply, c->call, c->each, err);
@@ -356,7 +356,7 @@ static tutti_status call_all(tutti_server *s, tutti_server_caller *c, tutti_erro
     return cause != TUTTI_OK ? cause : status;
 }
 
-/* What came by way of `back` to its place in `into`. */
+/* Stores what came through `back` at its place in `into`. */
 static tutti_status store(const tutti_server *s, const tutti_server_caller *c, float *into, tutti_error *err)
 {
     for (int k = 0; k < c->n; k++) {
@@ -386,7 +386,7 @@ static void read_answers(tutti_server *s, const tutti_server_caller *c, tutti_se
     }
 }
 
-/* The client's calls, in c. */
+/* Makes the client's calls, which are in c. */
 static tutti_status call_exposed(tutti_server *s, tutti_server_caller *c, const char *what, float *into,
                                  tutti_server_answers *answers, tutti_error *err)
 {
@@ -434,8 +434,8 @@ tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b, 
     return status;
 }
 
-/* The rows of a table that server k has, n of them from ids on, or, where that is no
-   less, its whole part of the table. */
+/* Adds a request for the rows of a table that server k has, n of them from ids on, or, where that
+   is no less, for its whole part of the table. */
 static void add_rows(tutti_server *s, tutti_server_caller *c, int k, int tensor, const uint32_t *ids, size_t n,
                      size_t first, size_t part)
 {
@@ -455,7 +455,7 @@ static void add_rows(tutti_server *s, tutti_server_caller *c, int k, int tensor,
     c->back_words += whole ? 0 : n * t->cols;
 }
 
-/* What came of rows, to where they are in x. */
+/* Stores received rows at their places in x. */
 static tutti_status place_rows(const tutti_server *s, const tutti_server_caller *c, const tutti_tensor *t,
                                tutti_error *err)
 {
@@ -521,7 +521,7 @@ tutti_status tutti_server_exchange(tutti_server *s, const tutti_piece *p, int64_
 
     if (p->rows != NULL)
         tutti_engine_rows_sum(m->engine, p->first_tensor, false);
-    if (m->workers == 1) /* my rows are all rows */
+    if (m->workers == 1) /* a single worker has all rows */
         return TUTTI_OK;
     if (rail >= 0)
         count = tutti_server_slot(s, rail, first, count, &first);
@@ -563,7 +563,7 @@ size_t tutti_server_chunk(size_t cols, size_t first, size_t count, int j, int n,
     return (each + (k < more)) * cols;
 }
 
-/* What goes to server k as chunk j; its rows as words. */
+/* The shard sent to server k as chunk j; its rows as words. */
 static tutti_slice chunk_of(const tutti_server *s, const tutti_piece *p, int k, int j, int chunks)
 {
     const size_t cols = s->m->layout->tensor[p->first_tensor].cols;

@@ -1,8 +1,8 @@
 /* coded.c: pieces of gradients through a codec, both ways (Jiang et al., OSDI 2020, section 5:
    "server decompresses, sums, recompresses"; Zheng, Huang, Kwok, NeurIPS 2019, algorithm 2).
 
-   With x_r what worker r sends of a part, C the codec and decode(C) what it is decoded to, the same
-   bits whoever decodes it:
+   With x_r what worker r sends of a part, C the codec and decode(C) what it is decoded to, the
+   same bits for all:
 
      worker   p_r = x_r + e_r      sends c_r = C(p_r)      e_r = p_r - decode(c_r)
      server   p = sum_r a_r decode(c_r) + e     answers c = C(p) to all     e = p - decode(c)
@@ -10,37 +10,39 @@
 
    So all workers have the same bits. Without `feedback` there is neither e_r nor e.
 
-   What workers send is x_r = workers * weight_r * g_r, and a_r = 1 / workers. So what a worker
-   still owes weighs the same in every step, and nothing is lost with a step in which it has no
-   samples. Of machines (node) x is the sum of what its workers' gradients count, and a = 1.
+   What workers send is x_r = workers * weight_r * g_r, and a_r = 1 / workers. So a worker's
+   residual has the same weight in every step, and nothing is lost in a step in which it has no
+   samples. For machines (node) x is the weighted sum of its workers' gradients, and a = 1.
 
-   A part is what one server has of one piece. What it has of a tensor is a vector of its own to
-   the codec: its scale and its largest elements are of that alone. Their messages follow one
-   another, the lengths of all but the last in front, 4 bytes each. Parts are known when the method
-   declares: pieces are cut then, once and for all.
+   A part is what one server has of one piece. Its elements of one tensor are a separate vector to
+   the codec, with a scale and largest elements of its own. The messages of these vectors follow
+   one another, after the lengths of all but the last, 4 bytes each. Parts are known when the
+   method declares: pieces are made then, once and for all.
 
    Residuals. A worker's is as long as the model: its mean over the workers survives a change of
-   their number (of machines its sum). A server's is as long as what it serves, placed by elements
-   of the model: other servers load theirs from it, however parts are cut.
+   their number (of machines its sum). A server's is as long as what it serves, and is saved by
+   elements of the model: other servers can load theirs from it, however parts are split.
 
-   When the learning rate changes a residual is multiplied by old rate / new rate, so that what it
-   weighed in the model stays, as in the release of BytePS and in the paper of error feedback
-   (Karimireddy et al., ICML 2019, whose residual has the rate inside). At a rate of 0 it waits. A
-   rank that only serves learns the rate from the requests.
+   When the learning rate changes a residual is multiplied by old rate / new rate, so that its
+   effect on the model stays the same, as in the release of BytePS and in the paper of error
+   feedback (Karimireddy et al., ICML 2019, whose residual has the rate inside). At a rate of 0 it
+   is unchanged. A dedicated server learns the rate from the requests.
 
-   Tables travel by rows, as they are. Numbers that are not finite travel past the residuals
-   (codec.h). They end the run, since a step that is left out has been paid for in residuals. */
+   Tables are sent by rows, without the codec. Numbers that are not finite bypass the residuals
+   (codec.h). They end the run, since a step cannot be skipped once residuals were updated for
+   it. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
 #include "server_internal.h"
 
-/* What server k has of a piece: n views from `view` on. at: where its message is in `sent` and
-   `came`; most: its bytes. owed: at its server, where it stands in `owed`. */
+/* Server k's part of a piece: n views from `view` on. at: offset of its message in `sent` and
+   `came`; most: its bytes. owed: at its server, offset of its residual in `owed`. */
 typedef struct part {
     size_t view, n, first, count, at, most, owed;
-    double rate, told; /* at its server: the learning rate that `owed` is of; this round's, as workers say */
+    double rate, told; /* at its server: rate: the learning rate that `owed` is scaled to; told:
+                          this round's, from the workers */
 } part;
 
 enum { LENGTH = 4 };
@@ -53,13 +55,13 @@ struct tutti_server_coded {
     const char **name; /* the model's */
     tutti_view *view;  /* of all parts */
     part *part;        /* pieces x servers */
-    tutti_range *mine; /* a piece each */
+    tutti_range *mine; /* one per piece */
     bool feedback;
     size_t most, scratch_bytes; /* of any part */
     uint8_t *sent, *came, *out; /* declared */
     float *residual, *owed;
-    double rate;       /* the last one above 0; declared */
-    double before;     /* what it was before this step */
+    double rate;       /* the last learning rate above 0; declared */
+    double before;     /* the value of rate before this step */
     size_t answered;  /* bytes of the last answer */
     uint8_t *scratch; /* of each caller, then the server's */
 };
@@ -93,7 +95,7 @@ static tutti_status refuse(const tutti_server *s, const char *spec, bool checked
     return TUTTI_OK;
 }
 
-/* auto: unless a residual could grow without end (codec/common.c). */
+/* auto: on, unless a residual could grow without bound (codec/common.c). */
 static tutti_status choose_feedback(tutti_server_coded *c, tutti_error *err)
 {
     const tutti_server *s = c->s;
@@ -143,7 +145,7 @@ static tutti_status list_tensors(tutti_server_coded *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The views of a part. Gives how many; writes none where they are NULL. */
+/* Finds the views of a part. Returns their number; writes none where `views` is NULL. */
 static size_t cut(const tutti_layout *l, size_t first, size_t count, tutti_view *views)
 {
     size_t n = 0;
@@ -167,7 +169,8 @@ static size_t range_of(const tutti_server *s, const tutti_piece *p, int server, 
     return p->rows != NULL ? 0 : tutti_server_part_of(s, server, s->setup.node > 1 ? 0 : -1, p->first, p->count, first);
 }
 
-/* Gives the bytes of all messages of a worker, and the elements that this rank serves. */
+/* Lists the parts. Returns the bytes of all messages of a worker, and the number of elements that
+   this rank serves. */
 static tutti_status list_parts(tutti_server_coded *c, size_t *bytes, size_t *served, tutti_error *err)
 {
     const tutti_server *s = c->s;
@@ -337,7 +340,7 @@ void tutti_server_coded_release(tutti_server_coded *c)
     const int n = c->s->index >= 0 ? c->s->m->layout->n_pieces : 0;
 
     for (int i = 0; i < n; i++)
-        if (part_of(c, i, c->s->index)->rate <= 0) /* there was no round since a load */
+        if (part_of(c, i, c->s->index)->rate <= 0) /* no round was made since a checkpoint was loaded */
             part_of(c, i, c->s->index)->rate = c->rate;
 }
 
@@ -362,7 +365,7 @@ tutti_status tutti_server_coded_told(tutti_server_coded *c, int piece, int64_t r
     return TUTTI_OK;
 }
 
-/* What is owed of n elements, from the rate that it is of to another; NULL: nothing is. */
+/* Rescales a residual of n elements from one learning rate to another; e NULL: there is none. */
 static void rescale(const tutti_server_coded *c, float *e, size_t n, double from, double to)
 {
     if (e != NULL && from > 0 && to > 0 && from != to)
@@ -371,7 +374,7 @@ static void rescale(const tutti_server_coded *c, float *e, size_t n, double from
 
 /* ---- messages ---- */
 
-/* Of the caller, or, from the last one on, of the server's thread. */
+/* The scratch of a caller, or, from the last index on, of the server's thread. */
 static void *scratch_of(const tutti_server_coded *c, int caller)
 {
     return c->scratch + up((size_t)caller * (c->scratch_bytes + 64));
@@ -392,7 +395,7 @@ static uint32_t get_length(const uint8_t *from)
     return bytes;
 }
 
-/* x, of one view, as a message; e: what is owed of it, NULL: nothing is kept. */
+/* Encodes x, of one view, as a message; e: its residual, NULL: without feedback. */
 static tutti_status encode_view(const tutti_server_coded *c, const tutti_view *v, const float *x, float *e,
                                 void *scratch, uint8_t *out, size_t *bytes, tutti_error *err)
 {
@@ -416,7 +419,7 @@ static tutti_view view_of(const tutti_server_coded *c, const part *p, size_t k, 
     return v;
 }
 
-/* x, e: element p->first. Gives the bytes of the message in `out`. */
+/* Encodes a part; x, e: begin at element p->first. Returns the bytes of the message in `out`. */
 static tutti_status encode(const tutti_server_coded *c, const part *p, int stage, int64_t b, const float *x, float *e,
                            void *scratch, uint8_t *out, size_t *bytes, tutti_error *err)
 {
@@ -433,7 +436,8 @@ static tutti_status encode(const tutti_server_coded *c, const part *p, int stage
     return TUTTI_OK;
 }
 
-/* y (element p->first) := what the message says. It came from a peer: lengths are not trusted. */
+/* Decodes a message to y (from element p->first on). It came from a peer: lengths are not
+   trusted. */
 static tutti_status decode(const tutti_server_coded *c, const part *p, int stage, int64_t b, const uint8_t *in,
                            size_t bytes, float *y, void *scratch, tutti_error *err)
 {

@@ -1,16 +1,16 @@
-/* parts.c: which ranks serve, and which part of a range of the flat space is whose.
+/* parts.c: which ranks serve, and which part of a range of the flat space each has.
 
-   Where ranks only serve (--servers), they have all slices, one each, and workers serve only if the
-   method mixes (setup.mixed). To place them is the launcher's business: it starts them behind the
-   workers, on each host in turn.
-   If only some of the workers serve, they are taken from each host in turn, in order of rank, so
-   that servers share as few links as possible. Which slice is whose follows their ranks, so that
-   the slices of all, in order of rank, are x.
+   Dedicated servers (--servers) have all shards, one each, and workers serve only if the method
+   mixes (setup.mixed). The launcher places them: it starts them after the workers, round-robin
+   over the hosts.
+   If only some of the workers serve, they are taken round-robin from the hosts, in order of rank,
+   so that servers share as few links as possible. Shards are assigned by rank, so that the shards
+   of all, in order of rank, are x.
 
    Pieces may go to servers whole (setup.undivided, assign.c).
 
-   With nodes and rails (tutti_server_setup) a piece is cut twice: in slots, one a rail, and each
-   slot over the nodes that serve. There server k is of rail k mod rails. A rank that only serves
+   With nodes and rails (tutti_server_setup) a piece is split twice: into slots, one per rail, and
+   each slot over the nodes that serve. There server k is of rail k mod rails. A dedicated server
    has a part of every slot. Slots and parts differ by a unit at most, so parts of all slots do. */
 #include <assert.h>
 #include <errno.h>
@@ -19,8 +19,8 @@
 
 #include "server_internal.h"
 
-/* Of a range, where the part begins before which `before` of `all` come. Between rows of tables: a
-   row is read and written by one server. */
+/* Where a part begins in a range if `before` of `all` units come before it. Rounded to rows in
+   tables, since a row is read and written by one server. */
 static size_t cut(const tutti_server *s, size_t before, size_t all, size_t first, size_t count)
 {
     const size_t unit = s->setup.even ? TUTTI_SERVER_EVEN : TUTTI_SERVER_ALIGNMENT,
@@ -38,7 +38,7 @@ static size_t between(const tutti_server *s, size_t before, size_t after, size_t
     return cut(s, after, all, first, count) - begin;
 }
 
-/* Part k of n that are as large. */
+/* Part k of n equal ones. */
 static size_t part(const tutti_server *s, int k, int n, size_t first, size_t count, size_t *part_first)
 {
     return between(s, (size_t)k, (size_t)k + 1, (size_t)n, first, count, part_first);
@@ -73,9 +73,9 @@ bool tutti_server_is_large(const tutti_server *s, int k)
     return s->before != NULL && !s->setup.undivided && s->before[k + 1] - s->before[k] > s->least;
 }
 
-/* How many pieces are sent at a time (setup.turns): of whole ones one a server, else one, and to
-   servers whose part is r times the least, r. Half of the lane's threads are for what has been
-   sent. */
+/* How many pieces are sent at a time (setup.turns): with whole pieces one per server, else one,
+   and to servers whose part is r times the least, r. Half of the lane's threads are for pieces
+   that have been sent. */
 static void set_turns(tutti_server *s, size_t most)
 {
     const size_t half = s->m->lane_width > 1 ? (size_t)s->m->lane_width / 2 : 1,
@@ -107,7 +107,7 @@ tutti_status tutti_server_weigh(tutti_server *s, tutti_error *err)
         s->least = parts[k] > 0 && (s->least == 0 || parts[k] < s->least) ? parts[k] : s->least;
     }
     set_turns(s, most);
-    s->setup.parts = NULL; /* it was the caller's */
+    s->setup.parts = NULL; /* it belongs to the caller */
     return TUTTI_OK;
 }
 
@@ -198,9 +198,9 @@ int tutti_server_index(const tutti_server *s)
     return s->index;
 }
 
-/* Of each host in turn the next node that does not serve yet; without nodes, the next worker. A
-   node's turn is its place on its host; hosts are met in order of rank. The first workers of those
-   that serve, ascending. */
+/* Takes, round-robin over the hosts, the next node that does not serve yet; without nodes, the
+   next worker. A node's round is its index on its host; hosts are visited in order of rank.
+   Result: the first workers of the serving nodes, ascending. */
 static void choose_nodes(tutti_server *s, int wanted)
 {
     const tutti_method *m = s->m;
@@ -217,7 +217,7 @@ static void choose_nodes(tutti_server *s, int wanted)
             if (before == turn)
                 s->member[taken++] = i * node;
         }
-    for (int i = 1; i < taken; i++) /* by rank */
+    for (int i = 1; i < taken; i++) /* sort by rank */
         for (int k = i; k > 0 && s->member[k] < s->member[k - 1]; k--) {
             const int w = s->member[k];
             s->member[k] = s->member[k - 1];
@@ -257,7 +257,8 @@ tutti_status tutti_server_slice_lost(const tutti_server *s, int rank, const char
     tutti_peer_event event;
     char text[300];
 
-    /* who has said this sentence itself fails because of another, and is no cause */
+    /* a worker that has reported this error itself failed because of another, and is not the
+       cause */
     for (int i = 0; tutti_world_events(s->m->world, i, &event, 1) > i; i++)
         if (event.change == TUTTI_PEER_LOST && event.rank != s->m->rank && tutti_server_is_at(s, event.rank) &&
             strstr(event.why, SLICE_LOST) == NULL) {

@@ -1,18 +1,18 @@
-/* rule.c: the server's thread. It takes a request, checks it and hands it to the method's rule. And
-   it does what a rule may ask for: updates of the slice, sums, answers. What a request says is not
-   trusted: it names what is read and written. */
+/* rule.c: the server's thread. It receives a request, checks it and passes it to the method's
+   rule. It also provides what a rule may call: updates of the shard, sums, answers. The content
+   of a request is not trusted: it determines what is read and written. */
 #include <assert.h>
 #include <string.h>
 
 #include "server_internal.h"
 
-/* A slice from `first` on in a worker's window, that of its x or of its g. */
+/* A shard from `first` on in a worker's window, of its x or of its g. */
 static float *in_window(const tutti_server *s, const char *window, int worker, size_t first, size_t count)
 {
     return tutti_world_there(s->m->world, window, first * sizeof(float), count * sizeof(float), worker);
 }
 
-/* My part of what a worker sends of a piece. */
+/* This server's part of what a worker sends of a piece. */
 static size_t part_of_piece(const tutti_server *s, int worker, uint32_t piece, size_t *first)
 {
     const tutti_piece *p = &s->m->layout->piece[piece];
@@ -26,7 +26,8 @@ static void learn_seconds(tutti_server *s, int worker)
         s->seconds[worker] = s->seconds[worker] > 0 ? 0.8 * s->seconds[worker] + 0.2 * took : took;
 }
 
-/* What a request says is not trusted: it names what is read and written. */
+/* Checks and decodes a request. Its content is not trusted: it determines what is read and
+   written. */
 static tutti_status understand(tutti_server *s, const tutti_note *note, void *in, tutti_server_request *r,
                                tutti_error *err)
 {
@@ -102,7 +103,7 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
     return TUTTI_OK;
 }
 
-/* Where a request wants its answer of so many floats; NULL: in a message. */
+/* Where a request wants its answer of `count` floats; NULL: in a message. */
 static float *place_of(const tutti_server *s, const tutti_note *request, size_t count)
 {
     size_t first = s->first;
@@ -116,7 +117,8 @@ static float *place_of(const tutti_server *s, const tutti_note *request, size_t 
 
 enum { CHUNK = 1 << 14 }; /* floats that stay in the second cache while they go to several windows */
 
-/* The payload into the windows of those who want it there; s->placed: bytes of each. */
+/* Writes the payload into the windows of the requests that want it there; s->placed: bytes of
+   each. */
 static void place_answers(tutti_server *s, const tutti_note *requests, int n, const float *from, size_t count)
 {
     for (int k = 0; k < n; k++)
@@ -129,7 +131,8 @@ static void place_answers(tutti_server *s, const tutti_note *requests, int n, co
         }
 }
 
-/* s->placed has what stands in windows already. kinds: one for all, or one each. */
+/* Sends the answers. s->placed: bytes that are in windows already. kinds: one for all, or, with
+   `each`, one each. */
 static tutti_status tell(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each,
                          bool gives, tutti_buffer payload, tutti_error *err)
 {
@@ -148,14 +151,15 @@ static tutti_status tell(tutti_server *s, const tutti_note *requests, int n, con
     return tutti_desk_answer(tutti_server_desk(s), requests, s->answer, n, payload, s->placed, err);
 }
 
-/* So many floats stand where one request wants them. */
+/* Answers one request whose `count` floats were written to where it wants them. */
 static tutti_status tell_in_window(tutti_server *s, const tutti_note *request, size_t count, tutti_error *err)
 {
     s->placed[0] = count * sizeof(float);
     return tell(s, request, 1, &(uint32_t){ 0 }, false, false, tutti_nothing(), err);
 }
 
-/* Rows of a table as they are now, to who is about to read them. What is asked is not trusted. */
+/* Sends rows of a table, as they are now, to a worker that is about to read them. The request is
+   not trusted. */
 static tutti_status answer_rows(tutti_server *s, const tutti_note *note, const uint32_t *ids, tutti_error *err)
 {
     const tutti_layout *l = s->m->layout;
@@ -168,7 +172,8 @@ static tutti_status answer_rows(tutti_server *s, const tutti_note *note, const u
                  end = t == NULL || t->first + t->count > first + count ? first + count : t->first + t->count;
     const size_t n = (size_t)note->bytes / sizeof(uint32_t);
     size_t low, rows;
-    float *mine, *to = NULL; /* who asks has read those; wants them there */
+    float *mine, *to = NULL; /* mine: what the asking worker has read; to: where it wants the
+                                rows, NULL: in a message */
 
     if (note->from < 0 || note->from >= s->m->workers)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
@@ -246,7 +251,7 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
     while (s->index >= 0 && status == TUTTI_OK) {
         status = tutti_engine_serve(s->m->engine, s->setup.service, &note, &in, s->wake_at_ns, err);
         if (status == TUTTI_OK && !tutti_engine_is_owed(s->m->engine, &note))
-            TUTTI_TRY(s->coded != NULL ? TUTTI_OK /* a is the learning rate, and nothing is kept */
+            TUTTI_TRY(s->coded != NULL ? TUTTI_OK /* a is the learning rate, and there are no snapshots */
                                        : tutti_server_aside_look(s, &note, err));
         if (status == TUTTI_TIMEOUT) {
             s->wake_at_ns = TUTTI_FOREVER;
@@ -305,7 +310,7 @@ void tutti_server_update_collected(tutti_server *s, float *sum, const tutti_rate
 
 void tutti_server_compensate(tutti_server *s, const tutti_server_request *r, const tutti_compensation *c, float *mean)
 {
-    if (r->delay > 0 || mean != NULL) /* else nothing has moved */
+    if (r->delay > 0 || mean != NULL) /* otherwise the values have not changed */
         tutti_slice_compensate(s->m, &s->slice, c, s->values, s->read + (size_t)r->worker * s->count, r->in,
                                mean);
 }
@@ -430,7 +435,7 @@ tutti_status tutti_server_give_each(tutti_server *s, const tutti_note *requests,
 tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *requests, int n, int late, uint32_t kind,
                                       float *along, size_t words, tutti_error *err)
 {
-    if (s->slice.tables == 0 || !tutti_optim_by_rows(s->m->optim)) /* then every row has moved */
+    if (s->slice.tables == 0 || !tutti_optim_by_rows(s->m->optim)) /* then every row has changed */
         return tutti_server_give(s, requests, n + late, kind, err);
     tutti_slice_fetch(s->m, &s->slice, s->values, along);
     TUTTI_TRY(answer(s, requests, n, &kind, false, true, true, tutti_f32(s->m->device, along, words), err));

@@ -1,7 +1,7 @@
-/* saved.c: servers and checkpoints. Values, slots and versions are ranges of x, or one a slice, and
-   are read as they stand by any number of servers. What goes by the workers, and x itself, is not:
-   with other slices or other workers all begin at the servers' model, each slice at the version of
-   the furthest of those that it was cut from. */
+/* saved.c: servers and checkpoints. Values, slots and versions are ranges of x, or one per shard,
+   and can be loaded by any number of servers. State that depends on the workers, and x itself,
+   cannot: with other shards or other workers all begin at the servers' model, each shard at the
+   highest version of those that it overlaps. */
 #include <errno.h>
 
 #include "server_internal.h"
@@ -18,13 +18,14 @@ int64_t tutti_server_slices(const void *self)
     return s->setup.pieces ? 0 : s->servers;
 }
 
-/* With other slices or other workers all begin at the servers' model. */
+/* With other shards or other workers all begin at the servers' model. */
 static bool begins_anew(const tutti_server *s, const tutti_saved_run *run)
 {
     return run->slices != tutti_server_slices(s) || run->resized || (run->changed && s->setup.anew);
 }
 
-/* State of servers and of what workers have of them that is no range of x, or their own x. */
+/* Is this state of servers, or of what workers have of them, that is no range of x, or the
+   workers' own x? */
 bool tutti_server_recuts(const void *self, const tutti_saved_run *run, const void *memory)
 {
     const tutti_server *s = self;
@@ -37,8 +38,8 @@ bool tutti_server_recuts(const void *self, const tutti_saved_run *run, const voi
     return memory != NULL && one_of_them && begins_anew(s, run);
 }
 
-/* Of each slice the greatest of those that it overlaps; of all, where parts are not equal: which
-   they were is not saved. old: n. */
+/* The greatest value of the old shards that this shard overlaps; of all, where parts are not
+   equal, since they are not saved. old: n. */
 static int64_t of_slice(const tutti_server *s, const int64_t *old, int64_t n, int64_t k)
 {
     const bool equal = s->before == NULL;
@@ -72,7 +73,8 @@ static tutti_status read_counts(const tutti_server *s, tutti_checkpoint *checkpo
     return TUTTI_OK;
 }
 
-/* What a worker had been given before cannot be told apart by slices that are no more. */
+/* The values that a worker had been sent before cannot be restored from shards that no longer
+   exist. */
 static tutti_status read_model(const tutti_server *s, tutti_checkpoint *checkpoint, tutti_error *err)
 {
     const tutti_layout *l = s->m->layout;

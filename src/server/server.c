@@ -1,30 +1,30 @@
-/* server.c: a server from its declaration to its end. Parameters are cut over servers, as Li et al.
-   do ("Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014), but by ranges
-   of equal bytes and not by hashed keys. Dense gradients have no hot keys, a range is one message,
-   and the largest share exceeds the mean by less than two cache lines. By hashes it does so by 18 %
-   and more over eight servers.
+/* server.c: a server from its declaration to its end. Parameters are sharded over servers, as Li
+   et al. do ("Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014), but by
+   ranges of equal bytes and not by hashed keys. Dense gradients have no hot keys, a range is one
+   message, and the largest share exceeds the mean by less than two cache lines. With hashes it
+   exceeds the mean by 18 % and more over eight servers.
 
-     parts.c    which ranks serve, and which part of a range is whose
+     parts.c    which ranks serve, and the part of a range of each
      calls.c    the clients: requests to all servers at once
-     aside.c    models that are put aside for who looks at them
+     aside.c    snapshots of models for evaluation
      rule.c     the server's thread: requests, the method's rule, answers
-     slice.c    what a slice with rows of tables is on its way
+     slice.c    the format of a shard with rows of tables in messages
      sums.c     servers that sum pieces, for methods that exchange gradients
      tables.c   servers of tables alone, for methods that exchange all other gradients
      assign.c   pieces that go to servers whole
      coded.c    pieces that go through a codec
      told.c     what the sums have measured
-     saved.c    checkpoints of other slices or other workers
+     saved.c    checkpoints with other shards or other workers
 
    Windows. Where ranks share memory (shm) a worker's g is a window, and with servers that keep
-   values x is one too. Then a request about values as they stand (no rows, no halves) carries
-   nothing: the server reads the slice in the worker's g and writes its answer into the worker's x,
-   and only then says so. Of pieces it writes into g: there the sum goes into all of them in the
-   same pass that reads them. The worker waits for that, so nobody else looks at the slice
-   meanwhile, and what it had sent stays where it was until it is answered. Rows that are asked for
-   are written into its x likewise. What went so is counted as if it had been sent. A worker that is
-   killed meanwhile leaves its window mapped, and a slice that it had asked about whole. One that
-   gives up waits for its own end and computes nothing any more. */
+   values x is one too. Then a request about plain values (no rows, no halves) carries no payload:
+   the server reads the shard in the worker's g and writes its answer into the worker's x, and
+   only then replies. For pieces it writes into g: there the sum is written to all of them in the
+   same pass that reads them. The worker waits for that, so no other thread accesses the shard
+   meanwhile, and what it had sent stays in place until it is answered. Requested rows are written
+   into its x likewise. Traffic through windows is counted as if it had been sent. A worker that
+   is killed meanwhile leaves its window mapped, and a shard that it had requested intact. A
+   worker that gives up waits for its own end and computes nothing any more. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@
 
 #include "server_internal.h"
 
-enum { AT_ONCE_BYTES = 1 << 30 }; /* of requests that wait for no other, and of what is told */
+enum { AT_ONCE_BYTES = 1 << 30 }; /* of requests that do not wait for others, and of messages sent unasked */
 
 /* Elements of the largest table whose rows are known. */
 static size_t largest_table(const tutti_server *s)
@@ -46,7 +46,7 @@ static size_t largest_table(const tutti_server *s)
     return count;
 }
 
-/* Elements that a request is about, at most. A table may be larger. */
+/* The most elements that a request is about. A table may be larger. */
 static size_t asked_about(const tutti_server *s)
 {
     size_t piece;
@@ -59,19 +59,19 @@ static size_t asked_about(const tutti_server *s)
 
 size_t tutti_server_room(const tutti_server *s)
 {
-    const size_t rails = s->m->servers > 0 ? (size_t)s->setup.rails : 1, /* else servers are of one rail each */
+    const size_t rails = s->m->servers > 0 ? (size_t)s->setup.rails : 1, /* otherwise each server is of one rail */
                  table = tutti_server_most(s, largest_table(s)), other = tutti_server_most(s, asked_about(s)) / rails;
 
     return (table > other ? table : other) + 2 * TUTTI_SERVER_ALIGNMENT + tutti_server_slack(s->m);
 }
 
-/* What rooms are made of: rows of tables travel as words, whatever the wire has. */
+/* The type of the request buffers: rows of tables travel as words, whatever the wire's type. */
 static tutti_dtype room_type(const tutti_server *s)
 {
     return s->setup.pieces && tutti_server_slack(s->m) > 0 ? TUTTI_F32 : s->setup.wire;
 }
 
-/* How many of those there are at a time, of `wanted`: two at least. */
+/* How many such buffers there are, of `wanted`: at least two. */
 static int as_many(const tutti_server *s, int wanted)
 {
     const size_t fit = AT_ONCE_BYTES / (tutti_server_room(s) * tutti_dtype_bytes(room_type(s)));
@@ -82,14 +82,14 @@ static int as_many(const tutti_server *s, int wanted)
     return fit >= (size_t)wanted ? wanted : fit > 2 ? (int)fit : 2;
 }
 
-/* Do requests or answers come with their numbers, and not in windows? */
+/* Do requests or answers carry their numbers, rather than windows? */
 static bool has_rooms(const tutti_server *s)
 {
     return !s->in_windows || tutti_server_slack(s->m) > 0;
 }
 
-/* Requests that may be unanswered at a time: a worker has one on each thread that asks, and of
-   pieces no more than there are. */
+/* The most requests that may be unanswered at a time: a worker has one on each thread that sends
+   requests, and for pieces no more than there are pieces. */
 static int unanswered(const tutti_server *s)
 {
     const tutti_method *m = s->m;
@@ -127,7 +127,7 @@ void tutti_server_declare_count(tutti_server *s, tutti_plan *plan, const char *n
                   slot);
 }
 
-/* Servers of their own are as many as the run has; a method that has one asks for one. */
+/* Dedicated servers are as many as the run has; a method with one server asks for one. */
 static tutti_status check_servers(const tutti_method *m, const tutti_server_setup *setup, tutti_error *err)
 {
     if (m->servers == 0 || setup->servers == 0 || setup->servers == m->servers || setup->mixed)
@@ -138,10 +138,10 @@ static tutti_status check_servers(const tutti_method *m, const tutti_server_setu
                       m->ops->name, setup->servers, setup->servers > 1 ? "s" : "", m->servers, setup->servers);
 }
 
-/* Room for as many requests as may be unanswered at a time, from which the answers go, too. A rule
-   that answers each before the next needs fewer where they are large: then some wait for room. With
-   one worker nothing changes until it has its answer. Rows of tables are kept elsewhere until they
-   are summed (tables.c). */
+/* Buffers for as many requests as may be unanswered at a time, from which answers are sent, too.
+   A rule that answers each before the next needs fewer where requests are large: then some wait
+   for a buffer. With one worker nothing changes until it has its answer. Rows of tables are kept
+   elsewhere until they are summed (tables.c). */
 static void declare_desk(tutti_server *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;
@@ -173,7 +173,8 @@ static void declare_desk(tutti_server *s, tutti_plan *plan)
     tutti_declare(plan, &wide, &s->wide);
 }
 
-/* Where the wire has halves: what the client sends and gets, of all of x; what the server sends. */
+/* Where the wire has halves, declares what the client sends and receives, of all of x, and what
+   the server sends. */
 static void declare_halves(tutti_server *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;
@@ -190,7 +191,7 @@ static void declare_halves(tutti_server *s, tutti_plan *plan)
     tutti_declare(plan, &out, &s->half_out);
 }
 
-/* The slice's values and version, and which versions this worker has. */
+/* Declares the shard's values and version, and the versions that this worker has. */
 static void declare_values(tutti_server *s, tutti_plan *plan)
 {
     const tutti_state values = { .name = "server.values", .keep = TUTTI_SLICE, .dtype = TUTTI_F32,
@@ -204,7 +205,7 @@ static void declare_values(tutti_server *s, tutti_plan *plan)
     tutti_server_declare_count(s, plan, "server.version", &s->version);
 }
 
-/* What the rule asks of the server besides: setup.collects, reads and times. */
+/* Declares what else the rule needs: setup.collects, reads and times. */
 static void declare_for_rule(tutti_server *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;
@@ -270,7 +271,7 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
         tutti_engine_keep_pieces(m->engine);
     if (s->index >= 0)
         s->count = tutti_server_part(s, s->index, 0, m->layout->used, &s->first);
-    /* before slices: how tables travel depends on it */
+    /* before shards: how tables travel depends on it */
     if ((m->traits & TUTTI_SHARDED_OPTIMIZER) != 0 && !setup->pieces)
         TUTTI_TRY(tutti_optimizer_declare(m, plan, s->first, s->count, TUTTI_SLICE, err));
     s->slice = tutti_slice_of(m, s->first, s->count);
@@ -321,7 +322,7 @@ tutti_status tutti_server_table_fits(const tutti_server *s, tutti_dtype dtype, d
                       limit_mb > 0 ? "table_limit_mb lets it have" : "its machine has", limit, limit / 1048576, mend);
 }
 
-/* What sums of slices with tables need. */
+/* Allocates what sums of shards with tables need. */
 static bool open_sums(tutti_server *s)
 {
     const size_t workers = (size_t)s->m->workers, row = tutti_server_slack(s->m);
@@ -334,8 +335,8 @@ static bool open_sums(tutti_server *s)
     return s->summand != NULL && s->from != NULL && s->no_row != NULL;
 }
 
-/* What servers begin with: their part of x. A rank that only serves gets it from a worker, each in
-   turn. */
+/* Takes the servers' initial values: their part of x. Dedicated servers get it from workers, one
+   after the other. */
 static tutti_status take_values(tutti_server *s, tutti_error *err)
 {
     const tutti_method *m = s->m;
@@ -443,14 +444,13 @@ tutti_status tutti_server_final_model(tutti_server *s, tutti_error *err)
     all = m->x != NULL ? tutti_f32(m->device, m->x, m->layout->used) : tutti_nothing();
     if (m->servers == 0)
         status = tutti_allgather_v(&m->everyone, s->part_of, mine, all, err);
-    else { /* ranks that only serve have no room for it: the first worker gathers it for the others */
+    else { /* dedicated servers have no memory for it: the first worker gathers it for the others */
         status = tutti_gather_parts_v(&m->everyone, 0, s->part_of, mine, all, err);
         if (status == TUTTI_OK && m->x != NULL)
             status = tutti_broadcast(&m->all, 0, all, err);
     }
 
-    /* rows that a worker asks for are nobody's own: what it has of them is old, and no model of
-       its */
+    /* a worker's requested rows are old copies, and not a part of its model */
     for (int i = 0; i < m->layout->n_tensors && kept != NULL; i++) {
         const tutti_tensor *t = &m->layout->tensor[i];
         if (t->asked)
@@ -468,8 +468,9 @@ static tutti_status without(const void *self, int rank, const char *why, tutti_e
     return tutti_server_is_at(self, rank) ? tutti_server_slice_lost(self, rank, why, err) : TUTTI_OK;
 }
 
-/* Who has left the barriers before this worker's client asks this worker's service at once: so the
-   client tells the time by itself, and who asks sooner has taken none. */
+/* Workers that have left the barriers before this worker's client send requests to its service at
+   once. So this client sets begun_ns itself, and no time is measured for requests that come
+   sooner. */
 static tutti_status resume(void *self, tutti_error *err)
 {
     tutti_server *s = self;

@@ -1,11 +1,11 @@
-/* slice.c: see slice.h. Rows of a server's slice lie anywhere in memory that no cache holds,
-   and each is a few lines: what an update of rows waits for is the latency of memory, so
-   rows are asked for some rows ahead. */
+/* slice.c: see slice.h. Rows of a server's shard are anywhere in memory that no cache holds, and
+   each is a few lines: an update of rows waits for the latency of memory, so rows are prefetched
+   some rows ahead. */
 #include "slice.h"
 #include <inttypes.h>
 #include <string.h>
 
-enum { AHEAD = 12, LINE = 16 }; /* rows asked for ahead; floats of a cache line */
+enum { AHEAD = 12, LINE = 16 }; /* AHEAD: rows by which prefetching is ahead; LINE: floats of a cache line */
 static const uint32_t whole_table = UINT32_MAX; /* a table has fewer rows (layout.c) */
 
 static bool is_table(const tutti_method *m, int tensor)
@@ -33,7 +33,7 @@ static float *put(float *at, const float *values, size_t n)
     return at + n;
 }
 
-/* The tensor that element `at` lies in, or the last. */
+/* The tensor that contains element `at`, or the last. */
 static int tensor_at(const tutti_method *m, size_t at)
 {
     int low = 0, high = m->layout->n_tensors - 1;
@@ -56,7 +56,7 @@ size_t tutti_slice_cut(const tutti_method *m, size_t at)
     return is_table(m, tensor) && at < t->first + t->count ? at - (at - t->first) % t->cols : at;
 }
 
-/* The part of `tensor` that lies within; its first row there. */
+/* The part of `tensor` within the shard; its first row there. */
 static size_t within(const tutti_method *m, const tutti_slice *s, int tensor, size_t *first)
 {
     const tutti_tensor *t = &m->layout->tensor[tensor];
@@ -79,8 +79,8 @@ tutti_slice tutti_slice_of(const tutti_method *m, size_t first, size_t count)
     return s;
 }
 
-/* Tensors up to the next table are one range of values: as long as it is, from
-   `tensor` on, which moves past it. */
+/* Tensors up to the next table are one range of values: returns its length, from `tensor` on,
+   which is advanced past it. */
 static size_t values_from(const tutti_method *m, const tutti_slice *s, int *tensor, size_t *first)
 {
     size_t begin;
@@ -128,7 +128,7 @@ bool tutti_slice_next(tutti_slice_reader *r, tutti_slice_part *p)
     return true;
 }
 
-/* Where row `id` of the part's table stands among the values of the slice. */
+/* The position of row `id` of the part's table among the values of the shard. */
 static size_t place(const tutti_slice_reader *r, const tutti_slice_part *p, uint32_t id)
 {
     const tutti_tensor *t = &r->m->layout->tensor[p->tensor];
@@ -188,7 +188,7 @@ tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, cons
 
 /* ---- writing ---- */
 
-/* The known rows of g within the slice: where they begin in the list. */
+/* The number of known rows of g within the shard; *begin: their first in the list. */
 static size_t rows_within(const tutti_method *m, int tensor, size_t first, size_t count, size_t *begin)
 {
     const tutti_tensor *t = &m->layout->tensor[tensor];
@@ -211,14 +211,14 @@ static size_t rows_within(const tutti_method *m, int tensor, size_t first, size_
     return at[1] - at[0];
 }
 
-/* Does the whole go for so many of its rows? */
+/* Is the whole table part sent for that many of its rows? */
 static bool is_whole(const tutti_method *m, int tensor, size_t count, size_t n)
 {
     const size_t cols = m->layout->tensor[tensor].cols;
     return n * (cols + (tutti_optim_lazy(m->optim) ? 0 : 1)) >= count;
 }
 
-/* How many rows go, from *begin on. */
+/* *n: the number of rows that are sent, from *begin on. Returns whether the whole is sent. */
 static bool goes_whole(const tutti_method *m, int tensor, size_t first, size_t count, size_t *begin, size_t *n)
 {
     *n = *begin = 0;
@@ -335,7 +335,7 @@ void tutti_slice_known(const tutti_method *m, const tutti_slice *s, const float 
     while (tutti_slice_next(&r, &p)) {
         const tutti_tensor *t = &m->layout->tensor[p.tensor];
         tutti_engine_rows_sum(m->engine, p.tensor, begins);
-        if (p.whole && tutti_optim_lazy(m->optim)) /* that part of it */
+        if (p.whole && tutti_optim_lazy(m->optim)) /* only that part of it */
             tutti_engine_rows_add(m->engine, p.tensor, NULL, (p.first - t->first) / t->cols, p.count / t->cols);
         else if (p.whole)
             tutti_engine_rows_all(m->engine, p.tensor);
@@ -367,7 +367,7 @@ void tutti_slice_copy(size_t cols, size_t n, const uint32_t *ids, const float *f
 
 /* ---- updates ---- */
 
-/* Rows that follow each other go in one call. */
+/* Adjacent rows are updated in one call. */
 static void update_rows(tutti_optim *o, const tutti_slice_reader *r, const tutti_slice_part *p, float *values,
                         const tutti_rate *rate)
 {
@@ -385,7 +385,7 @@ static void update_rows(tutti_optim *o, const tutti_slice_reader *r, const tutti
     }
 }
 
-/* The optimiser wants every row: it gets zeros where there are none. */
+/* For an optimiser that needs every row: absent rows get zeros. */
 static void update_all(tutti_optim *o, const tutti_slice_reader *r, const tutti_slice_part *p, float *values,
                        float *zeros, const tutti_rate *rate)
 {
@@ -485,7 +485,7 @@ void tutti_slice_add(const tutti_method *m, const tutti_slice *s, float a, const
     }
 }
 
-/* A table's marked rows; those that follow each other in one call. */
+/* Updates a table's marked rows; adjacent ones in one call. */
 static void update_marked(const tutti_method *m, size_t first, size_t cols, size_t rows, float *sum,
                           const uint8_t *marks, float *values, const tutti_rate *rate)
 {
@@ -528,7 +528,7 @@ void tutti_slice_update_added(const tutti_method *m, const tutti_slice *s, float
 
 /* ---- sums ---- */
 
-/* The least row that a summand has not had yet; `rows`: none has any. */
+/* The least row that some summand has and has not added yet; `rows`: none. */
 static size_t next_row(const tutti_slice_summand *each, int n, uint32_t low, size_t rows)
 {
     size_t least = rows;
@@ -542,8 +542,8 @@ static size_t next_row(const tutti_slice_summand *each, int n, uint32_t low, siz
     return least;
 }
 
-/* A table: all rows that anybody has, in turn. ids: where those go; NULL: every row goes. Gives how
-   many; sums them unless `rows_out` is NULL. */
+/* Sums a table: all rows that any summand has, in ascending order. ids: receives their ids; NULL:
+   every row is written. Returns their number; sums them unless `rows_out` is NULL. */
 static size_t sum_rows(const tutti_method *m, tutti_slice_summand *each, int n, const float *a, const float **from,
                        const float *zeros, uint32_t low, size_t rows, bool every, float *ids, float *rows_out)
 {

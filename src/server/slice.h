@@ -1,12 +1,12 @@
-/* slice.h: a range of the flat space on its way to a server or back: values as they stand, but of a
-   table whose rows are known (TUTTI_SPARSE_ROWS) those rows only.
+/* slice.h: the format of a range of the flat space in messages to and from a server: plain
+   values, but of a table whose rows are known (TUTTI_SPARSE_ROWS) only those rows.
 
-   Words of 4 bytes, the range's tensors in order. Of a tensor there are its floats. Of a table
-   there is one word, how many rows, then their ids (of the whole table, ascending), then the rows;
-   or WHOLE, then all of the table's floats within the range. Rows travel while ids and rows are
-   less than the whole (Parallax's rule, src/engine/rows.c); of a table that travels whole every row
-   counts as touched. A lazy optimiser would then move rows that nobody has named, so under one a
-   table travels whole only if every row is touched. A range begins and ends between rows
+   Words of 4 bytes, the range's tensors in order. A tensor is its floats. A table is one word,
+   the number of rows, then their ids (in the whole table, ascending), then the rows; or WHOLE,
+   then all of the table's floats within the range. Rows are sent while ids and rows are less than
+   the whole (Parallax's rule, src/engine/rows.c); in a table that is sent whole every row counts
+   as touched. A lazy optimiser would then move rows that no worker has touched, so with one a
+   table is sent whole only if every row is touched. A range begins and ends between rows
    (tutti_slice_cut). */
 #ifndef TUTTI_SLICE_H
 #define TUTTI_SLICE_H
@@ -14,15 +14,15 @@
 
 typedef struct tutti_slice {
     size_t first, count;
-    int tensor;                          /* the first that it meets */
-    size_t tables;                       /* that it meets whose rows are known */
+    int tensor;                          /* the first tensor that it overlaps */
+    size_t tables;                       /* number of tables in it whose rows are known */
     size_t ids;                          /* words by which those may exceed the whole */
 } tutti_slice;
 
-/* What stands next: values, or a table. */
+/* The next part: values, or a table. */
 typedef struct tutti_slice_part {
     int tensor;                          /* the table; -1: values */
-    size_t first, count;                 /* in the flat space: those within the slice */
+    size_t first, count;                 /* in the flat space: the elements within the shard */
     bool whole;
     size_t n; const uint32_t *ids;       /* its rows, unless whole */
     const float *values;                 /* count, or n rows */
@@ -33,69 +33,72 @@ typedef struct tutti_slice_reader {
     const float *at;
     int tensor;
 } tutti_slice_reader;
-/* checked, or one's own */
+/* words: checked, or this process's own */
 tutti_slice_reader tutti_slice_read(const tutti_method *m, const tutti_slice *s,
                                     const float *words);
 bool tutti_slice_next(tutti_slice_reader *r, tutti_slice_part *p);
 
-/* the beginning of the row that `at` lies in; elsewhere `at` */
+/* The beginning of the row that contains `at`; outside tables `at`. */
 size_t tutti_slice_cut(const tutti_method *m, size_t at);
 tutti_slice tutti_slice_of(const tutti_method *m, size_t first, size_t count);
-/* words at most */
+/* The most words. */
 static inline size_t tutti_slice_room(const tutti_slice *s)
 {
     return s->count + s->tables + s->ids;
 }
-/* The gradient g (flat) as it is known now. words: how many it makes;
-   without tables they are g itself. */
+/* words: the number of words of the gradient g (flat) with its known rows; pack: writes them.
+   Without tables they are g itself. */
 size_t tutti_slice_words(const tutti_method *m, const tutti_slice *s);
 void tutti_slice_pack(const tutti_method *m, const tutti_slice *s, const float *g, float *words);
-/* All values (of element s->first on), but no rows of tables that workers
-   ask for (asked). Gives the words. */
+/* Writes all values (of element s->first on), but no rows of tables that workers request (asked).
+   Returns the number of words. */
 size_t tutti_slice_whole(const tutti_method *m, const tutti_slice *s, const float *values,
                          float *words);
-/* Is that a slice? What came from a worker is not trusted: it names what is
-   read and written. TUTTI_ERR_CORRUPT. */
+/* Checks words from a worker, which are not trusted: they determine what is read and written.
+   TUTTI_ERR_CORRUPT. */
 tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, const float *words,
                                size_t n, int worker, tutti_error *err);
-/* x: flat; rows that are not there stay */
+/* x: flat; absent rows are unchanged. */
 void tutti_slice_store(const tutti_method *m, const tutti_slice *s, const float *words, float *x);
-/* the same rows, of values (of element s->first on), in place of what stands there */
+/* Replaces the same rows by those of values (of element s->first on). */
 void tutti_slice_fetch(const tutti_method *m, const tutti_slice *s, const float *values,
                        float *words);
-/* Of an exchange's sum: these are the rows of the table's gradient now, besides those
+/* For an exchange's sum: its rows are now those of the table's gradient, in addition to those
    known before unless it `begins`. */
 void tutti_slice_known(const tutti_method *m, const tutti_slice *s, const float *words,
                        bool begins);
-/* n rows; rows: row `low` */
+/* n rows; rows: begins with row `low` */
 void tutti_slice_gather(size_t cols, size_t n, const uint32_t *ids, const float *rows, uint32_t low,
                         float *out);
-/* likewise, to the same rows of `to` */
+/* Likewise, to the same rows of `to`. */
 void tutti_slice_copy(size_t cols, size_t n, const uint32_t *ids, const float *from, float *to,
                       uint32_t low);
-/* One step of o, the run's optimiser, on values (of element s->first on). zeros: count of the
-   slice, 0 before and after, for optimisers that want every row; NULL where tutti_optim_by_rows. */
+/* Makes one step of o, the run's optimiser, on values (of element s->first on). zeros: of the
+   shard's count, 0 before and after, for optimisers that need every row; NULL with
+   tutti_optim_by_rows. */
 void tutti_slice_update(const tutti_method *m, tutti_optim *o, const tutti_slice *s,
                         const float *words, float *values, float *zeros, const tutti_rate *rate);
-/* What tutti_slice_whole gives: of values (of element s->first on) to the same place in `to`. */
+/* Copies what tutti_slice_whole writes: from values (of element s->first on) to the same place in
+   `to`. */
 void tutti_slice_given(const tutti_method *m, const tutti_slice *s, const float *values, float *to);
-/* words := tutti_compensate of them, from read to values; mean may be NULL. All three of element
-   s->first on; of tables the rows that words has. */
+/* words := tutti_compensate of them, from read to values; mean may be NULL. All three begin at
+   element s->first; in tables for the rows of words. */
 void tutti_slice_compensate(const tutti_method *m, const tutti_slice *s,
                             const tutti_compensation *c, const float *values, const float *read,
                             float *words, float *mean);
-/* sum += a words, over the slice as it stands in full; marks the rows, 1 each, of the
-   slice's tables one after another. */
+/* sum += a words, over the full shard; sets marks, one for each row of the shard's tables, one
+   table after another. */
 void tutti_slice_add(const tutti_method *m, const tutti_slice *s, float a, const float *words,
                      float *sum, uint8_t *marks);
-/* how many; first: among those of the whole model */
+/* Number of marks; first: index of the first among those of the whole model. */
 size_t tutti_slice_marks(const tutti_method *m, const tutti_slice *s, size_t *first);
-/* Along what was added, where marked or no table; it is 0 afterwards, and nothing marked. */
+/* Makes a step along sum, for marked rows and values outside tables; sum and marks are 0
+   afterwards. */
 void tutti_slice_update_added(const tutti_method *m, const tutti_slice *s, float *sum,
                               uint8_t *marks, float *values, const tutti_rate *rate);
-/* out := the tree sum of a[r] parts[r], n of them, a missing row being zeros: the
-   bits of tutti_tree_sum over slices in full. scratch: n each; zeros: a row of
-   the widest table. Gives the words. */
+/* out := the tree sum of a[r] parts[r], n of them, a missing row being zeros: the bits of
+   tutti_tree_sum over slices in full. scratch: n each; zeros: a row of the widest table. Returns
+   the number of words. */
 typedef struct tutti_slice_summand {
     tutti_slice_reader reader;
     tutti_slice_part part;

@@ -1,12 +1,12 @@
 /* stage_rows.c: see stage_rows.h. Words of a message are 4 bytes, ids or values. A pull is ids of
-   one table, its answer their rows. A push has of each table how many rows there are, then their
-   ids, then their values; one goes to each server in every step, with or without rows, so a server
+   one table, its answer their rows. A push has for each table the number of rows, then their ids,
+   then their values; one is sent to each server in every step, with or without rows, so a server
    knows when it has all.
 
-   Two threads look at own_x and own_g, and never at the same place. In a step the service reads
-   rows that it serves, and nobody writes them; the client writes rows that others serve. When all
-   have pushed, this worker's client has given its gradient away and waits for the answer. So own_g
-   of the rows that it serves is the service's then, and so are their values. */
+   Two threads access own_x and own_g, and never the same elements. In a step the service reads
+   rows that it serves, and no thread writes them; the client writes rows that others serve. When
+   all have pushed, this worker's client has sent its gradient and waits for the answer. So the
+   service owns own_g of the rows that it serves then, and their values. */
 #include <errno.h>
 #include <string.h>
 
@@ -17,8 +17,8 @@ enum { PULL = 1, PUSH, MATES_MOST = 256, WORD = 64 };
 
 typedef struct table {
     int tensor;
-    size_t at, rows, cols;       /* at: of m->own, its first element */
-    uint64_t *marks;             /* rows: needed in this step; those of others' have come */
+    size_t at, rows, cols;       /* at: its first element in m->own */
+    uint64_t *marks;             /* rows: needed in this step; others' rows among them have been received */
 } table;
 
 struct tutti_stage_rows {
@@ -28,38 +28,38 @@ struct tutti_stage_rows {
     int *mates;
     uint64_t pulled, pushed;
 
-    /* several workers; the client's */
-    tutti_group group;           /* at rest */
-    uint32_t *ids;               /* of the largest table; declared, as are the next three */
-    uint32_t *words;             /* messages, and the rows that come; at rest what goes round */
-    size_t *part;                /* mates */
+    /* with several workers; of the client */
+    tutti_group group;           /* for gathers at quiescence */
+    uint32_t *ids;               /* of the largest table; declared, like the next three */
+    uint32_t *words;             /* messages, and received rows; at quiescence the buffer of gathers */
+    size_t *part;                /* stage replicas */
     tutti_note *notes;
     tutti_buffer *requests, *replies;
     tutti_engine_call *calls;
     tutti_request **each;
     int *members;
 
-    /* the service's */
-    uint32_t *rooms;             /* mates x most */
-    size_t most;                 /* words that one may push to me */
-    tutti_rate rate;             /* of the step that is pushed: my client's, which pushes, too */
-    bool *has;                   /* mates: it has pushed */
+    /* of the service */
+    uint32_t *rooms;             /* stage replicas x most: buffers of pushes */
+    size_t most;                 /* the most words that one may push to this worker */
+    tutti_rate rate;             /* of the step that is pushed: from this worker's client, which pushes, too */
+    bool *has;                   /* stage replicas: it has pushed */
     const uint32_t **in;
     tutti_note *pushes, *answers;
     int arrived;
-    size_t *cursor, *end;        /* mates: in the ids of a table */
-    float **row;                 /* mates: where a row's gradient is; NULL: it has none */
+    size_t *cursor, *end;        /* stage replicas: in the ids of a table */
+    float **row;                 /* stage replicas: its gradient of a row; NULL: it has none */
 };
 
-/* ---- who serves what ---- */
+/* ---- the rows that each worker serves ---- */
 
-/* The first row that a worker of the stage serves; of `mates` the end. */
+/* The first row that a worker of the stage serves; for the number of replicas: the end. */
 static size_t first_row(const tutti_stage_rows *s, const table *t, int mate)
 {
     return t->rows * (size_t)mate / (size_t)s->m->mates;
 }
 
-/* Of all tables, so many workers' parts from that one on. */
+/* The most words of a push of all tables to that worker. */
 static size_t words_of(const tutti_stage_rows *s, int mate)
 {
     size_t words = (size_t)s->n;
@@ -138,7 +138,8 @@ static tutti_status find_tables(tutti_stage_rows *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Messages to all go at once, so there is room for all; what comes of a pull is less. */
+/* Messages to all are sent at once, so there is a buffer for each; the answers to a pull are
+   smaller. */
 static void declare_memory(tutti_stage_rows *s, tutti_plan *plan)
 {
     tutti_state ids = { .name = "stage_rows.ids", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I32 },
@@ -219,9 +220,9 @@ static void close_rows(void *self)
     tutti_free(s);
 }
 
-/* ---- rest: all have all rows ---- */
+/* ---- at quiescence: all have all rows ---- */
 
-/* One state, from that of table 0 on: values, or a slot of the optimiser. */
+/* Gathers one state, given from table 0 on: values, or a slot of the optimiser. */
 static tutti_status gather(tutti_stage_rows *s, const table *t, float *state, bool uncounted, tutti_error *err)
 {
     tutti_method *m = s->m;
@@ -243,13 +244,13 @@ static tutti_status quiesce(void *self, tutti_error *err)
 
     for (int k = 0; k < s->n && s->rooms != NULL; k++) {
         TUTTI_TRY(gather(s, &s->table[k], s->m->own_x, false, err));
-        for (int i = 0; i < slots; i++) /* it is for checkpoints; the model is what a run ends with */
+        for (int i = 0; i < slots; i++) /* uncounted: it is for checkpoints; the model is the result of a run */
             TUTTI_TRY(gather(s, &s->table[k], s->m->optim->slot[i], true, err));
     }
     return TUTTI_OK;
 }
 
-/* ---- a row that was needed ---- */
+/* ---- needed rows ---- */
 
 static bool is_marked(const table *t, size_t row)
 {
@@ -275,7 +276,7 @@ static size_t next_marked(const table *t, size_t row, size_t end)
     return row < end ? row : end;
 }
 
-/* Rows [first, end) along own_g. */
+/* Updates rows [first, end) along own_g. */
 static tutti_status update(tutti_stage_rows *s, const table *t, size_t first, size_t end, const tutti_rate *rate,
                            tutti_error *err)
 {
@@ -292,7 +293,7 @@ static void clear(tutti_stage_rows *s, const table *t, size_t row)
     tutti_fill(s->m->device, t->cols, 0, s->m->own_g + t->at + row * t->cols);
 }
 
-/* One worker: the rows are here. */
+/* With one worker: all rows are here. */
 static tutti_status update_own(tutti_stage_rows *s, table *t, const tutti_rate *rate, tutti_error *err)
 {
     const bool by_rows = tutti_optim_by_rows(s->m->optim);
@@ -310,7 +311,7 @@ static tutti_status update_own(tutti_stage_rows *s, table *t, const tutti_rate *
 
 /* ---- the client ---- */
 
-/* n calls that stand in the lists, and their answers. */
+/* Makes the n calls in the lists, and receives their answers. */
 static tutti_status call(tutti_stage_rows *s, const char *what, int n, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
@@ -326,7 +327,7 @@ static tutti_status call(tutti_stage_rows *s, const char *what, int n, tutti_err
     return status;
 }
 
-/* Those of others that are not here, by who serves them: how many. */
+/* Lists the rows served by others that are not here yet, by server; returns their number. */
 static size_t wanted(tutti_stage_rows *s, table *t, const uint32_t *ids, size_t n)
 {
     size_t count = 0;
@@ -378,7 +379,7 @@ tutti_status tutti_stage_rows_need(tutti_stage_rows *s, int tensor, const uint32
     return TUTTI_OK;
 }
 
-/* What that worker gets of my gradient. Gives the words. */
+/* Writes what that worker gets of this worker's gradient. Returns the number of words. */
 static size_t write_push(tutti_stage_rows *s, int mate, uint32_t *words)
 {
     tutti_method *m = s->m;
@@ -409,7 +410,7 @@ tutti_status tutti_stage_rows_push(tutti_stage_rows *s, uint64_t step, const tut
         TUTTI_TRY(update_own(s, &s->table[k], rate, err));
     if (s->rooms == NULL)
         return TUTTI_OK;
-    s->rate = *rate; /* before my own push, and so before all have pushed */
+    s->rate = *rate; /* before this worker's push, and so before all have pushed */
     for (int j = 0; j < s->m->mates; j++) {
         const size_t words = write_push(s, j, s->words + at);
         s->members[j] = s->mates[j];
@@ -433,7 +434,7 @@ static tutti_status corrupt(const tutti_note *note, tutti_error *err)
                            note->from);
 }
 
-/* Ascending, and mine? */
+/* Are the ids ascending, and does this worker serve them? */
 static bool are_mine(const tutti_stage_rows *s, const table *t, const uint32_t *ids, size_t n)
 {
     const size_t first = first_row(s, t, s->m->mate), end = first_row(s, t, s->m->mate + 1);
@@ -444,7 +445,7 @@ static bool are_mine(const tutti_stage_rows *s, const table *t, const uint32_t *
     return true;
 }
 
-/* The rows take the place of the ids, the last first. */
+/* Replaces the ids by their rows, the last first. */
 static tutti_status give(tutti_stage_rows *s, const tutti_note *note, uint32_t *in, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
@@ -464,7 +465,7 @@ static tutti_status give(tutti_stage_rows *s, const tutti_note *note, uint32_t *
                              tutti_host(in, n * t->cols, TUTTI_F32), NULL, err);
 }
 
-/* a += b, a row that one of them has not being zeros in it. */
+/* a += b, where a missing row counts as zeros. */
 static float *add_row(const table *t, float *a, float *b)
 {
     float *const to = a != NULL ? a : b;
@@ -476,7 +477,8 @@ static float *add_row(const table *t, float *a, float *b)
     return to;
 }
 
-/* The sum of a row over the workers, where the first of them has it: pairs, pairs of pairs, ... */
+/* The sum of a row over the workers, written to the row of the first that has it: pairs, pairs of
+   pairs, ... */
 static float *sum_row(tutti_stage_rows *s, const table *t)
 {
     const int n = s->m->mates;
@@ -487,7 +489,7 @@ static float *sum_row(tutti_stage_rows *s, const table *t)
     return s->row[0];
 }
 
-/* The least row that is left of what all have pushed; SIZE_MAX: none. */
+/* The least row that is left of all pushes; SIZE_MAX: none. */
 static size_t least_row(const tutti_stage_rows *s)
 {
     size_t least = SIZE_MAX;
@@ -498,7 +500,7 @@ static size_t least_row(const tutti_stage_rows *s)
     return least;
 }
 
-/* at[j]: where table k begins in what j has pushed; becomes where the next one does. */
+/* at[j]: where table k begins in the push of j; advanced to the next table. */
 static tutti_status end_table(tutti_stage_rows *s, int k, size_t *at, tutti_error *err)
 {
     tutti_method *m = s->m;

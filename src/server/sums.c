@@ -1,20 +1,19 @@
-/* sums.c: servers that add up gradients and keep no values (server.h). A server takes what workers
-   send of a piece in any order, and when all have sent sums it and answers all at once.
+/* sums.c: servers that add up gradients and keep no values (server.h). A server takes what
+   workers send of a piece in any order, and when all have sent sums it and answers all at once.
 
-   Memory. What is sent stays where it is until it is answered: in the senders' windows where ranks
-   share memory, and the sum is written over all of them; else in the rooms that it came in. The sum
-   is written over the first and goes from there. Only halves are made floats, each as it comes, and
-   are copied out of where that is done. All but the last: it is summed there.
+   Memory. What is sent stays in place until it is answered: in the senders' windows where ranks
+   share memory, and the sum is written over all of them; else in the receive buffers, where the
+   sum is written over the first and sent from there. Only halves are converted to floats, each as
+   it arrives, and copied from the conversion buffer. The last is not copied: it is summed there.
 
    The step of a piece is not over before all have sent theirs, so a worker cannot be a step ahead
-   in one piece. It may be in others: what a piece has is its own, and no order of pieces is asked
-   for.
+   in one piece. It may be in others: pieces have separate state, and need no order.
 
-   Slots. With Q of them, sums of Q pieces at most have begun and not ended at a server. Each worker
-   begins its pieces in their order and has Q under way at most. So the ones that it has sent and
-   has no answer to are among its first Q that are not over. A sum that has not ended is over for
-   nobody, so those that have begun are among the first Q of these. Nobody is ever waited for in a
-   circle: the first piece that is not over is under way at everybody, with one slot, too. */
+   Slots. With Q of them, sums of Q pieces at most have begun and not ended at a server. Each
+   worker begins its pieces in their order and has Q under way at most. So the pieces that it has
+   sent without an answer yet are among its first Q that are not over. A sum that has not ended is
+   over for no worker, so those that have begun are among the first Q of these. There is no cyclic
+   wait: the first piece that is not over is under way at all workers, even with one slot. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -23,46 +22,46 @@
 
 enum { TREE_MOST = 4096 }; /* tutti_tree_sum's */
 
-/* Of a piece, or of what one rail sends of it. Contributors: workers, or nodes. */
+/* The sum of a piece, or of what one rail sends of it. Contributors: workers, or nodes. */
 typedef struct sum {
-    int contributors, rail;      /* rail: -1: workers */
+    int contributors, rail;      /* rail: -1: all workers */
     int arrived;
     uint64_t step;
-    bool *has;                   /* contributors, as the next three */
+    bool *has;                   /* contributors, like the next three */
     tutti_note *note;
     float *weight;
     float **part;
-    int place;                   /* of its contributions: a slot; -1: none */
-    size_t at;                   /* without slots, its part in each contributor's */
+    int place;                   /* slot of its contributions; -1: none */
+    size_t at;                   /* without slots, the offset of its part in each contributor's */
 } sum;
 
 struct tutti_server_sums {
     tutti_method *m;
     tutti_server *server;
     tutti_server_sums_options options;
-    float *contributions;        /* of all contributors, `room` words each, in each slot; NULL: they
-                                    stay with those that sent them */
+    float *contributions;        /* of all contributors, `room` words each, in each slot; NULL:
+                                    they stay in the senders' windows or the receive buffers */
     size_t room;
-    int places;                  /* slots; 0: room has my parts of all pieces */
+    int places;                  /* slots; 0: room holds this server's parts of all pieces */
     double *told;                /* with options.told: tutti_server_told_count */
 
-    /* the client's, and its lane's */
-    int *mates;                  /* node: ranks of this one */
+    /* of the client and its lane */
+    int *mates;                  /* node: ranks of this node */
     tutti_group inside;
-    size_t *slot_of;             /* node for each piece: elements of each member's slot */
-    tutti_monitor *monitor;      /* of what follows */
+    size_t *slot_of;             /* node x pieces: elements of each member's slot */
+    tutti_monitor *monitor;      /* protects what follows */
     int under_way, most;
     int64_t since_ns, busy_ns, trip_ns, trip_most_ns;
-    double held_ns;              /* of all pieces together */
+    double held_ns;              /* summed over all pieces */
     uint64_t trips;
     int64_t hidden_ns, busy_before_ns, exposed_before_ns;
 
-    /* the server's, of its thread */
-    int n_sums, rails;           /* rails: sums a piece */
+    /* of the server, used by its thread */
+    int n_sums, rails;           /* rails: sums per piece */
     sum *sums;
     bool *taken;                 /* places */
-    float **present;             /* workers: contributions of those that sent */
-    float *share;                /* workers: what each counts */
+    float **present;             /* workers: contributions that have arrived */
+    float *share;                /* workers: weight of each */
     uint64_t served_bytes, ended;
 };
 
@@ -73,7 +72,7 @@ static int nodes_of(const tutti_server_sums *s)
     return s->m->workers / s->options.node;
 }
 
-/* More than my parts of all pieces can be, however they are cut. */
+/* An upper bound of this server's parts of all pieces, however they are split. */
 static size_t room_of_all(const tutti_server_sums *s)
 {
     const double pieces = tutti_engine_most_pieces(s->m->engine);
@@ -81,8 +80,8 @@ static size_t room_of_all(const tutti_server_sums *s)
            tutti_server_slack(s->m);
 }
 
-/* Where contributions that do not stay are kept: for each sum a place of its own, or a place a slot
-   if that is less. */
+/* Declares the memory of contributions that do not stay where they are: an area for each sum, or
+   one per slot if that is less. */
 static void declare_places(tutti_server_sums *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;
@@ -139,7 +138,7 @@ tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m,
         m->lane_width = options->slots;
         m->all_on_lane = true;
     }
-    TUTTI_TRY(tutti_server_declare(&server, m, plan, &setup, err)); /* opened before this, closed after it */
+    TUTTI_TRY(tutti_server_declare(&server, m, plan, &setup, err)); /* opened before this facility, closed after it */
     s = *out = server->sums = tutti_alloc(1, sizeof *s);
     if (s == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the sums of method '%s'", m->ops->name);
@@ -162,7 +161,8 @@ tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m,
     return TUTTI_OK;
 }
 
-/* Who sums with me before anything is sent, and what each of us has of each piece. */
+/* Finds the workers that sum with this one before anything is sent, and what each has of each
+   piece. */
 static tutti_status open_node(tutti_server_sums *s, tutti_error *err)
 {
     const tutti_method *m = s->m;
@@ -186,7 +186,7 @@ static tutti_status open_node(tutti_server_sums *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* My part of a piece, of what one rail sends of it. */
+/* This server's part of a piece, or of what one rail sends of it. */
 static size_t part_of(const tutti_server_sums *s, const tutti_piece *p, int rail, size_t *first)
 {
     return tutti_server_part_of(s->server, tutti_server_index(s->server), rail, p->first, p->count, first);
@@ -198,7 +198,7 @@ static bool open_sum(tutti_server_sums *s, sum *of, const tutti_piece *p, int ra
     const bool flat = s->options.node == 1 || p->rows != NULL;
     tutti_slice slice;
 
-    if (flat && rail > 0) /* there is one */
+    if (flat && rail > 0) /* there is only one */
         return true;
     of->rail = flat ? -1 : s->m->servers > 0 ? rail : tutti_server_index(s->server) % s->options.rails;
     of->contributors = flat ? s->m->workers : nodes_of(s);
@@ -260,7 +260,7 @@ static void close_sums(void *self)
 
 /* ---- figures ---- */
 
-/* The monitor is held. */
+/* Called with the monitor held. */
 static void pass_time(tutti_server_sums *s)
 {
     const int64_t now_ns = tutti_now_ns(s->m->rt);
@@ -281,8 +281,8 @@ static void count(tutti_server_sums *s, int more)
     tutti_unlock(s->monitor);
 }
 
-/* Exchanges of a step begin after pass() and are over before step(): what the client has not waited
-   for of the time that they took is hidden. */
+/* Exchanges of a step begin after pass() and are over before step(): the part of their time for
+   which the client has not waited is hidden. */
 void tutti_server_sums_watch(tutti_server_sums *s, bool step)
 {
     const int64_t exposed_ns = tutti_engine_exposed_ns(s->m->engine);
@@ -318,7 +318,7 @@ tutti_status tutti_server_sums_agree(tutti_server_sums *s, tutti_error *err)
 
 /* ---- the client ---- */
 
-/* In b: the step, and the weight as the float that it is multiplied with. */
+/* Packs b: the step, and the weight as the float that is multiplied with. */
 static int64_t pack(uint64_t step, float weight)
 {
     uint32_t bits;
@@ -341,7 +341,7 @@ static tutti_status go(tutti_server_sums *s, tutti_piece *p, float weight, tutti
     return status;
 }
 
-/* Of all samples of the step, those of this node. */
+/* The weight of this node among all samples of the step. */
 static float weight_of_node(const tutti_server_sums *s, uint64_t step)
 {
     const int64_t all = tutti_share_step(s->m->share, step, -1);
@@ -352,7 +352,7 @@ static float weight_of_node(const tutti_server_sums *s, uint64_t step)
     return all > 0 ? (float)((double)mine / (double)all) : 0;
 }
 
-/* Without one of these no sum of theirs comes about any more. */
+/* Without one of these no sum of this node is possible any more. */
 static const char mates[] = "the workers of its node";
 
 static tutti_status exchange_of_node(tutti_server_sums *s, tutti_piece *p, tutti_error *err)
@@ -376,7 +376,7 @@ static tutti_status exchange_of_node(tutti_server_sums *s, tutti_piece *p, tutti
     return tutti_leaves_with(m, mates, tutti_allgather_v(&spread, counts, slot, all, err), err);
 }
 
-/* Through a codec goes what counts (coded.c); the servers take the plain mean. */
+/* Scales the gradient before a codec (coded.c); the servers take the plain mean. */
 static float weigh_here(const tutti_server_sums *s, tutti_piece *p)
 {
     const double counts = p->weight * s->m->workers;
@@ -421,8 +421,9 @@ static bool everybody_sent(const tutti_server_sums *s, const sum *of)
     return true;
 }
 
-/* Of those that sent, by rank, and what each counts: its weight, or, of a node's sum, which has the
-   weights in it, 1. Without workers that were lost before, weights are theirs anew. */
+/* Lists the contributions by rank, and their weights: the worker's weight, or 1 for a node's sum,
+   which includes the weights. Without workers that were lost before, the weights are normalised
+   again. */
 static void choose_present(const tutti_server_sums *s, const sum *of)
 {
     const bool left_out = of->arrived < of->contributors;
@@ -458,7 +459,7 @@ static tutti_status end_sum(tutti_server_sums *s, sum *of, size_t first, size_t 
     return TUTTI_OK;
 }
 
-/* Where this contribution is kept; NULL: more have begun than there are slots. */
+/* Where this contribution is kept; NULL: more sums have begun than there are slots. */
 static float *place_of(tutti_server_sums *s, sum *of, int contributor)
 {
     const size_t most = (size_t)(tutti_server_slack(s->m) > 0 ? s->m->workers : nodes_of(s));

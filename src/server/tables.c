@@ -1,18 +1,18 @@
-/* tables.c: servers of tables alone (server.h), for methods that exchange all other tensors. They
+/* tables.c: servers of tables only (server.h), for methods that exchange all other tensors. They
    are the sparse half of Kim et al., "Parallax", EuroSys 2019, sections 3.1 and 3.2: rows that a
    worker has touched go to the server that has them, are summed and applied there, and come back
-   only to who reads them. With n workers that each touch alpha of a table of w bytes a worker sends
-   alpha w (n-1)/n up and gets as much; in a gather of rows it sends alpha w (n-1).
+   only to the workers that read them. With n workers that each touch alpha of a table of w bytes
+   a worker sends alpha w (n-1)/n up and gets as much; in a gather of rows it sends alpha w (n-1).
 
-   Server k has its part of each table, cut as any range is (parts.c), and the run's optimiser over
-   it. What a push brings is kept until all have pushed that chunk; the last is summed where it
-   lies. Gradients come with their weights in them, so sums are plain, and by rank: the bits of
-   src/engine/rows.c. A worker is answered after the update, and reads after that. So a server never
-   has a read of a step and an update of it at a time, and needs to remember no version.
+   Server k has its part of each table, split as any range is (parts.c), and the run's optimiser
+   over it. A push is kept until all have pushed that chunk; the last is summed in place.
+   Gradients include their weights, so sums are plain, and by rank: the bits of src/engine/rows.c.
+   A worker is answered after the update, and reads after that. So reads and updates of a step
+   never overlap at a server, and it needs no versions.
 
-   Memory of a table's values and slots is SCRATCH: while all is quiet they stand in x and m->optim
-   of the workers, which gather them, and go back from there. Without that a
-   checkpoint would have two models, of which one is old. */
+   Memory of a table's values and slots is SCRATCH: at quiescence the workers gather them into x
+   and m->optim, and they are sent back from there. Otherwise a checkpoint would have two models,
+   one of them old. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,20 +22,20 @@
 enum { TREE_MOST = 4096 };      /* tutti_tree_sum's */
 enum { STATES = 1 + TUTTI_SLOTS_MAX }; /* of a table: its values, and the optimiser's slots */
 
-/* A chunk of my part of a table, in one step. */
+/* A chunk of this server's part of a table, in one step. */
 typedef struct sum {
     uint64_t step;
     int chunks, arrived;
-    bool *has;                   /* contributors, as the next two */
+    bool *has;                   /* contributors, like the next two */
     tutti_note *note;
     float **part;
 } sum;
 typedef struct table {
     bool here;                   /* at servers: declared so, and not taken back */
-    size_t first, count;         /* my part */
+    size_t first, count;         /* this server's part */
     float *values;
     tutti_optim *optim;
-    size_t at;                   /* of it among each contributor's */
+    size_t at;                   /* its offset in each contributor's */
     sum *sum;                    /* TUTTI_SERVER_CHUNKS */
 } table;
 struct tutti_server_tables {
@@ -43,15 +43,16 @@ struct tutti_server_tables {
     tutti_server *server;
     int node, contributors;
     table *table;                /* n_tensors */
-    uint8_t *taken;              /* n_tensors: taken back. Declared; NULL: no table was ever here */
+    uint8_t *taken;              /* n_tensors: taken back by the workers. Declared; NULL: no table
+                                    was ever at servers */
     float *contributions;        /* contributors x room */
     size_t room;
-    float *zeros;                /* for optimisers that want every row */
-    int *mates;                  /* node: ranks of mine */
+    float *zeros;                /* for optimisers that need every row */
+    int *mates;                  /* node: ranks of this node */
     tutti_group inside;
     size_t *part_of;             /* workers: elements of a table that each serves */
     tutti_group workers;
-    /* ranks that only serve, of each: the workers and it; worker 0 and it */
+    /* for each dedicated server: hearers: the workers and it; pair: worker 0 and it */
     int *hearers, *pair;
     tutti_group *hear, *tell;
 };
@@ -100,7 +101,7 @@ static tutti_status declare_tables(tutti_server_tables *s, tutti_plan *plan, tut
     for (int i = 0; i < m->layout->n_tensors; i++) {
         if (any && tutti_engine_rows_asked(m->engine, i))
             TUTTI_TRY(declare_table(s, plan, i, err));
-        else if (tutti_engine_rows_asked(m->engine, i)) /* alone: x has all that there is */
+        else if (tutti_engine_rows_asked(m->engine, i)) /* a single worker: x has everything */
             tutti_engine_rows_away(m->engine, i, false);
         largest = s->table[i].count > largest ? s->table[i].count : largest;
     }
@@ -133,7 +134,7 @@ tutti_status tutti_server_tables_declare(tutti_server **out, tutti_method *m, tu
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s': %d workers; a server sums the gradients of at most %d", m->ops->name,
                           m->workers, TREE_MOST);
-    TUTTI_TRY(tutti_server_declare(out, m, plan, &setup, err)); /* opened before this, closed after it */
+    TUTTI_TRY(tutti_server_declare(out, m, plan, &setup, err)); /* opened before this facility, closed after it */
     s = (*out)->tables = tutti_alloc(1, sizeof *s);
     if (s == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the tables of method '%s'", m->ops->name);
@@ -174,7 +175,7 @@ static bool open_groups(tutti_server_tables *s)
 {
     const tutti_method *m = s->m;
     const int only = m->servers, workers = m->workers;
-    const size_t room = (size_t)only + 1; /* there may be none */
+    const size_t room = (size_t)only + 1; /* `only` may be 0 */
 
     s->mates = tutti_alloc((size_t)s->node, sizeof *s->mates);
     s->part_of = tutti_alloc((size_t)workers, sizeof *s->part_of);
@@ -245,9 +246,10 @@ static void close_tables(void *self)
     tutti_free(s);
 }
 
-/* ---- rest: the workers' x and m->optim have what the servers have ---- */
+/* ---- at quiescence: the workers' x and m->optim have what the servers have ---- */
 
-/* Element 0 of the flat space: of x, or of slot k - 1 of the run's optimiser; NULL: it has none. */
+/* From element 0 of the flat space on: x, or slot k - 1 of the run's optimiser; NULL: there is
+   none. */
 static float *flat(const tutti_server_tables *s, int k)
 {
     return k == 0 ? s->m->x : s->m->optim->slot[k - 1];
@@ -263,7 +265,7 @@ static bool has_state(const table *t, int k)
     return k == 0 || k <= t->optim->ops->slots(t->optim->self);
 }
 
-/* Which tables are still at servers: ranks that only serve hear it here. */
+/* Sends which tables are still at servers: dedicated servers learn it here. */
 static tutti_status tell_taken(tutti_server_tables *s, tutti_error *err)
 {
     const tutti_method *m = s->m;
@@ -279,7 +281,7 @@ static tutti_status tell_taken(tutti_server_tables *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Servers are workers: all of a table's parts to all of them at once. */
+/* Where servers are workers: gathers all parts of a table to all of them at once. */
 static tutti_status gather_all(tutti_server_tables *s, int tensor, int state, tutti_error *err)
 {
     const tutti_method *m = s->m;
@@ -290,13 +292,13 @@ static tutti_status gather_all(tutti_server_tables *s, int tensor, int state, tu
         size_t first;
         s->part_of[s->server->member[k]] = tutti_server_part(s->server, k, t->first, t->count, &first);
     }
-    s->workers.uncounted = state > 0; /* it is for checkpoints; the model is what a run ends with */
+    s->workers.uncounted = state > 0; /* uncounted: it is for checkpoints; the model is the result of a run */
     return tutti_allgather_v(&s->workers, s->part_of,
                              tutti_f32(m->device, mine(&s->table[tensor], state), s->part_of[m->rank]),
                              tutti_f32(m->device, flat(s, state) + t->first, t->count), err);
 }
 
-/* One state of the part of server k, a rank that only serves, to all workers. */
+/* Sends one state of the part of server k, a dedicated one, to all workers. */
 static tutti_status gather(tutti_server_tables *s, int k, int tensor, int state, tutti_error *err)
 {
     const tutti_method *m = s->m;
@@ -329,7 +331,7 @@ static tutti_status quiesce(void *self, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The other way. A rank that only serves has no slots of its own, and its x may be old. */
+/* The reverse of gather. A dedicated server has no slots of its own, and its x may be old. */
 static tutti_status scatter(tutti_server_tables *s, int k, int tensor, int state, tutti_error *err)
 {
     const tutti_method *m = s->m;
@@ -381,7 +383,7 @@ tutti_status tutti_server_push_rows(tutti_server *server, tutti_piece *p, float 
     uint32_t word = 1;
 
     if (s->node == 1) {
-        tutti_engine_rows_sum(m->engine, p->first_tensor, false); /* g keeps what it has: its rows stay known */
+        tutti_engine_rows_sum(m->engine, p->first_tensor, false); /* g keeps its values: its rows stay known */
         if (weight != 1)
             tutti_engine_scale_piece(m->engine, p, weight);
         return tutti_server_push_chunks(server, p, chunks, err);
@@ -426,7 +428,7 @@ static tutti_status give_state(tutti_server_tables *s, const tutti_note *note, t
     return tutti_server_answer(s->server, note, 1, 0, mine(t, (int)(note->b % STATES)), t->count, err);
 }
 
-/* All are there: their sum, and the update along it. */
+/* All have arrived: sums them, and makes the update. */
 static tutti_status end_sum(tutti_server_tables *s, const table *t, sum *of, const tutti_slice *slice, tutti_error *err)
 {
     const tutti_rate rate = tutti_rate_at(s->m, of->step);

@@ -1,5 +1,5 @@
-/* told.c: what servers that sum pieces have measured, each worker and server in its process,
-   becomes figures of the run. */
+/* told.c: turns the measurements of servers that sum pieces, made by each worker and server in
+   its process, into figures of the run. */
 #include "server_internal.h"
 
 enum { MOST, MEAN, TRIP, TRIP_MOST, BUSY, HIDDEN, SERVER, BYTES, SHARDS, IMBALANCE, FIGURES }; /* of a worker */
@@ -45,10 +45,10 @@ static void tell_worker(tutti_method *m, int rank, const double of[FIGURES])
     tell_server(m, of);
 }
 
-/* What ranks that only serve tell comes to all by itself. */
+/* Figures of dedicated servers reach all through the reduction itself. */
 tutti_status tutti_server_told(const tutti_server_sums *s, tutti_method *m, double *told, tutti_error *err)
 {
-    tutti_group all = m->all; /* a group of its own would not hear who gives up before it */
+    tutti_group all = m->all; /* a separate group would not learn that a worker gave up before it */
     double mine[FIGURES];
 
     take_figures(s, mine);

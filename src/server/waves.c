@@ -1,10 +1,10 @@
-/* waves.c: see waves.h. A worker has one push under way at a time, with or without a pull: to each
-   server of each of its segments. So a server has a room for each pipeline and segment, and a
-   request stays in it until it is answered: at distance 0 that is where what was pushed waits for
-   the others. Segments know nothing of each other, and are pushed in their order.
+/* waves.c: see waves.h. A worker has one push under way at a time, with or without a pull: to
+   each server of each of its segments. So a server has a buffer for each pipeline and segment,
+   and a request stays in it until it is answered: at distance 0 the pushed values wait there for
+   the others. Segments are independent of each other, and are pushed in their order.
 
-   A clock is the number of waves that were pushed, of the whole run. So a gate's number
-   (tutti_wave_gate) is what is asked for. */
+   A clock is the number of waves that were pushed in the whole run. So requests ask for the
+   number of a gate (tutti_wave_gate). */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,23 +12,23 @@
 #include "../engine/engine_facility.h"
 #include "tutti/waves.h"
 
-/* A pipeline in a segment, as the server's thread knows it. */
+/* A pipeline's state in a segment, of the server's thread. */
 typedef struct pusher {
     int64_t clock;
-    bool asks;                   /* its request is kept */
-    int64_t wants;               /* the least clock with which it is answered; 0: at once */
+    bool asks;                   /* its request is held */
+    int64_t wants;               /* the least clock at which it is answered; 0: at once */
     tutti_note note;
-    const float *in;             /* distance 0: what it has pushed and was not added yet */
+    const float *in;             /* distance 0: pushed values that are not added yet */
 } pusher;
 
-/* Of m->own: what the same workers have, one of each pipeline. */
+/* A range of m->own that the same workers hold, one of each pipeline. */
 typedef struct segment {
-    uint32_t index;              /* among all of the flat space */
-    tutti_range own;             /* from m->own's first element on, as are the next */
+    uint32_t index;              /* index among all segments of the flat space */
+    tutti_range own;             /* from m->own's first element on, like the next */
     int *worker;                 /* pipelines */
-    tutti_range *part;           /* pipelines: what each serves */
-    /* the server's: */
-    float *values;               /* my part */
+    tutti_range *part;           /* pipelines: the part that each serves */
+    /* of the server: */
+    float *values;               /* this worker's part */
     pusher *pusher;              /* pipelines */
 } segment;
 
@@ -37,18 +37,18 @@ struct tutti_waves {
     tutti_waves_options o;
     segment *segment;            /* ascending */
     int segments, calls;         /* calls: pipelines x segments */
-    int *worker;                 /* calls: of segments, as are the next two */
+    int *worker;                 /* calls: of segments, like the next two */
     tutti_range *part;
     pusher *pusher;
-    size_t mine;                 /* elements that I serve */
+    size_t mine;                 /* elements that this worker serves */
 
-    /* the server's */
-    float *values;               /* my parts; declared, as are the next */
+    /* of the server */
+    float *values;               /* this worker's parts; declared, like the next */
     float *rooms;
     tutti_note *requests, *answers; /* pipelines: scratch */
     int64_t apart;
 
-    /* the client's */
+    /* of the client */
     tutti_engine_call *call;     /* calls */
     tutti_request **each;
     int pending;                 /* calls under way */
@@ -76,7 +76,7 @@ static bool take_memory(tutti_waves *w)
            w->answers != NULL && w->call != NULL && w->each != NULL;
 }
 
-/* A segment's parts: evenly, at multiples of a cache line. */
+/* The parts of a segment: equal, at multiples of a cache line. */
 static void share_out(const segment *s, int pipelines)
 {
     enum { LINE = 16 };
@@ -90,7 +90,7 @@ static void share_out(const segment *s, int pipelines)
     }
 }
 
-/* Where the segment ends that begins there: the next end of anybody's stage. */
+/* The end of the segment that begins there: the next end of any worker's stage. */
 static size_t end_of_segment(const tutti_waves_options *o, size_t first)
 {
     size_t end = SIZE_MAX;
@@ -116,7 +116,7 @@ static bool is_mine(const tutti_waves *w, size_t element)
     return element >= w->m->own.first && element < w->m->own.first + w->m->own.count;
 }
 
-/* Those of m->own; NULL: counts them. */
+/* Lists the segments of m->own; NULL: only counts them. */
 static int list_segments(const tutti_waves *w, const tutti_waves_options *o, segment *to)
 {
     size_t all = 0;
@@ -156,7 +156,7 @@ tutti_status tutti_waves_declare(tutti_waves **out, tutti_method *m, tutti_plan 
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", m->ops->name);
     w->m = m;
     w->o = *options;
-    w->o.worker = NULL; /* they are the caller's */
+    w->o.worker = NULL; /* they belong to the caller */
     w->o.range = NULL;
     w->segments = list_segments(w, options, NULL);
     w->calls = w->segments * options->pipelines;
@@ -173,8 +173,8 @@ tutti_status tutti_waves_declare(tutti_waves **out, tutti_method *m, tutti_plan 
     return TUTTI_OK;
 }
 
-/* A room for each pipeline in each segment of which I serve something; those of one worker in the
-   order in which it pushes. */
+/* Opens a buffer for each pipeline in each segment that this worker serves a part of; those of
+   one worker in the order in which it pushes. */
 static tutti_status open_desk(tutti_waves *w, size_t *bytes, int *of, tutti_error *err)
 {
     tutti_engine *e = w->m->engine;
@@ -228,7 +228,7 @@ static void close_waves(void *self)
     tutti_free(w);
 }
 
-/* All have what the run has come to. */
+/* All workers have the resulting model. */
 static tutti_status resume(void *self, tutti_error *err)
 {
     tutti_waves *w = self;
@@ -253,7 +253,7 @@ static int64_t least_clock(const tutti_waves *w, const segment *s)
     return least;
 }
 
-/* How far that pipeline is ahead of the last. */
+/* Measures by how much that pipeline is ahead of the last. */
 static void measure(tutti_waves *w, const segment *s, int of)
 {
     for (int v = 0; v < w->o.pipelines; v++) {
@@ -268,7 +268,7 @@ static void add(tutti_waves *w, const segment *s, const float *in)
     tutti_add(w->m->device, s->part[w->m->member].count, in, s->values);
 }
 
-/* Distance 0: what all have pushed of the wave, in the order of pipelines. */
+/* Distance 0: adds what all have pushed for the wave, in the order of pipelines. */
 static void add_wave(tutti_waves *w, const segment *s)
 {
     for (int v = 0; v < w->o.pipelines; v++)
@@ -281,7 +281,8 @@ static void add_wave(tutti_waves *w, const segment *s)
     }
 }
 
-/* Those that wait for no more, or for a clock that is there; those with values at once. */
+/* Answers the requests that wait for no clock, or for one that is reached; those with values at
+   once. */
 static tutti_status answer(tutti_waves *w, const segment *s, bool values, int64_t clock, tutti_error *err)
 {
     tutti_engine *e = w->m->engine;
@@ -355,7 +356,7 @@ tutti_status tutti_waves_run(tutti_waves *w, tutti_error *err)
 
 /* ---- the client ---- */
 
-/* Those under way; the clock is the least that was told. */
+/* Ends the calls under way; the clock is the least in the answers. */
 static tutti_status end_calls(tutti_waves *w, tutti_error *err)
 {
     tutti_engine *e = w->m->engine;
