@@ -35,8 +35,8 @@ enum {
     TCP_MAC_BYTES = 32,
     TCP_FRAME_BYTES = 112, TCP_SEALED_AT = 96, /* the header's MAC stands here */
     TCP_ENTRY_BYTES = 160,
-    TCP_WORDS = 480,             /* most bytes of last words */
-    TCP_CHUNK_MOST = 1 << 20,    /* of a payload in one frame */
+    TCP_WORDS = 480,             /* most bytes of a failure report */
+    TCP_CHUNK_MOST = 1 << 20,    /* of the payload of one frame */
     TCP_RANKS = 4096,            /* most ranks of a run: a connection a pair */
     TCP_VERSION_LOW = 1, TCP_VERSION_HIGH = 1
 };
@@ -88,9 +88,9 @@ void tutti_tcp_session_make(tcp_session *s, bool caller, const tutti_run_key *ke
 uint16_t tutti_tcp_version(uint16_t low, uint16_t high);
 
 /* ---- frames ---- */
-/* DEPART is of the sender, or LOST of another, the receiver too. Its message_id is a
-   tutti_meet_state; note.a: rank; note.b: blame or -1; note.kind: status; note.ticket: signal;
-   payload: words. */
+/* DEPART is about the sender, or, when LOST, about another rank, which may be the receiver. Its
+   message_id is a tutti_meet_state; note.a: rank; note.b: blame or -1; note.kind: status;
+   note.ticket: signal; payload: words. */
 typedef enum tcp_kind {
     TCP_NOTHING,
 
@@ -103,24 +103,24 @@ typedef enum tcp_kind {
     TCP_CREDIT,                  /* nothing but header.credit */
 
     /* Everywhere. */
-    TCP_BEAT,                    /* I am here; progress says how far, tag how late what I write
-                                    is there, in ns */
+    TCP_BEAT,                    /* a heartbeat; progress: how far this rank is; tag: the delay in
+                                    ns with which what it writes arrives */
     TCP_DEPART,                  /* see above */
 
     /* With the meeting place. */
     TCP_JOIN,                    /* payload: the rank's entry of the table */
     TCP_TABLE,                   /* payload: the entries of all */
-    TCP_SHUT,                    /* it closes in order; or, with words, the run cannot come about */
-    TCP_VIEW,                    /* message_id: tcp_opinion; note.a: of which rank; payload:
-                                    words */
+    TCP_SHUT,                    /* it closes in order; or, with words, the run cannot start */
+    TCP_VIEW,                    /* message_id: tcp_opinion; note.a: the rank that it is about;
+                                    payload: words */
     TCP_KINDS
 } tcp_kind;
 
-/* GIVES_UP: who of us two goes on? EXPELS: that is settled */
+/* GIVES_UP: asks which of the two ranks continues. EXPELS: that is decided already. */
 typedef enum tcp_opinion { TCP_DOES_NOT_HEAR = 1, TCP_HEARS, TCP_GIVES_UP, TCP_EXPELS } tcp_opinion;
 
 typedef struct tcp_frame {
-    uint32_t kind, bytes, credit, epoch; /* credit: eager messages taken since last said */
+    uint32_t kind, bytes, credit, epoch; /* credit: eager messages taken since the last report */
     uint64_t tag, send_id, message_id, hash, progress;
     tutti_note note;             /* from is not sent */
 } tcp_frame;
