@@ -1,4 +1,5 @@
-/* compare.c: texts of "key=value" lines, so that a difference can be told with both values. */
+/* compare.c: texts of "key=value" lines, compared so that a difference can be reported with both
+   values. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -5,19 +5,21 @@
    MPICH", IJHPCA 19(1), 2005 (binomial tree, recursive doubling, scatter + all-gather broadcast);
    Hensgen, Finkel, Manber 1988 (dissemination barrier).
 
-   Differences: sums keep one order of summation. Its tree, split at the largest power of two below
-   p, is the binomial tree: index i is the lower operand of i + 2^k when i is a multiple of 2^(k+1).
+   Differences: sums keep one order of summation. Its tree, split at the largest power of two
+   below p, is the binomial tree: index i is the lower operand of i + 2^k when i is a multiple of
+   2^(k+1).
 
-   - The binomial reduction and recursive doubling keep it with the lower index as the left operand,
+   - The binomial reduction and recursive doubling keep it with the lower index as the left
+   operand,
      and an owner that holds all p inputs adds them in one SUM.
-   - Halving (Rabenseifner 2004) keeps it with the nearest partner first, for powers of two.
-   - The ring (Patarasuk, Yuan 2009) and stragglar cannot keep it; they are marked and must be asked
+   - Halving (Rabenseifner 2004) keeps it with the nearest partner first, for powers of two. - The
+   ring (Patarasuk, Yuan 2009) and stragglar cannot keep it; they are marked and must be asked
      for.
 
    Recursive doubling for any p, not only powers of two: in round k the blocks of 2^k indexes meet
-   pairwise. The last block may be short (m members). Then member o of the full block hears from
-   member o mod m, so a member of the short block may send several times. Rounds: ceil(lg p), as for
-   powers of two. */
+   pairwise. The last block may be short (m members). Then member o of the full block receives
+   from member o mod m, so a member of the short block may send several times. Rounds: ceil(lg p),
+   as for powers of two. */
 #include "builder.h"
 #include <string.h>
 
@@ -185,7 +187,7 @@ static void broadcast_flat(tutti_builder *b)
 }
 
 /* Slice v belongs to virtual index v; the root keeps slice 0. Round 0: root to v, slice v; round
-   1: v to everybody but the root. */
+   1: v to every member but the root. */
 static void broadcast_scatter(tutti_builder *b)
 {
     const int p = b->p, root = b->s->key.root, v = (b->i - root + p) % p;

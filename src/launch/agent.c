@@ -158,7 +158,7 @@ static tutti_status read_job(int in, job *j, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* ---- which way to the meeting place ---- */
+/* ---- which route to the meeting place ---- */
 
 /* 0, or why not. "10.0.0.1:80", "[fe80::1]:80", "name:80". */
 static const char *cannot_connect(const char *where)
@@ -267,7 +267,7 @@ static void run_workers(const job *j, int output, int errors, int events, pid_t 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent || null < 0 || dup2(null, 0) < 0 || dup2(output, 1) < 0 || dup2(errors, 2) < 0)
         _exit(127);
-    signal(SIGINT, SIG_IGN); /* a terminal's reaches the launcher, which tells us */
+    signal(SIGINT, SIG_IGN); /* a terminal's reaches the launcher, which notifies us */
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_DFL);
     tutti_launch_run(&(tutti_launch_options){ .workers = (int)j->workers,
@@ -353,7 +353,7 @@ static int open_worker(const between *b, pid_t pid)
     return -1;
 }
 
-/* Which worker runs as which process, from what the child tells of it. */
+/* Records which worker runs as which process, as the child reports it. */
 static void note_worker(between *b, const uint8_t *h, size_t bytes)
 {
     char text[80];
@@ -390,7 +390,7 @@ static bool pass_events(between *b)
         const size_t bytes = TUTTI_AGENT_HEAD + ((size_t)h[1] | (size_t)h[2] << 8 | (size_t)h[3] << 16);
         if (b->n_held - at < bytes)
             break;
-        if (h[0] == 'r') { /* the last word comes last: what the workers wrote before it goes first */
+        if (h[0] == 'r') { /* the last frame comes last: what the workers wrote before it goes first */
             while (b->output >= 0 && poll(&(struct pollfd){ .fd = b->output, .events = POLLIN }, 1, 0) > 0 &&
                    pass_output(b, &b->output, 'o'))
                 continue;

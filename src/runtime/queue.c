@@ -10,7 +10,7 @@ enum { DEPTH_MOST = 4096, RESULTS = 64 };
 struct tutti_queue {
     tutti_runtime *rt;
     void *handle;           /* the implementation's */
-    int fixed;              /* so many have been given out */
+    int fixed;              /* this many have been given out */
 };
 
 tutti_status tutti_queue_open(tutti_queue **out, tutti_runtime *rt, int depth, tutti_error *err)

@@ -18,7 +18,7 @@ void tutti_events_close(tutti_events *e);                              /* takes 
 void tutti_events_note(tutti_events *e, int rank, tutti_peer_change change, int64_t now_ns,
                        const char *why);
 /* Copies text for a terminal and for JSON: truncated at a whole character, control characters
-   become blanks. `room`, the size of `to`, is not 0. */
+   become blanks. The size of `to` is not 0. */
 void tutti_events_copy(char *to, size_t room, const char *from);
 int tutti_events_read(const tutti_events *e, int first, tutti_peer_event *out, int room);
 
