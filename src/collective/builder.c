@@ -47,7 +47,7 @@ static tutti_step *add_step(tutti_builder *b, tutti_step_kind kind, size_t count
 }
 
 /* An empty slice of a vector that is not empty is not sent. A collective of no elements at all
-   still sends its (empty) messages: their notes are how members notice that they passed different
+   still sends its (empty) messages: by their headers members detect that they passed different
    counts. */
 static bool skipped(const tutti_builder *b, size_t count)
 {
@@ -196,8 +196,8 @@ void tutti_build_slots(tutti_builder *b, uint32_t round, tutti_ref own, size_t c
     tutti_build_scratch(b, slot);
 }
 
-/* Lists of large groups are long and are kept: what growing left over is given back, once. Failing
-   to is no failure. */
+/* Lists of large groups are long and are kept: the memory left over by growing is freed, once. It
+   is no error if that fails. */
 static void trim(tutti_schedule *s)
 {
     tutti_step *steps = s->n_steps < s->room_steps ? tutti_alloc(s->n_steps, sizeof *steps) : NULL;

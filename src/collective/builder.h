@@ -39,8 +39,8 @@ static inline int tutti_peer_after(const tutti_builder *b, int k)
    i-th member I am. */
 void tutti_build_narrow(tutti_builder *b, int p, int i, int base, int stride);
 
-/* An empty slice of a vector that is not empty is not sent, unless it is a part that has a count of
-   its own. */
+/* An empty slice of a vector that is not empty is not sent, unless it is a part that has a count
+   of its own. */
 void tutti_build_send(tutti_builder *b, int peer, uint32_t round, tutti_ref from, size_t count);
 void tutti_build_recv(tutti_builder *b, int peer, uint32_t round, tutti_ref to, size_t count);
 /* for the requests [first, end) */
@@ -49,8 +49,7 @@ void tutti_build_term(tutti_builder *b, tutti_ref term);
 /* of the terms added since `first` */
 void tutti_build_sum(tutti_builder *b, size_t first, tutti_ref to, size_t count);
 void tutti_build_copy(tutti_builder *b, tutti_ref to, tutti_ref from, size_t count);
-void tutti_build_scratch(tutti_builder *b, size_t elements);            /* at least this much of
-                                                                           it */
+void tutti_build_scratch(tutti_builder *b, size_t elements);            /* at least this much */
 size_t tutti_slice_count(size_t count, int size, int i);
 /* One round of an algorithm that moves chunks (slices for `chunks` owners): sends chunk `out` to
    `to`, receives chunk `in` from `from` (-1: no member), waits for both. A chunk received

@@ -374,7 +374,8 @@ static size_t part_at(const tutti_schedule_key *key, int side, int j)
     return at;
 }
 
-/* Elements of an all-to-all are named by whom they are for and their place in that part. */
+/* Elements of an all-to-all are identified by the member they are for and their place in that
+   part. */
 static size_t bound_for(int j, size_t e)
 {
     return ((size_t)j << 32) + e;

@@ -1,6 +1,6 @@
 /* collective.c: the public collectives. They check what can be checked on this rank alone, choose
    an algorithm (choice.c), and send the call through shared memory or through messages. Both do
-   what the list of that algorithm says, to the bit and to the byte. */
+   what the list of that algorithm defines, to the bit and to the byte. */
 #include "collective_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -104,7 +104,7 @@ static bool nodes_count(const tutti_call *call, size_t count)
            tutti_nodes_pay(call->local > 0 ? call->local : g->size, call->node, vector);
 }
 
-/* What the group asks for; else what the world's table says; else by hosts, kind, size and
+/* What the group asks for; else what the world's table has; else by hosts, kind, size and
    count. */
 static tutti_status choose(tutti_call *call, tutti_error *err)
 {

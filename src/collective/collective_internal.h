@@ -121,8 +121,8 @@ bool tutti_reduce_narrow(tutti_dtype dtype);
    lower index's. */
 void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p,
                        const void *const *x, const double *scale, void *y);
-/* The same into each of x[0..p), at most TUTTI_BOARD_MEMBERS; they lie apart. x[first], the
-   nearest, is written first where it is not all in one go. */
+/* The same into each of x[0..p), at most TUTTI_BOARD_MEMBERS; they do not overlap. x[first], the
+   nearest, is written first where it is not all written in one pass. */
 void tutti_reduce_tree_all(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p,
                            void *const *x, const double *scale, int first);
 /* x *= a, rounded once; F32 (a is exactly a float), F64. */

@@ -398,9 +398,7 @@ static tutti_status conclude(tutti_members *m, tutti_status mine, bool *again, t
 tutti_status tutti_members_agree(tutti_members *m, tutti_status mine, bool *again, tutti_error *err)
 {
     const bool own = mine != TUTTI_OK && mine != TUTTI_ERR_PEER;
-    tutti_error unseen = { .rank = -1 }, *const why = own ? &unseen : err; /* the failure that
-                                                                              came first is the
-                                                                              one reported */
+    tutti_error unseen = { .rank = -1 }, *const why = own ? &unseen : err; /* the first failure is reported */
     bool decided = false, alone;
     tutti_status status = TUTTI_OK;
 

@@ -23,10 +23,10 @@
 #include "builder.h"
 #include <string.h>
 
-/* Down the binomial tree from virtual index 0 (virtual = index less root, modulo p). A pair meets
-   once in this direction: one round does. One child after the other, the one with the largest
-   subtree first: where messages in flight share a link evenly, all at once would give that child
-   its copy last. */
+/* Down the binomial tree from virtual index 0 (virtual = index less root, modulo p). A pair
+   exchanges one message in this direction, so one round suffices. Children are sent to one after
+   the other, the one with the largest subtree first: where messages in flight share a link
+   evenly, sending all at once would give that child its copy last. */
 static void down_tree(tutti_builder *b, int root, uint32_t round)
 {
     const int p = b->p, v = (b->i - root + p) % p;
@@ -417,13 +417,14 @@ bool tutti_nodes_pay(int members, int node, size_t count)
     return node > 1 && node < members && (flat - nested) * 4 * (double)count > ROUND;
 }
 
-/* Up to 16 members a round of p - 1 small messages costs less than lg p rounds one after the other;
-   up to 64 members the p - 1 slices of a vector are worth a message each, beyond that from 1024
-   elements a slice. More than 64 that are a power of two halve and double: the same bytes in lg p
-   messages. Their parts of less than 1024 elements go by dissemination: p - 1 messages of each
-   member at once are p^2 on the way. On several hosts what is more than a small message crosses
-   between them once: the two more rounds inside a host cost less than what they save. On one host
-   whose nodes count they do for it what hosts do for several. */
+/* Up to 16 members a round of p - 1 small messages costs less than lg p rounds one after the
+   other; up to 64 members the p - 1 slices of a vector are worth a message each, beyond that from
+   1024 elements a slice. More than 64 members that are a power of two use halving and doubling:
+   the same bytes in lg p messages. For parts of less than 1024 elements they use dissemination:
+   with p - 1 messages of each member at once p^2 would be under way. On several hosts what is
+   more than a small message crosses between them once: the two additional rounds inside a host
+   cost less than what they save. On one host whose nodes count, nodes take the place that hosts
+   have among several. */
 int tutti_algorithm_choose(tutti_collective kind, int size, int local, int node, size_t count)
 {
     const bool few = size <= 16, small = count <= 1024;

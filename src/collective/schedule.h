@@ -1,8 +1,8 @@
-/* schedule.h: a collective algorithm is data. A schedule is the list of steps that one member of a
-   group performs; the lists of all members together are the algorithm. One interpreter
-   (interpret.c) runs any list. One checker (check.c) proves the lists of a whole group. What is
-   sent to whom is counted from the lists. Adding an algorithm means adding a function that writes
-   lists.
+/* schedule.h: a collective algorithm is data. A schedule is the list of steps that one member of
+   a group performs; the lists of all members together are the algorithm. One interpreter
+   (interpret.c) runs any list. One checker (check.c) proves the lists of a whole group. The
+   traffic to each destination is counted from the lists. Adding an algorithm means adding a
+   function that writes lists.
 
    A member sees three memories, all counted in elements of whatever type the call has:
 
@@ -24,9 +24,9 @@
             be a maximum or minimum as well.
      COPY   to[0, count) = from[0, count); equal addresses: nothing
 
-   A SEND meets the RECV of the same pair and the same `round`; several of one pair and round meet
-   in order. A list must be free of deadlock even where a send is done only once the receiver has
-   taken it, and every request must be waited for. */
+   A SEND is matched with the RECV of the same pair and the same `round`; several of one pair and
+   round are matched in order. A list must be free of deadlock even where a send is done only once
+   the receiver has taken it, and every request must be waited for. */
 #ifndef TUTTI_COLLECTIVE_SCHEDULE_H
 #define TUTTI_COLLECTIVE_SCHEDULE_H
 #include "tutti/base.h"
@@ -99,7 +99,7 @@ typedef struct tutti_schedule {
     size_t room_steps, room_terms, room_counts; /* of the arrays */
     /* The world's cache; under world->monitor. */
     int users;
-    bool cached, written;   /* written: it is what its key says */
+    bool cached, written;   /* written: its content belongs to its key */
     uint64_t used;
 } tutti_schedule;
 
@@ -149,7 +149,7 @@ void tutti_schedule_close(tutti_schedule *s);
 
 /* How many counts a key of this kind has, if it has any; 0: the kind has no parts. */
 size_t tutti_counts_of(tutti_collective kind, int size);
-/* First element of slice i of [0, count), partitioned for `size` owners; slice `size` gives
+/* First element of slice i of [0, count), partitioned for `size` owners; for i = size it is
    count. Boundaries lie at multiples of 16 elements (a 64-byte line of floats), so that two
    owners never write one line of an aligned vector; small vectors leave late owners nothing. */
 size_t tutti_slice(size_t count, int size, int i);

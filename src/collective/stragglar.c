@@ -3,7 +3,7 @@
    for powers of two, and a greedy schedule for all else (docs/methods/stragglar.md).
 
    Numbers here are logical: the straggler is n - 1, the early members are 0 .. n-2 in the order
-   of their indexes. The vector is cut in n - 1 chunks.
+   of their indexes. The vector is partitioned into n - 1 chunks.
 
      phase 1   the early members reduce-scatter round their ring: g ends with P_g, the sum of all
                early chunks g. No member waits for the straggler.
@@ -225,7 +225,7 @@ static bool can_give(const greedy *g, int from, int to)
     return false;
 }
 
-/* The rarest chunk that `from` can give `to`, if it can give any. */
+/* The rarest chunk that `from` can send to `to`, if there is one. */
 static int rarest(const greedy *g, int from, int to)
 {
     int k = 0;

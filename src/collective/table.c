@@ -199,7 +199,7 @@ static uint64_t table_hash(const tutti_table *t)
     return t->n > 0 ? tutti_hash(t->rules, t->n * sizeof *t->rules) >> 1 : 0;
 }
 
-/* Are all ranks' words equal? odd: the lowest rank that has another one than rank 0. */
+/* Is the value equal on all ranks? odd: the lowest rank whose value differs from rank 0's. */
 static tutti_status compare(tutti_world *world, int64_t mine, int64_t *of_zero, int64_t *of_odd, int *odd,
                             tutti_error *err)
 {
@@ -229,7 +229,7 @@ static tutti_status compare(tutti_world *world, int64_t mine, int64_t *of_zero, 
     return status;
 }
 
-/* Takes t (NULL: its reading failed with *status); all ranks come here. */
+/* Takes t (NULL: its reading failed with *status); called by all ranks. */
 static tutti_status agree(tutti_world *world, tutti_table *t, const char *path, tutti_status status, tutti_error *err)
 {
     int64_t zero, other;

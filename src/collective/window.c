@@ -255,7 +255,8 @@ static size_t half_of(size_t c)
     return (c % 2) * TUTTI_STAGE_BYTES;
 }
 
-/* Chunk c of member j as I reach it; of mine the vector itself, wherever it lies. */
+/* Chunk c of member j as this member accesses it; for my own, the vector itself, wherever it
+   lies. */
 static unsigned char *chunk_of(const meeting *m, int j, size_t c, size_t chunk_bytes)
 {
     if (j == m->index)

@@ -1,10 +1,10 @@
-/* agent.c: the far end of a run over several hosts. It is started by ssh or its like, reads a job,
-   starts this host's workers by tutti_launch_run in a child of its own, and stands between. The
-   workers' output and ends go out as frames, and letters come in. When the input closes everything
-   here ends.
+/* agent.c: the far end of a run over several hosts. It is started by ssh or its like, reads a
+   job, starts this host's workers by tutti_launch_run in a child of its own, and passes data
+   between them and the launcher. The workers' output and ends go out as frames, and letters come
+   in. When the input closes everything here ends.
 
-   Two processes because both block: the child in tutti_launch_run, this one in poll. The child dies
-   with this one (PR_SET_PDEATHSIG) and the workers with the child. */
+   Two processes because both block: the child in tutti_launch_run, this one in poll. The child
+   dies with this one (PR_SET_PDEATHSIG) and the workers with the child. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -303,7 +303,7 @@ typedef struct between {
        which others may have after them */
     int *pidfds;
     long first, workers;
-    long naming;                 /* the rank after an X, as far as it has come; -1: none */
+    long naming;                 /* the rank after an X, as far as it has been received; -1: none */
     uint8_t held[2 * (TUTTI_AGENT_FRAME + TUTTI_AGENT_HEAD)]; /* events not yet whole */
     size_t n_held;
     launch_adopted adopted;      /* what a child that was killed could not end */
@@ -324,8 +324,8 @@ static bool pass_output(between *b, int *fd, char type)
     return true;
 }
 
-/* The process of that number if it is a child of our child, which it may not be any more: then it
-   has ended, and the number was given away. -1: it is not. */
+/* Opens the process of that number if it is a child of our child. It may not be any more: then it
+   has ended, and the number was reused. -1: it is not. */
 static int open_worker(const between *b, pid_t pid)
 {
     char path[40], text[512];

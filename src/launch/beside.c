@@ -5,8 +5,8 @@
    A process that is stopped does not make its pidfd readable. Each rank checks twice a second the
    next one that runs, so all together make as many checks as there are ranks.
 
-   Processes are identified by their number and by when they began. So a number that was given
-   away is not taken for the rank that had it. */
+   Processes are identified by their number and by when they began. So a number that was reused is
+   not taken for the rank that had it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

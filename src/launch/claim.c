@@ -21,7 +21,7 @@ struct tutti_launch_claim {
     char directory[PATH], lock[PATH + 8];
 };
 
-/* How much of the name, cut at a '/', is there: 0 if nothing of it. */
+/* How much of the name, up to a '/', exists: 0 if nothing of it. */
 static size_t standing(tutti_runtime *rt, const char *directory)
 {
     char path[PATH];

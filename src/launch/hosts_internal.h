@@ -34,7 +34,7 @@ typedef struct far_host {
     size_t n_got;
     char *job;
     size_t job_bytes, job_sent;
-    line o, e, rsh;              /* begun lines */
+    line o, e, rsh;              /* incomplete lines */
     char last[LINE];             /* the last line of rsh's standard error */
     tutti_launch_result result;  /* the agent's */
 } far_host;
@@ -58,7 +58,7 @@ typedef struct far_launcher {
     int lost;                    /* workers that the run continues without, and the one too many */
     bool too_few;                /* that one */
     bool failed_first;           /* a loss came before the signal */
-    bool failed;                 /* result->text says what is wrong already */
+    bool failed;                 /* result->text states already what is wrong */
     bool stopping;               /* inputs are closed */
     int64_t began, roster_at, give_up_at, kill_at, force_at; /* TUTTI_FOREVER: never */
 } far_launcher;

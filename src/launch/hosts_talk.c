@@ -32,7 +32,7 @@ static void pass_lines(const far_launcher *l, const far_host *h, int stream, lin
 _Static_assert(LAUNCH_CORES_TEXT == 296, "the width in CORES_FORMAT is one less");
 #define CORES_FORMAT "%295s"
 
-/* The greeting stands on a line of its own; what a login prints before it is passed on. */
+/* The greeting is a line of its own; what a login prints before it is passed on. */
 static void take_greeting(far_launcher *l, far_host *h)
 {
     const size_t mark = strlen(TUTTI_AGENT_GREETING);

@@ -292,8 +292,7 @@ static void watch(launcher *l)
         }
         if (tutti_now_ns(l->rt) >= l->look_at)
             look(l);
-        if (l->user_signal != 0 && l->alive < before) /* a wrapper has ended at once: its program
-                                                         has to receive the signal, too */
+        if (l->user_signal != 0 && l->alive < before) /* a wrapper has ended at once: signal its program as well */
             tutti_launch_adopt_end(&l->adopted, SIGTERM, -1);
         if (tutti_now_ns(l->rt) >= l->adopted_at)
             look_after(l);

@@ -64,8 +64,8 @@ typedef struct launch_adopted {  /* zero: nothing is adopted */
     void *user;
     launch_pids spared, told;    /* its other children; those that have been sent SIGTERM */
 } launch_adopted;
-/* From now on what workers leave behind becomes a child of this process, which must start no other
-   children meanwhile. A kernel that does not do that gives it to init, as ever. */
+/* From now on what workers leave behind becomes a child of this process, which must start no
+   other children meanwhile. A kernel that does not support that gives it to init, as usual. */
 tutti_status tutti_launch_adopt_begin(launch_adopted *a, bool (*is_worker)(void *user, pid_t pid),
                                       void *user, tutti_error *err);
 void tutti_launch_adopt_reap(const launch_adopted *a);  /* what has ended by itself */
@@ -86,7 +86,7 @@ bool tutti_launch_lines_open(launch_lines *l, int *theirs); /* false: errno */
 /* What is there now. */
 void tutti_launch_lines_read(launch_lines *l, launch_line_fn *output, void *user, int rank,
                              int stream);
-/* And the line that has no end. */
+/* Hands out the line that has no end, too. */
 void tutti_launch_lines_close(launch_lines *l, launch_line_fn *output, void *user, int rank,
                               int stream);
 

@@ -50,13 +50,13 @@ typedef struct launcher {
     bool too_few;                /* that one */
     char host[64];               /* this one's name */
     int64_t memory_kills;        /* when the run began (memory.c) */
-    int64_t look_at, looked_at;  /* when the workers are looked at next, and were last;
+    int64_t look_at, looked_at;  /* when the workers are checked next, and were last;
                                     TUTTI_FOREVER: never */
     int64_t kill_at;             /* end of the grace; TUTTI_FOREVER: nothing is wrong, or it has
                                     passed */
     bool grace_over, hurried;    /* hurried: by a second signal */
     launch_adopted adopted;      /* of options->ends_all */
-    int64_t adopted_at;          /* when it is looked at next; TUTTI_FOREVER: never */
+    int64_t adopted_at;          /* when it is checked next; TUTTI_FOREVER: never */
 } launcher;
 
 /* ---- launch.c ---- */

@@ -159,8 +159,8 @@ static int64_t bracket(const char *at, int64_t index, char *text, size_t bytes, 
     return *at == ']' ? count : -1;
 }
 
-/* How many names the pattern [at, end) stands for; the `index`-th, if it is one of them, to `name`.
-   -1: malformed or too long. The last bracket turns fastest. */
+/* How many names the pattern [at, end) stands for; the `index`-th, if it is one of them, to
+   `name`. -1: malformed or too long. The last bracket varies fastest. */
 static int64_t pattern(const char *at, const char *end, int64_t index, char *name, size_t bytes)
 {
     int64_t total = 1, below, n;

@@ -3,10 +3,10 @@
    what is async-signal-safe.
 
    The child dies with the launcher: PR_SET_PDEATHSIG, and, for a launcher that died before that
-   call, a look at the parent. That signal is bound to the launcher's thread, which is why
+   call, a check of the parent. That signal is bound to the launcher's thread, which is why
    tutti_launch_run stays in one thread to the end.
 
-   A failed exec tells its errno through a pipe that a successful one closes. */
+   A failed exec sends its errno through a pipe that a successful one closes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>

@@ -459,7 +459,7 @@ static int make_level(tutti_runtime *rt, const char *path, size_t length, char *
     scratch[length] = '\0';
     if (there == ENOENT && rt->ops->exists(rt->self, scratch) == ENOENT)
         return EEXIST; /* a link: there is a name, and nothing where it leads */
-    return there == EACCES ? EACCES : ENOTDIR; /* a directory that may not be looked into is no file */
+    return there == EACCES ? EACCES : ENOTDIR; /* a directory that may not be searched is no file */
 }
 
 tutti_status tutti_directory_make(tutti_runtime *rt, const char *path, tutti_error *err)

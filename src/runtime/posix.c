@@ -1,5 +1,5 @@
 /* posix.c: the runtime on Linux. Threads are pthreads, time is CLOCK_MONOTONIC, files are file
-   descriptors. Each member does one system call and gives its errno; looping, sizes and error
+   descriptors. Each member does one system call and returns its errno; looping, sizes and error
    texts belong to the dispatch layer (runtime.c, file.c), so that every implementation shares
    them.
 

@@ -64,7 +64,8 @@ static bool stands(const sim_run *run, int rank)
     return !run->ranks[rank].ended && run->ranks[rank].state != SIM_LOST && sim_host_is_on(run, rank);
 }
 
-/* A rank's unmatched requests: its receives lie with it, its sends with their receivers. */
+/* A rank's unmatched requests: its receives are in its own lists, its sends in their
+   receivers'. */
 static void tell_messages(report *p, const sim_run *run, const sim_thread *t)
 {
     for (int r = 0; r < run->size; r++)

@@ -147,7 +147,7 @@ struct sim_op {
     uint64_t tag, sequence;       /* sequence: of posting in virtual time */
     void *data;
     size_t bytes;
-    int rank, peer;               /* whose; with whom, ANY in a receive */
+    int rank, peer;               /* the rank that owns it; the other rank, ANY in a receive */
     int64_t posted_ns;
     sim_op_state state;
     bool sends, crowded;          /* crowded: several threads wait for it */
@@ -308,8 +308,7 @@ void sim_depart(sim_thread *self, int rank, sim_state state, const tutti_error *
 int sim_because_of(const sim_run *run, int me, int rank);
 int sim_culprit(const sim_run *run);
 bool sim_alone(const sim_run *run, int rank);               /* all others are gone */
-tutti_status sim_refused(const sim_rank *me, tutti_error *err); /* the error that an expelled rank
-                                                                   gets */
+tutti_status sim_refused(const sim_rank *me, tutti_error *err); /* the error of an expelled rank */
 int sim_dead_peer(void *t, char *why, size_t bytes);
 void sim_last_words(void *t, const tutti_error *err);
 tutti_status sim_window_open(void *t, const char *name, size_t bytes, void **of_rank,
@@ -336,8 +335,8 @@ int sim_events(void *t, int first, tutti_peer_event *out, int room);
 void sim_expel(void *t, int rank, const char *why);
 
 /* ---- platform.c ---- */
-/* Loads the platform and gives the hosts in the natural order of their names; *n of them. That of
-   the bare spec has one more than ranks if `spare`. */
+/* Loads the platform and returns the hosts in the natural order of their names; *n of them. That
+   of the bare spec has one more than ranks if `spare`. */
 tutti_status sim_platform_load(const char *file, int ranks, bool spare, sg_host_t **hosts,
                                size_t *n, tutti_error *err);
 

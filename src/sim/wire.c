@@ -171,8 +171,7 @@ static void employ_sender(sim_thread *self, sim_transfer *t)
     sim_rank *at = &self->run->ranks[t->from];
     sim_wire *w = at->idle;
 
-    if (self->run->steady && self->rank == t->from) { /* the host of the putting actor counts as
-                                                         the source: here that is right */
+    if (self->run->steady && self->rank == t->from) { /* the source is the host of the putting actor: right here */
         put_and_forget(self->run, t);
         sent(self, t);
         return;

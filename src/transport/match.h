@@ -76,8 +76,8 @@ typedef struct match_op {
     struct match_message *message; /* receive when MATCHED; send to oneself */
 } match_op;
 
-/* Something that has come: unexpected, its link in the queue, or matched and on its way. A free
-   one's link is in the pool. */
+/* A message that has arrived: unexpected, its link in the queue, or matched and on its way. A
+   free one's link is in the pool. */
 typedef struct match_message {
     MATCH_HEAD(from);
     match_link of_peer;          /* large ones: in peer->messages */
@@ -149,7 +149,7 @@ void tutti_match_close(tutti_match *m);
 void tutti_match_end(tutti_match *m, tutti_status status, int rank);
 void tutti_match_peer_gone(tutti_match *m, int rank, int root);
 
-/* ---- what the carrier sends. A peer knows ops and messages by match_id(&x->waiting) ---- */
+/* ---- what the carrier sends. A peer refers to ops and messages by match_id(&x->waiting) ---- */
 
 /* The control message at the head of the outbox is on its way; `whole`: an ANNOUNCE that takes
    its payload along: written() is called when the last byte is. */

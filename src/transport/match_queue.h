@@ -117,7 +117,7 @@ static inline void match_begin(tutti_request *r)
     r->internal[0] = NULL;
 }
 
-/* note NULL: none */
+/* note NULL: an empty header */
 static inline void match_begin_send(tutti_request *r, const tutti_note *note, int from,
                                     size_t bytes)
 {

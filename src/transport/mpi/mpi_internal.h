@@ -124,8 +124,8 @@ typedef struct mpi_op {
     bool *over;                  /* set when it has ended: the thread that cancels waits for it */
 } mpi_op;
 
-/* Something that has come: unexpected, its link in the queue, or matched and on its way. A free
-   one's link is in the pool. */
+/* A message that has arrived: unexpected, its link in the queue, or matched and on its way. A
+   free one's link is in the pool. */
 typedef struct mpi_message {
     MATCH_HEAD(from);
     match_link of_peer;          /* large: in peer->messages */
@@ -267,8 +267,7 @@ void tutti_mpi_cancel(void *t, tutti_request *r);
 mpi_op *tutti_mpi_take_posted(mpi_endpoint *e, int from, uint64_t tag);
 /* now, or once MPI has released its memory */
 void tutti_mpi_end(mpi_endpoint *e, mpi_op *op, tutti_status status, int rank);
-void tutti_mpi_ended(mpi_endpoint *e, mpi_op *op);                  /* it has: completes the
-                                                                       request */
+void tutti_mpi_ended(mpi_endpoint *e, mpi_op *op);                  /* completes the request */
 void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_note *note,
                        const unsigned char *payload);
 void tutti_mpi_pair_up(mpi_endpoint *e, mpi_op *op, mpi_message *m); /* neither is in the queue */

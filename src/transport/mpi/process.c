@@ -9,7 +9,8 @@
              is left with ranks that wait for it. A rank that saw another one fail gives that one
              half a second's start, so that the job's code is that of the cause.
 
-   An MPI of ours in which a worker was lost is not finalised: it would wait for that worker. */
+   An MPI that Tutti started and in which a worker was lost is not finalised: it would wait for
+   that worker. */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>

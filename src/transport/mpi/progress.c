@@ -196,8 +196,7 @@ static void end_transfers(mpi_endpoint *e, int from, int64_t give_up_ns)
         mpi_transfer *t = MATCH_OWNER(mpi_transfer, link, at);
         if (t->from != from)
             continue;
-        tutti_mpi_transfer_stopped(t, t->received); /* no effect if STOPPED has come; otherwise
-                                                       the sender never received our CLEAR */
+        tutti_mpi_transfer_stopped(t, t->received); /* not if STOPPED has come; else the sender never got our CLEAR */
         t->give_up_ns = give_up_ns;
     }
 }

@@ -255,7 +255,7 @@ void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state 
         snprintf(line->words, sizeof line->words, "%s", why != NULL ? why->text : "");
         line->order = atomic_fetch_add_explicit(&h->failures, 1, memory_order_relaxed); /* only a number */
     }
-    /* publishes the line and all that the rank has sent */
+    /* publishes the record and all that the rank has sent */
     atomic_store_explicit(&line->state, state, memory_order_release);
     changed(h);
 }
@@ -278,7 +278,7 @@ bool tutti_shm_expel(const tutti_shm_region *region, int rank, int by, const cha
         expulsion(h, number)->by = by;
         tutti_events_copy(expulsion(h, number)->why, sizeof expulsion(h, number)->why, why);
     }
-    /* release: publishes the words; pairs with the acquire in state_of and expelled */
+    /* release: publishes the entry; pairs with the acquire in state_of and expelled */
     if (!atomic_compare_exchange_strong_explicit(&h->ranks[rank].expelled, &nobody, number + 1, memory_order_acq_rel,
                                                  memory_order_acquire))
         return false;

@@ -1,7 +1,7 @@
 /* run.c: ranks that are threads of one process, for tests, sanitizers and small runs. They use
-   the same region layout and the same code as processes. Only, the region lies in the process's
-   own memory, mapped once, and the parent's part (recording how each rank ended) is done by the
-   thread itself after its rank_main has returned. */
+   the same region layout and the same code as processes. The differences: the region lies in the
+   process's own memory, mapped once, and the parent's part (recording how each rank ended) is
+   done by the thread itself after its rank_main has returned. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>

@@ -72,7 +72,7 @@ static tutti_status find_region(shm_endpoint *e, const tutti_launch *launch, tut
     return tutti_shm_region_attach(&e->region, (int)fd, e->rank, e->size, err);
 }
 
-/* Index of the pair (from, to) among those of all ranks; a receiver's pairs lie side by side. */
+/* Index of the pair (from, to) among those of all ranks; a receiver's pairs are adjacent. */
 static size_t pair_index(const shm_endpoint *e, int from, int to)
 {
     return (size_t)to * (size_t)(e->size - 1) + (size_t)(from < to ? from : from - 1);

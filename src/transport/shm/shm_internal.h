@@ -79,8 +79,8 @@ typedef struct shm_op {
     struct shm_message *message; /* receive when MATCHED; send to oneself */
 } shm_op;
 
-/* Something that has come: unexpected, its link in the queue, or matched and on its way. A free
-   one's link is in the pool. */
+/* A message that has arrived: unexpected, its link in the queue, or matched and on its way. A
+   free one's link is in the pool. */
 typedef struct shm_message {
     MATCH_HEAD(from);
     match_link of_peer;          /* large ones: in peer->messages */
@@ -187,7 +187,7 @@ bool tutti_shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const v
                    size_t bytes);
 void tutti_shm_answer_queue(shm_endpoint *e, int to, shm_answer *answer, shm_kind kind);
 tutti_status tutti_shm_progress(shm_endpoint *e, tutti_error *err);
-/* this rank was expelled: the error that says so */
+/* returns the error of an expelled rank */
 tutti_status tutti_shm_refused(const shm_endpoint *e, tutti_error *err);
 /* Wakes the peers for which there is news; our own threads too, if a request was completed and
    more than `mine` threads wait. */

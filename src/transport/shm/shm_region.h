@@ -105,7 +105,7 @@ typedef struct tutti_shm_header {
     uint64_t expulsions_at, pairs_at, rings_at; /* offsets */
     /* Changes with every rank that leaves, is expelled, stops or continues. */
     _Alignas(TUTTI_SHM_LINE) _Atomic uint32_t changes;
-    _Atomic uint32_t failures;   /* gives tutti_shm_rank.order */
+    _Atomic uint32_t failures;   /* the source of tutti_shm_rank.order */
     _Atomic uint32_t expulsions; /* numbers taken; there is space for 2 * size entries */
     /* Threads of all ranks asleep in await(): while it is 0 publish() costs one store and one
        load. */
@@ -148,8 +148,8 @@ bool tutti_shm_expelled(const tutti_shm_region *region, int rank, char *text, si
 void tutti_shm_stopped(const tutti_shm_region *region, int rank, bool stopped);
 /* The rank that `rank`'s end goes back to: itself, unless it failed because of another. */
 int tutti_shm_root(const tutti_shm_region *region, int rank);
-/* The rank whose failure is the run's: killed ones first, then the first that failed by itself,
-   then the first; -1: none. */
+/* The rank whose failure is the run's: one that was killed before the first that failed by
+   itself, and that before the first that failed; -1: none. */
 int tutti_shm_culprit(const tutti_shm_region *region);
 /* "worker 2 was lost: killed by signal 9 (SIGKILL)", "worker 2 failed: ...", "worker 2 has left the
    run". */

@@ -159,7 +159,7 @@ tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t
     for (;;) {
         const uint32_t seen = bell_of(e);
         bool more;
-        status = tutti_shm_progress(e, err); /* the peer may need something of ours before it can publish */
+        status = tutti_shm_progress(e, err); /* the peer may need progress of this rank before it can publish */
         if (status != TUTTI_OK)
             break;
         gone = -1;

@@ -97,7 +97,7 @@ static void collapse(const shm_endpoint *e, unsigned char *part, size_t bytes)
 {
     const size_t whole = bytes / SHM_HUGE_BYTES * SHM_HUGE_BYTES;
 
-    if (e->region.fd < 0) { /* huge pages come as it is touched */
+    if (e->region.fd < 0) { /* the kernel gives huge pages when it is touched */
         (void)madvise(part, whole, MADV_HUGEPAGE);
         return;
     }

@@ -118,7 +118,7 @@ static uint64_t data_hash(const tcp_endpoint *e, uint64_t seed, const void *data
 {
     const uint64_t hash = e->options.wire_check ? tutti_tcp_hash_data(seed, data, bytes) : 0;
 
-    return e->options.wire_check && hash == 0 ? 1 : hash; /* 0 says that there is none */
+    return e->options.wire_check && hash == 0 ? 1 : hash; /* 0 means that there is none */
 }
 
 static void say_word(tcp_endpoint *e, tcp_link *l, match_peer *p)

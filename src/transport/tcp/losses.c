@@ -226,7 +226,7 @@ static void warn(tcp_endpoint *e, int rank, bool silent, int64_t now)
     view(e, rank, silent ? TCP_DOES_NOT_HEAR : TCP_HEARS, "");
 }
 
-/* ---- full lines ---- */
+/* ---- full connections ---- */
 static int64_t timeout_ns(const tcp_endpoint *e) { return (int64_t)(e->options.peer_timeout * 1e9); }
 
 int64_t tutti_tcp_patience_ns(const tcp_endpoint *e)

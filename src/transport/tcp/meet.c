@@ -65,9 +65,7 @@ static void depart(tutti_meet *m, const tcp_departure *d)
     m->gone_before = m->gone_before || !m->complete;
     event(m, d->rank);
     tutti_tcp_departure_frame(d, &frame, &payload);
-    tell_all(m, &frame, payload, d->state == TUTTI_MEET_LOST ? -1 : d->rank); /* a rank that is lost
-                                                                                 but alive must be
-                                                                                 notified */
+    tell_all(m, &frame, payload, d->state == TUTTI_MEET_LOST ? -1 : d->rank); /* it may live, and must be notified */
 }
 
 static void lost(tutti_meet *m, int rank, const char *how)
@@ -81,8 +79,8 @@ static void lost(tutti_meet *m, int rank, const char *how)
 
 /* ---- views: two ranks that are both alive and receive nothing from each other ---- */
 
-/* Number of ranks on the side of `rank`: those with which messages pass both ways; *lowest: the
-   lowest of them. */
+/* Number of ranks on the side of `rank`: those with which messages pass in both directions;
+   *lowest: the lowest of them. */
 static int side_of(const tutti_meet *m, int rank, int *lowest)
 {
     int n = 0;
@@ -149,7 +147,7 @@ static void view(tutti_meet *m, int from, const tcp_view *v)
     }
 }
 
-/* ---- lines ---- */
+/* ---- connections ---- */
 static void line_ended(tutti_meet *m, int rank, tutti_status status, const tutti_error *why)
 {
     tutti_tcp_line_close(&m->lines[rank]);

@@ -2,8 +2,8 @@
 
    The accepting side (tcp_door). A stranger, a caller whose handshake is not finished, has one
    slot of less than 4 KiB for at most 5 s. It sends its HELLO, which has a MAC of its own; the
-   MAC is verified before anything else is looked at, and only a correct HELLO is answered. There
-   are 64 slots; when all are taken the oldest stranger is dropped. So a flood of n connections a
+   MAC is verified before anything else is read, and only a correct HELLO is answered. There are
+   64 slots; when all are taken the oldest stranger is dropped. So a flood of n connections a
    second leaves each stranger 64 / n seconds, 64 ms at a thousand, and a handshake takes one
    round trip. A rank that was dropped by bad luck tries again. A stranger that is turned away
    gets no answer and is counted.

@@ -1,13 +1,14 @@
 /* tcp.c: the tcp transport's table, its opening and its closing. Ranks on any hosts that reach
    each other; on one host they use local sockets.
 
-   Speed. On a line slower than memory the line is the bound: what a message adds is a header of
+   Speed. On a link slower than memory the link is the bound: what a message adds is a header of
    112 bytes a chunk and, above `eager`, two short control messages before its first byte. Without
-   such a line (two hosts on one machine, a veth pair) it is the kernel's copying. Of the samples
-   of a sum of 1 MiB between two such hosts 22 % were in _copy_from_iter and _copy_to_iter, 8 % in
-   hashes, 4 % in sums; most others were in the kernel's packet path. bench/limits/tcp_limit.c is
-   a connection that does nothing else; `bench/run net` measures against it. The measurements
-   behind the defaults, as medians of interleaved rounds between two such hosts of 2 cores:
+   such a link (two hosts on one machine, a veth pair) the bound is the kernel's copying. Of the
+   samples of a sum of 1 MiB between two such hosts 22 % were in _copy_from_iter and
+   _copy_to_iter, 8 % in hashes, 4 % in sums; most others were in the kernel's packet path.
+   bench/limits/tcp_limit.c is a connection that does nothing else; `bench/run net` measures
+   against it. The measurements behind the defaults, as medians of interleaved rounds between two
+   such hosts of 2 cores:
 
      chunk        256 KiB 112.7 ms, 1 MiB 100.0 ms for a sum of 256 MiB (lower in each of 5 rounds);
                   6.98 and 6.22 ms for one of 16 MiB (in 4 of 5)
@@ -225,9 +226,7 @@ static bool bytes_left(tcp_endpoint *e)
         if (l->fd < 0 || l->ended || getsockopt(l->fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 ||
             domain == AF_UNIX)
             continue;
-        for (int k = 0; k < 64 && recv(l->fd, e->scratch, TCP_SCRATCH, 0) > 0; k++) /* discards what
-                                                                                       is no longer
-                                                                                       wanted */
+        for (int k = 0; k < 64 && recv(l->fd, e->scratch, TCP_SCRATCH, 0) > 0; k++) /* no longer wanted */
             continue;
         if (ioctl(l->fd, SIOCOUTQ, &unsent) == 0 && unsent > 0)
             return true;

@@ -114,7 +114,7 @@ typedef struct tcp_door {
     int epoll;                   /* the acceptor's own epoll descriptor; to be watched for
                                     reading */
     int listening[2];            /* TCP; local */
-    int64_t timeout_ns;          /* TCP_USER_TIMEOUT of callers that come in */
+    int64_t timeout_ns;          /* TCP_USER_TIMEOUT of accepted connections */
     const tutti_run_key *key;
     tcp_rules rules;
     tutti_run_id id;
@@ -184,8 +184,8 @@ tutti_status tutti_tcp_line_say(tcp_line *l, tutti_runtime *rt, tcp_frame *frame
                                 const void *payload, tutti_error *err);
 /* TUTTI_TIMEOUT: something is left to send */
 tutti_status tutti_tcp_line_flush(tcp_line *l, tutti_error *err);
-/* Reads what has come. Then next() until it gives false; payload: until the next call. A failure
-   (IO, CORRUPT; TUTTI_CLOSED: hung up) ends the line, after its last frame. */
+/* Reads what has arrived. Then next() until it returns false; payload: valid until the next call.
+   A failure (IO, CORRUPT; TUTTI_CLOSED: hung up) ends the connection, after its last frame. */
 tutti_status tutti_tcp_line_read(tcp_line *l, tutti_runtime *rt, tutti_error *err);
 bool tutti_tcp_line_next(tcp_line *l, tcp_frame *frame, const uint8_t **payload,
                          tutti_status *status, tutti_error *err);
@@ -237,7 +237,7 @@ typedef struct tcp_link {        /* one connection with a peer */
     size_t unsent;               /* limit on unsent bytes in the kernel; 0: the kernel's own */
     int64_t piece_ns;            /* since when a piece is being sent; 0: none is */
     bool slow;                   /* the last piece took longer than it should */
-    /* what comes in */
+    /* the frame that is being received */
     uint8_t *in;
     size_t in_have, in_used;
     bool framed;                 /* frame's header was checked, its payload is not all here */
