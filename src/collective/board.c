@@ -282,7 +282,8 @@ static tutti_status forsaken(const tutti_call *call, int rank, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Entry k of a rank if it is this call's and I have not finished with it; its serial. */
+/* Returns entry k of a rank if it is this call's and I have not finished with it; *serial: its
+   serial. */
 static tutti_entry *look(const tutti_call *call, int rank, int k, uint64_t *serial)
 {
     const tutti_board *board = call->group->world->board;
@@ -298,7 +299,7 @@ static tutti_entry *look(const tutti_call *call, int rank, int k, uint64_t *seri
     return entry;
 }
 
-/* Of a call made again there may be several, and the earliest is meant. A scan may pass its place
+/* A call made again may have several entries; the earliest is meant. A scan may pass its place
    before it is published and then find a later one further on; but what was published before the
    one found is seen by a second scan. */
 static tutti_entry *search(const tutti_call *call, int rank)

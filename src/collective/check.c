@@ -391,7 +391,7 @@ static tutti_status check_cells(const checker *c, int i, const cell *part, size_
     return TUTTI_OK;
 }
 
-/* Of the kinds with a root or with parts. */
+/* Checks the kinds with a root or with parts. */
 static tutti_status check_parts(const checker *c, int i, const uint32_t *leaves, uint32_t sum)
 {
     const member *m = &c->members[i];
@@ -415,7 +415,7 @@ static tutti_status check_parts(const checker *c, int i, const uint32_t *leaves,
     return TUTTI_OK;
 }
 
-/* What the kind promises, after the last step. */
+/* Checks what the kind promises, after the last step. */
 static tutti_status check_results(checker *c, int i)
 {
     const member *m = &c->members[i];

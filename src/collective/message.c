@@ -100,7 +100,7 @@ void tutti_cancel(tutti_world *world, tutti_request *r)
     world->ops->cancel(world->transport, r);
 }
 
-/* Until r is done or the deadline; then it is the caller's again in any case. */
+/* Waits until r is done or the deadline; afterwards r is the caller's again in any case. */
 static tutti_status finish(tutti_world *world, tutti_request *r, int64_t deadline_ns, const char *doing,
                            tutti_error *err)
 {

@@ -94,7 +94,7 @@ static tutti_status nodes_of(char *const *environment, int *nodes, tutti_error *
     return TUTTI_OK;
 }
 
-/* Of its host, or -1. */
+/* The node of a rank on its host, or -1. */
 static int node_of(const tutti_world *world, int nodes, int rank)
 {
     int here = 0, before = 0;

@@ -309,7 +309,7 @@ typedef struct between {
     launch_adopted adopted;      /* what a child that was killed could not end */
 } between;
 
-/* What is there of the workers' output, as a frame. False: the launcher is gone. */
+/* Sends what is there of the workers' output as a frame. False: the launcher is gone. */
 static bool pass_output(between *b, int *fd, char type)
 {
     char chunk[TUTTI_AGENT_FRAME];

@@ -37,7 +37,7 @@ static tutti_shm_state state_of(const launch_beside *b, int rank)
     return tutti_shm_state_of(&b->region, rank);
 }
 
-/* A rank that has reported its own end has reported it before. */
+/* A rank that reported its own end did so before this; then expelling it has no effect. */
 static void ended(launch_beside *b, int rank)
 {
     char why[200];

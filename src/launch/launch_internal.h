@@ -83,7 +83,7 @@ typedef struct launch_lines {
     char text[LAUNCH_LINE + 1];
 } launch_lines;
 bool tutti_launch_lines_open(launch_lines *l, int *theirs); /* false: errno */
-/* What is there now. */
+/* Hands out the lines that are there now. */
 void tutti_launch_lines_read(launch_lines *l, launch_line_fn *output, void *user, int rank,
                              int stream);
 /* Hands out the line that has no end, too. */

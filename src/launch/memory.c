@@ -25,7 +25,7 @@ static int64_t count_in(const char *path)
     return n;
 }
 
-/* Of a group below `top`, or of `top`, as which a container sees its own. */
+/* The count of a group below `top`, or of `top` itself, where a container sees its own group. */
 static int64_t count_of(const char *root, const char *top, const char *group, const char *name)
 {
     char path[4608];

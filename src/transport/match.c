@@ -110,7 +110,8 @@ static void pair_up(tutti_match *m, match_op *op, match_message *message)
     }
 }
 
-/* To the posted ones, else unexpected, in its place by arrival. */
+/* Offers it to the posted receives; otherwise keeps it among the unexpected messages, at its
+   place by arrival. */
 static void offer_message(tutti_match *m, match_message *message)
 {
     match_op *op = take_posted(m, message->from, message->tag);

@@ -94,8 +94,8 @@ static inline match_waiting *match_unexpected(match_queue *q, int from, uint64_t
     return NULL;
 }
 
-/* To its place in `posted` or `unexpected`. In the other queue there must be none that fits it.
-   What has just come belongs at the end, so the search begins there. */
+/* Inserts it at its place in `posted` or `unexpected`. In the other queue there must be none that
+   fits it. What has just arrived belongs at the end, so the search begins there. */
 static inline void match_keep(match_link *buckets, match_waiting *w)
 {
     match_link *bucket = match_bucket(buckets, w->tag), *before = bucket;
@@ -157,8 +157,8 @@ static inline size_t match_count_done(tutti_request *const *r, size_t n)
 
 #pragma GCC visibility push(default)
 void tutti_match_queue_init(match_queue *q);
-/* All that wait, in no order: the one after `after`, NULL: the first. NULL: no more. Look for the
-   next before taking one out. */
+/* Iterates over all that wait, in no order: returns the one after `after`, NULL: the first.
+   Returns NULL when there are no more. Find the next before taking one out. */
 match_waiting *tutti_match_next(match_link *buckets, const match_waiting *after);
 /* Checks a request before it is posted; `any`: TUTTI_ANY is a peer. *bytes: of b. */
 tutti_status tutti_match_check(const char *doing, const tutti_request *r, int size, int peer,

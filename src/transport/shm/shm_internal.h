@@ -176,9 +176,9 @@ void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_note *note,
                        const unsigned char *payload);
 /* neither is in the queue */
 void tutti_shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m);
-/* to the posted, else unexpected, by sequence */
+/* to the posted receives, else among the unexpected messages, by sequence */
 void tutti_shm_offer_message(shm_endpoint *e, shm_message *m);
-/* to the unexpected, else posted, by sequence */
+/* to the unexpected messages, else among the posted receives, by sequence */
 void tutti_shm_offer_op(shm_endpoint *e, shm_op *op);
 
 /* progress.c */

@@ -136,7 +136,7 @@ void tutti_shm_region_close(tutti_shm_region *region);
    longer run. */
 void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state state,
                       const tutti_error *why, int signal);
-/* What has become of it: `state`, but LOST of one that was expelled before it left. Acquires what
+/* The state of a rank: `state`, but LOST of one that was expelled before it left. Acquires what
    it sent before. */
 tutti_shm_state tutti_shm_state_of(const tutti_shm_region *region, int rank);
 /* Gives `rank` up for all, as rank `by` or as TUTTI_SHM_PARENT; false: it had left, or was lost,

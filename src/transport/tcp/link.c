@@ -349,7 +349,7 @@ static tutti_status take_words(tcp_endpoint *e, tcp_link *l, const tcp_frame *f,
     }
 }
 
-/* A payload that went past the buffer is all here. */
+/* A payload that bypassed the buffer is complete. */
 static tutti_status piece_done(tcp_endpoint *e, tcp_link *l, tutti_error *err)
 {
     const unsigned char *piece = l->piece;
@@ -361,7 +361,7 @@ static tutti_status piece_done(tcp_endpoint *e, tcp_link *l, tutti_error *err)
     if (piece == NULL)
         return TUTTI_OK;
     if (l->frame.hash != 0 && tutti_tcp_hash_data(l->session.receive_seed, piece, l->frame.bytes) != l->frame.hash) {
-        /* of an announcement, which has the whole message with it, the tag is no offset */
+        /* the tag of an announcement, which contains the whole message, is no offset */
         const uint64_t first = l->frame.kind == TCP_DATA ? l->frame.tag : 0;
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "bytes %" PRIu64 " to %" PRIu64 " of a message are not those that were sent", first,
@@ -374,7 +374,7 @@ static tutti_status piece_done(tcp_endpoint *e, tcp_link *l, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* What is in the buffer. */
+/* Processes what is in the buffer. */
 static tutti_status take_buffer(tcp_endpoint *e, tcp_link *l, tutti_error *err)
 {
     while (l->fd >= 0) {

@@ -110,7 +110,7 @@ void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, tcp_teller tell
         return;
     }
     tutti_tcp_roll_depart(&e->roll, d, tutti_now_ns(e->rt));
-    if (d->state != TUTTI_MEET_LOST) /* its own departure, or its launcher's report */
+    if (d->state != TUTTI_MEET_LOST) /* it has reported its own end */
         p->doubt = false;
     if (e->match.peers[d->rank].gone || e->out)
         return;
