@@ -1,5 +1,5 @@
-/* board.c: the board: entries in shared memory, published and followed (board.h has the life of an
-   entry). */
+/* board.c: the rendezvous table: entries in shared memory, published and followed (board.h
+   describes the life of an entry). */
 #include "board.h"
 #include <string.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #define WINDOW_WAIT_NS (INT64_C(10) * 1000000000)
 #define POLL_NS (INT64_C(20) * 1000)
 #define WORDS_A_LINE 8
-#ifndef TUTTI_BOARD_GLANCES /* the explorer's are fewer: every look is a choice of whom to run */
+#ifndef TUTTI_BOARD_GLANCES /* fewer in the explorer, where every check is a choice of the thread to run */
 #define TUTTI_BOARD_GLANCES 16
 #define TUTTI_BOARD_PATIENCE 512 /* some microseconds */
 #define TUTTI_BOARD_CORES sysconf(_SC_NPROCESSORS_ONLN)
@@ -62,10 +62,10 @@ static void pause_cpu(void)
 #endif
 }
 
-/* The board's own lock among the threads of this rank, held for some instructions: one
-   read-modify-write where a monitor takes two and the calls to reach them, which would be a
-   tenth of a small collective. Who finds it taken looks again for a while; the holder may have
-   lost its core, so then it sleeps. */
+/* The table's own lock among the threads of this rank, held for some instructions: one
+   read-modify-write where a monitor takes two and the calls to reach them, which would be a tenth
+   of a small collective. A thread that finds it taken tries again for a while; the holder may
+   have lost its core, so then it sleeps. */
 static void enter(const tutti_world *world)
 {
     /* acquire: pairs with the release in leave */
@@ -81,8 +81,8 @@ static void leave(const tutti_world *world)
     atomic_store_explicit(&world->board->held, false, memory_order_release);
 }
 
-/* Wakes whoever waits for this rank. Under the lock, since publish stores: two threads might store
-   in the wrong order. */
+/* Wakes the threads that wait for this rank. Under the lock, since publish stores: two threads
+   might store in the wrong order. */
 static void raise_version(tutti_world *world)
 {
     tutti_board_memory *mine = world->board->mine;
@@ -95,8 +95,8 @@ void tutti_board_tell(const tutti_call *call)
 {
     tutti_world *world = call->group->world;
 
-    /* acq_rel: whoever adds itself later sees all that was published before; whoever did earlier
-       is seen here */
+    /* acq_rel: a waiter that adds itself later sees all that was published before; one that did
+       earlier is seen here */
     if (atomic_fetch_add_explicit(&world->board->mine->waiters, 0, memory_order_acq_rel) == 0)
         return;
     enter(world);
@@ -104,7 +104,7 @@ void tutti_board_tell(const tutti_call *call)
     leave(world);
 }
 
-/* Has everybody finished with entry k? */
+/* Have all members finished with entry k? */
 static bool is_free(const tutti_world *world, int k)
 {
     tutti_board_slot *slot = &world->board->slots[k];
@@ -118,17 +118,18 @@ static bool is_free(const tutti_world *world, int k)
     return true;
 }
 
-/* The words of eight entries share a line, which their readers write call after call. So it is read
-   once for all of them: by the first, when the readers have long finished with the others. */
+/* The `finished` words of eight entries share a cache line, which their readers write in call
+   after call. So it is read once for all of them: with the first entry, when the readers have
+   long finished with the others. */
 static void sweep(const tutti_world *world, int first)
 {
     for (int k = first + 1; first % WORDS_A_LINE == 0 && k < first + WORDS_A_LINE; k++)
         (void)is_free(world, k);
 }
 
-/* Each group walks round the entries of one line of words. Few, so that their lines stay in the
-   caches of both sides (over all 32 a call of 4 bytes took 30 ns longer), and of several groups at
-   a time not many meet. */
+/* Each group cycles through the entries of one line of `finished` words. They are few, so that
+   their lines stay in the caches of both sides (over all 32 a call of 4 bytes took 30 ns longer),
+   and of several groups at a time not many collide. */
 static int preferred(const tutti_call *call)
 {
     const uint64_t mixed = call->group->context * UINT64_C(0x9e3779b97f4a7c15);
@@ -198,8 +199,8 @@ tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *wher
         tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
         enter(world);
     }
-    /* and so it is mine alone until all have finished with it; filled without the lock, whose end
-       would wait for the line */
+    /* and so it is mine alone until all have finished with it; filled without the lock, since
+       releasing the lock would wait for the cache line */
     remember(call, k);
     serial = board->slots[k].serial;
     leave(world);
@@ -281,7 +282,8 @@ static tutti_status forsaken(const tutti_call *call, int rank, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Entry k of a rank if it is this call's and I have not finished with it; its serial. */
+/* Returns entry k of a rank if it is this call's and I have not finished with it; *serial: its
+   serial. */
 static tutti_entry *look(const tutti_call *call, int rank, int k, uint64_t *serial)
 {
     const tutti_board *board = call->group->world->board;
@@ -297,7 +299,7 @@ static tutti_entry *look(const tutti_call *call, int rank, int k, uint64_t *seri
     return entry;
 }
 
-/* Of a call made again there may be several, and the earliest is meant. A scan may pass its place
+/* A call made again may have several entries; the earliest is meant. A scan may pass its place
    before it is published and then find a later one further on; but what was published before the
    one found is seen by a second scan. */
 static tutti_entry *search(const tutti_call *call, int rank)
@@ -314,7 +316,7 @@ static tutti_entry *search(const tutti_call *call, int rank)
     return first;
 }
 
-/* How many looks; and what came of them. */
+/* looks: how many checks to make. learn: adapts that number to whether they were enough. */
 static uint32_t looks(const tutti_call *call, bool patient)
 {
     tutti_board *board = call->group->world->board;
@@ -380,7 +382,7 @@ static tutti_status await_version(const tutti_call *call, int rank, uint32_t see
                              call->count, call->group->size);
 }
 
-/* acq_rel: see tutti_board_tell. */
+/* Counts this thread among the waiters. acq_rel: see tutti_board_tell. */
 static tutti_board_memory *wait_for(const tutti_call *call, int rank)
 {
     tutti_board_memory *board = call->group->world->board->of_rank[rank];
@@ -425,7 +427,7 @@ tutti_status tutti_board_follow(const tutti_call *call, int j, tutti_entry *entr
         uint32_t seen;
         if (board == NULL)
             board = wait_for(call, rank);
-        seen = atomic_load_explicit(&board->version, memory_order_acquire); /* before the second look, as above */
+        seen = atomic_load_explicit(&board->version, memory_order_acquire); /* before the second check, as above */
         if (atomic_load_explicit(&entry->phase, memory_order_acquire) < phase)
             status = await_version(call, rank, seen, err);
     }
@@ -491,8 +493,8 @@ tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where 
     if (where->reach != TUTTI_REACH_WINDOW || where->window >= TUTTI_WINDOWS)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank, "rank %d announces a vector in window %u of %d", rank,
                                where->window, TUTTI_WINDOWS);
-    /* The peer may be through tutti_world_window while another thread of mine is on its last
-       instructions in there. */
+    /* The peer may have returned from tutti_world_window while another thread of mine is at its
+       last instructions there. */
     while (atomic_load_explicit(&world->n_windows, memory_order_acquire) <= where->window) {
         deadline = deadline == 0 ? tutti_now_ns(world->rt) + WINDOW_WAIT_NS : deadline;
         if (tutti_now_ns(world->rt) > deadline)

@@ -1,37 +1,39 @@
-/* board.h: where the members of a group on one host meet. Each rank has a board in a shared window
-   of its own: entries that it writes and the others read. Between board.c (entries) and window.c
-   (the collectives on them).
+/* board.h: the rendezvous table, in shared memory, of ranks on one host. Each rank has such a
+   table in a shared window of its own: entries that it writes and the others read. It is the
+   layer between board.c (entries) and window.c (the collectives on them).
 
    An entry belongs to one collective of one group, found by its tag. Life of an entry:
 
      free
        -> owner: tag = 0, serial, fields, payload, tag = the collective's (release)
        -> members: find it by tag (acquire), read, follow `phase`
-       -> each: finished[owner][entry] = serial, in its own board (release)
-       -> free once all members' words say so
+       -> each: finished[owner][entry] = serial, in its own table (release)
+       -> free once all members' words of `finished` have the serial
 
    Tags may come again (a group made twice), even while others still read the entry before. A
-   member's own word tells which entries it has finished with; of several left the one with the
-   lowest serial is meant. So nobody ever writes a line that another owns. One collective costs one
-   line from each member to each other: tag, fields and the first 24 bytes of payload share it.
+   member's own `finished` shows which entries it has finished with; of several left, the one with
+   the lowest serial is meant. So no rank ever writes a cache line that another owns. One
+   collective costs one line from each member to each other: tag, fields and the first 24 bytes of
+   payload share it.
 
-   A member looks first at the entry that the call's `turn` prefers, and finds it there unless that
-   was in use. The owner does not put a tag there while an older entry of that tag lies elsewhere
-   unread.
+   A member looks first at the entry that the call's `turn` prefers, and finds it there unless
+   that entry was in use. The owner does not put a tag there while an older entry of that tag lies
+   elsewhere unread.
 
-   Waiting: a member looks at the word it needs some hundred times at most. Then it counts itself
-   in `waiters` of the owner's board and waits for one word, the owner's `version`; a death of the
-   owner ends that wait. Publishing and advancing are silent stores. Before an owner waits or
-   leaves, it tells: it looks at its `waiters`, and raises `version` only if there are some. Both
-   change `waiters` by read-modify-write, so one of the two sees the other. */
+   Waiting: a member polls the word it needs some hundred times at most. Then it counts itself in
+   `waiters` of the owner's table and waits for one word, the owner's `version`; a death of the
+   owner ends that wait. Publishing and advancing are plain stores without a wake-up. Before an
+   owner waits or leaves, it wakes the others: it reads its `waiters`, and raises `version` only
+   if there are some. Both change `waiters` by read-modify-write, so one of the two sees the
+   other. */
 #ifndef TUTTI_COLLECTIVE_BOARD_H
 #define TUTTI_COLLECTIVE_BOARD_H
 #include "collective_internal.h"
 
 #define TUTTI_BOARD_ENTRIES 32
 #define TUTTI_ABANDONED UINT32_MAX
-/* Groups that a rank has given up last: engine/pieces.c gives up three a thread of a lane at most,
-   and engine/members.c three a loss. */
+/* The number of groups that a rank records as given up, the last ones: engine/pieces.c gives up
+   three a thread of a lane at most, and engine/members.c three a loss. */
 #define TUTTI_FORSAKEN 256
 #define TUTTI_STAGES 2                           /* collectives on foreign memory at one time; more
                                                     go over messages */
@@ -59,22 +61,22 @@ typedef struct tutti_entry {
         tutti_where where;                  /* large */
         unsigned char payload[8 * TUTTI_INLINE_COUNT]; /* small */
     };
-    int gone;                               /* abandoned: because of this rank; published by
+    int gone;                               /* abandoned: the rank that caused it; published by
                                                phase */
 } tutti_entry;
 
 /* One a rank, in its window; only its rank writes, except waiters. */
 typedef struct tutti_board_memory {
-    _Alignas(64) _Atomic uint32_t version;  /* under board->held */
+    _Alignas(64) _Atomic uint32_t version;  /* under the table's lock, held */
     /* Threads of other ranks on their way to await version; too high a count costs time only. */
     _Alignas(64) _Atomic uint32_t waiters;
     /* Sizes of its windows, for checking offsets. */
     _Alignas(64) _Atomic uint64_t window_bytes[TUTTI_WINDOWS];
 
-    /* Groups (contexts) that this rank has given up over messages, and because of which rank: a
-       member that waits for it here in a later collective of theirs would wait for ever. n_forsaken
-       counts all; number k lies at k modulo TUTTI_FORSAKEN. Written under board->held; release:
-       publishes the pair. */
+    /* Groups (contexts) that this rank has given up over messages, and the rank that caused it.
+       Without this record a member that waits for this rank in shared memory, in a later
+       collective of the group, would wait for ever. n_forsaken counts all; number k lies at k
+       modulo TUTTI_FORSAKEN. Written under the table's lock; release: publishes the pair. */
     _Alignas(64) _Atomic uint32_t n_forsaken;
     _Atomic uint64_t forsaken[TUTTI_FORSAKEN];
     _Atomic int forsaken_for[TUTTI_FORSAKEN];
@@ -85,22 +87,21 @@ typedef struct tutti_board_memory {
     _Alignas(64) _Atomic uint64_t finished[][TUTTI_BOARD_ENTRIES];
 } tutti_board_memory;
 
-typedef struct tutti_board_slot {           /* what the owner remembers of an entry; under held */
+typedef struct tutti_board_slot {           /* what the owner remembers of an entry; under `held` */
     uint64_t tag, serial;
-    int left;                               /* of `ranks`: those not known to have finished */
+    int left;                               /* how many of `ranks` are not known to have finished */
     int ranks[TUTTI_BOARD_MEMBERS];
 } tutti_board_slot;
 
-/* crowded: there are more ranks than cores. Looking takes the core from the rank that is waited
-   for, so there is one look, then the wait. */
+/* crowded: there are more ranks than cores. Polling takes the core from the rank that is waited
+   for, so there is one check, then the wait. */
 typedef struct tutti_board {
-    _Alignas(64) _Atomic bool held;         /* the lock among the threads of this rank; see
-                                               board.c */
+    _Alignas(64) _Atomic bool held;         /* lock among the threads of this rank; see enter() */
     tutti_board_memory **of_rank;
     tutti_board_memory *mine;
     bool crowded;
-    _Atomic uint32_t patience;              /* looks before a wait: doubles when they were enough,
-                                               halves when they were not */
+    _Atomic uint32_t patience;              /* checks before a wait: doubles when they were
+                                               enough, halves when they were not */
     /* Under held. */
     tutti_board_slot slots[TUTTI_BOARD_ENTRIES];
     uint32_t displaced;                     /* bit k: entry k was not the preferred one, and not all
@@ -109,23 +110,24 @@ typedef struct tutti_board {
     uint64_t published;
 } tutti_board;
 
-/* Fills a free entry with phase 1 and `where`, or with `bytes` of payload if where is NULL. Blocks
-   while all entries are in use. Silent. */
+/* Fills a free entry with phase 1 and `where`, or with `bytes` of payload if where is NULL.
+   Blocks while all entries are in use. Wakes no member. */
 tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *where,
                                  const void *payload, size_t bytes, tutti_entry **out,
                                  tutti_error *err);
-void tutti_board_advance(tutti_entry *mine, uint32_t phase); /* silent */
-/* after the silent ones, before waiting and before leaving */
+void tutti_board_advance(tutti_entry *mine, uint32_t phase); /* wakes no member */
+/* wakes the members that wait; to be called after the calls that wake none, before waiting and
+   before leaving */
 void tutti_board_tell(const tutti_call *call);
-/* This member gives up because of rank `gone`: all that follow it hear so. It may live on, and its
-   death would never end their waiting. */
+/* This member gives up because of rank `gone`; all that follow this entry learn of it. The member
+   may live on, so its death would never end their waiting. */
 void tutti_board_abandon(const tutti_call *call, tutti_entry *mine, int gone);
-/* Looks for member j's entry, resp. at its phase, for a moment. patient: for as long as has paid
-   off lately. NULL, resp. false: not yet. */
+/* glance: looks for member j's entry; glance_phase: checks that its phase is reached; for a
+   moment, or, if patient, for as long as has paid off lately. NULL, or false: not yet. */
 tutti_entry *tutti_board_glance(const tutti_call *call, int j, bool patient);
 bool tutti_board_glance_phase(const tutti_call *call, tutti_entry *entry, uint32_t phase,
                               bool patient);
-/* Blocks until member j has an entry for this call, resp. until it has reached phase. */
+/* find: blocks until member j has an entry for this call; follow: until it has reached phase. */
 tutti_status tutti_board_find(const tutti_call *call, int j, tutti_entry **out, tutti_error *err);
 tutti_status tutti_board_follow(const tutti_call *call, int j, tutti_entry *entry, uint32_t phase,
                                 tutti_error *err);

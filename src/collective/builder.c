@@ -1,11 +1,11 @@
 /* builder.c: what every algorithm writes its list with (builder.h). The first failure for want of
    memory is kept, and the rest does nothing, so that algorithms need no error paths.
 
-   A member that sends to another and receives from it posts the sending first. Where a large
-   message waits for the receiver's word (tcp), that word must not stand behind the megabytes that
-   go the same way. With the sending announced first, a member that hears that it may begin has
-   heard before what the other has for it, and has answered. The other way round a sum of 1 MiB
-   took 11.2 ms at 1 Gbit/s instead of 8.8. */
+   A member that sends to another and receives from it posts the send first. Where a large message
+   waits for a control message of the receiver (tcp's CLEAR), that control message must not wait
+   behind the megabytes that go the same way. With the send announced first, a member that
+   receives its CLEAR has already received the other's announcement, and has answered it. With the
+   opposite order a sum of 1 MiB took 11.2 ms at 1 Gbit/s instead of 8.8. */
 #include "builder.h"
 #include <assert.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static tutti_step *add_step(tutti_builder *b, tutti_step_kind kind, size_t count
 }
 
 /* An empty slice of a vector that is not empty is not sent. A collective of no elements at all
-   still sends its (empty) messages: their notes are how members notice that they passed different
+   still sends its (empty) messages: by their headers members detect that they passed different
    counts. */
 static bool skipped(const tutti_builder *b, size_t count)
 {
@@ -196,8 +196,8 @@ void tutti_build_slots(tutti_builder *b, uint32_t round, tutti_ref own, size_t c
     tutti_build_scratch(b, slot);
 }
 
-/* Lists of large groups are long and are kept: what growing left over is given back, once. Failing
-   to is no failure. */
+/* Lists of large groups are long and are kept: the memory left over by growing is freed, once. It
+   is no error if that fails. */
 static void trim(tutti_schedule *s)
 {
     tutti_step *steps = s->n_steps < s->room_steps ? tutti_alloc(s->n_steps, sizeof *steps) : NULL;

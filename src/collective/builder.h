@@ -35,11 +35,12 @@ static inline int tutti_peer_after(const tutti_builder *b, int k)
     return (b->i + k) % b->p;
 }
 
-/* From here on for the sub-group of p members base, base + stride, ..., of which I am the i-th. */
+/* From here on the builder writes for the sub-group of p members base, base + stride, ..., whose
+   i-th member I am. */
 void tutti_build_narrow(tutti_builder *b, int p, int i, int base, int stride);
 
-/* An empty slice of a vector that is not empty is not sent, unless it is a part that has a count of
-   its own. */
+/* An empty slice of a vector that is not empty is not sent, unless it is a part that has a count
+   of its own. */
 void tutti_build_send(tutti_builder *b, int peer, uint32_t round, tutti_ref from, size_t count);
 void tutti_build_recv(tutti_builder *b, int peer, uint32_t round, tutti_ref to, size_t count);
 /* for the requests [first, end) */
@@ -48,17 +49,17 @@ void tutti_build_term(tutti_builder *b, tutti_ref term);
 /* of the terms added since `first` */
 void tutti_build_sum(tutti_builder *b, size_t first, tutti_ref to, size_t count);
 void tutti_build_copy(tutti_builder *b, tutti_ref to, tutti_ref from, size_t count);
-void tutti_build_scratch(tutti_builder *b, size_t elements);            /* at least so much of it */
+void tutti_build_scratch(tutti_builder *b, size_t elements);            /* at least this much */
 size_t tutti_slice_count(size_t count, int size, int i);
 /* One round of an algorithm that moves chunks (slices for `chunks` owners): sends chunk `out` to
-   `to`, receives chunk `in` from `from` (-1: nobody), waits for both. A chunk received replaces
-   mine or is added to it, as left or right operand, by way of the scratch memory. */
+   `to`, receives chunk `in` from `from` (-1: no member), waits for both. A chunk received
+   replaces mine or is added to it, as left or right operand, by way of the scratch memory. */
 typedef enum { TUTTI_REPLACE, TUTTI_ADD_LEFT, TUTTI_ADD_RIGHT } tutti_received;
 typedef struct tutti_move { int to, out, from, in; tutti_received received; } tutti_move;
 void tutti_build_move(tutti_builder *b, uint32_t round, int chunks, const tutti_move *move);
 
-/* Receives `count` elements from everybody but me into the scratch memory; adds the terms of a sum
-   in index order, with `own` at my place. */
+/* Receives `count` elements from every member but me into the scratch memory; adds the terms of a
+   sum in index order, with `own` at my place. */
 void tutti_build_slots(tutti_builder *b, uint32_t round, tutti_ref own, size_t count);
 /* Each member's slice of [begin, begin + length) of the vectors to it, and their sum there. All of
    it is waited for. */

@@ -1,11 +1,11 @@
 /* cache.c: lists of steps and scratch memory outlive the call that needed them, so that a
    collective that has run before allocates nothing.
 
-   Lists: sets of eight, found by the hash of their key. A new one is written over the one longest
-   unused, in the memory that this has. If all eight of a set are in use by other threads the list
-   is made for this call only. Counts of parts are no part of the hash: they may be others in each
-   call (rows of a table, encoded gradients). Eight lists written in turn are soon as long as they
-   get, where hundreds of sets would go on growing.
+   Lists: sets of eight, found by the hash of their key. A new one replaces the least recently
+   used one, in its memory. If all eight of a set are in use by other threads the list is made for
+   this call only. Counts of parts are no part of the hash: they may differ in each call (rows of
+   a table, encoded gradients). Eight lists written in rotation soon reach their final size, where
+   hundreds of sets would continue to grow.
 
    Scratch: blocks not in use, in a list. The smallest that suffices is taken, else the largest is
    replaced by a larger one. There are never more blocks than threads that ran collectives at one

@@ -4,13 +4,13 @@
    An element's symbol is a number of a table of expressions: leaf (v, member) is what member's
    VECTOR (or PART) held there at the start, node (l, r) the sum of two expressions. Equal
    expressions have equal numbers, so "every member once, in the canonical order" is one
-   comparison. For algorithms with an order of their own the leaves of the expression are
-   counted, and all members must end with the same expression. Leaves do not name the element: a
-   list that confused elements would be caught by the receipt's place only, therefore each cell
-   also carries its element's number.
+   comparison. For algorithms with an order of their own the leaves of the expression are counted,
+   and all members must end with the same expression. Leaves do not name the element: a list that
+   confused elements would be detected by the receipt's place only, therefore each cell also
+   carries its element's number.
 
-   Rendezvous: a member runs until a WAIT whose requests are not all done; a pair is done when both
-   ends have posted. When nobody can run and somebody has steps left, that is a deadlock. Cells
+   Rendezvous: a member runs until a WAIT whose requests are not all done; a pair is done when
+   both ends have posted. When no member can run and one has steps left, that is a deadlock. Cells
    under a posted send may not be written, cells under a posted receive may not be touched, until
    the WAIT. */
 #include "schedule.h"
@@ -48,7 +48,7 @@ typedef struct checker {
     int size;
     node *nodes;
     uint32_t n_nodes, room;
-    uint32_t *buckets, *chain;   /* 2 room, room: numbers by hash; chain[k] is next after k */
+    uint32_t *buckets, *chain;   /* twice the capacity, and the capacity: numbers by hash; chain[k] is next after k */
     uint32_t proved;             /* the last expression whose leaves were counted, and were right */
     tutti_error *err;
 } checker;
@@ -121,7 +121,7 @@ static uint32_t leaf(checker *c, int i)
     return expression(c, (uint32_t)i, UINT32_MAX);
 }
 
-/* The definition itself (one order of summation), written as it is said. */
+/* The definition itself (one order of summation), written literally. */
 static uint32_t tree(checker *c, const uint32_t *terms, size_t n)
 {
     size_t half = 1;
@@ -315,8 +315,8 @@ static tutti_status run_member(checker *c, int i, bool *moved)
     return TUTTI_OK;
 }
 
-/* Counts the leaves of an expression, at most `room` of them, a byte a member; false: too many, or
-   one of them twice. */
+/* Counts the leaves of an expression, visiting at most *room nodes, a byte a member; false: too
+   many, or one of them twice. */
 static bool count_leaves(const checker *c, uint32_t symbol, bool *seen, int *room)
 {
     const node *at = &c->nodes[symbol];
@@ -374,7 +374,8 @@ static size_t part_at(const tutti_schedule_key *key, int side, int j)
     return at;
 }
 
-/* Elements of an all-to-all are named by whom they are for and their place in that part. */
+/* Elements of an all-to-all are identified by the member they are for and their place in that
+   part. */
 static size_t bound_for(int j, size_t e)
 {
     return ((size_t)j << 32) + e;
@@ -390,7 +391,7 @@ static tutti_status check_cells(const checker *c, int i, const cell *part, size_
     return TUTTI_OK;
 }
 
-/* Of the kinds with a root or with parts. */
+/* Checks the kinds with a root or with parts. */
 static tutti_status check_parts(const checker *c, int i, const uint32_t *leaves, uint32_t sum)
 {
     const member *m = &c->members[i];
@@ -414,7 +415,7 @@ static tutti_status check_parts(const checker *c, int i, const uint32_t *leaves,
     return TUTTI_OK;
 }
 
-/* What the kind promises, after the last step. */
+/* Checks what the kind promises, after the last step. */
 static tutti_status check_results(checker *c, int i)
 {
     const member *m = &c->members[i];

@@ -1,6 +1,6 @@
 /* choice.c: which algorithm a collective takes: what the group asks for, or by kind, size and
    count. A request is a spec, "direct", "ring(order=any)" or "stragglar(straggler=3,order=any)",
-   read anew at each call without allocating: groups are values and own nothing. */
+   read again at each call without allocating: groups are values and own nothing. */
 #include "collective_internal.h"
 #include "tutti/options.h"
 #include <stdio.h>

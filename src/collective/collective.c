@@ -1,11 +1,11 @@
 /* collective.c: the public collectives. They check what can be checked on this rank alone, choose
    an algorithm (choice.c), and send the call through shared memory or through messages. Both do
-   what the list of that algorithm says, to the bit and to the byte. */
+   what the list of that algorithm defines, to the bit and to the byte. */
 #include "collective_internal.h"
 #include <stdio.h>
 #include <string.h>
 
-/* "all-reduce (sum, 'direct') of 1000 F32 over 4 members". Words come from a peer: nothing is
+/* "all-reduce (sum, 'direct') of 1000 F32 over 4 members". The values come from a peer: none is
    trusted. */
 static void describe(uint32_t what, uint64_t count, int64_t shape, char *out, size_t bytes)
 {
@@ -94,7 +94,7 @@ static tutti_status fits(const tutti_call *call, tutti_error *err)
     return tutti_algorithm_fits(call->algorithm, call->dtype, err);
 }
 
-/* Windows have no messages that could cross between nodes. */
+/* Collectives in windows have no messages that could cross between nodes. */
 static bool nodes_count(const tutti_call *call, size_t count)
 {
     const tutti_group *g = call->group;
@@ -104,7 +104,7 @@ static bool nodes_count(const tutti_call *call, size_t count)
            tutti_nodes_pay(call->local > 0 ? call->local : g->size, call->node, vector);
 }
 
-/* What the group asks for; else what the world's table says; else by hosts, kind, size and
+/* What the group asks for; else what the world's table has; else by hosts, kind, size and
    count. */
 static tutti_status choose(tutti_call *call, tutti_error *err)
 {
@@ -133,7 +133,8 @@ static tutti_status choose(tutti_call *call, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* To the board, if it can serve the call: asked for, or nothing is, and the group may. */
+/* Can shared memory serve the call? It must be asked for, or no algorithm be named, and the group
+   must allow it. */
 static bool to_board(const tutti_call *call)
 {
     const char *name = call->group->algorithm;
@@ -144,8 +145,8 @@ static bool to_board(const tutti_call *call)
            tutti_window_serves(call);
 }
 
-/* A named algorithm goes over messages; without a name the board serves it where it can; "window"
-   insists. */
+/* A named algorithm uses messages; without a name shared memory serves it where it can; "window"
+   requires it. */
 static tutti_status perform(tutti_call *call, const tutti_schedule *s, tutti_error *err)
 {
     const char *name = call->group->algorithm;
@@ -183,7 +184,7 @@ static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *er
     call->turn = (uint32_t)(g->context >> 32) + (uint32_t)g->context + g->sequence;
     g->sequence++;
     TUTTI_TRY(choose(call, err));
-    /* what takes a fraction of a microsecond does without its list */
+    /* a call of a fraction of a microsecond does without its list */
     if (tutti_window_listless(call) && to_board(call)) {
         bool handled;
         return tutti_window_run(call, NULL, &handled, err);
@@ -484,8 +485,8 @@ tutti_status tutti_scatter_parts_v(tutti_group *g, int root_index, const size_t 
                           : no_counts(TUTTI_SCATTER, err);
 }
 
-/* In place the input is first moved aside: what is received for one part would be written over
-   another that is still to be sent. */
+/* In place the input is first copied to scratch memory: what is received for one part would be
+   written over another that is still to be sent. */
 static tutti_status alltoall(tutti_group *g, tutti_call *call, tutti_buffer in, tutti_buffer out, tutti_error *err)
 {
     const size_t element = tutti_dtype_bytes(in.dtype), bytes = in.count * element;

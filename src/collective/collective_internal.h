@@ -1,9 +1,9 @@
-/* collective_internal.h: what the files of this room share.
+/* collective_internal.h: what the files of this module share.
 
      world.c                   opens and closes
      message.c                 ports
      group.c                   groups, tags and the common ground of collectives
-     members.c                 who is left
+     members.c                 which members remain
      collective.c              the public calls, and which path they take
      choice.c, table.c         which algorithm; which one by a file
      schedule.c, parts.c, stragglar.c, hierarchy.c
@@ -19,8 +19,9 @@
 #include "schedule.h"
 
 #define TUTTI_WINDOWS 64          /* windows a world */
-#define TUTTI_BOARD_MEMBERS 64    /* largest group that meets on the board: one bit a member */
-/* elements of at most 8 bytes that an entry of the board carries itself */
+#define TUTTI_BOARD_MEMBERS 64    /* largest group that uses the rendezvous table in shared
+                                     memory: one bit a member */
+/* elements of at most 8 bytes that an entry of that table holds itself */
 #define TUTTI_INLINE_COUNT 1024
 
 typedef struct tutti_traffic {    /* to one destination */
@@ -99,17 +100,18 @@ int tutti_windows_find(const tutti_world *world, const void *x, size_t bytes, ui
 /* Members a host, if the group is that many of one host, as many of the next, ..., and a power of
    two; all of it on one host: 0, as of any other layout. */
 int tutti_group_local(const tutti_group *g);
-/* The same of a node's members, where `local` is of a host's: 0 if a host's members are all on one
-   node, or its hosts are not alike. */
+/* The same for a node's members, where `local` is for a host's: 0 if a host's members are all on
+   one node, or its hosts are not laid out equally. */
 int tutti_group_node(const tutti_group *g, int local);
 
 /* ---- message.c ---- */
-/* Sentence of a finished request that failed; its status. */
+/* Reports a finished request that failed; returns its status. */
 tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, const char *doing,
                                   tutti_error *err);
 
 /* ---- reduce.c ---- */
-/* beside tutti_reduction in messages and on the board: a sum with a weight a member */
+/* in addition to tutti_reduction, in messages and in shared memory: a sum with a weight a
+   member */
 #define TUTTI_WEIGHTED 4
 /* Types whose sums are rounded once at the end: BF16, F16. */
 bool tutti_reduce_narrow(tutti_dtype dtype);
@@ -119,8 +121,8 @@ bool tutti_reduce_narrow(tutti_dtype dtype);
    lower index's. */
 void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p,
                        const void *const *x, const double *scale, void *y);
-/* The same into each of x[0..p), at most TUTTI_BOARD_MEMBERS; they lie apart. x[first], the
-   nearest, is written first where it is not all in one go. */
+/* The same into each of x[0..p), at most TUTTI_BOARD_MEMBERS; they do not overlap. x[first], the
+   nearest, is written first where it is not all written in one pass. */
 void tutti_reduce_tree_all(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p,
                            void *const *x, const double *scale, int first);
 /* x *= a, rounded once; F32 (a is exactly a float), F64. */
@@ -138,8 +140,8 @@ void tutti_scratch_return(tutti_world *world, tutti_scratch *scratch);
 void tutti_cache_close(tutti_world *world);
 
 /* ---- choice.c ---- */
-/* What a group's `algorithm` asks of a kind: *row -1: nothing, choose; *straggler -1: the row has
-   none. Refuses what is no request, or cannot serve. */
+/* What a group's `algorithm` requests for a kind: *row -1: nothing, choose; *straggler -1: the
+   row has none. Refuses what is no request, or cannot serve. */
 tutti_status tutti_algorithm_wished(const char *text, tutti_collective kind, int size, int *row,
                                     int *straggler, tutti_error *err);
 
@@ -163,21 +165,21 @@ typedef struct tutti_call {
     size_t count;                 /* as in tutti_schedule_key */
     int root;
     const size_t *counts;         /* as there; borrowed */
-    uint32_t parts;               /* of counts that all members give alike, their hash; else 0 */
+    uint32_t parts;               /* hash of counts, where all members pass the same; else 0 */
     size_t inputs;                /* elements of `vector` that the weight is for */
     double weight;                /* my values times this before the tree; 1: none */
     unsigned char *vector, *part; /* as in schedule.h */
     int algorithm;                /* row */
     int local, node;              /* as in tutti_schedule_key */
     uint64_t tag;                 /* of this collective: context and sequence */
-    uint32_t turn;                /* grows by one from call to call of a group: where on the
-                                     board */
+    uint32_t turn;                /* grows by one from call to call of a group: where in the
+                                     rendezvous table */
 } tutti_call;
 static inline int tutti_call_rank(const tutti_call *call, int index)
 {
     return tutti_group_rank(call->group, index);
 }
-/* What members compare, packed: kind + 1 (no collective's word is 0), op, dtype, algorithm; and
+/* What members compare, packed: kind + 1 (so that no collective has 0), op, dtype, algorithm; and
    size with root, or with the hash of counts where there is no root. */
 #define TUTTI_OWN_COUNTS (UINT32_C(1) << 23) /* parts have counts of their own */
 static inline uint32_t tutti_call_what(const tutti_call *call)
@@ -189,7 +191,7 @@ static inline int64_t tutti_call_shape(const tutti_call *call)
 {
     return (int64_t)call->group->size << 32 | (int64_t)((uint32_t)call->root ^ call->parts);
 }
-/* TUTTI_OK if rank `from` passed the same; else the sentence with both. */
+/* TUTTI_OK if rank `from` passed the same; otherwise the error names both. */
 tutti_status tutti_call_compare(const tutti_call *call, int from, uint32_t what, uint64_t count,
                                 int64_t shape, tutti_error *err);
 void tutti_call_account(const tutti_call *call, const tutti_schedule *s); /* all its sends */
@@ -201,15 +203,16 @@ void tutti_orphans_close(tutti_world *world); /* before the transport is closed 
 /* ---- board.c, window.c ---- */
 tutti_status tutti_board_open(tutti_world *world, tutti_error *err);
 void tutti_board_close(tutti_world *world);
-/* This member has given up the call's group, because of rank `gone`. A member that waits for it on
-   the board in a later collective of the group hears that. Looks at the group alone. */
+/* Records that this member has given up the call's group, because of rank `gone`. A member that
+   waits for it in shared memory in a later collective of the group then learns of it. Uses only
+   the call's group. */
 void tutti_board_forsake(const tutti_call *call, int gone);
-/* Waits a moment for the transport to learn why that rank is gone, where others have told of it
-   before. */
+/* Waits a moment for the transport to learn why that rank is gone, where other members have
+   reported it earlier. */
 void tutti_call_hear_why(const tutti_call *call, int rank);
-/* before the window is made known */
+/* before the window is published */
 void tutti_board_window(tutti_world *world, uint32_t window, size_t bytes);
-/* bytes of that rank's; once it is made */
+/* bytes of that rank's window; once it is made */
 uint64_t tutti_board_window_of(const tutti_world *world, int rank, uint32_t window);
 /* by kind, algorithm, size and count: the same on every member */
 bool tutti_window_serves(const tutti_call *call);

@@ -1,11 +1,12 @@
-/* compare.c: texts of "key=value" lines, so that a difference can be told with both values. */
+/* compare.c: texts of "key=value" lines, compared so that a difference can be reported with both
+   values. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include "tutti/compare.h"
 
-/* The first line of mine that is not member 0's; both are complete texts of lines. False if they
-   are equal. */
+/* The first line of mine that differs from member 0's; both are complete texts of lines. False if
+   they are equal. */
 static bool difference(const char *mine, const char *theirs, int rank, char *sentence, size_t bytes)
 {
     for (;;) {

@@ -1,11 +1,11 @@
 /* cost.c: the cost model of schedules (schedule.h): walks the lists of all members in virtual
    time, as the checker walks them on symbols.
 
-   Events in a heap: a member goes on, a message may begin. A member runs until a WAIT some of
-   whose requests have no end yet; a message that is ready takes both ports or comes back when
-   they are free. Events are taken in order of time, members before messages, so whatever competes
-   for a port at a time is known when the port is given away. Homogeneous lists with even slices
-   give the textbook formulas to rounding. */
+   Events in a heap: a member continues, a message may begin. A member runs until a WAIT with
+   requests whose end is not known yet; a message that is ready takes both ports or is put back
+   until they are free. Events are taken in order of time, members before messages, so all that
+   competes for a port at a time is known when the port is assigned. Homogeneous lists with even
+   slices reproduce the textbook formulas to rounding. */
 #include "schedule.h"
 #include <string.h>
 
@@ -23,7 +23,7 @@ typedef struct member {
     size_t posts_made, open; /* posts before `open` are matched */
     uint32_t sends;
     double time, out_free, in_free;
-    size_t missing;          /* requests of the WAIT it stands at without an end */
+    size_t missing;          /* requests of its present WAIT without an end */
     post *posts;
 } member;
 
@@ -131,7 +131,7 @@ static tutti_status make_post(model *m, int i, const tutti_step *step)
     return TUTTI_OK;
 }
 
-/* The WAIT it stands at is over. */
+/* Its present WAIT is over. */
 static tutti_status go_on(model *m, int i)
 {
     member *const me = &m->members[i];

@@ -26,8 +26,9 @@ static int label_of(const tutti_group *g, const int *label, int index)
     return label[tutti_group_rank(g, index)];
 }
 
-/* Members a label, if that many of one stand next to each other, then as many of the next, and so
-   on, and they are a power of two. 0: another layout, one label, or somebody has none. */
+/* Members a label: that many with one label stand next to each other, then as many with the next,
+   and so on, and the number is a power of two. 0: another layout, only one label, or a member has
+   none. */
 static int block_of(const tutti_group *g, const int *label)
 {
     int q = 0;
@@ -67,8 +68,8 @@ tutti_group tutti_group_workers(tutti_world *world, uint64_t context)
     return tutti_group_of(world, NULL, 0, context);
 }
 
-/* The turn goes into the context as well: a turn may hold any number of collectives without
-   meeting the sequence of the next. */
+/* The turn is mixed into the context as well: a turn may hold any number of collectives without
+   colliding with the sequence of the next. */
 tutti_group tutti_group_keyed(const tutti_group *group, uint64_t key, uint32_t turn)
 {
     const uint64_t words[3] = { group->context, key, turn };

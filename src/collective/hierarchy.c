@@ -1,20 +1,21 @@
-/* hierarchy.c: collectives that know where members are. Links between hosts are slow and shared by
-   all members of a host. Memory of another node of a host (NUMA) is farther than one's own, by a
-   link that all members of the node share. What is to cross such a border crosses it once.
+/* hierarchy.c: collectives that know where members are. Links between hosts are slow and shared
+   by all members of a host. Memory of another node of a host (NUMA) is farther than one's own,
+   behind a link that all members of the node share. What has to cross such a border crosses it
+   once.
 
-   The hierarchical form: reduce-scatter over the q members of a host, all-reduce of each slice over
-   the P members that hold it, all-gather over the host. Between hosts a member sends 2n/q (P-1)/P
-   elements, all q at once. The same again inside a host of several nodes: reduce-scatter over a
-   node, then between the nodes of the host, then between hosts.
+   The hierarchical form: reduce-scatter over the q members of a host, all-reduce of each slice
+   over the P members that hold it, all-gather over the host. Between hosts a member sends 2n/q
+   (P-1)/P elements, all q at once. The same again inside a host of several nodes: reduce-scatter
+   over a node, then between the nodes of the host, then between hosts.
 
    Members are numbers of two or three digits, the innermost first: place in the node, node of the
-   host, host. The members that differ in one digit alone are a group of that level, its mates; all
-   messages are between mates. A block of level l are the members that agree in the digits from l
-   on: block_0 is a member, the highest all of them.
+   host, host. The members that differ in one digit alone are a group of that level, called peers
+   here; all messages are between peers. A block of level l is the set of members that agree in
+   the digits from l on: block_0 is a member, the highest all of them.
 
-   Order of summation: blocks but the highest are aligned, and powers of two of members. So the sum
-   of a block is a subtree of the one order of summation, and the tree over the blocks is the rest
-   of it. Layouts that are not so (key->local and key->node 0) have no such lists.
+   Order of summation: blocks but the highest are aligned, and powers of two of members. So the
+   sum of a block is a subtree of the one order of summation, and the tree over the blocks is the
+   rest of it. Layouts that are not so (key->local and key->node 0) have no such lists.
 
    Two blocks exchange whole slices: the same bytes as slices of slices, in one round. */
 #include "builder.h"
@@ -22,8 +23,8 @@
 enum { LEVELS = 3 };
 typedef struct layout {
     int n;                      /* levels */
-    int size[LEVELS];           /* mates of level l, me among them */
-    int stride[LEVELS];         /* members of a block of level l: how far mates lie apart */
+    int size[LEVELS];           /* peers of level l, me among them */
+    int stride[LEVELS];         /* members of a block of level l: the distance between peers */
     int digit[LEVELS];          /* mine */
     int i;                      /* my index in the whole */
 } layout;
@@ -46,15 +47,15 @@ static layout layout_of(const tutti_builder *b)
     return l;
 }
 
-/* From here on the builder writes for my mates of level k. */
+/* From here on the builder writes for my peers of level k. */
 static void among(tutti_builder *b, const layout *l, int k)
 {
     tutti_build_narrow(b, l->size[k], l->digit[k], l->i - l->digit[k] * l->stride[k], l->stride[k]);
 }
 
 /* ---- all-reduce ---- */
-/* [begin, begin + length) over my mates of the levels from `level` on, all of whom hold the sum of
-   their blocks there. *round: the next that is free; all mates count alike. */
+/* All-reduces [begin, begin + length) over my peers of the levels from `level` on; each of them
+   holds the sum of its block there. *round: the next free number, the same on all peers. */
 static void allreduce_from(tutti_builder *b, const layout *l, int level, size_t begin, size_t length, uint32_t *round)
 {
     const size_t mine = begin + tutti_slice(length, l->size[level], l->digit[level]),
@@ -86,14 +87,14 @@ void tutti_build_allreduce_hierarchy(tutti_builder *b)
 }
 
 /* ---- reduce-scatter ---- */
-/* A segment of a reduce-scatter: elements [begin, begin + most) of each part. Scratch memory: of
-   the innermost level what comes of mates; of each other level first the sums for mates, then what
-   comes of them. */
+/* A segment of a reduce-scatter: elements [begin, begin + most) of each part. Scratch memory: at
+   the innermost level what is received from peers; at each other level first the sums for peers,
+   then what is received from them. */
 typedef struct segment {
     layout l;
     size_t begin, most;
     size_t at[LEVELS];          /* where a level's scratch memory begins */
-    uint32_t round;             /* the next that is free; all mates count alike */
+    uint32_t round;             /* the next free number, the same on all peers */
 } segment;
 
 static size_t rest(const tutti_builder *b, const segment *s, int j)
@@ -103,15 +104,15 @@ static size_t rest(const tutti_builder *b, const segment *s, int j)
     return left < s->most ? left : s->most;
 }
 
-/* Is there a message for this part? The first one of a part is sent even if it is empty: who
-   thinks otherwise hears it. */
+/* Is there a message for this part? The first one of a part is sent even if it is empty, so that
+   a member that expects another length learns of it. */
 static bool spoken_of(const tutti_builder *b, const segment *s, int j)
 {
     return s->begin == 0 || rest(b, s, j) > 0;
 }
 
-/* The part that is to be mine of block `target` of level k (the stride of level k): the one whose
-   owner stands in that block where I stand in mine. */
+/* The part of block `target` of level k (the stride of level k) that is to be mine: the one whose
+   owner has in that block the place that I have in mine. */
 static int part_of(const segment *s, int k, int target)
 {
     const int stride = k < s->l.n ? s->l.stride[k] : s->l.stride[k - 1] * s->l.size[k - 1];
@@ -119,7 +120,7 @@ static int part_of(const segment *s, int k, int target)
     return target * stride + s->l.i % stride;
 }
 
-/* The innermost level: inputs lie in the vector as they are to be sent. */
+/* The innermost level: inputs lie in the vector in the layout in which they are sent. */
 static void sum_inputs(tutti_builder *b, segment *s, int target, tutti_ref sum)
 {
     const int mine = part_of(s, 1, target);
@@ -139,8 +140,9 @@ static void sum_inputs(tutti_builder *b, segment *s, int target, tutti_ref sum)
     tutti_build_sum(b, term, sum, rest(b, s, mine));
 }
 
-/* `sum` = my block of level k + 1's sum of my part of block `target` of that level. For each mate
-   the sum that is to be his, by the next level inside; these travel while I do my own. */
+/* `sum` := the sum, over my block of level k + 1, of my part of block `target` of that level.
+   Computes also the sum that each peer is to have, by the next level inside; these are under way
+   while I compute my own. */
 static void sum_block(tutti_builder *b, segment *s, int k, int target, tutti_ref sum)
 {
     const layout *l = &s->l;
@@ -203,14 +205,14 @@ void tutti_build_reduce_scatter_hierarchy(tutti_builder *b)
 }
 
 /* ---- all-gather ---- */
-/* From the outermost level inwards: each mate gets all parts that I hold, those of the members
-   that stand in their blocks of this level where I stand in mine. My own first:
-   it need not wait for what crosses. */
+/* From the outermost level inwards: each peer gets all parts that I hold, those of the members
+   that have in their blocks of this level the place that I have in mine. My own first: it need
+   not wait for what crosses. */
 void tutti_build_allgather_hierarchy(tutti_builder *b)
 {
     const layout l = layout_of(b);
     const int p = b->p, me = b->i;
-    /* requests of level k: receives [first, received), then sends up to those of the level
+    /* requests of level k: receives [first, received), then sends, up to those of the level
        inside */
     size_t first[LEVELS] = { 0 }, received[LEVELS] = { 0 };
 

@@ -1,35 +1,38 @@
 /* interpret.c: runs one list of steps (schedule.h) over the transport's messages, blocking.
 
-   Each message carries, in its note, what this member was asked to do: kind, operation, type,
-   algorithm, count, root. The receiver compares, so that members that disagree hear it by name.
+   Each message carries, in its header (tutti_note), what this member was asked to do: kind,
+   operation, type, algorithm, count, root. The receiver compares, so that members that disagree
+   learn with which member they do.
 
    A member that fails gives up: its posted messages are cancelled, and others may wait for just
-   these. It may well live on (a peer of it died, and the method continues without that one), so the
-   transport would never end their waiting. Therefore:
+   these. It may well live on (a peer of it died, and the method continues without that one), so
+   the transport would never end their waiting. Therefore:
 
-   - Every collective over messages has one receive more, from anybody, for an alarm.
-   - A member that fails by itself sends an alarm to all others, which fail with the cause it names.
-     Where that is a rank that is gone they first hear from the transport why, if that comes soon.
+   - Every collective over messages has one more receive, from any member, for an alarm. - A
+   member that fails by itself sends an alarm to all others, which fail with the cause it names.
+     Where that is a rank that is gone they first learn the reason from the transport, if it comes
+     soon.
    - A member that gives up because of an alarm passes it on to those it exchanges messages with.
-     The first sender may leave before all have taken it, and then nobody else would tell them.
-   - An alarm that is heard fails the collective also where all else has come.
+     The first sender may leave before all have taken it; no other member would notify them then.
+   - An alarm that is received fails the collective even where all else has come.
 
    The alarm is the group's (its context's) and not the one collective's. A tree lets some members
-   through before a loss fails it on others. A member that waits in the next collective for one that
-   has given up in the last must hear of that too. After a failure a group is unusable anyway
-   (comm.h). An alarm of one group is not heard in another: a member that has failed in one and will
-   not come to another, where the same members go on, says so there too (tutti_group_give_up).
+   through before a loss fails it on others. A member that waits in the next collective for one
+   that has given up in the last must learn of that too. After a failure a group is unusable
+   anyway (comm.h). An alarm of one group is not received in another: a member that has failed in
+   one and will not come to another, where the same members continue, sends an alarm there too
+   (tutti_group_give_up).
 
-   An alarm's note: kind = the sender's own call with the highest bit; a = its count; ticket = the
-   call of the member it is about (32 bits), the status (8), that member's rank (24); b = that
-   member's count; its payload: which collective it was. Alarms are not counted as traffic. They are
-   small but may be taken late or never: until then they are the world's orphans. */
+   An alarm's header: kind = the sender's own call with the highest bit; a = its count; ticket =
+   the call of the member it is about (32 bits), the status (8), that member's rank (24); b = that
+   member's count; its payload: which collective it was. Alarms are not counted as traffic. They
+   are small but may be taken late or never: until then they are the world's orphans. */
 #include "collective_internal.h"
 #include <stdio.h>
 
 #define ALARM_PORT UINT64_C(0x74757474692d616c)
 #define WHY_PORT UINT64_C(0x74757474692d7768)
-#define WHY_NS INT64_C(200000000) /* as long as a meeting place waits to hear why */
+#define WHY_NS INT64_C(200000000) /* as long as a meeting place waits for the reason */
 #define ALARM_BIT (UINT32_C(1) << 31)
 
 typedef struct run {
@@ -40,8 +43,8 @@ typedef struct run {
     size_t posted;
     tutti_request *alarm;
     uint64_t alarm_tag;     /* the collective that it comes from; read once it is done */
-    bool alarmed;           /* the failure is an alarm's: only who waits for me need hear of it from me */
-    uint32_t odd_what;      /* the call of the member who disagrees, for the alarm */
+    bool alarmed;           /* the failure is an alarm's: only members that wait for me need an alarm from me */
+    uint32_t odd_what;      /* the call of the member that disagrees, for the alarm */
     uint64_t odd_count;
     tutti_error *err;       /* never NULL */
 } run;
@@ -100,7 +103,7 @@ static const char *doing(const run *r, char *out, size_t bytes)
     return out;
 }
 
-/* Only counts of the parts can differ where calls are alike. */
+/* Where the calls are equal only the counts of the parts can differ. */
 static tutti_status odd_length(run *r, const tutti_request *request, size_t expected)
 {
     char what[120];
@@ -119,7 +122,8 @@ static tutti_status look_at(run *r, const tutti_request *request, size_t expecte
     const bool received = request->status == TUTTI_OK || request->status == TUTTI_ERR_CORRUPT;
     char what[120];
 
-    /* A send's note is not set by the transport: it stays blank, and kind 0 is no collective's. */
+    /* The transport does not set a send's header: it stays blank, and kind 0 is no
+       collective's. */
     if (received && request->note.kind != 0) {
         r->odd_what = request->note.kind;
         r->odd_count = (uint64_t)request->note.a;
@@ -149,7 +153,7 @@ void tutti_call_hear_why(const tutti_call *call, int rank)
     world->ops->cancel(world->transport, &request);
 }
 
-/* The failure that an alarm tells. */
+/* Turns a received alarm into this member's failure. */
 static tutti_status listen(run *r)
 {
     const tutti_note *note = &r->alarm->note;
@@ -159,7 +163,7 @@ static tutti_status listen(run *r)
     char what[160];
 
     if (r->alarm->status != TUTTI_OK)
-        return look_at(r, r->alarm, SIZE_MAX); /* everybody else is gone */
+        return look_at(r, r->alarm, SIZE_MAX); /* all other members are gone */
     r->alarmed = true;
     r->odd_what = (uint32_t)(note->ticket >> 32);
     r->odd_count = (uint64_t)note->b;
@@ -190,8 +194,9 @@ static tutti_status listen(run *r)
                            tutti_status_name(status));
 }
 
-/* One by one, each together with the alarm. A request is read only after the transport has said
-   that this very one is done: another thread of the rank may be finishing it. */
+/* Waits for the requests one by one, each together with the alarm. A request is read only after
+   the transport has reported this very one done: another thread of the rank may be completing
+   it. */
 static tutti_status wait_for(run *r, const tutti_step *step)
 {
     tutti_request *const *all = r->scratch->pointer + step->first;
@@ -215,8 +220,8 @@ static tutti_status wait_for(run *r, const tutti_step *step)
 
 /* ---- giving up ---- */
 
-/* Forgets the orphans that are done (all: cancels the rest). Takes them out first: the transport
-   is not called under the lock. */
+/* Frees the orphans that are done (all: cancels the rest). Takes them out of the list first: the
+   transport is not called under the lock. */
 static void reap(tutti_world *world, bool all)
 {
     tutti_orphan *list, *kept = NULL;
@@ -264,8 +269,8 @@ static bool exchanges_with(const run *r, int j)
     return false;
 }
 
-/* Best effort: what cannot be sent is not missed by anybody who can still be reached otherwise.
-   tag: of the collective that it comes from. */
+/* Best effort: an alarm that cannot be sent is not needed by a member that can still be reached
+   in another way. tag: of the collective that it comes from. */
 static void send_alarm(const tutti_group *group, int j, const tutti_note *note, uint64_t tag)
 {
     tutti_world *const world = group->world;
@@ -372,8 +377,8 @@ tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tu
         r.world->ops->cancel(r.world->transport, &r.scratch->request[k]);
     r.world->ops->cancel(r.world->transport, r.alarm);
     if (status == TUTTI_OK && r.alarm->posted && tutti_request_done(r.alarm) && r.alarm->status == TUTTI_OK)
-        /* it came with the last message; nobody else will tell me, and in the next collective I
-           would wait for who has given up */
+        /* it came with the last message; no other member will notify me, and in the next
+           collective I would wait for the member that has given up */
         status = listen(&r);
     if (status != TUTTI_OK)
         raise_alarm(&r, status);

@@ -1,6 +1,7 @@
-/* leaders.c: collectives by way of the first of each team: BAGUA's hierarchical communication (Gan
-   et al., VLDB 2022, arXiv 2107.01499). A tree of sums is split at powers of two, so teams of a
-   power of two of members are whole branches of it, and the sum has its bits. */
+/* leaders.c: collectives through the first member of each node group: BAGUA's hierarchical
+   communication (Gan et al., VLDB 2022, arXiv 2107.01499). A tree of sums is split at powers of
+   two, so node groups of a power of two of members are whole branches of it, and the sum is the
+   same to the bit. */
 #include <errno.h>
 
 #include "collective_internal.h"

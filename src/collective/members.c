@@ -1,55 +1,57 @@
-/* members.c: who is still there, agreed on by those that are.
+/* members.c: which members remain, as agreed on by those that do.
 
-   Every meeting of a run that goes on after losses ends with an agreement: did all members' parts
-   of it end well, and which are lost? The answer is the same on all that stay, so either all leave
-   the meeting or all hold it again, over the same members.
+   Every meeting of a run that continues after losses ends with an agreement: did all members'
+   parts of it end well, and which members are lost? The answer is the same on all that stay, so
+   either all leave the meeting or all hold it again, over the same members.
 
    Flooding, after Cachin, Guerraoui, Rodrigues, "Introduction to Reliable and Secure Distributed
-   Programming" (2nd ed. 2011), algorithm 5.1. A round is to send what one knows to all, and to hear
-   from every other or learn that it is lost. What is known only grows: who accuses whom of being
-   lost, whether anybody's part was spoilt by a loss, and the lowest rank that has failed by itself.
-   A member decides when all that stay have said in one round exactly what it said itself.
+   Programming" (2nd ed. 2011), algorithm 5.1. In a round each member sends what it knows to all,
+   and receives from every other or learns that it is lost. What is known only grows: which
+   members accuse which others of being lost, whether a loss has spoilt any member's part, and the
+   lowest rank that has failed by itself. A member decides when all that stay have sent in one
+   round exactly what it sent itself.
 
-   Differs from the book. Its rule (the same members heard in two rounds running) relies on
-   messages of one round reaching all or none of those that hear the sender's next. A worker that
-   is killed breaks that: what it had sent to one may arrive and to another be lost. So a member
-   that decides says so to all before it goes on. A member that has missed somebody's last message,
-   and so begins another round, hears the decision there. All that stay decide alike; one that
-   decides and dies may have been alone with it.
+   Difference from the book. Its rule (messages from the same members received in two successive
+   rounds) relies on messages of one round reaching all or none of those that receive the sender's
+   next. A worker that is killed breaks that: what it had sent may arrive at one member and be
+   lost on the way to another. So a member that decides sends the decision to all before it
+   continues. A member that has missed another's last message, and so begins another round,
+   receives the decision there. All that stay decide equally; one that decides and dies may have
+   been the only one to decide so.
 
-   Without a loss that is one round: two messages to each other member, the second of which nobody
-   waits for. All messages of a pair of workers are one stream in order, with the number of the
-   meeting. A member that has left the agreement early finds what it did not need at the next one,
-   and drops it.
+   Without a loss that is one round: two messages to each other member; the second is not waited
+   for. All messages of a pair of workers are one stream in order, with the number of the meeting.
+   A member that has left the agreement early finds what it did not need at the next one, and
+   drops it.
 
-   Who stays: not every accused member is dead, since a connection may fail between two live
-   workers, and then each accuses the other. All know the accusations alike. From them members are
-   left out one by one, the one with the most accusers first, of equals the highest rank, until no
-   member that stays accuses another. A member that is left out is expelled (transport.h), in case
-   it lives.
+   Which members stay: not every accused member is dead, since a connection may fail between two
+   live workers, and then each accuses the other. All have the same set of accusations. From it
+   members are excluded one by one, the one with the most accusers first, of equals the highest
+   rank, until no member that stays accuses another. A member that is excluded is expelled
+   (transport.h), in case it lives.
 
-   A member that would be left out by what it knows goes on with the rounds until somebody tells it
-   the decision: who accuses it may die next, and then the others wait for its word. Only if all
-   that would stay are lost to it does it leave by itself.
+   A member that would be excluded by what it knows continues with the rounds until it receives
+   the decision of another: its accusers may die next, and then the others wait for its message.
+   Only if all that would stay are lost to it does it leave by itself.
 
-   A message's note: kind: below; a: number of the meeting; b: round << 40 | failed rank + 1 << 16 |
-   its status << 8 | 2 accusations | spoilt. Where there are accusations a second message brings
-   their table, so that room for it is needed once and not for each peer. */
+   A message's header (tutti_note): kind: below; a: number of the meeting; b: round << 40 | failed
+   rank + 1 << 16 | its status << 8 | 2 accusations | spoilt. Where there are accusations a second
+   message brings their table, so that its memory is needed once and not for each peer. */
 #include "collective_internal.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { ROUND = 1, DECIDED, PART, TABLE };
-enum { SPOILT_MOST = 8 }; /* meetings in a row that are spoilt without anybody lost: something else is wrong */
+enum { SPOILT_MOST = 8 }; /* meetings in a row that are spoilt without a loss: something else is wrong */
 
 typedef struct knowledge {
-    uint8_t *accused;            /* size x size bits: row: who accuses */
+    uint8_t *accused;            /* size x size bits; the row is the accuser */
     bool spoilt;
-    uint32_t failed;             /* rank + 1 << 8 | status of the lowest rank that failed by itself; 0: nobody */
+    uint32_t failed;             /* rank + 1 << 8 | status of the lowest rank that failed by itself; 0: none */
 } knowledge;
 
-typedef struct outgoing {        /* a message on its way; nobody waits for it */
+typedef struct outgoing {        /* a message on its way, which is not waited for */
     struct outgoing *next;
     tutti_request request;
     uint8_t payload[];
@@ -64,8 +66,8 @@ struct tutti_members {
     int *ranks;                  /* of the members; group's */
     bool *stays;                 /* size: what `settle` found last */
     tutti_request *from;         /* size: the receive that is posted for the next message of each */
-    message heard;               /* the last one */
-    knowledge mine, told;        /* now, and as it was told in this round */
+    message heard;               /* the last one received */
+    knowledge mine, told;        /* now, and as it was sent in this round */
     size_t bytes;                /* of a table of accusations */
     uint8_t *memory;             /* of all tables */
     outgoing *out;
@@ -119,7 +121,7 @@ static bool member(const tutti_members *m, int rank)
     return false;
 }
 
-/* m->stays := who stays by what k knows. */
+/* m->stays := the members that stay according to k. */
 static void settle(const tutti_members *m, const knowledge *k)
 {
     const int size = m->world->size;
@@ -195,7 +197,7 @@ static tutti_status send(tutti_members *m, int to, const tutti_note *note, const
                                tutti_host(bytes > 0 ? o->payload : NULL, bytes, TUTTI_U8), err);
 }
 
-/* To every member that is not lost to me. */
+/* Sends to every member that is not lost to me. */
 static tutti_status tell(tutti_members *m, uint32_t kind, int64_t round, const knowledge *k, tutti_error *err)
 {
     tutti_world *const world = m->world;
@@ -215,7 +217,7 @@ static tutti_status tell(tutti_members *m, uint32_t kind, int64_t round, const k
     return TUTTI_OK;
 }
 
-/* The next message of that rank: of the rounds into the room of m->heard, or (table) of accusations
+/* Receives the next message of that rank: one of a round into m->heard, or (table) accusations
    into its table. *lost: there will be none. */
 static tutti_status take(tutti_members *m, int rank, bool table, bool *lost, tutti_error *err)
 {
@@ -230,7 +232,7 @@ static tutti_status take(tutti_members *m, int rank, bool table, bool *lost, tut
                                    err));
     TUTTI_TRY(world->ops->wait_some(world->transport, &request, 1, 1, TUTTI_FOREVER, &done, err));
     request->posted = false;
-    /* of itself only who is expelled hears that (transport.h) */
+    /* only a rank that is expelled gets its own number here (transport.h) */
     if (request->status == TUTTI_ERR_PEER && request->rank == world->rank)
         return tutti_fail_rank(err, TUTTI_ERR_PEER, world->rank,
                                "worker %d is no member of the run any more: the others have given it up", world->rank);
@@ -278,7 +280,7 @@ static tutti_status hear(tutti_members *m, int rank, int64_t round, bool *lost, 
 
 /* ---- the agreement ---- */
 
-/* One round. *decided: m->told is what all agree on. *alone: the others would leave me out, and all
+/* One round. *decided: m->told is agreed on by all. *alone: the others would exclude me, and all
    of them are lost to me. */
 static tutti_status one_round(tutti_members *m, int64_t round, bool *decided, bool *alone, tutti_error *err)
 {
@@ -329,7 +331,7 @@ static tutti_status left_out(const tutti_members *m, const knowledge *k, tutti_e
     return tutti_fail_rank(err, TUTTI_ERR_PEER, me, "worker %d is no member of the run any more", me);
 }
 
-/* Who does not stay goes; *gone: how many. */
+/* Excludes the members that do not stay; *gone: their number. */
 static void leave_out(tutti_members *m, const knowledge *k, int *gone)
 {
     char why[80];
@@ -349,15 +351,15 @@ static void leave_out(tutti_members *m, const knowledge *k, int *gone)
                 snprintf(why, sizeof why, "worker %d has lost it, and the others go on without it", q);
                 break;
             }
-        tutti_world_expel(m->world, r, why); /* nothing, of one that is lost to me as well */
+        tutti_world_expel(m->world, r, why); /* no effect on one that is lost to me as well */
         m->world->ops->cancel(m->world->transport, &m->from[r]);
         m->from[r].posted = false;
     }
     m->group.size = n;
 }
 
-/* What was begun among the members must never meet what is begun from now on; and what a lost one
-   has left half done in shared memory must not either. */
+/* What was begun among the members must never match what is begun from now on; neither must what
+   a lost member has left half done in shared memory. */
 static void renew(tutti_members *m)
 {
     m->group =
@@ -396,7 +398,7 @@ static tutti_status conclude(tutti_members *m, tutti_status mine, bool *again, t
 tutti_status tutti_members_agree(tutti_members *m, tutti_status mine, bool *again, tutti_error *err)
 {
     const bool own = mine != TUTTI_OK && mine != TUTTI_ERR_PEER;
-    tutti_error unseen = { .rank = -1 }, *const why = own ? &unseen : err; /* what failed first is what is told */
+    tutti_error unseen = { .rank = -1 }, *const why = own ? &unseen : err; /* the first failure is reported */
     bool decided = false, alone;
     tutti_status status = TUTTI_OK;
 

@@ -1,6 +1,6 @@
 /* message.c: ports: messages between two ranks, straight on the transport. A port is already a
-   hash; it is mixed once more so that a caller who makes ports by hand cannot meet the tags of
-   collectives by design. What is posted is counted as sent. */
+   hash; it is mixed once more so that ports made by hand cannot be equal to the tags of
+   collectives. What is posted is counted as sent. */
 #include "collective_internal.h"
 #include <string.h>
 
@@ -36,7 +36,7 @@ tutti_status tutti_request_failed(tutti_world *world, const tutti_request *r, co
             return tutti_fail_rank(err, TUTTI_ERR_PEER, -1, "%s: all other ranks are gone", doing);
         if (dead == r->rank)
             return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone: %s", doing, r->rank, why);
-        if (dead >= 0) /* the words of another may still explain it */
+        if (dead >= 0) /* the failure report of another may still explain it */
             return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank, "%s: rank %d is gone; rank %d said: %s", doing,
                                    r->rank, dead, why);
         return tutti_fail_rank(err, TUTTI_ERR_PEER, r->rank,
@@ -88,7 +88,7 @@ tutti_status tutti_wait_some(tutti_world *world, tutti_request *const *requests,
         *done = count;
     if (status != TUTTI_OK)
         return status;
-    for (size_t k = 0; k < n; k++) /* of those that need not be done another thread may be finishing one just now */
+    for (size_t k = 0; k < n; k++) /* requests beyond `need`: another thread may be completing one just now */
         if (requests[k] != NULL && requests[k]->posted && tutti_request_done(requests[k]) &&
             requests[k]->status != TUTTI_OK)
             return tutti_request_failed(world, requests[k], "waiting for messages", err);
@@ -100,7 +100,7 @@ void tutti_cancel(tutti_world *world, tutti_request *r)
     world->ops->cancel(world->transport, r);
 }
 
-/* Until r is done or the deadline; then it is the caller's again in any case. */
+/* Waits until r is done or the deadline; afterwards r is the caller's again in any case. */
 static tutti_status finish(tutti_world *world, tutti_request *r, int64_t deadline_ns, const char *doing,
                            tutti_error *err)
 {

@@ -23,7 +23,8 @@ static size_t least(size_t a, size_t b)
 
 /* ---- reduce ---- */
 
-/* Each member's list is cut into segments, so that the p - 1 slots of whoever sums are bounded. */
+/* Each member's list is partitioned into segments, so that the p - 1 slots of a summing member
+   are bounded. */
 static size_t segment(const tutti_builder *b)
 {
     return TUTTI_SEGMENT / (size_t)b->p + 1;
@@ -49,7 +50,7 @@ void tutti_build_reduce_flat(tutti_builder *b)
     } while (begin < b->n);
 }
 
-/* Who holds the sum of the block of `length` indexes from `first`. */
+/* The member that holds the sum of the block of `length` indexes from `first`. */
 static int holder(const tutti_builder *b, int first, int length)
 {
     const int root = b->s->key.root;
@@ -80,7 +81,7 @@ void tutti_build_reduce_tree(tutti_builder *b)
     }
 }
 
-/* Even rounds: slices to their owners, who sum; odd rounds: owners to the root. */
+/* Even rounds: slices to their owners, which sum them; odd rounds: owners to the root. */
 void tutti_build_reduce_direct(tutti_builder *b)
 {
     const int root = b->s->key.root;

@@ -5,26 +5,28 @@
    MPICH", IJHPCA 19(1), 2005 (binomial tree, recursive doubling, scatter + all-gather broadcast);
    Hensgen, Finkel, Manber 1988 (dissemination barrier).
 
-   Differences: sums keep one order of summation. Its tree, split at the largest power of two below
-   p, is the binomial tree: index i is the lower operand of i + 2^k when i is a multiple of 2^(k+1).
+   Differences: sums keep one order of summation. Its tree, split at the largest power of two
+   below p, is the binomial tree: index i is the lower operand of i + 2^k when i is a multiple of
+   2^(k+1).
 
-   - The binomial reduction and recursive doubling keep it with the lower index as the left operand,
+   - The binomial reduction and recursive doubling keep it with the lower index as the left
+   operand,
      and an owner that holds all p inputs adds them in one SUM.
-   - Halving (Rabenseifner 2004) keeps it with the nearest partner first, for powers of two.
-   - The ring (Patarasuk, Yuan 2009) and stragglar cannot keep it; they are marked and must be asked
+   - Halving (Rabenseifner 2004) keeps it with the nearest partner first, for powers of two. - The
+   ring (Patarasuk, Yuan 2009) and stragglar cannot keep it; they are marked and must be asked
      for.
 
    Recursive doubling for any p, not only powers of two: in round k the blocks of 2^k indexes meet
-   pairwise. The last block may be short (m members). Then member o of the full block hears from
-   member o mod m, so a member of the short block may send several times. Rounds: ceil(lg p), as for
-   powers of two. */
+   pairwise. The last block may be short (m members). Then member o of the full block receives
+   from member o mod m, so a member of the short block may send several times. Rounds: ceil(lg p),
+   as for powers of two. */
 #include "builder.h"
 #include <string.h>
 
-/* Down the binomial tree from virtual index 0 (virtual = index less root, modulo p). A pair meets
-   once in this direction: one round does. One child after the other, the one with the largest
-   subtree first: where messages in flight share a link evenly, all at once would give that child
-   its copy last. */
+/* Down the binomial tree from virtual index 0 (virtual = index less root, modulo p). A pair
+   exchanges one message in this direction, so one round suffices. Children are sent to one after
+   the other, the one with the largest subtree first: where messages in flight share a link
+   evenly, sending all at once would give that child its copy last. */
 static void down_tree(tutti_builder *b, int root, uint32_t round)
 {
     const int p = b->p, v = (b->i - root + p) % p;
@@ -185,7 +187,7 @@ static void broadcast_flat(tutti_builder *b)
 }
 
 /* Slice v belongs to virtual index v; the root keeps slice 0. Round 0: root to v, slice v; round
-   1: v to everybody but the root. */
+   1: v to every member but the root. */
 static void broadcast_scatter(tutti_builder *b)
 {
     const int p = b->p, root = b->s->key.root, v = (b->i - root + p) % p;
@@ -415,13 +417,14 @@ bool tutti_nodes_pay(int members, int node, size_t count)
     return node > 1 && node < members && (flat - nested) * 4 * (double)count > ROUND;
 }
 
-/* Up to 16 members a round of p - 1 small messages costs less than lg p rounds one after the other;
-   up to 64 members the p - 1 slices of a vector are worth a message each, beyond that from 1024
-   elements a slice. More than 64 that are a power of two halve and double: the same bytes in lg p
-   messages. Their parts of less than 1024 elements go by dissemination: p - 1 messages of each
-   member at once are p^2 on the way. On several hosts what is more than a small message crosses
-   between them once: the two more rounds inside a host cost less than what they save. On one host
-   whose nodes count they do for it what hosts do for several. */
+/* Up to 16 members a round of p - 1 small messages costs less than lg p rounds one after the
+   other; up to 64 members the p - 1 slices of a vector are worth a message each, beyond that from
+   1024 elements a slice. More than 64 members that are a power of two use halving and doubling:
+   the same bytes in lg p messages. For parts of less than 1024 elements they use dissemination:
+   with p - 1 messages of each member at once p^2 would be under way. On several hosts what is
+   more than a small message crosses between them once: the two additional rounds inside a host
+   cost less than what they save. On one host whose nodes count, nodes take the place that hosts
+   have among several. */
 int tutti_algorithm_choose(tutti_collective kind, int size, int local, int node, size_t count)
 {
     const bool few = size <= 16, small = count <= 1024;

@@ -1,8 +1,8 @@
-/* schedule.h: a collective algorithm is data. A schedule is the list of steps that one member of a
-   group performs; the lists of all members together are the algorithm. One interpreter
-   (interpret.c) runs any list. One checker (check.c) proves the lists of a whole group. What is
-   sent to whom is counted from the lists. Adding an algorithm means adding a function that writes
-   lists.
+/* schedule.h: a collective algorithm is data. A schedule is the list of steps that one member of
+   a group performs; the lists of all members together are the algorithm. One interpreter
+   (interpret.c) runs any list. One checker (check.c) proves the lists of a whole group. The
+   traffic to each destination is counted from the lists. Adding an algorithm means adding a
+   function that writes lists.
 
    A member sees three memories, all counted in elements of whatever type the call has:
 
@@ -24,9 +24,9 @@
             be a maximum or minimum as well.
      COPY   to[0, count) = from[0, count); equal addresses: nothing
 
-   A SEND meets the RECV of the same pair and the same `round`; several of one pair and round meet
-   in order. A list must be free of deadlock even where a send is done only once the receiver has
-   taken it, and every request must be waited for. */
+   A SEND is matched with the RECV of the same pair and the same `round`; several of one pair and
+   round are matched in order. A list must be free of deadlock even where a send is done only once
+   the receiver has taken it, and every request must be waited for. */
 #ifndef TUTTI_COLLECTIVE_SCHEDULE_H
 #define TUTTI_COLLECTIVE_SCHEDULE_H
 #include "tutti/base.h"
@@ -66,18 +66,18 @@ typedef struct tutti_step {
     size_t first, n;        /* WAIT: requests; SUM: terms */
 } tutti_step;
 
-/* What fixes a list.
+/* What determines a list.
 
      count    elements of x for all-reduce, broadcast and reduce; of one part for the kinds with
               parts; 0 for a barrier
      counts   parts of their own lengths: counts[j] is member j's, all back to back; then `count`
               is their sum. Of an all-to-all it is first what I send to each member, then what I
-              receive of each, and `count` is 0, since the sums differ. With counts an empty part
-              is a message too: a member that thinks it is not empty hears it.
-     local    members a host, a power of two: as many of one host, as many of the next, and so on.
-              0: one host, or hosts that are not alike
+              receive from each, and `count` is 0, since the sums differ. With counts an empty part
+              is a message too, so that a member that expects another length learns of it.
+     local    members a host, a power of two: that many of one host, as many of the next, and so on.
+              0: one host, or hosts that are not laid out equally
      node     members a node of a host (NUMA), likewise, fewer than of the host. 0: one node each,
-              or nodes that are not alike, or unknown */
+              or nodes that are not laid out equally, or unknown */
 typedef struct tutti_schedule_key {
     tutti_collective kind;
     int algorithm;          /* row of tutti_algorithms */
@@ -99,7 +99,7 @@ typedef struct tutti_schedule {
     size_t room_steps, room_terms, room_counts; /* of the arrays */
     /* The world's cache; under world->monitor. */
     int users;
-    bool cached, written;   /* written: it is what its key says */
+    bool cached, written;   /* written: its content belongs to its key */
     uint64_t used;
 } tutti_schedule;
 
@@ -112,10 +112,9 @@ enum {
     TUTTI_PARTIAL_SUMS = 8, /* sends sums of some members: not for types whose sums are rounded once
                                at the end (16 bits) */
     TUTTI_WINDOWED = 16,    /* window.c does it through shared memory where it can */
-    TUTTI_ALL_TO_EACH = 32, /* a member sends its whole input to each other once, and nothing else:
-                               to be counted without the list */
-    TUTTI_HOSTS = 64        /* looks at hosts and nodes; on one of each it is "direct" by another
-                               name */
+    TUTTI_ALL_TO_EACH = 32, /* a member sends its whole input to each other once, and nothing
+                               else: its traffic can be counted without the list */
+    TUTTI_HOSTS = 64        /* uses hosts and nodes; on one of each it equals "direct" */
 };
 typedef struct tutti_builder tutti_builder;
 typedef struct tutti_algorithm {
@@ -131,15 +130,16 @@ const char *tutti_collective_name(tutti_collective kind); /* "all-reduce" */
 /* Row of a name for a kind, or -1. */
 int tutti_algorithm_find(tutti_collective kind, const char *name);
 bool tutti_algorithm_serves(int row, int size);
-/* Row for NULL: a function of kind, size, members a host (0: one host, or hosts not alike), members
-   a node (0: they do not count) and count only, so that all members decide alike. */
+/* Row for NULL: a function of kind, size, members a host (0: one host, or hosts not laid out
+   equally), members a node (0: they do not count) and count only, so that all members decide
+   equally. */
 int tutti_algorithm_choose(tutti_collective kind, int size, int local, int node, size_t count);
 /* Is it worth the rounds to let each element cross between nodes once? members: of a host; node: of
    a node; count: of the whole vector. */
 bool tutti_nodes_pay(int members, int node, size_t count);
 
-/* Writes the list of one member over what *s had, all zeros at first; allocates where the room does
-   not suffice. After a failure *s can be written again or closed, and nothing else. */
+/* Writes the list of one member over what *s had, all zeros at first; allocates where the memory
+   of *s does not suffice. After a failure *s can be written again or closed, and nothing else. */
 tutti_status tutti_schedule_write(tutti_schedule *s, const tutti_schedule_key *key,
                                   tutti_error *err);
 /* The same into a new one. */
@@ -149,9 +149,9 @@ void tutti_schedule_close(tutti_schedule *s);
 
 /* How many counts a key of this kind has, if it has any; 0: the kind has no parts. */
 size_t tutti_counts_of(tutti_collective kind, int size);
-/* First element of slice i of [0, count) cut for `size` owners; slice `size` gives count. Cuts lie
-   at multiples of 16 elements (a 64-byte line of floats), so that two owners never write one line
-   of an aligned vector; small vectors leave late owners nothing. */
+/* First element of slice i of [0, count), partitioned for `size` owners; for i = size it is
+   count. Boundaries lie at multiples of 16 elements (a 64-byte line of floats), so that two
+   owners never write one line of an aligned vector; small vectors leave late owners nothing. */
 size_t tutti_slice(size_t count, int size, int i);
 /* "direct" works through longer vectors in segments of this many elements, which bounds its scratch
    memory. */
@@ -159,14 +159,15 @@ size_t tutti_slice(size_t count, int size, int i);
 
 /* Proves the lists of a whole group; lists[i] is member i's:
 
-   - Every element ends as its kind promises. For sums: every member exactly once, in the canonical
+   - Every element ends as its kind promises. For sums: every member exactly once, in the
+   canonical
      order; of TUTTI_ANY_ORDER: in some order, the same expression on all members.
-   - No memory is touched while in flight, and all references lie inside.
-   - Sends and receives match in order and size, and every request is waited for.
-   - Nobody deadlocks under strict rendezvous.
+   - No memory is touched while in flight, and all references lie inside. - Sends and receives
+   match in order and size, and every request is waited for. - No member deadlocks under strict
+   rendezvous.
 
-   TUTTI_ERR_STATE with a sentence otherwise. Simulates element by element: for tests, with counts
-   of some thousands at most. */
+   TUTTI_ERR_STATE otherwise. Simulates element by element: for tests, with counts of some
+   thousands at most. */
 tutti_status tutti_schedule_check(const tutti_schedule *const *lists, int size, tutti_error *err);
 /* What the lists of a whole group take, in seconds from 0: times[i] is when member i has done its
    list. The model:

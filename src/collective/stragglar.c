@@ -2,11 +2,11 @@
    Singh, "Efficient AllReduce with Stragglers", 2025, arXiv 2505.23523: its uniform construction
    for powers of two, and a greedy schedule for all else (docs/methods/stragglar.md).
 
-   Numbers here are logical: the straggler is n - 1, the early members are 0 .. n-2 in the order of
-   their indexes. The vector is cut in n - 1 chunks.
+   Numbers here are logical: the straggler is n - 1, the early members are 0 .. n-2 in the order
+   of their indexes. The vector is partitioned into n - 1 chunks.
 
      phase 1   the early members reduce-scatter round their ring: g ends with P_g, the sum of all
-               early chunks g. Nobody waits for the straggler.
+               early chunks g. No member waits for the straggler.
      phase 2   round t <= n-2: t and n-1 exchange chunk t and add (both P_t + the straggler's), so
                both have the finished chunk; all others spread finished chunks. At most one send and
                one receipt a member a round. n - 2 + lg n rounds for powers of two.
@@ -20,9 +20,9 @@
    do, the first in ascending order is taken.
 
    greedy: for any n. Rarest chunk first, holders and lackers with the fewest chunks first, then
-   enlarged to a matching of the most messages by augmenting paths (Kuhn). Ties are drawn; the best
-   of 40 seeds is in the table. The authors' matching for even n (208 rounds for 192) is not built:
-   this one needs no more for any n that they name (198 for 192). */
+   enlarged to a matching of the most messages by augmenting paths (Kuhn). Ties are drawn; the
+   best of 40 seeds is in the table. The authors' matching for even n (208 rounds for 192) is not
+   built: this one needs no more for any n that they name (198 for 192). */
 #include "builder.h"
 #include "tutti/comm.h"
 #include <string.h>
@@ -225,7 +225,7 @@ static bool can_give(const greedy *g, int from, int to)
     return false;
 }
 
-/* The rarest chunk that `from` can give `to`, if it can give any. */
+/* The rarest chunk that `from` can send to `to`, if there is one. */
 static int rarest(const greedy *g, int from, int to)
 {
     int k = 0;

@@ -1,8 +1,9 @@
-/* table.c: which algorithm by a file: a line has a kind, the most members, the most bytes and an
-   algorithm; the first line that covers a call is taken (comm.h has the format). Only rows that
-   keep the one order of summation may stand there, so a table changes times, never bits.
+/* table.c: the choice of algorithms by a file: a line has a kind, the most members, the most
+   bytes and an algorithm; the first line that covers a call is taken (comm.h has the format).
+   Only rows that keep the one order of summation may stand there, so a table changes times, never
+   bits.
 
-   All ranks must decide alike, so loading is a collective. Before the table is taken, a hash of
+   All ranks must decide equally, so loading is a collective. Before the table is taken, a hash of
    what was read is compared, over lists that no table chooses. It is not a hash of the text:
    comments do not count. */
 #include "collective_internal.h"
@@ -13,7 +14,8 @@
 #define ANY_NUMBER UINT64_MAX
 
 typedef struct rule {
-    uint64_t kind, members, bytes, row; /* at most so many; all of 64 bits: hashed as they lie */
+    uint64_t kind, members, bytes, row; /* kind; the most members, the most bytes; row; all of 64
+                                           bits: hashed as they lie */
 } rule;
 
 typedef struct tutti_table {
@@ -197,7 +199,7 @@ static uint64_t table_hash(const tutti_table *t)
     return t->n > 0 ? tutti_hash(t->rules, t->n * sizeof *t->rules) >> 1 : 0;
 }
 
-/* Are all ranks' words equal? odd: the lowest rank that has another one than rank 0. */
+/* Is the value equal on all ranks? odd: the lowest rank whose value differs from rank 0's. */
 static tutti_status compare(tutti_world *world, int64_t mine, int64_t *of_zero, int64_t *of_odd, int *odd,
                             tutti_error *err)
 {
@@ -227,7 +229,7 @@ static tutti_status compare(tutti_world *world, int64_t mine, int64_t *of_zero, 
     return status;
 }
 
-/* Takes t (NULL: its reading failed with *status); all ranks come here. */
+/* Takes t (NULL: its reading failed with *status); called by all ranks. */
 static tutti_status agree(tutti_world *world, tutti_table *t, const char *path, tutti_status status, tutti_error *err)
 {
     int64_t zero, other;

@@ -1,35 +1,37 @@
-/* window.c: the collectives through shared memory: what the lists "exchange", "direct", "flat" and
-   "scatter" say, without messages. The bits are the same, and the same traffic is counted: what a
-   member reads from or has written by a peer counts as sent by that peer, as the list cuts it.
+/* window.c: the collectives through shared memory: what the lists "exchange", "direct", "flat"
+   and "scatter" do, without messages. The bits are the same, and the same traffic is counted:
+   what a member reads from a peer, or a peer writes for it, counts as sent by that peer,
+   partitioned as in the list.
 
-   Reduce-scatters and all-gathers with parts of different sizes are done as large ones, which read
-   where the others' vectors and parts are: no board has room for them.
+   Reduce-scatters and all-gathers with parts of different sizes are done as large ones, which
+   read where the others' vectors and parts are: entries of the rendezvous table have no space for
+   them.
 
-   Small (at most 1024 elements): each member's input travels in its entry of the board and
-   everybody computes alone: one synchronisation. Bound: the latency of a line from each member to
-   each other (up to 24 bytes), then of n bytes more in a row.
+   Small (at most 1024 elements): each member's input travels in its entry of the rendezvous table
+   and every member computes alone: one synchronisation. Bound: the latency of a cache line from
+   each member to each other (up to 24 bytes), then of n more bytes in sequence.
 
    Large all-reduce: every member announces where its vector lies. Each adds its slice of all p
-   vectors and writes the sum into all p of them in the same pass. When all are through,
-   everybody's vector is complete: two synchronisations, no scratch memory. Bound: p n bytes read
-   and p n written by p members, from the second cache, the third or memory, as large as the
-   vectors are.
+   vectors and writes the sum into all p of them in the same pass. When all have finished, every
+   vector is complete: two synchronisations, no scratch memory. Bound: p n bytes read and p n
+   written by p members, from the second-level cache, the third or memory, depending on the size
+   of the vectors.
 
-   Writing to all was chosen over "everybody fetches the finished slices". The lines of all vectors
-   have just been read, so the writes need no second trip to memory (p n read and p n written,
-   against 2 p n read with the fetch), and nobody has to wait until others have fetched. It is safe
-   because in this phase only I read those ranges. Stores that go round the caches were 2 to 9
-   times slower (the lines are in a cache already), and fetching the others' lines for writing
-   ahead of the loop gained nothing.
+   Writing to all was chosen over "every member fetches the finished slices". The lines of all
+   vectors have just been read, so the writes need no second trip to memory (p n read and p n
+   written, against 2 p n read with the fetch), and no member has to wait until others have
+   fetched. It is safe because in this phase only I read those ranges. Non-temporal stores were 2
+   to 9 times slower (the lines are in a cache already), and fetching the others' lines for
+   writing ahead of the loop gained nothing.
 
-   A vector outside of windows passes through a stage, two halves in the member's board window:
-   chunk c in half c mod 2. Only what others add goes there, (p - 1)/p of the chunk. Its owner
-   takes it from there, and puts the sums back in the same place; of my own slice the sum goes
-   straight into my vector. One synchronisation a chunk: phase c + 1 says "my results of chunk c -
-   1 are written and my input of chunk c is there", so copying in and out overlaps with the others'
-   adding. Members with a vector in a window join without copies. A member that has neither window
-   nor stage (all are in use) says so, and all take to messages together: nobody ever waits for a
-   stage.
+   A vector outside of windows passes through a stage, two halves in the window of the member's
+   table: chunk c in half c mod 2. Only what others add goes there, (p - 1)/p of the chunk. The
+   owner of a slice reads it from there, and puts the sums back in the same place; of my own slice
+   the sum goes straight into my vector. One synchronisation a chunk: phase c + 1 means "my
+   results of chunk c - 1 are written and my input of chunk c is there", so copying in and out
+   overlaps with the others' adding. Members with a vector in a window take part without copies. A
+   member that has neither window nor stage (all are in use) announces that, and all use messages
+   instead: no member ever waits for a stage.
 
    Bound: n bytes read and n written of memory a member, and (p - 1)/p n through another core's
    cache in each direction: staged, fetched and added; the sums put back, fetched. Tried: staging
@@ -49,7 +51,8 @@ typedef struct meeting {
     tutti_world *world;
     int size, index;
     tutti_where where;                          /* what I announce if the vectors are large */
-    tutti_entry *entries[TUTTI_BOARD_MEMBERS];  /* [index]: mine; nobody else's once the others may have cleared it */
+    tutti_entry *entries[TUTTI_BOARD_MEMBERS];  /* [index]: mine; no longer to be used once the
+                                                   others may have cleared it */
     unsigned char *base[TUTTI_BOARD_MEMBERS];   /* start of the vector or stage of each */
     bool staged[TUTTI_BOARD_MEMBERS];
     double weights[TUTTI_BOARD_MEMBERS];
@@ -63,8 +66,8 @@ bool tutti_window_serves(const tutti_call *call)
            (tutti_algorithms[call->algorithm].traits & TUTTI_WINDOWED) != 0;
 }
 
-/* Waits for all other members' entries, then compares: so that everybody hears of a difference, and
-   nobody leaves before he is heard. */
+/* Waits for all other members' entries, then compares: so that every member learns of a
+   difference, and none leaves before the others have read its entry. */
 static tutti_status meet(meeting *m)
 {
     tutti_status status = TUTTI_OK;
@@ -166,8 +169,8 @@ static void small_finish(const meeting *m)
                               bytes);
         return;
     }
-    /* My own input is the vector itself: others may have cleared my entry, and another thread may
-       have taken it. */
+    /* My own input is read from the vector itself: others may have cleared my entry, and another
+       thread may have taken it. */
     for (int j = 0; j < m->size; j++)
         terms[j] = (j == m->index ? call->vector : m->entries[j]->payload) + offset;
     tutti_reduce_tree(m->world->device, call->dtype, call->op, call->count, m->size, terms, NULL,
@@ -196,14 +199,14 @@ static tutti_status small(meeting *m)
 
 /* ---- large ---- */
 
-/* Mine from my own memory: when the others take to messages they clear my entry at once, and
-   another thread of mine may fill it. */
+/* Mine is read from my own memory: when the others change to messages they clear my entry at
+   once, and another thread of mine may fill it. */
 static const tutti_where *where_of(const meeting *m, int j)
 {
     return j == m->index ? &m->where : &m->entries[j]->where;
 }
 
-/* Elements of part j. / Where it is in the whole. */
+/* part_count: elements of part j. part_first: where it begins in the whole. */
 static size_t part_count(const tutti_call *call, int j)
 {
     return call->counts != NULL ? call->counts[j] : call->count;
@@ -220,7 +223,7 @@ static size_t part_first(const tutti_call *call, int j)
     return first;
 }
 
-/* Bytes of what member j shows. */
+/* Bytes that member j makes accessible. */
 static size_t shown_bytes(const tutti_call *call, int j)
 {
     const size_t count = call->kind == TUTTI_ALLGATHER        ? part_count(call, j)
@@ -246,13 +249,14 @@ static void take_bases(meeting *m, tutti_status *status, bool *all_reach, bool *
         *status = tutti_board_reach(m->call, j, where_of(m, j), shown_bytes(m->call, j), &m->base[j], m->err);
 }
 
-/* Where in a stage chunk c passes. */
+/* Where in a stage chunk c is placed. */
 static size_t half_of(size_t c)
 {
     return (c % 2) * TUTTI_STAGE_BYTES;
 }
 
-/* Chunk c of member j as I reach it; of mine the vector itself, wherever it lies. */
+/* Chunk c of member j as this member accesses it; for my own, the vector itself, wherever it
+   lies. */
 static unsigned char *chunk_of(const meeting *m, int j, size_t c, size_t chunk_bytes)
 {
     if (j == m->index)
@@ -396,7 +400,7 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
     }
     TUTTI_TRY(tutti_board_publish(call, where, NULL, 0, &m->entries[m->index], m->err));
     status = meet(m);
-    if (status == TUTTI_ERR_STATE) { /* everybody has heard of the disagreement, or will */
+    if (status == TUTTI_ERR_STATE) { /* every member has learnt of the disagreement, or will */
         part_company(m);
         return status;
     }
@@ -415,7 +419,7 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
     }
     if (status == TUTTI_OK)
         part_company(m);
-    else /* my entry is still mine: who failed me has not cleared it, nor have those who still wait for me */
+    else /* my entry is still mine: neither the member that failed nor those that still wait for me have cleared it */
         tutti_board_abandon(call, m->entries[m->index], m->err->rank >= 0 ? m->err->rank : m->world->rank);
     return status;
 }
@@ -450,12 +454,12 @@ tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, b
     m.err->rank = -1;
     *handled = is_small(call);
     status = *handled ? small(&m) : large(&m, handled, &stage);
-    /* After a failure a peer may still write into the stage: it is lost to this world, as the group
-       is. A member that was let through this one may be in the next already, and wait for me there:
-       it is told. */
+    /* After a failure a peer may still write into the stage: it is lost to this world, as the
+       group is. A member that was let through this collective may be in the next already, and
+       wait for me there: it is notified. */
     if (status == TUTTI_OK)
         tutti_board_stage_give(m.world, stage);
-    else if (status != TUTTI_ERR_STATE) /* of a disagreement all have heard */
+    else if (status != TUTTI_ERR_STATE) /* of a disagreement all members have learnt */
         tutti_board_forsake(call, m.err->rank >= 0 ? m.err->rank : m.world->rank);
     if (status == TUTTI_OK && *handled)
         account(call, s);

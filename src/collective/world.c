@@ -62,8 +62,8 @@ static tutti_status find_transport(const char *spec_text, const tutti_transport_
     return *ops != NULL ? TUTTI_OK : TUTTI_ERR_USAGE;
 }
 
-/* rt: that it is to run on, where somebody else has opened it; else NULL. Where the number is
-   another's, the name may be anywhere. */
+/* rt: the runtime that it is to run on, if the caller has opened one; else NULL. If the
+   transport's ABI number differs, the position of `name` in its struct is unknown. */
 static tutti_status check_abi(const tutti_transport_ops *ops, const tutti_runtime *rt, tutti_error *err)
 {
     char whose[80] = "the transport";
@@ -74,9 +74,9 @@ static tutti_status check_abi(const tutti_transport_ops *ops, const tutti_runtim
     return rt != NULL ? tutti_runtime_check(rt, "the runtime that the caller opened", err) : TUTTI_OK;
 }
 
-/* TUTTI_NODES says how many nodes (NUMA) each host has, its workers on them in equal blocks, in
-   the order of their ranks, whatever the machine says: for tests, and where the machine does not
-   tell. *nodes 0: it is not set. */
+/* TUTTI_NODES sets how many nodes (NUMA) each host has, its workers on them in equal blocks, in
+   the order of their ranks, whatever the machine reports: for tests, and where the machine does
+   not report it. *nodes 0: it is not set. */
 static tutti_status nodes_of(char *const *environment, int *nodes, tutti_error *err)
 {
     const char *text = tutti_variable(environment, "TUTTI_NODES");
@@ -94,7 +94,7 @@ static tutti_status nodes_of(char *const *environment, int *nodes, tutti_error *
     return TUTTI_OK;
 }
 
-/* Of its host, or -1. */
+/* The node of a rank on its host, or -1. */
 static int node_of(const tutti_world *world, int nodes, int rank)
 {
     int here = 0, before = 0;
@@ -114,7 +114,7 @@ static tutti_status know_nodes(tutti_world *world, int nodes, tutti_error *err)
 {
     if (nodes == 0 && world->ops->node == NULL)
         return TUTTI_OK;
-    world->node = tutti_alloc(2 * (size_t)world->size, sizeof *world->node); /* [size + r]: as told */
+    world->node = tutti_alloc(2 * (size_t)world->size, sizeof *world->node); /* [size + r]: as reported */
     if (world->node == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the nodes of %d ranks", world->size);
     for (int r = 0; r < world->size; r++) {
@@ -290,7 +290,7 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
     *out = NULL;
     TUTTI_TRY(tutti_launch_find_place(environ, &place, err));
     if (transport_spec == NULL || transport_spec[0] == '\0')
-        transport_spec = tutti_variable(environ, "TUTTI_TRANSPORT"); /* as `tutti run` says it */
+        transport_spec = tutti_variable(environ, "TUTTI_TRANSPORT"); /* as `tutti run` passes it */
     if (transport_spec == NULL || transport_spec[0] == '\0')
         transport_spec = tutti_launch_place_transport(&place);
     TUTTI_TRY(find_transport(transport_spec, &ops, err));
@@ -305,7 +305,7 @@ tutti_status tutti_world_open_telling(tutti_world **out, const char *transport_s
                                                     : ", with TUTTI_MEET=HOST:PORT and a key for all (`tutti key`)");
     if (strcmp(ops->name, "tcp") == 0)
         TUTTI_TRY(tutti_launch_place_meets(&place, environ, err));
-    if (gathers) /* nobody waits for one whose options are refused */
+    if (gathers) /* no rank waits for one whose options are refused */
         TUTTI_TRY(tutti_world_check(transport_spec, err));
     if (gathers)
         TUTTI_TRY(patience(transport_spec, &wait_ns, err));
@@ -340,7 +340,7 @@ void tutti_world_close(tutti_world *world)
     if (world == NULL || world->process != (long)getpid())
         return; /* a forked child's copy: the rank, its threads and what the others see of it are the parent's */
     tutti_board_close(world);
-    /* relaxed: nobody else is left */
+    /* relaxed: no other thread is left */
     for (uint32_t k = 0; k < atomic_load_explicit(&world->n_windows, memory_order_relaxed); k++)
         drop_window(&world->windows[k]);
     tutti_orphans_close(world);
@@ -375,7 +375,7 @@ static tutti_status run_rank(const tutti_launch *launch, void *arg, tutti_error 
 
     if (err == NULL) {
         memset(&own, 0, sizeof own);
-        err = &own; /* last words need a sentence */
+        err = &own; /* a failure report needs an error text */
     }
     TUTTI_TRY(tutti_world_open_on(&world, job->ops, launch, launch->rt != NULL ? launch->rt : job->rt, err));
     status = job->rank_main(world, job->arg, err);
@@ -555,7 +555,7 @@ tutti_status tutti_world_window(tutti_world *world, const char *name, size_t byt
     tutti_shared_window *w;
 
     *mine = NULL;
-    /* without flags nobody else looks into it */
+    /* without flags no other rank reads it */
     TUTTI_TRY(make_window(world, name, bytes, world->ops->publish != NULL, &w, err));
     *mine = w->mine;
     return TUTTI_OK;

@@ -1,13 +1,14 @@
-/* adopt.c: when a run ends nothing is left that its workers have started. A wrapper (`sh -c`, env,
-   a profiler) may be killed and leave the program behind that it started. So the process that
-   watches workers takes in what they leave (PR_SET_CHILD_SUBREAPER): an orphan becomes its child.
-   Groups and sessions stay as they are.
+/* adopt.c: when a run ends nothing is left that its workers have started. A wrapper (`sh -c`,
+   env, a profiler) may be killed and leave the program behind that it started. So the process
+   that watches workers adopts what they leave (PR_SET_CHILD_SUBREAPER): an orphan becomes its
+   child. Groups and sessions stay as they are.
 
-   A child's number is not given away before its parent has reaped it, and only this file reaps what
-   was taken in. So a number read from /proc means the same process when it is signalled.
+   A child's process number is not reused before its parent has reaped it, and only this file
+   reaps what was adopted. So a number read from /proc means the same process when it is
+   signalled.
 
-   Spared are the children that the process had before, as after `sh -c 'sleep 9 & exec tutti run'`.
-   So are those that it may not signal (sudo). */
+   The children that the process had before, as after `sh -c 'sleep 9 & exec tutti run'`, are
+   spared, and so are those that it may not signal (sudo). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -129,7 +130,7 @@ void tutti_launch_adopt_reap(const launch_adopted *a)
         waitpid(pid, NULL, WNOHANG);
 }
 
-/* Has the worker of this rank started it? Its environment as it began says so. */
+/* Has the worker of this rank started it? Its initial environment shows that. */
 static bool is_of(pid_t pid, int rank)
 {
     char path[40], wanted[40], *text = NULL;

@@ -1,10 +1,10 @@
-/* agent.c: the far end of a run over several hosts. It is started by ssh or its like, reads a job,
-   starts this host's workers by tutti_launch_run in a child of its own, and stands between. The
-   workers' output and ends go out as frames, and letters come in. When the input closes everything
-   here ends.
+/* agent.c: the far end of a run over several hosts. It is started by ssh or its like, reads a
+   job, starts this host's workers by tutti_launch_run in a child of its own, and passes data
+   between them and the launcher. The workers' output and ends go out as frames, and letters come
+   in. When the input closes everything here ends.
 
-   Two processes because both block: the child in tutti_launch_run, this one in poll. The child dies
-   with this one (PR_SET_PDEATHSIG) and the workers with the child. */
+   Two processes because both block: the child in tutti_launch_run, this one in poll. The child
+   dies with this one (PR_SET_PDEATHSIG) and the workers with the child. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -158,7 +158,7 @@ static tutti_status read_job(int in, job *j, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* ---- which way to the meeting place ---- */
+/* ---- which route to the meeting place ---- */
 
 /* 0, or why not. "10.0.0.1:80", "[fe80::1]:80", "name:80". */
 static const char *cannot_connect(const char *where)
@@ -267,7 +267,7 @@ static void run_workers(const job *j, int output, int errors, int events, pid_t 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent || null < 0 || dup2(null, 0) < 0 || dup2(output, 1) < 0 || dup2(errors, 2) < 0)
         _exit(127);
-    signal(SIGINT, SIG_IGN); /* a terminal's reaches the launcher, which tells us */
+    signal(SIGINT, SIG_IGN); /* a terminal's reaches the launcher, which notifies us */
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_DFL);
     tutti_launch_run(&(tutti_launch_options){ .workers = (int)j->workers,
@@ -303,13 +303,13 @@ typedef struct between {
        which others may have after them */
     int *pidfds;
     long first, workers;
-    long naming;                 /* the rank after an X, as far as it has come; -1: none */
+    long naming;                 /* the rank after an X, as far as it has been received; -1: none */
     uint8_t held[2 * (TUTTI_AGENT_FRAME + TUTTI_AGENT_HEAD)]; /* events not yet whole */
     size_t n_held;
     launch_adopted adopted;      /* what a child that was killed could not end */
 } between;
 
-/* What is there of the workers' output, as a frame. False: the launcher is gone. */
+/* Sends what is there of the workers' output as a frame. False: the launcher is gone. */
 static bool pass_output(between *b, int *fd, char type)
 {
     char chunk[TUTTI_AGENT_FRAME];
@@ -324,8 +324,8 @@ static bool pass_output(between *b, int *fd, char type)
     return true;
 }
 
-/* The process of that number if it is a child of our child, which it may not be any more: then it
-   has ended, and the number was given away. -1: it is not. */
+/* Opens the process of that number if it is a child of our child. It may not be any more: then it
+   has ended, and the number was reused. -1: it is not. */
 static int open_worker(const between *b, pid_t pid)
 {
     char path[40], text[512];
@@ -353,7 +353,7 @@ static int open_worker(const between *b, pid_t pid)
     return -1;
 }
 
-/* Which worker runs as which process, from what the child tells of it. */
+/* Records which worker runs as which process, as the child reports it. */
 static void note_worker(between *b, const uint8_t *h, size_t bytes)
 {
     char text[80];
@@ -390,7 +390,7 @@ static bool pass_events(between *b)
         const size_t bytes = TUTTI_AGENT_HEAD + ((size_t)h[1] | (size_t)h[2] << 8 | (size_t)h[3] << 16);
         if (b->n_held - at < bytes)
             break;
-        if (h[0] == 'r') { /* the last word comes last: what the workers wrote before it goes first */
+        if (h[0] == 'r') { /* the last frame comes last: what the workers wrote before it goes first */
             while (b->output >= 0 && poll(&(struct pollfd){ .fd = b->output, .events = POLLIN }, 1, 0) > 0 &&
                    pass_output(b, &b->output, 'o'))
                 continue;

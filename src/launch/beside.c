@@ -1,11 +1,11 @@
-/* beside.c: what a launcher of ours sees from above, ranks that somebody else has started see from
-   beside: each one watches the others by their pidfds. The first that sees a process end writes it
-   into the shared memory, and all bells ring. Who comes later finds it written.
+/* beside.c: ranks that another launcher has started have no Tutti launcher above them that
+   watches; each one watches the others by their pidfds. The first that sees a process end records
+   it in the shared memory, and all ranks are woken. One that comes later finds the record.
 
-   A process that is stopped ends no descriptor. Each rank looks twice a second at the next one that
-   runs, so the looks of all together are as many as the ranks.
+   A process that is stopped does not make its pidfd readable. Each rank checks twice a second the
+   next one that runs, so all together make as many checks as there are ranks.
 
-   Processes are known by their number and by when they began. So a number that was given away is
+   Processes are identified by their number and by when they began. So a number that was reused is
    not taken for the rank that had it. */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +37,7 @@ static tutti_shm_state state_of(const launch_beside *b, int rank)
     return tutti_shm_state_of(&b->region, rank);
 }
 
-/* One that has said itself how it ended has said it before. */
+/* A rank that reported its own end did so before this; then expelling it has no effect. */
 static void ended(launch_beside *b, int rank)
 {
     char why[200];
@@ -50,8 +50,8 @@ static void ended(launch_beside *b, int rank)
     tutti_shm_expel(&b->region, rank, TUTTI_SHM_PARENT, why);
 }
 
-/* All see an end at the same moment, and there is room for few words (shm_region.h). So the lowest
-   rank that runs goes first; the others look after it a moment later. */
+/* All see an end at the same moment, and there is space for few expulsions (shm_region.h). So the
+   lowest rank that runs goes first; the others check a moment later. */
 static bool goes_first(const launch_beside *b)
 {
     for (int r = 0; r < b->rank; r++)

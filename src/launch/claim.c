@@ -1,8 +1,8 @@
 /* claim.c: one run at a time in a directory. The claim is a lock (flock) on the file
-   DIRECTORY/lock, in which its owner writes who it is. It is a lock and no mere file, because the
-   kernel gives it back with the life of its owner: what a killed run has left there stops nobody.
-   The file itself goes with the claim. A process that opens it just then locks a file without a
-   name, sees that, and opens the new one. */
+   DIRECTORY/lock, in which its owner writes what it is. It is a lock and no mere file, because
+   the kernel releases it when its owner ends: what a killed run has left there stops no later
+   run. The file itself goes with the claim. A process that opens it just then locks a file
+   without a name, detects that, and opens the new one. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,11 +17,11 @@ enum { PATH = 4096, TRIES = 100 };
 struct tutti_launch_claim {
     tutti_runtime *rt;
     int fd;                      /* -1: the file system has no locks */
-    size_t stood;                /* so many bytes of the directory's name were there before */
+    size_t stood;                /* this many bytes of the directory's name existed before */
     char directory[PATH], lock[PATH + 8];
 };
 
-/* How much of the name, cut at a '/', is there: 0 if nothing of it. */
+/* How much of the name, up to a '/', exists: 0 if nothing of it. */
 static size_t standing(tutti_runtime *rt, const char *directory)
 {
     char path[PATH];
@@ -38,7 +38,7 @@ static size_t standing(tutti_runtime *rt, const char *directory)
     return n;
 }
 
-/* The words of the lock's owner, which may be about to write them. */
+/* The text of the lock's owner, which may be about to write it. */
 static void owner_of(int fd, char *text, size_t bytes)
 {
     const ssize_t n = pread(fd, text, bytes - 1, 0);
@@ -102,7 +102,7 @@ static tutti_status take(tutti_launch_claim *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Those that we have made, from the lowest up, as far as they are empty. */
+/* Removes the directories that we have made, from the lowest up, as far as they are empty. */
 static void remove_made(tutti_launch_claim *c)
 {
     size_t n = strlen(c->directory);
@@ -153,7 +153,7 @@ void tutti_launch_claim_close(tutti_launch_claim *c)
     if (c == NULL)
         return;
     if (c->fd >= 0) {
-        unlink(c->lock); /* before the lock is given back, so that it is ours that goes */
+        unlink(c->lock); /* before the lock is released, so that it is our file that goes */
         close(c->fd);
     }
     remove_made(c);

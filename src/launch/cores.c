@@ -1,12 +1,12 @@
-/* cores.c: how many cores this process may use, and which: its affinity, which cpusets, taskset and
-   batch systems set; and how many cores' time a container's quota leaves it.
+/* cores.c: how many cores this process may use, and which: its affinity, which cpusets, taskset
+   and batch systems set; and how many cores' time a container's quota leaves it.
 
-   Two processes may get into each other's way on a core if they run under one kernel and their
-   affinities have a core in common. The boot id says which kernel it is. It is another on each
-   machine and in each virtual machine, and the same in all containers and namespaces of one,
-   whatever names, networks and /etc/machine-id (a copy of the image's) they have. CPU numbers are
-   the kernel's, too. Affinities count besides, since containers of one machine are often given
-   cores that no other has. */
+   Two processes may compete for a core if they run under one kernel and their affinities have a
+   core in common. The boot id identifies the kernel. It differs on each machine and in each
+   virtual machine, and is the same in all containers and namespaces of one, whatever names,
+   networks and /etc/machine-id (a copy of the image's) they have. CPU numbers are the kernel's,
+   too. Affinities are compared in addition, since containers of one machine often have cores that
+   no other has. */
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>

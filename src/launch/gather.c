@@ -1,13 +1,13 @@
-/* gather.c: ranks of one host and one user that somebody else's launcher has started get here what
-   a launcher of ours would have given them:
+/* gather.c: gives ranks of one host and one user, which another launcher has started, what
+   Tutti's launcher would have given them:
 
-     shm   the memory of the run, as a descriptor, and who watches whom (beside.c)
-     tcp   a key, and a place to meet where their launcher told none
+     shm   the memory of the run, as a descriptor, and which ranks watch which (beside.c)
+     tcp   a key, and a place to meet where their launcher gave none
 
-   Rank 0 listens at the run's socket (private.c) until each of the others has called it and said
-   its rank. Then it makes these things and hands them out, and the socket goes. Both ends ask the
-   kernel which user is at the other, and anybody else is turned away. So what protects the run is
-   what protects the processes of a user from those of others, with root above both. */
+   Rank 0 listens at the run's socket (private.c) until each of the others has called it and sent
+   its rank. Then it makes these things and sends them out, and the socket goes. Both ends ask the
+   kernel which user is at the other, and any other user is turned away. So what protects the run
+   is what protects the processes of a user from those of others, with root above both. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -48,7 +48,7 @@ typedef struct gatherer {
     void *user;
     /* rank 0 */
     int listening;
-    struct pollfd *polled;       /* [0]: listening; [r]: rank r; then callers that have said nothing yet */
+    struct pollfd *polled;       /* [0]: listening; [r]: rank r; then callers that have sent nothing yet */
     launch_rank *ranks;
     cpu_set_t cores;
     int missing;
@@ -75,7 +75,7 @@ static void name_run(gatherer *f, char *const *environment)
     snprintf(f->name + 16, sizeof f->name - 16, "%016llx", (unsigned long long)tutti_hash(text, (size_t)n));
 }
 
-/* What no rank must wait for in vain. */
+/* Checks what no rank must wait for in vain. */
 static tutti_status look_up(const gatherer *f, tutti_error *err)
 {
     if (f->launcher != 0 && tutti_launch_began(f->launcher) != f->launcher_began)
@@ -184,7 +184,7 @@ static void accept_callers(gatherer *f)
     }
 }
 
-/* A caller says who it is. */
+/* Reads which rank a caller is. */
 static void hear(gatherer *f, struct pollfd *caller)
 {
     const int size = f->place->size, fd = caller->fd;
@@ -223,8 +223,8 @@ static void hear(gatherer *f, struct pollfd *caller)
     f->missing--;
 }
 
-/* Has each thread of all ranks a core to itself? Launchers bind ranks to cores, so rank 0's own are
-   not those of all. */
+/* Has each thread of all ranks a core to itself? Launchers bind ranks to cores, so rank 0's own
+   are not those of all. */
 static bool have_cores(const gatherer *f, char *const *environment)
 {
     const char *text = tutti_variable(environment, "OMP_NUM_THREADS");
@@ -269,7 +269,7 @@ static tutti_status gather_all(gatherer *f, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* What all get. */
+/* Makes what all ranks get. */
 static tutti_status make(gatherer *f, launch_answer *a, char *const *environment, tutti_error *err)
 {
     tutti_shm_region region;
@@ -307,7 +307,8 @@ static tutti_status be_rank_0(gatherer *f, char *const *environment, tutti_error
     if (sched_getaffinity(0, sizeof f->cores, &f->cores) != 0)
         CPU_ZERO(&f->cores);
     status = gather_all(f, &own);
-    /* before anybody goes on: one that opens a second world calls its socket, not this one */
+    /* before any rank continues: one that opens a second world calls that world's socket, not
+       this one */
     tutti_launch_private_leave(&f->at, f->name, &f->listening);
     f->polled[0].fd = -1;
     *a = (launch_answer){ LAUNCH_GATHER, .rank = -1 };
@@ -411,7 +412,7 @@ static tutti_status be_another(gatherer *f, tutti_error *err)
 }
 
 /* ---- all ---- */
-/* What the transport reads: as after a launcher of ours. */
+/* Writes what the transport reads: the same as after Tutti's launcher. */
 static tutti_status write_environment(gatherer *f, char *const *given, tutti_error *err)
 {
     tutti_launch_gathering *g = f->g;

@@ -1,7 +1,7 @@
 /* hosts.c: a run over several hosts, from the launcher's side. On each host ssh, or what the user
    gave instead, starts an agent (agent.c). All it needs goes to its standard input, since command
-   lines can be read by everyone. The workers meet at a meeting place that is served here (meet.h),
-   so that the launcher hears the last words of each and tells all of an end.
+   lines can be read by everyone. The workers meet at a meeting place that is served here
+   (meet.h), so that the launcher receives the failure report of each and notifies all of an end.
 
    The stages of a host
 
@@ -14,12 +14,12 @@
 
    What happens when
 
-     a worker ends badly      its agent says how. The meeting place tells the others, which end by
-                              themselves. Those that are left after the grace are killed.
+     a worker ends badly      its agent reports how. The meeting place notifies the others; they end
+                              by themselves. Those that are left after the grace are killed.
      a host is lost           the command ends (ssh notices in 15 s), or its workers fall silent at
                               the meeting place; its workers are lost.
-     a worker is lost, and    that is said at once. There is no grace while enough are left. The
-     the run goes on          process, if its agent can still be told, is killed: the others have
+     a worker is lost, and    that is reported at once. There is no grace while enough are left. The
+     the run continues        process, if its agent can still be reached, is killed: the others have
                               given it up.
      the user sends a signal  T to all agents; the rest as above. A second signal kills at once.
      the launcher is killed   every agent's input closes. */
@@ -39,10 +39,10 @@
 #define START_NS (60 * NS_PER_S)
 #define ROSTER_FIRST_NS (2 * NS_PER_S)
 #define ROSTER_NEXT_NS (5 * NS_PER_S)
-/* The agent of a lost worker counts its own grace and then reports;
-   its sentence is better than none. */
+/* The agent of a lost worker counts its own grace and then reports; its error text is better than
+   none. */
 #define REPORT_NS (300 * NS_PER_MS)
-/* ---- words for the person ---- */
+/* ---- messages for the user ---- */
 static void say(const far_launcher *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(const far_launcher *l, const char *format, ...)
 {
@@ -76,7 +76,7 @@ static void stop_all(far_launcher *l)
     l->stopping = true;
     for (int i = 0; i < l->n; i++) {
         if (l->hosts[i].in >= 0) {
-            close(l->hosts[i].in); /* K, whatever else was being sent */
+            close(l->hosts[i].in); /* means K, whatever else was being sent */
             l->hosts[i].in = -1;
         }
     }
@@ -116,7 +116,7 @@ static void rsh_ended(far_launcher *l, far_host *h)
 {
     char how[200], ranks[60];
 
-    /* somebody still holds the other end; what is there was read */
+    /* another process still holds the other end; what is there was read */
     if (h->out >= 0 ? tutti_launch_far_read_out(l, h) : false) {
         close(h->out);
         h->out = -1;
@@ -190,8 +190,8 @@ static int missing_of(const far_launcher *l, const far_host *h, char *text, size
     return n;
 }
 
-/* Which workers have not come: "host b (ranks 2 to 3) has not answered", "ranks 2, 3 on host b have
-   not come to the meeting place". Gives how many workers. */
+/* Which workers have not joined: "host b (ranks 2 to 3) has not answered", "ranks 2, 3 on host b
+   have not come to the meeting place". Returns how many workers. */
 static int roster(const far_launcher *l, char *text, size_t bytes)
 {
     int missing = 0;
@@ -239,8 +239,8 @@ static bool nobody_left(const far_launcher *l)
     return true;
 }
 
-/* In a run that ends: is nobody left but on hosts of which one was lost in silence, its agent not
-   having told of an end? Such a host may be cut off, and no grace makes it answer. */
+/* In a run that ends: are all remaining workers on hosts with a silent loss, one whose end the
+   agent has not reported? Such a host may be cut off, and no grace makes it answer. */
 static bool only_silence_left(const far_launcher *l)
 {
     bool left = false;
@@ -277,7 +277,7 @@ static void look_at_the_clock(far_launcher *l)
         if (roster(l, text, sizeof text) > 0)
             say(l, "tutti: %.0f s: %s\n", (double)(now - l->began) / (double)NS_PER_S, text);
     }
-    /* a host that is cut off has nothing to say any more */
+    /* a host that is cut off has nothing to report any more */
     if (l->lost > 0 && l->kill_at == TUTTI_FOREVER && !l->stopping && nobody_left(l))
         l->kill_at = now + GRACE_NS + REPORT_NS;
     if (l->result->noticed_ns != 0 && now >= l->result->noticed_ns + REPORT_NS && !l->stopping &&
@@ -312,7 +312,7 @@ static void hear_signals(far_launcher *l)
         l->failed_first = l->failed || l->result->noticed_ns != 0;
         for (int i = 0; i < l->n; i++) {
             if (l->hosts[i].stage < RUNNING || l->hosts[i].job != NULL)
-                stop_all(l); /* not begun everywhere: there is nobody to end in order */
+                stop_all(l); /* not all have begun: there is no worker to end in order */
             else if (l->hosts[i].in >= 0 && write(l->hosts[i].in, "T", 1) != 1)
                 stop_all(l);
         }
@@ -388,7 +388,7 @@ static tutti_status watch(far_launcher *l, tutti_error *err)
             errno != ENOMEM)
             stop_all(l);
         hear_signals(l);
-        serve(l); /* last words before ends */
+        serve(l); /* failure reports before ends */
         for (int i = 0; i < l->n; i++) {
             far_host *h = &l->hosts[i];
             const struct pollfd *q = &l->polled[2 + 4 * i];
@@ -439,7 +439,7 @@ static tutti_status prepare(far_launcher *l, tutti_error *err)
     TUTTI_TRY(tutti_launch_far_command(o->agent, l->command, sizeof l->command, err));
     TUTTI_TRY(tutti_launch_words(rsh, 2, &l->rsh, &l->n_rsh, err));
     l->hosts = tutti_alloc((size_t)l->n, sizeof *l->hosts);
-    for (int i = 0; l->hosts != NULL && i < l->n; i++) /* closable from here on */
+    for (int i = 0; l->hosts != NULL && i < l->n; i++) /* can be closed from here on */
         l->hosts[i] = (far_host){
             .what = &o->hosts[i], .pid = -1, .pidfd = -1, .in = -1, .out = -1, .err = -1, .result = { .rank = -1 }
         };
@@ -497,7 +497,7 @@ tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options, tutti
     tutti_status status;
 
     *result = (tutti_launch_result){ .rank = -1 };
-    sigaction(SIGPIPE, &ignore, &pipe_before); /* an agent may go while we write to it */
+    sigaction(SIGPIPE, &ignore, &pipe_before); /* an agent may end while we write to it */
     status = prepare(&l, &own);
     if (status == TUTTI_OK) {
         tutti_launch_far_routes(&l);

@@ -16,7 +16,7 @@ typedef struct line { char text[LINE]; size_t n; } line;
 typedef struct far_worker {
     long pid;
     int code, signal, host;
-    bool ended, lost;            /* lost: the run goes on without it */
+    bool ended, lost;            /* lost: the run continues without it */
     int64_t words_until, lost_at; /* 0: nothing to wait for */
 } far_worker;
 
@@ -27,14 +27,14 @@ typedef struct far_host {
     int pidfd, in, out, err;     /* -1: none */
     int rsh_status;
     int cores;
-    char which_cores[LAUNCH_CORES_TEXT]; /* cores.c's words */
+    char which_cores[LAUNCH_CORES_TEXT]; /* cores.c's text */
     int local_first, local_size; /* its workers among those on these cores */
     char route[64], seen_as[112]; /* our address: by our route to it, and as its ssh sees us; "" */
     uint8_t *got;                /* of out, not yet taken */
     size_t n_got;
     char *job;
     size_t job_bytes, job_sent;
-    line o, e, rsh;              /* begun lines */
+    line o, e, rsh;              /* incomplete lines */
     char last[LINE];             /* the last line of rsh's standard error */
     tutti_launch_result result;  /* the agent's */
 } far_host;
@@ -55,16 +55,16 @@ typedef struct far_launcher {
     int user_signal;
     int64_t heard_at;            /* when it came */
     tutti_launch_result first;   /* the first worker that was lost, if text is not "" */
-    int lost;                    /* workers that the run goes on without, and the one too many */
+    int lost;                    /* workers that the run continues without, and the one too many */
     bool too_few;                /* that one */
     bool failed_first;           /* a loss came before the signal */
-    bool failed;                 /* result->text says what is wrong already */
+    bool failed;                 /* result->text states already what is wrong */
     bool stopping;               /* inputs are closed */
     int64_t began, roster_at, give_up_at, kill_at, force_at; /* TUTTI_FOREVER: never */
 } far_launcher;
 
 /* ---- hosts.c ---- */
-/* The run cannot be, or go on: the first such sentence is kept, and all is ended. */
+/* The run cannot start, or continue: the first such error is kept, and all is ended. */
 void tutti_launch_far_give_up(far_launcher *l, int exit_code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Something is lost that the run cannot do without: the grace begins. */
@@ -73,21 +73,21 @@ void tutti_launch_far_noticed(far_launcher *l);
 /* ---- hosts_start.c ---- */
 /* The command as a remote shell reads it. */
 tutti_status tutti_launch_far_command(const char *path, char *text, size_t bytes, tutti_error *err);
-/* Our addresses towards the hosts. Where one is this host itself, the way to it is the loopback, of
-   which the others must not hear. */
+/* Finds our addresses towards the hosts. Where a host is this one itself, the route to it is the
+   loopback, which must not be given to the others. */
 void tutti_launch_far_routes(far_launcher *l);
 tutti_status tutti_launch_far_start(far_launcher *l, far_host *h, tutti_error *err);
 
 /* ---- hosts_losses.c ---- */
-/* Its agent says so. */
+/* Its agent has reported it. */
 void tutti_launch_far_ended(far_launcher *l, far_worker *w, int rank, int code, int signal,
                             bool for_memory);
-/* Known here: all are told. */
+/* Detected here: all are notified. */
 void tutti_launch_far_lost(far_launcher *l, int rank, const char *how, int signal);
-/* Known at the meeting place: does the run go on? */
+/* Detected by the meeting place: does the run continue? */
 void tutti_launch_far_loss(far_launcher *l, int rank);
-void tutti_launch_far_failed(far_launcher *l, int rank); /* it has said its last words */
-/* Workers whose last words did not come in time, and those that have said theirs. */
+void tutti_launch_far_failed(far_launcher *l, int rank); /* it has left its failure report */
+/* Handles workers whose failure report did not come in time, and those that have sent theirs. */
 void tutti_launch_far_silent_ends(far_launcher *l);
 
 /* ---- hosts_result.c ---- */
@@ -100,7 +100,7 @@ void tutti_launch_far_push_job(far_host *h);            /* as much as fits now *
 void tutti_launch_far_job_close(far_host *h);
 
 /* ---- hosts_talk.c ---- */
-/* What is there is read and acted on; false at the end of it. */
+/* Reads what is there and acts on it; false at its end. */
 bool tutti_launch_far_read_out(far_launcher *l, far_host *h);
 bool tutti_launch_far_read_err(const far_launcher *l, far_host *h);
 void tutti_launch_far_flush(const far_launcher *l, const far_host *h, int stream, line *of);

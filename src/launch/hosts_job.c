@@ -1,5 +1,6 @@
-/* hosts_job.c: what an agent is told: what to run, where, as which ranks, with which variables, and
-   where the workers meet. The key is among it, which is why it is wiped once it is sent. */
+/* hosts_job.c: what is sent to an agent: what to run, where, as which ranks, with which
+   variables, and where the workers meet. The key is among it, which is why the job is wiped once
+   it is sent. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +38,7 @@ static bool begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* What a worker on another host needs of this one's environment. Places in a run are made anew
+/* What a worker on another host needs of this one's environment. Places in a run are made again
    there, and times of our clock mean nothing. */
 static bool handed_on(const tutti_launch_hosts_options *o, const char *entry)
 {
@@ -62,7 +63,7 @@ static bool handed_on(const tutti_launch_hosts_options *o, const char *entry)
     return false;
 }
 
-/* The ways to the meeting place that this host may try, the likeliest first. */
+/* The routes to the meeting place that this host may try, the likeliest first. */
 static void add_meets(const far_launcher *l, const far_host *h, job_text *j)
 {
     const char *address = l->options->address;
@@ -161,8 +162,8 @@ void tutti_launch_far_job_close(far_host *h)
     h->job = NULL;
 }
 
-/* The address to bind the meeting place to: the only one that hosts
-   are told, else all of the family. */
+/* The address to bind the meeting place to: the only one that hosts are given, else all of the
+   family. */
 static const char *bind_address(const far_launcher *l)
 {
     const char *only = l->hosts[0].route, *given = l->options->address;
@@ -185,10 +186,10 @@ static int port_of(const char *address)
     return colon != NULL && (strchr(address, ':') == colon || address[0] == '[') ? atoi(colon + 1) : 0;
 }
 
-/* How many workers each host's cores have to bear, and which of them are its own. Two names may be
-   one machine's, and a machine that is not the last has a second agent for its servers. Hosts whose
-   affinities overlap in part count each other whole, which is a core too few rather than one
-   twice. */
+/* How many workers each host's cores have to bear, and which of them are its own. Two names may
+   be those of one machine, and a machine that is not the last has a second agent for its servers.
+   Hosts whose affinities overlap in part count each other fully: that gives a core too few rather
+   than one twice. */
 static void count_locals(far_launcher *l)
 {
     for (int i = 0; i < l->n; i++) {
@@ -246,7 +247,7 @@ void tutti_launch_far_push_job(far_host *h)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return; /* full for now, or the agent is gone: its end says so */
+            return; /* full for now, or the agent is gone, which its end shows */
         h->job_sent += (size_t)n;
         if (h->job_sent == h->job_bytes)
             tutti_launch_far_job_close(h);

@@ -1,15 +1,15 @@
-/* hosts_losses.c: a worker on some host is gone: who says so, what is said of it, and whether the
-   run goes on without it. */
+/* hosts_losses.c: a worker on some host is gone: from which source that is known, what is
+   reported about it, and whether the run continues without it. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "hosts_internal.h"
 
-/* A worker that ended with a code may have left its last words at the meeting place; they travel
-   another way than its agent's word. */
+/* A worker that ended with a code may have left its failure report at the meeting place; that
+   travels over another connection than its agent's frame. */
 #define WORDS_NS ((int64_t)200000000)
 
-/* Has it failed only because another did? Of a worker of a run that goes on that
+/* Has it failed only because another did? For a worker of a run that continues after losses that
    means: this is the end of the run. */
 static bool is_echo(const tutti_meet_rank *m, int rank)
 {
@@ -40,8 +40,8 @@ static bool all_fail(const far_launcher *l, int rank)
     return others > 0;
 }
 
-/* Has one that is known to be lost to be the end of the run? It must have been a member; and a
-   command line that it refuses is everybody's. */
+/* Must the loss of this worker end the run? The run may continue only if it was a member; and a
+   command line that it refuses is wrong for all. */
 void tutti_launch_far_loss(far_launcher *l, int rank)
 {
     const tutti_launch_hosts_options *o = l->options;
@@ -79,7 +79,7 @@ void tutti_launch_far_loss(far_launcher *l, int rank)
 
 void tutti_launch_far_failed(far_launcher *l, int rank)
 {
-    if (l->options->goes_on) /* if it has told the others, they end with it, and say so by then */
+    if (l->options->goes_on) /* if it has notified the others, they end with it, and have reported so by then */
         l->workers[rank].lost_at = tutti_now_ns(l->rt) + WORDS_NS;
     else
         tutti_launch_far_loss(l, rank);

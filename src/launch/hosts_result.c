@@ -1,4 +1,4 @@
-/* hosts_result.c: how a run over several hosts has ended: its exit code, and the sentence about the
+/* hosts_result.c: how a run over several hosts has ended: its exit code, and the error about the
    root. */
 #include <stdio.h>
 #include <string.h>
@@ -73,6 +73,6 @@ void tutti_launch_far_conclude(far_launcher *l)
         snprintf(result->text, sizeof result->text, "host %s: %.500s", h->what->name,
                  h->result.text[0] != '\0' ? h->result.text : "its workers failed; their own output may say why");
     }
-    if (l->first.text[0] != '\0' && !l->failed) /* its agent did not come to report */
+    if (l->first.text[0] != '\0' && !l->failed) /* its agent had no time to report */
         *result = l->first;
 }

@@ -1,5 +1,5 @@
-/* hosts_start.c: the command by which a host is reached: what its shell reads there, our addresses
-   on the way to it, and the process here with its three pipes. */
+/* hosts_start.c: the command by which a host is reached: what its shell reads there, our
+   addresses on the route to it, and the process here with its three pipes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>

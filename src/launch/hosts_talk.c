@@ -1,5 +1,5 @@
-/* hosts_talk.c: what an agent says, taken apart and acted on; the workers' output becomes lines
-   that name their host. */
+/* hosts_talk.c: what an agent sends, parsed and acted on; the workers' output becomes lines that
+   name their host. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,12 +27,12 @@ static void pass_lines(const far_launcher *l, const far_host *h, int stream, lin
     }
 }
 
-/* ---- what an agent says ---- */
+/* ---- what an agent sends ---- */
 
 _Static_assert(LAUNCH_CORES_TEXT == 296, "the width in CORES_FORMAT is one less");
 #define CORES_FORMAT "%295s"
 
-/* The greeting stands on a line of its own; what a login prints before it is passed on. */
+/* The greeting is a line of its own; what a login prints before it is passed on. */
 static void take_greeting(far_launcher *l, far_host *h)
 {
     const size_t mark = strlen(TUTTI_AGENT_GREETING);
@@ -82,7 +82,7 @@ static void take_frame(far_launcher *l, far_host *h, char type, char *body, size
     case 'e': pass_lines(l, h, 2, &h->e, body, bytes); return;
     default: break;
     }
-    body[bytes] = '\0'; /* room is there */
+    body[bytes] = '\0'; /* there is space for it */
     if (type == 's' && sscanf(body, "%9d %19ld", &rank, &pid) == 2 && rank >= h->what->first &&
         rank < h->what->first + h->what->workers)
         l->workers[rank].pid = pid;

@@ -1,28 +1,28 @@
 /* launch.c: starts the workers and watches them to their end. The launcher computes nothing. It
-   sleeps in poll() on a pidfd a worker and on its signals, so a death is seen when the kernel knows
-   it. What the kernel does not tell, it looks at twice a second (stopped.c).
+   sleeps in poll() on a pidfd a worker and on its signals, so a death is seen when the kernel
+   knows it. What the kernel does not report is checked twice a second (stopped.c).
 
    What happens when
 
      a worker ends well           nothing more.
-     a worker ends badly          it is written down in the shared memory and all bells ring:
+     a worker ends badly          it is recorded in the shared memory and all workers are woken:
                                   survivors end by themselves with TUTTI_ERR_PEER. Those that are
                                   left after the grace are killed.
-                                  In a run that goes on there is no grace while enough are left. The
-                                  loss is told at once, that of one that failed by itself 0.2 s
-                                  later. If it has told the others, they end with it, and say so by
-                                  then.
+                                  In a run that continues after losses there is no grace while
+                                  enough are left. The loss is reported at once, that of one that
+                                  failed by itself 0.2 s later: if it has notified the others, they
+                                  end with it, and have reported so by then.
      a worker is stopped          over shared memory: the others are warned, then it is killed,
                                   which is a bad end.
-     a worker has said its last   it is killed after the grace, in a run that goes on too, which
-     words and does not end       would wait for it at the end.
+     a worker has left a failure  it is killed after the grace, in a run that continues too, which
+     report and does not end      would wait for it at the end.
      the user sends a signal      SIGTERM to all, the rest as above; a second one kills at once.
      the last worker has ended    what workers have started and left is ended too (adopt.c).
      the launcher is killed       the kernel kills the workers (start.c); the shared memory has no
                                   name and goes with them.
 
-   The sentence is about the root (launch_ends.c): a worker that was killed, else the first that
-   failed by itself, else the first echo. */
+   The error names the root (launch_ends.c): a worker that was killed, else the first that failed
+   by itself, else the first that failed because of another. */
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -38,12 +38,12 @@
 extern char **environ;
 
 #define NS_PER_MS 1000000
-#define OWN_FILES 8             /* open beside those of workers: streams, region, signals, a pipe at a start */
+#define OWN_FILES 8             /* in addition to the workers': streams, region, signals, a pipe at a start */
 #define GRACE_NS ((int64_t)1000 * NS_PER_MS)
 #define SILENCE_NS INT64_C(3000000000)
 #define LOOK_NS ((int64_t)500 * NS_PER_MS)
-#define TURN_NS ((int64_t)10 * NS_PER_MS)   /* between two looks at what is being ended */
-#define REAP_NS ((int64_t)10000 * NS_PER_MS) /* and at what has ended by itself */
+#define TURN_NS ((int64_t)10 * NS_PER_MS)   /* between two checks of what is being ended */
+#define REAP_NS ((int64_t)10000 * NS_PER_MS) /* and of what has ended by itself */
 
 /* ---- signals ---- */
 static void send_one(launch_worker *w, int signal)
@@ -126,7 +126,7 @@ static void reap(launcher *l, int rank)
     close(w->pidfd);
     w->pidfd = -1;
     l->alive--;
-    if (got < 0) /* somebody else in this process has reaped it; its last words still say whether it left in order */
+    if (got < 0) /* another part of this process has reaped it; its report still shows whether it left in order */
         w->exit_code = tutti_launch_near_words(l, rank).state == TUTTI_SHM_CLOSED ? 0 : 255;
     else if (WIFSIGNALED(status))
         w->signal = WTERMSIG(status);
@@ -159,13 +159,13 @@ static int milliseconds_to(const launcher *l)
     return left > INT_MAX ? INT_MAX : (int)left;
 }
 
-/* The meeting place, and what it has heard: a worker that fell
-   silent is a loss like one that ended. */
+/* Serves the meeting place, and handles what it reports: a worker that fell silent is a loss like
+   one that ended. */
 static void serve(launcher *l)
 {
     if (l->meet == NULL)
         return;
-    tutti_meet_progress(l->meet, NULL); /* late workers are told, and end by themselves with a sentence */
+    tutti_meet_progress(l->meet, NULL); /* late workers are notified, and end by themselves with an error */
     for (int rank; (rank = tutti_meet_event(l->meet)) >= 0;) {
         const tutti_meet_rank *met = tutti_meet_rank_of(l->meet, rank);
         launch_worker *w = &l->workers[rank];
@@ -184,9 +184,9 @@ static void serve(launcher *l)
     }
 }
 
-/* What no descriptor tells: which worker has failed and does not end, was expelled, or, over shared
-   memory, is stopped. A launcher that was stopped itself (the whole job, by Ctrl-Z) has seen
-   nothing of that time. */
+/* Finds what no descriptor shows: which worker has failed and does not end, was expelled, or,
+   over shared memory, is stopped. A launcher that was stopped itself (the whole job, by Ctrl-Z)
+   has seen nothing of that time. */
 static void look(launcher *l)
 {
     const int64_t now = tutti_now_ns(l->rt);
@@ -204,9 +204,9 @@ static void look(launcher *l)
             w->words_ns = w->words_ns != 0 && !was_away ? w->words_ns : now;
             kill_it = now - w->words_ns >= grace(l);
         } else if (l->meet != NULL) {
-            continue; /* silence is heard there */
+            continue; /* there, silence is detected by the meeting place */
         } else if (tutti_shm_expelled(&l->region, r, how, sizeof how)) {
-            /* one look to end by itself, with a sentence of its own */
+            /* it has until the next check to end by itself, with an error of its own */
             kill_it = w->stopped.expelled_ns != 0;
             w->stopped.expelled_ns = now;
         } else
@@ -250,7 +250,7 @@ static void look_after(launcher *l)
     l->adopted_at = tutti_now_ns(l->rt) + (left > 0 ? TURN_NS : REAP_NS);
 }
 
-/* No worker is left. Those that a signal's time to save is for have it here too. */
+/* No worker is left. Processes that were to have time to save after a signal have it here too. */
 static void end_what_is_left(launcher *l)
 {
     const int64_t now = tutti_now_ns(l->rt);
@@ -280,9 +280,9 @@ static void watch(launcher *l)
             l->polled[n + 2 + k] = (struct pollfd){ .fd = l->lines[k].fd, .events = POLLIN };
         if (poll(l->polled, (nfds_t)(n + 2 + n_lines), milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN &&
             errno != ENOMEM)
-            send_all(l, SIGKILL); /* cannot be; but never wait for what we cannot see */
+            send_all(l, SIGKILL); /* cannot happen; but never wait for what cannot be seen */
         tutti_launch_near_hear_signals(l); /* before the deaths: those that the user wanted are not losses */
-        serve(l);        /* and before them too: last words come before the end of the worker */
+        serve(l);        /* and before them too: a failure report comes before the end of the worker */
         for (int r = 0; r < n; r++) {
             hear_lines(l, r); /* what it wrote comes before its end */
             if (l->workers[r].pidfd >= 0 && l->polled[r].revents != 0)
@@ -292,7 +292,7 @@ static void watch(launcher *l)
         }
         if (tutti_now_ns(l->rt) >= l->look_at)
             look(l);
-        if (l->user_signal != 0 && l->alive < before) /* a wrapper has ended at once: its program has to hear it, too */
+        if (l->user_signal != 0 && l->alive < before) /* a wrapper has ended at once: signal its program as well */
             tutti_launch_adopt_end(&l->adopted, SIGTERM, -1);
         if (tutti_now_ns(l->rt) >= l->adopted_at)
             look_after(l);
@@ -309,8 +309,8 @@ static void watch(launcher *l)
 }
 
 /* ---- opening and closing ---- */
-/* The workers' variables carry the key in the environment of
-   children, which only this user can read. */
+/* Opens the meeting place. The workers' variables carry the key in the environment of children,
+   which only this user can read. */
 static tutti_status open_meet(launcher *l, tutti_error *err)
 {
     tutti_meet_options m = { .address = "unix", .size = l->options->workers, .silence_ns = silence(l) };
@@ -333,7 +333,7 @@ static tutti_status open_meet(launcher *l, tutti_error *err)
     if (l->environment == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables", l->options->workers,
                           n);
-    for (size_t i = 0; i < n; i++) { /* those of an outer run are not handed on */
+    for (size_t i = 0; i < n; i++) { /* those of an outer run are not passed on */
         if (strncmp(given[i], TUTTI_MEET_VARIABLE, strlen(TUTTI_MEET_VARIABLE)) != 0 &&
             strncmp(given[i], "TUTTI_RUN_", 10) != 0)
             l->environment[kept++] = given[i];
@@ -342,7 +342,7 @@ static tutti_status open_meet(launcher *l, tutti_error *err)
     snprintf(l->meet_text[0], sizeof *l->meet_text, TUTTI_MEET_VARIABLE "=%s", where);
     snprintf(l->meet_text[1], sizeof *l->meet_text, TUTTI_MEET_VARIABLE_ID "=%s", id);
     snprintf(l->meet_text[2], sizeof *l->meet_text, TUTTI_MEET_VARIABLE_KEY "=%s", key);
-    snprintf(l->meet_text[3], sizeof *l->meet_text, TUTTI_MEET_VARIABLE_AT_0 "=0"); /* it is here */
+    snprintf(l->meet_text[3], sizeof *l->meet_text, TUTTI_MEET_VARIABLE_AT_0 "=0"); /* the launcher serves it */
     for (size_t i = 0; i < TUTTI_LENGTH(l->meet_text); i++)
         l->environment[kept++] = l->meet_text[i];
     l->as_given.environment = l->environment;
@@ -409,7 +409,7 @@ static tutti_status prepare(launcher *l, tutti_error *err)
     gethostname(l->host, sizeof l->host - 1);
     l->memory_kills = tutti_launch_memory_kills("");
     l->looked_at = tutti_now_ns(l->rt);
-    if (o->size == 0 && o->workers > 1) /* of a part, somebody else hears its words */
+    if (o->size == 0 && o->workers > 1) /* of a part of a run, another launcher receives the reports */
         l->look_at = l->looked_at + LOOK_NS;
     if (o->meet)
         TUTTI_TRY(open_meet(l, err));

@@ -1,5 +1,5 @@
-/* launch_ends.c: how workers of one host have ended: what each said of itself, who is the most
-   guilty, which losses a run goes on after, and the sentence about the root. */
+/* launch_ends.c: how workers of one host have ended: what each has reported itself, which is the
+   most guilty, after which losses a run continues, and the error about the root. */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static guilt judge(const launcher *l, const launch_worker *w, int rank)
     return w->exit_code == 0 && said.state != TUTTI_SHM_RUNNING ? GUILT_NONE : GUILT_OWN;
 }
 
-/* Has it failed only because another did? Of a worker of a run that goes on that
+/* Has it failed only because another did? For a worker of a run that continues after losses that
    means: this is the end of the run. */
 static bool is_echo(words said, int rank)
 {
@@ -75,12 +75,12 @@ static bool all_fail(const launcher *l, int rank)
     return others > 0;
 }
 
-/* May the run go on without it? It must have been a member; and a command
-   line that it refuses is everybody's. */
+/* May the run continue without it? It must have been a member; and a command line that it refuses
+   is wrong for all. */
 static bool can_go_on(const launcher *l, int rank, uint32_t before)
 {
     const words said = tutti_launch_near_words(l, rank);
-    /* of a part, somebody else knows who has met */
+    /* of a part of a run, another launcher knows which workers have met */
     const bool member = before != TUTTI_SHM_ABSENT || l->options->size > 0;
     const bool needed = l->options->size == 0 && rank >= l->options->workers - l->options->servers; /* it only serves */
     /* it had ended its part: what goes wrong then is no loss but a
@@ -143,7 +143,7 @@ void tutti_launch_near_ended(launcher *l, int rank)
     if (w->passed_over && w->guilt == GUILT_OURS) /* that is why */
         return;
     if (w->guilt == GUILT_NONE) {
-        /* one that never joined: let nobody wait for it */
+        /* one that never joined: no worker may wait for it */
         tutti_shm_depart(&l->region, rank, TUTTI_SHM_CLOSED, NULL, 0);
         return;
     }
@@ -201,7 +201,7 @@ static int exit_code_of(const launch_worker *w, words said)
         return 3;
     if (said.state == TUTTI_SHM_LOST && w->exit_code == 0)
         return 3;
-    return w->exit_code == 2 || w->exit_code == 3 ? w->exit_code : 1; /* its own word for what kind of failure it was */
+    return w->exit_code == 2 || w->exit_code == 3 ? w->exit_code : 1; /* the code shows the kind of failure */
 }
 
 void tutti_launch_near_conclude(launcher *l)
@@ -229,7 +229,7 @@ void tutti_launch_near_conclude(launcher *l)
     result->rank = l->options->first + rank;
     result->pid = w->pid;
     result->signal = w->signal;
-    if (said.state == TUTTI_SHM_FAILED && result->exit_code == 2) /* all were told the same: it is the command's */
+    if (said.state == TUTTI_SHM_FAILED && result->exit_code == 2) /* the same for all: the command's fault */
         snprintf(result->text, sizeof result->text, "%.*s", TUTTI_SHM_WORDS - 1, said.text);
     else if (said.state == TUTTI_SHM_FAILED)
         snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank, TUTTI_SHM_WORDS - 1,

@@ -16,12 +16,12 @@ typedef struct launch_worker {
     int killed_by;               /* a signal of ours, or 0 */
     int exit_code, signal;       /* how it ended */
     guilt guilt;
-    bool passed_over;            /* lost in a run that goes on */
+    bool passed_over;            /* lost in a run that continues */
     bool swept;                  /* and what it had started has ended too */
     /* it has failed by itself and ended, which is a loss from then on;
        0: it has not, or is one already */
     int64_t lost_at;
-    int64_t words_ns;            /* when it was seen that it has said its last words; 0: not yet */
+    int64_t words_ns;            /* when its failure report was seen; 0: not yet */
     launch_stopped stopped;
 } launch_worker;
 
@@ -45,26 +45,27 @@ typedef struct launcher {
     int user_signal;             /* the first, or 0 */
     int64_t heard_at;            /* when it came */
     bool failed_first;           /* a loss was seen before the user's signal */
-    int lost;                    /* workers that are passed over, and the one that was too many */
+    int lost;                    /* workers that the run continues without, and the one that was
+                                    too many */
     bool too_few;                /* that one */
     char host[64];               /* this one's name */
     int64_t memory_kills;        /* when the run began (memory.c) */
-    int64_t look_at, looked_at;  /* when the workers are looked at next, and were last;
+    int64_t look_at, looked_at;  /* when the workers are checked next, and were last;
                                     TUTTI_FOREVER: never */
     int64_t kill_at;             /* end of the grace; TUTTI_FOREVER: nothing is wrong, or it has
                                     passed */
     bool grace_over, hurried;    /* hurried: by a second signal */
     launch_adopted adopted;      /* of options->ends_all */
-    int64_t adopted_at;          /* when it is looked at next; TUTTI_FOREVER: never */
+    int64_t adopted_at;          /* when it is checked next; TUTTI_FOREVER: never */
 } launcher;
 
 /* ---- launch.c ---- */
-/* Something is lost that the run cannot do without: the grace begins. */
+/* A worker is lost that the run cannot continue without: the grace begins. */
 void tutti_launch_near_noticed(launcher *l);
 void tutti_launch_near_hear_signals(launcher *l);
 
 /* ---- launch_ends.c ---- */
-/* What a worker has said of itself: in the shared memory, or at the meeting place. */
+/* What a worker has reported itself: in the shared memory, or at the meeting place. */
 typedef struct words {
     uint32_t state;
     tutti_status status;
@@ -75,8 +76,8 @@ typedef struct words {
 words tutti_launch_near_words(const launcher *l, int rank);
 /* A loss that is known for good. before: its state until then. */
 void tutti_launch_near_lost(launcher *l, int rank, uint32_t before);
-/* It is gone and reaped: writes down how, for the survivors and for the sentence at the end. */
+/* It is gone and reaped: records how, for the survivors and for the error at the end. */
 void tutti_launch_near_ended(launcher *l, int rank);
-/* All are: who is at fault. */
+/* All have ended: finds which is at fault. */
 void tutti_launch_near_conclude(launcher *l);
 #endif

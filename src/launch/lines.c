@@ -1,6 +1,7 @@
-/* lines.c: what workers write, line by line: for a launcher that says whose each line is. A line
-   that is longer than the room for it is cut into several. What a worker has written before its end
-   is read to the last byte; what its own children write later is not waited for. */
+/* lines.c: what workers write, line by line: for a launcher that shows which worker wrote each
+   line. A line that is longer than its buffer is split into several. What a worker has written
+   before its end is read to the last byte; what its own children write later is not waited
+   for. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

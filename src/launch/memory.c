@@ -1,9 +1,9 @@
-/* memory.c: was a worker killed for want of memory? The kernel ends a process by SIGKILL then, and
-   says so in its log, which most users cannot read. But it counts such ends by control group, as
-   containers and batch systems make them: oom_kill of memory.events (version 2) or of
-   memory.oom_control (version 1). Workers are in the launcher's group as a rule. So one that was
-   killed while the count went up was most likely one of them, and the sentence says how much that
-   tells. Where no group is to be seen nothing is said. */
+/* memory.c: was a worker killed for want of memory? The kernel ends a process by SIGKILL then,
+   and records it in its log, which most users cannot read. But it counts such ends by control
+   group, as containers and batch systems make them: oom_kill of memory.events (version 2) or of
+   memory.oom_control (version 1). Workers are usually in the launcher's group. So one that was
+   killed while the count went up was most likely one of them, and the error states how certain
+   that is. Where no group can be seen the error does not mention memory. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static int64_t count_in(const char *path)
     return n;
 }
 
-/* Of a group below `top`, or of `top`, as which a container sees its own. */
+/* The count of a group below `top`, or of `top` itself, where a container sees its own group. */
 static int64_t count_of(const char *root, const char *top, const char *group, const char *name)
 {
     char path[4608];

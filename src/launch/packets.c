@@ -1,5 +1,5 @@
-/* packets.c: what of the packets of ranks that gather (gather.c) is taken for true. They come from
-   processes of this user, which may be of another version. */
+/* packets.c: which of the packets of ranks that gather (gather.c) are accepted as valid. They
+   come from processes of this user, which may be of another version. */
 #include <stdio.h>
 #include "launch_internal.h"
 

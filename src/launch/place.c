@@ -1,19 +1,16 @@
 /* place.c: which rank of how many this process is, from its environment. A pure function, so that
-   every launcher's words can be tested without the launcher.
+   every launcher's variables can be tested without the launcher.
 
-   The order is that of how much is known:
-   1. our own launcher;
-   2. those that set variables for nothing else (MPI);
-   3. Slurm, whose variables every program inside an allocation inherits;
-   4. torchrun's, whose names are common words.
-   Only what a launcher sets for the processes it starts counts: SLURM_NTASKS without SLURM_STEP_ID
-   is what sbatch tells a script that runs once.
+   The order is that of certainty: 1. our own launcher; 2. those that set variables for nothing
+   else (MPI); 3. Slurm, whose variables every program inside an allocation inherits; 4.
+   torchrun's, whose names are common words. Only what a launcher sets for the processes it starts
+   counts: SLURM_NTASKS without SLURM_STEP_ID is what sbatch sets for a script that runs once.
 
    Launchers nest. Slurm starts one daemon a node for mpirun, or one torchrun a node, and its
-   variables are inherited by the ranks. That is no contradiction, and the inner launcher has it.
-   torchrun says so itself (GROUP_RANK, GROUP_WORLD_SIZE are then Slurm's); for MPI it shows in a
-   step of one task a node. Any other two that disagree are refused, since going on would train two
-   models side by side, or hang. */
+   variables are inherited by the ranks. That is no contradiction, and the inner launcher decides.
+   torchrun shows it itself (GROUP_RANK, GROUP_WORLD_SIZE are then Slurm's); for MPI it shows in a
+   step of one task a node. Any other two that disagree are refused, since continuing would train
+   two models concurrently, or hang. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +28,7 @@ static const struct {
     const char *name, *rank, *size, *local, *host;
     const char *here;            /* how many are on this host */
     const char *mark;            /* set for what it starts and nothing else; NULL: `rank` is that */
-    const char *needs;           /* without it the others mean nothing; NULL: nothing needed */
+    const char *needs;           /* without it the others mean nothing; NULL: nothing is needed */
 } launchers[] = {
     { TUTTI_BY_TUTTI, "tutti", "TUTTI_RANK", "TUTTI_SIZE", .mark = "TUTTI_SHM_FD" },
     { TUTTI_BY_OPENMPI, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -67,7 +64,7 @@ static const char *or_not_set(const char *text)
     return text != NULL ? text : "(not set)";
 }
 
-/* One launcher's word. *there: it has one. */
+/* One launcher's variables. *there: they are set. */
 static tutti_status ask(size_t i, char *const *environment, tutti_launch_place *p, bool *there, tutti_error *err)
 {
     const char *rank = tutti_variable(environment, launchers[i].rank),
@@ -162,8 +159,8 @@ static int64_t bracket(const char *at, int64_t index, char *text, size_t bytes, 
     return *at == ']' ? count : -1;
 }
 
-/* How many names the pattern [at, end) stands for; the `index`-th, if it is one of them, to `name`.
-   -1: malformed or too long. The last bracket turns fastest. */
+/* How many names the pattern [at, end) stands for; the `index`-th, if it is one of them, to
+   `name`. -1: malformed or too long. The last bracket varies fastest. */
 static int64_t pattern(const char *at, const char *end, int64_t index, char *name, size_t bytes)
 {
     int64_t total = 1, below, n;
@@ -280,8 +277,9 @@ static tutti_status torchrun_meet(char *const *environment, tutti_launch_place *
     return TUTTI_OK;
 }
 
-/* "host:port" or "unix:NAME", as far as can be told without asking for the host. Ranks of one host
-   gather without going there, and would otherwise wait for each other with it in vain. */
+/* "host:port" or "unix:NAME", as far as can be seen without resolving the host. Ranks of one host
+   gather without connecting there, and would otherwise wait for each other with a wrong place in
+   vain. */
 static bool is_place(const char *meet)
 {
     const char *colon = strrchr(meet, ':');
@@ -313,19 +311,19 @@ static tutti_status meet_of(char *const *environment, tutti_launch_place *p, tut
                               "[IPv6 address]:port or unix:NAME", told);
         snprintf(p->meet, sizeof p->meet, "%s", told);
     }
-    /* A launcher of ours, which serves one itself, says 0. */
+    /* Tutti's launcher, which serves one itself, sets 0. */
     p->meet_at_rank_0 = p->meet[0] != '\0' && (at_0 == NULL || strcmp(at_0, "1") == 0);
     return TUTTI_OK;
 }
 
-/* "localhost:1", "127.0.0.1:1", "[::1]:1": nobody but this host's processes can meet there. */
+/* "localhost:1", "127.0.0.1:1", "[::1]:1": only this host's processes can meet there. */
 static bool is_loopback(const char *meet)
 {
     return strncmp(meet, "localhost:", 10) == 0 || strncmp(meet, "127.", 4) == 0 || strncmp(meet, "[::1]:", 6) == 0;
 }
 
-/* Are all ranks on this host? What the launcher says of it; a step of Slurm on one node, whoever
-   started the ranks in it; else the place where they meet may tell. */
+/* Are all ranks on this host? What the launcher sets about it; a step of Slurm on one node,
+   whichever launcher started the ranks in it; else the place where they meet may show it. */
 static bool on_one_host(char *const *environment, const tutti_launch_place *p)
 {
     const char *here = NULL;
@@ -341,7 +339,7 @@ static bool on_one_host(char *const *environment, const tutti_launch_place *p)
         (number(tutti_variable(environment, "SLURM_STEP_NUM_NODES"), RANKS_MAX, &nodes) ||
          number(tutti_variable(environment, "SLURM_NNODES"), RANKS_MAX, &nodes)))
         return nodes == 1;
-    /* of a launcher of ours, whose parts meet somewhere */
+    /* of Tutti's launcher, which gives the parts of a run on several hosts a meeting place */
     if (p->by == TUTTI_BY_TUTTI && p->meet[0] == '\0' && tutti_variable(environment, "TUTTI_SHM_FD") != NULL)
         return true;
     return is_loopback(p->meet);
@@ -395,7 +393,7 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
             if (one.by == TUTTI_BY_TUTTI)
                 break;
         } else if (out->size == 1) {
-            /* alone inside something that counts for several: only the larger one is a run */
+            /* a single rank inside something that counts several: only the larger one is a run */
             if (one.size > 1)
                 *out = one;
         } else if (one.size > 1 && (one.rank != out->rank || one.size != out->size)) {
@@ -411,7 +409,7 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
                               out->name, out->rank, out->size, out->found, one.name, one.rank, one.size, one.found);
         }
     }
-    /* PMIx tells a process its rank only; one that is not the first proves that there are
+    /* PMIx gives a process its rank only; one that is not the first proves that there are
        several. */
     if (out->by == TUTTI_BY_NOBODY && tutti_variable(environment, "PMIX_NAMESPACE") != NULL &&
         number(tutti_variable(environment, "PMIX_RANK"), RANKS_MAX, &pmix) && pmix > 0)
@@ -467,8 +465,8 @@ tutti_status tutti_launch_place_meets(const tutti_launch_place *place, char *con
     return TUTTI_OK;
 }
 
-/* ---- the same said to a transport ---- */
-enum { ADDED = 5, ADDED_BYTES = 340 }; /* variables, and room for the longest: TUTTI_MEET=... */
+/* ---- the same, as the environment of a transport ---- */
+enum { ADDED = 5, ADDED_BYTES = 340 }; /* variables, and the bytes of the longest: TUTTI_MEET=... */
 
 tutti_status tutti_launch_place_environment(const tutti_launch_place *place, char *const *environment, char ***out,
                                             tutti_error *err)

@@ -1,15 +1,15 @@
-/* private.c: where the ranks of one host and one user find each other when no launcher of ours has
-   started them: a local socket in a directory that nobody else can enter.
+/* private.c: where the ranks of one host and one user find each other when Tutti's launcher has
+   not started them: a local socket in a directory that no other user can enter.
 
    The directory is $XDG_RUNTIME_DIR/tutti if that variable names a directory of this user alone,
-   else /tmp/tutti-UID. It is made with mode 0700. One that belongs to somebody else or lets others
-   in is refused: whoever can write there could take part in the run.
+   else /tmp/tutti-UID. It is made with mode 0700. One that belongs to another user or lets others
+   in is refused: any user that can write there could take part in the run.
 
-   The socket has its name from the run, and the run from what its launcher says and from the
-   launcher's own process (its number and when it began). So two runs never have the same name, and
-   what a run that was killed has left belongs to no later one. Rank 0 listens under a name of its
-   own first and then gives the socket its final one. So what bears a final name and does not answer
-   is what a killed process has left, and the next rank 0 removes it. */
+   The socket is named after the run, and the run after what its launcher sets and after the
+   launcher's own process (its number and when it began). So two runs never have the same name,
+   and what a run that was killed has left belongs to no later one. Rank 0 listens under a name of
+   its own first and then gives the socket its final one. So what bears a final name and does not
+   answer is what a killed process has left, and the next rank 0 removes it. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,11 +25,11 @@
 #include <unistd.h>
 #include "launch_internal.h"
 
-enum { LOCK_TRIES = 500 };       /* of 2 ms: others hold it for some system calls */
+enum { LOCK_TRIES = 500 };       /* of 2 ms: others hold the lock for a few system calls */
 
 /* ---- processes ---- */
-/* Its parent and when it began, in ticks of the kernel's clock; false: there is none. One that has
-   ended and that nobody has asked for yet (Z) is none. */
+/* Its parent and when it began, in ticks of the kernel's clock; false: there is none. One that
+   has ended and is not reaped yet (Z) counts as none. */
 static bool process_of(pid_t pid, pid_t *parent, unsigned long long *began)
 {
     char path[40], text[1024];
@@ -65,12 +65,12 @@ unsigned long long tutti_launch_began(pid_t pid)
     return process_of(pid, &parent, &began) ? began : 0;
 }
 
-/* Did that process begin with such a variable? 1: it did, 0: not, -1: that is not ours to read, as
-   of other users and of programs that had more rights. */
+/* Did that process begin with such a variable? 1: it did, 0: not, -1: we may not read that, as of
+   other users and of programs that had more rights. */
 static int began_with(pid_t pid, const char *name)
 {
     const size_t length = strlen(name);
-    size_t at = 0; /* how much of the name this entry has shown; beyond it: it is another */
+    size_t at = 0; /* how much of the name this entry has matched; beyond it: it is another */
     char path[40];
     bool found = false;
     FILE *file;
@@ -144,8 +144,8 @@ void tutti_launch_private_close(launch_private *p)
 }
 
 /* ---- the socket ---- */
-/* By way of the directory that is open, whatever has been put at its path since; and names have
-   room for 108 bytes only. */
+/* By way of the open directory's descriptor, whatever has been put at its path since; besides, a
+   socket's name has space for 108 bytes only. */
 static void address_of(const launch_private *p, const char *name, struct sockaddr_un *a)
 {
     memset(a, 0, sizeof *a);
@@ -181,7 +181,7 @@ bool tutti_launch_peer(int fd, pid_t *pid)
     return true;
 }
 
-/* Does nobody listen there any more? EAGAIN: somebody does, and many are waiting. */
+/* Does no process listen there any more? EAGAIN: one does, and many callers are waiting. */
 static bool is_left_over(const launch_private *p, const char *name)
 {
     int fd;
@@ -201,7 +201,7 @@ static bool is_being_made(const char *name)
     return pid > 0 && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
 }
 
-/* What killed runs have left. Under the lock. */
+/* Removes what killed runs have left. Under the lock. */
 static void sweep(const launch_private *p)
 {
     const int again = openat(p->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -222,7 +222,7 @@ static void sweep(const launch_private *p)
     closedir(list);
 }
 
-/* For looking and removing or renaming as one. */
+/* Makes checking and then removing or renaming atomic. */
 static bool lock(const launch_private *p)
 {
     const struct timespec pause = { .tv_nsec = 2000000 };

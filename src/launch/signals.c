@@ -1,5 +1,5 @@
-/* signals.c: the signals by which a person ends a run, taken as something to poll for while workers
-   are watched; and two small words for sentences about ends. */
+/* signals.c: the signals by which a person ends a run, as a descriptor to poll while workers are
+   watched; and two helpers for error texts about ends. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -3,10 +3,10 @@
    what is async-signal-safe.
 
    The child dies with the launcher: PR_SET_PDEATHSIG, and, for a launcher that died before that
-   call, a look at the parent. That signal is bound to the launcher's thread, which is why
+   call, a check of the parent. That signal is bound to the launcher's thread, which is why
    tutti_launch_run stays in one thread to the end.
 
-   A failed exec tells its errno through a pipe that a successful one closes. */
+   A failed exec sends its errno through a pipe that a successful one closes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -55,7 +55,8 @@ tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt, const t
     if (s->environment == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "starting %d workers with %zu variables", options->workers, n);
     n = 0;
-    for (size_t i = 0; given[i] != NULL; i++) { /* a launcher within a worker must not hand on the outer run's place */
+    for (size_t i = 0; given[i] != NULL; i++) { /* a launcher within a worker must not pass on the
+                                                   outer run's place */
         bool outer = is_variable(given[i], TUTTI_SHM_VARIABLE_FD) || is_variable(given[i], TUTTI_SHM_VARIABLE_RANK) ||
                      is_variable(given[i], TUTTI_SHM_VARIABLE_SIZE);
         for (size_t k = 0; options->torch && k < TUTTI_LENGTH(of_torch); k++)

@@ -1,7 +1,7 @@
 /* stopped.c: whether a worker is stopped, by SIGSTOP or a terminal, and for how long. Over shared
    memory there are no heartbeats: one that is stopped looks like one that computes, except to the
-   kernel, which writes T into /proc/PID/stat. One that a debugger holds (t) is left alone, and so
-   is one that waits for a disk or for memory (D): it is not silent, only slow. */
+   kernel, which writes T into /proc/PID/stat. One that a debugger holds (t) does not count as
+   stopped, nor does one that waits for a disk or for memory (D): that one is only slow. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,8 +35,8 @@ bool tutti_launch_stopped_look(launch_stopped *s, pid_t pid, int64_t silence_ns,
     }
     if (s->since_ns == 0 || was_away)
         s->since_ns = now_ns;
-    /* It stopped up to one look before we saw it, and the next look is half a second away. So of
-       3 s it is ended 2.5 to 3 s after it stopped. */
+    /* It stopped at most one check interval before we saw it, and the next check is half a second
+       away. So with 3 s it is ended 2.5 to 3 s after it stopped. */
     s->warned = now_ns - s->since_ns >= silence_ns / 3;
     if (now_ns - s->since_ns < silence_ns / 6 * 5)
         return false;

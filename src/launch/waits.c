@@ -1,10 +1,11 @@
 /* waits.c: how OpenMP threads wait for work. Waiting threads would burn the core of those that
-   work. Where each has its own they look out for some tens of microseconds before they sleep: a
-   network of many small pieces (an LSTM's moments) wakes them thousands of times a step. Not for
-   longer: on a machine that others use as well the thread that is waited for has often lost its
-   core, for milliseconds. A thread that looks on for it keeps others from ending their turn.
-   Measured there (mlp, load 12 on 2 cores, 10 rounds in turn): 1934 samples/s with one thread; with
-   two that look out for 1 ms 723, 100 us 1657, 30 us 1955, 10 us 2395. */
+   work. Where each thread has its own core, they spin for some tens of microseconds before they
+   sleep: a network of many small pieces (an LSTM's moments) wakes them thousands of times a step.
+   Not for longer: on a machine that others use as well the thread that is waited for has often
+   lost its core, for milliseconds. A thread that spins meanwhile keeps others from finishing
+   their time slice. Measured there (mlp, load 12 on 2 cores, 10 interleaved rounds): 1934
+   samples/s with one thread; with two that spin for 1 ms 723, 100 us 1657, 30 us 1955, 10 us
+   2395. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -21,9 +22,9 @@ bool tutti_launch_waits_as_told(char *const *environment)
            tutti_variable(environment, "GOMP_SPINCOUNT") != NULL;
 }
 
-/* How often libgomp may look for work before its thread sleeps, for LOOK_OUT_NS: it counts looks,
-   and the pause between two takes from 3 to 50 ns as the processor likes. The least of some trials,
-   since a core that others use, too, makes them longer. */
+/* How often libgomp may check for work before its thread sleeps, for LOOK_OUT_NS: it counts
+   checks, and the pause between two takes 3 to 50 ns, depending on the processor. The least of
+   some trials, since a core that others use, too, makes them longer. */
 int tutti_launch_looks(tutti_runtime *rt)
 {
     enum { TRIALS = 16, LOOKS = 500 };

@@ -1,6 +1,6 @@
 /* file.c: whole file calls out of the table's short ones. Loops over short reads and writes and
-   over EINTR, keeps the path and the offset for the sentence, and knows what mends each cause that
-   users meet (no room, no permission, not there). */
+   over EINTR, keeps the path and the offset for the error text, and knows the remedy for each
+   cause that users meet (no space, no permission, not there). */
 #include "file.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What mends it, as a clause to stand before the system's words; ""
-   where only the system's words help. */
+/* The remedy, as a clause to stand before the system's message; "" where only the system's
+   message helps. */
 static const char *mend(int cause)
 {
     switch (cause) {
@@ -193,7 +193,7 @@ tutti_status tutti_file_reserve(tutti_file *f, uint64_t bytes, tutti_error *err)
     do
         cause = f->rt->ops->file_reserve(f->rt->self, f->fd, bytes);
     while (cause == EINTR);
-    if (cause != 0 && cause != EOPNOTSUPP) /* a file system that cannot reserve finds out as it goes along */
+    if (cause != 0 && cause != EOPNOTSUPP) /* a file system that cannot reserve finds out while writing */
         return tutti_fail(err, status_of(cause), cause, "cannot write the %" PRIu64 " bytes of '%s'%s", bytes, f->path,
                           mend(cause));
     f->bytes = bytes;
@@ -201,8 +201,8 @@ tutti_status tutti_file_reserve(tutti_file *f, uint64_t bytes, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Some disks want larger blocks than TUTTI_FILE_BLOCK and say so by EINVAL: then it is the
-   cache after all, for all threads. */
+/* Some disks want larger blocks than TUTTI_FILE_BLOCK and report that by EINVAL: then the file
+   goes through the cache after all, for all threads. */
 tutti_status tutti_file_write_at(tutti_file *f, uint64_t offset, const void *from, size_t bytes, tutti_error *err)
 {
     const tutti_runtime_ops *ops = f->rt->ops;
@@ -265,8 +265,8 @@ static tutti_status no_scratch(const char *directory, uint64_t bytes, uint64_t l
     return tutti_fail(err, status_of(cause), cause, "cannot make a file of %s in '%s'%s", need, directory, mend(cause));
 }
 
-/* What a file system says of itself is not enough: some take the flag and refuse the first
-   block. */
+/* What a file system reports about itself is not enough: some accept the flag and refuse the
+   first block. */
 static int try_block(tutti_file *f)
 {
     const tutti_runtime_ops *ops = f->rt->ops;
@@ -393,7 +393,7 @@ tutti_status tutti_file_end(tutti_file *f, tutti_status status, tutti_error *err
     rt = f->rt;
     part = f->path;
     path = status == TUTTI_OK ? tutti_copy_text(part) : NULL;
-    f->path = tutti_copy_text(part); /* close's own, for its sentence; without memory it has none */
+    f->path = tutti_copy_text(part); /* close's own, for its error text; without memory it has none */
     if (f->path == NULL || (status == TUTTI_OK && path == NULL))
         status = status != TUTTI_OK ? status : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "naming '%s'", part);
     if (status == TUTTI_OK)
@@ -459,7 +459,7 @@ static int make_level(tutti_runtime *rt, const char *path, size_t length, char *
     scratch[length] = '\0';
     if (there == ENOENT && rt->ops->exists(rt->self, scratch) == ENOENT)
         return EEXIST; /* a link: there is a name, and nothing where it leads */
-    return there == EACCES ? EACCES : ENOTDIR; /* a directory that may not be looked into is no file */
+    return there == EACCES ? EACCES : ENOTDIR; /* a directory that may not be searched is no file */
 }
 
 tutti_status tutti_directory_make(tutti_runtime *rt, const char *path, tutti_error *err)

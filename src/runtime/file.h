@@ -15,14 +15,14 @@ struct tutti_file {
     char *path;
 };
 
-/* The sentences of a read or write that has failed, and of a read that found the end at `here`. */
+/* Report a read or write that has failed, and a read that found the end at `here`. */
 tutti_status tutti_file_failed(const tutti_file *f, bool write, uint64_t offset, size_t bytes,
                                int cause, tutti_error *err);
 tutti_status tutti_file_ended(const tutti_file *f, uint64_t offset, size_t bytes, uint64_t here,
                               tutti_error *err);
 
-/* How far a short call has come. Past the page cache the next one has to begin at a whole block. No
-   headway TUTTI_FILE_STALLS times in a row is a failure. */
+/* How far a short call has got. Past the page cache the next one has to begin at a whole block.
+   No progress TUTTI_FILE_STALLS times in a row is a failure. */
 #define TUTTI_FILE_STALLS 8
 size_t tutti_file_headway(const tutti_file *f, size_t asked, size_t done, int *stalls);
 #endif

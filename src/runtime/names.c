@@ -1,9 +1,9 @@
 /* names.c: the name service with a time limit. getaddrinfo has none of its own. With servers that
-   do not answer it takes as long as /etc/resolv.conf says (30 s and more). It cannot be
-   interrupted, so it runs on a detached thread, and a caller that has waited for long enough goes
-   on without it. What the two share belongs to the last that uses it, and a process may end while
-   the thread is still waiting. getaddrinfo_a does the same inside, but a request that cannot be
-   cancelled keeps the caller's memory. Numbers are read at once, without a thread. */
+   do not answer it takes as long as /etc/resolv.conf sets (30 s and more). It cannot be
+   interrupted, so it runs on a detached thread, and a caller that has waited for long enough
+   continues without it. What the two share belongs to the last that uses it, and a process may
+   end while the thread is still waiting. getaddrinfo_a does the same inside, but a request that
+   cannot be cancelled keeps the caller's memory. Numbers are read at once, without a thread. */
 #include "names.h"
 #include <errno.h>
 #include <pthread.h>
@@ -19,7 +19,7 @@ typedef struct lookup {
     pthread_cond_t over;
     tutti_resolver *resolver;
     struct addrinfo hints, *list;  /* list and below: under the lock */
-    int code, cause;               /* getaddrinfo's, and errno where it says EAI_SYSTEM */
+    int code, cause;               /* getaddrinfo's, and errno where that is EAI_SYSTEM */
     bool done;
     int users;                     /* the thread, and the caller that waits */
     char *service, host[];         /* service: behind the host */
@@ -142,8 +142,8 @@ const char *tutti_lookup_by(tutti_resolver *resolver, const char *host, const ch
     return failed;
 }
 
-/* RFC 6761, 6.3: `localhost` is the loopback address. A minimal system has no /etc/hosts that says
-   so, and there a name server would be asked. */
+/* RFC 6761, 6.3: `localhost` is the loopback address. A minimal system has no /etc/hosts with
+   that entry, and there a name server would be asked. */
 static const char *without_names(const char *host, const struct addrinfo *hints)
 {
     if (host == NULL || strcasecmp(host, "localhost") != 0)

@@ -1,4 +1,4 @@
-/* names.h: the look-up of tutti_lookup with any resolver, for tests. */
+/* names.h: the lookup of tutti_lookup with any resolver, for tests. */
 #ifndef TUTTI_RUNTIME_NAMES_H
 #define TUTTI_RUNTIME_NAMES_H
 #include "tutti/runtime.h"

@@ -1,6 +1,7 @@
 /* posix.c: the runtime on Linux. Threads are pthreads, time is CLOCK_MONOTONIC, files are file
-   descriptors. Each member does one system call and gives its errno; looping, sizes and sentences
-   are the dispatch layer's (runtime.c, file.c), so that every implementation shares them.
+   descriptors. Each member does one system call and returns its errno; looping, sizes and error
+   texts belong to the dispatch layer (runtime.c, file.c), so that every implementation shares
+   them.
 
    A monitor is one mutex and one condition whose clock is CLOCK_MONOTONIC
    (pthread_condattr_setclock rather than pthread_cond_clockwait: the thread sanitizer knows only
@@ -24,8 +25,8 @@
 #include "uring.h"
 
 #define NS_PER_S 1000000000
-/* Room for oneDNN's kernels and for a model's recursion, whatever `ulimit -s` says;
-   pages are only taken when touched. */
+/* Enough for oneDNN's kernels and for a model's recursion, whatever `ulimit -s` is; pages are
+   only taken when touched. */
 #define STACK_BYTES ((size_t)8 << 20)
 
 typedef struct { pthread_t thread; void (*run)(void *arg); void *arg; char name[16]; } posix_thread;
@@ -197,8 +198,9 @@ static void posix_wake(void *self, void *monitor)
     pthread_cond_broadcast(&m->condition);
 }
 
-/* O_NONBLOCK while opening only: a FIFO that nobody serves must not hang the caller. What cannot be
-   read at an offset is refused here, where the path is at hand, rather than at the first read. */
+/* O_NONBLOCK while opening only: a FIFO whose other end is not open must not hang the caller.
+   What cannot be read at an offset is refused here, where the path is at hand, rather than at the
+   first read. */
 static int posix_file_open(void *self, const char *path, tutti_file_mode mode, int *fd)
 {
     static const int flags[] = {
@@ -264,7 +266,7 @@ static int posix_file_write(void *self, int fd, const void *from, size_t bytes, 
     return n < 0 ? errno : 0;
 }
 
-/* Room and size at once: writes inside a file's size need not wait for each
+/* Reserves space and sets the size at once: writes inside a file's size need not wait for each
    other, those that make it longer do. */
 static int posix_file_reserve(void *self, int fd, uint64_t bytes)
 {
@@ -301,8 +303,8 @@ static int posix_file_write_at(void *self, int fd, uint64_t offset, const void *
     return 0;
 }
 
-/* Without O_TMPFILE (NFS, old kernels) a name that is removed at once. What a file system cannot
-   reserve the C library writes, so room is taken in any case. */
+/* Without O_TMPFILE (NFS, old kernels) a name that is removed at once. Where a file system cannot
+   reserve, the C library writes, so the space is taken in any case. */
 static int posix_file_scratch(void *self, const char *directory, uint64_t bytes, bool direct, int *fd)
 {
     char path[4096];
@@ -341,8 +343,8 @@ static int posix_file_sync(void *self, int fd)
 static int posix_file_close(void *self, int fd)
 {
     (void)self;
-    /* Linux has let the descriptor go also when it says EINTR; closing again
-       could close another thread's file. */
+    /* Linux has released the descriptor even when it returns EINTR; closing again could close
+       another thread's file. */
     return close(fd) == 0 || errno == EINTR ? 0 : errno;
 }
 

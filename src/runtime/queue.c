@@ -1,6 +1,6 @@
 /* queue.c: whole transfers out of a queue's short ones, as file.c makes whole calls. A transfer
    that was cut short goes back into the queue with what is left of it. Past the page cache that
-   begins at a whole block. One that makes no headway several times is given up. */
+   begins at a whole block. One that makes no progress several times is given up. */
 #include "file.h"
 #include <assert.h>
 #include <errno.h>
@@ -10,7 +10,7 @@ enum { DEPTH_MOST = 4096, RESULTS = 64 };
 struct tutti_queue {
     tutti_runtime *rt;
     void *handle;           /* the implementation's */
-    int fixed;              /* so many have been given out */
+    int fixed;              /* this many have been given out */
 };
 
 tutti_status tutti_queue_open(tutti_queue **out, tutti_runtime *rt, int depth, tutti_error *err)

@@ -1,5 +1,5 @@
-/* team.c: a loop cut among threads. Each loop has a number; a thread sleeps until the next one. The
-   caller has the first part. */
+/* team.c: a loop divided among threads. Each loop has a number; a thread sleeps until the next
+   one. The caller has the first part. */
 #include <assert.h>
 #include <errno.h>
 #include "tutti/runtime.h"

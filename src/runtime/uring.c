@@ -1,6 +1,6 @@
 /* uring.c: queues of the posix runtime, by io_uring through liburing. A kick is a number added to
-   an eventfd. A read of it is always under way in the ring, so who waits for transfers waits for
-   kicks, too. */
+   an eventfd. A read of it is always under way in the ring, so a thread that waits for transfers
+   waits for kicks, too. */
 #include <assert.h>
 #include <errno.h>
 #include <liburing.h>

@@ -1,20 +1,20 @@
-/* losses.c: hosts that fail, links that fail, ranks that others expel: how it happens, and who
-   hears of it when.
+/* losses.c: hosts that fail, links that fail, ranks that others expel: how it happens, and when
+   the others learn of it.
 
    A host fails when its platform's profile says so, or `fail` does; either way SimGrid kills its
-   actors. A profile's failure falls between two moments of the simulation, when no actor is in the
-   middle of anything. A failure of `fail` is brought about by an actor beside others of that
-   moment, so that actor first holds them: a thread that has begun to play its log ends that, and
-   no other begins (sim_hold). What a thread had written into its log and not played is lost with
-   it, but for what others wait for (inherit).
+   actors. A profile's failure falls between two moments of the simulation, when no actor is in
+   the middle of anything. A failure of `fail` is caused by an actor, concurrently with others of
+   that moment, so that actor first holds them: a thread that has begun to play its log ends that,
+   and no other begins (sim_hold). What a thread had written into its log and not played is lost
+   with it, except what others wait for (inherit).
 
-   Nothing tells the others but time. Watchers, actors on two other hosts or on one that has no
-   rank, wait for the end of a rank's own actor and say peer-timeout later that the rank is lost.
-   When they have, watchers that went with their host are replaced, and one that finds its rank dead
-   says so peer-timeout after that. All hear of a loss in the same moment.
+   The others learn of it only by time. Watchers, actors on two other hosts or on one that has no
+   rank, wait for the end of a rank's own actor and report peer-timeout later that the rank is
+   lost. When they have, watchers that went with their host are replaced, and one that finds its
+   rank dead reports it peer-timeout after that. All learn of a loss in the same moment.
 
-   A link that fails has its two ends lose each other at the first message that needs it, as a
-   connection that breaks. If that leaves the ranks in parts, one part at most goes on
+   The two ends of a link that fails lose each other at the first message that needs it, as with a
+   connection that breaks. If that splits the ranks into parts, one part at most continues
    (transport/events.h) and the ranks of the others are expelled: two runs would write one
    result. */
 #include <math.h>
@@ -61,7 +61,7 @@ void sim_hold(sim_thread *self)
 {
     while (self->run->held > 0 || (self->rank >= 0 && self->run->ranks[self->rank].off)) {
         self->where = SIM_IN_HOLD;
-        /* a wake that was meant for something else is not missed: who waits looks at flags first */
+        /* a wake-up for something else is not missed: a waiting thread checks its flags first */
         sg_sem_acquire(self->semaphore);
         self->where = SIM_RUNNING;
     }
@@ -75,7 +75,7 @@ static bool is_busy(const sim_run *run)
     return run->making > 0;
 }
 
-/* It is on the host that it turns off, whose threads stay held until they are killed. */
+/* The actor is on the host that it turns off, whose threads stay held until they are killed. */
 static void fail(void *arg)
 {
     sim_rank *r = arg;
@@ -85,7 +85,7 @@ static void fail(void *arg)
     sg_actor_sleep_until(r->fails_at);
     if (r->ended)
         return;
-    run->held++; /* of several that fail at once the last lets go */
+    run->held++; /* of several that fail at once the last releases them */
     while (is_busy(run))
         sg_actor_yield();
     r->off = true;
@@ -114,7 +114,7 @@ void sim_lost_words(const sim_run *run, int rank, char *text, size_t bytes)
              sg_host_get_name(r->host), at);
 }
 
-/* What its threads had still to do for others when they died: to wake them, to start their
+/* Does what its threads had still to do for others when they died: wake them, start their
    transfers. */
 static void inherit(sim_thread *self, int rank)
 {
@@ -150,7 +150,8 @@ static void watch(void *arg)
         sim_out_of_memory(self);
 }
 
-/* A host that lives, where nobody watches this rank yet: one without a rank, else the next ones. */
+/* A host that is up, on which no watcher of this rank is yet: one without a rank, else the next
+   ones. */
 static sg_host_t watchtower(const sim_run *run, const sim_rank *r)
 {
     if (run->spare != NULL && sg_host_is_on(run->spare))
@@ -182,7 +183,7 @@ bool sim_watch_all(sim_run *run)
     return true;
 }
 
-/* ---- who has heard of what ---- */
+/* ---- which ranks have learnt of what ---- */
 static void note(sim_thread *self, int whom, int rank, bool cut)
 {
     sim_rank *r = &self->run->ranks[whom];

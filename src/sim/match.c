@@ -7,8 +7,8 @@
    the same for a send that is taken back.
 
    Several ranks may send in the same nanosecond. Which of them a receive from ANY gets must not
-   hang on the order in which SimGrid woke them. So the receive is offered to the rank's matcher,
-   which looks a nanosecond later and takes the lowest rank of the earliest. */
+   depend on the order in which SimGrid woke them. So the receive is offered to the rank's
+   matcher, which checks a nanosecond later and takes the lowest rank of the earliest. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -118,7 +118,7 @@ static void put(sim_run *run, sim_op *op)
     op->transfer = NULL;
 }
 
-/* Out of its list. */
+/* Takes it out of its list. */
 static void take_out(sim_run *run, sim_op *op)
 {
     run->ranks[op->sends ? op->peer : op->rank].listed--;
@@ -152,8 +152,9 @@ static void offer(sim_thread *self, int rank)
         sim_out_of_memory(self);
 }
 
-/* May these two meet now, or is it the matcher's to say? To oneself as well: else it would depend
-   on the order of two sends in one nanosecond whether one's own waits for the matcher. */
+/* May these two be matched now, or has the matcher to decide? The same for messages to oneself:
+   otherwise the order of two sends in one nanosecond would decide whether one's own waits for the
+   matcher. */
 static bool is_free_choice(const sim_op *a, const sim_op *b)
 {
     return a->peer == TUTTI_ANY || b->peer == TUTTI_ANY;
@@ -175,8 +176,8 @@ static bool gone(const sim_run *run, int me, int rank)
     return run->ranks[rank].state >= SIM_LEFT || sim_is_cut(run, me, rank);
 }
 
-/* Who `me` is told is to blame that its request with `peer`, which is gone, ends; of a receive
-   from ANY the first that failed. */
+/* The rank to blame, in `me`'s error, for the end of its request with `peer`, which is gone; for
+   a receive from ANY the first that failed. */
 static int blamed(const sim_run *run, int me, int peer)
 {
     for (int r = 0; r < run->size && peer == TUTTI_ANY; r++)
@@ -352,7 +353,7 @@ static bool needs(const sim_run *run, const sim_op *op, int rank)
     return op->rank != rank && (op->peer == TUTTI_ANY ? sim_alone(run, op->rank) : op->peer == rank);
 }
 
-/* With PEER the rank to blame is the request's own affair; but an expelled rank hears its own
+/* With PEER each request determines the rank to blame; but an expelled rank gets its own
    number. */
 static void end_in(sim_thread *self, sim_link *lists, chooses chosen, int rank, tutti_status status)
 {
@@ -370,7 +371,7 @@ static void end_in(sim_thread *self, sim_link *lists, chooses chosen, int rank, 
         }
 }
 
-/* A thousand ranks that leave look at a thousand ranks' lists each: most are empty. */
+/* When a thousand ranks leave, each goes through a thousand ranks' lists: most are empty. */
 static void end_listed(sim_thread *self, chooses chosen, int rank, tutti_status status)
 {
     for (int r = 0; r < self->run->size; r++) {
@@ -382,8 +383,8 @@ static void end_listed(sim_thread *self, chooses chosen, int rank, tutti_status 
     }
 }
 
-/* What is in flight between `rank` and `with` (-1: anybody) is back in the lists. What a partner
-   has there that needs nobody else stays. */
+/* Puts what is in flight between `rank` and `with` (-1: any rank) back into the lists. What a
+   partner has there that needs no other rank stays. */
 static void land_all(sim_thread *self, int rank, int with)
 {
     sim_run *run = self->run;
@@ -425,7 +426,7 @@ void sim_end_between(sim_thread *self, int a, int b)
     sim_serve(self);
 }
 
-/* Calls SimGrid, so only when all lists are as they should be. */
+/* Calls SimGrid, so only when all lists are consistent. */
 void sim_serve(sim_thread *self)
 {
     for (int r = 0; r < self->run->size; r++)
@@ -481,7 +482,7 @@ static tutti_status log_post(sim_rank *me, tutti_request *r, int peer, uint64_t 
         atomic_store_explicit(&r->done, true, memory_order_release);
         return TUTTI_OK;
     }
-    atomic_store_explicit(&r->done, false, memory_order_relaxed); /* nobody waits for it yet */
+    atomic_store_explicit(&r->done, false, memory_order_relaxed); /* no thread waits for it yet */
     r->internal[0] = op;
     sim_act_on(sim_self(), SIM_POST, op);
     return TUTTI_OK;

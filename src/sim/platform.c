@@ -1,8 +1,8 @@
-/* platform.c: the hosts and links of a run. SimGrid reads XML files only and aborts on what it
-   does not like, so a file of the user's is tried in a forked child first; the platform of the
-   bare spec is written into memory.
+/* platform.c: the hosts and links of a run. SimGrid reads XML files only and aborts on an invalid
+   one, so a user's file is tried in a forked child first; the platform of the bare spec is
+   written into memory.
 
-   SimGrid's defaults bend latency and bandwidth to look like TCP; the settings here make a message
+   SimGrid's defaults modify latency and bandwidth to model TCP; the settings here make a message
    cost exactly latency + bytes / bandwidth (tests/sim/network_test.c). */
 #include <errno.h>
 #include <ctype.h>
@@ -53,7 +53,7 @@ static void start_engine(bool quiet)
         "--cfg=network/crosstraffic:no",
         ("--cfg=contexts/factory:" CONTEXTS),
         "--cfg=surf/precision:1e-12",
-        "--cfg=tracing:no", /* a platform's <config> may ask for a file anywhere; what stands here wins */
+        "--cfg=tracing:no", /* a platform's <config> may ask for a file anywhere; what is set here takes precedence */
         "--log=root.threshold:critical",
         "--log=root.app:file:/dev/null",
     };
@@ -74,8 +74,8 @@ static void start_engine(bool quiet)
     sigaction(SIGSEGV, &fault, NULL);
 }
 
-/* ---- the bare platform: 100 Gflop/s, 10 Gbit/s each way, 50 us from host to host: a route passes
-   two links ---- */
+/* ---- the bare platform: 100 Gflop/s, 10 Gbit/s in each direction, 50 us from host to host: a
+   route passes two links ---- */
 static tutti_status write_default(int ranks, int *fd, tutti_error *err)
 {
     FILE *file = NULL;
@@ -102,9 +102,10 @@ static tutti_status write_default(int ranks, int *fd, tutti_error *err)
 }
 
 /* ---- the user's ---- */
-/* What SimGrid says of it: its first error, without the logger's mark ("[0.000000]
+/* SimGrid's complaint about it: its first error, without the logger's mark ("[0.000000]
    ./src/xbt/exception.cpp:95: [xbt_exception/ERROR] "), the exception's type and where that was
-   met; what follows is a farewell or a backtrace. Ended without a word: that. */
+   met; what follows is a farewell or a backtrace. If it ended without a message, a text that says
+   so. */
 static void complaint(const char *text, char *out, size_t bytes)
 {
     static const char *const levels[] = { "/ERROR] ", "/CRITICAL] " };

@@ -1,5 +1,5 @@
-/* ranks.c: which ranks are there, which have left, which have failed because of which; opening,
-   closing, and memory that all ranks share. */
+/* ranks.c: which ranks have joined, which have left, which have failed and the rank that caused
+   it; opening, closing, and memory that all ranks share. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,12 +26,12 @@ void sim_depart(sim_thread *self, int rank, sim_state state, const tutti_error *
     }
     r->state = state;
     run->departed += before < SIM_LEFT;
-    if (state == SIM_FAILED) /* its own go on until it closes */
+    if (state == SIM_FAILED) /* its own requests continue until it closes */
         r->closed = r->closed || r->ended;
     if (state >= SIM_FAILED && before < SIM_LEFT)
         sim_note_lost(self, rank);
     sim_end_needing(self, rank);
-    /* it is told at once, whatever it waits for */
+    /* it is notified at once, whatever it waits for */
     for (sim_thread *t = run->threads; t != NULL && state == SIM_EXPELLED; t = t->next)
         if (t->rank == rank && t->where == SIM_IN_MESSAGES)
             sim_act_on(self, SIM_WAKE, t);
@@ -43,7 +43,7 @@ static int root_of(const sim_run *run, int rank)
 {
     int root = rank;
 
-    /* Two that blame each other are as guilty as each other: stop after as many steps as there are
+    /* Two that blame each other are equally guilty: stop after as many steps as there are
        ranks. */
     for (int steps = 0; steps < run->size; steps++) {
         const sim_rank *r = &run->ranks[root];
@@ -130,8 +130,8 @@ void sim_last_words(void *t, const tutti_error *err)
 }
 
 /* ---- meeting ---- */
-/* Waits at the gate until *arrived is everybody; PEER if that can no longer be. `there` says
-   whether a rank has arrived already. */
+/* Waits at the gate until *arrived counts all ranks; PEER if that is no longer possible. `there`
+   returns whether a rank has arrived already. */
 static tutti_status meet(sim_thread *self, const sim_rank *me, const int *arrived,
                          bool (*there)(const sim_rank *r, const void *what), const void *what, const char *doing,
                          tutti_error *err)
@@ -246,7 +246,7 @@ static void make_parts(sim_run *run, sim_window *w)
             w->need = SIZE_MAX;
             break;
         }
-    /* The kernel would promise more than it has; the promise is ours to keep. */
+    /* The kernel would promise more memory than it has, so the limit is checked here. */
     if (w->need > tutti_machine_bytes()) {
         w->no_memory = true;
         return;

@@ -1,9 +1,9 @@
-/* run.c: a simulation from the platform to the root failure. SimGrid is one per process and cannot
-   be started anew, so a process has one run; a program that wants several forks.
+/* run.c: a simulation from the platform to the root failure. SimGrid exists once per process and
+   cannot be started again, so a process has one run; a program that wants several forks.
 
-   When nobody can go on any more, SimGrid kills all actors and returns as if all were well. That
-   all have ended is therefore ours to see, and who waited for whom is read from the threads' and
-   requests' records, which outlive the actors. */
+   When no actor can continue, SimGrid kills all actors and returns as if all were well. So this
+   file checks itself that all have ended, and reads which thread waited for which from the
+   threads' and requests' records, which outlive the actors. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -58,13 +58,14 @@ static void tell(report *p, const char *format, ...)
     p->told++;
 }
 
-/* Neither ended nor lost. A host may have failed so late that nobody heard of it any more. */
+/* Neither ended nor lost. A host may have failed so late that no rank learnt of it. */
 static bool stands(const sim_run *run, int rank)
 {
     return !run->ranks[rank].ended && run->ranks[rank].state != SIM_LOST && sim_host_is_on(run, rank);
 }
 
-/* A rank's unmatched requests: its receives lie with it, its sends with their receivers. */
+/* A rank's unmatched requests: its receives are in its own lists, its sends in their
+   receivers'. */
 static void tell_messages(report *p, const sim_run *run, const sim_thread *t)
 {
     for (int r = 0; r < run->size; r++)
@@ -154,7 +155,7 @@ static tutti_status result_of(const sim_run *run, tutti_error *err)
     r = &run->ranks[culprit];
     if (r->state == SIM_LOST)
         return tutti_fail_rank(err, TUTTI_ERR_PEER, culprit, "worker %d was lost: %s", culprit, r->words);
-    if (r->err.status != TUTTI_OK) { /* what it returned; of one that left last words and returned well, those */
+    if (r->err.status != TUTTI_OK) { /* what it returned; if it left a failure report and returned OK, that report */
         if (err != NULL)
             *err = r->err;
         return r->status;
@@ -164,8 +165,8 @@ static tutti_status result_of(const sim_run *run, tutti_error *err)
 
 /* ---- the run ---- */
 /* The kernel limits how many memory areas a process has, and every stack takes two. What threads
-   and vectors leave over is for wires: as many each way and rank as fit; with fewer than two the
-   times of messages would be far from what the platform says. */
+   and vectors leave over is for wires: as many per direction and rank as fit; with fewer than two
+   the times of messages would be far from the platform's. */
 static tutti_status limit_wires(sim_run *run, tutti_error *err)
 {
     const int64_t fixed = SIM_AREAS_FREE + (int64_t)run->size * SIM_AREAS_A_RANK,

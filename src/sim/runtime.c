@@ -1,9 +1,9 @@
 /* runtime.c: the simulated runtime: threads are actors, monitors are a flag and two queues, time
    is virtual.
 
-   A monitor hands itself over: a thread that unlocks gives it to the first in line. So a thread
-   that was woken runs only once it holds the lock, and order is first come, first served. Neither
-   lock nor unlock of a free monitor calls SimGrid.
+   A monitor is handed over: a thread that unlocks it gives it to the first in the queue. So a
+   thread that was woken runs only once it holds the lock, and order is first come, first served.
+   Neither lock nor unlock of a free monitor calls SimGrid.
 
    Computing is charged by sleeping, not by executing: actors of a host would share its cores, and
    the model has charged the flops of its own thread only. Memory traffic is not charged:
@@ -89,7 +89,8 @@ static void append(sim_thread *self, sim_log *log, sim_act act)
     if (log->n == log->room) {
         const size_t room = log->room > 0 ? 2 * log->room : 16;
         sim_act *more = tutti_alloc(room, sizeof *more);
-        if (more == NULL) /* a wake that cannot be written down would be a hang, and nobody here could be told */
+        if (more == NULL) /* a wake-up that cannot be logged would be a hang, and there is no
+                             caller to report it to */
             sim_out_of_memory(self);
         if (log->n > 0)
             memcpy(more, log->acts, log->n * sizeof *more);
@@ -137,7 +138,7 @@ void sim_play(sim_thread *self)
         self->now.n = 0;
     }
     self->log.n = self->played = 0;
-    self->pending = 0; /* sums of doubles leave dust */
+    self->pending = 0; /* sums of doubles leave a rounding error */
     self->playing = false;
 }
 
@@ -171,7 +172,7 @@ void sim_block(sim_thread *self, sim_where where, const void *what, int64_t dead
     else {
         const double seconds = (double)(deadline_ns - sim_now_ns(self)) * 1e-9;
         if (seconds > 0)
-            (void)sg_sem_acquire_timeout(self->semaphore, seconds); /* the flag tells, not this */
+            (void)sg_sem_acquire_timeout(self->semaphore, seconds); /* the flag decides, not this */
     }
     self->where = SIM_RUNNING;
     self->what = NULL;
@@ -300,7 +301,7 @@ static void sim_monitor_close(void *run, void *monitor)
     tutti_free(monitor);
 }
 
-/* The caller stands in the line already, or is put there. */
+/* The caller is in the queue already, or is put there. */
 static void await_grant(sim_thread *self, sim_monitor *m)
 {
     sim_play(self);

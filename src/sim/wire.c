@@ -1,14 +1,14 @@
-/* wire.c: transfers. Two wires carry one: the sender's puts, the receiver's gets, in the mailbox of
-   the receiving rank. Only wires touch SimGrid's comms, and only by sg_comm_wait: it is the one
-   wait that gives a failure as a code and never leaves a comm behind. (On a platform without
-   failures puts are detached: nobody needs their end, which is that of the get.) The simulated size
-   counts the note; what travels is a pointer to the transfer.
+/* wire.c: transfers. Two wires carry one: the sender's puts, the receiver's gets, in the mailbox
+   of the receiving rank. Only wires touch SimGrid's comms, and only by sg_comm_wait: it is the
+   one wait that returns a failure as a code and never leaves a comm behind. (On a platform
+   without failures puts are detached: their end, which is that of the get, is not needed.) The
+   simulated size counts the header; what travels is a pointer to the transfer.
 
    Receiving wires have posted their get before there is anything to get. Which of them gets what
    does not matter. A put always finds one (sim_start sees to it), so a transfer begins when it is
    put. That saves waking the receiver's end, a third of a message's calls of SimGrid.
 
-   A rank has a limited number of wires each way, so that stacks do not run out (run.c,
+   A rank has a limited number of wires in each direction, so that stacks do not run out (run.c,
    limit_wires); further transfers queue for one. */
 #include <stdio.h>
 #include "sim_internal.h"
@@ -27,7 +27,7 @@ void sim_take_back(sim_run *run, sim_transfer *t)
         transfer_give(run, t);
 }
 
-/* One of its hosts has failed. What becomes of it, those who wait for it hear in peer-timeout. */
+/* One of its hosts has failed. The ranks that wait for it learn of that in peer-timeout. */
 static void halt(sim_transfer *t)
 {
     t->halted = true;
@@ -83,8 +83,8 @@ static void arrive(sim_thread *self, sim_transfer *t, bool well)
         sim_cut(self, t->from, t->to);
 }
 
-/* One transfer that waits for a wire of this end may try, if one is free. Those taken back
-   meanwhile go out of the line. */
+/* Starts one transfer that waits for a wire of this end, if one is free. Those taken back
+   meanwhile leave the queue. */
 static void serve_line(sim_thread *self, int rank, bool receives)
 {
     sim_rank *at = &self->run->ranks[rank];
@@ -160,7 +160,7 @@ static void receiving_main(void *arg)
             if (t->send != NULL)
                 arrive(self, t, true);
             leave(run, t);
-        } /* else a link or the sender's host has failed: of a link the sender's wire has heard as well */
+        } /* else a link or the sender's host has failed; if a link, the sender's wire gets the failure as well */
         next_in_line(self, self->rank, true);
         sim_play(self);
     }
@@ -171,7 +171,7 @@ static void employ_sender(sim_thread *self, sim_transfer *t)
     sim_rank *at = &self->run->ranks[t->from];
     sim_wire *w = at->idle;
 
-    if (self->run->steady && self->rank == t->from) { /* who puts says from which host: here that is right */
+    if (self->run->steady && self->rank == t->from) { /* the source is the host of the putting actor: right here */
         put_and_forget(self->run, t);
         sent(self, t);
         return;
@@ -198,7 +198,7 @@ void sim_start(sim_thread *self, sim_transfer *t)
     sim_run *run = self->run;
     sim_rank *const ends[2] = { &run->ranks[t->from], &run->ranks[t->to] };
 
-    if (t->send == NULL || !sim_both_are_on(run, t)) { /* taken back before it began, or it never will */
+    if (t->send == NULL || !sim_both_are_on(run, t)) { /* taken back before it began, or it can never begin */
         if (t->send != NULL)
             halt(t);
         else
@@ -209,7 +209,7 @@ void sim_start(sim_thread *self, sim_transfer *t)
     }
     for (int k = 0; k < 2; k++)
         if (ends[k]->carried[k] >= run->wires) {
-            /* whoever waits for t's other end, with a wire to spare, goes first */
+            /* if t's other end has a wire free, a transfer that waits for that end goes first */
             sim_link *const others = &ends[1 - k]->queue[1 - k];
             sim_list_insert(&ends[k]->queue[k], &t->queue);
             if (ends[1 - k]->carried[1 - k] < run->wires && !sim_list_empty(others)) {
@@ -226,7 +226,7 @@ void sim_start(sim_thread *self, sim_transfer *t)
         if (sim_thread_make(run, t->to, ends[1]->host, "receiver", receiving_main, ends[1], SIM_SERVICE_STACK_KIB,
                             NULL) == NULL)
             sim_out_of_memory(self);
-        if (t->send == NULL || !sim_both_are_on(run, t)) { /* while the receiver was made */
+        if (t->send == NULL || !sim_both_are_on(run, t)) { /* changed while the receiver was made */
             ends[0]->carried[0]--;
             ends[1]->carried[1]--;
             sim_start(self, t);

@@ -1,5 +1,5 @@
-/* match.c: see match.h. Pairing first, then posting, cancelling, what goes to peers and comes from
-   them. */
+/* match.c: see match.h. Pairing first, then posting, cancelling, what goes to peers and what
+   comes from them. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -45,12 +45,12 @@ void tutti_match_complete(tutti_match *m, match_op *op, tutti_status status, int
 static void say(tutti_match *m, int to, match_answer *answer, match_word word)
 {
     answer->word = word;
-    if (match_list_empty(&answer->link)) /* else it stands there already: the new word replaces the old */
+    if (match_list_empty(&answer->link)) /* else it is queued already: the new control message replaces the old */
         match_list_insert(&m->peers[to].outbox, &answer->link);
     m->carrier->flush(m->self, to);
 }
 
-/* Take it out of its queue; NULL: none. */
+/* Takes it out of its queue; NULL: there is none. */
 static match_op *take_posted(tutti_match *m, int from, uint64_t tag)
 {
     match_waiting *w = match_posted(&m->queue, from, tag);
@@ -71,7 +71,7 @@ static match_message *take_unexpected(tutti_match *m, int from, uint64_t tag)
     return MATCH_OWNER(match_message, waiting, w);
 }
 
-/* All at once. */
+/* The whole message at once. */
 static void deliver(tutti_match *m, match_op *op, const tutti_note *note, const unsigned char *payload)
 {
     const bool fits = note->bytes <= op->bytes;
@@ -110,7 +110,8 @@ static void pair_up(tutti_match *m, match_op *op, match_message *message)
     }
 }
 
-/* To the posted ones, else unexpected, in its place by arrival. */
+/* Offers it to the posted receives; otherwise keeps it among the unexpected messages, at its
+   place by arrival. */
 static void offer_message(tutti_match *m, match_message *message)
 {
     match_op *op = take_posted(m, message->from, message->tag);
@@ -280,7 +281,7 @@ tutti_status tutti_match_recv(tutti_match *m, tutti_request *r, int from, uint64
 static void cancel_send(tutti_match *m, match_op *op)
 {
     m->carrier->let_go(m->self, op);
-    if (op->state == MATCH_OP_QUEUED) { /* nobody has heard of it */
+    if (op->state == MATCH_OP_QUEUED) { /* the peer has not received anything of it */
         op_give(m, op);
     } else if (op->state == MATCH_OP_WRITING) { /* too late to take it back; the carrier has copied the rest */
         op_give(m, op);
@@ -302,7 +303,7 @@ static void cancel_matched(tutti_match *m, match_op *op)
     m->carrier->let_go(m->self, op);
     op_give(m, op);
     message->op = NULL;
-    match_list_remove(&message->answer.link); /* a TAKEN or CLEAR not yet said */
+    match_list_remove(&message->answer.link); /* a TAKEN or CLEAR that is not sent yet */
     if (message->cleared) {
         message->cleared = false;
         match_id_renew(&message->waiting);
@@ -419,7 +420,8 @@ unsigned char *tutti_match_expect(tutti_match *m, match_peer *p, uint64_t tag, s
     match_op *op = w != NULL ? MATCH_OWNER(match_op, waiting, w) : NULL;
 
     *out = NULL;
-    if (op == NULL || op->bytes < bytes) /* the first that matches is the one; it is told when the message is here */
+    if (op == NULL || op->bytes < bytes) /* the first that matches is the one; it fails when the
+                                            message has arrived */
         return NULL;
     match_list_remove(&op->link);
     match_list_insert(&p->filling, &op->link);
@@ -446,7 +448,7 @@ static void withdrawn(tutti_match *m, match_peer *p, uint64_t send_id)
         if (message->send_id != send_id)
             continue;
         if (op != NULL)
-            m->carrier->let_go(m->self, op); /* a piece that is just coming must not disturb the next message */
+            m->carrier->let_go(m->self, op); /* a piece that is just arriving must not disturb the next message */
         tutti_match_drop(m, message);
         if (op != NULL)
             tutti_match_offer(m, op);

@@ -1,4 +1,4 @@
-/* match_ends.c: how the account that match.c keeps begins, and how all in it ends: with one peer
+/* match_ends.c: how the state that match.c keeps is made, and how all in it ends: with one peer
    when that is gone, or altogether. */
 #include <errno.h>
 #include <string.h>
@@ -36,13 +36,14 @@ static void end_receive(tutti_match *m, match_op *op, tutti_status status, int r
     tutti_match_offer(m, op);
 }
 
-/* What is in flight with one peer. A receive whose TAKEN is not said yet has all its bytes. */
+/* Ends what is in flight with one peer. A receive whose TAKEN is not sent yet has all its
+   bytes. */
 static void end_peer(tutti_match *m, match_peer *p, tutti_status status, int rank)
 {
     while (!match_list_empty(&p->outbox)) {
         match_answer *a = MATCH_OWNER(match_answer, link, p->outbox.next);
         if (a->is_message || a->word == MATCH_WITHDRAW)
-            tutti_match_said(m, p, false); /* nobody is left to be told; what has arrived has arrived */
+            tutti_match_said(m, p, false); /* the peer cannot be notified any more; what has arrived has arrived */
         else {
             match_list_remove(&a->link);
             tutti_match_complete(m, MATCH_OWNER(match_op, answer, a), status, rank);
@@ -56,7 +57,7 @@ static void end_peer(tutti_match *m, match_peer *p, tutti_status status, int ran
         match_message *message = MATCH_OWNER(match_message, of_peer, p->messages.next);
         match_op *op = message->op;
         message->op = NULL;
-        match_list_remove(&message->link);     /* unexpected: nobody may find it any more */
+        match_list_remove(&message->link);     /* unexpected: it must not be found any more */
         match_list_remove(&message->of_peer);
         if (op != NULL)
             end_receive(m, op, status, rank);

@@ -28,7 +28,7 @@ static inline uint64_t match_id(const match_waiting *thing)
     return (uint64_t)thing->generation << 32 | thing->slot;
 }
 
-/* A new id: what is under way to the old one is dropped. */
+/* A new id: what is under way for the old one is dropped. */
 static inline void match_id_renew(match_waiting *thing)
 {
     thing->generation += 2;

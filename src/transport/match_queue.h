@@ -3,11 +3,11 @@
 
    Posted receives wait in one queue. Messages that no receive expected yet wait in the other. A
    message and a receive that fit each other never both wait: whichever comes second finds the
-   first. Both queues are buckets by tag, in the order of coming, so that the first fit in a bucket
-   is the right one. What goes back after a cancel goes back to its old place.
+   first. Both queues are buckets by tag, in the order of arrival, so that the first fit in a
+   bucket is the right one. What goes back after a cancel goes back to its old place.
 
-   How a message travels, and what a cancel has to take back, is the medium's affair. No lock: the
-   owner holds one round every call. */
+   How a message travels, and what a cancel has to take back, depends on the transport. No lock:
+   the owner holds one around every call. */
 #ifndef TUTTI_TRANSPORT_MATCH_QUEUE_H
 #define TUTTI_TRANSPORT_MATCH_QUEUE_H
 #include "tutti/transport.h"
@@ -32,9 +32,10 @@ static inline void match_list_remove(match_link *link) /* also of one that is in
 }
 
 /* ---- the queues ---- */
-/* The head of a send, a receive or a message. `peer` of a receive is from whom, or TUTTI_ANY; of a
-   message, who sent it. `sequence` is the order of posting and of arrival, from
-   match_queue.sequence. The id (slot, generation) belongs to what comes from a match_pool. */
+/* The common members of a send, a receive or a message. `peer` of a receive is the sender it
+   accepts, or TUTTI_ANY; of a message, its sender. `sequence` is the order of posting and of
+   arrival, from match_queue.sequence. The id (slot, generation) belongs to what comes from a
+   match_pool. */
 typedef struct match_waiting {
     match_link link;             /* in a bucket while it waits, else its owner's */
     int peer;
@@ -93,8 +94,8 @@ static inline match_waiting *match_unexpected(match_queue *q, int from, uint64_t
     return NULL;
 }
 
-/* To its place in `posted` or `unexpected`. In the other queue there must be none that fits it.
-   What has just come belongs at the end, so the search begins there. */
+/* Inserts it at its place in `posted` or `unexpected`. In the other queue there must be none that
+   fits it. What has just arrived belongs at the end, so the search begins there. */
 static inline void match_keep(match_link *buckets, match_waiting *w)
 {
     match_link *bucket = match_bucket(buckets, w->tag), *before = bucket;
@@ -110,13 +111,13 @@ static inline void match_begin(tutti_request *r)
 {
     r->status = TUTTI_OK;
     r->rank = -1;
-    /* relaxed: nobody waits for it yet */
+    /* relaxed: no thread waits for it yet */
     atomic_store_explicit(&r->done, false, memory_order_relaxed);
     r->posted = true;
     r->internal[0] = NULL;
 }
 
-/* note NULL: none */
+/* note NULL: an empty header */
 static inline void match_begin_send(tutti_request *r, const tutti_note *note, int from,
                                     size_t bytes)
 {
@@ -141,7 +142,8 @@ static inline void match_finish(tutti_request *r, tutti_status status, int rank)
     atomic_store_explicit(&r->done, true, memory_order_release);
 }
 
-/* Of those that are posted; one that is not, or is NULL, counts as well. */
+/* Counts the posted requests that are done; one that is not posted, or is NULL, counts as
+   well. */
 static inline size_t match_count_done(tutti_request *const *r, size_t n)
 {
     size_t done = 0;
@@ -155,10 +157,10 @@ static inline size_t match_count_done(tutti_request *const *r, size_t n)
 
 #pragma GCC visibility push(default)
 void tutti_match_queue_init(match_queue *q);
-/* All that wait, in no order: the one after `after`, NULL: the first. NULL: no more. Look for the
-   next before taking one out. */
+/* Iterates over all that wait, in no order: returns the one after `after`, NULL: the first.
+   Returns NULL when there are no more. Find the next before taking one out. */
 match_waiting *tutti_match_next(match_link *buckets, const match_waiting *after);
-/* What the posting of a request may not be; `any`: TUTTI_ANY is a peer. *bytes: of b. */
+/* Checks a request before it is posted; `any`: TUTTI_ANY is a peer. *bytes: of b. */
 tutti_status tutti_match_check(const char *doing, const tutti_request *r, int size, int peer,
                                bool any, tutti_buffer b, size_t *bytes, tutti_error *err);
 #pragma GCC visibility pop

@@ -1,7 +1,7 @@
-/* node.c: see node.h. The kernel says on which node the thread is just now; that it stays there
-   follows from the CPUs that it may use, by names that exist or do not:
-   /sys/devices/system/node/node1/cpu17. A worker runs where the launcher has pinned it, or taskset,
-   a batch system, mpirun; one that may run on several nodes has no near memory. */
+/* node.c: see node.h. The kernel reports on which node the thread is just now; that it stays
+   there follows from the CPUs that it may use, by names that exist or do not:
+   /sys/devices/system/node/node1/cpu17. A worker runs where the launcher has pinned it, or
+   taskset, a batch system, mpirun; one that may run on several nodes has no near memory. */
 #include <sched.h>
 #include <stdio.h>
 #include "node.h"

@@ -62,8 +62,8 @@ static bool folder_of_program(char *folder, size_t bytes)
 }
 
 /* The folder of the file this code is in: libtutti.so, or the program that links it. What the
-   loader calls a program is argv[0], a bare word as a rule, so a program is asked by other
-   means. */
+   loader calls a program is argv[0], usually a name without a path, so the folder of a program is
+   found by other means. */
 static bool folder_of_this(char *folder, size_t bytes)
 {
     Dl_info about, program;
@@ -79,8 +79,8 @@ static bool folder_of_this(char *folder, size_t bytes)
     return folder_of(folder);
 }
 
-/* place 0: beside the file this code is in; 1: where the install puts libraries, seen from the
-   running executable; 2: ../lib beside it, as in a build tree. */
+/* place 0: the folder of the file this code is in; 1: where the install puts libraries, relative
+   to the running executable; 2: ../lib relative to it, as in a build tree. */
 enum { PLACE_INSTALLED = 1, PLACES = 3 };
 static bool path_at(int place, const char *name, char *path, size_t bytes)
 {

@@ -15,7 +15,7 @@ static tutti_status check(const char *whose, const char *interface, uint32_t abi
 
 tutti_status tutti_transport_check(const tutti_transport_ops *ops, const char *whose, tutti_error *err)
 {
-    /* first: it says where the others stand */
+    /* first: it determines the positions of the others */
     TUTTI_TRY(check(whose, "transport", ops->abi, ops->bytes, TUTTI_TRANSPORT_ABI, sizeof *ops, err));
     return check(whose, "runtime", ops->runtime_abi, ops->runtime_bytes, TUTTI_RUNTIME_ABI, sizeof(tutti_runtime_ops),
                  err);

@@ -1,10 +1,11 @@
-/* choose.c: the plug-in `mpi`: finds out whose launcher started this process and opens the plug-in
-   beside it that was built for that MPI; all calls are handed on. Two libraries of MPI cannot be in
-   one process: they export the same names.
+/* choose.c: the plug-in `mpi`: finds out whose launcher started this process and opens the
+   plug-in in the same folder that was built for that MPI; all calls are forwarded to it. Two
+   libraries of MPI cannot be in one process: they export the same names.
 
-   RTLD_GLOBAL: Open MPI loads its components itself, and in some builds they take libmpi's symbols
-   from the program without naming the library. Debian's name it, but a build that does not would
-   fail with "undefined symbol: ompi_..." in MPI_Init. MPICH needs nothing of the kind. */
+   RTLD_GLOBAL: Open MPI loads its components itself, and in some builds they take libmpi's
+   symbols from the program without naming the library. Debian's name it, but a build that does
+   not would fail with "undefined symbol: ompi_..." in MPI_Init. MPICH needs nothing of the
+   kind. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -67,7 +68,7 @@ static tutti_status load(int kind, const tutti_transport_ops **ops, tutti_error 
     return status;
 }
 
-/* Under a launcher that does not say which MPI it is for: the one that is there. */
+/* Under a launcher that does not show which MPI it is for: the one that is installed. */
 static int installed(void)
 {
     char path[4096];

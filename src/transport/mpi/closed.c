@@ -1,13 +1,13 @@
-/* closed.c: what is left of a world after it was closed. Closing waits for nobody, so others may
-   still send to it, and messages of this rank may still be under way. MPI lets go of neither end
-   of a message that is never received (MPICH over UCX moves 15 KB only when it is). So a closed
-   world goes on listening, in what is left of its endpoint, until every peer has said DEPART,
-   which is the last that comes. Nobody makes progress for it alone: it is looked after when a
-   world is opened or closed in this process, and for as long as it takes when MPI ends.
+/* closed.c: what is left of a world after it was closed. Closing waits for no rank, so others may
+   still send to it, and messages of this rank may still be under way. MPI releases neither end of
+   a message that is never received (MPICH over UCX moves 15 KB only when it is). So a closed
+   world continues to receive, in what is left of its endpoint, until every peer has sent DEPART,
+   which is the last message. No thread makes progress for it alone: progress is made when a world
+   is opened or closed in this process, and for as long as it takes when MPI ends.
 
-   What belongs to the process rather than to a world hangs on MPI_COMM_SELF: an attribute of it is
-   deleted before MPI_Finalize does anything else. The name of MPI_COMM_SELF says which attribute,
-   as it is the one place in the process that all worlds find. */
+   State of the process rather than of a world is attached to MPI_COMM_SELF: an attribute of it is
+   deleted before MPI_Finalize does anything else. The name of MPI_COMM_SELF identifies the
+   attribute, as it is the one place in the process that all worlds find. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 static const char record_name[] = "tutti: attribute ";
 enum { LOST_MS = 2000 };
 
-/* ---- listening ---- */
+/* ---- receiving ---- */
 static void free_endpoint(mpi_endpoint *e)
 {
     match_list_remove(&e->of_process);
@@ -27,7 +27,7 @@ static void free_endpoint(mpi_endpoint *e)
     tutti_free(e);
 }
 
-/* What comes is thrown away, but for the news that a peer has departed. */
+/* Discards all that arrives, but records that a peer has departed. */
 static void hear(mpi_endpoint *e)
 {
     while (e->missing > 0) {
@@ -51,8 +51,8 @@ static void hear(mpi_endpoint *e)
     }
 }
 
-/* Takes back the posted receives once nobody sends any more. Cancelling one is local, and ends at
-   once but for an MPI that has failed. */
+/* Takes back the posted receives once no peer sends any more. Cancelling one is local, and ends
+   at once but for an MPI that has failed. */
 static bool ring_is_over(mpi_endpoint *e)
 {
     bool over = true;
@@ -71,7 +71,7 @@ static bool ring_is_over(mpi_endpoint *e)
     return over;
 }
 
-/* Forgets what MPI has let go of. False: it holds something still. */
+/* Frees what MPI has completed. False: it still holds something. */
 static bool rest_is_over(mpi_endpoint *e)
 {
     for (match_link *at = e->under_way.next, *next; at != &e->under_way; at = next) {
@@ -97,7 +97,8 @@ static bool rest_is_over(mpi_endpoint *e)
     return match_list_empty(&e->under_way) && match_list_empty(&e->stale);
 }
 
-/* All closed worlds, a look each. Gives how many are not over. Under process->lock. */
+/* Makes progress once for each closed world. Returns how many are not over. Under
+   process->lock. */
 static int look_after(mpi_process *p)
 {
     int left = 0;
@@ -122,7 +123,7 @@ void tutti_mpi_closed(mpi_endpoint *e)
 {
     mpi_process *p = e->process;
 
-    if (p == NULL) { /* MPI has heard of nothing */
+    if (p == NULL) { /* nothing was ever passed to MPI */
         match_list_init(&e->of_process);
         free_endpoint(e);
         return;
@@ -154,7 +155,7 @@ static void say_goodbye(const mpi_endpoint *e)
 }
 
 /* MPI_Finalize would wait for the others too, but on a busy core, and MPICH complains of each
-   message that nobody received. Where somebody was lost, not all may ever come. */
+   message that was not received. Where a rank was lost, not all may ever come. */
 static int at_finalize(MPI_Comm self, int keyval, void *attribute, void *unused)
 {
     mpi_process *p = attribute;

@@ -1,6 +1,6 @@
 /* launcher.c: whose launcher started this process? A program built for one MPI and started by the
-   launcher of another does not fail: each process takes itself for a world of one, and N models are
-   trained side by side. So this is settled from the environment before MPI is started. */
+   launcher of another does not fail: each process takes itself for a world of one, and N models
+   are trained independently. So this is determined from the environment before MPI is started. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* match.c: posting, pairing and cancelling; which receive gets which message is
-   ../match_queue.h's. A receive whose room MPI has not let go of yet (op->busy) is matched all the
-   same, and gets its message when the room is free. */
+/* match.c: posting, pairing and cancelling; which receive gets which message is decided by
+   ../match_queue.h. A receive whose buffer MPI has not released yet (op->busy) is matched all the
+   same, and gets its message when the buffer is free. */
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
@@ -228,7 +228,7 @@ static bool send_to_peer(mpi_endpoint *e, tutti_request *r, int to, uint64_t tag
         return false;
     match_list_insert(&p->outbox, &op->link);
     e->queued++;
-    tutti_mpi_outbox(e, p); /* it is posted: if MPI fails here, the one that waits for it is told */
+    tutti_mpi_outbox(e, p); /* it is posted: if MPI fails here, the thread that waits for it learns of it */
     return true;
 }
 
@@ -296,8 +296,8 @@ out:
 }
 
 /* ---- cancelling ---- */
-/* Until MPI has let go of the caller's memory; `over` is set then and op gone. The other side's
-   progress may need ours, so all of it goes on. */
+/* Until MPI has released the caller's memory; `over` is set then and op is gone. The other side's
+   progress may need ours, so all of it continues. */
 static void wait_until(mpi_endpoint *e, mpi_op *op, const bool *over)
 {
     while (!*over && tutti_mpi_progress(e, NULL) == TUTTI_OK && !*over) {
@@ -322,14 +322,14 @@ static void cancel_send(mpi_endpoint *e, mpi_op *op)
         return;
     }
     if (op->state == OP_SELF) {
-        mpi_op *receiver = op->message->op; /* one that waits for its room */
+        mpi_op *receiver = op->message->op; /* one that waits for its buffer */
         tutti_mpi_drop(e, op->message);
         if (receiver != NULL)
             tutti_mpi_offer_op(e, receiver);
         tutti_mpi_end(e, op, TUTTI_CLOSED, -1);
         return;
     }
-    op->withdraw = op->state != OP_ENDING; /* one that is ending already has nothing more to say */
+    op->withdraw = op->state != OP_ENDING; /* one that is ending already has nothing more to send */
     op->state = OP_ENDING;
     op->over = &over;
     if (match_list_empty(&op->active))

@@ -1,6 +1,6 @@
-/* mpi.c: the table of the transport for one implementation of MPI, its opening and its closing. One
-   source, built against Open MPI and against MPICH. mpi_internal.h tells how a message travels. The
-   files of this folder:
+/* mpi.c: the table of the transport for one implementation of MPI, its opening and its closing.
+   One source, built against Open MPI and against MPICH. mpi_internal.h describes how a message
+   travels. The files of this folder:
 
      launcher.c   whose launcher
      choose.c     the plug-in that picks the implementation
@@ -12,15 +12,15 @@
      progress.c   control messages, departures
      wait.c       waiting
 
-   There are no windows: MPI's shared ones would need MPI_Win_sync round every flag, and no wait of
-   MPI's can sleep on one. Collectives go by messages. */
+   There are no windows: MPI's shared ones would need MPI_Win_sync round every flag, and no wait
+   of MPI's can sleep on one. Collectives go by messages. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include "mpi_internal.h"
 
-/* How long closing goes on helping MPI with what is under way. */
+/* How long closing continues to drive MPI for what is under way. */
 #define FLUSH_NS ((int64_t)2000000000)
 
 static void mpi_close(void *t);
@@ -90,7 +90,7 @@ static tutti_status mpi_open(void **t, tutti_runtime *rt, const tutti_launch *la
     e->rank = launch->rank;
     e->size = launch->size;
     e->broken = (tutti_error){ .status = TUTTI_OK, .rank = -1 };
-    status = prepare(e, err); /* first, so that nobody joins who has no memory */
+    status = prepare(e, err); /* first, so that a rank without memory does not join */
     if (status == TUTTI_OK)
         status = tutti_mpi_begin(e, launch, &options, err);
     for (int i = 0; i < RING && status == TUTTI_OK; i++) {
@@ -109,8 +109,8 @@ static tutti_status mpi_open(void **t, tutti_runtime *rt, const tutti_launch *la
 }
 
 /* ---- closing ---- */
-/* Nothing of this rank is in MPI's hands any more, as far as it is for MPI to finish it. What is
-   under way to a peer that has left is heard when that one's process looks (closed.c). */
+/* MPI holds nothing of this rank any more that MPI itself can finish. What is under way to a peer
+   that has left is received when that peer's process makes progress (closed.c). */
 static bool flushed(const mpi_endpoint *e)
 {
     for (const match_link *at = e->under_way.next; at != &e->under_way; at = at->next) {
@@ -131,7 +131,7 @@ static void flush(mpi_endpoint *e)
             pthread_mutex_lock(&e->lock);
         }
     }
-    /* Too late for these: a peer that takes no notice for so long gets no more. */
+    /* Too late for these: a peer that has not responded for this long gets no more. */
     while (!match_list_empty(&e->streams))
         tutti_mpi_ended(e, MATCH_OWNER(mpi_op, active, e->streams.next));
     while (!match_list_empty(&e->ending))

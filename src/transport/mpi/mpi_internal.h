@@ -22,17 +22,18 @@
 
      the receiver cancels:  REWIND(send id, data tag); the message is unexpected again. The sender
                             answers STOPPED(data tag, chunks it has sent) and waits for a new CLEAR;
-                            chunks that still come are received into memory of ours and forgotten.
+                            chunks that still arrive are received into our own buffer and discarded.
      the sender cancels:    waits until the chunks it has sent are out of its memory, then STOPPED
                             and WITHDRAW; the receive goes back to its place.
 
    Every CLEAR ends in one of two ways, all chunks or a STOPPED; only then the data tag is used
-   again. A payload too large for its room is TAKEN without CLEAR. A message to oneself never meets
-   MPI. The last control message to each peer is DEPART, with the last words of a rank that failed.
+   again. A payload too large for its receive buffer is TAKEN without CLEAR. A message to oneself
+   never meets MPI. The last control message to each peer is DEPART, with the failure report of a
+   rank that failed.
 
    All below is under endpoint->lock, and so is every call of MPI after opening:
-   MPI_THREAD_SERIALIZED is enough. There is no thread of our own: a thread that waits makes the
-   progress for the whole rank. */
+   MPI_THREAD_SERIALIZED is enough. The transport has no thread of its own: a thread that waits
+   makes the progress for the whole rank. */
 #ifndef TUTTI_MPI_INTERNAL_H
 #define TUTTI_MPI_INTERNAL_H
 #include <mpi.h>
@@ -45,12 +46,13 @@ enum {
     EAGER = 16 << 10,            /* payload of a control message */
     KEPT = 192,                  /* an unexpected payload up to this is copied; a larger one keeps
                                     the frame it came in */
-    CHUNK = 512 << 10,           /* of a large payload: a message of MPI costs nothing beside it,
-                                    and it is short enough to be waited for when cancelled */
+    CHUNK = 512 << 10,           /* of a large payload: the overhead of an MPI message is
+                                    negligible at this size, and a chunk is short enough to be
+                                    waited for when cancelled */
     WINDOW = 4,                  /* chunks of one transfer under way */
     RING = 32,                   /* control receives preposted */
-    UNDER_WAY = 16,              /* control messages to one peer that MPI has not let go; more wait
-                                    in the caller's memory */
+    UNDER_WAY = 16,              /* control messages to one peer that MPI has not completed; more
+                                    wait in the caller's memory */
     CONTROL_TAG = 0
 };
 
@@ -72,7 +74,7 @@ typedef struct mpi_wire {
     tutti_note note;
 } mpi_wire;
 typedef struct mpi_departure {   /* payload of DEPART */
-    int32_t failed, root;        /* root: because of whom; itself if of its own */
+    int32_t failed, root;        /* root: the rank that caused it; itself if it failed by itself */
     char words[480];             /* of the root: "worker 2 failed: ..." */
 } mpi_departure;
 
@@ -87,7 +89,7 @@ typedef struct mpi_frame {       /* a control message in memory */
 
 /* ---- what is in flight ---- */
 typedef enum op_state {
-    OP_QUEUED,                   /* send: in peer->outbox, MPI has not heard of it */
+    OP_QUEUED,                   /* send: in peer->outbox, not passed to MPI yet */
     OP_ANNOUNCED,                /* send: no receive has it (or has it any more) */
     OP_STREAMING,                /* send: cleared */
     OP_SELF,                     /* send to oneself, op->message points to it */
@@ -105,25 +107,25 @@ typedef struct mpi_op {
     bool is_send;
     uint64_t id;                 /* of a send */
     tutti_request *request;      /* NULL once cancelled */
-    unsigned char *data;         /* the caller's payload or room */
+    unsigned char *data;         /* the caller's payload or receive buffer */
     size_t bytes;
     struct mpi_message *message; /* receive when MATCHED; SELF */
-    struct mpi_transfer *busy;   /* receive: chunks of a transfer that was given up may still land
-                                    in the room */
+    struct mpi_transfer *busy;   /* receive: chunks of a transfer that was given up may still
+                                    arrive in its buffer */
     uint64_t issued;             /* send: chunks of this stream given to MPI */
     int64_t data_tag;            /* send: of the stream that has not ended, or -1 */
     MPI_Request chunks[WINDOW];
     /* ENDING: */
     tutti_status status;
     int rank;
-    bool withdraw;               /* cancelled by the caller; the peer is to be told */
-    int64_t give_up_ns;          /* because the peer has left: until when chunks are waited for;
-                                    TUTTI_FOREVER otherwise */
+    bool withdraw;               /* cancelled by the caller; the peer must be notified */
+    int64_t give_up_ns;          /* if the peer has left: until when chunks are waited for;
+                                    otherwise TUTTI_FOREVER */
     bool *over;                  /* set when it has ended: the thread that cancels waits for it */
 } mpi_op;
 
-/* Something that has come: unexpected, its link in the queue, or matched and on its way. A free
-   one's link is in the pool. */
+/* A message that has arrived: unexpected, its link in the queue, or matched and on its way. A
+   free one's link is in the pool. */
 typedef struct mpi_message {
     MATCH_HEAD(from);
     match_link of_peer;          /* large: in peer->messages */
@@ -143,14 +145,16 @@ typedef struct mpi_transfer {    /* a large payload on its way to this rank: one
     int from;
     uint64_t send_id;
     size_t bytes;
-    uint64_t total, received;    /* chunks: of the message, or as STOPPED said; here */
+    uint64_t total, received;    /* chunks: of the message, or as STOPPED reported; received so
+                                    far */
     uint32_t head, tail;         /* receives posted: requests[head % WINDOW .. tail % WINDOW) */
     MPI_Request requests[WINDOW];
-    bool live;                   /* it will complete op; else what comes is forgotten */
-    bool told;                   /* nothing more comes than `total` */
+    bool live;                   /* it will complete op; otherwise what arrives is discarded */
+    bool told;                   /* `total` is final: no further chunks come */
     bool stopping;               /* some posted receives were cancelled: no new ones until all have
                                     ended */
-    mpi_op *op;                  /* whose room the posted receives point into, or NULL: `trash` */
+    mpi_op *op;                  /* the operation whose buffer the posted receives point into, or
+                                    NULL: `trash` */
     mpi_message *message;        /* while live */
     unsigned char *trash;
     int64_t give_up_ns;
@@ -169,7 +173,7 @@ typedef struct mpi_peer {
     match_link outbox, sends;    /* mpi_op */
     match_link messages;         /* mpi_message: large ones */
     int under_way;               /* frames */
-    bool gone;                   /* has departed: all it ever sent on control has been seen */
+    bool gone;                   /* has departed: all it ever sent on control has been read */
     bool failed;
     int root;                    /* of a departed one */
     char *words;                 /* of a failed one; NULL: no memory for them */
@@ -180,9 +184,9 @@ typedef struct mpi_place { int32_t host, node; } mpi_place;
 
 typedef struct mpi_process {     /* what belongs to the process; see closed.c */
     pthread_mutex_t lock;
-    match_link worlds;           /* mpi_endpoint.of_process: open ones, and closed ones that are not
-                                    over; under lock */
-    _Atomic bool lost;           /* a worker of some world was: not everybody will come to
+    match_link worlds;           /* mpi_endpoint.of_process: open worlds, and closed ones that are
+                                    not over; under lock */
+    _Atomic bool lost;           /* a worker of some world was lost: not every rank will reach
                                     MPI_Finalize */
 } mpi_process;
 
@@ -203,13 +207,13 @@ typedef struct mpi_endpoint {
     int64_t spin_ns;
     mpi_place *places;           /* size; constant once it is open */
     pthread_mutex_t lock;
-    pthread_cond_t bell;         /* rung when a request was completed */
+    pthread_cond_t bell;         /* signalled when a request was completed */
     bool lock_made, bell_made, joined;
     /* under lock */
     mpi_peer *peers;
     match_queue queue;
     match_link streams;          /* mpi_op.active */
-    match_link ending;           /* receives that end when their room is free */
+    match_link ending;           /* receives that end when their buffer is free */
     match_link transfers, under_way;
     match_link stale;            /* transfers given up while MPI held memory of theirs: never used
                                     again */
@@ -222,7 +226,7 @@ typedef struct mpi_endpoint {
     size_t queued;               /* ops in outboxes */
     int gone;                    /* peers that are */
     int waiting;                 /* threads in wait_some */
-    bool completed;              /* a request was, since the bell last rang */
+    bool completed;              /* a request was, since the condition was last signalled */
     bool moved;                  /* the last progress did something */
     bool left;                   /* DEPART was sent: nothing more is */
     bool closing;
@@ -230,17 +234,17 @@ typedef struct mpi_endpoint {
                                     it is not broken */
 } mpi_endpoint;
 
-/* process.c: MPI as a whole, of which a process has one */
+/* process.c: MPI as a whole, which exists once per process */
 /* blocks: all ranks */
 tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch,
                              const mpi_options *options, tutti_error *err);
-/* false: the endpoint is broken, with MPI's words */
+/* false: the endpoint is broken, with MPI's error text */
 bool tutti_mpi_well(mpi_endpoint *e, int code, const char *doing, int peer);
 
 /* closed.c */
 /* MPI is started; the rest is forgotten by tutti_mpi_closed */
 tutti_status tutti_mpi_join_process(mpi_endpoint *e, tutti_error *err);
-/* NULL: no world was ever opened. While MPI is neither not yet nor no more */
+/* NULL: no world was ever opened. To be called while MPI is started and not finalised */
 mpi_process *tutti_mpi_find_process(void);
 /* The endpoint's memory but for the ring, under_way, transfers, stale and their pools is freed: the
    rest of it is, now or later. Takes half-built ones. */
@@ -261,9 +265,9 @@ tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, t
 void tutti_mpi_cancel(void *t, tutti_request *r);
 /* out of the queue; NULL: none */
 mpi_op *tutti_mpi_take_posted(mpi_endpoint *e, int from, uint64_t tag);
-/* now, or once MPI has let go of its memory */
+/* now, or once MPI has released its memory */
 void tutti_mpi_end(mpi_endpoint *e, mpi_op *op, tutti_status status, int rank);
-void tutti_mpi_ended(mpi_endpoint *e, mpi_op *op);                  /* it has: tells the request */
+void tutti_mpi_ended(mpi_endpoint *e, mpi_op *op);                  /* completes the request */
 void tutti_mpi_deliver(mpi_endpoint *e, mpi_op *op, const tutti_note *note,
                        const unsigned char *payload);
 void tutti_mpi_pair_up(mpi_endpoint *e, mpi_op *op, mpi_message *m); /* neither is in the queue */
@@ -273,9 +277,9 @@ void tutti_mpi_drop(mpi_endpoint *e, mpi_message *m);
 
 /* stream.c: large payloads */
 void tutti_mpi_transfer_begin(mpi_endpoint *e, mpi_op *op, mpi_message *m);
-/* by the receiver: REWIND; op->busy until its room is free */
+/* by the receiver: REWIND; op->busy until its buffer is free */
 void tutti_mpi_transfer_give_up(mpi_endpoint *e, mpi_transfer *t);
-/* the same without a word: the sender has taken the message back */
+/* the same without a control message: the sender has taken the message back */
 void tutti_mpi_transfer_unmatched(mpi_transfer *t);
 void tutti_mpi_transfer_stopped(mpi_transfer *t, uint64_t chunks);  /* no more than these come */
 void tutti_mpi_transfers(mpi_endpoint *e);                          /* progress */
@@ -288,7 +292,7 @@ bool tutti_mpi_put(mpi_endpoint *e, int to, const mpi_wire *wire, const void *pa
                    size_t bytes);
 /* sends what waits there, as far as MPI takes it */
 void tutti_mpi_outbox(mpi_endpoint *e, mpi_peer *p);
-/* takes back frames that MPI has let go */
+/* takes back frames that MPI has completed */
 void tutti_mpi_sweep(mpi_endpoint *e);
 tutti_status tutti_mpi_progress(mpi_endpoint *e, tutti_error *err);
 /* why NULL: in order. Ends every request, DEPART to all */
@@ -298,7 +302,7 @@ int tutti_mpi_root(const mpi_endpoint *e, int rank);
 /* wait.c */
 tutti_status tutti_mpi_wait_some(void *t, tutti_request *const *r, size_t n, size_t need,
                                  int64_t deadline_ns, size_t *n_done, tutti_error *err);
-/* rings the bell if a request was completed and more than `mine` threads wait */
+/* signals the condition if a request was completed and more than `mine` threads wait */
 void tutti_mpi_tell(mpi_endpoint *e, int mine);
 bool tutti_mpi_foreign_thread(const mpi_endpoint *e);
 #endif

@@ -39,7 +39,7 @@ void *tutti_mpi_take(mpi_pool *pool)
     return link;
 }
 
-/* The last given is taken first: it is still in the cache. */
+/* The one returned last is taken first: it is still in the cache. */
 void tutti_mpi_give(mpi_pool *pool, match_link *thing)
 {
     match_list_remove(thing);

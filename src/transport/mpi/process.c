@@ -1,15 +1,16 @@
-/* process.c: MPI as a whole. A process starts it once and ends it once, so what belongs to the
-   process hangs on MPI and the C library, not on a world:
+/* process.c: MPI as a whole. A process starts it once and ends it once, so the state of the
+   process is attached to MPI and the C library, not to a world:
 
    starting  by the first world that is opened, unless the program has done it already; then the
              program ends it too.
    ending    when the process ends, by on_exit: MPI_Finalize waits for all ranks, and closing a
-             world must not. What the others still say is heard until then (closed.c). A process
+             world must not. What the others still send is received until then (closed.c). A process
              that ends badly (exit code not 0) calls MPI_Abort with its code, so that no launcher
              is left with ranks that wait for it. A rank that saw another one fail gives that one
              half a second's start, so that the job's code is that of the cause.
 
-   An MPI of ours in which a worker was lost is not finalised: it would wait for that worker. */
+   An MPI that Tutti started and in which a worker was lost is not finalised: it would wait for
+   that worker. */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -44,7 +45,7 @@ static void at_exit(int code, void *argument)
     if (!initialised || finalised)
         return;
     if (code != 0) {
-        /* also, launchers have to fetch the sentence before they end everybody: once it did not
+        /* and launchers have to fetch the error text before they end all ranks: once it did not
            arrive */
         poll(NULL, 0, code == EXIT_BECAUSE_OF_OTHERS ? START_MS : WORDS_MS);
         MPI_Abort(MPI_COMM_WORLD, code);
@@ -70,7 +71,7 @@ bool tutti_mpi_well(mpi_endpoint *e, int code, const char *doing, int peer)
     return false;
 }
 
-/* MPI's words as a failure of opening. */
+/* Reports MPI's error text as a failure of opening. */
 static tutti_status refused(mpi_endpoint *e, int code, const char *doing, tutti_error *err)
 {
     if (tutti_mpi_well(e, code, doing, -1))
@@ -131,8 +132,8 @@ static tutti_status check_place(const mpi_endpoint *e, const tutti_launch *launc
                       launch->rank, launch->size, rank, size, launch->size);
 }
 
-/* Who is where; and do the ranks of this host have a core each? Each is bound to a part of them,
-   so it is the union that counts. */
+/* Finds which ranks are on which host, and whether the ranks of this host have a core each. Each
+   may be bound to a subset of the cores, so the union counts. */
 static tutti_status look_round(mpi_endpoint *e, int64_t spin_us, tutti_error *err)
 {
     static const char doing[] = "asking who is on which host";
@@ -143,7 +144,7 @@ static tutti_status look_round(mpi_endpoint *e, int64_t spin_us, tutti_error *er
 
     CPU_ZERO(&own);
     CPU_ZERO(&all);
-    sched_getaffinity(0, sizeof own, &own); /* fails on hosts with more than 1024 cores: then nobody spins */
+    sched_getaffinity(0, sizeof own, &own); /* fails on hosts with more than 1024 cores: then no rank spins */
     TUTTI_TRY(refused(e, MPI_Comm_split_type(e->control, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), doing, err));
     TUTTI_TRY(refused(e, MPI_Comm_size(host, &ranks), doing, err));
     TUTTI_TRY(refused(e, MPI_Allreduce(&own, &all, (int)sizeof own, MPI_BYTE, MPI_BOR, host), doing, err));

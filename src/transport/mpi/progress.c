@@ -1,5 +1,5 @@
-/* progress.c: control messages, and who has left. Called with the lock held by whoever waits;
-   never blocks. */
+/* progress.c: control messages, and which ranks have left. Called with the lock held by the
+   waiting thread; never blocks. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,8 +16,8 @@ bool tutti_mpi_put(mpi_endpoint *e, int to, const mpi_wire *wire, const void *pa
 
     if (e->broken.status != TUTTI_OK)
         return false;
-    /* Who has left listens for the others' DEPART only. One that failed does not if its process
-       ends by that, which is MPI's matter to notice. */
+    /* A rank that has left still receives the others' DEPART, and nothing else. One that failed
+       does not receive even that if its process ends with it, which MPI itself has to notice. */
     if (e->left || (e->peers[to].gone && (wire->kind != WIRE_DEPART || (e->peers[to].failed && e->owned))))
         return true;
     f = tutti_mpi_take(&e->frames);
@@ -78,7 +78,7 @@ void tutti_mpi_outbox(mpi_endpoint *e, mpi_peer *p)
     }
 }
 
-/* ---- what comes ---- */
+/* ---- receiving ---- */
 /* *kept: the message keeps the frame. */
 static void announced(mpi_endpoint *e, int from, mpi_frame *f, bool *kept)
 {
@@ -154,7 +154,7 @@ static void rewound(mpi_endpoint *e, int from, const mpi_wire *w)
     mpi_wire stopped = { .kind = WIRE_STOPPED, .data_tag = w->data_tag, .send_id = w->send_id };
 
     if (op == NULL || op->data_tag != (int64_t)w->data_tag)
-        return; /* it was cancelled, and STOPPED was said then */
+        return; /* it was cancelled, and STOPPED was sent then */
     stopped.chunks = op->issued;
     op->data_tag = -1;
     if (op->state == OP_STREAMING)
@@ -189,14 +189,14 @@ static void end_posted(mpi_endpoint *e, int from, int root)
     }
 }
 
-/* Chunks of `from` that are under way will be there soon, or never. */
+/* Chunks of `from` that are under way will arrive soon, or never. */
 static void end_transfers(mpi_endpoint *e, int from, int64_t give_up_ns)
 {
     for (match_link *at = e->transfers.next; at != &e->transfers; at = at->next) {
         mpi_transfer *t = MATCH_OWNER(mpi_transfer, link, at);
         if (t->from != from)
             continue;
-        tutti_mpi_transfer_stopped(t, t->received); /* unless it was told: then the sender never heard of it */
+        tutti_mpi_transfer_stopped(t, t->received); /* not if STOPPED has come; else the sender never got our CLEAR */
         t->give_up_ns = give_up_ns;
     }
 }
@@ -359,7 +359,7 @@ int tutti_mpi_root(const mpi_endpoint *e, int rank)
 {
     int root = rank;
 
-    /* Two that blame each other are as guilty as each other: stop after as many steps as there are
+    /* Two that blame each other are equally guilty: stop after as many steps as there are
        ranks. */
     for (int steps = 0; steps < e->size; steps++) {
         if (!e->peers[root].failed || e->peers[root].root == root)
@@ -383,7 +383,7 @@ static void end_sends(mpi_endpoint *e, mpi_peer *p)
             };
             tutti_mpi_put(e, op->peer, &stopped, NULL, 0);
         }
-        op->withdraw = false; /* DEPART says as much */
+        op->withdraw = false; /* DEPART implies it */
         tutti_mpi_end(e, op, TUTTI_CLOSED, -1);
     }
     while (!match_list_empty(&p->messages)) {
@@ -399,7 +399,7 @@ static void end_sends(mpi_endpoint *e, mpi_peer *p)
 
 static void end_waiting(mpi_endpoint *e)
 {
-    /* receives that have a message and wait for their room */
+    /* receives that have a message and wait for their buffer */
     for (match_link *at = e->transfers.next; at != &e->transfers; at = at->next) {
         mpi_op *op = MATCH_OWNER(mpi_transfer, link, at)->op;
         if (op == NULL || op->state != OP_MATCHED)

@@ -65,7 +65,7 @@ static void stream(mpi_endpoint *e, mpi_op *op)
         issue_chunks(e, op);
     held = tutti_mpi_has_chunks(op);
     if (held && op->give_up_ns != TUTTI_FOREVER && tutti_now_ns(e->rt) >= op->give_up_ns)
-        held = false; /* nobody will ever match them: MPI keeps a pointer that it does not follow */
+        held = false; /* they will never be matched: MPI keeps a pointer that it does not follow */
     if (held || e->broken.status != TUTTI_OK)
         return;
     if (op->state != OP_ENDING) {
@@ -197,7 +197,7 @@ static void stop(mpi_transfer *t, uint64_t first)
     t->stopping = true;
 }
 
-/* It is not for its receive any more, whose room stays in MPI's hands until the posted receives
+/* Detaches it from its receive. MPI still holds the receive's buffer until the posted receives
    have ended. */
 static void unhook(mpi_transfer *t)
 {
@@ -235,14 +235,14 @@ void tutti_mpi_transfer_stopped(mpi_transfer *t, uint64_t chunks)
         unhook(t); /* a WITHDRAW follows, which sends the receive back to its place */
 }
 
-/* What the posted receives have got. False: MPI failed. */
+/* Takes the chunks that the posted receives have got. False: MPI failed. */
 static bool take_chunks(mpi_endpoint *e, mpi_transfer *t)
 {
     while (t->head != t->tail) {
         int done = 0, cancelled = 0, bytes = 0;
         MPI_Status status;
         const int code = MPI_Test(&t->requests[t->head % WINDOW], &done, &status);
-        if (!t->live && code != MPI_SUCCESS) { /* the sender is gone before all was read: nobody wants it */
+        if (!t->live && code != MPI_SUCCESS) { /* the sender is gone before all was read: the data is not wanted */
             t->requests[t->head++ % WINDOW] = MPI_REQUEST_NULL;
             t->received++;
             continue;
@@ -307,7 +307,8 @@ static void transfer_on(mpi_endpoint *e, mpi_transfer *t)
         tutti_mpi_end(e, op, TUTTI_OK, -1);
         return;
     }
-    /* Only when told: a STOPPED still on its way must not find another transfer under this tag. */
+    /* Only when the total is final: a STOPPED still under way must not find another transfer
+       under this tag. */
     if (!t->live && t->told && t->received >= t->total && t->head == t->tail) {
         transfer_end(e, t);
         return;

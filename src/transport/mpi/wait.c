@@ -1,13 +1,14 @@
 /* wait.c: how a thread waits. MPI has no wait that sleeps, so a waiting thread polls. It
 
      1. spins, if every rank of the host has a core of its own;
-     2. gives its time slice away a few times;
+     2. yields its time slice a few times;
      3. sleeps between polls, a quarter of the time for which nothing has happened, at most a
         millisecond.
 
    So a wait is lengthened by a quarter at the most, and a long one costs next to nothing. Each
-   waiting thread keeps its own pace: one that has waited for long must not hold up one that has
-   just come. What one thread's poll completes for another wakes it by the bell. */
+   waiting thread has its own polling interval: one that has waited for long must not hold up one
+   that has just come. A thread whose request another thread's poll has completed is woken by the
+   condition variable. */
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
@@ -36,7 +37,8 @@ void tutti_mpi_tell(mpi_endpoint *e, int mine)
     e->completed = false;
 }
 
-/* Until the bell rings, or the time has come. With the lock, which is given up meanwhile. */
+/* Until the condition is signalled, or the time has come. With the lock, which is released
+   meanwhile. */
 static void sleep_until(mpi_endpoint *e, int64_t time_ns)
 {
     const struct timespec t = { .tv_sec = time_ns / 1000000000, .tv_nsec = time_ns % 1000000000 };

@@ -267,7 +267,7 @@ out:
 /* ---- cancelling ---- */
 static void cancel_send(shm_endpoint *e, shm_op *op)
 {
-    if (op->state == SHM_OP_QUEUED) { /* nobody has heard of it */
+    if (op->state == SHM_OP_QUEUED) { /* the peer has not received anything of it */
         tutti_shm_op_give(e, op);
     } else if (op->message != NULL) { /* to oneself */
         tutti_shm_message_drop(e, op->message);
@@ -286,7 +286,7 @@ static void cancel_matched(shm_endpoint *e, shm_op *op)
 
     tutti_shm_op_give(e, op);
     m->op = NULL;
-    match_list_remove(&m->answer.link); /* a TAKEN or CLEAR without room yet */
+    match_list_remove(&m->answer.link); /* a TAKEN or CLEAR that has not fitted into the ring yet */
     if (m->cleared) {
         m->cleared = false;
         e->peers[m->from].expecting--;

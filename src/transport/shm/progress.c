@@ -1,11 +1,11 @@
-/* progress.c: the traffic of the rings. Called with the lock held by whoever waits; never blocks.
-   One pass empties what has come, sends what was waiting for room, and looks whether somebody has
-   left.
+/* progress.c: the traffic of the rings. Called with the lock held by the waiting thread; never
+   blocks. One pass takes all entries that have arrived, sends what was waiting for space, and
+   checks whether a rank has left.
 
-   Room and sleep: a sender that finds a ring full says so in `starved` and looks again; a receiver
-   that has made room looks at `starved` and rings the sender's bell. All four accesses are seq_cst,
-   so at least one of the two sees the other's (Dekker); the store of 0 precedes the ring, and a
-   woken sender that finds no room says so again. */
+   Space and sleep: a sender that finds a ring full sets `starved` and checks again; a receiver
+   that has freed space reads `starved` and wakes the sender. All four accesses are seq_cst, so at
+   least one of the two sees the other's (Dekker); the store of 0 precedes the wake-up, and a
+   woken sender that finds no space sets it again. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ bool tutti_shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const v
     return true;
 }
 
-/* The entry of an answer has gone out: what follows from it here. */
+/* The entry of an answer is in the ring: what follows from it on this side. */
 static void answered(shm_endpoint *e, shm_peer *p, shm_answer *a)
 {
     shm_op *op;
@@ -106,12 +106,12 @@ void tutti_shm_answer_queue(shm_endpoint *e, int to, shm_answer *answer, shm_kin
     shm_peer *p = &e->peers[to];
 
     answer->kind = kind;
-    if (match_list_empty(&answer->link)) /* else it stands there already: the new word replaces the old */
+    if (match_list_empty(&answer->link)) /* else it is queued already: the new kind replaces the old */
         match_list_insert(&p->outbox, &answer->link);
     flush(e, p);
 }
 
-/* ---- what comes ---- */
+/* ---- receiving ---- */
 static tutti_status announced(shm_endpoint *e, shm_peer *p, const shm_entry *entry, tutti_error *err)
 {
     const bool large = entry->note.bytes > TUTTI_SHM_INLINE;
@@ -224,9 +224,9 @@ static tutti_status take_control(shm_endpoint *e, shm_peer *p, tutti_error *err)
             break; /* the entry stays: nothing is lost */
         p->in_control++;
     }
-    atomic_store_explicit(&p->in->control_head, p->in_control, memory_order_seq_cst); /* gives the room back */
+    atomic_store_explicit(&p->in->control_head, p->in_control, memory_order_seq_cst); /* frees the space */
     if (atomic_load_explicit(&p->in->control_starved, memory_order_seq_cst) != 0) {
-        atomic_store_explicit(&p->in->control_starved, 0, memory_order_relaxed); /* the bell orders it */
+        atomic_store_explicit(&p->in->control_starved, 0, memory_order_relaxed); /* the wake-up orders it */
         p->news = true;
     }
     return status;
@@ -268,7 +268,7 @@ static tutti_status take_data(shm_endpoint *e, shm_peer *p, tutti_error *err)
                                    " are there; its memory is damaged",
                                    p->rank, f.bytes, tail - p->in_data_at);
         m = tutti_match_pool_find(&e->messages, f.message_id);
-        /* else: of a cancelled one */
+        /* else: it belongs to a cancelled message */
         if (m != NULL && m->from == p->rank && m->cleared && f.bytes <= m->note.bytes - m->received) {
             copy_out(m->op->data + m->received, p->in_data, size, p->in_data_at + (uint32_t)sizeof f, f.bytes);
             m->received += f.bytes;
@@ -283,14 +283,15 @@ static tutti_status take_data(shm_endpoint *e, shm_peer *p, tutti_error *err)
         /* One by one, so that the sender copies the next while we copy this. */
         atomic_store_explicit(&p->in->data_head, p->in_data_at, memory_order_seq_cst);
         if (atomic_load_explicit(&p->in->data_starved, memory_order_seq_cst) != 0) {
-            atomic_store_explicit(&p->in->data_starved, 0, memory_order_relaxed); /* the bell orders it */
+            atomic_store_explicit(&p->in->data_starved, 0, memory_order_relaxed); /* the wake-up orders it */
             p->news = true;
         }
     }
     return TUTTI_OK;
 }
 
-/* Bytes a fragment may have in the room there is, 0: too few to be worth it. */
+/* The number of payload bytes of a fragment that fits into the free space; 0: too few to be worth
+   it. */
 static size_t fragment_room(const shm_peer *p, uint32_t size, size_t wanted)
 {
     const size_t most = size / 4 - sizeof(shm_fragment), left = size - (p->out_data_at - p->out_data_seen);
@@ -302,8 +303,8 @@ static size_t fragment_room(const shm_peer *p, uint32_t size, size_t wanted)
     return room >= size / 8 ? room & ~(size_t)15 : 0;
 }
 
-/* Streams to a peer take turns. After a ring's worth the lock is for others: with a fast receiver
-   this would not end before the message does. */
+/* Streams to a peer are served in turn. After a ring's worth of bytes the lock is left to other
+   threads: with a fast receiver this loop would otherwise end only with the message. */
 static void stream(shm_endpoint *e, shm_peer *p)
 {
     const uint32_t size = e->header->data_bytes, start = p->out_data_at;
@@ -343,7 +344,7 @@ static void stream(shm_endpoint *e, shm_peer *p)
     }
 }
 
-/* ---- who has left ---- */
+/* ---- ranks that have left ---- */
 static void end_sends(shm_endpoint *e, match_link *list, int root)
 {
     while (!match_list_empty(list))
@@ -359,8 +360,8 @@ static void end_posted(shm_endpoint *e, int from, int root)
     }
 }
 
-/* A receive that its message will not fill any more. One from ANY can still be served by others:
-   it goes back to its place. */
+/* A receive that its message will not fill any more. One from ANY can still be served by other
+   ranks: it goes back to its place. */
 static void end_receive(shm_endpoint *e, shm_op *op, int root)
 {
     if (op->peer == TUTTI_ANY)
@@ -380,7 +381,7 @@ static void peer_gone(shm_endpoint *e, shm_peer *p)
         shm_answer *a = MATCH_OWNER(shm_answer, link, p->outbox.next);
         match_list_remove(&a->link);
         if (a->is_message || a->kind == SHM_WITHDRAW)
-            answered(e, p, a); /* nobody is left to be told; what has arrived has arrived */
+            answered(e, p, a); /* the peer cannot be notified any more; what has arrived has arrived */
         else
             tutti_shm_complete(e, MATCH_OWNER(shm_op, answer, a), TUTTI_ERR_PEER, root);
     }
@@ -462,7 +463,7 @@ tutti_status tutti_shm_progress(shm_endpoint *e, tutti_error *err)
     tutti_status status;
 
     e->more = false;
-    if (e->closing) /* requests have ended; what the lists still hold is on its way to be freed */
+    if (e->closing) /* requests have ended; what the lists still hold is about to be freed */
         return TUTTI_OK;
     status = tutti_shm_look(e, err);
     if (e->expelled)

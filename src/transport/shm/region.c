@@ -2,9 +2,9 @@
 
    The file has no name at any time and is in no directory (memfd_create), so a run killed at any
    moment leaves nothing behind, and /dev/shm may be as small as a container makes it (64 MB). It
-   counts as memory of the control group. Its pages are reserved before anybody maps it: ftruncate
-   promises pages, and SIGBUS comes at the first touch when the kernel cannot keep the promise;
-   posix_fallocate says so here. */
+   counts as memory of the control group. Its pages are reserved before any process maps it:
+   ftruncate only promises pages, and SIGBUS comes at the first touch when the kernel cannot keep
+   the promise; posix_fallocate fails here instead. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,8 +21,8 @@
 #include "../events.h"
 
 #define MIB (1024.0 * 1024.0)
-/* What the rings of all pairs together may take, and the least and most of one pair:
-   a message's latency hardly gains from more than 64 entries, a copy hardly from a ring beyond the
+/* The limits on the rings of all pairs together, and the least and most of one pair: latency of
+   messages hardly gains from more than 64 entries, a copy hardly from a ring beyond the
    second-level cache. */
 #define CONTROL_BUDGET ((uint64_t)16 << 20)
 #define DATA_BUDGET ((uint64_t)32 << 20)
@@ -211,11 +211,11 @@ void tutti_shm_region_close(tutti_shm_region *region)
     errno = saved;
 }
 
-/* ---- bells ---- */
+/* ---- wake-ups ---- */
 void tutti_shm_ring_bell(tutti_shm_rank *rank)
 {
-    /* seq_cst on both: with the sleeper's (wait.c) either we see that it sleeps, or it sees that
-       the bell has rung. */
+    /* seq_cst on both: together with the sleeper's (wait.c) either we see that it sleeps, or it
+       sees the incremented word. */
     atomic_fetch_add_explicit(&rank->bell, 1, memory_order_seq_cst);
     if (atomic_load_explicit(&rank->sleepers, memory_order_seq_cst) != 0)
         syscall(SYS_futex, &rank->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
@@ -243,7 +243,7 @@ void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state 
     const uint32_t before = atomic_load_explicit(&line->state, memory_order_acquire);
 
     if (before >= TUTTI_SHM_FAILED || (before == TUTTI_SHM_CLOSED && state != TUTTI_SHM_FAILED)) {
-        changed(h); /* one that was killed just after it had written it down has told nobody */
+        changed(h); /* a rank that was killed just after it had written this down has woken no other */
         return;
     }
     line->blame = -1;
@@ -255,7 +255,7 @@ void tutti_shm_depart(const tutti_shm_region *region, int rank, tutti_shm_state 
         snprintf(line->words, sizeof line->words, "%s", why != NULL ? why->text : "");
         line->order = atomic_fetch_add_explicit(&h->failures, 1, memory_order_relaxed); /* only a number */
     }
-    /* publishes the line and all that the rank has sent */
+    /* publishes the record and all that the rank has sent */
     atomic_store_explicit(&line->state, state, memory_order_release);
     changed(h);
 }
@@ -278,7 +278,7 @@ bool tutti_shm_expel(const tutti_shm_region *region, int rank, int by, const cha
         expulsion(h, number)->by = by;
         tutti_events_copy(expulsion(h, number)->why, sizeof expulsion(h, number)->why, why);
     }
-    /* release: publishes the words; pairs with the acquire in state_of and expelled */
+    /* release: publishes the entry; pairs with the acquire in state_of and expelled */
     if (!atomic_compare_exchange_strong_explicit(&h->ranks[rank].expelled, &nobody, number + 1, memory_order_acq_rel,
                                                  memory_order_acquire))
         return false;
@@ -295,7 +295,7 @@ bool tutti_shm_expelled(const tutti_shm_region *region, int rank, char *text, si
 
     if (number == 0)
         return false;
-    if (number > 2 * (uint32_t)h->size) { /* so many were begun and not finished */
+    if (number > 2 * (uint32_t)h->size) { /* more expulsions were begun than there is space for */
         snprintf(text, bytes, "another worker has expelled it");
         return true;
     }
@@ -327,7 +327,7 @@ tutti_shm_state tutti_shm_state_of(const tutti_shm_region *region, int rank)
     return (tutti_shm_state)state;
 }
 
-/* May its line be read? One that was expelled may just be writing it. */
+/* May its record be read? A rank that was expelled may just be writing it. */
 static bool left_words(const tutti_shm_region *region, int rank)
 {
     /* pairs with depart */
@@ -338,7 +338,7 @@ int tutti_shm_root(const tutti_shm_region *region, int rank)
 {
     int root = rank;
 
-    /* Two that blame each other are as guilty as each other: stop after as many steps as there are
+    /* Two that blame each other are equally guilty: stop after as many steps as there are
        ranks. */
     for (int steps = 0; steps < region->header->size; steps++) {
         const int blame = left_words(region, root) ? region->header->ranks[root].blame : -1;
@@ -360,7 +360,7 @@ int tutti_shm_culprit(const tutti_shm_region *region)
         uint64_t rank_of_guilt;
         if (state < TUTTI_SHM_FAILED)
             continue;
-        if (!left_words(region, r)) /* expelled; what it has to say to it is still to come, or never will */
+        if (!left_words(region, r)) /* expelled; its own report is still to come, or never will */
             rank_of_guilt = UINT64_C(1) << 32;
         else
             rank_of_guilt = (uint64_t)(state == TUTTI_SHM_LOST && line->signal != 0 ? 0

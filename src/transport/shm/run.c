@@ -1,7 +1,7 @@
-/* run.c: ranks that are threads of one process, for tests, sanitizers and small runs. The same
-   region and the same code as for processes; only it lies in the process's own memory, of which
-   there is one mapping, and the parent's part (writing down who ended how) is done by the thread
-   itself after its rank_main has returned. */
+/* run.c: ranks that are threads of one process, for tests, sanitizers and small runs. They use
+   the same region layout and the same code as processes. The differences: the region lies in the
+   process's own memory, mapped once, and the parent's part (recording how each rank ended) is
+   done by the thread itself after its rank_main has returned. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -18,8 +18,8 @@ typedef struct run_rank {
     tutti_error err;
 } run_rank;
 
-/* However rank_main ended, the others hear of it: one that returns without having left, or without
-   ever having come, would else be waited for for ever. */
+/* However rank_main ended, the others are notified: without that they would wait for ever for a
+   rank that returned without having left, or without ever having joined. */
 static tutti_status rank_thread(void *arg, tutti_error *err)
 {
     run_rank *r = arg;
@@ -35,7 +35,7 @@ static tutti_status rank_thread(void *arg, tutti_error *err)
                        tutti_status_name(r->status));
         tutti_shm_depart(&r->within->region, r->launch.rank, TUTTI_SHM_FAILED, &r->err, 0);
     }
-    (void)err; /* a failure is the run's affair, not the thread's */
+    (void)err; /* a failure is reported by the run, not by the thread */
     return TUTTI_OK;
 }
 
@@ -46,7 +46,7 @@ static bool cores_for(int n)
     return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) >= n;
 }
 
-/* What the failed rank returned; or, of one that left last words and returned OK, those. */
+/* What the failed rank returned; or, if it left a failure report and returned OK, that report. */
 static tutti_status root_failure(const shm_within *within, const run_rank *ranks, tutti_error *err)
 {
     const int culprit = tutti_shm_culprit(&within->region);
@@ -95,7 +95,7 @@ tutti_status tutti_shm_run(tutti_runtime *rt, const tutti_launch *launch,
         status = tutti_thread_open(&r->thread, rt, name, rank_thread, r, &r->err);
         if (status != TUTTI_OK) {
             r->status = status;
-            for (int late = started; late < n; late++) /* those that run may be waiting for these */
+            for (int late = started; late < n; late++) /* ranks that run may be waiting for these */
                 tutti_shm_depart(&within.region, late, TUTTI_SHM_FAILED, &r->err, 0);
         }
     }

@@ -1,7 +1,7 @@
 /* shm.c: the shm transport's table, its opening and its closing. Ranks of one host that share
-   memory: processes started by the launcher, or by somebody else's on one host (launch/gather.c),
-   threads of one process (run.c), or a single rank alone. shm_internal.h tells how a message
-   travels. The files of this folder:
+   memory: processes started by Tutti's launcher, or by another launcher on one host
+   (launch/gather.c), threads of one process (run.c), or a single rank alone. shm_internal.h
+   describes how a message travels. The files of this folder:
 
      region.c     the shared memory
      match.c      posting, pairing, cancelling
@@ -72,7 +72,7 @@ static tutti_status find_region(shm_endpoint *e, const tutti_launch *launch, tut
     return tutti_shm_region_attach(&e->region, (int)fd, e->rank, e->size, err);
 }
 
-/* Index of the pair (from, to) among those of all ranks; a receiver's pairs lie side by side. */
+/* Index of the pair (from, to) among those of all ranks; a receiver's pairs are adjacent. */
 static size_t pair_index(const shm_endpoint *e, int from, int to)
 {
     return (size_t)to * (size_t)(e->size - 1) + (size_t)(from < to ? from : from - 1);
@@ -157,7 +157,7 @@ static tutti_status shm_open_endpoint(void **t, tutti_runtime *rt, const tutti_l
     tutti_match_queue_init(&e->queue);
     tutti_match_pool_init(&e->ops, sizeof(shm_op), SHM_POOL_LOG2);
     tutti_match_pool_init(&e->messages, sizeof(shm_message), SHM_POOL_LOG2);
-    tutti_match_pool_more(&e->ops); /* before any step is under way; no memory is said where it is missed */
+    tutti_match_pool_more(&e->ops); /* before any step is under way; a lack of memory is reported where it matters */
     tutti_match_pool_more(&e->messages);
 
     status = find_region(e, launch, err);
@@ -179,7 +179,7 @@ static tutti_status shm_open_endpoint(void **t, tutti_runtime *rt, const tutti_l
     }
     e->lock_made = true;
     status = join(e, err != NULL ? err : &unseen);
-    if (status != TUTTI_OK && e->joined) /* the others are told why, and because of whom */
+    if (status != TUTTI_OK && e->joined) /* the others are notified why, and which rank caused it */
         tutti_shm_depart(&e->region, e->rank, TUTTI_SHM_FAILED, err != NULL ? err : &unseen, 0);
 out:
     if (status == TUTTI_OK)
@@ -289,7 +289,7 @@ static int shm_events(void *t, int first, tutti_peer_event *out, int room)
     int have;
 
     pthread_mutex_lock(&e->lock);
-    tutti_shm_look(e, NULL); /* no memory for what a lost one had sent: the next wait tries again, and says so */
+    tutti_shm_look(e, NULL); /* no memory for what a lost rank had sent: the next wait tries again, and reports it */
     have = tutti_events_read(&e->events, first, out, room);
     tutti_shm_tell(e, 0);
     pthread_mutex_unlock(&e->lock);

@@ -6,22 +6,22 @@
      large:   sender                                  receiver
               ANNOUNCE(tag, note, bytes, send id) ->  waits unexpected until a receive matches
               streams fragments                   <-  CLEAR(send id, message id)
-              in the data ring (message id)       ->  copies each to the room
+              in the data ring (message id)       ->  copies each to the receive buffer
               is done                             <-  TAKEN(send id); the receive is done once
                                                       this is in the ring
-     too large for the room: TAKEN without CLEAR; the receive is CORRUPT.
+     too large for the receive buffer: TAKEN without CLEAR; the receive is CORRUPT.
      to oneself: a message that points to the send; the match copies.
 
-   So no payload ever waits in a ring for a receive that is not posted, and a message stays whole at
-   its sender until it has arrived. When the receiver cancels in mid-transfer (REWIND) the message
-   goes back to the unexpected ones as if nothing had happened. When the sender cancels (WITHDRAW)
-   the receive goes back to the posted ones.
+   So no payload ever waits in a ring for a receive that is not posted, and a message stays whole
+   at its sender until it has arrived. When the receiver cancels in mid-transfer (REWIND) the
+   message goes back to the unexpected ones as if nothing had happened. When the sender cancels
+   (WITHDRAW) the receive goes back to the posted ones.
 
    Ids are (slot, generation). Reusing a slot changes its generation, so an answer that crossed a
-   cancel, or a fragment still in the ring, finds nobody and is dropped.
+   cancel, or a fragment still in the ring, matches no entry and is dropped.
 
-   Everything below is under endpoint->lock unless it says otherwise. A thread that waits makes the
-   progress for the whole rank (progress.c); there is no thread of our own. */
+   Everything below is under endpoint->lock unless it says otherwise. A thread that waits makes
+   the progress for the whole rank (progress.c); the transport has no thread of its own. */
 #ifndef TUTTI_SHM_INTERNAL_H
 #define TUTTI_SHM_INTERNAL_H
 #include <pthread.h>
@@ -50,8 +50,8 @@ _Static_assert(sizeof(shm_entry) == 256, "region.c sizes the rings with this");
 /* then the bytes, padded to 16 */
 typedef struct shm_fragment { uint64_t message_id; uint32_t bytes, reserved; } shm_fragment;
 
-/* ---- what hangs in memory of this rank ---- */
-typedef struct shm_answer {      /* a control entry that waits for room in the ring to `peer` */
+/* ---- what this rank keeps in its own memory ---- */
+typedef struct shm_answer {      /* a control entry that waits for space in the ring to `peer` */
     match_link link;               /* in peer->outbox, or alone */
     shm_kind kind;
     bool is_message;             /* owner: shm_message, else shm_op */
@@ -73,14 +73,14 @@ typedef struct shm_op {
     shm_answer answer;           /* send */
     shm_op_state state;
     tutti_request *request;      /* NULL once cancelled */
-    unsigned char *data;         /* the caller's payload or room */
+    unsigned char *data;         /* the caller's payload or receive buffer */
     size_t bytes, streamed;      /* size; how much of it has gone into the ring */
-    uint64_t message_id;         /* send: whom the fragments are for */
+    uint64_t message_id;         /* send: the receiver's message, which the fragments are for */
     struct shm_message *message; /* receive when MATCHED; send to oneself */
 } shm_op;
 
-/* Something that has come: unexpected, its link in the queue, or matched and on its way. A free
-   one's link is in the pool. */
+/* A message that has arrived: unexpected, its link in the queue, or matched and on its way. A
+   free one's link is in the pool. */
 typedef struct shm_message {
     MATCH_HEAD(from);
     match_link of_peer;          /* large ones: in peer->messages */
@@ -104,17 +104,18 @@ typedef struct shm_peer {
     unsigned char *in_data, *out_data;
     uint32_t in_control, in_data_at;   /* = heads of `in`, which only we write */
     uint32_t out_control, out_data_at; /* = tails of `out`, likewise */
-    uint32_t out_control_seen, out_data_seen; /* heads of `out` when last looked at: reading them
-                                                 costs a cache line */
-    match_link outbox;             /* shm_answer: entries without room, in order */
+    uint32_t out_control_seen, out_data_seen; /* heads of `out` as last read: reading them costs a
+                                                 cache line */
+    match_link outbox;             /* shm_answer: in order, entries that the ring had no space
+                                      for */
     match_link sends;              /* shm_op: announced */
     match_link streams;            /* shm_op: cleared; served round robin */
     match_link messages;           /* shm_message: large ones */
     uint32_t expecting;          /* messages cleared, not yet received */
-    bool news;                   /* its bell must ring */
-    bool gone;                   /* all it ever sent has been seen, or what it sends counts no more;
-                                    it will not answer */
-    bool silent;                 /* the event has said so */
+    bool news;                   /* it must be woken */
+    bool gone;                   /* all it ever sent has been read, or no longer counts; it will
+                                    not answer */
+    bool silent;                 /* its silence has been reported as an event */
 } shm_peer;
 
 typedef struct shm_options { int64_t spin; double open_timeout; } shm_options;
@@ -125,7 +126,7 @@ typedef struct shm_endpoint {
     tutti_runtime *rt;
     tutti_shm_region region;
     tutti_shm_header *header;    /* = region.header */
-    tutti_shm_rank *self;        /* my line */
+    tutti_shm_rank *self;        /* this rank's record */
     struct shm_within *within;   /* of thread ranks, else NULL */
     int rank, size;
     int64_t spin_ns;             /* how long a wait polls before it sleeps */
@@ -135,14 +136,14 @@ typedef struct shm_endpoint {
     shm_peer *peers;             /* size; [rank] is unused */
     match_queue queue;
     match_pool ops, messages;
-    uint32_t changes;            /* as last looked at */
+    uint32_t changes;            /* as last read */
     int gone;                    /* peers that are */
-    int waiting;                 /* threads in wait_some or await */
-    bool completed;              /* some request was, since the bell last rang for it */
-    bool more;                   /* there was room in a ring when progress stopped to let others
+    int waiting;                 /* threads in wait_some or tutti_shm_await */
+    bool completed;              /* a request was completed since our own threads were last woken */
+    bool more;                   /* a ring still had space when progress stopped to let others
                                     have the lock */
     bool closing;
-    bool expelled;               /* this rank is: all it had in flight has ended */
+    bool expelled;               /* this rank is expelled: all it had in flight has ended */
     tutti_events events;
     /* windows: one collective call at a time, not under lock */
     uint64_t window_end;         /* of the file; a multiple of SHM_HUGE_BYTES */
@@ -166,36 +167,36 @@ tutti_status tutti_shm_recv(void *t, tutti_request *r, int from, uint64_t tag, t
                             tutti_error *err);
 void tutti_shm_cancel(void *t, tutti_request *r);
 void tutti_shm_op_give(shm_endpoint *e, shm_op *op);                 /* takes it out of its lists */
-/* tells the request, gives the op back */
+/* completes the request and returns the op to its pool */
 void tutti_shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int rank);
-/* out of the queue; NULL: none */
+/* takes it out of the queue; NULL: there is none */
 shm_op *tutti_shm_take_posted(shm_endpoint *e, int from, uint64_t tag);
-/* all at once */
+/* the whole message at once */
 void tutti_shm_deliver(shm_endpoint *e, shm_op *op, const tutti_note *note,
                        const unsigned char *payload);
 /* neither is in the queue */
 void tutti_shm_pair_up(shm_endpoint *e, shm_op *op, shm_message *m);
-/* to the posted, else unexpected, by sequence */
+/* to the posted receives, else among the unexpected messages, by sequence */
 void tutti_shm_offer_message(shm_endpoint *e, shm_message *m);
-/* to the unexpected, else posted, by sequence */
+/* to the unexpected messages, else among the posted receives, by sequence */
 void tutti_shm_offer_op(shm_endpoint *e, shm_op *op);
 
 /* progress.c */
-/* false: no room now */
+/* false: no space now */
 bool tutti_shm_put(shm_endpoint *e, shm_peer *p, const shm_entry *entry, const void *payload,
                    size_t bytes);
 void tutti_shm_answer_queue(shm_endpoint *e, int to, shm_answer *answer, shm_kind kind);
 tutti_status tutti_shm_progress(shm_endpoint *e, tutti_error *err);
-/* this rank was expelled: the sentence */
+/* returns the error of an expelled rank */
 tutti_status tutti_shm_refused(const shm_endpoint *e, tutti_error *err);
-/* Rings the bells of those for whom there is news; our own too if a request was completed and more
-   than `mine` threads wait. */
+/* Wakes the peers for which there is news; our own threads too, if a request was completed and
+   more than `mine` threads wait. */
 void tutti_shm_tell(shm_endpoint *e, int mine);
 /* out of all lists, back to the pool */
 void tutti_shm_message_drop(shm_endpoint *e, shm_message *m);
-/* who has left, was expelled, stopped or goes on */
+/* checks which ranks have left, were expelled, stopped or continue */
 tutti_status tutti_shm_look(shm_endpoint *e, tutti_error *err);
-/* all that are in flight */
+/* ends all requests in flight */
 void tutti_shm_end_requests(shm_endpoint *e, tutti_status status, int rank);
 
 /* wait.c */
@@ -206,7 +207,7 @@ tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t
                              int64_t deadline_ns, tutti_error *err);
 
 /* window.c */
-/* blocks until all ranks have called it as often */
+/* blocks until all ranks have made as many calls of it */
 tutti_status tutti_shm_meet(shm_endpoint *e, tutti_error *err);
 tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void **of_rank,
                                    tutti_error *err);
@@ -218,8 +219,8 @@ tutti_status tutti_shm_run(tutti_runtime *rt, const tutti_launch *launch,
                                                      tutti_error *err),
                            void *arg, tutti_error *err);
 
-/* Because of whom that rank is gone. Never this one, which it may have blamed: one's own number
-   says that one is expelled (transport.h). */
+/* The rank that caused that one's end. Never this rank, which it may have blamed: one's own
+   number means that one is expelled (transport.h). */
 static inline int tutti_shm_because_of(const shm_endpoint *e, int rank)
 {
     const int root = tutti_shm_root(&e->region, rank);

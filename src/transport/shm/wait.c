@@ -1,13 +1,16 @@
-/* wait.c: how a thread waits. It looks (progress, or a word of a window). When there is nothing it
+/* wait.c: how a thread waits. It checks (progress, or a word of a window). When there is nothing
+   it
 
-     1. polls its rank's bell for `spin` microseconds, if every worker has a core of its own;
-     2. gives its time slice away a few times;
-     3. sleeps on the bell in the kernel.
+     1. polls its rank's futex word (`tutti_shm_rank.bell`) for `spin` microseconds, if every worker
+        has a core of its own;
+     2. yields its time slice a few times;
+     3. sleeps on that word in the kernel.
 
-   No wake-up is lost: the bell is read before looking. A thread that has news adds 1 to the bell
-   and then reads `sleepers`; the sleeper adds 1 to `sleepers` and then reads the bell (and the
-   kernel reads it again). All four are seq_cst, so one of the two sees the other. For words of
-   windows `awaiting` plays the part of `sleepers` and the word that of the bell. */
+   No wake-up is lost: the futex word is read before the check. A thread that has news adds 1 to
+   the word and then reads `sleepers`; the sleeper adds 1 to `sleepers` and then reads the word
+   (and the kernel reads it again). All four are seq_cst, so one of the two sees the other. For
+   words of windows `awaiting` takes the place of `sleepers`, and the window's word that of the
+   futex word. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -52,8 +55,8 @@ static void sleep_on(shm_endpoint *e, uint32_t seen, int64_t deadline_ns)
             FUTEX_BITSET_MATCH_ANY);
 }
 
-/* Returns when the bell is not `seen` any more, the word (may be NULL) has reached value, the
-   deadline has passed, or for no reason. Without the lock. */
+/* Returns when the rank's futex word is not `seen` any more, the word (may be NULL) has reached
+   value, the deadline has passed, or spuriously. Without the lock. */
 static void idle(shm_endpoint *e, uint32_t seen, _Atomic uint32_t *word, uint32_t value, int64_t deadline_ns)
 {
     tutti_shm_rank *self = e->self;
@@ -130,8 +133,8 @@ void tutti_shm_publish(void *t, _Atomic uint32_t *word, uint32_t value)
 {
     shm_endpoint *e = t;
 
-    /* seq_cst: a release for who reads the word, and ordered before the load of `awaiting`; see
-       the top. */
+    /* seq_cst: a release for the thread that reads the word, and ordered before the load of
+       `awaiting`; see the top. */
     atomic_store_explicit(word, value, memory_order_seq_cst);
     if (atomic_load_explicit(&e->header->awaiting, memory_order_seq_cst) == 0)
         return;
@@ -156,7 +159,7 @@ tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t
     for (;;) {
         const uint32_t seen = bell_of(e);
         bool more;
-        status = tutti_shm_progress(e, err); /* the peer may need something of ours before it can publish */
+        status = tutti_shm_progress(e, err); /* the peer may need progress of this rank before it can publish */
         if (status != TUTTI_OK)
             break;
         gone = -1;
@@ -164,7 +167,7 @@ tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t
             gone = peer;
         else if ((peer < 0 || peer >= e->size) && e->size > 1 && e->gone == e->size - 1)
             gone = e->rank == 0 ? 1 : 0;
-        if (reached(word, value)) /* after the look at its state: what it published before it left counts */
+        if (reached(word, value)) /* after the check of its state: what it published before it left counts */
             break;
         if (e->closing) {
             status = tutti_fail(err, TUTTI_CLOSED, 0, "this worker is leaving the run");

@@ -1,20 +1,20 @@
 /* window.c: memory that all ranks map. A window is a range appended to the run's file, one
-   page-aligned part a rank. There is no leader: the parts' sizes are laid open, each rank computes
-   the same places, reserves its own part (so its pages lie on its own memory node), and all learn
-   whether all could.
+   page-aligned part a rank. There is no leader: the parts' sizes are published, each rank
+   computes the same layout, reserves its own part (so its pages lie on its own memory node), and
+   all learn whether every rank succeeded.
 
    Large parts lie on huge pages where the kernel gives them: a training step that walks through a
-   vector of some MiB on pages of 4 KiB spends a twentieth of its time on looking them up. The
-   mount of a memory file seldom offers them, so each rank asks for its own part once it is there
-   (MADV_COLLAPSE, Linux 6.1).
+   vector of some MiB on pages of 4 KiB spends a twentieth of its time on page-table look-ups. The
+   mount of a memory file seldom offers huge pages, so each rank asks for its own part once it is
+   there (MADV_COLLAPSE, Linux 6.1).
 
    Where ranks are threads a window is memory of their process, like all that it allocates: the
-   kernel gives a page when it is touched. What the machine has not is refused here, as the kernel
-   would promise it.
+   kernel provides a page when it is touched. What exceeds the machine's memory is refused here,
+   since the kernel would promise it.
 
    The meetings of one call: sizes are known; parts are reserved; the window is mapped (of thread
-   ranks by rank 0); nobody reads the lines any more. Every rank attends all four whatever went
-   wrong, so a failure is told to all. */
+   ranks by rank 0); no rank reads the records any more. Every rank attends all four even after a
+   failure, so that all learn of it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -43,8 +43,8 @@ static uint64_t up(uint64_t n, uint64_t step)
     return (n + step - 1) / step * step;
 }
 
-/* Where the parts lie: of rank `rank` at *mine from the window's start; gives the whole, or false
-   when it overflows. Large parts begin on huge pages. */
+/* The layout: *mine is the offset of `rank`'s part from the window's start, *whole the total;
+   false when it overflows. Large parts begin on huge pages. */
 static bool places(const shm_endpoint *e, int rank, uint64_t *mine, uint64_t *whole)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -63,8 +63,8 @@ static bool places(const shm_endpoint *e, int rank, uint64_t *mine, uint64_t *wh
     return *whole + e->window_end <= INT64_MAX - SHM_HUGE_BYTES;
 }
 
-/* At an address that is like its place in the file: only so can a huge page of the file be one of
-   the mapping. */
+/* Maps it at an address congruent to its place in the file, modulo a huge page: only so can a
+   huge page of the file be one of the mapping. */
 static void *map(const shm_endpoint *e, uint64_t whole, int32_t *cause)
 {
     const int kind = e->region.fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
@@ -91,13 +91,13 @@ static void *map(const shm_endpoint *e, uint64_t whole, int32_t *cause)
     return memory;
 }
 
-/* A wish: what the kernel does not give stays on small pages. EAGAIN: pages were on their way
-   somewhere else just then. */
+/* A hint: what the kernel does not give stays on small pages. EAGAIN: pages were being moved just
+   then. */
 static void collapse(const shm_endpoint *e, unsigned char *part, size_t bytes)
 {
     const size_t whole = bytes / SHM_HUGE_BYTES * SHM_HUGE_BYTES;
 
-    if (e->region.fd < 0) { /* as it is touched */
+    if (e->region.fd < 0) { /* the kernel gives huge pages when it is touched */
         (void)madvise(part, whole, MADV_HUGEPAGE);
         return;
     }
@@ -127,8 +127,9 @@ static int first_cause(const shm_endpoint *e, bool mapping)
     return 0;
 }
 
-/* Room for my part, `mine` from the window's start; an errno. Where there cannot be that much
-   nobody begins to take it, for the kernel ends processes rather than refuse a page. */
+/* Reserves my part, `mine` bytes from the window's start; an errno. Where the machine has not
+   that much memory no rank begins to reserve, for the kernel ends processes rather than refuse a
+   page. */
 static int reserve(const shm_endpoint *e, uint64_t mine, uint64_t bytes, uint64_t whole)
 {
     if (e->window_end + whole > tutti_machine_bytes())
@@ -136,7 +137,7 @@ static int reserve(const shm_endpoint *e, uint64_t mine, uint64_t bytes, uint64_
     return e->region.fd >= 0 ? tutti_shm_reserve(e->region.fd, e->window_end + mine, bytes) : 0;
 }
 
-/* The same sentence on every rank: it is made of what all have laid open. */
+/* The same error text on every rank: it is made from what all have published. */
 static tutti_status verdict(const shm_endpoint *e, const char *name, uint64_t whole, tutti_error *err)
 {
     const int stranger = other_name(e), cause = first_cause(e, false), map_cause = first_cause(e, true);
@@ -194,7 +195,7 @@ tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void
         goto out;
 
     if (first_cause(e, false) != 0) {
-        /* give mine back before anybody looks what is left */
+        /* give mine back before any rank checks how much is left */
         if (self->window_cause == 0 && bytes > 0 && e->region.fd >= 0)
             fallocate(e->region.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(e->window_end + mine),
                       (off_t)bytes);
@@ -231,7 +232,7 @@ tutti_status tutti_shm_window_open(void *t, const char *name, size_t bytes, void
         }
         e->window_end = up(e->window_end + whole, SHM_HUGE_BYTES); /* what lies between has no pages */
     }
-    met = tutti_shm_meet(e, status == TUTTI_OK ? err : NULL); /* until here others read what I laid open */
+    met = tutti_shm_meet(e, status == TUTTI_OK ? err : NULL); /* until here others read what I published */
     if (status == TUTTI_OK)
         status = met;
 out:

@@ -1,13 +1,13 @@
 /* descriptors.c: a connection is a descriptor, so a run of many workers may need more than the
    shell's soft limit of open files. That limit is for programs that use select(), which nothing
-   here does: it is raised as far as the hard one allows. Where that is not enough it is said before
-   anybody connects, with the number that is needed. */
+   here does: it is raised as far as the hard one allows. Where that is not enough, the error,
+   with the number that is needed, is reported before any connection is made. */
 #include <dirent.h>
 #include <errno.h>
 #include <sys/resource.h>
 #include "tcp_internal.h"
 
-enum { SPARE = 64 }; /* files of the program, and strangers at the door */
+enum { SPARE = 64 }; /* files of the program, and callers whose handshake is not finished */
 
 static size_t open_now(void)
 {

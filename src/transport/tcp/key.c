@@ -17,8 +17,8 @@ void tutti_run_id_text(const tutti_run_id *id, char text[TUTTI_RUN_ID_TEXT])
     sodium_bin2hex(text, TUTTI_RUN_ID_TEXT, id->bytes, sizeof id->bytes);
 }
 
-/* All of `bytes` from 2 * bytes digits and nothing else. libsodium's conversion takes time that
-   does not depend on the digits. */
+/* Fills `bytes` bytes from 2 * bytes hexadecimal digits and accepts nothing else. libsodium's
+   conversion takes time that does not depend on the digits. */
 static bool from_hex(uint8_t *to, size_t bytes, const char *text, size_t length)
 {
     size_t n = 0;
@@ -57,8 +57,8 @@ tutti_status tutti_run_key_parse(tutti_run_key *key, const char *text, tutti_err
     return TUTTI_OK;
 }
 
-/* With open() rather than the runtime's files: who may read it must be asked of the very file that
-   is read. */
+/* With open() rather than the runtime's files: the permissions must be checked on the very file
+   that is read. */
 tutti_status tutti_run_key_read(tutti_run_key *key, const char *path, tutti_error *err)
 {
     char text[TUTTI_RUN_KEY_TEXT + 2] = "";

@@ -1,5 +1,5 @@
-/* line.c: see tcp_internal.h. What cannot be written at once is kept and grows with need: there is
-   little of it, and the table, the largest, once. */
+/* line.c: see tcp_internal.h. What cannot be written at once is kept, in a buffer that grows as
+   needed: there is little of it, and the table, the largest payload, is sent once. */
 #include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -140,7 +140,7 @@ bool tutti_tcp_line_next(tcp_line *l, tcp_frame *frame, const uint8_t **payload,
     return true;
 }
 
-/* They go to a terminal. */
+/* The texts go to a terminal. */
 static void take_words(char *to, const uint8_t *payload, uint32_t bytes)
 {
     memcpy(to, payload, bytes);

@@ -1,22 +1,25 @@
-/* link.c: one connection with a peer, and what goes over it. A pair of ranks has `streams` of them.
-   All words and whole messages go over the first, so that they keep their order. Pieces of large
-   messages take whichever of the others has room, so that no word waits behind megabytes of them. A
-   pair with one connection sends everything over it.
+/* link.c: one connection with a peer, and what goes over it. A pair of ranks has `streams` of
+   them. All control frames and whole messages go over the first, so that they keep their order.
+   Pieces of large messages go over whichever of the others is writable, so that no control frame
+   waits behind megabytes of them. A pair with one connection sends everything over it.
 
-   Out: one frame at a time, its header and the caller's own memory in one sendmsg. When the kernel
-   takes no more, epoll tells us about room. A payload whose owner wants it back in the middle of
-   the frame is copied: a frame that was begun must be finished.
+   Sending: one frame at a time, its header and the caller's own memory in one sendmsg. When the
+   kernel takes no more, epoll reports when the socket is writable again. A payload whose owner
+   needs its buffer back in the middle of the frame is copied: a frame that was begun must be
+   finished.
 
-   A word waits for the piece that goes out, and for what the kernel was given before. If that were
-   megabytes on a slow line, the word that lets the other side send would come when our own message
-   is through: a line that can be busy both ways would be so one way at a time. (ad-psgd between two
-   hosts at 100 Mbit/s then took 3.5 times ddp's step, and now takes 2.3.) So a piece, and what
-   waits in the kernel, is what the line takes in some milliseconds.
+   A control frame waits for the piece that is being sent, and for what the kernel was given
+   before. If that were megabytes on a slow link, control frames would queue behind bulk data and
+   serialise a full-duplex link (head-of-line blocking): the frame that lets the other side send
+   would arrive only when our own message is through. (ad-psgd between two hosts at 100 Mbit/s
+   then took 3.5 times ddp's step, and now takes 2.3.) So the size of a piece, and of what waits
+   in the kernel, is limited to what the link carries in some milliseconds.
 
-   In: one buffer for headers and small payloads. Pieces of large messages, and whole messages whose
-   receive is posted, go straight into the room, with the next header behind them in the same call.
-   So no more is read into the buffer at once than a few small messages. A payload counts only after
-   its hash was right; a wrong one ends the connection. */
+   Receiving: one buffer for headers and small payloads. Pieces of large messages, and whole
+   messages whose receive is posted, go straight into the receive buffer of the caller; the next
+   header is read behind them in the same call. So no more is read into the link's buffer at once
+   than a few small messages. A payload counts only after its hash was verified; a wrong one ends
+   the connection. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,10 +28,10 @@
 #include <sys/uio.h>
 #include "tcp_internal.h"
 
-enum { READ_AHEAD = 8192 };     /* bytes read into the buffer when nothing is known of them */
-enum { PASS_BYTES = 2 << 20 }; /* after so much of one connection the lock is for others */
+enum { READ_AHEAD = 8192 };     /* bytes read into the buffer when the next frame is not known */
+enum { PASS_BYTES = 2 << 20 }; /* after this many bytes of one connection the lock is released for others */
 enum { PORTION_LEAST = 32 << 10 };
-#define PIECE_NS (2 * TCP_MS)   /* that a piece takes on the line, at least */
+#define PIECE_NS (2 * TCP_MS)   /* the least time that a piece takes on the link */
 
 static uint64_t number_of(const tcp_endpoint *e, const tcp_link *l)
 {
@@ -115,7 +118,7 @@ static uint64_t data_hash(const tcp_endpoint *e, uint64_t seed, const void *data
 {
     const uint64_t hash = e->options.wire_check ? tutti_tcp_hash_data(seed, data, bytes) : 0;
 
-    return e->options.wire_check && hash == 0 ? 1 : hash; /* 0 says that there is none */
+    return e->options.wire_check && hash == 0 ? 1 : hash; /* 0 means that there is none */
 }
 
 static void say_word(tcp_endpoint *e, tcp_link *l, match_peer *p)
@@ -166,9 +169,10 @@ static void say_departure(tcp_endpoint *e, tcp_link *l, int rank)
     frame_begin(e, l, &f, mine->words, NULL, false); /* the roll stays where it is */
 }
 
-/* By what the line carries now, in powers of two of the least. Few bytes pass a line quicker than
-   many, so more than before is twice as much, and only if the last piece was quick. Where the line
-   carries a whole chunk in that time the kernel's own bound does as well, and wakes us less. */
+/* Sets the piece size from the link's present rate, in powers of two of the least. A few bytes
+   pass a link faster than many, so the size grows by a factor of two at most, and only if the
+   last piece was quick. Where the link carries a whole chunk in that time the kernel's own limit
+   does as well, and wakes us less. */
 static void set_portion(const tcp_endpoint *e, tcp_link *l)
 {
     const size_t most = (size_t)e->options.chunk, before = l->portion > 0 ? l->portion : PORTION_LEAST;
@@ -220,7 +224,7 @@ static bool next_frame(tcp_endpoint *e, tcp_link *l)
     } else if (l->stream == 0 && !mine->greeted && mine->told < e->n_expelled)
         say_departure(e, l, e->expelled[mine->told++]);
     else if (mine->greeted)
-        return false; /* nothing follows the last word */
+        return false; /* nothing follows the last frame */
     else if (l->stream == 0 && !match_list_empty(&p->outbox))
         say_word(e, l, p);
     else if (!match_list_empty(&p->streams) && (l->stream > 0 || e->options.streams == 1))
@@ -262,7 +266,7 @@ void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l)
         ssize_t n;
 
         if (!l->writing) {
-            if (written >= PASS_BYTES) { /* there is room, says epoll at once, and we go on */
+            if (written >= PASS_BYTES) { /* epoll reports it writable at once, and we continue then */
                 watch_for_room(e, l, true);
                 return;
             }
@@ -345,7 +349,7 @@ static tutti_status take_words(tcp_endpoint *e, tcp_link *l, const tcp_frame *f,
     }
 }
 
-/* A payload that went past the buffer is all here. */
+/* A payload that bypassed the buffer is complete. */
 static tutti_status piece_done(tcp_endpoint *e, tcp_link *l, tutti_error *err)
 {
     const unsigned char *piece = l->piece;
@@ -357,7 +361,7 @@ static tutti_status piece_done(tcp_endpoint *e, tcp_link *l, tutti_error *err)
     if (piece == NULL)
         return TUTTI_OK;
     if (l->frame.hash != 0 && tutti_tcp_hash_data(l->session.receive_seed, piece, l->frame.bytes) != l->frame.hash) {
-        /* of an announcement, which has the whole message with it, the tag is no offset */
+        /* the tag of an announcement, which contains the whole message, is no offset */
         const uint64_t first = l->frame.kind == TCP_DATA ? l->frame.tag : 0;
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                           "bytes %" PRIu64 " to %" PRIu64 " of a message are not those that were sent", first,
@@ -370,7 +374,7 @@ static tutti_status piece_done(tcp_endpoint *e, tcp_link *l, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* What is in the buffer. */
+/* Processes what is in the buffer. */
 static tutti_status take_buffer(tcp_endpoint *e, tcp_link *l, tutti_error *err)
 {
     while (l->fd >= 0) {
@@ -430,7 +434,7 @@ static tutti_status take_buffer(tcp_endpoint *e, tcp_link *l, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* One call of the kernel. Gives what it gave; *wanted: what was asked for. */
+/* One call of the kernel. Returns its result; *wanted: the number of bytes that was asked for. */
 static ssize_t receive(tcp_endpoint *e, tcp_link *l, size_t *wanted)
 {
     struct iovec parts[2];
@@ -487,7 +491,7 @@ bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l)
             const int cause = n < 0 ? errno : 0;
             tutti_fail(&why, TUTTI_ERR_PEER, cause, "its connection with worker %d ended without a word", e->rank);
             snprintf(how, sizeof how, "%.159s", why.text);
-            /* it timed out, or there is no way: that is no word of the other's kernel */
+            /* a timeout or no route: that is no statement of the other side's kernel */
             if (n < 0 && cause != ECONNRESET && cause != EPIPE)
                 e->peers[l->peer].doubt = true;
             ended(e, l, how);
@@ -503,7 +507,7 @@ bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l)
             broken(e, l, &why);
             return false;
         }
-        if ((size_t)n < wanted && !l->ended) /* it is empty; epoll will say when it is not */
+        if ((size_t)n < wanted && !l->ended) /* it is empty; epoll reports when it is not */
             return false;
     }
     return l->fd >= 0 && !l->ended;
@@ -534,7 +538,7 @@ static void let_go(void *self, match_op *op)
     for (int64_t s = 0; s < e->options.streams; s++) {
         tcp_link *l = &e->peers[rank].links[s];
         if (l->in_op == op) {
-            if (l->frame.kind == TCP_ANNOUNCE) { /* the message goes on to come, into the buffer, which is empty */
+            if (l->frame.kind == TCP_ANNOUNCE) { /* the rest of the message comes into the buffer, which is empty */
                 memcpy(l->in, l->piece, l->piece_have);
                 l->in_used = 0;
                 l->in_have = l->piece_have;
@@ -551,7 +555,7 @@ static void let_go(void *self, match_op *op)
             const size_t left = l->payload_bytes - l->payload_sent;
             l->spill = tutti_alloc(left, 1);
             if (l->spill == NULL)
-                l->mute = true; /* half a frame cannot be taken back: the peer will find us gone */
+                l->mute = true; /* half a frame cannot be taken back: the peer will detect that we are gone */
             else
                 memcpy(l->spill, l->payload + l->payload_sent, left);
             l->payload = l->spill;

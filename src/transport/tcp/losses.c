@@ -1,46 +1,50 @@
-/* losses.c: who is gone, who is silent, who goes on.
+/* losses.c: which ranks are gone, which are silent, and which continue.
 
    A peer is gone when
 
-     1. its own departure has come;
-     2. or its connection has ended, and the meeting place has said why, unasked, or has been silent
-        for half a second;
+     1. its own departure has arrived;
+     2. or its connection has ended, and the meeting place has reported why, unasked, or has not
+        answered for half a second;
      3. or another rank has expelled it;
-     4. or it has been silent for peer-timeout, and for as long as a full line explains.
+     4. or it has been silent for peer-timeout, and for as long as a full connection explains.
 
-   One that gave up because of a rank of which nothing is known yet is gone a moment later, or when
-   that is known: else a survivor that hears from another first cannot say what happened.
+   A peer that gave up because of another rank, about which nothing is known yet, is gone
+   TCP_PATIENCE_NS later, or when the reason is known: otherwise a survivor that receives its
+   departure first could not report what happened.
 
-   All that has come from it is read first. The loss is noted, then the requests that need it end,
-   then its connections are closed, with a last frame that tells it so.
+   All that has arrived from it is read first. Then the loss is recorded, the requests that depend
+   on it end, and its connections are closed, with a last frame that notifies it.
 
-   Over a line that is full a heartbeat comes late: it waits behind what was sent before it, in the
-   queues of the network. Each rank looks at its own connections how late that is (TCP_INFO) and
-   tells it in its heartbeats, to its peers and to the meeting place. A silence may last longer by
-   what this rank sees itself and the most that others told, and so may bytes go unacknowledged
-   (TCP_USER_TIMEOUT). And a peer to whom much is queued, and whose kernel takes of it, is not
-   silent. A stopped one's does so until its buffer is full. All of that excuses TCP_LONGEST times
-   peer-timeout at most: who is dead is found by then. Where lines are quick it excuses nothing: a
-   heartbeat alone, which the kernel of a stopped process acknowledges, is not much.
+   Over a full connection a heartbeat is late: it waits behind what was sent before it, in the
+   queues of the network. Each rank measures this delay on its own connections (TCP_INFO) and
+   reports it in its heartbeats, to its peers and to the meeting place. The limit on a silence,
+   and on the time that bytes may stay unacknowledged (TCP_USER_TIMEOUT), grows by the delay that
+   this rank measures itself and by the largest that others report. In addition, a peer to which
+   much is queued, and whose kernel acknowledges some of it, does not count as silent. (A stopped
+   process' kernel does so until its buffer is full.) All of that excuses at most TCP_LONGEST
+   times peer-timeout: a dead peer is detected by then. Where connections are fast it excuses
+   nothing: a heartbeat alone, which the kernel of a stopped process acknowledges, is not much.
 
-   A rank that does not hear another cannot know whether that one is dead. Where a launcher serves
-   the meeting place, that decides. Ranks tell it whom they do not hear (TCP_VIEW). Of two that have
-   given each other up it takes the side with more members, of equal ones the one with the lowest
-   (meet.c). A rank that it cannot hear itself is lost; a rank that cannot hear it stops by itself.
-   So exactly one side goes on, the launcher's.
+   A rank that receives nothing from another cannot know whether that one is dead. Where a
+   launcher serves the meeting place, the meeting place decides. Ranks report to it which ranks
+   they do not receive from (TCP_VIEW). Of two that have given each other up it keeps the side
+   with more members, of equal ones the one with the lowest rank (meet.c). A rank from which the
+   meeting place receives nothing is lost; a rank that receives nothing from the meeting place
+   stops by itself. So exactly one side continues, the launcher's.
 
-   Where rank 0 serves the meeting place there is nobody above the ranks. Then each counts: it goes
-   on if it hears more than half of those that are not certainly dead, of two halves the one with
-   the lowest rank (events.h). A death is certain when its own words, its kernel (a connection that
-   was closed or reset) or another's knowledge tell of it. Silence and a connection that timed out
-   are doubt, and stay so to the end. */
+   Where rank 0 serves the meeting place there is no arbiter above the ranks. Then each counts: it
+   continues if it receives from more than half of those that are not certainly dead, of two
+   halves the one with the lowest rank (events.h). A death is certain when the rank's own
+   departure, its kernel (a connection that was closed or reset) or another rank's report shows
+   it. Silence and a connection that timed out leave doubt, to the end. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include "tcp_internal.h"
 
-#define ASK_CUT_NS (250 * TCP_MS)        /* after a connection ended without a word: then the meeting place is asked */
-#define ANSWER_NS (1000 * TCP_MS)        /* it may take to decide; after that everyone counts */
+#define ASK_CUT_NS (250 * TCP_MS)        /* after a connection ended without a departure: then the
+                                            meeting place is asked */
+#define ANSWER_NS (1000 * TCP_MS)        /* it may take to decide; after that every rank counts for itself */
 
 static bool has_arbiter(const tcp_endpoint *e)
 {
@@ -106,7 +110,7 @@ void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, tcp_teller tell
         return;
     }
     tutti_tcp_roll_depart(&e->roll, d, tutti_now_ns(e->rt));
-    if (d->state != TUTTI_MEET_LOST) /* its own words */
+    if (d->state != TUTTI_MEET_LOST) /* it has reported its own end */
         p->doubt = false;
     if (e->match.peers[d->rank].gone || e->out)
         return;
@@ -130,7 +134,7 @@ static void peer_gone(tcp_endpoint *e, int rank)
     tcp_peer *p = &e->peers[rank];
     char why[sizeof ((tutti_error *)0)->text];
 
-    if (e->roll.ranks[rank].state < TUTTI_MEET_LEFT) { /* nobody knows more than that its connection ended */
+    if (e->roll.ranks[rank].state < TUTTI_MEET_LEFT) { /* nothing is known but that its connection ended */
         tcp_departure d = { .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
         snprintf(d.words, sizeof d.words, "%s (process %u on '%s')", p->how, e->table[rank].pid,
                  e->table[rank].host_name);
@@ -143,7 +147,7 @@ static void peer_gone(tcp_endpoint *e, int rank)
         e->rules.epoch = e->events.lost;
     }
     tutti_match_peer_gone(&e->match, rank, tutti_tcp_because_of(e, rank));
-    /* it may live, and must know */
+    /* it may be alive, and must be notified */
     if (e->roll.ranks[rank].state == TUTTI_MEET_LOST && !p->took_leave && !p->links[0].blocked) {
         p->notice = true;
         tutti_tcp_link_write(e, &p->links[0]);
@@ -154,8 +158,8 @@ static void peer_gone(tcp_endpoint *e, int rank)
         count(e, rank);
 }
 
-/* All that it has sent. Its connections end one by one: the words before the end of the first must
-   not be lost over the end of another. */
+/* Reads all that it has sent. Its connections end one by one: control messages that arrived
+   before the first ended must not be lost because another one ends. */
 static void read_all(tcp_endpoint *e, const tcp_peer *p)
 {
     for (int64_t s = 0; s < e->options.streams; s++) {
@@ -164,7 +168,8 @@ static void read_all(tcp_endpoint *e, const tcp_peer *p)
     }
 }
 
-/* Why is on its way: from the meeting place, or as the end of that rank's own connection. */
+/* The reason is on its way: from the meeting place, or as the end of that rank's own
+   connection. */
 static bool why_will_come(const tcp_endpoint *e, int rank, int64_t now)
 {
     const int root = tutti_tcp_because_of(e, rank);
@@ -187,7 +192,7 @@ void tutti_tcp_judge(tcp_endpoint *e)
             p->asked_ns = now;
             view(e, r, TCP_GIVES_UP, p->how);
         }
-        /* nothing can be under way from it any more */
+        /* nothing from it can be under way any more */
         quiet = state == TUTTI_MEET_LOST && now - p->heard_ns > ANSWER_NS;
         gone = p->took_leave || p->given_up || quiet ||
                (p->links[0].ended && (state >= TUTTI_MEET_LEFT || e->control.fd < 0)) ||
@@ -197,7 +202,7 @@ void tutti_tcp_judge(tcp_endpoint *e)
             continue;
         if (!p->given_up)
             read_all(e, p);
-        if (state >= TUTTI_MEET_LEFT) /* somebody knew it */
+        if (state >= TUTTI_MEET_LEFT) /* another rank or the meeting place knew it */
             p->doubt = false;
         if (!e->out && !e->match.peers[r].gone) /* what was read may have changed all that */
             peer_gone(e, r);
@@ -221,7 +226,7 @@ static void warn(tcp_endpoint *e, int rank, bool silent, int64_t now)
     view(e, rank, silent ? TCP_DOES_NOT_HEAR : TCP_HEARS, "");
 }
 
-/* ---- full lines ---- */
+/* ---- full connections ---- */
 static int64_t timeout_ns(const tcp_endpoint *e) { return (int64_t)(e->options.peer_timeout * 1e9); }
 
 int64_t tutti_tcp_patience_ns(const tcp_endpoint *e)
@@ -275,7 +280,7 @@ bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now)
 
     if (p->silent != (idle > patience / 3))
         warn(e, rank, !p->silent, now);
-    /* it is found by the next tick */
+    /* early enough to be decided by the next tick */
     if (idle <= patience / 6 * 5 && silent <= TCP_LONGEST * timeout_ns(e) / 6 * 5)
         return false;
     snprintf(d.words, sizeof d.words,
@@ -336,6 +341,6 @@ void tutti_tcp_expel(void *t, int rank, const char *why)
                 tutti_tcp_link_write(e, l);
         }
     }
-    tutti_tcp_wake(e); /* also what the look has ended */
+    tutti_tcp_wake(e); /* also the requests that this call has ended */
     tutti_unlock(e->lock);
 }

@@ -1,10 +1,10 @@
-/* meet.c: the meeting place, see meet.h. A door, a line to each rank that came through it, and the
-   roll. All in one thread, without waiting: its descriptor is an epoll that has the door's and all
-   lines in it.
+/* meet.c: the meeting place, see meet.h. An acceptor (tcp_door), a connection (tcp_line) to each
+   rank that it admitted, and the roll of departed ranks. All in one thread, without waiting: its
+   descriptor is an epoll that contains the acceptor's and all connections.
 
-   A rank's line that ends without a departure means that its process is gone, or its network. The
-   launcher of a killed process knows better why, so that is kept back for TCP_PATIENCE_NS; then
-   all are told. */
+   A rank's connection that ends without a departure means that its process or its network is
+   gone. The launcher of a killed process knows the reason better, so this is held back for
+   TCP_PATIENCE_NS; then all ranks are notified. */
 #include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 #define GATHER_NS (300 * 1000 * TCP_MS)
 #define SILENCE_NS (3000 * TCP_MS)
-enum { EVENTS_A_RANK = 4, AT_DOOR = TCP_RANKS }; /* a rank comes, leaves, fails; and one to spare */
+enum { EVENTS_A_RANK = 4, AT_DOOR = TCP_RANKS }; /* a rank joins, leaves, fails; and one to spare */
 
 struct tutti_meet {
     tutti_runtime *rt;
@@ -24,13 +24,14 @@ struct tutti_meet {
     tcp_address address;         /* bound to */
     char local[16];
     int epoll, size, joined, hosts;
-    bool complete, gave_up, gone_before; /* gone_before: somebody left before all had come */
+    bool complete, gave_up, gone_before; /* gone_before: a rank left before all had joined */
     int64_t gather_until_ns, silence_ns, beat_ns, passed_ns;
-    int64_t late_ns, patience_ns; /* how late lines are from here; silence_ns, and what that excuses */
+    int64_t late_ns, patience_ns; /* late_ns: how late connections are from here; patience_ns:
+                                     silence_ns and what that excuses */
     tcp_line *lines;             /* size */
-    int64_t *cut_ns;             /* size: when its line ended without a word; 0: it has not */
-    char (*how)[120];            /* size: it ended */
-    bool *silent;                /* size x size: rank a, the line, does not hear rank b, the column */
+    int64_t *cut_ns;             /* size: when its connection ended without a departure; 0: it has not */
+    char (*how)[120];            /* size: how it ended */
+    bool *silent;                /* size x size: rank a (row) receives nothing from rank b (column) */
     tcp_roll roll;
     uint8_t *table;              /* size entries */
     uint8_t (*host_ids)[16];     /* size; `hosts` are known */
@@ -42,7 +43,7 @@ static void tell_all(tutti_meet *m, tcp_frame *frame, const void *payload, int e
 {
     for (int r = 0; r < m->size; r++) {
         if (r != except && m->roll.ranks[r].state != TUTTI_MEET_ABSENT)
-            /* one that cannot be told has a line that ends */
+            /* if this fails, the connection ends, and that is handled there */
             tutti_tcp_line_say(&m->lines[r], m->rt, frame, payload, NULL);
     }
 }
@@ -64,7 +65,7 @@ static void depart(tutti_meet *m, const tcp_departure *d)
     m->gone_before = m->gone_before || !m->complete;
     event(m, d->rank);
     tutti_tcp_departure_frame(d, &frame, &payload);
-    tell_all(m, &frame, payload, d->state == TUTTI_MEET_LOST ? -1 : d->rank); /* one that is lost and lives must know */
+    tell_all(m, &frame, payload, d->state == TUTTI_MEET_LOST ? -1 : d->rank); /* it may live, and must be notified */
 }
 
 static void lost(tutti_meet *m, int rank, const char *how)
@@ -76,10 +77,10 @@ static void lost(tutti_meet *m, int rank, const char *how)
     depart(m, &d);
 }
 
-/* ---- views: two ranks that both live and do not hear each other ---- */
+/* ---- views: two ranks that are both alive and receive nothing from each other ---- */
 
-/* How many ranks are on the side of `rank`: those that it hears and that hear it; *lowest of
-   them. */
+/* Number of ranks on the side of `rank`: those with which messages pass in both directions;
+   *lowest: the lowest of them. */
 static int side_of(const tutti_meet *m, int rank, int *lowest)
 {
     int n = 0;
@@ -97,8 +98,8 @@ static int side_of(const tutti_meet *m, int rank, int *lowest)
     return n;
 }
 
-/* Ranks tell early whom they do not hear, long before they give one up, so by then both sides are
-   known. */
+/* Ranks report early which ranks they receive nothing from, long before they give one up, so by
+   now both sides are known. */
 static void decide(tutti_meet *m, int a, int b, const char *why)
 {
     int lowest_a, lowest_b, winner, loser, most;
@@ -119,7 +120,7 @@ static void decide(tutti_meet *m, int a, int b, const char *why)
     lost(m, loser, how);
 }
 
-/* Else it is silent here, too, and the clock will find it: it must not win by its rank. */
+/* Otherwise it is silent here, too, and the clock will find it: it must not win by its rank. */
 static bool heard_lately(const tutti_meet *m, int rank)
 {
     return tutti_now_ns(m->rt) - m->lines[rank].heard_ns <= m->patience_ns / 2;
@@ -140,18 +141,18 @@ static void view(tutti_meet *m, int from, const tcp_view *v)
         snprintf(how, sizeof how, "worker %d has expelled it: %.300s", from, v->words);
         lost(m, v->rank, how);
     } else if (v->opinion == TCP_GIVES_UP) {
-        /* of one whose line was cut: it is dying, and why is about to be known */
+        /* of one whose connection has ended: it is dying, and the reason is about to be known */
         if (m->cut_ns[v->rank] == 0 && heard_lately(m, v->rank))
             decide(m, from, v->rank, v->words);
     }
 }
 
-/* ---- lines ---- */
+/* ---- connections ---- */
 static void line_ended(tutti_meet *m, int rank, tutti_status status, const tutti_error *why)
 {
     tutti_tcp_line_close(&m->lines[rank]);
     if (m->roll.ranks[rank].state != TUTTI_MEET_RUNNING)
-        return; /* it left in order; or had not said who it is, and may come again */
+        return; /* it left in order; or had not identified itself, and may come again */
     m->cut_ns[rank] = tutti_now_ns(m->rt);
     if (status == TUTTI_CLOSED)
         snprintf(m->how[rank], sizeof m->how[rank], "its connection with the meeting place was closed without a word");
@@ -177,7 +178,7 @@ static void hand_out(tutti_meet *m)
 
     m->complete = true;
     tell_all(m, &frame, m->table, -1);
-    tutti_tcp_door_close(&m->door); /* nobody else is expected: nobody else can come in */
+    tutti_tcp_door_close(&m->door); /* all ranks have joined: no other caller is accepted */
 }
 
 static bool joined(tutti_meet *m, int rank, const uint8_t *payload)
@@ -262,7 +263,7 @@ static void hear(tutti_meet *m, int rank)
         line_ended(m, rank, ended, &why);
 }
 
-/* ---- the door's questions ---- */
+/* ---- callbacks of the acceptor ---- */
 static uint16_t judge(void *self, const tcp_hello *h)
 {
     const tutti_meet *m = self;
@@ -314,7 +315,7 @@ static void look_at_the_lines(tutti_meet *m)
 static void look_at_the_clock(tutti_meet *m)
 {
     const int64_t now = tutti_now_ns(m->rt);
-    /* we did: who was silent meanwhile is none the worse for it */
+    /* this thread itself did not run: silence meanwhile is held against no rank */
     const bool slept = now - m->passed_ns > m->silence_ns / 2;
     const bool due = now >= m->beat_ns;
 
@@ -332,7 +333,7 @@ static void look_at_the_clock(tutti_meet *m)
             continue;
         if (slept)
             l->heard_ns = now;
-        if (now - l->heard_ns > m->patience_ns / 6 * 5) { /* looked at often enough to find it in time */
+        if (now - l->heard_ns > m->patience_ns / 6 * 5) { /* checked often enough to detect it in time */
             char how[160];
             snprintf(how, sizeof how,
                      "it has been silent for %.1f s: stopped, cut off, or behind a line that is full "
@@ -410,7 +411,7 @@ int64_t tutti_meet_wait_ns(const tutti_meet *m)
     return until > now ? until - now : 0;
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 int tutti_meet_fd(const tutti_meet *m) { return m->epoll; }
 int tutti_meet_port(const tutti_meet *m) { return tutti_tcp_address_port(&m->address); }
 bool tutti_meet_complete(const tutti_meet *m) { return m->complete; }
@@ -460,7 +461,7 @@ void tutti_meet_lost(tutti_meet *m, int rank, const tutti_error *why, int signal
     tcp_departure d;
 
     if (m->lines[rank].fd >= 0)
-        hear(m, rank); /* its own words come first */
+        hear(m, rank); /* what it has sent itself comes first */
     tutti_tcp_departure_of(&d, rank, well ? TUTTI_MEET_LEFT : TUTTI_MEET_LOST, why, signal, m->size);
     depart(m, &d);
 }
@@ -532,7 +533,8 @@ tutti_status tutti_meet_open(tutti_meet **out, tutti_runtime *rt, const tutti_me
     if (o->size < 1 || o->size > TCP_RANKS)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a meeting place for %d workers cannot be: runs are of 1 to %d",
                           o->size, TCP_RANKS);
-    /* a line to each rank, and a launcher's watch over each process or a rank's own connections */
+    /* a connection per rank, and the launcher's watch on each process, or a rank's own
+       connections */
     TUTTI_TRY(tutti_tcp_descriptors(2 * (size_t)o->size, o->size, err));
     m = tutti_alloc(1, sizeof *m);
     if (m == NULL)

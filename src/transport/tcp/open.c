@@ -1,9 +1,9 @@
-/* open.c: how a rank finds its run. It reads its environment, calls the meeting place, tells
-   where it listens, waits for the table of all, and then makes its connections: it calls every
-   lower rank, every higher one calls it. Ports are chosen by the kernel; the address it tells is
-   that of its own end of the connection with the meeting place, which the kernel picked by
-   route. Ranks of one host use local sockets without a name in any folder. Once all connections
-   are there nothing listens any more. */
+/* open.c: how a rank finds its run. It reads its environment, calls the meeting place, reports
+   where it listens, waits for the table of all ranks, and then makes its connections: it calls
+   every lower rank, and every higher one calls it. Ports are chosen by the kernel; the address it
+   reports is that of its own end of the connection with the meeting place, which the kernel
+   picked by route. Ranks of one host use local sockets without a name in the file system. Once
+   all connections are made, no socket listens any more. */
 #include <errno.h>
 #include <poll.h>
 #include <sodium.h>
@@ -28,7 +28,7 @@ typedef struct finder {
     int64_t deadline_ns, beat_ns;
 } finder;
 
-/* ---- what the environment says ---- */
+/* ---- what the environment specifies ---- */
 static tutti_status read_place(finder *f, const tutti_launch *launch, tutti_error *err)
 {
     const tcp_within *within = launch->within;
@@ -59,8 +59,8 @@ static tutti_status read_place(finder *f, const tutti_launch *launch, tutti_erro
     return tutti_tcp_resolve(where, &f->place, err);
 }
 
-/* Rank 0 of a run whose launcher knows nothing of us. The door is open to all of this host's
-   addresses: by which of them others come is theirs to know. */
+/* Rank 0 of a run whose launcher does not know Tutti. The acceptor listens on all of this host's
+   addresses: rank 0 cannot know which of them the others use. */
 static tutti_status serve(finder *f, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
@@ -90,8 +90,8 @@ static void sleep_for(struct pollfd *polled, nfds_t n, int64_t ns)
 }
 
 /* ---- the meeting place ---- */
-/* Said once: others of this run may say the same, and worker 0, whom all wait for, repeats who is
-   missing once it is there. */
+/* Printed once: other ranks of this run may print the same, and worker 0, for which all wait,
+   reports repeatedly which ranks are missing once it is there. */
 static void say_who_is_not_there(const finder *f, const tcp_call *call)
 {
     const tcp_endpoint *e = f->e;
@@ -239,8 +239,8 @@ static tutti_status without(const tcp_endpoint *e, int rank, tutti_error *err)
     return tutti_fail_rank(err, TUTTI_ERR_PEER, root, "%s", text);
 }
 
-/* One that has come and gone may have had its connection with us already: the last bytes of the
-   handshake are here, or never will be. */
+/* A rank that has come and gone may have connected with us already: the last bytes of the
+   handshake are here by now, or will never arrive. */
 static tutti_status look_for_the_gone(const tcp_endpoint *e, int64_t now, tutti_error *err)
 {
     for (int r = 0; r < e->size && e->uncertain > 0; r++) {
@@ -250,9 +250,9 @@ static tutti_status look_for_the_gone(const tcp_endpoint *e, int64_t now, tutti_
     return TUTTI_OK;
 }
 
-/* What the meeting place has to say while the run comes about. *table: it was there. One that rank
-   0 serves ends in order with rank 0, which may be through with the run while others have still to
-   be connected. */
+/* Handles what the meeting place sends while the run starts. *table: the table has arrived. A
+   meeting place that rank 0 serves ends in order with rank 0, which may have finished the run
+   while others have still to be connected. */
 static tutti_status hear_meeting_place(finder *f, bool *table, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
@@ -314,7 +314,7 @@ static tutti_status join(finder *f, tutti_error *err)
     tutti_tcp_entry_write(&mine, payload);
     TUTTI_TRY(tutti_fail_within(err, tutti_tcp_line_say(&e->control, e->rt, &frame, payload, err),
                                 "worker %d tells the meeting place where it listens", e->rank));
-    while (!table) { /* how long is the meeting place's affair */
+    while (!table) { /* how long is for the meeting place to decide */
         struct pollfd polled = { .fd = e->control.fd, .events = POLLIN };
         sleep_for(&polled, 1, TCP_TICK);
         TUTTI_TRY(hear_meeting_place(f, &table, err));
@@ -540,7 +540,7 @@ tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_e
     if (status == TUTTI_OK && e->control.fd >= 0)
         status = watch(e, e->control.fd, links, err);
     if (status == TUTTI_OK && !all_local(e))
-        e->options.spin = 0; /* fewer cores than workers: who waits must let the others work */
+        e->options.spin = 0; /* fewer cores than workers: a thread that waits must let the others work */
 out:
     for (size_t i = 0; i < f.n_calls && f.calls != NULL; i++)
         tutti_tcp_hang_up(&f.calls[i].fd);

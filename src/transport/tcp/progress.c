@@ -1,14 +1,17 @@
 /* progress.c: one pass over the connections, waiting, and the clock.
 
-   Threads that wait make the progress. The first to find nothing done becomes the one that polls.
-   Without the lock it looks for `spin` microseconds, if every worker of this host has a core, then
-   sleeps in epoll until a socket or the bell has news. The others sleep, each on a seat of its own.
-   A thread that ends requests calls those whose wait is over, and no others. A method may have five
-   threads that wait: with one bell for all of them a thousand messages a second were tens of
-   thousands of wake-ups, and the kernel left other sessions without a turn for seconds
-   (docs/CLUSTERS.md). The poller, when it leaves, calls one of the others, which polls on.
+   Threads that wait make the progress. The first one whose wait is not over becomes the poller.
+   Without the lock it polls for `spin` microseconds, if every worker of this host has a core,
+   then sleeps in epoll until a socket or the endpoint's eventfd is readable. The other threads
+   sleep, each on a seat of its own.
 
-   Which peers are gone is losses.c's affair. */
+   A thread that ends requests wakes those whose wait is over, and no others. A method may have
+   five threads that wait: when one condition woke all of them, a thousand messages a second were
+   tens of thousands of wake-ups, and the kernel did not schedule other sessions for seconds
+   (docs/CLUSTERS.md). The poller, when it leaves, wakes one of the others, which continues to
+   poll.
+
+   Which peers are gone is decided in losses.c. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -20,7 +23,7 @@
 #include "tcp_internal.h"
 
 enum { EVENTS = 64 };
-#define UNCERTAIN_NS (10 * TCP_MS) /* how often is looked whether an uncertain peer is gone */
+#define UNCERTAIN_NS (10 * TCP_MS) /* how often an uncertain peer is checked */
 
 static uint64_t links_of(const tcp_endpoint *e)
 {
@@ -32,7 +35,7 @@ static void control_ended(tcp_endpoint *e, const char *how, bool in_order)
 {
     tutti_tcp_line_close(&e->control);
     if (in_order || e->at_rank_0 || e->departed)
-        return; /* one that rank 0 serves ends with rank 0, which its own connection tells */
+        return; /* one that rank 0 serves ends with rank 0, which the connection with rank 0 shows */
     e->orphaned = true;
     snprintf(e->orphan_how, sizeof e->orphan_how, "%.200s", how);
     tutti_tcp_wake_all(e); /* no wait can end well */
@@ -78,10 +81,10 @@ static void handle(tcp_endpoint *e, const struct epoll_event *events, int n)
             if (e->control.fd >= 0)
                 hear_control(e);
         } else if (what > links) {
-            if (e->polls != NULL) /* it rings for another thread, which must still find it */
+            if (e->polls != NULL) /* the eventfd was written for another thread, which must still find it */
                 continue;
             if (read(e->bell, &count, sizeof count) < 0)
-                continue; /* silent again */
+                continue; /* reset */
         } else {
             if (events[i].events & ~(uint32_t)EPOLLOUT)
                 tutti_tcp_link_read(e, &e->links[what]);
@@ -106,7 +109,7 @@ static void ring(const tcp_endpoint *e)
     const uint64_t one = 1;
 
     if (write(e->bell, &one, sizeof one) < 0)
-        return; /* full of rings already */
+        return; /* the counter is at its maximum already */
 }
 
 /* ---- seats ---- */
@@ -143,7 +146,7 @@ void tutti_tcp_wake_all(tcp_endpoint *e)
         call(seat);
 }
 
-/* One that is called already polls on by itself, or calls the next when it leaves. */
+/* A thread that was woken already polls by itself, or wakes the next when it leaves. */
 static void call_one(const tcp_endpoint *e)
 {
     for (const tcp_seat *seat = e->seated; seat != NULL; seat = seat->next)
@@ -174,7 +177,8 @@ static tutti_status take_seat(tcp_endpoint *e, tcp_seat **out, tutti_error *err)
     return status;
 }
 
-/* Until the wait is over, somebody has to poll, or it is time. The lock is given up meanwhile. */
+/* Returns when the wait is over, a thread is needed to poll, or it is time. The lock is released
+   meanwhile. */
 static tutti_status sleep_on_a_seat(tcp_endpoint *e, const tcp_wait *wait, int64_t until_ns, tutti_error *err)
 {
     tcp_seat *seat, **at;
@@ -221,7 +225,7 @@ static int sleep_in_epoll(const tcp_endpoint *e, struct epoll_event *events, int
     return n;
 }
 
-/* The poller's turn. The lock is given up meanwhile. */
+/* One iteration of the poller. The lock is released meanwhile. */
 static void poll_once(tcp_endpoint *e, const tcp_wait *wait, int64_t until_ns)
 {
     struct epoll_event events[EVENTS];
@@ -255,7 +259,7 @@ tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, siz
 
     tutti_lock(e->lock);
     e->waiting++;
-    /* what is done is done: a look at the sockets is a call of the kernel */
+    /* if the requests are done, the sockets are not checked: that would cost a system call */
     looked = n > 0 && match_count_done(r, n) >= (wait.need > 0 ? wait.need : n);
     for (;;) {
         int64_t now, until = deadline_ns;
@@ -379,7 +383,7 @@ tutti_status tutti_tcp_serve(void *arg, tutti_error *err)
         if (e->opened && !e->closing) {
             const int64_t late = tutti_now_ns(e->rt) - next;
             tutti_tcp_pass(e);
-            /* we slept ourselves: who was silent meanwhile is none the worse for it */
+            /* this thread itself did not run: silence meanwhile is held against no rank */
             tick(e, late > (int64_t)(e->options.peer_timeout * 5e8));
             tutti_tcp_wake(e);
         }

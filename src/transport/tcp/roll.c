@@ -1,4 +1,4 @@
-/* roll.c: who is gone and why, and because of whom. The rules of guilt are those of
+/* roll.c: which ranks are gone, why, and which rank caused it. The rules of blame are those of
    shm/region.c. */
 #include <errno.h>
 #include <stdio.h>
@@ -104,7 +104,7 @@ void tutti_tcp_roll_describe(const tcp_roll *r, int rank, char *text, size_t byt
     case TUTTI_MEET_LEFT:
         tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d has left the run", rank);
         break;
-    default: /* or others say that it is not */
+    default: /* or others report it gone while it is not */
         tutti_fail(&cut, TUTTI_ERR_PEER, 0, "worker %d is gone, as others say", rank);
         for (int k = 0; k < r->size; k++) {
             if (r->ranks[k].state >= TUTTI_MEET_FAILED && r->ranks[k].blame == rank) {

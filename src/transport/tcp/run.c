@@ -1,6 +1,6 @@
 /* run.c: ranks that are threads of one process, over real sockets, with a meeting place of their
-   own that the calling thread serves. The same code as for processes: nothing is shared but the
-   key. */
+   own that the calling thread serves. They run the same code as processes: nothing is shared but
+   the key. */
 #include <errno.h>
 #include <poll.h>
 #include <sodium.h>
@@ -17,9 +17,9 @@ typedef struct run_rank {
     tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err);
     void *arg;
     tutti_thread *thread;
-    int bell;                    /* rung when it has ended */
+    int bell;                    /* an eventfd, written when it has ended */
     _Atomic bool ended;
-    bool noted;                  /* the parent's: the meeting place knows */
+    bool noted;                  /* the parent's: the meeting place has been notified */
     tutti_status status;
     tutti_error err;
 } run_rank;
@@ -29,7 +29,7 @@ static tutti_status rank_thread(void *arg, tutti_error *err)
     run_rank *r = arg;
     const uint64_t one = 1;
 
-    (void)err; /* a failure is the run's affair, not the thread's */
+    (void)err; /* a failure is reported by the run, not by the thread */
     r->err.rank = -1;
     r->status = r->rank_main(&r->launch, r->arg, &r->err);
     if (r->status == TUTTI_CLOSED)
@@ -40,7 +40,7 @@ static tutti_status rank_thread(void *arg, tutti_error *err)
     /* publishes status and err; pairs with the acquire in note_ends */
     atomic_store_explicit(&r->ended, true, memory_order_release);
     if (write(r->bell, &one, sizeof one) < 0)
-        return TUTTI_OK; /* it has rung already, or is looked at twice a second */
+        return TUTTI_OK; /* it has been written already, or the parent checks twice a second */
     return TUTTI_OK;
 }
 
@@ -78,7 +78,7 @@ static void serve(tutti_meet *meet, run_rank *ranks, int n, int bell)
     }
 }
 
-/* What the failed rank returned; or, of one that left last words and returned OK, those. */
+/* What the failed rank returned; or, if it left a failure report and returned OK, that report. */
 static tutti_status root_failure(const tutti_meet *meet, const run_rank *ranks, tutti_error *err)
 {
     const int culprit = tutti_meet_culprit(meet);
@@ -139,7 +139,7 @@ tutti_status tutti_tcp_run(tutti_runtime *rt, const tutti_launch *launch,
         snprintf(name, sizeof name, "worker-%d", started);
         status = tutti_thread_open(&r->thread, rt, name, rank_thread, r, &r->err);
         if (status != TUTTI_OK) {
-            for (int late = started; late < n; late++) { /* those that run may be waiting for these */
+            for (int late = started; late < n; late++) { /* ranks that run may be waiting for these */
                 ranks[late].status = status;
                 ranks[late].err = r->err;
                 ranks[late].noted = true;

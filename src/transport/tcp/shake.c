@@ -1,15 +1,17 @@
 /* shake.c: the handshake of wire.h over non-blocking sockets, from both sides.
 
-   The door. A stranger has one slot of less than 4 KiB for at most 5 s. It sends its HELLO, which
-   has a MAC of its own, before anything is looked at, and is answered only if that is right. There
-   are 64 slots; when all are taken the oldest is put out. So a flood of n connections a second
-   leaves each stranger 64 / n seconds, 64 ms at a thousand, and a handshake takes one round trip.
-   A rank that was put out by bad luck tries again. A stranger that is turned away gets no answer
-   and is counted.
+   The accepting side (tcp_door). A stranger, a caller whose handshake is not finished, has one
+   slot of less than 4 KiB for at most 5 s. It sends its HELLO, which has a MAC of its own; the
+   MAC is verified before anything else is read, and only a correct HELLO is answered. There are
+   64 slots; when all are taken the oldest stranger is dropped. So a flood of n connections a
+   second leaves each stranger 64 / n seconds, 64 ms at a thousand, and a handshake takes one
+   round trip. A rank that was dropped by bad luck tries again. A stranger that is turned away
+   gets no answer and is counted.
 
-   The call. Refused connections are tried again for as long as the caller of these functions has
-   patience: the other side may not be up yet. One that hangs up in the middle of the handshake
-   several times belongs to another run or has another key, and will not change its mind. */
+   The calling side. Refused connections are tried again for as long as the caller of these
+   functions has patience: the other side may not be up yet. A peer that hangs up in the middle of
+   the handshake several times belongs to another run or has another key, and will not change its
+   mind. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -20,7 +22,7 @@
 #include <unistd.h>
 #include "tcp_internal.h"
 
-/* ---- the door ---- */
+/* ---- the accepting side ---- */
 enum { AT_LISTENING = 0, AT_STRANGERS = 2 };
 
 static void turn_away(tcp_door *d, tcp_stranger *s)
@@ -36,7 +38,7 @@ static int watch(tcp_door *d, int fd, uint64_t what)
     return epoll_ctl(d->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : errno;
 }
 
-/* A free slot, or that of whoever has been here longest. */
+/* A free slot, or that of the stranger that has been here longest. */
 static tcp_stranger *slot_for_one_more(tcp_door *d)
 {
     tcp_stranger *oldest = &d->strangers[0];
@@ -61,8 +63,8 @@ static void come_in(tcp_door *d, int listening)
         tcp_stranger *s;
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-                /* makes room if everybody is a stranger; and then not to burn a core on what
-                   cannot be had */
+                /* frees a descriptor if strangers hold them; then sleeps, so as not to burn a
+                   core on what cannot be had */
                 slot_for_one_more(d);
                 tutti_sleep_until(d->rt, tutti_now_ns(d->rt) + TCP_MS);
             }
@@ -75,7 +77,7 @@ static void come_in(tcp_door *d, int listening)
     }
 }
 
-/* HELLO is whole. False: it is nobody of this run. */
+/* HELLO is complete. False: the caller does not belong to this run. */
 static bool answer(tcp_door *d, tcp_stranger *s)
 {
     tcp_answer a = { .low = TCP_VERSION_LOW, .high = TCP_VERSION_HIGH, .size = d->size };
@@ -99,11 +101,11 @@ static bool answer(tcp_door *d, tcp_stranger *s)
     if (send(s->fd, s->answer, sizeof s->answer, MSG_NOSIGNAL) != (ssize_t)sizeof s->answer)
         return false;
     if (a.code != TCP_WELCOME)
-        shutdown(s->fd, SHUT_WR); /* it hears why, and leaves */
+        shutdown(s->fd, SHUT_WR); /* it receives the reason, and leaves */
     return a.code == TCP_WELCOME;
 }
 
-/* PROOF is whole: it is one of us. */
+/* PROOF is complete: the caller is a rank of this run. */
 static bool admit(tcp_door *d, tcp_stranger *s)
 {
     const tcp_frame beat = { .kind = TCP_BEAT };
@@ -114,7 +116,7 @@ static bool admit(tcp_door *d, tcp_stranger *s)
 
     if (!tutti_tcp_proof_known(s->proof, d->key, s->hello, s->answer) || !tutti_tcp_hello_read(s->hello, &h))
         return false;
-    if (d->judge(d->self, &h) != TCP_WELCOME) /* somebody was faster */
+    if (d->judge(d->self, &h) != TCP_WELCOME) /* another caller was faster */
         return false;
     tutti_tcp_session_make(&session, false, d->key, s->hello, s->answer);
     tutti_tcp_frame_write(&beat, &d->rules, first);
@@ -152,7 +154,7 @@ static void hear(tcp_door *d, tcp_stranger *s)
             }
         } else if (!answer(d, s)) {
             if (s->answered)
-                tutti_tcp_hang_up(&s->fd); /* no stranger: it has the key, and was told why there is no place for it */
+                tutti_tcp_hang_up(&s->fd); /* no stranger: it has the key, and was notified why it is not admitted */
             else
                 turn_away(d, s);
             return;
@@ -177,7 +179,7 @@ void tutti_tcp_door_serve(tcp_door *d)
         if (d->strangers[i].fd >= 0 && now >= d->strangers[i].until_ns)
             turn_away(d, &d->strangers[i]);
     }
-    for (int i = 0; i < n; i++) { /* last: slots that are put out now have been heard */
+    for (int i = 0; i < n; i++) { /* last, so that slots that are freed now have been read before */
         if (events[i].data.u64 < AT_STRANGERS)
             come_in(d, d->listening[events[i].data.u64 - AT_LISTENING]);
     }
@@ -209,7 +211,7 @@ void tutti_tcp_door_close(tcp_door *d)
     tutti_tcp_hang_up(&d->epoll);
 }
 
-/* ---- the call ---- */
+/* ---- the calling side ---- */
 short tutti_tcp_call_events(const tcp_call *c)
 {
     return c->state == TCP_CALL_CONNECTING                             ? POLLOUT
@@ -217,8 +219,8 @@ short tutti_tcp_call_events(const tcp_call *c)
                                                                        : 0;
 }
 
-/* Again, later: 20 ms, then twice as long after each time it hung up in mid-handshake; 50 ms while
-   nobody listens. */
+/* Tries again later: in 20 ms, then twice as long after each time it hung up in mid-handshake; in
+   50 ms while nothing listens there. */
 static tutti_status try_again(tcp_call *c, tutti_runtime *rt, bool refused, int cause, tutti_error *err)
 {
     char where[80];

@@ -1,5 +1,5 @@
-/* socket.c: sockets and addresses. Every socket is non-blocking and closed on exec. Buffers are
-   left to the kernel, which tunes them to the line. */
+/* socket.c: sockets and addresses. Every socket is non-blocking and closed on exec. Buffer sizes
+   are left to the kernel, which tunes them to the connection. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -154,7 +154,7 @@ int tutti_tcp_listen(tcp_address *a, int *fd)
 
     if (cause != 0)
         return cause;
-    /* one that was asked for may still have connections of an earlier run in TIME_WAIT */
+    /* a port that was asked for may still have connections of an earlier run in TIME_WAIT */
     if (tutti_tcp_address_port(a) != 0)
         setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     cause = bind_and_listen(*fd, a, a->bytes);
@@ -212,8 +212,9 @@ void tutti_tcp_bear(int fd, int64_t timeout_ns)
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
 }
 
-/* What is queued divided by what the line carries, and the way there and back, in which queues of
-   others on the same line are seen. What has few bytes queued says nothing of the line's rate. */
+/* The delay is what is queued divided by the connection's rate, plus the round-trip time, which
+   includes the queues of others on the same link. A connection with few bytes queued shows
+   nothing of the link's rate. */
 bool tutti_tcp_look(int fd, tcp_look *out)
 {
     struct tcp_info info = { 0 };
@@ -232,8 +233,8 @@ bool tutti_tcp_look(int fd, tcp_look *out)
     return true;
 }
 
-/* What has been seen is forgotten by a half in ten seconds: a line that was full a moment ago will
-   be so again with the next step. */
+/* What has been seen decays by half in ten seconds: a link that was full a moment ago will be
+   full again in the next step. */
 void tutti_tcp_late(int64_t *late_ns, int64_t seen_ns, int64_t most_ns)
 {
     *late_ns -= *late_ns / 32;
@@ -249,7 +250,7 @@ double tutti_tcp_rate(int fd)
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? (double)info.tcpi_delivery_rate : HUGE_VAL;
 }
 
-/* Local sockets know no such bound: there it is the size of their buffer. */
+/* Local sockets have no such limit: there it is the size of their buffer. */
 void tutti_tcp_unsent(int fd, size_t bytes)
 {
     const int most = (int)bytes;
@@ -276,7 +277,7 @@ static size_t read_small(const char *path, char *to, size_t room)
 }
 
 /* Ranks can reach each other by local sockets if they share the kernel and the network namespace:
-   that is what a host is here. One that cannot tell is alone. */
+   that is what a host is here. A rank that cannot find this out is a host of its own. */
 void tutti_tcp_host_of(tutti_runtime *rt, uint8_t host[16], char name[64])
 {
     char text[200];

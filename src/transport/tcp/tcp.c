@@ -1,13 +1,14 @@
-/* tcp.c: the tcp transport's table, its opening and its closing. Ranks on any hosts that reach each
-   other; on one host they use local sockets.
+/* tcp.c: the tcp transport's table, its opening and its closing. Ranks on any hosts that reach
+   each other; on one host they use local sockets.
 
-   Speed. On a line slower than memory the line is the bound: what a message adds is a header of
-   112 bytes a chunk and, above `eager`, two short words before its first byte. Without such a line
-   (two hosts on one machine, a veth pair) it is the kernel's copying. Of the samples of a sum of 1
-   MiB between two such hosts 22 % were in _copy_from_iter and _copy_to_iter, 8 % in hashes, 4 % in
-   sums; most others were in the kernel's way of a packet. bench/limits/tcp_limit.c is a connection
-   that does nothing else, beside which `bench/run net` measures. What chose the defaults, as
-   medians of rounds in turn between two such hosts of 2 cores:
+   Speed. On a link slower than memory the link is the bound: what a message adds is a header of
+   112 bytes a chunk and, above `eager`, two short control messages before its first byte. Without
+   such a link (two hosts on one machine, a veth pair) the bound is the kernel's copying. Of the
+   samples of a sum of 1 MiB between two such hosts 22 % were in _copy_from_iter and
+   _copy_to_iter, 8 % in hashes, 4 % in sums; most others were in the kernel's packet path.
+   bench/limits/tcp_limit.c is a connection that does nothing else; `bench/run net` measures
+   against it. The measurements behind the defaults, as medians of interleaved rounds between two
+   such hosts of 2 cores:
 
      chunk        256 KiB 112.7 ms, 1 MiB 100.0 ms for a sum of 256 MiB (lower in each of 5 rounds);
                   6.98 and 6.22 ms for one of 16 MiB (in 4 of 5)
@@ -186,7 +187,7 @@ static tutti_status tcp_open(void **t, tutti_runtime *rt, const tutti_launch *la
         *t = e;
         return TUTTI_OK;
     }
-    if (e->control.fd >= 0) /* the others are told why, and because of whom */
+    if (e->control.fd >= 0) /* the others are notified why, and which rank caused it */
         tutti_tcp_take_leave(e, why);
     tcp_close(e);
     return status;
@@ -214,8 +215,8 @@ static void write_words(tcp_endpoint *e)
         tutti_tcp_line_flush(&e->control, NULL);
 }
 
-/* Has the other side's kernel all of it? Closing a TCP socket with unread bytes in it resets the
-   connection, and what was still on its way is lost. */
+/* Has the other side's kernel received all of it? Closing a TCP socket that has unread bytes
+   resets the connection, and what was still under way is lost. */
 static bool bytes_left(tcp_endpoint *e)
 {
     for (size_t i = 0; i < (size_t)e->size * (size_t)e->options.streams; i++) {
@@ -225,7 +226,7 @@ static bool bytes_left(tcp_endpoint *e)
         if (l->fd < 0 || l->ended || getsockopt(l->fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 ||
             domain == AF_UNIX)
             continue;
-        for (int k = 0; k < 64 && recv(l->fd, e->scratch, TCP_SCRATCH, 0) > 0; k++) /* nobody wants it any more */
+        for (int k = 0; k < 64 && recv(l->fd, e->scratch, TCP_SCRATCH, 0) > 0; k++) /* no longer wanted */
             continue;
         if (ioctl(l->fd, SIOCOUTQ, &unsent) == 0 && unsent > 0)
             return true;
@@ -233,13 +234,14 @@ static bool bytes_left(tcp_endpoint *e)
     return false;
 }
 
-/* Waits for nobody, but gives the last bytes time to leave: they are acknowledged by the peers'
-   kernels, not by the peers. A local socket's are there at once. */
+/* Waits for no peer, but gives the last bytes time to leave: the peers' kernels acknowledge them,
+   not the peers. Bytes on a local socket arrive at once. */
 static void leave(tcp_endpoint *e)
 {
     const int64_t until = tutti_now_ns(e->rt) + TCP_LINGER_NS + e->late_ns;
 
-    /* a TAKEN that found no room: its sender would think that we never had it */
+    /* such as a TAKEN that did not fit: without it the sender would believe that we never
+       received its message */
     while (words_left(e) && !e->departed && tutti_now_ns(e->rt) < until) {
         write_words(e);
         tutti_tcp_pass(e);

@@ -9,18 +9,19 @@
      open.c      how a rank finds it and its peers
      link.c      a connection with a peer
      progress.c  one pass over all of them, and waiting
-     losses.c    when a peer is gone
-     roll.c      who is gone and why
+     losses.c    detection of lost peers
+     roll.c      which ranks are gone, and why
      tcp.c       the table, opening and closing
      run.c       ranks that are threads
 
    Matching is ../match.c.
 
-   Threads: everything of an endpoint is under its lock. A thread that waits makes the progress for
-   the whole rank: one of them (`polls`) waits in epoll for the sockets, the others each on a seat
-   until they are called. A service thread wakes twice a second, since heartbeats must be answered,
-   and a silent peer be noticed, while all threads compute. It moves no data unless nobody else has
-   for that long, and costs 2 wake-ups a second. */
+   Threads: everything of an endpoint is under its lock. A thread that waits makes progress for
+   the whole rank: one of the waiting threads (`polls`) waits in epoll for the sockets, each of
+   the others sleeps on a seat (tcp_seat) until it is woken. A service thread wakes twice a
+   second, because heartbeats must be answered, and a silent peer must be detected, even while all
+   threads compute. It moves data only if no other thread has made a pass for that long, and costs
+   2 wake-ups a second. */
 #ifndef TUTTI_TCP_INTERNAL_H
 #define TUTTI_TCP_INTERNAL_H
 #include <netinet/in.h>
@@ -34,18 +35,20 @@
 #define TCP_TICK (500 * TCP_MS)          /* of the service thread and of heartbeats */
 #define TCP_STRANGER_NS (5000 * TCP_MS)  /* a handshake may take */
 #define TCP_LINGER_NS (1000 * TCP_MS)    /* closing: for the last bytes to leave */
-/* After a connection ended without a word: how long we wait for the meeting place to say why. */
+/* After a connection ended without a departure message: how long we wait for the meeting place to
+   report the reason. */
 #define TCP_HEARSAY_NS (500 * TCP_MS)
-/* How long the meeting place itself waits for the launcher to say it first, and how long a rank
-   said to be gone may still have bytes under way. */
+/* How long the meeting place itself waits for the launcher to report the reason first, and how
+   long bytes of a rank that was reported gone may still be under way. */
 #define TCP_PATIENCE_NS (200 * TCP_MS)
 enum {
-    TCP_LONGEST = 10,            /* times its patience: the longest that a full line excuses */
-    TCP_MUCH = 4 << 10,          /* bytes queued, from which on a line is said to be at work */
-    TCP_STRANGERS = 64,          /* at once; the oldest makes room for the next, so that a flood
+    TCP_LONGEST = 10,            /* times peer-timeout: the longest silence that a full link
+                                    excuses */
+    TCP_MUCH = 4 << 10,          /* from this many queued bytes on, a connection counts as busy */
+    TCP_STRANGERS = 64,          /* at once; the oldest is dropped for the next, so that a flood
                                     delays no caller that finishes its handshake in its time */
     TCP_CALLS = 32,              /* connections being made at once */
-    TCP_TRIES = 8,               /* times a handshake is begun with a peer that hangs up */
+    TCP_TRIES = 8,               /* handshake attempts with a peer that hangs up */
     TCP_STREAMS = 8,
     TCP_SCRATCH = 64 << 10,
     TCP_CREDITS = 16             /* whole messages above MATCH_INLINE a peer may have waiting
@@ -78,15 +81,17 @@ int tutti_tcp_connect(const tcp_address *a, int *fd);  /* errno; EINPROGRESS is 
 void tutti_tcp_tune(int fd, bool local, int64_t timeout_ns);
 /* Unacknowledged bytes end the connection after that time. */
 void tutti_tcp_bear(int fd, int64_t timeout_ns);
-/* What the kernel knows of a connection: bytes that wait in it or are not acknowledged, all that
-   ever were, and how late what is written now will be there. */
+/* What the kernel knows of a connection: the bytes that it has queued or that are not
+   acknowledged, the total acknowledged so far, and the delay with which a byte written now will
+   arrive. */
 typedef struct tcp_look { uint64_t queued, acked; int64_t late_ns; } tcp_look;
 bool tutti_tcp_look(int fd, tcp_look *out);            /* false: none, or a local socket */
-/* *late_ns: the most that was lately seen, in steps of TCP_TICK; no more than most_ns */
+/* *late_ns: the largest delay seen lately, in steps of TCP_TICK; at most most_ns */
 void tutti_tcp_late(int64_t *late_ns, int64_t seen_ns, int64_t most_ns);
-/* Bytes a second that the line has lately carried; 0: not known yet; HUGE_VAL: a local socket. */
+/* Bytes a second that the connection has lately carried; 0: not known yet; HUGE_VAL: a local
+   socket. */
 double tutti_tcp_rate(int fd);
-/* The kernel takes no more while it has so many bytes that are not sent yet. 0: its own bound. */
+/* The kernel accepts no more while it holds this many unsent bytes. 0: its own limit. */
 void tutti_tcp_unsent(int fd, size_t bytes);
 bool tutti_tcp_same_user(int fd);                      /* at the other end of a local socket */
 void tutti_tcp_hang_up(int *fd);
@@ -94,7 +99,8 @@ void tutti_tcp_host_of(tutti_runtime *rt, uint8_t host[16], char name[64]);
 
 /* ---- shake.c: the handshake ---- */
 
-/* A caller at the door; less than 4 KiB, and nothing is parsed before it is known. */
+/* A caller whose handshake is not finished. It takes less than 4 KiB, and nothing is parsed
+   before the MAC of its HELLO is verified. */
 typedef struct tcp_stranger {
     int fd;                      /* -1: free */
     int64_t until_ns;
@@ -105,26 +111,28 @@ typedef struct tcp_stranger {
 
 typedef struct tcp_door {
     tutti_runtime *rt;
-    int epoll;                   /* descriptor: the door's own; to be watched for reading */
+    int epoll;                   /* the acceptor's own epoll descriptor; to be watched for
+                                    reading */
     int listening[2];            /* TCP; local */
-    int64_t timeout_ns;          /* TCP_USER_TIMEOUT of callers that come in */
+    int64_t timeout_ns;          /* TCP_USER_TIMEOUT of accepted connections */
     const tutti_run_key *key;
     tcp_rules rules;
     tutti_run_id id;
     int size, rank;              /* rank: ours, which callers ask for; 0 at the meeting place */
     tcp_purpose purpose;
     uint64_t turned_away;
-    /* Of a caller that has the key: judge gives a tcp_code, admit takes fd if it gives true. */
+    /* Callbacks for a caller that has the key: judge returns a tcp_code; admit takes fd if it
+       returns true. */
     uint16_t (*judge)(void *self, const tcp_hello *hello);
     bool (*admit)(void *self, int fd, const tcp_hello *hello, const tcp_session *session);
     void *self;
     tcp_stranger strangers[TCP_STRANGERS];
 } tcp_door;
-/* all members up to self are set; listens on what is not -1 */
+/* All members up to self are set. Listens on each listening socket that is not -1. */
 tutti_status tutti_tcp_door_open(tcp_door *d, tutti_error *err);
 /* takes a zeroed one whose descriptors are -1 */
 void tutti_tcp_door_close(tcp_door *d);
-/* all that can be done without waiting */
+/* does all that is possible without waiting */
 void tutti_tcp_door_serve(tcp_door *d);
 
 typedef enum tcp_call_state {
@@ -147,14 +155,15 @@ typedef struct tcp_call {        /* a connection being made from here */
     tcp_session session;
     int cause;                   /* errno of the last failure */
 } tcp_call;
-/* As far as it goes without waiting. OK: not done yet, or DONE: fd and session are the caller's. A
-   failure is final: the other side has the key and says no, or hung up too often. */
+/* Advances the call as far as possible without waiting. OK: not done yet, or DONE: fd and session
+   are the caller's. A failure is final: the other side has the key and refuses, or hung up too
+   often. */
 tutti_status tutti_tcp_call_step(tcp_call *c, tutti_runtime *rt, const tutti_run_key *key,
                                  const tcp_rules *rules, tutti_error *err);
 short tutti_tcp_call_events(const tcp_call *c);        /* POLLIN, POLLOUT or 0 */
 
-/* ---- line.c: a connection with the meeting place, seen from either end: few and small frames,
-   with their payloads behind them ---- */
+/* ---- line.c: a connection with the meeting place, used by either end: few small frames, each
+   followed by its payload ---- */
 typedef struct tcp_line {
     int fd;
     tcp_session session;
@@ -164,23 +173,23 @@ typedef struct tcp_line {
     bool framed;                 /* the header at in_used has been checked; frame has it */
     tcp_frame frame;
     int64_t heard_ns, spoke_ns;
-    int64_t late_ns;             /* how late the lines of the other end are, as it told last */
+    int64_t late_ns;             /* how late the other end's connections are, as it last reported */
 } tcp_line;
 /* takes fd, also on failure */
 tutti_status tutti_tcp_line_open(tcp_line *l, int fd, const tcp_session *session,
                                  const tcp_rules *rules, size_t payload_most, tutti_error *err);
 void tutti_tcp_line_close(tcp_line *l);
-/* kept until it can go out */
+/* queued until it can be sent */
 tutti_status tutti_tcp_line_say(tcp_line *l, tutti_runtime *rt, tcp_frame *frame,
                                 const void *payload, tutti_error *err);
-/* TUTTI_TIMEOUT: something is left */
+/* TUTTI_TIMEOUT: something is left to send */
 tutti_status tutti_tcp_line_flush(tcp_line *l, tutti_error *err);
-/* Reads what has come. Then next() until it gives false; payload: until the next call. A failure
-   (IO, CORRUPT; TUTTI_CLOSED: hung up) ends the line, after its last frame. */
+/* Reads what has arrived. Then next() until it returns false; payload: valid until the next call.
+   A failure (IO, CORRUPT; TUTTI_CLOSED: hung up) ends the connection, after its last frame. */
 tutti_status tutti_tcp_line_read(tcp_line *l, tutti_runtime *rt, tutti_error *err);
 bool tutti_tcp_line_next(tcp_line *l, tcp_frame *frame, const uint8_t **payload,
                          tutti_status *status, tutti_error *err);
-/* DEPART, of a rank: both ends say it alike. */
+/* DEPART, of a rank: the same format in both directions. */
 typedef struct tcp_departure {
     int rank, blame, signal;
     tutti_meet_state state;
@@ -191,16 +200,16 @@ void tutti_tcp_departure_frame(const tcp_departure *d, tcp_frame *frame, const v
 bool tutti_tcp_departure_read(const tcp_frame *frame, const uint8_t *payload, int size,
                               tcp_departure *out);
 
-/* ---- who is gone and why: at every rank and at the meeting place ---- */
+/* ---- which ranks are gone, and why: at every rank and at the meeting place ---- */
 typedef struct tcp_roll { int size; int64_t failures; tutti_meet_rank *ranks; } tcp_roll;
 tutti_status tutti_tcp_roll_open(tcp_roll *r, int size, tutti_error *err);
 void tutti_tcp_roll_close(tcp_roll *r);
-/* false: that was known */
+/* false: already known */
 bool tutti_tcp_roll_depart(tcp_roll *r, const tcp_departure *d, int64_t now_ns);
 int tutti_tcp_roll_root(const tcp_roll *r, int rank);
 int tutti_tcp_roll_culprit(const tcp_roll *r);
 void tutti_tcp_roll_describe(const tcp_roll *r, int rank, char *text, size_t bytes);
-/* VIEW: what one rank thinks of another. */
+/* VIEW: what one rank reports about another. */
 typedef struct tcp_view { int rank; tcp_opinion opinion; char words[TCP_WORDS]; } tcp_view;
 void tutti_tcp_view_frame(const tcp_view *v, tcp_frame *frame, const void **payload);
 bool tutti_tcp_view_read(const tcp_frame *frame, const uint8_t *payload, int size, tcp_view *out);
@@ -211,57 +220,58 @@ void tutti_tcp_departure_of(tcp_departure *d, int rank, tutti_meet_state state,
 typedef struct tcp_link {        /* one connection with a peer */
     int fd;                      /* -1: none (any more) */
     int peer, stream;
-    bool blocked;                /* the kernel took no more: epoll watches for room */
-    bool mute;                   /* writing failed: what it sent may still be read */
+    bool blocked;                /* the kernel took no more: epoll watches for it to be writable */
+    bool mute;                   /* writing failed: what the peer sent may still be read */
     bool ended;                  /* nothing more will come */
-    uint32_t epoch;              /* as it told last */
+    uint32_t epoch;              /* as the peer last reported it */
     tcp_session session;
     /* the frame that goes out */
     bool writing;
     uint8_t header[TCP_FRAME_BYTES];
     size_t header_sent, payload_bytes, payload_sent;
     const unsigned char *payload;
-    match_op *out_op;            /* whose memory payload is; or NULL */
-    bool out_whole;              /* out_op is done when it is written */
-    unsigned char *spill;        /* the rest of a payload whose owner wanted it back */
+    match_op *out_op;            /* the operation whose memory payload is; or NULL */
+    bool out_whole;              /* out_op is complete when it is written */
+    unsigned char *spill;        /* the rest of a payload whose owner needed its buffer back */
     size_t portion;              /* bytes of a piece of a large message, at most */
-    size_t unsent;               /* and of what waits in the kernel; 0: as many as it takes */
-    int64_t piece_ns;            /* since when one goes out; 0: what goes out is none */
-    bool slow;                   /* the last took longer than it should */
-    /* what comes in */
+    size_t unsent;               /* limit on unsent bytes in the kernel; 0: the kernel's own */
+    int64_t piece_ns;            /* since when a piece is being sent; 0: none is */
+    bool slow;                   /* the last piece took longer than it should */
+    /* the frame that is being received */
     uint8_t *in;
     size_t in_have, in_used;
     bool framed;                 /* frame's header was checked, its payload is not all here */
     tcp_frame frame;
-    bool straight;               /* its payload goes past the buffer: of DATA always, of ANNOUNCE
+    bool straight;               /* its payload bypasses the buffer: always for DATA; for ANNOUNCE
                                     while its receive is posted */
-    unsigned char *piece;        /* where it goes then; NULL: to nobody */
+    unsigned char *piece;        /* the destination in that case; NULL: it is discarded */
     size_t piece_have;
-    match_op *in_op;             /* whose room piece is in */
+    match_op *in_op;             /* the operation whose buffer contains piece */
 } tcp_link;
 
 typedef struct tcp_peer {
     tcp_link *links;             /* options.streams of them */
     uint32_t credit;             /* whole messages above MATCH_INLINE we may send it */
-    uint32_t took;               /* of its own that we have taken and not told it */
-    bool greeted;                /* our departure stands in the way out, or is out */
-    bool farewell;               /* that departure waits to be written */
+    uint32_t took;               /* of its messages, those that we have taken and not yet returned
+                                    as credit */
+    bool greeted;                /* our departure is being sent, or has been */
+    bool farewell;               /* our departure waits to be sent */
     bool beat;                   /* a heartbeat is due */
-    bool took_leave;             /* its own departure has come: nothing follows */
+    bool took_leave;             /* its own departure has arrived: nothing follows */
     bool given_up;               /* another rank has expelled it */
-    bool notice;                 /* that it is lost waits to be written to it: the last frame */
-    bool silent;                 /* the event has said so */
-    bool doubt;                  /* nobody knows whether it is dead */
-    int told;                    /* how many of our expulsions are on their way to it */
-    int64_t asked_ns;            /* when the meeting place was asked about it; 0: it was not */
+    bool notice;                 /* the notice that it is lost, its last frame, waits to be sent */
+    bool silent;                 /* its silence has been reported as an event */
+    bool doubt;                  /* it is not certain that it is dead */
+    int told;                    /* number of our expulsions that have been queued for it */
+    int64_t asked_ns;            /* when the meeting place was asked about it; 0: not yet */
     int64_t heard_ns;
-    int64_t acked_ns;            /* when its kernel was last seen to take of much that we send */
-    uint64_t acked;              /* bytes of all links */
-    int64_t late_ns;             /* how late its lines are, as it told last */
+    int64_t acked_ns;            /* when its kernel last acknowledged some of a large backlog */
+    uint64_t acked;              /* acknowledged bytes, all links together */
+    int64_t late_ns;             /* how late its connections are, as it last reported */
     int64_t cut_ns;              /* when its connection ended without a departure; 0: it has not */
-    int64_t said_ns;             /* when the meeting place said that it is gone; 0: it has not */
-    uint64_t progress;           /* as it told last */
-    char how[200];               /* its connection ended */
+    int64_t said_ns;             /* when the meeting place reported it gone; 0: it has not */
+    uint64_t progress;           /* as it last reported */
+    char how[200];               /* how its connection ended */
 } tcp_peer;
 
 /* What a thread in wait_some waits for. */
@@ -270,8 +280,8 @@ typedef struct tcp_wait {
     size_t n, need;
 } tcp_wait;
 
-/* Where one sleeps that does not poll. Its members are under the endpoint's lock, called also under
-   the bell. */
+/* Where a thread sleeps that does not poll. Its members are under the endpoint's lock; `called`
+   is also under the seat's own monitor. */
 typedef struct tcp_seat {
     tutti_monitor *bell;
     const tcp_wait *wait;
@@ -286,8 +296,8 @@ typedef struct tcp_endpoint {
     int rank, size;
     tutti_monitor *lock;
     int epoll;
-    int bell;                    /* an eventfd, rung when something was done for a thread that waits
-                                    in epoll */
+    int bell;                    /* an eventfd, written when something was done for a thread that
+                                    waits in epoll */
 
     /* Under lock. */
     tutti_match match;
@@ -296,97 +306,98 @@ typedef struct tcp_endpoint {
     tcp_entry *table;            /* size */
     tcp_roll roll;
     tcp_line control;            /* with the meeting place; fd -1: none (any more) */
-    bool at_rank_0;              /* the meeting place is a rank's own: its end does not end the
-                                    run */
+    bool at_rank_0;              /* the meeting place is served by a rank: when it closes, the run
+                                    does not end */
     bool orphaned;               /* the launcher is gone */
     char orphan_how[240];
-    bool out;                    /* this rank was expelled, or stops for the others' sake: all it
-                                    had in flight has ended */
+    bool out;                    /* this rank was expelled, or stops so that the others can
+                                    continue: all it had in flight has ended */
     char out_how[480];
     tutti_events events;
     int *expelled, n_expelled;   /* size; by us, in order */
-    bool *here, *dead;           /* size; for counting */
-    int64_t late_ns;             /* how late this rank's lines are: losses.c */
-    int uncertain;               /* peers that may be gone: cut, or said to be, and not yet
-                                    judged */
+    bool *here, *dead;           /* size; scratch space for the majority count */
+    int64_t late_ns;             /* how late this rank's connections are: losses.c */
+    int uncertain;               /* number of peers that may be gone: their connection ended or
+                                    they were reported gone, and it is not decided yet */
     int waiting;                 /* threads in wait_some */
-    const tcp_wait *polls;       /* of the one that is in epoll */
-    tcp_seat *seated;            /* of the others */
-    tcp_seat *seats;             /* that are free */
-    bool departed;               /* our departure has been said */
-    bool opened;                 /* until then the opening thread has all of this to itself */
+    const tcp_wait *polls;       /* that of the thread in epoll */
+    tcp_seat *seated;            /* seats in use, by the other threads */
+    tcp_seat *seats;             /* free seats */
+    bool departed;               /* our departure has been announced */
+    bool opened;                 /* false: the opening thread still has all of this to itself */
     bool closing;
-    uint64_t told;               /* match.completions when waits were last looked at */
-    int64_t passed_ns;           /* when somebody last made a pass */
-    unsigned char *scratch;      /* TCP_SCRATCH bytes: pieces for nobody go here */
-    unsigned char *buffers;      /* in_room bytes a link */
+    uint64_t told;               /* match.completions when the waits were last checked */
+    int64_t passed_ns;           /* when any thread last made a pass */
+    unsigned char *scratch;      /* TCP_SCRATCH bytes: discarded pieces are read into it */
+    unsigned char *buffers;      /* in_room bytes per link */
     size_t in_room;
-    uint64_t strangers;          /* that were turned away while this rank had a door */
+    uint64_t strangers;          /* callers turned away while this rank accepted connections */
 
     /* The service thread's. */
     tutti_thread *service;
     int stop;                    /* an eventfd */
-    tutti_meet *meet;            /* ours if this rank serves the meeting place; NULL otherwise */
-    int64_t say_ns;              /* when to say next who is missing there */
-    /* of tutti_launch, until open returns; NULL: nobody wants to know */
+    tutti_meet *meet;            /* ours if this rank serves the meeting place, otherwise NULL */
+    int64_t say_ns;              /* when to report next which ranks are missing there */
+    /* from tutti_launch, until open returns; NULL: no reports are wanted */
     void (*waits)(void *user, const char *line);
     void *waits_user;
 } tcp_endpoint;
 
 /* link.c; all under the lock */
 extern const match_carrier tutti_tcp_carrier;
-/* true: there may be more, but others want their turn */
+/* true: there may be more to read, but other work is due */
 bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l);
 void tutti_tcp_link_write(tcp_endpoint *e, tcp_link *l);
-/* closes it; lets go of what it was writing */
+/* closes it, and releases the operation that it was writing */
 void tutti_tcp_link_drop(tcp_link *l);
 void tutti_tcp_peer_cut(tcp_endpoint *e, int rank, const char *how);   /* its connection ended */
 
-/* losses.c; all but the last two under the lock. BY_PEER: by another peer. */
+/* losses.c; all but the last two under the lock. BY_PEER: reported by another peer. */
 typedef enum tcp_teller { TCP_BY_ITSELF, TCP_BY_MEET, TCP_BY_PEER, TCP_BY_CLOCK } tcp_teller;
-/* of this rank: it is out */
+/* also for this rank itself, which is then out of the run */
 void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, tcp_teller teller);
 void tutti_tcp_out(tcp_endpoint *e, const char *why);
-/* of the uncertain ones, those that are gone */
+/* decides which of the uncertain peers are gone */
 void tutti_tcp_judge(tcp_endpoint *e);
-/* How long a silence may last, and bytes go unacknowledged: peer-timeout, and how late the lines
-   are that this rank knows of. */
+/* How long a silence may last, and how long bytes may stay unacknowledged: peer-timeout plus the
+   delays of the connections that this rank knows of. */
 int64_t tutti_tcp_patience_ns(const tcp_endpoint *e);
-/* looks at all lines, at each tick */
+/* measures all connections, at each tick */
 void tutti_tcp_lines(tcp_endpoint *e, int64_t now);
-/* true: it is gone by that */
+/* true: its silence has made it gone */
 bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now);
-/* Because of whom that rank is gone. Never this one, which it may have blamed: one's own number
-   says that one is expelled (transport.h). */
+/* The rank that caused that one's end. Never this rank, which it may have blamed: one's own
+   number means that one is expelled (transport.h). */
 int tutti_tcp_because_of(const tcp_endpoint *e, int rank);
 int tutti_tcp_events(void *t, int first, tutti_peer_event *out, int room);
 void tutti_tcp_expel(void *t, int rank, const char *why);
 
-/* descriptors.c: may this process have so many connections more? Raises its soft limit of open
-   files if it must. TUTTI_ERR_IO: the hard one is too low. */
+/* descriptors.c: may this process open this many more connections? Raises its soft limit of open
+   files if it must. TUTTI_ERR_IO: the hard limit is too low. */
 tutti_status tutti_tcp_descriptors(size_t connections, int size, tutti_error *err);
 
 /* waits.c */
 #define TCP_SAY_FIRST (2000 * TCP_MS)
 #define TCP_SAY_AGAIN (5000 * TCP_MS)
-/* If it is time; by the rank that serves the meeting place. */
+/* Reports the missing ranks if it is time; called by the rank that serves the meeting place. */
 void tutti_tcp_say_missing(tcp_endpoint *e);
 
 /* open.c */
 tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_error *err);
 
 /* progress.c */
-/* all that can be done without waiting; under the lock */
+/* does all that is possible without waiting; under the lock */
 void tutti_tcp_pass(tcp_endpoint *e);
 tutti_status tutti_tcp_wait_some(void *t, tutti_request *const *r, size_t n, size_t need,
                                  int64_t deadline_ns, size_t *n_done, tutti_error *err);
-/* Calls the threads whose wait has ended since the last call. / All. Under the lock. */
+/* wake: wakes the threads whose wait has ended since the last call; wake_all: wakes all. Under
+   the lock. */
 void tutti_tcp_wake(tcp_endpoint *e);
 void tutti_tcp_wake_all(tcp_endpoint *e);
 /* When no thread waits any more. */
 void tutti_tcp_close_seats(tcp_endpoint *e);
 tutti_status tutti_tcp_serve(void *arg, tutti_error *err);              /* the service thread */
-/* tells all that this rank leaves, or fails (why); once; under the lock */
+/* notifies all that this rank leaves, or fails (why); once; under the lock */
 void tutti_tcp_take_leave(tcp_endpoint *e, const tutti_error *why);
 
 /* run.c */

@@ -1,10 +1,11 @@
-/* waits.c: which ranks have not come yet to the meeting place that rank 0 serves, in words for a
-   person. Where a launcher of ours serves it, that one says it, by host (hosts.c). */
+/* waits.c: which ranks have not joined yet at the meeting place that rank 0 serves, as text for a
+   person. Where a launcher of Tutti serves the meeting place, the launcher reports it, by host
+   (hosts.c). */
 #include <stdio.h>
 #include <string.h>
 #include "tcp_internal.h"
 
-enum { SHOWN = 12 }; /* runs of ranks in a line; a person does not read more */
+enum { SHOWN = 12 }; /* groups of ranks in one text; a person does not read more */
 
 typedef struct words {
     char text[400];
@@ -12,7 +13,7 @@ typedef struct words {
     int shown;
 } words;
 
-/* Ranks first to last, on one host, after those that are there already. */
+/* Appends ranks first to last, on one host. */
 static void add(words *w, int first, int last, const char *host)
 {
     const size_t room = sizeof w->text - w->used;
@@ -27,7 +28,8 @@ static void add(words *w, int first, int last, const char *host)
         w->used = sizeof w->text - 1;
 }
 
-/* The ranks that are missing, or those that are not, as runs of neighbours of one host. */
+/* Lists the ranks that are missing, or those that are not, as groups of consecutive ranks of one
+   host. */
 static void list(const tutti_meet *m, int size, bool missing, words *w)
 {
     int next;

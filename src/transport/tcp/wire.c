@@ -1,5 +1,5 @@
 /* wire.c: see wire.h. BLAKE2b and SipHash are libsodium's, XXH3 is the packaged xxHash, in the
-   form for this processor where the package has that: built for any x86-64 it knows SSE2 only. The
+   form for this processor where the package has that: built for any x86-64 it uses SSE2 only. The
    values are the same. */
 #include <inttypes.h>
 #include <sodium.h>
