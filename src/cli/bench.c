@@ -283,7 +283,7 @@ static int remove_one(const char *path, const struct stat *status, int kind, str
     (void)status;
     (void)kind;
     (void)walk;
-    (void)remove(path); /* what cannot be removed stays: nobody to tell that could mend it */
+    (void)remove(path); /* what cannot be removed stays: a report would help no one */
     return 0;
 }
 

@@ -76,7 +76,7 @@ typedef struct bench {
     double *value[RUNS][VALUES];    /* of each round */
     double *accuracy;               /* of each seed */
     tutti_bench_layers layers;
-    int code;                       /* of a run that failed and has said why, or 0 */
+    int code;                       /* of a run that failed and has reported why, or 0 */
 } bench;
 
 static tutti_status read_values(bench *k, json_t *o, int run, int64_t r, const char *from, tutti_error *err)
@@ -103,7 +103,7 @@ static numbers write_numbers(const bench *k)
     return t;
 }
 
-/* One `tutti train` into folder `name`, for so many `steps` without an evaluation, or, with "", for
+/* One `tutti train` into folder `name`, for `steps` steps without an evaluation, or, with "", for
    an epoch with one. *summary: json_decref it; NULL if k->code is not 0. */
 static tutti_status train(bench *k, const char *name, const char *method, const char *steps, const char *seed,
                           json_t **summary, tutti_error *err)
@@ -217,8 +217,8 @@ static tutti_status tune(bench *k, pytorch *p, const char *script, tutti_error *
     return status;
 }
 
-/* One run of PyTorch p, for so many steps or an "epoch". *o: json_decref it; NULL if it is
-   absent. */
+/* One run of PyTorch p, for that many `steps` or an "epoch". *o: json_decref it; NULL if PyTorch
+   is absent. */
 static tutti_status peer(bench *k, pytorch *p, const char *script, const char *steps, const char *kind,
                          const char *seed, json_t **o, tutti_error *err)
 {

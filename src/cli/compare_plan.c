@@ -1,6 +1,6 @@
-/* compare_plan.c: from lists to runs. Each run is read and checked as `tutti train` would do it, so
-   what is misspelt is said before anything runs. A combination that a method refuses is left out
-   and told of, as long as each method, codec and condition is left somewhere. */
+/* compare_plan.c: from lists to runs. Each run is read and checked as `tutti train` would do it,
+   so a misspelt option is reported before anything runs. A combination that a method refuses is
+   excluded and reported, as long as each method, codec and condition is left somewhere. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -239,7 +239,7 @@ tutti_status tutti_compare_epoch(const tutti_train_config *c, tutti_runtime *rt,
     return TUTTI_OK;
 }
 
-/* Ten evaluations over a run, unless it was said how many. */
+/* Ten evaluations over a run, unless the user has set how many. */
 static tutti_status set_evaluations(tutti_cli_settings *s, tutti_error *err)
 {
     char every[32];
@@ -530,7 +530,7 @@ tutti_status tutti_compare_write_plan(tutti_runtime *rt, const char *directory, 
     return status;
 }
 
-/* Somebody may have edited it: what is used without another look must be there. */
+/* The file may have been edited by hand: what is used later without a check must be there. */
 static bool is_plan(const json_t *plan)
 {
     const json_t *rows = json_object_get(plan, "rows"), *points = json_object_get(plan, "points"),

@@ -213,7 +213,7 @@ void tutti_compare_say_target(const tutti_findings *f, FILE *out, tutti_compare_
     say(out, text);
 }
 
-/* Those whose range over seeds overlaps that of the best: who of them is first is chance. */
+/* Those whose range over seeds overlaps that of the best: which of them is first is chance. */
 static void say_ties(const tutti_findings *f, const tutti_compare_line *best, bool bytes, char *text, size_t room)
 {
     const double *const of = tutti_compare_judged(f, best, bytes);
@@ -232,7 +232,7 @@ static void say_ties(const tutti_findings *f, const tutti_compare_line *best, bo
     }
 }
 
-/* Per condition: who is first, by time and by bytes. */
+/* Per condition: which line is first, by time and by bytes. */
 void tutti_compare_say_answers(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
 {
     for (size_t i = 0; i < f->n_lines; i++) {

@@ -43,7 +43,7 @@ typedef struct work {
     int failed;
     bool *cut;       /* runs: ended, or not begun, for the time limit; NULL: there is none */
     int64_t until_ns;
-    tutti_screen *screen; /* NULL: quiet */
+    tutti_screen *screen; /* NULL: no output */
 } work;
 
 static const char *name_of(const work *w, size_t run)

@@ -62,7 +62,7 @@ static entry tier(size_t i)
     return (entry){ tutti_tiers[i].name, tutti_tiers[i].options };
 }
 
-/* What options of these names take, beside files. by_commas: several. */
+/* What options of these names take, apart from files. by_commas: several. */
 static const struct {
     const char *option;
     entry (*of)(size_t i);
@@ -266,8 +266,8 @@ int tutti_cli_complete(int argc, char **argv)
     return EXIT_DONE;
 }
 
-/* bash takes a line apart at "=", "(" and quotes, so the script does it anew, at blanks, and gives
-   back what stands behind the part that bash takes for begun. */
+/* bash splits a line at "=", "(" and quotes as well, so the script splits it again, at blanks
+   only, and returns completions without the part that bash considers typed already. */
 static const char bash[] =
     "# Completion of tutti for bash: source it, or put it where bash-completion looks for `tutti`.\n"
     "_tutti()\n"

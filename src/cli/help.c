@@ -36,7 +36,7 @@ static bool listed(const char *words, const char *name, bool *starred)
     return false;
 }
 
-/* "  --batch N", and the meaning beside it with the default at its end. */
+/* "  --batch N", and in the next column the meaning, with the default at its end. */
 static void print_option(FILE *out, const tutti_option *o)
 {
     static const char *const kinds[] = {

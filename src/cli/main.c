@@ -128,7 +128,7 @@ static void open_closed_streams(void)
             _exit(EXIT_TRAINING); /* without /dev/null, and without a place to say so */
 }
 
-/* The code of a command that has ended, unless what it said did not arrive. */
+/* The exit code of a command that has ended; EXIT_TRAINING if its output could not be written. */
 static int told(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))

@@ -7,7 +7,7 @@
 /* ---- history.c: a run, read back from its directory ---- */
 
 /* A line of metrics.jsonl: a report (train_loss) or an evaluation (test_loss). waited: by all
-   workers since the report before. NAN: not told. */
+   workers since the previous report. NAN: not reported. */
 typedef struct tutti_moment {
     double step, samples, seconds, bytes, train_loss, test_loss, accuracy, waited;
 } tutti_moment;
@@ -40,16 +40,16 @@ tutti_status tutti_history_read(tutti_runtime *rt, const char *path, char **text
 
 /* ---- words.c: commands that can be typed ---- */
 
-/* The words of `tutti train` that make this configuration: "--model", "mlp", ...: what differs from
-   the defaults, whatever the environment of the one who types it says, and the optimizer. What the
-   method has by its own defaults is among them. A JSON array of strings; NULL: no memory. */
+/* The words of `tutti train` that make this configuration: "--model", "mlp", ...: what differs
+   from the defaults, independent of the environment in which they are typed, and the optimizer.
+   They include the method's own defaults. A JSON array of strings; NULL: no memory. */
 tutti_status tutti_words_of(const tutti_train_config *config, json_t **words, tutti_error *err);
 /* Words as a shell reads them, blanks between. */
 void tutti_words_print(FILE *out, const json_t *words);
 
 /* ---- cells.c: one table, written as text, as CSV and into a page ---- */
 
-/* Each figure is made text once, so that it reads alike wherever it stands. */
+/* Each figure is made text once, so that it reads the same everywhere. */
 typedef struct tutti_cells tutti_cells;
 typedef enum {
     TUTTI_CELL_TEXT,

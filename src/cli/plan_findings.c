@@ -84,7 +84,8 @@ static bool read_row(tutti_planned *row, const tutti_history *h, const tutti_tra
 
     row->seconds = (tutti_history_number(s, "wall_seconds") - from.seconds) / steps;
     row->memory = tutti_history_number(json_object_get(s, "memory"), "total");
-    /* without a meeting nobody knows of the others' then: these are of the whole run */
+    /* without a meeting the others' figures are not known at that time: these are of the whole
+       run */
     row->exposed = isfinite(from.waited)
                        ? (waited - from.waited) / (sum_of(workers, "wall_seconds") - (double)c->n * from.seconds)
                        : waited / sum_of(workers, "wall_seconds");

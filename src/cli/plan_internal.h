@@ -40,14 +40,14 @@ typedef struct tutti_planned { /* a row that was simulated */
     const char *method, *codec;
     const char *condition;       /* "batch-share=auto", "" */
     const json_t *simulated;     /* words */
-    /* Steps that its figures leave out, and those that it would have to leave out: more, where a
-       plan does not look that far (TUTTI_SETTLES_UNKNOWN: nobody can say). */
+    /* Steps that its figures exclude, and those that they would have to exclude: more, where the
+       plan is too short for that (TUTTI_SETTLES_UNKNOWN: it cannot be predicted). */
     uint64_t settled, settles;
     const json_t *command;       /* words */
     const tutti_effect *effect;
-    /* A step is one batch of each worker. seconds: of a step; exposed: of the workers' time that
-       which they wait in, 0 to 1; memory: of the worker that has most; bytes: sent in a step, by
-       all ranks over the number of workers. */
+    /* A step is one batch of each worker. seconds: of a step; exposed: the fraction of the
+       workers' time that they wait, 0 to 1; memory: of the worker that has most; bytes: sent in a
+       step, by all ranks over the number of workers. */
     double seconds, exposed, memory, bytes;
     char reason[600];
 } tutti_planned;

@@ -1,5 +1,5 @@
-/* plan_memory.c: `tutti plan memory`: what train's plan of a run (tutti_train_plan_make) counts, as
-   a table or as JSON (docs/PLAN.md has its members). Ranks that have alike are one row. */
+/* plan_memory.c: `tutti plan memory`: what train's plan of a run (tutti_train_plan_make) counts,
+   as a table or as JSON (docs/PLAN.md has its members). Ranks with the same figures are one row. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -352,14 +352,14 @@ static tutti_status plan_somewhere(work *w, tutti_error *err)
         return status;
     }
     TUTTI_TRY(tutti_bench_folder_make(&folder, temporary != NULL && temporary[0] != 0 ? temporary : "/tmp", err));
-    sigprocmask(SIG_SETMASK, &folder.mask, NULL); /* the runs hear them, and end */
+    sigprocmask(SIG_SETMASK, &folder.mask, NULL); /* the runs receive the signals, and end */
     w->directory = folder.path;
     status = plan_it(w, err);
     tutti_bench_folder_remove(&folder);
     return status;
 }
 
-/* What would otherwise be said by each of the methods. */
+/* Checks once what each of the methods would otherwise report. */
 static tutti_status check(const plan_config *c, const tutti_train_config *run, tutti_runtime *rt, tutti_error *err)
 {
     if (c->platform[0] != 0 && !tutti_file_exists(rt, c->platform))

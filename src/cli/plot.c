@@ -13,7 +13,7 @@
 
 #include "page_internal.h"
 
-/* To be told apart on white and on black, by those too who see few colours. */
+/* Colours that can be distinguished on white and on black, by colour-blind readers too. */
 const char *tutti_plot_colour(int colour)
 {
     static const char *const colours[TUTTI_PLOT_COLOURS] = { "#3b82c4", "#d9772b", "#2a9d6f", "#c4508f",
@@ -39,7 +39,7 @@ static void put_data(FILE *script, const tutti_plot *plot)
     }
 }
 
-/* From 0 on, as no axis of ours begins elsewhere; bars need half of their width beside them. */
+/* From 0 on, as no axis of ours begins elsewhere; bars need half of their width on either side. */
 static void put_range(FILE *script, const tutti_plot *plot)
 {
     double most = 0;

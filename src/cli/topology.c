@@ -7,7 +7,8 @@
 #include "cli_internal.h"
 #include "tutti/topology.h"
 
-/* members whose matrix is printed; rounds of a graph that is drawn anew in each */
+/* most members for which the matrix is printed; rounds shown of a graph that is newly drawn in
+   each */
 enum { MATRIX_MOST = 16, ROUNDS_SHOWN = 3 };
 
 static void print_option(const tutti_option *o)

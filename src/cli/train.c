@@ -78,8 +78,8 @@ static void hear_signals(tutti_train_io *io, bool launched)
     io->stop = asked_to_stop;
 }
 
-/* A rank that had no signal itself ends as the others. A launcher of ours knows how it ends if it
-   has told us itself; if not, the rank that had the signal from elsewhere says so. */
+/* A rank that received no signal itself ends as the others. Our launcher knows the exit code if
+   it sent the signal; if not, the rank that received the signal from elsewhere reports it. */
 static int code_of_stop(void)
 {
     if (asked.has_launcher && (asked.by_launcher || asked.by == 0))
@@ -87,9 +87,9 @@ static int code_of_stop(void)
     return 128 + (asked.by != 0 ? (int)asked.by : SIGTERM);
 }
 
-/* ---- last words ---- */
+/* ---- failure report ---- */
 
-/* config.json appears anew when a run has begun: which file is it now? 0: there is none. */
+/* config.json is replaced when a run has begun: the inode that it has now. 0: there is none. */
 static ino_t config_of(const tutti_cli_settings *s)
 {
     char path[4200];
@@ -114,9 +114,9 @@ static void say_how_to_go_on(const tutti_cli_settings *s, ino_t before, int code
     putc('\n', stderr);
 }
 
-/* Where this process stands. A worker of ours was told by TUTTI_RANK. TUTTI_LAUNCHED says that a
-   launcher of ours shows its last words: "here" is one that has made the output directory too,
-   "agent" one on another host, which has not. */
+/* This process's place in the run. A worker that our launcher started has TUTTI_RANK.
+   TUTTI_LAUNCHED means that our launcher shows the worker's failure report: "here" is a launcher
+   that has made the output directory too, "agent" one on another host, which has not. */
 typedef struct standing {
     tutti_launch_place place;
     tutti_launch_host *hosts;    /* of -H */
@@ -224,8 +224,8 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
 
 static void default_out(tutti_cli_settings *s);
 
-/* The directory's claim. Where nobody has named it, the same second's other
-   run may have had this name first. */
+/* Claims the output directory. A default name may be taken already by another run that began in
+   the same second. */
 static tutti_status claim_out(tutti_cli_settings *s, const standing *at, tutti_launch_claim **claim, tutti_error *err)
 {
     tutti_status status = tutti_launch_claim_open(claim, s->rt, s->out, err);
@@ -264,7 +264,7 @@ static bool speaks(const standing *at, tutti_world *world)
     return at->place.rank == 0 || (at->place.rank == 1 && tutti_world_dead(world, why, sizeof why) == 0);
 }
 
-/* Over tcp, where no launcher of ours says who has not come. */
+/* Over tcp, where no launcher of ours reports which workers are missing. */
 static void say_waits(void *user, const char *line)
 {
     (void)user;
@@ -284,7 +284,7 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
     int code;
 
     if (launched != NULL)
-        signal(SIGINT, SIG_IGN); /* the launcher hears the terminal and tells us by SIGTERM */
+        signal(SIGINT, SIG_IGN); /* the launcher receives the terminal's signal and sends us SIGTERM */
     if (s->config.checkpoint_on_signal)
         hear_signals(&io, launched != NULL);
     io.started_ns = started != NULL ? strtoll(started, NULL, 10) : 0;
@@ -296,7 +296,7 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
     if (status == TUTTI_OK)
         status = tutti_world_open_telling(&world, transport, say_waits, NULL, err);
     tutti_free(transport);
-    /* no way yet to tell the launcher; what else can fail has left its last words */
+    /* the launcher cannot be notified yet; other failures have left a failure report */
     if (launched == NULL ? status != TUTTI_OK : status == TUTTI_ERR_USAGE || status == TUTTI_ERR_IO)
         return tutti_cli_fail(err);
     if (status != TUTTI_OK)
@@ -323,8 +323,9 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
     return code;
 }
 
-/* Simulated workers: all of them here, in one call; their time is virtual, host_seconds is ours. */
-/* a worker: has anybody heard that it is lost; how it ended, if it did */
+/* Simulated workers: all of them here, in one call; their time is virtual, host_seconds is real
+   time. */
+/* of a worker: has its loss been reported; how it ended, if it did */
 typedef struct simulated { bool lost, ended; tutti_status status; tutti_error err; } simulated;
 typedef struct simulation {
     const tutti_train_config *config;
@@ -345,7 +346,7 @@ static int simulated_columns(void *user)
     return tutti_screen_columns(&((simulation *)user)->display);
 }
 
-/* All hear of it; the first one says it. */
+/* Called by every worker that learns of a loss; the first call prints it. */
 static void show_simulated_loss(void *user, int rank, const char *why)
 {
     simulation *sim = user;
@@ -393,7 +394,7 @@ static tutti_status outcome(const simulation *sim, tutti_status status, tutti_er
             (worst == NULL || (worst->status == TUTTI_ERR_PEER && w->status != TUTTI_ERR_PEER)))
             worst = w;
     }
-    /* nobody could go on, because of the losses */
+    /* no worker could continue, because of the losses */
     if (worst == NULL || (!well && sim->left >= sim->config->min_workers &&
                           (worst->status == TUTTI_ERR_PEER || worst->status == TUTTI_ERR_STATE)))
         return well ? TUTTI_OK : status;
@@ -455,8 +456,9 @@ static void default_out(tutti_cli_settings *s)
 }
 
 /* The command line once more, for the workers. What was decided here must not be decided again: a
-   pinned worker sees fewer cores, and the last of two equal flags wins. Room for the three texts in
-   `more`; *threads_word: which word the number of threads is in. tutti_free it. */
+   pinned worker sees fewer cores, and the last of two equal flags wins. The texts in `more` are
+   inserted before "--"; *threads_word: the index of the word with the number of threads.
+   tutti_free it. */
 enum { MORE = 3 };
 static const char **worker_words(int argc, char **argv, const char *self, const char *const more[MORE],
                                  int *threads_word)
