@@ -205,7 +205,7 @@ static tutti_status check_servers(const tutti_train_config *c, tutti_error *err)
     if (c->n + c->servers > 1024)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%lld workers and %lld servers; at most 1024 ranks are possible",
                           (long long)c->n, (long long)c->servers);
-    /* one that does not exist is told elsewhere */
+    /* a method that does not exist is reported elsewhere */
     if (c->servers == 0 || method == NULL || (method->traits & TUTTI_PARAMETER_SERVERS) != 0)
         return TUTTI_OK;
     for (size_t i = 0; tutti_methods[i] != NULL; i++)
@@ -257,7 +257,7 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
             "on-loss is 'continue', but with '%.60s' every worker has a slice of the model, which is lost with it; "
             "use on-loss=stop, or --servers S, or a number of servers in the method's spec below the number of workers",
             c->method);
-    if (known && !(traits & TUTTI_FAULT_TOLERANT)) { /* a spec that is wrong is told elsewhere */
+    if (known && !(traits & TUTTI_FAULT_TOLERANT)) { /* an invalid spec is reported elsewhere */
         for (size_t i = 0; tutti_methods[i] != NULL; i++)
             if (tutti_methods[i]->traits & TUTTI_FAULT_TOLERANT)
                 add_name(can, sizeof can, tutti_methods[i]->name);

@@ -1,8 +1,9 @@
-/* drive.c: a run under a method that drives (drive.h): what the engine asks of its client there.
-   The model's units are the network's (stages.h), and this rank has a stage of them, with a store
-   for what is between forward and backward. Micro-batches come in the order of the run's samples,
-   so the loader reads ahead as it does for passes. Whoever has neither the first nor the last stage
-   needs no samples and reads none.
+/* drive.c: a run under a method that runs the passes of stages itself (drive.h): the callbacks
+   that the engine needs from its client there. The model's units are the network's (stages.h),
+   and this rank has a stage of them, with a store for the activations between forward and
+   backward. Micro-batches come in the order of the run's samples, so the loader reads ahead as it
+   does for passes. A rank that has neither the first nor the last stage needs no samples and
+   reads none.
 
    The network of the whole model is there for evaluations alone. Its values come unit by unit. */
 #include <errno.h>
@@ -32,7 +33,7 @@ struct tutti_train_staged {
     slot *slot;                      /* slots */
     int slots, first, end;
     size_t bytes;                    /* of the networks, their slots full */
-    double *seconds;                 /* of measure.c; NULL: nobody asked */
+    double *seconds;                 /* of measure.c; NULL: not requested */
     const float **values;            /* n_params of the run */
     uint64_t *named;                 /* of the largest table of the stage: rows / 64 + 1; NULL: it has none */
     uint32_t *ids;                   /* likewise: rows */

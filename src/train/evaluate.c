@@ -1,15 +1,15 @@
 /* evaluate.c: each worker takes a contiguous part of the split; no padding, so every sample counts
-   once. The room for a chunk is taken for the evaluation only: simulated workers run one at a time,
-   and so a thousand of them need it once.
+   once. The buffer for a chunk is allocated for the evaluation only: simulated workers run one at
+   a time, so a thousand of them need one buffer.
 
    Of a problem with a known optimum the loss is the excess over the least possible on these
-   samples. The least is evaluated along with the values, on the same samples in the same order, so
-   that the difference is good to the last digits of a double whatever the noise. What rounding
-   leaves below 0 is 0.
+   samples. The least loss is evaluated along with the values', on the same samples in the same
+   order, so that the difference is precise to the last digits of a double whatever the noise. A
+   negative rounding error becomes 0.
 
    The area under the ROC curve is a property of all samples' ranks: logits go to index 0, which
-   ranks them and tells the others. A logit has the same bits whoever computes it, so the area does
-   not depend on the number of workers. */
+   ranks them and sends the area to the others. A logit has the same bits on every worker that
+   computes it, so the area does not depend on the number of workers. */
 #include <errno.h>
 #include <math.h>
 
@@ -21,8 +21,8 @@ enum { CHUNK = 500 };
 /* The samples [at, end) of `chosen` among the first `of` of a split: all of them, or a draw that is
    the same in all runs, so that these can be compared. It is drawn since a set may be in some
    order. Every 30th of MNIST's training samples is harder than the rest, by a third of the loss.
-   largest: the most that any worker has. what: said to the person while it goes on; NULL: nothing
-   is. */
+   largest: the most that any worker has. what: shown to the user during the evaluation; NULL:
+   nothing is. */
 typedef struct part { tutti_split split; uint64_t at, end, chosen, of, largest; const char *what; } part;
 
 static size_t next_ids(const part *p, uint64_t at, size_t most, uint64_t *ids)
@@ -53,7 +53,8 @@ static tutti_status on_done(void *user, int unit, bool backward, tutti_error *er
     return tutti_train_done(user, unit, backward, err);
 }
 
-/* Into how many an evaluation cuts so many samples, which it is given `most` at a time. */
+/* The number of runs of the network in which `samples` are evaluated, when they come `most` at a
+   time. */
 static uint64_t runs_of(const tutti_run *run, uint64_t samples, uint64_t most)
 {
     const uint64_t piece = (uint64_t)tutti_nn_look_samples(run->nn);
@@ -387,7 +388,7 @@ tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t mo
     run->consensus_distance = sqrt(e.sums[3] / tutti_train_working(run));
     *accuracy = run->nn == NULL || tutti_nn_classifies(run->nn) ? e.sums[1] / (double)e.total : -1;
     if (auc != NULL)
-        *auc = e.auc >= 0 ? e.auc : -1; /* of labels all alike there is none */
+        *auc = e.auc >= 0 ? e.auc : -1; /* with one label only there is no area */
     tutti_free(least);
     return status;
 }

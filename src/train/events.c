@@ -1,6 +1,7 @@
-/* events.c: what happened in a run, for summary.json. Most events all workers have alike, or worker
-   0 alone tells them: these are index 0's. Of others only who has met them knows: what became of a
-   gradient of its own, which groups it averaged in. So all tell theirs. */
+/* events.c: what happened in a run, for summary.json. Most events are the same on all workers, or
+   are recorded by worker 0 alone: these are taken from index 0. Others are known only to the
+   worker that they happened to: what became of its gradient, which groups it averaged in. So
+   every worker sends those. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -143,7 +143,7 @@ tutti_status tutti_train_measure(tutti_run *run, const tutti_model *model, doubl
         took = all = operations(model, first, end);
         if (run->dry == NULL)
             status = seconds_of(run, model, first, end, &took, err);
-        else /* no layer runs: its operations say it, and all workers are alike */
+        else /* no layer runs: the estimate is from operations, the same for all workers */
             took *= 1e-10;
         for (int u = first; u < end; u++)
             mine[u] = took * operations(model, u, u + 1) / all;

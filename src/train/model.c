@@ -1,6 +1,7 @@
-/* model.c: model.safetensors. Index 0 writes it. Where a worker has all values it needs nobody for
-   that. Where values come unit by unit (TUTTI_SHARDED_PARAMETERS) it calls for one tensor after
-   another, and all bring its unit: nobody ever has the whole model. */
+/* model.c: model.safetensors. Index 0 writes it. Where a worker has all values it needs no other
+   worker for that. Where values are gathered unit by unit (TUTTI_SHARDED_PARAMETERS) it asks for
+   one tensor after another, and all workers gather its unit: no worker ever holds the whole
+   model. */
 #include <errno.h>
 #include <string.h>
 

@@ -41,8 +41,8 @@ static tutti_status refuse_other_runs(tutti_runtime *rt, const tutti_train_confi
     return TUTTI_OK;
 }
 
-/* Makes the directory. What else than a directory stands where checkpoints go is said now and not
-   at the first of them. */
+/* Makes the directory. If the path for checkpoints is not a directory, this fails now and not at
+   the first checkpoint. */
 static tutti_status make_out(tutti_runtime *rt, const tutti_train_config *c, tutti_error *err)
 {
     char path[4096];
@@ -122,7 +122,7 @@ tutti_status tutti_train_accept(tutti_run *run, tutti_error *err)
 
     if (run->all.index != 0)
         return TUTTI_OK;
-    TUTTI_TRY(make_out(run->rt, c, err)); /* it is there, unless nobody has prepared it */
+    TUTTI_TRY(make_out(run->rt, c, err)); /* it exists, unless tutti_train_prepare was not called */
     if (c->overwrite && !(c->resume[0] != 0 && lies_in(c->resume, c->out))) {
         place in = { run->rt, c->out };
         for (size_t i = 0; i < TUTTI_LENGTH(results); i++)
@@ -130,7 +130,7 @@ tutti_status tutti_train_accept(tutti_run *run, tutti_error *err)
         snprintf(path, sizeof path, "%s/checkpoints", c->out);
         TUTTI_TRY(remove_checkpoints(run->rt, path, err));
     }
-    stored = *c; /* whoever reads it may be anywhere */
+    stored = *c; /* its readers may be in any directory */
     TUTTI_TRY(tutti_train_data_stored(run, data, sizeof data, err));
     stored.data = data;
     TUTTI_TRY(tutti_train_config_json(&stored, &json, err));

@@ -26,7 +26,7 @@ static json_t *real_or_null(bool known, double value)
     return known && isfinite(value) ? json_real(value) : json_null();
 }
 
-/* {"name": value, "name of a worker's": [a value a worker, null where the method told none]} */
+/* {"name": value, "name of a worker's": [a value a worker, null where the method reported none]} */
 static void set_figure(const tutti_run *run, json_t *o, const char *name, int worker, json_t *value)
 {
     json_t *row = json_object_get(o, name);
@@ -44,7 +44,7 @@ static void set_figure(const tutti_run *run, json_t *o, const char *name, int wo
     json_array_set_new(row, (size_t)worker, value);
 }
 
-/* Pairs [at, value] by at: the method may have told a new one later. */
+/* Pairs [at, value] by at: the method may have reported an earlier one later. */
 static void insert_pair(json_t *pairs, int64_t at, json_t *value)
 {
     size_t k = json_array_size(pairs);
@@ -283,10 +283,10 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
     return tutti_train_trace_gather(run, &r->trace, err);
 }
 
-/* What all have told, put together. Times are those of one worker, so that they add up: of the
-   busiest, which waits least. Among workers that wait for each other its waiting is what exchanging
-   costs the run; the others' has in it that they had less to do. Bytes a worker and memory are the
-   largest. */
+/* The figures of all workers, combined. Times are those of one worker, so that they add up: the
+   busiest, which waits least. Among workers that wait for each other its waiting is the cost of
+   the exchange; that of the others also includes their smaller load. Bytes a worker and memory
+   are the largest. */
 typedef struct totals {
     double mine[FIGURES]; /* the busiest worker's; its run ends with the last of them */
     double bytes, most_bytes, most_messages, most_memory, stale_most, stale_sum, stale_of, restarts, regret;
@@ -433,7 +433,7 @@ static void put_rest(json_t *o, const tutti_run *run, const results *r, const to
     json_object_set_new(o, "version", json_string(tutti_version()));
 }
 
-/* By index 0, of what all have told. */
+/* By index 0, from the figures of all workers. */
 static tutti_status write_results(tutti_run *run, const results *r, tutti_error *err)
 {
     const char *const folder = run->config->out;

@@ -70,7 +70,7 @@ static tutti_status list_statistics(tutti_run *run, size_t *own, tutti_error *er
     return TUTTI_OK;
 }
 
-/* The network's parameters, as the engine is told of them: tutti_free *params. */
+/* The network's parameters, as they are declared to the engine: tutti_free *params. */
 static tutti_status list_params(tutti_run *run, tutti_param **params, tutti_error *err)
 {
     const tutti_train_config *c = run->config;

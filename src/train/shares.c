@@ -7,10 +7,10 @@
      data          in proportion to the workers' parts of the data, so that with a partition every
                    sample counts alike
 
-   The samples of a step stay the same, only who computes them changes; gradients are weighted by
-   samples, so the mean is exact. Times are smoothed, and shares move only when the slowest worker
-   would gain 3 %. `auto` follows the clock, so its bits are those of the shares it chose, which a
-   checkpoint keeps. */
+   The samples of a step stay the same, only the workers that compute them change; gradients are
+   weighted by samples, so the mean is exact. Times are smoothed, and shares move only when the
+   slowest worker would gain 3 %. `auto` follows the clock, so its bits are those of the shares it
+   chose, which a checkpoint keeps. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,8 +95,8 @@ static tutti_status gather_times(tutti_run *run, void *mine, tutti_error *err)
 }
 
 /* After `done` steps: measures, and moves the shares when that pays. Collective; all compute the
-   same from the same figures. Where the run goes on after a loss the shares stay as they were then:
-   the lost worker's is computed by nobody. */
+   same from the same figures. Where the run continues after a loss the shares stay as they were
+   then: no worker computes the lost worker's share. */
 tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error *err)
 {
     const int n = tutti_train_working(run);

@@ -108,7 +108,7 @@ static bool own_option(const tutti_train_config *c, const char *name, void *valu
     return has;
 }
 
-/* Is anybody to fail? Elsewhere than in simulated runs nobody knows that before. */
+/* Is a worker to fail? Only in simulated runs is that known beforehand. */
 bool tutti_train_fails(const tutti_train_config *c)
 {
     const char *fail = "";
@@ -194,6 +194,6 @@ void tutti_train_meter_pay(tutti_run *run)
     if (run->metered != NULL && run->owed_ns >= 0.5) {
         const int64_t whole = (int64_t)(run->owed_ns + 0.5);
         tutti_sleep_until(run->rt, tutti_now_ns(run->rt) + whole);
-        run->owed_ns -= (double)whole; /* the rest, a fraction of a nanosecond, is owed on */
+        run->owed_ns -= (double)whole; /* the rest, a fraction of a nanosecond, stays pending */
     }
 }

@@ -129,10 +129,11 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
                 TUTTI_TRY(tutti_loader_seek(run->loader, step, pass.index, pass.epoch, pass.position, own, err));
             if (pass.ids != NULL)
                 tutti_loader_seek_ids(run->loader, pass.ids);
-            do /* a tail step may have passes without samples for this worker: the engine leaves them out */
+            do /* a tail step may have passes without samples for this worker: the engine skips them */
                 TUTTI_TRY(tutti_loader_take(run->loader, &batch, err));
             while (batch.step < step || batch.pass < pass.index);
-            /* not those of a step that begins anew, nor of a pass over samples that it has had */
+            /* not the samples of a step that is restarted, nor of a pass over samples that it has
+               had */
             if (run->takes || tutti_train_first_of_run(run, &pass) >= run->streamed) {
                 tutti_train_stream_take(run, batch.samples);
                 run->streamed = tutti_train_first_of_run(run, &pass) + (uint64_t)batch.samples;
@@ -148,7 +149,7 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
         }
         run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
         status = compute(run, &pass, &batch, &loss, err);
-        if (status == TUTTI_CLOSED) /* the method has the step begin anew: out of the middle of a pass */
+        if (status == TUTTI_CLOSED) /* the method restarts the step, from the middle of a pass */
             continue;
         TUTTI_TRY(status);
         TUTTI_TRY(tutti_engine_pass_end(run->engine, loss, err));
