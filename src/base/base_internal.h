@@ -1,4 +1,4 @@
-/* base_internal.h: what the files of this room share: text for sentences, and the two halves of
+/* base_internal.h: what the files of this module share: text for sentences, and the two halves of
    setting an option. */
 #ifndef TUTTI_BASE_INTERNAL_H
 #define TUTTI_BASE_INTERNAL_H
@@ -26,7 +26,7 @@ typedef struct {
 void tutti_base_near_offer(tutti_base_near *near, const char *candidate, size_t bytes);
 /* "; did you mean 'a', 'b' or 'c'?" or "" */
 void tutti_base_near_print(const tutti_base_near *near, char *out, size_t bytes);
-bool tutti_base_same_name(const char *a, const char *b); /* '-' and '_' are alike */
+bool tutti_base_same_name(const char *a, const char *b); /* '-' and '_' count as equal */
 
 /* ---- options.c ---- */
 enum { TUTTI_BASE_REAL_BYTES = 32 };

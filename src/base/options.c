@@ -450,7 +450,7 @@ static bool is_value(const tutti_option *option, const char *text, const tutti_b
     case TUTTI_TEXT:
     case TUTTI_SPEC:   break;
     }
-    /* what nobody has given is shown as none, too */
+    /* a value that was not given is also shown as none */
     return strcmp(text, value->text[0] != 0 ? value->text : "none") == 0;
 }
 

@@ -243,7 +243,7 @@ static const char *keep(char **at, const char *text, size_t bytes, bool escapes)
 
 tutti_status tutti_spec_open(tutti_spec **out, const char *text, tutti_error *err)
 {
-    /* each token has a byte of syntax behind it, or the end: there is room for their zeros */
+    /* each token has a byte of syntax behind it, or the end: so their zeros fit */
     size_t bytes = strlen(text) + 1;
     char *at;
     tutti_spec *spec;

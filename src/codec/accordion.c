@@ -193,7 +193,7 @@ static void after(tutti_codec *c, const tutti_view *v, float *y)
     const size_t low = bytes_of_view(c->inner[LOW], v), now = bytes_of_view(decided(c, v), v);
 
     if (now < low) /* of one tensor `high` may have more */
-        /* relaxed: a sum; who reads it has waited for all views */
+        /* relaxed: a sum; its reader has waited for all views */
         atomic_fetch_add_explicit(&s->now.saved, low - now, memory_order_relaxed);
     if (s->now.of.adds && s->source == AVERAGED)
         tutti_add(c->space->device, v->count, y, s->sum + v->first);
@@ -213,7 +213,7 @@ static void set(tutti_codec *c, size_t k, int level)
                 to->ops->follow(to, from, t);
 }
 
-/* By the squared norms in numbers, as all have heard or know them. */
+/* Decides by the squared norms in numbers, which all workers have received or know. */
 static void decide(tutti_codec *c, const tutti_codec_moment *m)
 {
     enum { SHOWN = 24, EACH = 80, WORD = 512 };

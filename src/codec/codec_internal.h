@@ -44,8 +44,8 @@ static inline float tutti_codec_get_f32(const uint8_t *p)
 /* This worker's for this view's step and stage; `shared`: the same on all workers. The streams lie
    apart from those that others number 0, 1, 2 ... */
 tutti_rng tutti_codec_rng(const tutti_codec *c, const tutti_view *v, bool shared);
-/* The 16-bit draws of the places [at, at + count), at most TUTTI_CODEC_BLOCK: in `room`, from the
-   place that is returned. */
+/* The 16-bit draws of the places [at, at + count), at most TUTTI_CODEC_BLOCK: in the buffer
+   `room`, from the returned address on. */
 enum { TUTTI_CODEC_BLOCK = 1536, TUTTI_CODEC_DRAWS = TUTTI_CODEC_BLOCK + TUTTI_DRAWS };
 const uint16_t *tutti_codec_draws(const tutti_codec *c, tutti_rng rng, uint64_t at, size_t count,
                                   uint16_t room[TUTTI_CODEC_DRAWS]);
@@ -215,8 +215,8 @@ tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_spar
 /* mark[i] = 1 for each index of a message that tutti_codec_sparse_add takes. */
 void tutti_codec_sparse_places(const tutti_codec_sparse *s, const tutti_view *v, size_t k,
                                const uint8_t *in, size_t bytes, uint8_t *mark);
-/* k indexes of four bytes, of which `mask` counts: ascending and below v->count. `of`: "kept" for
-   the sentence. */
+/* Checks k indexes of four bytes, where the bits of `mask` are the index: ascending and below
+   v->count. `of`: "kept" for the sentence. */
 tutti_status tutti_codec_sparse_check(const tutti_codec *c, const tutti_view *v, size_t k,
                                       const uint8_t *in, uint32_t mask, const char *of,
                                       tutti_error *err);

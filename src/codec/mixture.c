@@ -12,15 +12,16 @@
    never rises. F could be inverted by forty bisections; Newton's steps, kept inside of the
    bracket, need six.
 
-   More than 16 levels (5 bits on) move all at once. By turns a level hears of its neighbours only,
-   so that sweeps grow with the square of the levels: with 256, 200 of them took ten seconds and had
-   not arrived. Psi's second derivatives are tridiagonal:
+   More than 16 levels (5 bits on) move all at once. When levels move one after another, a level
+   reacts to its neighbours only, so that the number of sweeps grows with the square of the
+   levels: with 256 levels, 200 sweeps took ten seconds and had not converged. Psi's second
+   derivatives are tridiagonal:
 
      d slope_j / d level_j     = (level_(j+1) - level_(j-1)) f(level_j)
      d slope_j / d level_(j+1) = -mass between the two
 
-   So Newton's step for all levels costs what one evaluation of Psi does, and some ten of them lead
-   to the fixed point of the turns: where every level is best between its neighbours. Steps are kept
+   So Newton's step for all levels costs what one evaluation of Psi does, and some ten of them
+   lead to the same fixed point: where every level is best between its neighbours. Steps are kept
    within the levels' order, and where Psi does not fall they are shortened by a multiple of the
    masses on the diagonal (Levenberg).
 
@@ -340,9 +341,9 @@ static bool ascend(int n, const double *level)
 
 /* From n ascending levels to those between the same ends that are as dense as the cube root of the
    distribution, which minimise Psi as their number grows: Psi is about the sum of mass x width^2 /
-   6, and least where all terms are alike. Each round takes the distribution as even between two
-   levels and shares the sum of cbrt(mass x width^2) out anew (de Boor); half of the way, since all
-   of it goes to and fro where tails begin. */
+   6, and least where all terms are equal. Each round takes the distribution as uniform between
+   two levels and redistributes the sum of cbrt(mass x width^2) evenly (de Boor); it goes half of
+   the way, since full steps oscillate where tails begin. */
 static void spread_evenly(const tutti_codec_mixture *m, int n, double *level)
 {
     enum { ROUNDS = 40 };

@@ -1,7 +1,7 @@
-/* relay.c: gradients through a codec where somebody else carries the messages (relay.h). It takes
-   the steps of the engine's exchange (src/engine/exchange), in the same order: what can be summed
-   first, a round and a type of numbers at a time, then all messages back to back. What is not here
-   is what needs a transport: owners of parts, teams, checksums. */
+/* relay.c: gradients through a codec where the caller carries the messages (relay.h). It takes
+   the steps of the engine's exchange (src/engine/exchange), in the same order: first what can be
+   summed, a round and a type of numbers at a time, then all messages back to back. Whatever needs
+   a transport is not here: owners of parts, node groups, checksums. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -232,7 +232,8 @@ static size_t width(const unit *u, int round, tutti_dtype type)
     return round < u->leaf->ops->rounds && number(u) == type ? u->leaf->ops->width(u->leaf, &u->view, round) : 0;
 }
 
-/* Who encodes each tensor in this step, and what: of sums that is asked for in round 0. */
+/* Sets, for each tensor of this step, the codec that encodes it and the encoded values; `before`
+   of sums is called in round 0. */
 static void set_up(tutti_parcel *p, const int *tensor, float *const *gradient)
 {
     tutti_relay *r = p->relay;

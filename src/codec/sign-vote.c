@@ -24,7 +24,7 @@
 #include "codec_internal.h"
 #include "registry.h"
 
-enum { RUN = 2048 }; /* elements at once, of which no byte of bits is shared */
+enum { RUN = 2048 }; /* elements at once; two runs share no byte of bits */
 static const tutti_option options[] = { { 0 } };
 
 static unsigned traits(const tutti_codec *c)

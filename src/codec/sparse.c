@@ -7,9 +7,9 @@
                         log2(n / k) + 1 bits each
      bitmap             a bit of each of the n elements: shorter than int32 from k = n / 32 on
      auto               the shorter of int32 and bitmap by n and k, which both ends know
-     value_dtype        four bytes, or two: what a value loses on the way error feedback has in its
-                        residual, as all that was not sent; beyond 65504 fp16 is infinite, and heard
-                        of as such */
+     value_dtype        four bytes, or two: the rounding error of a value goes to error feedback's
+                        residual, as all that was not sent; beyond 65504 fp16 is infinite, and is
+                        reported as not finite */
 #include "codec_internal.h"
 
 enum { INT32, DELTA, BITMAP, AUTO };

@@ -38,7 +38,7 @@ typedef struct trainer {
     uint64_t *fresh; size_t n_fresh, room_fresh; /* pairs that this merge has made */
 } trainer;
 
-/* Room for one more; *at may move. */
+/* Ensures capacity for one more element; *at may move. */
 static bool grow(void **at, size_t *room, size_t used, size_t size)
 {
     const size_t more = *room < 1024 ? 1024 : 2 * *room;

@@ -1,4 +1,4 @@
-/* data_internal.h: what the files of this room share. */
+/* data_internal.h: what the files of this module share. */
 #ifndef TUTTI_DATA_INTERNAL_H
 #define TUTTI_DATA_INTERNAL_H
 #include "tutti/data.h"
@@ -107,16 +107,16 @@ tutti_status tutti_data_problem_fill(tutti_data *d, uint8_t *block, tutti_error 
 void tutti_data_problem_gather(const tutti_data *d, tutti_split split, const uint64_t *ids,
                                size_t n, uint64_t step, float *x, uint8_t *labels);
 
-/* Samples of step 0 become those of that step: a problem that drifts moves them all alike. */
+/* Samples of step 0 become those of `step`: a problem that drifts moves all of them equally. */
 void tutti_data_problem_move(const tutti_data *d, uint64_t step, float *x, size_t n);
 
-/* text.c. how->file is not looked at. tokens: a token file, else a text in UTF-8. */
+/* text.c. how->file is ignored. tokens: a token file, else a text in UTF-8. */
 tutti_status tutti_data_text_open(tutti_data **out, tutti_runtime *rt, const char *path,
                                   bool tokens, const tutti_data_windows *how, tutti_error *err);
 tutti_status tutti_data_text_fill(tutti_data *d, uint8_t *block, tutti_error *err);
 void tutti_data_text_close(tutti_data *d);
 
-/* clicklog.c. how->file is not looked at. */
+/* clicklog.c. how->file is ignored. */
 tutti_status tutti_data_clicks_open(tutti_data **out, tutti_runtime *rt, const char *path,
                                     const tutti_data_clicks *how, tutti_error *err);
 tutti_status tutti_data_clicks_fill(tutti_data *d, uint8_t *block, tutti_error *err);
@@ -124,8 +124,8 @@ void tutti_data_clicks_gather(const tutti_data *d, tutti_split split, const uint
                               float *x, uint8_t *labels);
 void tutti_data_clicks_close(tutti_data *d);
 
-/* Bytes that come from elsewhere. open: of the directory; place: so many samples in each split, of
-   channels x side x side. */
+/* Sets whose bytes come from elsewhere. open: the set of a directory; place: sets its size:
+   `samples` in each split, of channels x side x side. */
 tutti_status tutti_data_elsewhere_open(tutti_data **out, tutti_runtime *rt, const char *path,
                                        tutti_status (*fill)(tutti_data *d, uint8_t *block,
                                                             tutti_error *err),

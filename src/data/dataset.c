@@ -321,8 +321,8 @@ static tutti_status fill_part(tutti_data *d, const data_part *p, uint8_t *to, tu
     return status;
 }
 
-/* One damaged label would silently give the network outputs up to 256. Only of a set that we know
-   can it be told from a class that is rare. */
+/* One damaged label would silently give the network outputs up to 256. Only in a set that we know
+   can it be distinguished from a rare class. */
 static tutti_status find_classes(const tutti_data *d, const uint8_t *block, data_facts *f, tutti_error *err)
 {
     f->classes = 0;

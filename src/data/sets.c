@@ -232,7 +232,7 @@ tutti_status tutti_data_absolute(tutti_runtime *rt, const char *text, const char
 
     if (find(rt, text, "", path, sizeof path, &f, NULL) != TUTTI_OK || path[0] == '/' ||
         (f.set != NULL && (!is_placed(f.set) || f.set->drawn)))
-        return TUTTI_OK; /* a name; or there is nothing, which is said where it is opened */
+        return TUTTI_OK; /* a name; or there is nothing, which is reported when it is opened */
     snprintf(whole, sizeof whole, "%s/%s", directory, path);
     if (f.set == NULL)
         length = snprintf(out, bytes, "%s", whole);

@@ -12,9 +12,9 @@
 /* vectors that `tree` adds in one pass: as many as sixteen registers hold with their weights */
 #define TUTTI_KERNELS_LEAVES 8
 #define TUTTI_KERNELS_LANES 16  /* of norm2 and dot */
-/* elements that rows_dot adds up in float, before what they come to is added in double */
+/* elements that rows_dot adds up in float, before their sum is added in double */
 #define TUTTI_KERNELS_RUN 2048
-/* bytes of a result beyond which it is written past the caches: nobody would find it there */
+/* bytes of a result beyond which it is written past the caches, as it would be evicted anyway */
 #define TUTTI_KERNELS_STREAM ((size_t)16 << 20)
 
 /* bytes. Signs and their mean of 25 M floats, in memcpys on one core of a Xeon: 0.46 with it, 0.54
@@ -184,8 +184,8 @@ static inline float tutti_kernels_float(uint32_t bits)
 }
 
 /* Nearest even; a carry out of the fraction is the next binade, at the top infinity, without a
-   case of its own. A NaN keeps its sign and the upper payload and becomes quiet: rounding it as a
-   number could make an infinity of it. */
+   case of its own. A NaN keeps its sign and the upper payload and becomes a quiet NaN: rounding
+   it as a number could make it an infinity. */
 static inline uint16_t tutti_kernels_bf16(float x)
 {
     const uint32_t u = tutti_kernels_bits(x);
@@ -211,7 +211,7 @@ static inline float tutti_kernels_from_bf16(uint16_t h)
 }
 
 /* Binary16 as VCVTPS2PH rounds to nearest even: NaN keeps the sign and the upper ten bits of its
-   payload and becomes quiet. */
+   payload and becomes a quiet NaN. */
 static inline uint16_t tutti_kernels_f16(float x)
 {
     const uint32_t u = tutti_kernels_bits(x), sign = u >> 16 & 0x8000u, magnitude = u & 0x7fffffffu;
@@ -243,7 +243,7 @@ static inline float tutti_kernels_from_f16(uint16_t h)
     const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 0x1fu;
     uint32_t fraction = h & 0x3ffu;
 
-    if (exponent == 31) /* infinity, or NaN made quiet */
+    if (exponent == 31) /* infinity, or a quiet NaN */
         return tutti_kernels_float(sign | 0x7f800000u | fraction << 13 |
                                    (fraction != 0 ? 0x00400000u : 0));
     if (exponent != 0)

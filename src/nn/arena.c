@@ -14,7 +14,7 @@ typedef struct place { size_t at, end; int first, last; } place;
 typedef struct plan {
     nn_buffer *list;
     int count;
-    turn *turns;                 /* those that take room, in the order they are placed */
+    turn *turns;                 /* those that take memory, in the order they are placed */
     int n;
     change *changes;
     place *placed;               /* by rising offset */

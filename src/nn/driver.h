@@ -31,11 +31,11 @@ struct tutti_nn {
     int sets;              /* own gradient sets */
     float *set_memory;     /* sets x values: the parameters one after another, as in the table */
     float **set_pointers;  /* of `bottom`, then of each set: params */
-    float *bottom;         /* one more set, of passes that add; NULL: none has come */
+    float *bottom;         /* one more set, of passes that add; NULL: no such pass yet */
     float *leaf;           /* gradients of a unit on their way to a set */
     float **leaf_pointers;
     size_t leaf_values, set_values; /* of the leaf, of a set */
-    float *room;           /* tutti_nn_unit_gradients; NULL: nobody has asked */
+    float *room;           /* tutti_nn_unit_gradients; NULL: not called yet */
     size_t room_values;
     float *tied_memory;    /* by unit: a tied matrix's gradient of each block */
     float **tied_pointers; /* and each block's gradient pointers */
@@ -47,9 +47,10 @@ struct tutti_nn {
     float *const *given;   /* the gradients of the pass that runs; does it add? */
     bool adds;
     const nn_backend *ops;
-    void *backend;         /* that which computes now */
+    void *backend;         /* the one that computes now */
     void **backends;       /* one; by unit, one a block */
-    int backend_count, prepared_count; /* the first so many have copies of the values given last */
+    int backend_count, prepared_count; /* that many, from the first on, have copies of the last
+                                          given values */
     struct dn_copies *copies; /* by unit: where they meet */
     bool by_unit;
     nn_run *runs;          /* by unit: of each block */

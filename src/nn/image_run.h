@@ -38,7 +38,7 @@ enum which {
 /* primitives of a layer for a number of samples */
 typedef struct map_ops { dn_linear linear; dn_op op[OPS]; } map_ops;
 
-/* What a layer needs room for. */
+/* The buffers of a layer. */
 enum thing {
     OUT, STATS, WORKSPACE, COPY, INPUT, RESULT, FORWARD_SCRATCH,
     WINPUT, WSLOPE, GRADIENT, PLAIN, BIAS,

@@ -19,7 +19,7 @@ typedef struct nn_plan {
 
 /* The buffers of training or of evaluation. */
 typedef struct nn_lives {
-    bool made;                   /* false: to be laid out anew, as a primitive needs more */
+    bool made;                   /* false: must be laid out again, as a primitive needs more */
     int count, room;
     nn_buffer *buffer;
     size_t end;
@@ -73,8 +73,8 @@ static inline void *nn_place_of(const nn_layered *l, int buffer)
 tutti_status tutti_nn_layered_open(nn_layered *l, const nn_settings *settings, size_t buffers,
                                    tutti_error *err);
 void tutti_nn_layered_close(nn_layered *l);
-/* Plan and memory of a run of so many samples; *filled: how many it computes, those filled up
-   included. Allocates only what it has not met before. */
+/* Prepares plan and memory of a run of `samples` samples; *filled: how many it computes, with
+   padding. Allocates only for sizes that are new. */
 tutti_status tutti_nn_layered_begin(nn_layered *l, int64_t samples, bool train, int64_t *filled,
                                     tutti_error *err);
 void tutti_nn_layered_evaluated(nn_layered *l);

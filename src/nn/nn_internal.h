@@ -1,11 +1,11 @@
-/* nn_internal.h: what the files of this room share: the network after shape inference, and the
+/* nn_internal.h: what the files of this module share: the network after shape inference, and the
    table that a backend fills.
 
-   A network is cut into *units*: one layer with parameters and the ReLU, pooling and flattening
+   A network is split into *units*: one layer with parameters and the ReLU, pooling and flattening
    that follow it. The units with convolutions come first and run in tiles of a few images: their
-   activations are large, their weights small. The linear units take the whole batch: their weights
-   are large. pass.c drives the units and calls the hooks, so that order and residency are the same
-   for every backend. A backend only computes.
+   activations are large, their weights small. The linear units take the whole batch: their
+   weights are large. pass.c drives the units and calls the hooks, so that order and residency are
+   the same for every backend. A backend only computes.
 
    Three kinds of networks have units of their own:
 
@@ -123,12 +123,12 @@ typedef struct nn_settings {
     const nn_times *times;       /* of tokens: to be kept and filled */
 } nn_settings;
 
-/* The gradient of a table as far as it is not 0: ids ascend, no two alike; values: a row each. Room
-   for `room` of both. */
+/* The rows of a table's gradient that are not 0: ids ascend, no two are equal; values: a row
+   each. `room` is the capacity of both. */
 typedef struct nn_rows { size_t width, room, n; uint32_t *ids; float *values; } nn_rows;
 
-/* One pass, or one piece of an evaluation. Samples are x and labels, or tokens and next, each with
-   rows of categories beside them or not. */
+/* One pass, or one piece of an evaluation. Samples are x and labels, or tokens and next, each
+   with or without rows of categories. */
 typedef struct nn_run {
     const float *x;
     const uint8_t *labels;       /* all below classes */
@@ -202,15 +202,15 @@ typedef struct nn_backend {
     /* An evaluation has ended: gives back memory that training does not use. A thousand simulated
        workers would each keep their own. NULL: there is none. */
     void (*evaluated)(void *self);
-    /* Of a stage: gives how many there are. Their order stays, their bytes may grow with begin.
-       NULL: the backend has no stages. */
+    /* Of a stage: lists the kept buffers, returns how many there are. Their order stays, their
+       bytes may grow with begin. NULL: the backend has no stages. */
     int (*kept)(const void *self, const nn_kept **list);
     bool (*widens)(const void *self); /* tutti_nn_widens; NULL: false */
     size_t (*bytes)(const void *self);
     int (*describe)(const void *self, char *text, size_t bytes); /* text begins empty */
 } nn_backend;
-/* Appends to a text of which `length` characters were to be written so far, as far as its bytes
-   go; gives the new length. */
+/* Appends to a text whose length so far is `length`, counted as by snprintf, as far as it fits
+   into its bytes; returns the new length. */
 int tutti_nn_say(char *text, size_t bytes, int length, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 extern const nn_backend tutti_nn_onednn, tutti_nn_reference;

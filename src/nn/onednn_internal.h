@@ -71,18 +71,18 @@ typedef struct dn_core {
     tutti_dtype precision;                  /* of products' operands; all else is float32 */
     /* oneDNN lacks a product of such operands: it is computed in float32 */
     bool widens;
-    tutti_device *device;                   /* converts; NULL if nothing is to be */
+    tutti_device *device;                   /* converts; NULL: nothing to convert */
     struct dn_copies *copies;               /* of weights, in that precision; NULL: none */
     struct dn_copies **meet;                /* nn_settings.copies */
 } dn_core;
 
-/* A weight in 16 bits beside the float32 one, made when a product first asks for it after the
-   values have changed. */
+/* A 16-bit copy of a float32 weight, made when a product first asks for it after the values have
+   changed. */
 typedef struct dn_copy { const float *from; uint16_t *to; size_t count; bool made; } dn_copy;
 typedef struct dn_copies {
-    dn_copy *list;               /* by parameter; those of several units may have one place */
+    dn_copy *list;               /* by parameter; parameters of several units may share a copy */
     int count, users;
-    const float *const *stand;   /* the pass's values, which may move while nobody needs them */
+    const float *const *stand;   /* the pass's values, which may move while they are not in use */
     uint16_t *memory;
     size_t values;
 } dn_copies;
@@ -226,13 +226,13 @@ bool tutti_nn_dn_usable(const_dnnl_primitive_desc_t pd, dnnl_status_t status);
 /* ---- onednn_operand.c ---- */
 /* oneDNN's name of the core's precision. */
 dnnl_data_type_t tutti_nn_dn_narrow_type(const dn_core *core);
-/* After the op is open: its argument `index` is a product's operand of so many values (0: as many
-   as its layout takes), given as float32 or, `narrow`, in 16 bits. Adds to op->scratch. */
+/* After the op is open: its argument `index` is a product's operand of `values` values (0: as
+   many as its layout takes), given as float32 or, `narrow`, in 16 bits. Adds to op->scratch. */
 void tutti_nn_dn_operand(dn_core *core, dn_op *op, int index, size_t values, bool narrow);
-/* The three primitives of a convolution. Where oneDNN has it they take 16-bit operands, which then
-   are to be given so, in the layouts that tutti_nn_dn_md says. The operands are args[0] and
-   args[1]. maps: layouts to choose from, of src, weights and dst, in the core's precision and as
-   float32; bias may be NULL. forward: the hint of the other two. */
+/* The three primitives of a convolution. Where oneDNN supports it they take 16-bit operands,
+   which then must be given in 16 bits, in the layouts of tutti_nn_dn_md. The operands are args[0]
+   and args[1]. maps: layouts to choose from, of src, weights and dst, in the core's precision and
+   as float32; bias may be NULL. forward: the hint of the other two. */
 typedef enum { DN_CONV_FORWARD, DN_CONV_WEIGHTS, DN_CONV_DATA } dn_conv_kind;
 typedef struct dn_conv_maps {
     nn_mdref narrow_src, narrow_weights, narrow_dst, src, weights, dst, bias;
@@ -259,25 +259,26 @@ void tutti_nn_dn_copies_begin(dn_core *core, const float *const *values, bool sa
 void tutti_nn_dn_copies_close(dn_core *core);
 
 /* ---- onednn_memory.c ---- */
-/* For the maker of a primitive that runs in such a call of the unit (`which`: a scratch thing). The
-   layout is made anew if it needs more than all before. */
+/* Called after making a primitive that runs in such a call of the unit (`which`: a scratch
+   buffer). The layout is made again if the primitive needs more than all before. */
 void tutti_nn_dn_note_scratch(onednn *b, bool train, int unit, enum dn_thing which,
                               const dn_op *op);
-/* For the maker of a convolution plan: layouts are made anew. */
+/* Called after making a convolution plan: layouts are made again. */
 void tutti_nn_dn_forget_layouts(onednn *b);
-/* After all plans of a run are made: its layout, and an arena that has room for it. Allocates only
-   if something has grown; copies of weights are then gone. */
+/* After all plans of a run are made: makes its layout, and an arena large enough for it.
+   Allocates only if something has grown; copies of weights are then lost. */
 tutti_status tutti_nn_dn_memory(onednn *b, bool train, tutti_error *err);
 /* Between an evaluation and training: exactly what training needs. */
 void tutti_nn_dn_memory_trim(onednn *b);
 
 /* ---- onednn_product.c ---- */
-/* A matrix rows x columns with so many elements from row to row and from column to column; both 0:
-   as the product likes it. */
+/* A matrix rows x columns; the steps are the numbers of elements from row to row and from column
+   to column; both 0: the product chooses the layout. */
 typedef struct dn_matrix { int64_t rows, columns, row_step, column_step; } dn_matrix;
 /* y = x w (+ bias, a value a column of y). Operands x and w are float32, or given in 16 bits
-   (`narrow`, DN_NARROW_X | DN_NARROW_W); a w without steps is given as tutti_nn_dn_md says. The
-   product is made of 16-bit operands where oneDNN has it. Pointers of a run: x, w, y, bias. */
+   (`narrow`, DN_NARROW_X | DN_NARROW_W); a w without steps is given in the layout of
+   tutti_nn_dn_md. The product is made of 16-bit operands where oneDNN supports it. Pointers of a
+   run: x, w, y, bias. */
 enum { DN_NARROW_X = 1, DN_NARROW_W = 2 };
 tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what,
                                  dn_matrix x, dn_matrix w, bool bias, dn_matrix y, int narrow,
@@ -293,9 +294,9 @@ enum {
     DN_NARROW = 16                         /* x and the slope of y are given in 16 bits if the core
                                               computes in them */
 };
-/* The products of a linear unit of which `in`, `wide`, `relu`, `kind` and `index` matter. Its y and
-   that one's slope are columns of rows of `of` values.
-   tutti_nn_dn_linear_free also after a failure. */
+/* The products of a linear unit; of *u only `in`, `wide`, `relu`, `kind` and `index` matter. Its
+   y and the slope of y are columns of rows of `of` values. tutti_nn_dn_linear_free also after a
+   failure. */
 tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t of,
                                       int64_t rows, int parts, tutti_error *err);
 void tutti_nn_dn_linear_free(dn_linear *l);

@@ -23,7 +23,7 @@
 #include "onednn_internal.h"
 #include "parallel.h"
 
-/* values: below so many a conversion stays on one thread; rounded at a time */
+/* WORTH: with fewer values a conversion stays on one thread; STRETCH: values rounded at a time */
 enum { WORTH = 1 << 15, STRETCH = 1024 };
 
 dnnl_data_type_t tutti_nn_dn_narrow_type(const dn_core *core)

@@ -4,10 +4,10 @@
 #define TUTTI_NN_PARALLEL_H
 #include "tutti/base.h"
 
-/* Values: below so many a loop is not cut. A thread wakes in 5 to 50 us, as the system likes; 2^14
-   values take 5 and more. */
+/* Values: a loop over fewer is not split. A thread takes 5 to 50 us to wake, depending on the
+   system; 2^14 values take 5 us and more. */
 enum { NN_WORTH = 1 << 14 };
-/* `least` of what follows, where an item is so many values. */
+/* `least` of the functions below, where an item has `values` values. */
 static inline size_t nn_least_items(size_t values)
 {
     return values > 0 ? (NN_WORTH + values - 1) / values : 1;

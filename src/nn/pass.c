@@ -385,7 +385,7 @@ tutti_status tutti_nn_assess(tutti_nn *nn, const nn_run *whole, double *loss_sum
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "an evaluation of %lld samples", (long long)whole->samples);
     TUTTI_TRY(tutti_nn_check_samples(nn, whole, err));
     nn->backend = nn->backends[0];
-    nn->prepared = false; /* these values may be others than the next pass's: it prepares anew */
+    nn->prepared = false; /* these values may differ from the next pass's: it prepares again */
     for (int64_t first = 0; first < whole->samples; first += nn->piece) {
         nn_run run = *whole;
         double sum = 0;

@@ -206,8 +206,9 @@ static tutti_status check_segment(const nn_sequence *s, int i, const int *open, 
     return TUTTI_OK;
 }
 
-/* Does backward of the layer read what it was given? What it has computed: its output, if that does
-   not end its segment, or what it has computed beside it? */
+/* reads_input: does backward of the layer read its input? reads_own: does it read what the
+   layer has computed: its output, if that does not end its segment, or a by-product such as
+   statistics? */
 static bool reads_input(const nn_node *n)
 {
     switch (n->layer.kind) {

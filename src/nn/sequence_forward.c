@@ -27,7 +27,7 @@ static void entropy_part(void *arg, size_t first, size_t count, int thread)
                         (nn_entropy *)at(c->b, c->b->layout->state) + first);
 }
 
-/* Of classes from `first` on, for whoever evaluates and wants them. */
+/* Keeps the outputs of classes from `first` on, for evaluations that ask for them. */
 static void keep_outputs(const sequence *b, int first, int count)
 {
     const size_t length = (size_t)b->net->nodes[head_of(b)].length, samples = (size_t)b->run.samples,
@@ -82,7 +82,7 @@ void tutti_nn_seq_turn(const sequence *b, int i, size_t first, size_t count, boo
                     back, x + first * context * in);
 }
 
-/* Each sample has draws of its own, so that it matters to nobody who computes it. */
+/* Each sample has draws of its own, so that they do not depend on which worker computes it. */
 void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, const float *x, float *y)
 {
     const nn_node *n = &b->net->nodes[i];

@@ -138,7 +138,7 @@ static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windo
             output_life(l, p, kept, row_bytes(rows, n->out), now);
         break;
     case TUTTI_LAYER_JOIN:
-        /* whose output nobody else reads */
+        /* whose output no other layer reads */
         if (before->layer.kind != TUTTI_LAYER_LINEAR && !(train && before->layer.kind == TUTTI_LAYER_DROPOUT))
             output_life(l, p, kept, row_bytes(rows, n->out), now);
         break;

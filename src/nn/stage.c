@@ -28,7 +28,7 @@ struct tutti_nn_stage {
     size_t enters, leaves;
     int slot_count, kept_room;
     slot *slots;
-    int busy;              /* the slot that is in the midst of a forward or a backward; NOBODY */
+    int busy;              /* the slot that is within a forward or a backward; NOBODY: none */
 };
 
 /* ---- life ---- */
@@ -206,7 +206,7 @@ static tutti_status take(tutti_nn_stage *g, slot *s, int k, size_t bytes, tutti_
     return s->kept[k] != NULL ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-/* What forward of the unit begins to write. */
+/* Takes the buffers that forward of the unit is the first to write. */
 static tutti_status take_unit(tutti_nn_stage *g, slot *s, int unit, tutti_error *err)
 {
     const nn_kept *list;
@@ -218,7 +218,7 @@ static tutti_status take_unit(tutti_nn_stage *g, slot *s, int unit, tutti_error 
     return TUTTI_OK;
 }
 
-/* What nobody reads after backward of the unit. */
+/* Gives back the buffers that are not read after backward of the unit. */
 static void give_unit(tutti_nn_stage *g, slot *s, int unit)
 {
     const nn_kept *list;

@@ -9,13 +9,13 @@
 
    The tree is a binary counter over a stack of gradient sets, the caller's at the bottom. Every
    second block falls onto the one before it, and the last onto all there is. Such a block needs no
-   set: each unit's gradients go into one room, the *leaf*, and fall from there as soon as the
-   backend has given them, while they are in the cache. So a pass of n blocks has floor(log2(n))
-   sets, of which floor(log2(n)) - 1 are our own, and the room of its largest unit. A pass of two or
-   three blocks has the caller's set alone.
+   set: each unit's gradients go into one buffer, the *leaf*, and are added from there as soon as
+   the backend has written them, while they are in the cache. So a pass of n blocks has
+   floor(log2(n)) sets, and floor(log2(n)) - 1 of them are our own, and a buffer for its largest
+   unit. A pass of two or three blocks has the caller's set alone.
 
-   Where blocks go side by side (by_unit.c), the sets but the caller's are of a unit, too: rooms
-   like the leaf.
+   Where blocks are interleaved (by_unit.c), all sets but the caller's have the size of a unit,
+   too: buffers like the leaf.
 
    A pass that adds takes the caller's at the end, and needs one more of our own. It is made when
    the first such pass comes.
@@ -334,7 +334,7 @@ void tutti_nn_give_rows(const tutti_nn *nn, int param, const tutti_nn_hooks *hoo
     const nn_rows *t = &nn->tables[param];
     float *g = nn->given[param];
 
-    if (g == NULL) /* whoever wants them takes them as they are (tutti_nn_rows) */
+    if (g == NULL) /* the caller takes them as rows (tutti_nn_rows) */
         return;
     if (!nn->adds && (hooks == NULL || hooks->ready_rows == NULL))
         memset(g, 0, nn->count[param] * sizeof *g);

@@ -193,7 +193,7 @@ tutti_status tutti_placed_update(tutti_placed *p, const tutti_update_part *parts
                                  void (*over)(void *arg, size_t part), void *arg, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
-    size_t k = 0, told = 0; /* told: parts that are over, empty ones too */
+    size_t k = 0, told = 0; /* told: parts that are over and reported, empty ones too */
     bool more = next_tile(p, parts, n, &p->tile[0], NULL);
 
     if (more)

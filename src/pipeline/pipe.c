@@ -2,15 +2,15 @@
    buffers, that of this rank's micro-batch i at i modulo its length, each with a request. Here i
    counts those that are this rank's, and p all of the pipeline's: messages have p in their port.
 
-   No wait can be for ever. Receives of what enters are posted ahead, as many as the stage before
-   can have under way, so its sends end whatever this one does. Receives of slopes are posted with
-   the forward. A ring is as long as micro-batches can be under way in the earlier of its two
+   No wait can be endless. Receives of inputs are posted ahead, as many as the previous stage can
+   have under way, so its sends complete whatever this stage does. Receives of slopes are posted
+   with the forward. A ring is as long as micro-batches can be under way in the earlier of its two
    stages: when i goes forward there, i - length has been through both, so its buffer is free.
 
-   With widths a rank takes turns with others of its stage, and one may be late. Then more may be
-   under way to this one than it has posted receives for. Nobody waits for these sends before the
-   end: their buffers are those of micro-batches that have no backward yet. And of all that are not
-   over the first is held up by nobody, since every rank goes in order. */
+   With widths a rank alternates with the other ranks of its stage, and one may be late. Then more
+   messages may be under way to this rank than it has posted receives for. No rank waits for these
+   sends before the end: their buffers are those of micro-batches that have had no backward yet.
+   And the first unfinished micro-batch is never held up, since every rank goes in order. */
 #include "tutti/pipe.h"
 
 #include <string.h>
@@ -150,8 +150,8 @@ tutti_status tutti_pipe_open(tutti_pipe **out, tutti_world *world, const tutti_p
     p->member = o->member;
     p->period = o->width != NULL ? o->period : 1;
     p->slots = tutti_pipe_slots(o, o->stage);
-    /* the turns of the first stage of a pipeline in which so many are under way; the last stage's
-       have nobody behind them */
+    /* the turns of the first stage of a pipeline with p->slots micro-batches in flight; the last
+       stage has no stage behind it */
     p->t = (tutti_pipeline_turns){ .stages = o->stage == o->stages - 1 ? 1 : greater(2, p->slots),
                                    .in_flight = p->slots };
     for (int i = 0; i < CONDUITS && status == TUTTI_OK; i++)
@@ -279,7 +279,7 @@ static size_t list(tutti_pipe *pipe, int from)
     return n;
 }
 
-/* Whoever asks makes the messages move. */
+/* Makes progress on the messages and collects those that have completed. */
 static tutti_status look(tutti_pipe *pipe, tutti_error *err)
 {
     const size_t n = list(pipe, ENTER);

@@ -1,4 +1,4 @@
-/* placement_internal.h: what the files of this room share. */
+/* placement_internal.h: what the files of this module share. */
 #ifndef TUTTI_PLACEMENT_INTERNAL_H
 #define TUTTI_PLACEMENT_INTERNAL_H
 #include "tutti/placement.h"

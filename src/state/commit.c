@@ -62,7 +62,7 @@ static void cut_component(char *path)
 
 char *tutti_commit_place(tutti_runtime *rt, const char *dir)
 {
-    char *place = tutti_state_join(dir, ""); /* one byte more than dir: room for "." */
+    char *place = tutti_state_join(dir, ""); /* one byte more than dir: "." fits */
 
     while (place != NULL && strcmp(place, ".") != 0 && strcmp(place, "/") != 0 && !tutti_file_exists(rt, place))
         cut_component(place);
@@ -256,8 +256,8 @@ static tutti_status check_files(const tutti_commit *c, const tutti_checkpoint *m
     return TUTTI_OK;
 }
 
-/* Frees the name of the checkpoint. *aside: it is at c->old now and comes back if the save
-   fails. */
+/* Frees the name of the checkpoint. *aside: the old one was moved to c->old and comes back if the
+   save fails. */
 static tutti_status move_aside(const tutti_commit *c, bool *aside, tutti_error *err)
 {
     bool sure;

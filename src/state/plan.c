@@ -215,7 +215,7 @@ static tutti_status open_tiers(tutti_plan *plan, tutti_world *world, tutti_error
     return TUTTI_OK;
 }
 
-/* All at once, so that who has too little hears how much it takes. */
+/* Charges all at once, so that a user with too little memory learns how much is needed in all. */
 static tutti_status count_all(tutti_plan *plan, tutti_error *err)
 {
     tutti_arena_part *parts;

@@ -126,7 +126,7 @@ static tutti_status resolve(const tutti_checkpoint *c, const tutti_saved *t, wan
     return TUTTI_OK;
 }
 
-/* One job for each range that somebody needs; jobs NULL: counts only. */
+/* One job for each range that an item needs; jobs NULL: counts only. */
 static size_t list_jobs(const tutti_checkpoint *c, const wanted *list, size_t n, job *jobs)
 {
     size_t count = 0, end;

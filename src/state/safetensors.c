@@ -25,7 +25,7 @@ static int by_place(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Copies a text to the end of f->text; there is room since all texts were measured. */
+/* Copies a text to the end of f->text; it fits since all texts were measured. */
 static char *keep_text(tutti_tensor_file *f, size_t *used, const char *text)
 {
     char *kept = f->text + *used;

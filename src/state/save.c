@@ -1,10 +1,11 @@
 /* save.c: a checkpoint written by all ranks at once. Three rounds over ports:
-   1. everybody says that it could begin (room on the disk, sound items) and rank 0 makes the
+   1. every rank reports that it could begin (disk space, valid items) and rank 0 makes the
       directory;
-   2. everybody writes its file and says what is in it;
-   3. rank 0 lays the pieces side by side, commits (commit.c) and says how it ended.
-   A failure anywhere becomes everybody's, with the rank in the sentence. Rank 0 asks the ranks in
-   order and always hears all of them, so that nobody writes any more when it cleans up. */
+   2. every rank writes its file and reports what is in it;
+   3. rank 0 combines the pieces, commits (commit.c) and sends the outcome.
+   A failure of one rank is returned on all, with the rank in the sentence. Rank 0 receives the
+   ranks' reports in order and always all of them, so that no rank still writes when it cleans
+   up. */
 #include "save_internal.h"
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* state_internal.h: what the file part of this room shares: safetensors, manifest, checkpoint. */
+/* state_internal.h: what the file part of this module shares: safetensors, manifest,
+   checkpoint. */
 #ifndef TUTTI_STATE_INTERNAL_H
 #define TUTTI_STATE_INTERNAL_H
 #include "tutti/checkpoint.h"
@@ -105,7 +106,7 @@ struct tutti_checkpoint {
 #define TUTTI_STATE_FILE_NAME 64
 /* "rank-00003-of-00008.safetensors" */
 void tutti_state_file_name(char out[TUTTI_STATE_FILE_NAME], int rank, int world);
-/* "<state>/<tensor>@<begin>"; room: what the names need and 24. */
+/* "<state>/<tensor>@<begin>"; room: capacity of out, the names' lengths and 24. */
 void tutti_state_key(char *out, size_t room, const char *state, const char *tensor, uint64_t begin);
 /* As strcmp of the pairs. */
 int tutti_state_order(const char *state, const char *tensor, const char *other_state,

@@ -1,12 +1,12 @@
 /* stream.c: the contents of large files, in order, to the disk and from it, with the disk kept busy
-   while the caller hashes. A checkpoint is as large as the model and everybody waits for it.
+   while the caller hashes. A checkpoint is as large as the model and every worker waits for it.
 
    Out: the caller's bytes are copied into blocks at a page's start. A full block is written at its
    place by one of a few threads, past the page cache, while the next is filled. A copy costs a
    tenth of what the disk takes. The page cache would cost that copy too, and then the pages
-   themselves, which a training process's host has better uses for. The file's room is taken first,
-   so the disk is full before the work and not after it. The last bytes, no whole block, are written
-   by the caller when the threads have done.
+   themselves, which a training process's host has better uses for. The file's space is allocated
+   first, so a full disk is found before the work and not after it. The last bytes, less than a
+   block, are written by the caller when the threads have finished.
 
    In: one thread reads the next pieces while the caller hashes this one. It reads through the page
    cache, since all workers of a host read the same file when they resume.

@@ -1,4 +1,4 @@
-/* text.c: JSON, names and hashes as the files of this room need them. */
+/* text.c: JSON, names and hashes as the files of this module need them. */
 #include "state_internal.h"
 #include <stdio.h>
 #include <string.h>

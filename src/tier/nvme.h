@@ -1,4 +1,4 @@
-/* nvme.h: requests in chunks (chunks.c), and who carries them out (nvme.c). */
+/* nvme.h: requests in chunks (chunks.c), and the engines that carry them out (nvme.c). */
 #ifndef TUTTI_TIER_NVME_H
 #define TUTTI_TIER_NVME_H
 #include "tier_internal.h"

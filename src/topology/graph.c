@@ -191,7 +191,7 @@ static tutti_status open_graph(tutti_graph *g, const char *spec, bool push, tutt
     TUTTI_TRY(find_family(g, err));
     snprintf(what, sizeof what, "graph '%s'", g->family->name);
     TUTTI_TRY(tutti_spec_apply(g->spec, what, g->family->options, &g->options, err));
-    if (g->n == 1) { /* nobody to talk to: any spec that is well-formed will do */
+    if (g->n == 1) { /* no neighbours: any well-formed spec will do */
         g->family = &alone;
         g->options = (tutti_graph_options){ 0 };
     }

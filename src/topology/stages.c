@@ -63,8 +63,8 @@ static void find_blocks(tutti_blocks *b, int n, int64_t k)
     b->length = b->whole[0].count + 1 + b->part[0].count;
 }
 
-/* Members first .. of a hyper-hypercube, of which `at` is one, a step
-   of `stride` apart; round `stage`. */
+/* Members from `first` on of a hyper-hypercube, `stride` apart, `at` among them; round
+   `stage`. */
 static void join_stage(const tutti_stages *s, int stage, int first, int stride, int at, tutti_graph_list *out)
 {
     const int factor = s->factor[stage];

@@ -1,4 +1,4 @@
-/* topology_internal.h: what the room's files share. */
+/* topology_internal.h: what the module's files share. */
 #ifndef TUTTI_TOPOLOGY_INTERNAL_H
 #define TUTTI_TOPOLOGY_INTERNAL_H
 #include "tutti/topology.h"
@@ -29,8 +29,8 @@ typedef struct tutti_graph_options {
     { "lazy", TUTTI_BOOL, TUTTI_AT(tutti_graph_options, lazy), 0, 0, 1, NULL, \
       "(1 + W) / 2 instead of W" }
 
-/* Sorted, without repetitions and without its owner. w: NULL where no weights are wanted, else
-   beside each (families with weights of their own). */
+/* Sorted, without repetitions and without its owner. w: the weight of each (families with weights
+   of their own); NULL where no weights are wanted. */
 typedef struct tutti_graph_list {
     int *at;
     double *w;
@@ -100,7 +100,7 @@ struct tutti_graph {
     tutti_spec *spec;
     tutti_graph_options options;
     int n;
-    uint64_t period;          /* 0: drawn anew for ever */
+    uint64_t period;          /* 0: every round is drawn, without a period */
     int degree_max;
     double messages;          /* in a round, by all members */
     tutti_weights weights;
@@ -124,8 +124,8 @@ void tutti_graph_everybody(const tutti_graph *g, int i, tutti_graph_list *out);
 /* Of a round; sets count. */
 void tutti_graph_neighbours(const tutti_graph *g, uint64_t k, int i, int sign,
                             tutti_graph_list *out);
-/* Neighbours of all rounds, one call a (k, sign), k below tutti_graph_meetings(). at: room for n.
-   */
+/* Neighbours of all rounds, one call a (k, sign), k below tutti_graph_meetings(). at: capacity
+   n. */
 uint64_t tutti_graph_meetings(const tutti_graph *g);
 void tutti_graph_meets(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out);
 void tutti_graph_print(const tutti_graph *g, char *out, size_t bytes); /* its spec, cut to fit */
@@ -147,13 +147,13 @@ tutti_status tutti_edges_check(const tutti_graph *g, tutti_error *err);
 
 /* ---- eigen.c ---- */
 /* Eigenvalue `which`, from the smallest, and the largest, of a symmetric n x n matrix; it is
-   overwritten. room: 4 n. */
+   overwritten. room: scratch of 4 n. */
 void tutti_eigen_full(double *a, size_t n, double *room, size_t which, double *value,
                       double *largest);
 /* The largest eigenvalue of a symmetric operator on vectors of sum 0 (apply: y = A x), and its unit
    vector. vector: where to begin, overwritten. Ends when |A v - value v|, which bounds the distance
-   to an eigenvalue, is at most `tolerance` of |value|, or after so many turns. room:
-   tutti_eigen_room(n). */
+   to an eigenvalue, is at most `tolerance` of |value|, or after a fixed number of iterations.
+   room: scratch of tutti_eigen_room(n). */
 typedef struct tutti_operator {
     void (*apply)(const void *of, const double *x, double *y);
     const void *of;

@@ -73,7 +73,7 @@ tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *ru
         status = tutti_engine_settle(run->engine, status, &again, err);
         if (status == TUTTI_OK)
             status = tutti_train_regroup(run, err);
-    /* repeat after a loss: figures were gathered by index, and the receiver may be lost */
+    /* also after a loss: figures were gathered by index, and their receiver may be lost */
     } while (status == TUTTI_OK && (again || run->all.size != members));
     return status;
 }

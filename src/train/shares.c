@@ -5,7 +5,7 @@
      auto          by measured speed, so that all finish together: a worker that needs t seconds a
                    sample gets a share in proportion to 1/t
      data          in proportion to the workers' parts of the data, so that with a partition every
-                   sample counts alike
+                   sample counts equally
 
    The samples of a step stay the same, only the workers that compute them change; gradients are
    weighted by samples, so the mean is exact. Times are smoothed, and shares move only when the

@@ -15,11 +15,11 @@
 typedef struct tutti_gp {
     int knobs, room, n;
     bool unordered[TUTTI_KNOBS_MOST];
-    double *u;                   /* room x knobs */
-    double *told, *y;            /* room each */
+    double *u;                   /* capacity (room) x knobs */
+    double *told, *y;            /* capacity each */
     double *factor;              /* n x n by columns: L of C = L L^T, below the diagonal */
     double *alpha;               /* n: C^-1 y */
-    double *work;                /* room x TUTTI_GP_BATCH */
+    double *work;                /* capacity x TUTTI_GP_BATCH */
     double length[TUTTI_KNOBS_MOST], noise;
     double mean, deviation;
 } tutti_gp;

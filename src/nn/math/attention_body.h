@@ -22,8 +22,8 @@
 
 enum { QUERIES = LANES * TILE_VECTORS };
 
-/* c (rows x vectors, in registers) += a b: element (r, t) of a is a[r a_row + t a_step], row t of b
-   is b + t b_step, of which the last vector has k floats. */
+/* c (rows x vectors, in registers) += a b: element (r, t) of a is a[r a_row + t a_step], row t of
+   b is b + t b_step, and its last vector has k floats. */
 INLINE void multiply_tile(size_t rows, size_t vectors, size_t k, size_t depth, const float *a,
                           size_t a_row, size_t a_step, const float *b, size_t b_step,
                           lanes c[TILE_ROWS][TILE_VECTORS])

@@ -1,22 +1,23 @@
-/* math.h: the mathematics of the layers that oneDNN has not, or has slowly. Forward and backward
-   are pure functions on float arrays, compiled once a level of vectors (math.c, math_avx2.c,
-   math_avx512.c). The bodies are in *_body.h, written in the operations of lanes_scalar.h.
+/* math.h: the mathematics of the layers that oneDNN lacks, or computes slowly. Forward and
+   backward are pure functions on float arrays, compiled once a level of vectors (math.c,
+   math_avx2.c, math_avx512.c). The bodies are in *_body.h, written in the operations of
+   lanes_scalar.h.
 
    - Nothing allocates, blocks, knows of threads or keeps state. Buffers and scratch are the
      caller's, of any alignment of a float. Sizes are trusted.
    - Every level gives the same bits. An element's operations have one order, and sums run over
      sixteen lanes in a fixed order.
-   - Threads: work may be cut as the comments say. The parts write apart, and the bits do not depend
-     on the cut.
+   - Threads: work may be split as the comments state. The parts write to separate memory, and the
+     bits do not depend on the split.
    - "In place": the output may be the very same array as the input named there. Other overlaps are
      not allowed.
    - `add`: a gradient is added to what is there, else written.
-   - NaN and infinities go where the formula takes them unless said otherwise. They never become an
+   - NaN and infinities propagate as in the formula unless stated otherwise. They never become an
      index or a length.
 
    A gradient of parameters sums over rows: over NN_ROWS rows at a time from 0, then over these
-   partial sums in order, as in loops.h. So the error stays that of short sums. A caller that cuts
-   at multiples of NN_ROWS and adds the parts in order gets the same bits. */
+   partial sums in order, as in loops.h. So the error stays that of short sums. A caller that
+   splits at multiples of NN_ROWS and adds the parts in order gets the same bits. */
 #ifndef TUTTI_NN_MATH_H
 #define TUTTI_NN_MATH_H
 #include <math.h>
@@ -118,9 +119,10 @@ typedef struct nn_math {
     void (*positions_back)(size_t batch, size_t values, const float *dy, float *dtable, bool add);
     /* Rotary (Su et al. 2021) in place: the pair (x[j], x[j + width / 2]) of each head turns by the
        angle position / base^(2 j / width), the halves' order of GPT-NeoX and Llama. x: rows of
-       `stride` floats of which heads x width are turned; row r is position r mod length. cosine,
-       sine: length x width / 2, from tutti_nn_rotary. back: by the negative angle, which is the
-       backward and keeps nothing. width even. May be cut by rows at multiples of length. */
+       `stride` floats, whose first heads x width are turned; row r is position r mod length.
+       cosine, sine: length x width / 2, from tutti_nn_rotary. back: by the negative angle,
+       which is the backward and keeps nothing. width even. May be split by rows at multiples
+       of length. */
     void (*rotary)(size_t rows, size_t length, size_t heads, size_t width, size_t stride,
                    const float *cosine, const float *sine, bool back, float *x);
 
