@@ -5,12 +5,12 @@ piece, and in it everything that is compared, in turn.
            PyTorch's Gloo, and a plain connection (bench/limits/tcp_limit.c), which also says what
            the line carries in the long run, its goodput. And what two hosts of two workers put on
            the link, from the counters of its interfaces
-    truth  a step of ddp in the simulator against one measured. The simulator is told three figures:
-           the goodput and the latency of the same lab's line, and a step without exchange, all
-           workers running at once (with 4 workers on 2 cores that is what it costs there)
+    truth  a step of ddp in the simulator against one measured. The simulator is given three
+           figures: the goodput and the latency of the same lab's line, and a step without exchange,
+           all workers running at once (with 4 workers on 2 cores that is what it costs there)
     wire   what hashes and heartbeats cost a step of ddp
 
---piece PREFIX: only the pieces whose names begin so, each of which takes at most 80 s:
+--piece PREFIX: only the pieces whose names begin with PREFIX; each takes at most 80 s:
 `net/1gbit/small`, `truth/2/100mbit`, `wire/unshaped`. Hosts use cubic, as the peers' baselines do,
 where the first namespace allows it (net.ipv4.tcp_allowed_congestion_control lists it), else the
 kernel's own; rows say which."""

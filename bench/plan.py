@@ -4,8 +4,8 @@ simulation  CONDITIONS drawn from a seed (--draw): shape of the cluster, workers
             of a pass, the model's size. The plan of each (24 steps of every method of METHODS, seed 0) is compared
             with runs of four times as many steps and of another seed. Virtual time: other work on the machine changes
             nothing.
-netlab      the same of hosts of tools/netlab (root), whose runs are real, over tcp. The plan is told goodput and
-            latency of the lab's line, and measures here what a pass takes with all workers at work.
+netlab      the same of hosts of tools/netlab (root), whose runs are real, over tcp. The plan is given goodput
+            and latency of the lab's line, and measures here the time of a pass with all workers busy.
 
 A choice is good if its measured step is at most 1.1 times the shortest measured one. A prediction is off by
 |predicted / measured - 1|, the median over all methods and conditions. --piece simulation/3: that condition alone."""

@@ -1,9 +1,10 @@
-"""bench/run precision: what bf16 and fp16 do to speed and to what is learned, beside our own fp32.
+"""bench/run precision: how bf16 and fp16 change speed and what is learned, compared with our own
+fp32.
 
 speed: runs in turn, one of each precision a round; a row has the middle of the rounds' ratios.
 loss: the recipes of bench/curves.py, from the same seeds. A row precision/MODEL/PRECISION/SEED keeps
 the curve, and how far a mean is from fp32's is relative.
-`speed` wants an idle machine, `loss` does not care."""
+`speed` needs an idle machine, `loss` does not."""
 import json, os, statistics, subprocess, sys, tempfile
 
 from dataclasses import replace
@@ -87,7 +88,7 @@ def loss(tutti, record, quick, piece, others):
 
 def precision(tutti, record, quick, piece):
     """piece: speed, loss, or loss-MODEL for one that begins so, loss-MODEL:bf16 for that precision
-    alone beside fp32."""
+    alone, compared with fp32."""
     if piece in ("", "speed"):
         speed(tutti, record, quick)
     if piece == "" or piece.startswith("loss"):

@@ -58,7 +58,7 @@ static tutti_status dynamic_step(tutti_method *m, tutti_error *err)
         return TUTTI_OK;
     tutti_diff(m->device, m->n, 1, m->x, s->theta, s->way);
     mine = (float)tutti_norm2(m->device, m->n, s->way);
-    TUTTI_TRY(tutti_gather(m, &mine, 1, s->gap, err)); /* the same numbers on all, so all decide alike */
+    TUTTI_TRY(tutti_gather(m, &mine, 1, s->gap, err)); /* the same numbers on all, so all make the same decision */
     for (int r = 0; r < m->workers; r++)
         far = far || s->gap[r] > s->delta;
     if (!far)

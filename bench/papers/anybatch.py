@@ -8,7 +8,7 @@ This file alone prints them:
 
 TUTTI names another command than that of the release. Four workers of speeds 4:2:1:1, virtual time:
 other work on the machine changes nothing. ddp has 16 samples a worker and waits for the slowest;
-with nobody waiting 2.0 times as many samples are computed in the same time. That is the bound.
+without waiting 2.0 times as many samples are computed in the same time. That is the bound.
 
 pace     samples a second of dabmd, of ddp's, over 400 steps' samples.
 equal    the same with equal workers: nothing can be gained.

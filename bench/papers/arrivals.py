@@ -27,8 +27,8 @@ thresholds  ringmaster-asgd, 64 workers of speed 1/i: error after the same virtu
             of that of the better end.
 allocation  ata, 17 and 51 workers of speed 1/i with random pauses: work (worker seconds) of a step
             in the second half of a run, of the best allocation's for the known means.
-semi        oscars, 4 workers of which two are 2 and 4 times slower: how much sooner than ddp it has
-            ddp's loss, beside ssp, asgd and local-sgd; bytes a gradient.
+semi        oscars, 4 workers, two of them 2 and 4 times slower: how much sooner than ddp it has
+            ddp's loss, compared with ssp, asgd and local-sgd; bytes a gradient.
 
 A piece is a figure or the beginning of one's parts: unlike/quadratic, unlike/logistic/dude-asgd,
 limit/256/on/256, allocation/51, semi/oscars."""

@@ -33,10 +33,10 @@ throughput   ad-psgd, 16 workers: gradients a second with one worker 5 and 100 t
 slow         ad-psgd, 16 workers, one 5 times slower: time to the loss that ddp has at the end of
              its steps; the bound of what can be is 5 (15 + 1/5) / 16 = 4.75.
 asr          asr-adpsgd's three mixings on LSTMs, 4 machines of 4 hosts, equal hosts and one 5 times
-             slower: the same time, against ddp's. A model takes 8 % of a step to cross between
-             machines, as 165 MB do at 100 Gbit/s beside a step of 165 ms.
-crossing     prague beside ad-psgd and ddp, 16 workers, one slower: gradients a second, by how long a model
-             takes to cross a link, in steps
+             slower: the same time, against ddp's. Sending a model between machines takes 8 % of a step, as
+             165 MB do at 100 Gbit/s with a step of 165 ms.
+crossing     prague compared with ad-psgd and ddp, 16 workers, one slower: gradients a second, by how long
+             a model takes to cross a link, in steps
 prague       4 machines of 4 hosts, a model takes 8 % of a step to cross between machines: time to
              ddp's loss of prague, ad-psgd and d-psgd, on equal hosts and with one 5 times slower;
              there of prague step by step, from random groups to the filter. Two seeds.
@@ -48,9 +48,9 @@ real         the same of processes on this host, at the rates and for the losses
 
 A fair comparison: every method gets the same grid of learning rates and the same number of gradients.
 The best rate is that of the least mean loss over the seeds (`target`: of the fewest steps). Where it
-is at the border of the grid the figure is left out and said to be. Time of an asynchronous method to
-a loss: that of a whole run of so few gradients as reach it (bisection), all that is under way at its
-end awaited. An evaluation on the way would make it wait for the slow worker each time."""
+is at the border of the grid the figure is skipped, which is reported. Time of an asynchronous method
+to a loss: that of a whole run of so few gradients as reach it (bisection), all that is under way at
+its end awaited. An evaluation on the way would make it wait for the slow worker each time."""
 import argparse, concurrent.futures, datetime, json, math, os, statistics, subprocess, sys, tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -110,8 +110,8 @@ class Gossip:
         return list(self.pool.map(lambda case: function(*case), cases))
 
     def looks(self, words, every, target=NEVER):
-        """What was found on the test samples by step, seconds, command of a run that is looked at every so
-        many steps, until it has the target. A rate that is too high: nothing, for ever."""
+        """The results on the test samples by step, seconds, command of a run that is evaluated every
+        `every` steps, until it reaches the target. A rate that is too high: no results, infinite time."""
         try:
             summary, lines, command = self.train(*words, "--eval-every", every, "--target", target,
                                                  "--final-eval", "off")
@@ -227,7 +227,7 @@ class Gossip:
     def steady(self):
         """At least 20 times, from sums of what a round leaves, 39 and 1.45.
 
-        Gradients that always disagree alike add up on the fixed ring, so it is more."""
+        Gradients that always disagree in the same way add up on the fixed ring, so it is more."""
         def one(mixing, seed):
             spec = f"random-ring(seed={seed})" if mixing == "random-ring" else mixing
             _, lines, command = self.train("--model", "quadratic(dim=200,classes=32,skew=1,samples=2048)",
@@ -492,7 +492,7 @@ class Papers(Gossip):
         pass
 
     def after(self, method, rate, seed, steps):
-        """The last loss of a run of so many steps, its seconds, the command. words: what it is trained with."""
+        """The last loss of a run of `steps` steps, its seconds, the command. words: what it is trained with."""
         losses, seconds, command = self.losses(self.words(method, rate, seed, steps), steps)
         return last(losses), seconds, command
 
@@ -510,7 +510,8 @@ FIGURES = ("contraction", "steady", "target", "throughput", "slow", "asr", "prag
 
 
 def main(doc, part, kind, names):
-    """What the files of this folder do as commands. names: of the figures, a piece of which may be asked for."""
+    """What the files of this folder do as commands. names: the figures' names; a piece of a figure may be asked
+    for."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pieces", nargs="*", metavar="PIECE",
                         help="the beginning of a figure's name, or a part of it (contraction/64, asr/equal): "

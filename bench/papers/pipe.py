@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Figures of Pipe-SGD: what a step takes beside its exchange, and what being one step late costs.
+"""Figures of Pipe-SGD: the time of a step that overlaps its exchange, and the cost of being one step
+late.
 
 bench/run pipe [--piece FIGURE] measures, judges and keeps them (bench/results/pipe.jsonl). This file
 alone prints them:
@@ -44,7 +45,8 @@ class Pipe(Papers):
         self.seeds = self.seeds[:2]
 
     def platform(self, model, times):
-        """Links with which an all-reduce of the model takes so many times COMPUTE, but for latencies."""
+        """Links with which an all-reduce of the model takes `times` times COMPUTE, apart from
+        latencies."""
         mbits = 8e-6 * 2 * (N - 1) / N * 4 * PARAMS[model] / (times * COMPUTE)
         path = os.path.join(self.folder, f"cluster-{mbits:.0f}.xml")
         with open(path, "w") as f:
