@@ -6,9 +6,9 @@
 #include "tutti/options.h"
 
 /* ---- text.c ---- */
-/* Foreign text made fit for a sentence: cut at 120 bytes ("..." added), control characters as '?',
-   so that neither a huge value nor a terminal's escape sequence comes out of a message. Used as
-   tutti_base_show(value).text within one call. */
+/* Foreign text made fit for a sentence: truncated at 120 bytes ("..." added), control characters
+   as '?', so that neither a huge value nor a terminal's escape sequence comes out of a message.
+   Used as tutti_base_show(value).text within one call. */
 typedef struct { char text[128]; } tutti_base_shown;
 tutti_base_shown tutti_base_show(const char *text);
 tutti_base_shown tutti_base_show_span(const char *text, size_t bytes);
@@ -57,7 +57,8 @@ tutti_status tutti_base_option_unknown(const tutti_option *options, const char *
                                        const char *kind, const char *name, tutti_error *err);
 
 /* ---- table.c ---- */
-bool tutti_base_is_name(const char *text); /* of an option, a method: one that a spec can say */
+bool tutti_base_is_name(const char *text); /* of an option, a method: one that a spec can
+                                              contain */
 
 /* ---- cgroup.c: the limits as files below `root` have them ("": this machine's) ---- */
 int tutti_base_quota_of(const char *root);

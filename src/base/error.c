@@ -1,4 +1,4 @@
-/* error.c: a status for the program, a sentence for the person. Text is put together in a local
+/* error.c: a status for the program, a sentence for the user. Text is put together in a local
    buffer first, so that a sentence may quote the one it replaces (the arguments may point into
    err->text). */
 #include "base_internal.h"
@@ -53,7 +53,7 @@ static size_t format_text(char *out, size_t room, const char *format, va_list ar
     const int length = vsnprintf(out, room, format, args);
     size_t bytes;
 
-    if (length < 0) { /* a format this C library refuses: say at least which */
+    if (length < 0) { /* a format this C library refuses: show at least which */
         out[0] = '\0';
         bytes = 0;
         append(out, room, &bytes, format, strlen(format));

@@ -1,4 +1,4 @@
-/* options.c: values of options: defaults, parsing with a sentence that says what is allowed,
+/* options.c: values of options: defaults, parsing with a sentence that states what is allowed,
    printing. Numbers are read and written with '.' whatever the locale of the process: the library
    may live in a program that has set one. */
 #include "base_internal.h"
@@ -406,8 +406,8 @@ tutti_status tutti_base_option_parse(const tutti_option *option, const char *wha
         out->text = value;
         break;
     case TUTTI_SPEC:
-        /* "" says "none", where the table itself says so; so does the
-           word, which is what it is shown as. */
+        /* "" means "none", where the table itself has it; so does the word, which is what it is
+           shown as. */
         if (out->text[0] == '\0' && strcmp(value, "none") == 0)
             value = "";
         if (value[0] != '\0' || out->text[0] != '\0')
@@ -435,7 +435,7 @@ static bool is_default(const tutti_option *option, const void *self)
     return strcmp(now.text, then.text) == 0;
 }
 
-/* Is it the value that `text` says? */
+/* Is it the value that `text` means? */
 static bool is_value(const tutti_option *option, const char *text, const tutti_base_value *value)
 {
     double number;

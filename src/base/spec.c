@@ -6,10 +6,10 @@
        quoted = '"' { any character, '\' before '"' and '\' } '"'
        name   = letter { letter | digit | "_" | "-" | "." }
 
-   A value is kept as text: what it is, its option says. A value that is itself a spec is read when
-   its owner opens it. So only one level is taken apart at a time; inside it, only brackets and
-   quotes are counted. A quote has its meaning only where a value can begin (after "(", "," or "=").
-   That holds at every level, so inner and outer reading agree on what is text.
+   A value is kept as text: its meaning is that of its option. A value that is itself a spec is
+   read when its owner opens it. So only one level is taken apart at a time; inside it, only
+   brackets and quotes are counted. A quote has its meaning only where a value can begin (after
+   "(", "," or "="). That holds at every level, so inner and outer reading agree on what is text.
 
    The reader below takes one argument after the other and allocates nothing. It runs once to check
    and count, then once more to fill a spec, which is one allocation: the struct, its arguments,

@@ -222,8 +222,8 @@ tutti_status tutti_bench_capture(const char *const *argv, char **text, int *code
 
 tutti_status tutti_bench_peers(const tutti_bench *b, char *path, size_t bytes, tutti_error *err)
 {
-    /* Where the person is comes first; then a build folder of the source tree, which knows itself
-       by its cache; then an installation. */
+    /* The working directory comes first; then a build folder of the source tree, recognised by
+       its CMake cache; then an installation. */
     static const struct {
         const char *folder, *needs;
     } beside[] = { { "../../../bench/peers", "../CMakeCache.txt" }, { "../share/tutti/bench/peers", "" } };

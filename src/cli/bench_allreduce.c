@@ -4,8 +4,8 @@
    Every program measures the same way. The buffer is filled, all ranks pass a barrier, and each
    rank times the call; the time of a call is the maximum over ranks. A figure is the median over
    the calls of a round (as many as fit into --seconds, 7 to 5000), then the median over rounds,
-   in which the programs take turns. Every answer is checked. Workers and peers report in one
-   form, a line a size: BYTES MEDIAN_US P99_US CALLS ALGORITHM.
+   in which the programs alternate. Every answer is checked. Workers and peers report in one form,
+   a line a size: BYTES MEDIAN_US P99_US CALLS ALGORITHM.
 
    The same command line runs in the launcher and, with a place in the environment, in each worker,
    as `tutti train` does. Worker 0 reports to the file descriptor that the launcher names in
@@ -403,7 +403,7 @@ static void print_one(const bench *k, program *p, size_t s, const program *ours,
                                   "transport", p->ours ? k->config.transport : ""));
     else {
         char tail[32] = "-";
-        if (!isnan(worst)) /* the hand-written loops tell none */
+        if (!isnan(worst)) /* the hand-written loops report none */
             snprintf(tail, sizeof tail, "%.2f", worst);
         printf("  %-8s %-30s %12.2f %12s %9.3f %9.3f", size, p->name, us, tail, bytes / us * 1e-3,
                bus * bytes / us * 1e-3);
@@ -428,8 +428,8 @@ static void print_all(bench *k)
             program *p = &k->program[i], *like = NULL;
             if (!p->heard[s])
                 continue;
-            /* The limit with buffers that both map is held against registered ones, all else
-               against what anyone can call: foreign memory. */
+            /* The limit with buffers that both processes map is compared with registered ones,
+               all others with what any program can use: foreign memory. */
             if (!p->ours)
                 like = find_program(k, strcmp(p->name, "limit-registered") == 0 || k->config.buffers == REGISTERED
                                            ? "registered"

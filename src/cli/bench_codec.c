@@ -10,7 +10,7 @@
      ef(...)   adding the residual, encoding, and     as the codec inside, and what the wrapper does
                what is left into the residual         with the mean
 
-   The programs take turns in every round. The column "goal" is what is asked of the figure
+   The programs alternate in every round. The column "goal" is what is asked of the figure
    (bench/bounds); bench/run says whether it is met. */
 #include <errno.h>
 #include <math.h>

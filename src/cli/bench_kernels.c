@@ -3,8 +3,8 @@
    The figure is bytes moved a second as STREAM counts them: arrays read and arrays written, no
    write-allocate (McCalpin, "Memory Bandwidth and Machine Balance", 1995). It stands against memcpy
    and a triad of plain C of the same run. A kernel that computes little should come near a ratio of
-   1 when the vectors are larger than the caches. The programs take turns in every round, since what
-   memory gives changes by the minute. Values are kept small and ordinary, so that neither
+   1 when the vectors are larger than the caches. The programs alternate in every round, since the
+   memory's bandwidth changes by the minute. Values are kept small and ordinary, so that neither
    infinities nor denormals are timed. */
 #include <errno.h>
 #include <math.h>

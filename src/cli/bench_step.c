@@ -181,7 +181,7 @@ static tutti_status train_round(bench *k, int run, int64_t r, tutti_error *err)
     return status;
 }
 
-/* The environment that tells a script of bench/peers which PyTorch p is. */
+/* Sets the environment from which a script of bench/peers knows which PyTorch p is. */
 static void choose_python(const bench *k, const pytorch *p)
 {
     if (p->python[0] != 0)
@@ -190,7 +190,7 @@ static void choose_python(const bench *k, const pytorch *p)
     setenv("TUTTI_PEER_SETTINGS", p->settings != NULL ? p->settings : "", 1);
 }
 
-/* Half as many steps as a run has are enough to tell settings apart that matter. */
+/* Half as many steps as a run has are enough to distinguish settings that matter. */
 static tutti_status tune(bench *k, pytorch *p, const char *script, tutti_error *err)
 {
     const numbers t = write_numbers(k);

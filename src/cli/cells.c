@@ -143,7 +143,7 @@ bool tutti_cells_whole(const tutti_cells *t)
     return t != NULL && t->whole;
 }
 
-/* As a person reads it: 12.3 (11.9 to 13.0), and a dash for what there is not. */
+/* For people to read: 12.3 (11.9 to 13.0), and a dash for what there is not. */
 static void shown(char *const *cell, tutti_cell kind, char *text, size_t bytes)
 {
     if (cell[0][0] == 0)

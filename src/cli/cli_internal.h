@@ -78,7 +78,8 @@ void tutti_cli_wrap(FILE *out, const char *lead, int indent, const char *text);
 
 struct tutti_launch_host;
 
-/* Whose checkpoint goes on (train.h: tutti_train_savers). n 0: any number of workers will do. */
+/* The workers of the run whose checkpoint is resumed (train.h: tutti_train_savers). n 0: any
+   number of workers will do. */
 typedef struct tutti_cli_savers { int n, began, rank[TUTTI_TRAIN_WORKERS_MOST]; } tutti_cli_savers;
 /* Leaves of each host those that are left, or, where the hosts are not those of its run, as many as
    they were, from the first host on. With fewer workers than that nothing changes. */
@@ -114,7 +115,7 @@ const char *tutti_cli_known_elsewhere(const char *flag);
    what is called `name` there. NULL: none. */
 const tutti_option *tutti_cli_options_of(const char *option, const char *name);
 
-/* ---- folder.c: what a folder may say, which may be a stranger's ---- */
+/* ---- folder.c: which settings of a folder count, as it may be a stranger's ---- */
 
 /* The option whose value reaches beyond the folder (options.h): this one, or one within the spec
    that is its value. NULL: none does. */
@@ -165,14 +166,14 @@ tutti_status tutti_cli_given_again(tutti_cli_settings *s, tutti_error *err);
 /* Prints a line for each value that is left, on standard error. */
 void tutti_cli_say_left(const tutti_cli_settings *s);
 void tutti_cli_forget_left(tutti_cli_settings *s);
-/* `tutti train --resume OUT` with what OUT does not say: how many workers are left, if no other
-   number can go on, and what would be left. */
+/* Prints `tutti train --resume OUT` with what OUT does not contain: how many workers are left, if
+   no other number can resume, and the values that would be left. */
 void tutti_cli_print_resume(const tutti_cli_settings *s, FILE *out);
 
 /* ---- catalogue.c ---- */
 
-/* What there is of a kind, by number from 0 on; its names end with NULL. help: what the command
-   does, before what it says of --json. */
+/* What there is of a kind, by number from 0 on; its names end with NULL. help: the command's
+   description, printed before that of --json. */
 typedef struct tutti_cli_catalogue {
     const char *command, *kind, *help;
     const char *(*name)(size_t i);
@@ -180,7 +181,7 @@ typedef struct tutti_cli_catalogue {
     void (*print)(size_t i);                          /* all of one */
     const char *(*group)(size_t i);                   /* its group's name */
     const char *(*group_title)(const char *group);    /* what stands above the group in the list */
-    void (*line)(size_t i, char *text, size_t bytes); /* what the list says of it */
+    void (*line)(size_t i, char *text, size_t bytes); /* its line in the list */
     int room;                                         /* columns for its name there */
     const char *advice;                               /* at the list's end */
 } tutti_cli_catalogue;

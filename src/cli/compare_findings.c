@@ -41,7 +41,7 @@ void tutti_compare_value(const json_t *run, const tutti_option *option, char *te
         tutti_option_print(option, &usual, text, bytes);
 }
 
-/* The value of an optimizer's option "lr", by its own default where the text does not say it. */
+/* The value of an optimizer's option "lr", its default where the text does not give it. */
 static void rate_of(const char *optimizer, char rate[64])
 {
     tutti_spec *spec = NULL;

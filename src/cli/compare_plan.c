@@ -322,8 +322,8 @@ static void drop_lists(lists *l)
     json_decref(l->seeds);
 }
 
-/* The name and the options of a method or a codec. What goes beyond (an inner codec, another number
-   of workers than it can have) its run says. */
+/* Checks the name and the options of a method or a codec. Other faults (an inner codec, a number
+   of workers that it cannot have) are found by its run. */
 static tutti_status check_spec(const char *kind, const char *text, const char *const *names, size_t n,
                                const tutti_option *(*options)(const char *name, size_t *bytes), tutti_error *err)
 {
@@ -417,7 +417,7 @@ static const char *text_at(const json_t *list, size_t i)
     return json_string_value(json_array_get(list, i));
 }
 
-/* Is all of one kind left out? `at`: which member of a row it is. */
+/* Are all of one kind excluded? `at`: which member of a row it is. */
 static tutti_status check_left(const json_t *rows, const json_t *left_out, const char *member, tutti_error *err)
 {
     for (size_t i = 0; i < json_array_size(rows); i++) {
@@ -440,7 +440,8 @@ static tutti_status check_left(const json_t *rows, const json_t *left_out, const
     return TUTTI_OK;
 }
 
-/* Rows and what of them is left out; then the runs, in an order in which methods take turns. */
+/* Adds the rows and those that are excluded; then the runs, in an order in which methods
+   alternate. */
 static tutti_status fill(json_t *plan, const lists *l, bool of_plan, int argc, char **argv, tutti_error *err)
 {
     json_t *rows = json_object_get(plan, "rows"), *out = json_object_get(plan, "left_out"),

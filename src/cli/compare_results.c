@@ -150,7 +150,7 @@ void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare
         { "batch", "batch" },       { "epochs", "epochs" },     { "steps", "steps" },
         { "transport", "network" }, { "platform", "platform" }, { "slow", "slow workers" },
     };
-    /* what a row says, or each run has of its own */
+    /* what the row contains, or differs in each run */
     static const char *const other[] = { "method", "codec", "seed", "optimizer", "eval-every", "report-every" };
     char text[8000], value[4200], usual[4200];
     size_t used = 0;

@@ -1,7 +1,7 @@
 /* complete.c: what may stand at the end of a command line, for shells, and the scripts that ask for
    it. `tutti complete WORD...`: the words behind "tutti", the last of them begun, maybe empty. It
-   prints a line each that this word may become. One that ends with "=" or "(", or has a "(" without
-   its ")", goes on without a blank. Nothing printed: a file, as far as anybody knows.
+   prints a line each that this word may become. One that ends with "=" or "(", or has a "("
+   without its ")", is continued without a blank. Nothing printed: the word may be a file's name.
 
    All comes from the tables that are read when a command runs: of commands (main.c), of their
    options, of methods, codecs, models and the like with theirs. */
@@ -98,7 +98,7 @@ typedef struct begun {
     const char *word, *at;
 } begun;
 
-/* A line, if it goes on from what was typed. tail: what follows at once. */
+/* Prints a line, if it continues what was typed. tail: what follows at once. */
 static void offer(begun b, const char *with, size_t length, const char *tail)
 {
     if (strlen(b.at) <= length && strncmp(with, b.at, strlen(b.at)) == 0)

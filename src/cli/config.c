@@ -6,7 +6,7 @@
 #include "tutti/launch.h"
 
 /* As `train` counts them: hosts say how many there are, unless -n alone was given; and a
-   checkpoint, if only as many can go on. */
+   checkpoint, if only as many can resume it. */
 static tutti_status count_workers(tutti_cli_settings *s, tutti_error *err)
 {
     const bool n_given = tutti_settings_origin(s->settings, "n", NULL) == TUTTI_FROM_FLAG;

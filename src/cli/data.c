@@ -249,7 +249,7 @@ static int list_sets(void)
     return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
 }
 
-/* Does this lead to data, so that only the verb was left out? */
+/* Is this a data set, so that only the verb is missing? */
 static bool is_data(const char *text)
 {
     char installed[4096], path[2048];

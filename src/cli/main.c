@@ -119,8 +119,8 @@ static void print_commands(FILE *out)
 }
 
 /* The process that started us may have closed standard streams (>&-). The next file that is opened
-   would have such a number, and what is meant for the person would be written into it. So each of
-   the three is there from the first moment on, here and in all that this process starts. */
+   would have such a number, and messages for the user would be written into it. So each of the
+   three is there from the first moment on, here and in all that this process starts. */
 static void open_closed_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)

@@ -1,5 +1,6 @@
-/* page_internal.h: what the pages of `tutti report` and `tutti compare` are made of: runs read back
-   from their files, tables that say the same in three places, pictures, the page itself. */
+/* page_internal.h: what the pages of `tutti report` and `tutti compare` are made of: runs read
+   back from their files, tables with the same content in three places, pictures, the page
+   itself. */
 #ifndef TUTTI_CLI_PAGE_INTERNAL_H
 #define TUTTI_CLI_PAGE_INTERNAL_H
 #include "cli_internal.h"
@@ -25,16 +26,16 @@ typedef struct tutti_history {
     tutti_moment *moments;           /* in the order of the file */
     size_t n;
 } tutti_history;
-/* DIR's config.json, metrics.jsonl and, if it is there, summary.json. A last line without its end
-   is left out: its writer was cut off. TUTTI_ERR_USAGE: there is no run. TUTTI_ERR_CORRUPT, with
-   the line: what is there is no such file. */
+/* DIR's config.json, metrics.jsonl and, if it is there, summary.json. A last line without its
+   newline is ignored: its writer was interrupted. TUTTI_ERR_USAGE: there is no run.
+   TUTTI_ERR_CORRUPT, with the line: what is there is no such file. */
 tutti_status tutti_history_open(tutti_history *h, tutti_runtime *rt, const char *directory,
                                 tutti_error *err);
 void tutti_history_close(tutti_history *h);
 /* A number of the object, NAN where it has none. */
 double tutti_history_number(const json_t *object, const char *name);
 const char *tutti_history_text(const json_t *object, const char *name); /* "" where it has none */
-/* A file of at most 64 MiB with a 0 behind it; tutti_free it. */
+/* A file of at most 64 MiB, with a 0 appended; tutti_free it. */
 tutti_status tutti_history_read(tutti_runtime *rt, const char *path, char **text, size_t *bytes,
                                 tutti_error *err);
 
@@ -90,7 +91,7 @@ typedef struct tutti_plot_series {
     tutti_plot_kind kind;
     int colour;                  /* of tutti_plot_colour; beyond them lines have other dashes */
     size_t n;
-    const double *x, *y;         /* n; a point with a NAN is left out, and the line goes on */
+    const double *x, *y;         /* n; a point with a NAN is skipped, and the line continues */
     const double *low, *high;    /* n: points with a range round y (by_name: x); NULL: none */
     const char *name;            /* any text: shown where one points at it; NULL: none */
     int number;                  /* stands at the end of the line; 0: none does */
@@ -106,7 +107,7 @@ typedef struct tutti_plot {
 } tutti_plot;
 enum { TUTTI_PLOT_COLOURS = 8, TUTTI_PLOT_DASHED = 4 }; /* sorts of lines, solid ones first */
 const char *tutti_plot_colour(int colour); /* "#3b82c4"; any number */
-/* Is gnuplot there? TUTTI_ERR_USAGE says what to do. Blocks. */
+/* Is gnuplot there? The sentence of TUTTI_ERR_USAGE tells the user what to do. Blocks. */
 tutti_status tutti_plot_check(tutti_error *err);
 /* The inside of an SVG of TUTTI_PLOT_WIDE x tutti_plot_high(), and the marks (defs) that it refers
    to, the same in all pictures. Names stand in it as ~0~, ~1~, ... of the series. free() both.
@@ -140,8 +141,8 @@ void tutti_page_say(FILE *out, const char *text);
 /* Sections of figures are grids: between begin and end come figures only. */
 void tutti_page_figures_begin(tutti_page *p);
 void tutti_page_figures_end(tutti_page *p);
-/* One with nothing to show is left out, as all are without pictures. command: the anchor of the
-   command that made it. */
+/* A figure with nothing to show is omitted, as all are without pictures. command: the anchor of
+   the command that made it. */
 tutti_status tutti_page_figure(tutti_page *p, const tutti_plot *plot, const char *caption,
                                const char *command, tutti_error *err);
 /* A word of the legend of the figures that follow. number: as of a series. */

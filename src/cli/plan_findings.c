@@ -1,4 +1,5 @@
-/* plan_findings.c: what the simulated runs of a plan say: the order, reasons, the table, JSON. */
+/* plan_findings.c: the results of a plan's simulated runs: the order, reasons, the table,
+   JSON. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -335,7 +336,7 @@ static tutti_status print_table(const tutti_plan_findings *f, tutti_error *err)
     return whole ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a table of %zu methods", f->n);
 }
 
-/* ---- the comparison that says what steps are worth ---- */
+/* ---- the comparison that measures what steps are worth ---- */
 
 enum { COMPARED = 8 }; /* methods at most, and ddp */
 

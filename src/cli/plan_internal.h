@@ -7,7 +7,7 @@
 /* ---- plan_methods.c ---- */
 
 /* Runs of these methods by flags of train, argv[1..] and `more` (NULL-ended, or NULL; the later one
-   of two counts), each checked; what is refused is left out. json_decref it. */
+   of two counts), each checked; what is refused is excluded. json_decref it. */
 tutti_status tutti_plan_of(int argc, char **argv, const char *const *more, const char *methods,
                            const char *codecs, json_t **plan, tutti_error *err);
 
@@ -21,9 +21,9 @@ typedef struct tutti_measured {
     double speed;                /* flop/s at which a simulated update takes as long as it does */
     char platform[160];          /* the spec of `tutti platform` that follows */
 } tutti_measured;
-/* c, argv: the run, as it was asked for. links: measure those, too, and write
-   DIRECTORY/platform.xml. directory: where the runs of the measurement may be. Takes seconds: runs
-   without any exchange, and messages. Blocks. */
+/* c, argv: the run, as the user requested it. links: measure those, too, and write
+   DIRECTORY/platform.xml. directory: where the runs of the measurement may be. Takes seconds:
+   runs without any exchange, and messages. Blocks. */
 tutti_status tutti_plan_measure(tutti_measured *m, tutti_runtime *rt, const tutti_train_config *c,
                                 int argc, char **argv, bool links, const char *directory,
                                 int *signal, tutti_error *err);

@@ -4,10 +4,10 @@
    exchanges nothing. One is a few steps long. The other has some more, and what it takes more is
    that of steps that have warmed up.
 
-   Speed: what a step has besides its pass (the update) the simulator charges as operations of a
-   host with a speed. A simulated run of `single` says what it charges, so the speed is that at
-   which it is what was measured. Exchanges and codecs are loops over vectors, as updates are, so it
-   is their speed too.
+   Speed: the part of a step other than its pass (the update) is charged by the simulator as
+   operations of a host with a speed. A simulated run of `single` gives the charge, so the speed
+   is chosen such that the charge equals the measured time. Exchanges and codecs are loops over
+   vectors, as updates are, so it is their speed too.
 
    Of a platform that is given the speed is as it stands there, and the whole step is taken for the
    pass.

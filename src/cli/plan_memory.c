@@ -7,7 +7,7 @@
 #include "cli_internal.h"
 #include "tutti/launch.h"
 
-enum { OVER = 16, OVER_MOST = 100000 }; /* steps that are gone through */
+enum { OVER = 16, OVER_MOST = 100000 }; /* steps that are simulated */
 
 /* Consecutive ranks of one role, whose every kind differs by at most a hundredth of their total
    from the first's. What is shown is the most that one of them has. */

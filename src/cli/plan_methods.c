@@ -1,8 +1,8 @@
 /* plan_methods.c: `tutti plan`: which methods would be how fast in a run, before it is begun.
 
    Nothing is computed by a formula. Each method trains for some steps in the simulator, with its
-   own code and messages, each as a child (compare_runs.c). On what hosts and links, a platform file
-   says; without one this machine is measured (plan_measure.c). What the runs have counted becomes
+   own code and messages, each as a child (compare_runs.c). The hosts and links are in a platform
+   file; without one this machine is measured (plan_measure.c). What the runs have counted becomes
    the table (plan_findings.c). */
 #include <errno.h>
 #include <math.h>
@@ -98,7 +98,7 @@ tutti_status tutti_plan_of(int argc, char **argv, const char *const *more, const
     return status;
 }
 
-/* All that train with several workers, for whom there is nothing to say otherwise. */
+/* All methods that train with several workers: the default. */
 static char *all_methods(void)
 {
     char *text = NULL;
@@ -170,8 +170,8 @@ static void set_word(json_t *words, const char *flag, uint64_t value)
             json_array_set_new(words, i + 1, json_string(text));
 }
 
-/* A run goes on until there are `over` steps that are like those that follow, and reports where
-   they begin. */
+/* Makes runs long enough to have `over` steps that are like those that follow, and reports where
+   these begin. */
 static tutti_status look_long_enough(const work *w, json_t *plan, tutti_error *err)
 {
     const uint64_t over = (uint64_t)w->config->over, most = TUTTI_PLAN_LOOKS * over;

@@ -186,7 +186,7 @@ static void put_script(FILE *script, const tutti_plot *plot)
     putc('\n', script);
 }
 
-/* gnuplot as it is without anybody's settings; its standard streams. */
+/* gnuplot without the user's settings; its standard streams. */
 static void become_gnuplot(int in, int out, const char *argument)
 {
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);

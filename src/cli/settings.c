@@ -281,7 +281,7 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
     }
     if (s->help)
         return TUTTI_OK;
-    if (s->file != NULL) /* it may say resume, and out */
+    if (s->file != NULL) /* it may contain resume, and out */
         TUTTI_TRY(tutti_settings_file(s->settings, s->file, err));
     TUTTI_TRY(resolve_resume(s, &automatic, err));
     if (s->config.resume[0] != 0) { /* continue with that run's settings, unless overridden */

@@ -172,7 +172,7 @@ static int show(const char *spec, int n)
 {
     tutti_error err = { .rank = -1 };
     tutti_graph *g;
-    /* what is only for push-sum can be looked at as well */
+    /* graphs that are only for push-sum can be shown as well */
     tutti_status status = tutti_graph_open_push(&g, spec, n, &err);
 
     if (status == TUTTI_OK) {

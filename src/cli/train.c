@@ -1,7 +1,7 @@
 /* train.c: `tutti train`. The same command line runs twice: in the launcher, which starts the
-   workers and waits, and in each worker, which the launcher's environment tells its place. Under
-   another launcher (mpirun, srun, torchrun) each process is a worker at once. Simulated workers are
-   no processes: the command runs them itself. */
+   workers and waits, and in each worker, which finds its place in the launcher's environment.
+   Under another launcher (mpirun, srun, torchrun) each process is a worker at once. Simulated
+   workers are no processes: the command runs them itself. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static bool is_tcp(const char *transport)
 
 /* ---- being asked to end, of runs that save a checkpoint first ---- */
 
-enum { STOP_SECONDS = 120 };     /* for that; then it is ended as it stands */
+enum { STOP_SECONDS = 120 };     /* for that; then the run is ended without saving */
 
 static struct {                  /* a signal handler has nothing else to write to */
     volatile sig_atomic_t by;    /* which signal; 0: none yet */
@@ -99,8 +99,8 @@ static ino_t config_of(const tutti_cli_settings *s)
     return stat(path, &found) == 0 ? found.st_ino : 0;
 }
 
-/* Of a run that was cut off after it had begun (`before`: config_of then):
-   from where it can go on, and how. */
+/* Prints from where and how a run can be resumed that was interrupted after it had begun
+   (`before`: config_of then). */
 static void say_how_to_go_on(const tutti_cli_settings *s, ino_t before, int code)
 {
     char found[4096];
@@ -122,12 +122,12 @@ typedef struct standing {
     tutti_launch_host *hosts;    /* of -H */
     int n_hosts;
     bool worker;
-    bool leaves;                 /* one of more processes than can go on */
+    bool leaves;                 /* one of more processes than can resume the run */
     bool out_given, threads_given;
 } standing;
 
-/* Another launcher has started as many processes as the run once had workers, and fewer can go on.
-   The first do, and those that serve; the others leave. */
+/* Another launcher has started as many processes as the run once had workers, and fewer can
+   resume it. The first do, and those that serve; the others leave. */
 static tutti_status take_part(tutti_cli_settings *s, standing *at, tutti_error *err)
 {
     const int workers = at->place.size - (int)s->config.servers, spare = workers - s->savers.n;
@@ -255,8 +255,8 @@ static tutti_status prepare(tutti_cli_settings *s, const standing *at, tutti_wor
     return tutti_broadcast(&all, 0, tutti_host(s->out, sizeof s->out, TUTTI_U8), err);
 }
 
-/* Is it this rank that has to say how the run ended, where no launcher of ours does? Rank 0, or
-   the next if that is what was lost. */
+/* Must this rank report how the run ended, where no launcher of ours does? That is rank 0, or the
+   next one if rank 0 was lost. */
 static bool speaks(const standing *at, tutti_world *world)
 {
     char why[8];
@@ -376,9 +376,10 @@ static tutti_status simulated_worker(tutti_world *world, void *arg, tutti_error 
     return w->status;
 }
 
-/* The run has ended with that status. Of one that goes on after losses those that were left say
-   how; what failed by itself before what failed because of others. One that neither ended nor was
-   missed by anybody failed when the others needed it no more, unless all stand still. */
+/* The run has ended with that status. In a run that continues after losses the workers that were
+   left decide the outcome; a failure of a worker's own comes before one caused by others. A
+   worker that neither ended nor was missed by another failed when the others no longer needed it,
+   unless all are stuck. */
 static tutti_status outcome(const simulation *sim, tutti_status status, tutti_error *err)
 {
     const simulated *worst = NULL;

@@ -1,5 +1,5 @@
 /* words.c: a configuration as the words that one would type. A run's files have all of its
-   settings; a person wants the command. */
+   settings; a user needs the command. */
 #include <errno.h>
 #include <string.h>
 

@@ -9,7 +9,7 @@
      2. The first window is critical, and so is one after n' = 0 or with an n that is no number.
      3. When the learning rate falls to lr_drop or less of the last step's, everything is `low`
         until the next check.
-     4. A step that is left out does not count.
+     4. A skipped step does not count.
 
    unit=epoch, as published: a window is one epoch in `interval`, the first of them. What lies
    between is not added up, or with norm_window=interval all of it. unit=step: all `interval` steps.
@@ -166,7 +166,7 @@ static size_t tensor_of(const tutti_codec *c, const tutti_view *v)
     return t;
 }
 
-/* Whom the levels say. */
+/* The codec that the levels choose. */
 static tutti_codec *decided(const tutti_codec *c, const tutti_view *v)
 {
     const accordion *s = c->self;

@@ -429,7 +429,7 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
         s->now.lr = m->lr;
         if (due)
             s->now.collect = NEVER;
-        /* after a fall only what comes now is like what will come */
+        /* after a fall of the rate only gradients from now on are like the later ones */
         if (fell || (s->now.collect == NEVER && next - m->step <= (uint64_t)s->samples)) {
             s->now.collect = m->step;
             s->now.fit = fell ? m->step + (uint64_t)s->samples : next;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* ---- table.c ---- */
-/* Has the table of a codec what its form needs? TUTTI_ERR_STATE: no; the sentence says what is
+/* Has the table of a codec what its form needs? TUTTI_ERR_STATE: no; the sentence states what is
    missing. */
 tutti_status tutti_codec_check_table(const tutti_codec_ops *ops, tutti_error *err);
 

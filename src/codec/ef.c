@@ -66,7 +66,7 @@ static unsigned traits(const tutti_codec *c)
            (((const ef *)c->self)->momentum > 0 ? TUTTI_CODEC_MOMENTUM : 0);
 }
 
-/* The first inside of c that wants to see every step's gradient; NULL: none. */
+/* The first codec inside c that must see every step's gradient; NULL: none. */
 static const tutti_codec *find_watch(const tutti_codec *c)
 {
     const tutti_codec *found = c->ops->watch != NULL ? c : NULL;

@@ -36,7 +36,8 @@
 #include <string.h>
 
 enum { LEVELS_MOST = 256, SWEEPS = 200, NEWTON = 60 };
-/* levels up to which they move by turns; up to which all starts are gone on from */
+/* TURNS_MOST: with up to that many levels they move one after another; STARTS_MOST: with up to
+   that many levels the descent continues from all starts */
 enum { TURNS_MOST = 16, STARTS_MOST = 64 };
 #define STILL 1e-6 /* of a level: less movement ends the sweeps */
 
@@ -139,7 +140,7 @@ double tutti_codec_mixture_quantile(const tutti_codec_mixture *m, double u, doub
 
 /* ---- Psi ---- */
 /* tutti_codec_mixture_moments of all intervals between levels, to the bit; the exponential and the
-   error function of each level are asked for once. density: of each level, not scaled; NULL: not
+   error function of each level are computed once. density: of each level, not scaled; NULL: not
    wanted. */
 static void moments_between(const tutti_codec_mixture *m, int n, const double *level, double (*moment)[3],
         double *density)

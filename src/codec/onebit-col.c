@@ -54,8 +54,8 @@ static size_t scratch_of(const tutti_codec *c, const tutti_view *v)
     return columns_of(c, v) * sizeof(sums);
 }
 
-/* A row. No branch: the next sign is anybody's guess, and a wrong one takes longer than all
-   else. */
+/* A row. No branch: the next sign cannot be predicted, and a mispredicted branch takes longer
+   than all else. */
 static void add_up(sums *s, size_t n, const float *x)
 {
     for (size_t i = 0; i < n; i++) {

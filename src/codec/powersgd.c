@@ -396,8 +396,8 @@ static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scra
     }
 }
 
-/* What the next step divides product j by. Where a column is 0, be it that it was less than 16
-   bits tell from 0, ever less. */
+/* Learns what the next step divides product j by. Where a column is 0, possibly because 16 bits
+   cannot distinguish it from 0, the divisor falls further with each step. */
 static void learn_sizes(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, const float *q)
 {
     float *size = ((const powersgd *)c->self)->size + size_place(c, v->tensor) + j * r;

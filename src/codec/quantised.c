@@ -6,8 +6,8 @@
    multiple of eight elements, so it begins on a byte, and only the end is padded. tail=dense: what
    the last bucket of a tensor lacks to be whole follows as float32, as in the authors' runs of ALQ
    and NUQSGD. Of a part of a tensor that is not its end (an owner's) the last bucket is short all
-   the same, or cutting tensors would make half of them dense. The vector is gone through in blocks
-   that stay in the first cache together with their draws and codes.
+   the same, or cutting tensors would make half of them dense. The vector is processed in blocks
+   that stay in the L1 cache together with their draws and codes.
 
    What bounds encoding 25 M elements with a 2-norm and drawn roundings is arithmetic, not memory.
    On one core of a Zen 5 with AVX-512, where a memcpy takes 5.1 to 5.5 ms, layers alone in the

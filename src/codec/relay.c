@@ -32,7 +32,7 @@ typedef struct unit {
     tutti_codec *leaf;           /* that encodes it in this step */
     const float *x;              /* what is encoded: y, or a wrapper's */
     float *y;
-    bool finite;                 /* wrappers were asked */
+    bool finite;                 /* the wrappers' `before` may be called: all elements are finite */
     void *scratch, *wire[ROUNDS]; /* linear */
 } unit;
 
@@ -366,7 +366,7 @@ static tutti_status encode(tutti_parcel *p, tutti_freight *f, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Cuts worker `from`'s bytes into messages. */
+/* Splits worker `from`'s bytes into messages. */
 static tutti_status cut(const tutti_parcel *p, int from, const uint8_t *at, size_t left, tutti_codec_message *to,
                         tutti_error *err)
 {

@@ -15,7 +15,7 @@ static const tutti_option options[] = {
     { 0 }
 };
 
-/* Of four bytes each the size of the message tells how many. */
+/* Bytes of the count: 0 with indexes of four bytes, where the message's size gives it. */
 static size_t prefix(const tutti_codec *c)
 {
     return ((const threshold *)c->self)->list.index == INT32 ? 0 : 4;

@@ -1,9 +1,9 @@
-/* bpe_train.c: learning a byte-pair encoding. The text is cut into words (bpe.c) and only the
+/* bpe_train.c: learning a byte-pair encoding. The text is split into words (bpe.c) and only the
    different ones are kept, with how often they occur: of 50 MB of English some 300,000. A pair of
    neighbours counts for each word it is in, times the word's number. Then, as often as merges are
-   wanted: take the most frequent pair from a heap, and rewrite the words that hold it. A rewritten
-   word's pairs are all subtracted before and added after, which is exact also where pairs overlap
-   ("aaa"), and cheap, since words are short.
+   wanted: take the most frequent pair from a heap, and rewrite the words that hold it. A
+   rewritten word's pairs are all subtracted before and added after, which is exact also where
+   pairs overlap ("aaa"), and cheap, since words are short.
 
      pair    a slot of a hash table: its key, its count, the words in which it has come up (a chain
              of nodes; some may have lost it since)

@@ -8,8 +8,8 @@
    standardised integer. Each weight is a function of (seed, field, value). Fields that are missing
    add nothing. So a third of the logit's variance is linear in the integers and two thirds need the
    tables. Rare values (the tail of Zipf's law) can only be learnt by a worker that sees them.
-   Categories are the values in the disguise of a permutation of the 32-bit numbers, one a field, so
-   that they look like hashes and never collide.
+   Categories are the values mapped by a permutation of the 32-bit numbers, one a field, so that
+   they look like hashes and never collide.
 
    Values are drawn by rejection-inversion (Hoermann and Derflinger 1996), which needs no table
    whatever the number of values. */

@@ -65,7 +65,7 @@ struct tutti_data {
     uint8_t *block;               /* NULL until attached */
     float table[256];             /* normalised value of each byte; after attach */
     tutti_data_distortion distortion;
-    int most_classes;             /* 0: as many as the labels say */
+    int most_classes;             /* 0: number of classes, from the labels */
     tutti_problem problem;        /* kind NONE: images from files */
     struct {
         char *path;               /* NULL: no text */
@@ -136,7 +136,7 @@ tutti_status tutti_data_elsewhere_place(tutti_data *d, const uint64_t samples[2]
 tutti_status tutti_data_name_class(tutti_data *d, int k, const char *name, size_t n);
 void tutti_data_forget_classes(tutti_data *d);
 
-/* pictures.c. how->dir is not looked at. is: does the directory hold folders? */
+/* pictures.c. how->dir is ignored. is: does the directory hold folders? */
 tutti_status tutti_data_pictures_open(tutti_data **out, tutti_runtime *rt, const char *path,
                                       const tutti_data_pictures *how, tutti_error *err);
 tutti_status tutti_data_is_pictures(tutti_runtime *rt, const char *path, bool *is,
@@ -149,7 +149,7 @@ tutti_status tutti_data_cifar_open(tutti_data **out, tutti_runtime *rt, const ch
 bool tutti_data_is_cifar(tutti_runtime *rt, const char *path);
 
 /* ---- stream.c: a file read from its beginning to its end, inflated on the way if its first two
-   bytes say gzip (RFC 1952) ---- */
+   bytes are gzip's (RFC 1952) ---- */
 
 typedef struct tutti_data_stream tutti_data_stream;
 /* Keeps path. */

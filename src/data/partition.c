@@ -208,7 +208,7 @@ static void dirichlet_once(cut *c, uint64_t turn)
     }
 }
 
-/* Draws until everybody has that many. */
+/* Draws until every worker has that many. */
 static tutti_status dirichlet_least(cut *c, uint64_t least, tutti_error *err)
 {
     uint64_t best = 0;

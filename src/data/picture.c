@@ -1,6 +1,7 @@
-/* picture.c: a PNG or JPEG file as bytes of one size. The file is an enemy's: the decoders see no
-   more than it has, and sizes are looked at before memory is taken on their word. Both decoders are
-   called through interfaces that give errors back, so nothing here jumps out of a function. */
+/* picture.c: a PNG or JPEG file as bytes of one size. The file is not trusted: the decoders
+   read no more than it has, and sizes are checked before memory is allocated by them. Both
+   decoders are called through interfaces that give errors back, so nothing here jumps out of a
+   function. */
 #include "data_internal.h"
 #include "tutti/pictures.h"
 #include <assert.h>

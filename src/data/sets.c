@@ -1,4 +1,4 @@
-/* sets.c: what a person may write for a data set: a name with options, or a path. A name is that of
+/* sets.c: what a user may write for a data set: a name with options, or a path. A name is that of
    a set we know or of a synthetic problem. A path is that of a directory, a token file or a text.
    What exists under the text as it stands is a path even if it has brackets in it. So is all that
    has a '/' outside of our own specs. Only a bare name of ours is never a path (./mnist is). */

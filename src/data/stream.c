@@ -94,7 +94,7 @@ uint64_t tutti_data_stream_most(const tutti_data_stream *s)
     return !s->gzip ? bytes : bytes > UINT64_MAX / 1032 ? UINT64_MAX : bytes * 1032;
 }
 
-/* Moves what is left of the chunk to its front and reads on behind it. */
+/* Moves the rest of the chunk to its front and continues reading after it. */
 static tutti_status refill(tutti_data_stream *s, tutti_error *err)
 {
     const uint64_t left = tutti_file_bytes(s->file) - s->at;

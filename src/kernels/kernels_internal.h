@@ -1,9 +1,9 @@
 /* kernels_internal.h: the table of kernels behind device.h, and what its levels share. A table is
-   filled with the plain C references (NAME.c), then overridden by NAME_avx2.c and NAME_avx512.c up
-   to what was asked for and what the machine has. Every entry of every level gives the reference's
+   filled with the plain C references (NAME.c), then overridden by NAME_avx2.c and NAME_avx512.c
+   up to the requested level and the machine's. Every entry of every level gives the reference's
    bits. A NaN is a NaN at every level. Which NaN an addition or a product gives is the compiler's
-   choice of operand order and is not promised. All pointers may have any alignment of
-   their element. Nothing here knows of threads or of the runtime. */
+   choice of operand order and is not promised. All pointers may have any alignment of their
+   element. Nothing here knows of threads or of the runtime. */
 #ifndef TUTTI_KERNELS_INTERNAL_H
 #define TUTTI_KERNELS_INTERNAL_H
 #include <tutti/kernels.h>
@@ -157,7 +157,7 @@ void tutti_kernels_tree_sum_all(const tutti_kernels *t, size_t n, int p, float *
 void tutti_kernels_select_top(const tutti_kernels *t, size_t n, const float *x, size_t k,
                               uint32_t *index, float *value);
 
-/* The lanes added as device.h says: 0+8, 1+9 ..., then 0+4 ..., 0+2, 0+1. */
+/* The lanes added in the order of device.h: 0+8, 1+9 ..., then 0+4 ..., 0+2, 0+1. */
 static inline double tutti_kernels_fold(double lane[TUTTI_KERNELS_LANES])
 {
     for (size_t width = TUTTI_KERNELS_LANES / 2; width > 0; width /= 2)

@@ -87,9 +87,9 @@ static void LEVEL(unpack)(int bits, size_t n, const uint8_t *in, uint8_t *codes)
     tutti_kernels_unpack(bits, n - i, in + at, codes + i);
 }
 
-/* The sums of norm1 and norm2 (extent_simd.h, reduce_simd.h). The second pass over a block that a
-   norm has brought into the first cache cost more than its instructions: memory rested
-   meanwhile. */
+/* The sums of norm1 and norm2 (extent_simd.h, reduce_simd.h). A second pass over a block that a
+   norm has brought into the L1 cache would cost more than its instructions: memory would be idle
+   in that time. */
 enum { LANES = TUTTI_KERNELS_LANES, PARTS = LANES / DWIDTH };
 #define EACH_PART _Pragma("GCC unroll 4") for (size_t j = 0; j < PARTS; j++)
 INLINE void magnitudes_add(const bool squares, const float *x, dvec sum[PARTS])

@@ -1,6 +1,6 @@
-/* arena.h: one memory for the buffers of a pass. Each buffer says from which moment to which it is
-   needed; those that are never needed at the same moment may stand in the same place. What the
-   moments are is the caller's business: a counter of the calls of a pass will do.
+/* arena.h: one memory for the buffers of a pass. Each buffer has the first and the last moment at
+   which it is needed; those that are never needed at the same moment may stand in the same place.
+   What the moments are is the caller's business: a counter of the calls of a pass will do.
 
    To find the smallest such layout is NP-hard (dynamic storage allocation: Garey and Johnson,
    problem SR2). Buffers are placed one after another, each at the lowest place that is free during

@@ -73,7 +73,7 @@ static inline dnnl_data_type_t nn_md_type(nn_mdref md)
 #endif
 }
 
-/* A layout that strides cannot say: blocks of channels. Of float32. */
+/* A layout that strides cannot describe: blocks of channels. Of float32. */
 static inline dnnl_status_t nn_md_tag(nn_md *m, int n, const dnnl_dims_t dims,
                                       dnnl_format_tag_t tag)
 {

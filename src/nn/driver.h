@@ -82,8 +82,8 @@ static inline nn_sample_kind nn_kind_of(const tutti_nn *nn)
 typedef struct nn_stack {
     float *const *set[NN_SETS_MAX + 1]; /* gradient pointers of each set, bottom first; of the leaf
                                            behind them while a block writes it */
-    float *const *total;                /* where a pass that adds wants it; NULL: the bottom is the
-                                           caller's */
+    float *const *total;                /* where a pass that adds writes the sum; NULL: the bottom
+                                           is the caller's */
     int top;                            /* where the block writes: sets below it */
     int falls;                          /* levels that fall with the block; 0: it becomes a set */
     bool last;
@@ -102,12 +102,13 @@ tutti_status tutti_nn_stack_begin(nn_stack *s, tutti_nn *nn, const nn_run *run, 
 float *const *tutti_nn_stack_apart(const tutti_nn *nn, float *const *pointers, int64_t block);
 /* Where the block'th block writes, from 0: run->gradients and run->tables. */
 void tutti_nn_stack_push(const tutti_nn *nn, nn_stack *s, nn_run *run, int64_t block, bool last);
-/* The block has given this parameter: it falls as far as the block's number says; with the last
-   block to the final sum, and then onto what the caller had. */
+/* The block has written this parameter's gradient: it is added to as many sets as the block's
+   number requires; with the last block up to the final sum, and then to the caller's earlier
+   gradient. */
 void tutti_nn_stack_fall(const tutti_nn *nn, const nn_stack *s, int param);
 /* After the block. */
 void tutti_nn_stack_pop(const tutti_nn *nn, nn_stack *s);
-/* Tells which rows of each table the pass reads. */
+/* Calls the hook with the rows of each table that the pass reads. */
 tutti_status tutti_nn_need_rows(const tutti_nn *nn, const nn_run *run, const tutti_nn_hooks *hooks,
                                 tutti_error *err);
 /* The rows of a final table into the caller's gradient. */

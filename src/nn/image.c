@@ -126,7 +126,7 @@ static tutti_status join(builder *b, nn_map *m, int i, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join) directly follows another; put a layer between",
                           m->index);
     m->stride = (int)((was.height + now.height - 1) / now.height);
-    if (m->stride < (was.width + now.width - 1) / now.width) /* a side of 1 tells nothing */
+    if (m->stride < (was.width + now.width - 1) / now.width) /* a side of 1 does not show the stride */
         m->stride = (int)((was.width + now.width - 1) / now.width);
     if (maps[m->partner].rows != b->rows || was.channels > now.channels ||
         (was.height + m->stride - 1) / m->stride != now.height || (was.width + m->stride - 1) / m->stride != now.width)

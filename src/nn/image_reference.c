@@ -23,7 +23,7 @@ typedef struct reference {
     const nn_image *net;
     int64_t capacity;
     double *input;
-    double **value, **slope;       /* by map: its output and that one's gradient, capacity samples each */
+    double **value, **slope;       /* by map: its output and the output's gradient, capacity samples each */
     double *stats;                 /* of the run: mean and variance as among the running statistics */
     double *sum;                   /* gradient of one tensor */
     size_t bytes;

@@ -348,7 +348,7 @@ tutti_status tutti_nn_statistics(const char *model, const tutti_nn_task *task, t
     return TUTTI_OK;
 }
 
-/* PyTorch's reset_parameters of Linear and Conv2d: kaiming_uniform with a = sqrt(5) comes to
+/* PyTorch's reset_parameters of Linear and Conv2d: kaiming_uniform with a = sqrt(5) is
    +-1/sqrt(fan_in), as for the bias. */
 void tutti_nn_initialise(const tutti_nn_param *param, int forward_index, uint64_t seed, float *values)
 {

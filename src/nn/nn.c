@@ -17,8 +17,8 @@ static const nn_backend *find_backend(const char *name)
 }
 
 /* ---- life ---- */
-/* Tokens: as many windows as fill the machine's vectors and no more, so that few workers and
-   many cut a step at the same places. */
+/* Tokens: as many windows as fill the machine's vectors and no more, so that a step is split at
+   the same places with few workers and with many. */
 static int64_t block_of(const nn_net *net)
 {
     int64_t block = BLOCK;

@@ -94,8 +94,8 @@ void tutti_nn_net_statistics(const nn_net *net, tutti_nn_statistic *statistics, 
 extern const tutti_model_ops tutti_nn_resnet, tutti_nn_vgg; /* model_image.c */
 
 /* ---- a backend ---- */
-/* Nanoseconds spent: by node of a network of tokens, which the backend notes, else by unit, which
-   pass.c notes. */
+/* Nanoseconds spent: by node of a network of tokens, which the backend records, else by unit,
+   which pass.c records. */
 typedef struct nn_times {
     tutti_runtime *clock;        /* NULL: nothing is noted */
     int count;
@@ -175,7 +175,7 @@ typedef struct nn_backend {
     int64_t tile;                /* images of one forward or backward of a convolution unit; 0: the
                                     whole run */
     int64_t piece;               /* samples of a run of an evaluation, a multiple of tile. Tokens:
-                                    as the settings say */
+                                    by the settings */
     /* Sets *out only on success. Keeps net. */
     tutti_status (*open)(void **out, const nn_net *net, const nn_settings *settings,
                          tutti_error *err);
@@ -187,11 +187,12 @@ typedef struct nn_backend {
        short), all for a linear one. Units ascend within a tile, tiles ascend. */
     tutti_status (*forward)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);
     /* After all forwards: the sum of the samples' losses, how many are predicted right, and, if
-       train, the gradient of the sum / divisor and what run->losses wants. Ties go to the lowest
-       class; a sample whose loss is not finite is never right. */
+       train, the gradient of the sum / divisor and run->losses if requested. Ties go to the
+       lowest class; a sample whose loss is not finite is never right. */
     void (*loss)(void *self, double divisor, double *sum, int64_t *correct);
-    /* Forward again of the unit's layers whose output was not kept and backward wants. Of a segment
-       units ascend; then follow their `weights` and `data`. NULL: it keeps all there is. */
+    /* Forward again of the unit's layers whose output was not kept and is needed by backward. Of
+       a segment units ascend; then follow their `weights` and `data`. NULL: it keeps all there
+       is. */
     tutti_status (*again)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);
     /* Gradients of the unit's parameters: final with the tile that ends the run. Units descend; the
        tile's `data` call of the unit above came before. */

@@ -1,5 +1,5 @@
-/* onednn_conv.c: convolution units, a tile of a few images at a time. What oneDNN likes decides the
-   layouts. Weights and activations are in blocks of channels: plain weights would fall into
+/* onednn_conv.c: convolution units, a tile of a few images at a time. oneDNN's preferences decide
+   the layouts. Weights and activations are in blocks of channels: plain weights would fall into
    reference code, hundreds of times slower. Only the network's input and the rows handed to the
    first linear unit are plain.
 

@@ -108,7 +108,7 @@ enum dn_thing {
     /* Of the current tile; those of reorders are empty where layouts agree. */
     DN_INPUT,          /* forward: the input in conv's layout */
     DN_WIDE,           /* conv's output on the way to pooling */
-    DN_SLOPE,          /* gradient of the unit's output, in that one's layout */
+    DN_SLOPE,          /* gradient of the unit's output, in the output's layout */
     DN_WIDE_SLOPE,     /* of conv's output, where pooling stands between */
     DN_WEIGHTS_INPUT,  /* the input in the layout of `weights` */
     DN_WEIGHTS_SLOPE, DN_DATA_SLOPE, /* that gradient in the layouts of `weights` and `data` */
@@ -137,10 +137,10 @@ typedef struct dn_conv {
     dn_op give_forward, give_data;         /* plain to the layouts of conv and data */
     dn_op take_weights;                    /* from the layout of `weights` to plain */
 
-    /* Reorders of activations, where two primitives want different layouts (nowhere in `cnn`). */
-    dn_op conv_input, weights_input;       /* the input as it comes to what conv, `weights` want */
-    dn_op weights_slope, data_slope;       /* the slope of conv's output to what they want */
-    dn_op data_result;                     /* data's result to how the input comes */
+    /* Reorders of activations, where two primitives need different layouts (nowhere in `cnn`). */
+    dn_op conv_input, weights_input;       /* the given input to the layouts of conv, `weights` */
+    dn_op weights_slope, data_slope;       /* the slope of conv's output to their layouts */
+    dn_op data_result;                     /* data's result to the layout of the given input */
 
     size_t bytes[DN_THINGS];               /* of a tile; 0 for what it has not */
     size_t forward_bytes, data_bytes;      /* of the copies of the weights */
@@ -243,7 +243,7 @@ tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_conv_kind kind, nn_co
                               const int *args, int count, tutti_error *err);
 /* What the primitive is to read for what was given. */
 void *tutti_nn_dn_operand_ready(dn_core *core, const dn_op *op, int index, void *given);
-/* to: 16 bits, nearest even. Cut among the core's threads. */
+/* to: 16 bits, nearest even. Split among the core's threads. */
 void tutti_nn_dn_narrow(const dn_core *core, size_t n, const float *from, uint16_t *to);
 /* Copies of those parameters that products read as they stand in the table, of n parameters.
    values: of each, 0 of one without a copy. Backends that meet (nn_settings.copies) have one place
@@ -301,8 +301,8 @@ tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit
                                       int64_t rows, int parts, tutti_error *err);
 void tutti_nn_dn_linear_free(dn_linear *l);
 /* Sums over rows as math.h and loops.h have them: parts of NN_ROWS rows each, one after another.
-   column_sums: of x, rows x columns, cut among the core's threads. Both leave the sum in the first
-   part. */
+   column_sums: of x, rows x columns, split among the core's threads. Both leave the sum in the
+   first part. */
 size_t tutti_nn_dn_parts(size_t rows);
 void tutti_nn_dn_add_parts(const nn_loops *loops, size_t rows, size_t step, float *parts);
 void tutti_nn_dn_column_sums(const dn_core *core, const nn_loops *loops, size_t rows,

@@ -182,8 +182,8 @@ static nn_mdref copy_md(const dn_conv *c, bool data)
     return tutti_nn_dn_md(data ? &c->data : &c->conv, DNNL_ARG_WEIGHTS);
 }
 
-/* Tiles of most sizes want weights in one layout, and share the copy; each makes it when it finds
-   it old, the second time with the same values. */
+/* Tiles of most sizes need weights in the same layout, and share the copy; each makes it when it
+   finds it old, the second time with the same values. */
 static size_t place_copy(onednn *b, int images, int unit, bool data)
 {
     const dn_conv *c = &b->tiles[images].units[unit];

@@ -2,10 +2,10 @@
    them.
 
    The bits of a product must not depend on the number of threads. oneDNN's kernels of AVX-512 keep
-   to that. Those below ("gemm") do not: what lies at the edge of a thread's share is computed by
-   other kernels, which add in another order, and with few rows and columns the sums themselves are
-   cut. So such a product is cut here, by columns of the result, into parts that its shape decides
-   alone. Each part is computed by one thread, the parts by as many as there are. */
+   to that. Those below ("gemm") do not: the edges of a thread's share are computed by other
+   kernels, which add in another order, and with few rows and columns the sums themselves are
+   split. So such a product is split here, by columns of the result, into parts that depend on its
+   shape alone. Each part is computed by one thread, the parts by as many threads as there are. */
 #include "onednn_internal.h"
 #include "parallel.h"
 #include <string.h>

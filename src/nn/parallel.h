@@ -1,5 +1,5 @@
-/* parallel.h: a loop cut among the threads of a network. These are the threads that oneDNN runs on:
-   a second team would fight with the first for the cores. */
+/* parallel.h: a loop split among the threads of a network. These are the threads that oneDNN runs
+   on: a second pool would compete with the first for the cores. */
 #ifndef TUTTI_NN_PARALLEL_H
 #define TUTTI_NN_PARALLEL_H
 #include "tutti/base.h"

@@ -53,8 +53,8 @@ static tutti_status ready(const tutti_nn *nn, const tutti_nn_hooks *h, int unit,
     return TUTTI_OK;
 }
 
-/* Each half of backward costs as much as the forward. Loss, ReLU and pooling are left out: below 1
-   % of the models here. */
+/* Each half of backward costs as much as the forward. Loss, ReLU and pooling are not counted:
+   below 1 % of the models here. */
 static void charge(const tutti_nn *nn, double flops, int64_t samples)
 {
     if (nn->device != NULL)
@@ -68,7 +68,7 @@ int64_t tutti_nn_tile_of(const tutti_nn *nn, int64_t samples, int64_t first)
     return tile < left ? tile : left;
 }
 
-/* Of networks of tokens the backend notes its layers. */
+/* For networks of tokens the backend records the times of its layers. */
 static bool timed_here(const tutti_nn *nn)
 {
     return nn->times.clock != NULL && nn->net.sequence == NULL;

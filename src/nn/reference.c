@@ -29,7 +29,7 @@ typedef struct reference {
     const nn_net *net;
     layer layers[NN_LAYERS_MAX];
     double *value[NN_LAYERS_MAX + 1];  /* [l]: input of layer l; the last: logits. capacity samples each */
-    double *slope, *other;             /* gradient at the place backward has come to; space for the next */
+    double *slope, *other;             /* gradient at the place that backward has reached; space for the next */
     double *weight_sum;                /* gradients of one tensor */
     double *lambda, divisor;           /* of a quadratic */
     int64_t capacity;                  /* samples */

@@ -139,7 +139,7 @@ static tutti_status infer_rotary(nn_sequence *s, int i, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "layer %d (rotary) of %d heads must stand between a linear layer "
                           "and an attention of as many heads", i, l->heads);
-    if (l->heads < 1 || n->in % (6 * l->heads) != 0) /* the attention says what else is wrong */
+    if (l->heads < 1 || n->in % (6 * l->heads) != 0) /* the attention reports other faults */
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "layer %d (rotary) of %d heads on rows of %d values: heads must be of an even width", i,
                           l->heads, n->in);

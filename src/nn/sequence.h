@@ -3,8 +3,8 @@
 
      tokens       A sample is a window of `context` tokens, and a row is a token. The network ends
                   in a linear layer of as many classes as there are tokens.
-     frames       A sample is a window of `context` frames, which are rows of values. Their mean is
-                  taken somewhere; behind it a row is a sample, so the network ends in a row of
+     frames       A sample is a window of `context` frames, which are rows of values. Their mean
+                  is taken somewhere; after it a row is a sample, so the network ends in a row of
                   classes for each.
      categories   A sample is one row (so context is 1). It begins as the rows of tables that its
                   categories name, and the network ends in one logit.
@@ -74,7 +74,7 @@ static inline bool nn_takes_tokens(const nn_net *net)
     return net->sequence != NULL && net->sequence->tokens;
 }
 
-/* Values of a row behind it: behind a tile those of all so far. */
+/* Values of a row after the node: after a tile those of all tiles so far. */
 static inline int nn_width_after(const nn_node *n)
 {
     return n->column + n->out;
@@ -128,7 +128,7 @@ void tutti_nn_sequence_segments(nn_sequence *s);
 /* Where unit `unit` begins, a branch directly before it included: the first layer of a stage that
    begins there. Refuses with a sentence if none can. */
 tutti_status tutti_nn_sequence_cut(const nn_sequence *s, int unit, int *node, tutti_error *err);
-/* Units [first, end) as a network of its own, between two such cuts. */
+/* Units [first, end) as a network of its own, between two such places. */
 tutti_status tutti_nn_sequence_part(nn_sequence **out, const nn_sequence *whole, int first, int end,
                                     tutti_error *err);
 #endif

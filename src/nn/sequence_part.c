@@ -1,8 +1,8 @@
-/* sequence_part.c: a part of a network of rows as a network of its own: where it can be cut, and
-   what enters and leaves there in place of samples and loss. */
+/* sequence_part.c: a part of a network of rows as a network of its own: where it can be split,
+   and its input and output there in place of samples and loss. */
 #include "sequence.h"
 
-/* Does the model ask for activations that are computed again? */
+/* Does the model have activations that are recomputed? */
 static bool has_segments(const nn_sequence *s)
 {
     bool some = false;

@@ -187,7 +187,7 @@ static size_t unique_bytes(size_t n)
     return n * (2 * sizeof(uint64_t) + sizeof(uint32_t)) + (n + 1) * sizeof(uint32_t);
 }
 
-/* Of a tile: the places of the one behind it, whose backward came before. */
+/* Of a tile: the places of the next tile, whose backward came before. */
 static void share_back(seq_layout *l, int i, int now)
 {
     seq_place *p = &l->place[i];

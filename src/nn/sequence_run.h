@@ -237,8 +237,8 @@ static inline dn_lstm_run lstm_run(const sequence *b, int i)
                           .add = b->run.add };
 }
 
-/* Windows, for layers that look at places; moments for dropouts of networks that go by them; units
-   of attention; else rows. */
+/* Windows, for layers that depend on places; moments for dropouts of networks that go by them;
+   units of attention; else rows. */
 static inline size_t items_of(const sequence *b, int i)
 {
     const nn_node *n = &b->net->nodes[i];

@@ -1,7 +1,7 @@
-/* stage.c: slots, and a micro-batch's way through a stage (stages.h). A stage is a network like any
-   other (driver.h) with one block, whose forward and backward are two calls. What is between them
-   stands in memory of the slot's; the backend tells of each such thing which unit's forward first
-   writes it and which unit's backward last reads it (nn_kept). */
+/* stage.c: slots, and the processing of a micro-batch by a stage (stages.h). A stage is a network
+   like any other (driver.h) with one block, whose forward and backward are two calls. The values
+   kept between them are in the slot's memory; for each such buffer the backend gives the unit
+   whose forward first writes it and the unit whose backward last reads it (nn_kept). */
 #include "stage.h"
 #include <math.h>
 #include <string.h>
@@ -268,7 +268,7 @@ static tutti_status keep_samples(tutti_nn_stage *g, slot *s, tutti_error *err)
 }
 
 /* ---- forward ---- */
-/* A number of samples that is new may want more of what the first unit's forward writes. */
+/* A new number of samples may need larger buffers for the first unit's forward. */
 static tutti_status begin(tutti_nn_stage *g, slot *s, tutti_error *err)
 {
     bool again = true;

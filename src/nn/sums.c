@@ -3,8 +3,8 @@
    A pass runs in blocks of 64 samples (of tokens: of fewer windows, block_of). The blocks'
    gradients are added in the one order of summation of the project: the binary tree over the
    blocks. So four workers with 64 samples each and one worker with 256 compute the same gradient
-   to the bit (their common divisor is a power of two apart, which is exact). Without it a single
-   ReLU that rounding turns over sends two such runs apart within a hundred steps. Blocks also
+   to the bit (their common divisor is a power of two apart, which is exact). Without it two such
+   runs diverge within a hundred steps, as soon as rounding switches a single ReLU. Blocks also
    bound the activations by 64 samples.
 
    The tree is a binary counter over a stack of gradient sets, the caller's at the bottom. Every
@@ -57,7 +57,7 @@ static void point_leaf(const tutti_nn *nn, int first, int count, float *at, floa
     }
 }
 
-/* The first parameter of the convolutions, which are one unit here, as they run in turns. */
+/* The first parameter of the convolutions, which are one unit here, as they run interleaved. */
 static int tiled(const tutti_nn *nn)
 {
     return nn->convs > 0 ? nn->unit[nn->convs - 1].param : nn->params;

@@ -5,11 +5,12 @@
 
    The gradient may be in the tier, too. It is one more stream, which is read only.
 
-   There are three sets of tiles, used in turn: while one is updated, the next is read and the one
-   before is written. A tier that has addresses is updated where it is.
+   There are three sets of tiles, used in rotation: while one is updated, the next is read and the
+   one before is written. A tier that has addresses is updated where it is.
 
-   Tiles are cut at multiples of `tile` of what the slots cover, so that those inside a range go
-   straight between disk and memory. In memory a tile begins as far from a block as in the tier. */
+   Tiles are split at multiples of `tile` of what the slots cover, so that those inside a range
+   go straight between disk and memory. In memory a tile begins as far from a block as in the
+   tier. */
 #include <assert.h>
 #include <errno.h>
 #include "optim_internal.h"
@@ -228,7 +229,7 @@ tutti_status tutti_placed_update(tutti_placed *p, const tutti_update_part *parts
     return status;
 }
 
-/* Masters of a part to or from x, which stands still meanwhile. */
+/* Copies the masters of a part to or from x, which does not change in that time. */
 static tutti_status move(tutti_placed *p, const tutti_update_part *part, bool write, tutti_error *err)
 {
     tutti_place *const m = &p->stream[0];

@@ -294,8 +294,8 @@ static tutti_status look(tutti_pipe *pipe, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The buffer of i, which a message is about to have, had that of i - length. That one was received,
-   but its send may have to be asked once more. */
+/* The buffer of i, which a message is about to have, had that of i - length. That message was
+   received, but its send may have to be tested once more. */
 static tutti_status make_room(tutti_pipe *pipe, int which, int64_t i, tutti_error *err)
 {
     conduit *c = &pipe->c[which];

@@ -168,8 +168,7 @@ static void note_skipped(char *skipped, size_t bytes, const char *name, const ch
         skipped[used] = '\0';
 }
 
-/* The newest valid one of `directory`; TUTTI_CLOSED: there is nothing that looks like a
-   checkpoint. */
+/* The newest valid one of `directory`; TUTTI_CLOSED: no name is that of a checkpoint. */
 static tutti_status find_in(tutti_runtime *rt, const char *directory, char *found, size_t bytes, char *skipped,
                             size_t skipped_bytes, tutti_error *err)
 {

@@ -43,7 +43,7 @@ void tutti_commit_close(tutti_commit *c)
 
 /* ---- directories ---- */
 
-/* Cuts the last component off; "" has become "/" or ".". */
+/* Removes the last component; "" has become "/" or ".". */
 static void cut_component(char *path)
 {
     size_t n = strlen(path);
@@ -204,7 +204,7 @@ void tutti_commit_retire(tutti_commit *c, int keep)
     tutti_state_free_steps(&list);
 }
 
-/* ---- the checkpoint comes to be ---- */
+/* ---- making the checkpoint ---- */
 
 static tutti_status write_manifest(const tutti_commit *c, const char *text, size_t bytes, tutti_error *err)
 {
@@ -234,8 +234,8 @@ out:
     return status;
 }
 
-/* Every file is where the manifest will say: a rank that wrote to a
-   disk of its own is found out here. */
+/* Is every file where the manifest will name it: a rank that wrote to a disk of its own is found
+   out here. */
 static tutti_status check_files(const tutti_commit *c, const tutti_checkpoint *m, tutti_error *err)
 {
     for (size_t k = 0; k < m->n_files; k++) {

@@ -1,7 +1,7 @@
 /* plan.c: declarations become memory. Two passes, as in zstd's workspaces and PETSc's options:
-   everybody says what it needs, then one arena is taken and handed out. So nothing is allocated
-   inside a step and the total is known before it is taken. Values live in their owner's struct and
-   are only listed. */
+   every owner declares what it needs, then one arena is allocated and distributed. So nothing is
+   allocated inside a step and the total is known before it is allocated. Values live in their
+   owner's struct and are only listed. */
 #include <errno.h>
 #include <string.h>
 

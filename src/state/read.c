@@ -1,9 +1,9 @@
 /* read.c: reading what a checkpoint holds. It is addressed by (state, tensor, owner, elements),
    never by the rank that saved it, so that any number of workers can read it. Keys are read whole,
-   since only a whole key's hash says that it is sound. Each is read once however many targets want
-   parts of it, and one file is open at a time, read ahead (stream.c). Verifying reads every file
-   once, in order, into two hashes: the key's, which names the tensor that is damaged, and the
-   file's, which covers the header. */
+   since only a whole key's hash shows that it is valid. Each is read once however many targets
+   need parts of it, and one file is open at a time, read ahead (stream.c). Verifying reads every
+   file once, in order, into two hashes: the key's, which names the tensor that is damaged, and
+   the file's, which covers the header. */
 #include "state_internal.h"
 #include <stdlib.h>
 #include <string.h>

@@ -187,7 +187,7 @@ static tutti_status take_header(tutti_tensor_file *f, json_t *root, tutti_error 
     return check_tiling(f, err);
 }
 
-/* What people give in its place, by how it begins. */
+/* Files that users give by mistake, recognised by their first bytes. */
 static tutti_status another_kind(const char *path, const uint8_t *head, size_t have, tutti_error *err)
 {
     static const struct { const char *begins; size_t bytes; const char *is, *mend; } kinds[] = {

@@ -75,8 +75,8 @@ static tutti_status prepare(const saver *s, uint64_t *need, uint64_t *left, tutt
     return status;
 }
 
-/* Rank 0: what all need together against the least that anybody
-   sees, since they share the directory. */
+/* Rank 0: what all need together against the least that any rank sees, since they share the
+   directory. */
 static tutti_status weigh(saver *s, tutti_error *why)
 {
     uint64_t total = 65536, least = UINT64_MAX, print0 = 0;
@@ -145,10 +145,10 @@ static tutti_status begin(saver *s, uint64_t *id, tutti_error *err)
     return tutti_save_decide(s, status, &why, *id, err);
 }
 
-/* ---- round two: everybody writes ---- */
+/* ---- round two: every rank writes ---- */
 
-/* Writes this rank's file (none if it has no elements to save) into tmp, and tells its size
-   and hash and those of its items. */
+/* Writes this rank's file (none if it has no elements to save) into tmp, and gives its size and
+   hash and its items' hashes. */
 static tutti_status write_file(const saver *s, uint64_t *bytes, uint64_t *hash, uint64_t *item_hashes, tutti_error *err)
 {
     char name[TUTTI_STATE_FILE_NAME], step[24], *path, *keys, *at;

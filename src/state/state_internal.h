@@ -17,8 +17,8 @@
 tutti_status tutti_state_json(json_t **out, const char *text, size_t bytes, const char *what,
                               tutti_error *err);
 bool tutti_state_utf8(const char *text);
-/* A name from a file as a sentence may show it: without control characters, cut at 60 bytes. Gives
-   out. */
+/* A name from a file as a sentence may show it: without control characters, truncated at 60
+   bytes. Gives out. */
 #define TUTTI_STATE_SHOWN 68
 const char *tutti_state_shown(char out[TUTTI_STATE_SHOWN], const char *name);
 bool tutti_state_dtype(const char *name, tutti_dtype *dtype);   /* "F32"; false: none of ours */
@@ -140,7 +140,8 @@ typedef struct tutti_found_step {
     char *name;
 } tutti_found_step;
 typedef struct tutti_found_steps { tutti_found_step *at; size_t n, room; } tutti_found_steps;
-/* What in the directory is named like a checkpoint, newest first. Free the list in any case. */
+/* The names in the directory that are those of checkpoints, newest first. Free the list in any
+   case. */
 tutti_status tutti_state_list_steps(tutti_runtime *rt, const char *directory,
                                     tutti_found_steps *list, tutti_error *err);
 void tutti_state_free_steps(tutti_found_steps *list);

@@ -162,7 +162,7 @@ static tutti_status join_out(tutti_state_out *o, tutti_error *err)
     }
     for (int i = 0; i < OUT_LANES; i++) {
         if (o->lane[i] != NULL)
-            tutti_thread_join(o->lane[i], NULL); /* what a lane has to say stands in o */
+            tutti_thread_join(o->lane[i], NULL); /* a lane's result is in o */
         o->lane[i] = NULL;
     }
     if (o->status != TUTTI_OK && err != NULL)

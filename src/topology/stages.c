@@ -9,11 +9,11 @@
 
    Simple Base-(k+1): n = sum over l of a_l (k+1)^p_l, p_1 > p_2 > ..., 1 <= a_l <= k. Blocks V_l of
    a_l (k+1)^p_l consecutive members, each of a_l parts.
-     1. Every V_l comes to its own mean by its hyper-hypercube, |H(V_1)| rounds.
-     2. In the l-th round after that each member v of the blocks behind V_l takes one member j, used
-        once, of each part of V_l. With S = |V_l| + |V_l+1| + .. the edges weigh |V_l| / (S a_l), v
-        keeps 1 - |V_l|/S. Then v is at the mean of V_l and all behind it (in the end, of all), and
-        so is each part of V_l as a whole, if not its members.
+     1. Every V_l reaches its own mean by its hyper-hypercube, |H(V_1)| rounds.
+     2. In the l-th round after that each member v of the blocks after V_l takes one member j,
+        used once, of each part of V_l. With S = |V_l| + |V_l+1| + .. the edges weigh |V_l| / (S
+        a_l), v keeps 1 - |V_l|/S. Then v is at the mean of V_l and all blocks after it (in the
+        end, of all), and so is each part of V_l as a whole, if not its members.
      3. From the round after its own each part of V_l runs its hyper-hypercube, over and over, until
         the parts of V_1 have done so once.
    Members without a partner keep their value. The members j are taken from the back of a part (the

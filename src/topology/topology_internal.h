@@ -45,7 +45,7 @@ typedef struct tutti_graph_rules {
     bool cliques;  /* a round's edges form cliques of members, the rest alone; weights 1/(d + 1) */
     bool own;      /* list writes weights and self */
     bool directed; /* else i gives to those it takes from, with one weight; one list a round */
-    bool drawn;    /* period 0: new rounds for ever; has meets, second, messages; no sign */
+    bool drawn;    /* period 0: new rounds without end; has meets, second, messages; no sign */
     /* May it have this size? No: writes which it may. NULL: any. */
     bool (*fits)(const tutti_graph *g, char *mend, size_t bytes);
     /* Tables, if it needs them; NULL: none. */
@@ -83,7 +83,7 @@ typedef struct tutti_blocks {
 typedef struct tutti_staged { tutti_blocks blocks; int groups; tutti_stages across; } tutti_staged;
 
 typedef struct tutti_matchings {
-    int count, *partner;      /* partner[m * n + i]: whom i has in matching m, or i */
+    int count, *partner;      /* partner[m * n + i]: the partner of i in matching m, or i */
     double *chance, alpha, second, messages; /* chance of each; weight of an active edge */
 } tutti_matchings;
 
@@ -128,7 +128,8 @@ void tutti_graph_neighbours(const tutti_graph *g, uint64_t k, int i, int sign,
    n. */
 uint64_t tutti_graph_meetings(const tutti_graph *g);
 void tutti_graph_meets(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out);
-void tutti_graph_print(const tutti_graph *g, char *out, size_t bytes); /* its spec, cut to fit */
+void tutti_graph_print(const tutti_graph *g, char *out, size_t bytes); /* its spec, truncated to
+                                                                          fit */
 /* gap.c: second smallest and largest eigenvalue of the Laplacian of a fixed undirected graph:
    diagonal of degrees less adjacency. */
 tutti_status tutti_graph_laplacian(const tutti_graph *g, double *second, double *last,
@@ -137,7 +138,7 @@ tutti_status tutti_graph_laplacian(const tutti_graph *g, double *second, double 
 tutti_status tutti_matchings_find(tutti_matchings *m, const tutti_graph *base, tutti_error *err);
 void tutti_matchings_close(tutti_matchings *matchings);
 
-/* The text of a graph file (file.c says what that is); path: for sentences. This is what the fuzz
+/* The text of a graph file (file.c describes it); path: for sentences. This is what the fuzz
    target calls. */
 tutti_status tutti_edges_parse(tutti_edges **out, const char *path, const char *text, size_t bytes,
                                int n, tutti_error *err);

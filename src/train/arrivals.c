@@ -28,7 +28,7 @@ static tutti_status parse(const char *text, int64_t workers, int worker, double 
                               "stream is '%.80s'; write the samples a second of every worker, or of each: r0:r1:..., "
                               "from 1e-6 to 1e9",
                               text);
-        if (rate != NULL && (n == worker || n == 0)) /* one rate is everybody's */
+        if (rate != NULL && (n == worker || n == 0)) /* a single rate is for all workers */
             *rate = r;
         if (*end == 0)
             break;

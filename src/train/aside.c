@@ -20,7 +20,7 @@ enum { MOST = 1000 };
 int tutti_train_asides_open(tutti_run *run, uint64_t every, size_t own)
 {
     const double values = (double)(run->parameters + own) * sizeof(float),
-                 each = values * ((double)run->workers + 1); /* servers have one more of all slices */
+                 each = values * ((double)run->workers + 1); /* servers have one more of all shards */
     double most = floor(MOST_BYTES / each);
 
     run->asides = 0;

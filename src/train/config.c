@@ -217,8 +217,8 @@ static tutti_status check_servers(const tutti_train_config *c, tutti_error *err)
         (long long)c->servers, c->method, have);
 }
 
-/* Settles whether the run goes on without a worker that is lost: method
-   and transport must both be able to. */
+/* Settles whether the run continues without a lost worker: method and transport must both be able
+   to. */
 static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
 {
     char name[64], can[320] = "";
@@ -229,7 +229,8 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
 
     snprintf(name, sizeof name, "%.*s", (int)strcspn(c->method, "("), c->method);
     method = tutti_method_find(name);
-    if (known && method != NULL && c->servers > 0 && (traits & TUTTI_FAIL_STOP) == 0) /* workers need no slices then */
+    if (known && method != NULL && c->servers > 0 && (traits & TUTTI_FAIL_STOP) == 0) /* workers have no shards
+                                                                                         then */
         traits |= method->traits & TUTTI_FAULT_TOLERANT;
     votes = (traits & TUTTI_THROUGH_SERVERS) != 0 &&
             (c->nonfinite == TUTTI_NONFINITE_SKIP || (c->loss_scale[0] != 0 && strcmp(c->loss_scale, "off") != 0));
@@ -343,7 +344,7 @@ static bool named_in(const char *const *names, const char *name)
     return *names != NULL;
 }
 
-/* What says how a process is started, and nothing of the run. */
+/* Options about how a process is started, which do not describe the run. */
 static const char *const of_this_start[] = { "out", "resume", "overwrite", "meet", NULL };
 
 json_t *tutti_train_config_object(const tutti_train_config *c)

@@ -28,7 +28,7 @@ struct tutti_train_staged {
     tutti_model_unit *unit;
     char whole[sizeof ((tutti_error *)0)->text];
     tutti_nn_store *store;
-    tutti_nn_stage **stage;          /* networks; NULL: of a run that is gone through without */
+    tutti_nn_stage **stage;          /* networks; NULL: of a planned run without a network */
     int networks;                    /* 1 with all slots, or one a slot */
     slot *slot;                      /* slots */
     int slots, first, end;

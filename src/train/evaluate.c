@@ -41,7 +41,8 @@ static void told(tutti_run *run, const part *p, uint64_t at)
         tutti_train_report_evaluating(run, p->what, (at < p->end ? at : p->end) - p->at, p->end - p->at);
 }
 
-/* ---- values that come unit by unit: all workers look at as many runs of samples, each ---- */
+/* ---- values that are gathered unit by unit: all workers make the same number of runs of the
+   network ---- */
 
 static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
 {
@@ -97,7 +98,7 @@ static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tu
     return status;
 }
 
-/* Of the model that is looked at: data of a problem may move with it. */
+/* Of the model that is evaluated: data of a problem may move with it. */
 static uint64_t step_of(const tutti_run *run)
 {
     return run->evaluated.aside ? run->evaluated.step : tutti_engine_method(run->engine)->step;
@@ -331,8 +332,8 @@ static tutti_status tell_own(tutti_run *run, void *arg, tutti_error *err)
     return status;
 }
 
-/* Each has the whole split to look at, so this takes as long as all evaluations of the agreed model
-   by one worker. So it is done at the end only, and only by workers whose model is not the agreed
+/* Each worker evaluates the whole split, so this takes as long as evaluating the agreed model on
+   one worker. So it is done at the end only, and only by workers whose model is not the agreed
    one to the bit. With batch norms a model goes with its worker's own running statistics. */
 tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
 {

@@ -20,7 +20,7 @@ static tutti_status let_go(calls *c, tutti_error *err)
     return unit >= 0 ? tutti_train_done(c->run, (int)unit, false, err) : TUTTI_OK;
 }
 
-/* Index 0 says which tensor's turn it is. */
+/* Index 0 sends which tensor is next. */
 static tutti_status take_turn(calls *c, int64_t *tensor, tutti_error *err)
 {
     tutti_run *run = c->run;

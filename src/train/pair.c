@@ -37,7 +37,7 @@ tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, b
                           "'%.80s' takes %s only; give a model of categories (ctr), or other data (`tutti data list`)",
                           c->data, c->model, tutti_nn_takes_tokens(c->model) ? "tokens" : "values");
     if (!text || tutti_nn_takes_tokens(c->model))
-        return TUTTI_OK; /* of a model of tokens or categories on other data nn says what is wrong */
+        return TUTTI_OK; /* for a model of tokens or categories on other data nn reports the fault */
     if (tutti_nn_takes_categories(c->model))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "data is '%.120s', a text, whose samples are tokens, but model '%.80s' takes samples with "

@@ -1,4 +1,4 @@
-/* report.c: what the person sees while it runs, and metrics.jsonl. A line a reporting interval, of
+/* report.c: what the user sees while it runs, and metrics.jsonl. A line a reporting interval, of
    all workers' samples; rank 0 writes. */
 #include <errno.h>
 #include <math.h>
@@ -29,7 +29,7 @@ typedef struct fields {
         int rank;
         char text[64];
     } at[FIELDS];
-} fields; /* rank: the largest is left out first */
+} fields; /* rank: the field with the largest rank is omitted first */
 
 static void add_field(fields *f, int rank, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static void add_field(fields *f, int rank, const char *format, ...)

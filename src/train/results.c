@@ -88,7 +88,7 @@ static json_t *members_of(const tutti_run *run)
     return array;
 }
 
-/* What each worker tells at the end. */
+/* What each worker sends at the end. */
 enum {
     WALL,
     COMPUTE,
@@ -149,8 +149,8 @@ static json_t *memory_of_most(const tutti_run *run)
     return memory_of(most);
 }
 
-/* A row a worker that is left, for the summary and, up to 16, for the person.
-   all: a row an index of run->all. */
+/* A row a worker that is left, for the summary and, up to 16, for the user. all: a row an index
+   of run->all. */
 static json_t *by_worker(const tutti_run *run, const double *all, const tutti_train_delays *stale)
 {
     const int working = tutti_train_working(run);
@@ -333,8 +333,8 @@ static void keep_totals(tutti_run *run, const tutti_figures *f, const totals *t)
     run->totals.steps = f->steps - run->first_step;
 }
 
-/* summary.json's members, in this order: what the run was, how far it came and what that took, how
-   good its model is, what else it tells. */
+/* summary.json's members, in this order: what the run was, how far it came and what that took,
+   how good its model is, and further figures. */
 static void put_settings(json_t *o, const tutti_run *run)
 {
     const tutti_train_config *c = run->config;
@@ -466,8 +466,8 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     return status;
 }
 
-/* A writer that is lost may not have come to the end: then the next one does it all again. Each
-   file appears whole, in place of what is there. */
+/* A lost writer may not have finished: then the next one writes all files again. Each file
+   appears whole, in place of what is there. */
 tutti_status tutti_train_results(tutti_run *run, tutti_error *err)
 {
     results r = { 0 };

@@ -1,7 +1,7 @@
-/* resume.c: what a checkpoint says of the run that wrote it, and going on from one. What decides
-   the numbers must be the same (model, data, method, seed, samples a step), but for methods whose
-   steps have the same bits. Everything else, such as the number of epochs or the directories, may
-   change. */
+/* resume.c: the facts of its run that a checkpoint contains, and resuming from one. Settings that
+   change the numbers must be the same (model, data, method, seed, samples a step), but for
+   methods whose steps have the same bits. Everything else, such as the number of epochs or the
+   directories, may change. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,8 +116,8 @@ static tutti_status same_samples(const tutti_run *run, const char *path, const j
                       run->own_pace ? ", or batch x accumulate must" : "");
 }
 
-/* Its steps are ddp's, and it keeps nothing of its own. An older checkpoint does not say so, but
-   its method does. */
+/* Its steps are ddp's, and it keeps nothing of its own. An older checkpoint does not contain
+   that, but its method's traits do. */
 static bool exact(const json_t *facts)
 {
     const char *const method = json_string_value(json_object_get(json_object_get(facts, "config"), "method"));
@@ -262,7 +262,8 @@ static tutti_status take_newer(void *user, const char *name, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* s->path is damaged, as `why` says: the next older one of its folder that looks whole. */
+/* s->path is damaged, for the reason `why`: finds the next older one of its folder that seems
+   complete. */
 static tutti_status look_further(tutti_runtime *rt, search *s, const char *why, tutti_error *err)
 {
     char folder[4096], found[4096], *name;
@@ -294,8 +295,9 @@ static tutti_status look_further(tutti_runtime *rt, search *s, const char *why, 
     }
 }
 
-/* Does it come from other workers? Then not every state here is read, and what a checkpoint that
-   proves damaged has left in the others would stay: so it is looked at as a whole before. */
+/* Does the checkpoint come from other workers? Then not every state here is read, and the values
+   that a damaged checkpoint has left in some of them would stay: so it is verified as a whole
+   before. */
 static bool of_other_workers(const tutti_run *run, const tutti_checkpoint *checkpoint)
 {
     json_t *saved = json_loads(tutti_checkpoint_facts(checkpoint), 0, NULL);

@@ -246,7 +246,7 @@ static tutti_status take_share(tutti_run *run, tutti_error *err)
 
 static tutti_status open_loader(tutti_run *run, uint64_t step, tutti_error *err)
 {
-    /* whose turn is next is not known ahead, nor what a pass names */
+    /* it is not known ahead which worker is next, nor which samples a pass names */
     const tutti_method *m = tutti_engine_method(run->engine);
     const bool asked = run->own_pace || run->takes || m->names;
     const int worker = run->own_pace ? 0 : run->staged != NULL ? m->member : run->rank,

@@ -1,5 +1,5 @@
-/* step.c: one step of this worker. The engine says what its passes are over, the loader has the
-   samples, and the network's hooks tell the engine what is needed and what is ready. */
+/* step.c: one step of this worker. The engine gives the samples of its passes, the loader has
+   them, and the network's hooks notify the engine of what is needed and what is ready. */
 #include "train_internal.h"
 
 tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_error *err)
@@ -108,7 +108,7 @@ static tutti_status compute(tutti_run *run, const tutti_pass *pass, const tutti_
 tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
-    tutti_batch batch = { 0 }; /* kept for a pass that looks at its samples again */
+    tutti_batch batch = { 0 }; /* kept for a pass over the same samples again */
     tutti_pass pass;
     tutti_status status;
 
@@ -153,7 +153,7 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
             continue;
         TUTTI_TRY(status);
         TUTTI_TRY(tutti_engine_pass_end(run->engine, loss, err));
-        if (run->nn != NULL) /* else the run is gone through without */
+        if (run->nn != NULL) /* else a planned run without a network */
             TUTTI_TRY(tutti_engine_use_device(run->engine, tutti_nn_bytes(run->nn), err));
         run->loss_sum += pass.again ? 0 : loss;
         run->loss_samples += pass.again ? 0 : (double)batch.samples;

@@ -1,5 +1,5 @@
 /* train.c: one worker from the first file to the last: the loop over steps (step.c), and what comes
-   between them. What is open meanwhile is in setup.c. */
+   between them. setup.c opens and closes what this needs. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -147,11 +147,11 @@ static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_
     return sooner(sooner(next, done, save_every), done, ask_every);
 }
 
-/* ---- being asked to end ---- */
+/* ---- stopping on a signal ---- */
 
-/* How often the workers exchange whether any of them has been asked. In every step where all of
-   them meet there anyway; else as often as they meet for a report, since this exchange alone
-   would make them wait for each other. */
+/* How often the workers exchange whether any of them has received a signal. In every step where
+   all of them meet there anyway; else as often as they meet for a report, since this exchange
+   alone would make them wait for each other. */
 static uint64_t asks_every(const tutti_run *run)
 {
     const bool meet_always = (tutti_engine_method(run->engine)->traits & TUTTI_REPLICAS_EQUAL) != 0;
@@ -205,8 +205,8 @@ static tutti_status stop_if_asked(tutti_run *run, bool saved, int64_t *asked, tu
     return status;
 }
 
-/* Where steps have as many samples as their method likes: is there another, and is an evaluation
-   due since `before` samples? */
+/* Where the method decides how many samples a step has: is there another step, and is an
+   evaluation due since `before` samples? */
 static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool *due, tutti_error *err)
 {
     const uint64_t each = samples_between(run);
@@ -349,7 +349,7 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
     return status;
 }
 
-/* The engine declares; then all know whether it is to go on. */
+/* The engine declares; then all know whether the plan continues. */
 static tutti_status declare(tutti_run *run, bool *goes_on, tutti_error *err)
 {
     int32_t fits = 0;

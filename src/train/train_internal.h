@@ -13,7 +13,8 @@
 
 enum { TUTTI_TRAIN_FIGURES = 32 };
 
-/* plan.c: a rank of a run that is gone through without a network, to see what it takes. */
+/* plan.c: a rank of a planned run: it goes through steps without a network, to measure what they
+   take. */
 typedef struct tutti_dry {
     bool declares;                   /* now: the engine takes no memory, and there are no steps */
     uint64_t over;                   /* steps to go through */
@@ -341,7 +342,7 @@ tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t mo
 uint64_t tutti_train_samples(const tutti_run *run);
 tutti_status tutti_train_check_validation(const tutti_run *run, tutti_error *err);
 tutti_status tutti_train_evaluate_held_out(void *run, double *loss, tutti_error *err);
-/* The agreed model as --final-eval says, then the worst. Collective. */
+/* Evaluates the agreed model as --final-eval requests, then the worst. Collective. */
 tutti_status tutti_train_evaluate_final(tutti_run *run, tutti_error *err);
 /* run->worst; after an evaluation of the agreed model on the test split, which is shown. Each
    worker evaluates its own model. Collective. */

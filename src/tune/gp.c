@@ -15,8 +15,8 @@
 
 #include "tune_internal.h"
 
-/* Of a box whose side is 1. Longer than 2 a knob hardly matters; shorter than 1/8 tens of points
-   say nothing about the next. */
+/* Of a box whose side is 1. Longer than 2 a knob hardly matters; with lengths below 1/8 tens of
+   points do not predict the next. */
 static const double lengths[] = { 0.125, 0.25, 0.5, 1, 2 };
 static const double noises[] = { 1e-4, 1e-3, 1e-2, 1e-1, 0.5 };
 enum { SWEEPS = 2 };

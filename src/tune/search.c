@@ -54,7 +54,7 @@ void tutti_search_times(int64_t *times, size_t n, double *seconds, double *high)
 
     qsort(times, n, sizeof *times, by_time);
     *seconds = 1e-9 * 0.5 * ((double)times[low] + (double)times[middle]);
-    *seconds = fmax(*seconds, 1e-9); /* no time at all is less than the clock can tell */
+    *seconds = fmax(*seconds, 1e-9); /* no time at all is less than the clock can measure */
     *high = 1e-9 * (double)times[quarter];
 }
 

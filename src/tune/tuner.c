@@ -170,7 +170,7 @@ void tutti_tuner_close(tutti_tuner *t)
     tutti_free(t);
 }
 
-/* ---- telling ---- */
+/* ---- observations ---- */
 
 static bool was_told(const tutti_tuner *t, const double *value)
 {
