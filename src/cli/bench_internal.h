@@ -38,7 +38,7 @@ void tutti_bench_close(tutti_bench *b);
    command, version, then the members of `more` (stolen; may be NULL). */
 void tutti_bench_row(const tutti_bench *b, const char *name, double value, const char *unit,
                      double ratio, const char *against, json_t *more);
-/* In six digits, more than any figure here is worth; null for what is not finite. */
+/* With six digits, more than any figure here has; null for what is not finite. */
 json_t *tutti_bench_number(double x);
 /* On standard error, if it is a terminal: what is being measured now. "" wipes it. */
 void tutti_bench_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -103,7 +103,7 @@ void tutti_compare_drop(tutti_findings *f);
 const char *tutti_compare_condition(const tutti_findings *f, size_t row);
 bool tutti_compare_together(const tutti_findings *f, const tutti_compare_line *a,
                             const tutti_compare_line *b); /* of one condition */
-/* What time or bytes a row is judged by: to the target, else of all of it. */
+/* The time or bytes that a row is judged by: to the target, else of the whole run. */
 const double *tutti_compare_judged(const tutti_findings *f, const tutti_compare_line *l,
                                    bool bytes);
 /* " (border)" if one of a point's values is the first or the last of its list, "". */

@@ -136,7 +136,7 @@ tutti_status tutti_page_open(tutti_page *p, bool pictures, const char *title, co
 tutti_status tutti_page_write(tutti_page *p, tutti_runtime *rt, const char *directory,
                               const char *name, tutti_error *err);
 void tutti_page_drop(tutti_page *p); /* of a page that is not to be written */
-/* Text with what HTML would read as marks made harmless. */
+/* Writes text with the characters that HTML would read as markup escaped. */
 void tutti_page_say(FILE *out, const char *text);
 /* Sections of figures are grids: between begin and end come figures only. */
 void tutti_page_figures_begin(tutti_page *p);

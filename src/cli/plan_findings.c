@@ -441,7 +441,7 @@ static void print_comparison(const tutti_plan_findings *f)
     json_decref(words);
 }
 
-/* What one would be led to, and what speaks for more care. */
+/* The choice that the figures suggest, and reasons for caution. */
 static void print_choice(const tutti_plan_findings *f)
 {
     char name[300], text[800];

@@ -30,7 +30,7 @@ tutti_status tutti_plan_measure(tutti_measured *m, tutti_runtime *rt, const tutt
 
 /* ---- plan_findings.c ---- */
 
-/* What is known of what a method does to the course of training: a word and a sentence. */
+/* The known effect of a method on the course of training: a word and a sentence. */
 typedef struct tutti_effect { const char *name, *text; } tutti_effect;
 const tutti_effect *tutti_plan_effect(const char *method, const char *codec);
 
@@ -59,7 +59,7 @@ typedef struct tutti_plan_findings {
     double step_time;               /* as given; 0 */
     int64_t over;
     bool optimizer;                 /* was given, for all methods */
-    tutti_planned *rows;            /* the fastest first, behind shares by speed if they pay */
+    tutti_planned *rows;            /* the fastest first, after shares by speed if these pay */
     size_t n;
     const tutti_planned *fastest, *shares; /* NULL: there is none */
     const tutti_planned *synchronous; /* the fastest one with ddp's mathematics; NULL */

@@ -7,8 +7,8 @@
 #include <string.h>
 
 /* ---- table.c ---- */
-/* Has the table of a codec what its form needs? TUTTI_ERR_STATE: no; the sentence states what is
-   missing. */
+/* Does the table of a codec have what its form needs? TUTTI_ERR_STATE: no; the sentence states
+   what is missing. */
 tutti_status tutti_codec_check_table(const tutti_codec_ops *ops, tutti_error *err);
 
 /* ---- numbers on the wire: little-endian, at any address ---- */
@@ -41,8 +41,8 @@ static inline float tutti_codec_get_f32(const uint8_t *p)
 }
 
 /* ---- draws ---- */
-/* This worker's for this view's step and stage; `shared`: the same on all workers. The streams lie
-   apart from those that others number 0, 1, 2 ... */
+/* This worker's for this view's step and stage; `shared`: the same on all workers. The streams
+   are apart from those that other modules number 0, 1, 2 ... */
 tutti_rng tutti_codec_rng(const tutti_codec *c, const tutti_view *v, bool shared);
 /* The 16-bit draws of the places [at, at + count), at most TUTTI_CODEC_BLOCK: in the buffer
    `room`, from the returned address on. */
@@ -62,7 +62,8 @@ uint32_t tutti_codec_word(const tutti_codec *c, tutti_codec_words *held, uint64_
 /* name: "e"; the state is "<prefix>.e", one element an element of the flat space. */
 void tutti_codec_declare_vector(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,
                                 float **slot);
-/* The same without a place in the flat space: `count` floats or bytes; a value in self. */
+/* The same for states that have no place in the flat space: `count` floats or bytes; a value in
+   self. */
 void tutti_codec_declare_floats(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,
                                 size_t count, float **slot);
 void tutti_codec_declare_bytes(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,
@@ -70,8 +71,8 @@ void tutti_codec_declare_bytes(tutti_codec *c, tutti_plan *plan, const char *nam
 void tutti_codec_declare_value(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,
                                void *value, size_t bytes);
 
-/* For wrappers that feed back what inner[0] loses: it does not do so itself, is not only
-   unbiased, and has the traits needed. */
+/* For wrappers that feed back what inner[0] loses: checks that inner[0] does not do so itself, is
+   not only unbiased, and has the traits needed. */
 tutti_status tutti_codec_check_fed(const tutti_codec *c, unsigned needed, tutti_error *err);
 
 /* k = ceil(ratio n), at least 1, at most n; 0 of 0. A ratio of 0.07 of 100 is 7: a last bit of the

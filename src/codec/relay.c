@@ -32,7 +32,7 @@ typedef struct unit {
     tutti_codec *leaf;           /* that encodes it in this step */
     const float *x;              /* what is encoded: y, or a wrapper's */
     float *y;
-    bool finite;                 /* the wrappers' `before` may be called: all elements are finite */
+    bool finite;                 /* there are wrappers, and all elements are finite: the wrappers are used */
     void *scratch, *wire[ROUNDS]; /* linear */
 } unit;
 

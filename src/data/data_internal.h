@@ -159,8 +159,8 @@ void tutti_data_stream_close(tutti_data_stream *s);
 /* The next `bytes` of the contents; *got is less only at their end. */
 tutti_status tutti_data_stream_read(tutti_data_stream *s, void *to, size_t bytes, size_t *got,
                                     tutti_error *err);
-/* Nothing may follow what has been read: neither contents nor, behind a gzip stream, anything
-   else. Its checksum has been compared. */
+/* Checks that nothing follows what has been read: neither contents nor other bytes after a gzip
+   stream. The stream's checksum has been compared. */
 tutti_status tutti_data_stream_finish(tutti_data_stream *s, tutti_error *err);
 /* The most the contents can be: the file's size, or what gzip can make of it. */
 uint64_t tutti_data_stream_most(const tutti_data_stream *s);

@@ -205,7 +205,8 @@ tutti_status tutti_nn_dn_leave(int before, tutti_status status);
 tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dnnl_primitive_desc_t pd,
                                  dnnl_status_t status, const nn_unit *unit, const char *what,
                                  const int *args, int count, tutti_error *err);
-/* The same of a change of layouts. / Only where they differ; else the op is none. */
+/* The same for a change of layouts. The second: only where the layouts differ, else the op is
+   none. */
 tutti_status tutti_nn_dn_reorder(dn_core *core, dn_op *op, const nn_unit *unit, const char *what,
                                  nn_mdref from, nn_mdref to, tutti_error *err);
 tutti_status tutti_nn_dn_adapt(dn_core *core, dn_op *op, const nn_unit *unit, const char *what,

@@ -9,7 +9,8 @@
      categories   A sample is one row (so context is 1). It begins as the rows of tables that its
                   categories name, and the network ends in one logit.
 
-   sequence.c infers shapes and units, sequence_part.c cuts; sequence_run.c is the backend.
+   sequence.c infers shapes and units, sequence_part.c splits the network; sequence_run.c is the
+   backend.
 
    Most layers do not care about the order of rows. Attention and positions take them window by
    window. A recurrent layer computes one moment of all windows at once, so in networks that have

@@ -12,8 +12,8 @@ typedef struct placement_run {
 } placement_run;
 placement_run tutti_placement_run(const tutti_placement_problem *p, int first, int end, int type);
 double tutti_placement_period(const placement_run *run, int units);
-/* Price x units if units came in parts: a bound from below on what the run costs at that period.
-   It rises with the rate. */
+/* Price x units with fractional units: a lower bound of what the run costs at that period. It
+   rises with the rate. */
 double tutti_placement_bound(const placement_run *run, double period);
 /* Of the best plan with these types; INFINITY: there is none. */
 double tutti_placement_cost(const tutti_placement_problem *p, const int *on);

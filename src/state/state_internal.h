@@ -123,7 +123,7 @@ typedef struct tutti_saved_piece {
     tutti_keep keep;
     tutti_dtype dtype;
     uint64_t count;
-    tutti_manifest_range range;   /* but for the file */
+    tutti_manifest_range range;   /* all but its `file` */
     int rank;                     /* that has written it */
 } tutti_saved_piece;
 /* Sorts the pieces. files: by rank, those that have one. The result has no step, world or facts yet

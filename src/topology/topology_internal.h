@@ -121,7 +121,7 @@ void tutti_graph_join_weighted(tutti_graph_list *list, int j, double w);
 int tutti_graph_log2_up(int n);
 int tutti_graph_around(const tutti_graph *g, int64_t i); /* i mod n, from 0 */
 void tutti_graph_everybody(const tutti_graph *g, int i, tutti_graph_list *out);
-/* Of a round; sets count. */
+/* The neighbours in a round; sets count. */
 void tutti_graph_neighbours(const tutti_graph *g, uint64_t k, int i, int sign,
                             tutti_graph_list *out);
 /* Neighbours of all rounds, one call a (k, sign), k below tutti_graph_meetings(). at: capacity
@@ -143,7 +143,7 @@ void tutti_matchings_close(tutti_matchings *matchings);
 tutti_status tutti_edges_parse(tutti_edges **out, const char *path, const char *text, size_t bytes,
                                int n, tutti_error *err);
 void tutti_edges_close(tutti_edges *edges);
-/* Connected, and no mere exchange of places. */
+/* Checks that the graph is connected and does not only permute the members' values. */
 tutti_status tutti_edges_check(const tutti_graph *g, tutti_error *err);
 
 /* ---- eigen.c ---- */
@@ -153,8 +153,8 @@ void tutti_eigen_full(double *a, size_t n, double *room, size_t which, double *v
                       double *largest);
 /* The largest eigenvalue of a symmetric operator on vectors of sum 0 (apply: y = A x), and its unit
    vector. vector: where to begin, overwritten. Ends when |A v - value v|, which bounds the distance
-   to an eigenvalue, is at most `tolerance` of |value|, or after a fixed number of iterations.
-   room: scratch of tutti_eigen_room(n). */
+   to an eigenvalue, is at most `tolerance` of |value|, or after `turns` iterations. room: scratch
+   of tutti_eigen_room(n). */
 typedef struct tutti_operator {
     void (*apply)(const void *of, const double *x, double *y);
     const void *of;

@@ -229,8 +229,7 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
 
     snprintf(name, sizeof name, "%.*s", (int)strcspn(c->method, "("), c->method);
     method = tutti_method_find(name);
-    if (known && method != NULL && c->servers > 0 && (traits & TUTTI_FAIL_STOP) == 0) /* workers have no shards
-                                                                                         then */
+    if (known && method != NULL && c->servers > 0 && (traits & TUTTI_FAIL_STOP) == 0) /* no shards then */
         traits |= method->traits & TUTTI_FAULT_TOLERANT;
     votes = (traits & TUTTI_THROUGH_SERVERS) != 0 &&
             (c->nonfinite == TUTTI_NONFINITE_SKIP || (c->loss_scale[0] != 0 && strcmp(c->loss_scale, "off") != 0));

@@ -349,7 +349,8 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
     return status;
 }
 
-/* The engine declares; then all know whether the plan continues. */
+/* The engine declares; then all know whether all ranks fit into memory, so that they go through
+   steps. */
 static tutti_status declare(tutti_run *run, bool *goes_on, tutti_error *err)
 {
     int32_t fits = 0;

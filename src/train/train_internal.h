@@ -33,8 +33,8 @@ typedef struct tutti_train_staged tutti_train_staged; /* drive.c */
 typedef struct tutti_run {
     tutti_world *world;
     tutti_runtime *rt;
-    /* The trainer's own collectives: all workers and, behind them, ranks that only serve; after
-       losses those that are left. Index 0 prints and writes. */
+    /* The trainer's own collectives: all workers, then the ranks that only serve; after losses
+       those that are left. Index 0 prints and writes. */
     tutti_group all;
     /* Mine, and how many workers there were at the beginning: shares, samples and rows of reports
        go by these. rank >= workers: this rank only serves. */
@@ -50,7 +50,7 @@ typedef struct tutti_run {
     size_t parameters;                               /* elements in all */
     /* Of batch norms: the engine's client state. */
     tutti_nn_statistic *statistics; int n_statistics;
-    tutti_nn *nn;                    /* this and the loader: NULL where a rank only serves */
+    tutti_nn *nn;                    /* NULL, as the loader is, where a rank only serves */
     tutti_train_staged *staged;      /* under a method that runs the passes itself; else NULL */
     tutti_engine *engine;
     tutti_loader *loader;
@@ -59,7 +59,7 @@ typedef struct tutti_run {
     int64_t *cut;                    /* workers: batch_of or passes_of of the engine; NULL: even */
     const float **values;            /* n_params: the engine's */
     float **gradients;
-    bool by_unit;                    /* values are the engine's, unit by unit */
+    bool by_unit;                    /* values are gathered by the engine, unit by unit */
     bool hands_over;                 /* gradients are the network's, unit by unit, and handed over
                                         when they are ready: the engine has no memory of all */
 
@@ -81,7 +81,8 @@ typedef struct tutti_run {
     tutti_arrivals arrivals;         /* --stream: mine */
     tutti_data_room joined;          /* a batch with samples of other workers (given.c); NULL: the
                                         method sends none */
-    uint64_t streamed;               /* one more than the last of all samples that is off it */
+    uint64_t streamed;               /* one more than the last of the run's samples that was taken
+                                        off the stream */
 
     int64_t *batch_of;               /* workers: shares of a pass (share.h); NULL: even */
     bool automatic_shares;
@@ -93,7 +94,7 @@ typedef struct tutti_run {
        measured */
     tutti_train_clock clock;
 
-    /* --step-time: the network's; NULL: it charges the world's device */
+    /* --step-time: the network's device; NULL: the network charges the world's device */
     tutti_runtime meter; tutti_device *metered;
     double flop_ns, owed_ns;         /* time of a FLOP of this pass; time computed but not slept
                                         yet */
@@ -108,7 +109,7 @@ typedef struct tutti_run {
     double loss_sum, loss_samples;   /* since the last report, this worker */
     int64_t reported_ns;
     uint64_t first_samples;          /* of the run, before this process */
-    tutti_figures reported;          /* as they were then */
+    tutti_figures reported;          /* as they were at that report */
     tutti_heard heard;               /* at the last line of metrics, of an asynchronous method */
     uint64_t codec_reported;         /* step of the last codec records that were written */
     /* A row a worker, at most TUTTI_TRAIN_FIGURES each: the figures they send for a report and at
@@ -139,7 +140,8 @@ typedef struct tutti_run {
        none. */
     char *passed_over;
     tutti_file *metrics;             /* of index 0 */
-    int watched, lost;               /* what was learnt of the others so far; how many are lost */
+    int watched, lost;               /* the lost workers that were already noticed; their
+                                        number */
 } tutti_run;
 
 json_t *tutti_train_config_object(const tutti_train_config *c);
@@ -173,13 +175,13 @@ void tutti_train_stretch(tutti_run *run);
 tutti_status tutti_train_check_partition(const tutti_train_config *c, tutti_error *err);
 /* After the data. */
 tutti_status tutti_train_partition_open(tutti_run *run, tutti_error *err);
-/* Adds to the summary's row of a worker. */
+/* Adds its members to the summary's row of a worker. */
 void tutti_train_partition_describe(const tutti_run *run, int worker, json_t *row);
 
 /* ---- drive.c: under methods that run the passes of stages themselves ---- */
 
 bool tutti_train_drives(const tutti_run *run);
-/* Before the engine: its client's model, as far as that has stages. / After the engine. */
+/* Before the engine: its client's model, as far as that has stages; close after the engine. */
 tutti_status tutti_train_staged_open(tutti_run *run, tutti_error *err);
 void tutti_train_staged_close(tutti_run *run);
 const tutti_model *tutti_train_model(const tutti_run *run); /* NULL: none is asked for */
@@ -187,7 +189,7 @@ const tutti_model *tutti_train_model(const tutti_run *run); /* NULL: none is ask
    the end for ranks that only serve. */
 tutti_status tutti_train_measure(tutti_run *run, const tutti_model *model, double *seconds,
                                  tutti_error *err);
-/* Of the stage and its slots. */
+/* Memory of the stage and its slots. */
 size_t tutti_train_stage_bytes(const tutti_run *run);
 
 /* ---- arrivals.c: --stream ---- */
@@ -300,8 +302,8 @@ bool tutti_train_evaluates(const tutti_run *run);
 tutti_status tutti_train_dry(tutti_world *world, const tutti_train_config *config,
                              const tutti_train_io *io, tutti_dry *dry, tutti_error *err);
 
-double tutti_train_epochs(const tutti_run *run); /* gone over so far */
-/* What is still to do, over what this process has done; 0: nothing is known yet. */
+double tutti_train_epochs(const tutti_run *run); /* completed so far */
+/* The remaining work divided by what this process has done; 0: nothing is known yet. */
 double tutti_train_left(const tutti_run *run);
 
 /* ---- members.c: meetings ---- */
