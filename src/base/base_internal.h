@@ -12,8 +12,8 @@
 typedef struct { char text[128]; } tutti_base_shown;
 tutti_base_shown tutti_base_show(const char *text);
 tutti_base_shown tutti_base_show_span(const char *text, size_t bytes);
-/* How many of the first `bytes` bytes of text end with a whole
-   UTF-8 character; at most three fewer. */
+/* The largest number of bytes, at most `bytes`, at which text ends with a whole UTF-8 character;
+   at most three fewer. */
 size_t tutti_base_whole_characters(const char *text, size_t bytes);
 
 /* Keeps the three nearest of the names that are offered; names need not end with 0. */
@@ -45,7 +45,7 @@ typedef union {
 } tutti_base_value;
 tutti_status tutti_base_option_parse(const tutti_option *option, const char *what,
                                      const char *value, tutti_base_value *out, tutti_error *err);
-/* Of conditions joined by '&' (options.h, when) the one behind `at`; NULL: there is none. */
+/* In conditions joined by '&' (options.h, when), the one after `at`; NULL: there is none. */
 const char *tutti_base_condition_behind(const char *at);
 /* Once all of a spec's are stored: has this one, if it is not what it is
    by default, an effect among them? */

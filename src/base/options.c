@@ -285,7 +285,7 @@ static void print_bound(const tutti_option *option, double value, char *out, siz
         snprintf(out + used, bytes - used, " (%.0f byte%s)", floor(value * 1048576), value * 1048576 < 2 ? "" : "s");
 }
 
-/* What is allowed, as it follows "it must be ". `form`: also which kind of number. */
+/* Prints what is allowed, to follow "it must be ". `form`: also which kind of number. */
 static void print_allowed(const tutti_option *option, bool form, char *out, size_t bytes)
 {
     char low[80], high[80];

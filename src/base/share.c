@@ -69,7 +69,7 @@ int64_t tutti_share_passes(const tutti_share *s, int worker)
     return s->passes_of != NULL ? s->passes_of[worker] : s->accumulate;
 }
 
-/* What workers below this one have: samples of a pass, or with passes_of passes. */
+/* The sum over the workers below this one: samples of a pass, or with passes_of passes. */
 static uint64_t below(const tutti_share *s, int worker)
 {
     const int64_t *of = s->passes_of != NULL ? s->passes_of : s->batch_of;

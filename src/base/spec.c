@@ -69,7 +69,7 @@ static tutti_status fail_end(const reader *r, const char *missing, tutti_error *
                       missing);
 }
 
-/* From an opening quote to behind the closing one. */
+/* Skips from an opening quote to after the closing one. */
 static tutti_status skip_quoted(reader *r, tutti_error *err)
 {
     for (r->p++; *r->p != '"'; r->p++) {

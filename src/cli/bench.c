@@ -166,7 +166,8 @@ void tutti_bench_print_bytes(char out[32], size_t bytes)
     snprintf(out, 32, "%zu%s", bytes, units[u]);
 }
 
-/* In the child: signals as they come, and none outlives this command, however that ends. */
+/* In the child: unblocks all signals, and has it killed when this command ends, however that
+   ends. */
 static void become(const char *const *argv, int out, pid_t parent)
 {
     sigset_t none;
@@ -204,7 +205,7 @@ tutti_status tutti_bench_capture(const char *const *argv, char **text, int *code
         close(ends[0]);
         return tutti_fail(err, TUTTI_ERR_IO, cause, "starting '%.300s'", argv[0]);
     }
-    /* What is too much is read and dropped, so that the program never waits for us. */
+    /* Output beyond the limit is read and discarded, so that the program never waits for us. */
     for (char rest[4096];;) {
         const bool room = used < MOST - 1;
         got = room ? read(ends[0], *text + used, MOST - 1 - used) : read(ends[0], rest, sizeof rest);

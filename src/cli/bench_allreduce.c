@@ -48,7 +48,7 @@ const tutti_option tutti_bench_allreduce_options[] = {
     { 0 }
 };
 
-/* What a table may name (comm.h): those that keep the one order of sums. */
+/* The algorithms that a table may name (comm.h): those that keep the fixed order of sums. */
 static const char *const algorithms[] = { "exchange", "doubling", "tree", "direct", "halving" };
 
 enum { MOST_SIZES = 32, MOST_PROGRAMS = 16, CALLS_LEAST = 7, CALLS_MOST = 5000 };

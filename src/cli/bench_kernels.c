@@ -129,8 +129,8 @@ typedef struct bench {
     double *rate[YARDSTICKS + KERNELS * LEVELS]; /* GB/s of each round */
 } bench;
 
-/* As at the start, so that no kernel meets what another has made of the values; the same 64 Ki ones
-   over and over, since drawing takes long. of[3] >= 0: a second moment. */
+/* Restores the values of the start, so that no kernel reads the results of another; the same 64
+   Ki values are repeated, since drawing takes long. of[3] >= 0: a second moment. */
 static void refill(bench *k)
 {
     const size_t drawn = k->v.n < 1 << 16 ? k->v.n : 1 << 16;

@@ -122,7 +122,7 @@ static tutti_status open_network(subject *s, const char *model, int64_t batch, i
         &(tutti_nn_options){ .batch = batch, .threads = threads, .precision = precision, .clock = s->rt }, err);
 }
 
-/* As the engine: only the rows that a pass has touched are cleared for the next. */
+/* As in the engine, only the rows that a pass has touched are cleared for the next. */
 static tutti_status clear_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
 {
     const subject *s = user;

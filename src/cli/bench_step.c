@@ -262,7 +262,7 @@ static tutti_status peer_round(bench *k, const char *script, int run, int64_t r,
     return status;
 }
 
-/* As bench/peers/train.py reads it. */
+/* Does bench/peers/train.py have this model? */
 static bool peer_has(const char *model)
 {
     static const char *const whole[] = { "mlp", "cnn", "vgg", "vgg(small)" };
@@ -374,8 +374,8 @@ static double mean_of(const double *x, int64_t n, double *least, double *most)
     return sum / (double)n;
 }
 
-/* The same accuracy: the means differ by no more than seeds make a difference,
-   that is, the wider range of the two. */
+/* The same accuracy: the means differ by no more than the seeds do, that is, by the wider of the
+   two ranges. */
 static void print_accuracy(bench *k)
 {
     double least, most, low, high;
@@ -494,7 +494,8 @@ static void print_all(bench *k)
     print_layers(k);
 }
 
-/* Of TUTTI_PYTHON, one a peer; one that the script looks for if that is unset. */
+/* Names one peer for each PyTorch of TUTTI_PYTHON; if that is unset, one that the script
+   finds. */
 static tutti_status name_peers(bench *k, tutti_error *err)
 {
     const char *at = getenv("TUTTI_PYTHON");

@@ -91,8 +91,8 @@ void tutti_figure_print(double value, char *text, size_t bytes)
     snprintf(text, bytes, "%.*f", exact || whole >= 4 ? 0 : whole < -8 ? 12 : 4 - whole, value);
 }
 
-/* With the decimals of its column, so that figures below each other can be compared; of a column
-   without any, four digits that count: what was measured does not lose them for being whole. */
+/* A number with the decimals of its column, so that figures below each other can be compared; in
+   a column without decimals, with four significant digits, also if it is whole. */
 static void put_number(tutti_cells *t, const tutti_column *column, double value)
 {
     char text[400] = "";

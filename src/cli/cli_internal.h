@@ -111,8 +111,8 @@ const char *tutti_cli_known_elsewhere(const char *flag);
 
 /* ---- complete.c ---- */
 
-/* Where an option of that name takes one of a registry (method, codec, tier ...): the options of
-   what is called `name` there. NULL: none. */
+/* For an option whose value is a name of a registry (method, codec, tier ...): the options of
+   `name` in that registry. NULL: none. */
 const tutti_option *tutti_cli_options_of(const char *option, const char *name);
 
 /* ---- folder.c: which settings of a folder count, as it may be a stranger's ---- */
@@ -172,7 +172,7 @@ void tutti_cli_print_resume(const tutti_cli_settings *s, FILE *out);
 
 /* ---- catalogue.c ---- */
 
-/* What there is of a kind, by number from 0 on; its names end with NULL. help: the command's
+/* The entries of a kind, by number from 0 on; name gives NULL after the last. help: the command's
    description, printed before that of --json. */
 typedef struct tutti_cli_catalogue {
     const char *command, *kind, *help;

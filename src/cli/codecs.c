@@ -12,7 +12,7 @@ static tutti_codec_about about(size_t i)
     return codec;
 }
 
-/* How workers exchange it. */
+/* How workers exchange a codec's output. */
 static const char *form_help(const char *form)
 {
     return strcmp(form, "wrapper") == 0 ? "wraps other codecs"

@@ -204,7 +204,7 @@ static bool better(const tutti_findings *f, const tutti_compare_line *a, const t
     return isfinite(a->loss[0]) && (!isfinite(b->loss[0]) || a->loss[0] < b->loss[0]);
 }
 
-/* What time and bytes a row is judged by: to the target, else of all of it. */
+/* The time or bytes that a row is judged by: to the target, else of the whole run. */
 const double *tutti_compare_judged(const tutti_findings *f, const tutti_compare_line *l, bool bytes)
 {
     return f->aims ? bytes ? l->megabytes_to : l->seconds_to : bytes ? l->megabytes : l->seconds;

@@ -112,7 +112,8 @@ const char *tutti_compare_border(const tutti_findings *f, size_t point);
 /* ---- compare_results.c ---- */
 
 typedef void (*tutti_compare_speaker)(FILE *out, const char *text); /* a sentence */
-/* What all runs have in common: model, data, workers, network, slow workers, and what was given. */
+/* Prints what all runs have in common: model, data, workers, network, slow workers, and given
+   options. */
 void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare_speaker say);
 void tutti_compare_say_target(const tutti_findings *f, FILE *out, tutti_compare_speaker say);
 void tutti_compare_say_answers(const tutti_findings *f, FILE *out, tutti_compare_speaker say);

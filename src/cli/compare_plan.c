@@ -147,7 +147,8 @@ typedef struct choice {
 static const char *const ours[] = { "method", "codec", "seed", "target", "overwrite", "quiet", "meet", "trace",
                                    "trace-steps" };
 
-/* What is a list here, or of one start, is no option that holds for all. */
+/* Refuses options that are lists here, or that belong to a single start, as options for all
+   runs. */
 static tutti_status refuse_ours(const tutti_cli_settings *s, bool of_plan, tutti_error *err)
 {
     for (size_t i = 0; i < TUTTI_LENGTH(ours); i++)

@@ -258,7 +258,7 @@ void tutti_compare_say_answers(const tutti_findings *f, FILE *out, tutti_compare
     }
 }
 
-/* Of the first run of the row that has left some. */
+/* Why the row has no results: the last message of its first run that has left one. */
 static void words_of_missing(const tutti_findings *f, size_t row, char *why, size_t bytes)
 {
     snprintf(why, bytes, "not run yet");

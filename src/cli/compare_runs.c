@@ -168,7 +168,7 @@ static bool same_row(const work *w, size_t a, size_t b)
                       json_object_get(json_array_get(w->runs, b), "row"));
 }
 
-/* By what others of its row took, else all. < 0: nothing is known. */
+/* The expected time of a run, from the other runs of its row, else from all. < 0: unknown. */
 static double expected(const work *w, size_t run)
 {
     double own = 0, all = 0;

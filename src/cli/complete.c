@@ -15,7 +15,7 @@
 #include "tutti/optim.h"
 #include "tutti/tier.h"
 
-/* What stands in a registry; at its end there is no name. */
+/* An entry of a registry; the last one has no name. */
 typedef struct entry {
     const char *name;
     const tutti_option *options;
@@ -62,7 +62,7 @@ static entry tier(size_t i)
     return (entry){ tutti_tiers[i].name, tutti_tiers[i].options };
 }
 
-/* What options of these names take, apart from files. by_commas: several. */
+/* The values of options with these names, apart from files. by_commas: several values. */
 static const struct {
     const char *option;
     entry (*of)(size_t i);
@@ -74,7 +74,7 @@ static const struct {
     { "tier", tier },
 };
 
-/* What commands that list a kind take. */
+/* The arguments of commands that list a kind. */
 static const struct {
     int (*run)(int argc, char **argv);
     entry (*of)(size_t i);
@@ -110,7 +110,7 @@ static void offer_word(begun b, const char *with)
     offer(b, with, strlen(with), "");
 }
 
-/* Of "a|b|c". */
+/* Offers each of "a|b|c". */
 static void offer_choices(begun b, const char *choices)
 {
     for (const char *at = choices; *at != 0; at += strcspn(at, "|"), at += *at == '|')
@@ -185,7 +185,7 @@ static const tutti_option *find(const tutti_command *c, const char *name)
     return o;
 }
 
-/* What follows a flag in a word of its own. */
+/* Does the flag take a value in a word of its own? */
 static bool wants_value(const tutti_option *o)
 {
     return o->type != TUTTI_BOOL || o->initial != 0;
@@ -234,7 +234,7 @@ static void offer_commands(begun b)
     offer_word(b, "--version");
 }
 
-/* Of a command; `before`: the word before. */
+/* Offers the further words of a command; `before`: the word before. */
 static void offer_rest(const tutti_command *c, const char *before, const char *word, bool first)
 {
     const char *const equals = strchr(word, '=');

@@ -52,7 +52,7 @@ bool tutti_cli_leave(void *settings, const tutti_option *option, const char *val
     return by == NULL;
 }
 
-/* As one would type it. */
+/* Prints a flag as a user would type it. */
 static void print_flag(FILE *out, const tutti_option *option, const char *value)
 {
     fprintf(out, "%s%s", strlen(option->name) == 1 ? "-" : "--", option->name);

@@ -12,7 +12,7 @@
 typedef struct tutti_moment {
     double step, samples, seconds, bytes, train_loss, test_loss, accuracy, waited;
 } tutti_moment;
-/* What a moment is drawn over: the axis, its word in a sentence, its unit. */
+/* The x axis of a picture of moments: its title, its word in a sentence, its unit. */
 typedef struct tutti_over_axis {
     const char *title, *words;
     size_t offset;
@@ -93,7 +93,7 @@ typedef struct tutti_plot_series {
     size_t n;
     const double *x, *y;         /* n; a point with a NAN is skipped, and the line continues */
     const double *low, *high;    /* n: points with a range round y (by_name: x); NULL: none */
-    const char *name;            /* any text: shown where one points at it; NULL: none */
+    const char *name;            /* any text, shown when the reader points at it; NULL: none */
     int number;                  /* stands at the end of the line; 0: none does */
 } tutti_plot_series;
 /* Bars are drawn in their order from 0 on: of a stack the tallest comes first. */

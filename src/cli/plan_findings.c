@@ -23,7 +23,7 @@ static const tutti_effect effects[] = {
                 "gradients are of older models, the older the more workers differ, which may take more steps" },
 };
 
-/* By traits first; the rest by the method's own words on its axes. */
+/* Decided by traits first, then by the method's own description of its axes. */
 const tutti_effect *tutti_plan_effect(const char *method, const char *codec)
 {
     unsigned traits = 0;
@@ -63,7 +63,7 @@ static double sum_of(const json_t *workers, const char *member)
     return sum;
 }
 
-/* What the run had done when its method had settled, by the report of that step. */
+/* The run's figures when its method had settled, from the report of that step. */
 static tutti_moment settled_at(const tutti_history *h, uint64_t steps)
 {
     tutti_moment at = { 0 };

@@ -89,7 +89,8 @@ static tutti_status run_single(const place *at, const char *name, int steps, con
     return status;
 }
 
-/* What MORE steps take more; where noise hides that, their part of the longer run. */
+/* The time of a step, from the difference that MORE steps make; where noise hides that, from the
+   whole longer run. */
 static double of_a_step(double few, double many)
 {
     return many > few ? (many - few) / MORE : many / (WARM + MORE);

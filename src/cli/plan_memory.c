@@ -92,7 +92,7 @@ static int width_of(int kind)
     return name > FIGURE ? name : FIGURE;
 }
 
-/* What has a hundredth of the total or more. */
+/* Prints the parts with a hundredth of the total or more. */
 static void print_parts(const tutti_train_plan *plan, const group *g, unit u)
 {
     const tutti_train_plan_rank *r = &plan->rank[g->most];
@@ -290,7 +290,7 @@ static tutti_status take_over(int *argc, char **argv, uint64_t *over, tutti_erro
     return TUTTI_OK;
 }
 
-/* As `train` has them once it is to start workers. */
+/* Makes the settings those that `train` has when it starts workers. */
 static tutti_status settle(tutti_cli_settings *s, tutti_error *err)
 {
     tutti_train_config *c = &s->config;

@@ -203,7 +203,8 @@ static tutti_status look_long_enough(const work *w, json_t *plan, tutti_error *e
     return TUTTI_OK;
 }
 
-/* Before anything is measured: of what would be refused in any case nothing has to be. */
+/* Called before measuring, since nothing need be measured of runs that would be refused in any
+   case. */
 static tutti_status ask(const work *w, json_t **asked, tutti_error *err)
 {
     const plan_config *c = w->config;
@@ -329,7 +330,7 @@ static tutti_status plan_it(work *w, tutti_error *err)
     return status;
 }
 
-/* In --out, or in a folder that goes when the plan is there. */
+/* Plans in --out, or in a temporary folder that is removed when the plan is made. */
 static tutti_status plan_somewhere(work *w, tutti_error *err)
 {
     const char *const out = w->config->out, *const temporary = getenv("TMPDIR");

@@ -39,7 +39,7 @@ static void put_data(FILE *script, const tutti_plot *plot)
     }
 }
 
-/* From 0 on, as no axis of ours begins elsewhere; bars need half of their width on either side. */
+/* All our axes begin at 0; bars need half of their width on either side. */
 static void put_range(FILE *script, const tutti_plot *plot)
 {
     double most = 0;
@@ -70,7 +70,7 @@ static int by_height(const void *a, const void *b)
     return (l->y > m->y) - (l->y < m->y);
 }
 
-/* Those that would stand on each other are moved up: none has more than a line's height. */
+/* Labels that would overlap are moved up; each is a line high. */
 static void spread(label *labels, int n, double wide, double high)
 {
     qsort(labels, (size_t)n, sizeof *labels, by_height);

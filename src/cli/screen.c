@@ -17,7 +17,7 @@ int tutti_cli_columns(int fd)
     return isatty(fd) && told != NULL && atoi(told) > 0 ? atoi(told) : 0;
 }
 
-/* Where lines can be taken back. */
+/* Can lines be replaced on this terminal? */
 bool tutti_screen_replaces(void)
 {
     const char *kind = getenv("TERM");

@@ -104,7 +104,8 @@ static bool run_of(const tutti_cli_settings *s, const char *resume, char *run, s
     return false;
 }
 
-/* What else begins with TUTTI_, by its reader. Names that end with '_' are beginnings. */
+/* Other variables that begin with TUTTI_, by their readers. Names that end with '_' are
+   prefixes. */
 static const char *const variables[] = {
     /* the library's */
     "TUTTI_DATA",

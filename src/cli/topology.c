@@ -89,8 +89,8 @@ static void print_product(const tutti_graph *g)
     tutti_free(w);
 }
 
-/* How long until the squared distance from the mean is a hundredth, the measure
-   of docs/TOPOLOGY.md. factor: of the distance, for each `rounds` rounds. */
+/* Prints the number of rounds until the squared distance from the mean is a hundredth, the
+   measure of docs/TOPOLOGY.md. factor: of the distance, for each `rounds` rounds. */
 static void print_rounds_to_a_hundredth(const tutti_graph *g, double factor, double rounds)
 {
     const double needed = factor > 1e-12 ? ceil(log(100) / (-2 * log(factor)) - 1e-9) * rounds : rounds;

@@ -5,7 +5,7 @@
 
 #include "page_internal.h"
 
-/* How this start was made, and nothing of the run. */
+/* Is the option about this start only, and not about the run? */
 static bool of_the_start(const char *name)
 {
     static const char *const names[] = { "out", "resume", "overwrite", "meet", "quiet" };

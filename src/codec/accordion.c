@@ -91,7 +91,7 @@ static unsigned traits(const tutti_codec *c)
     return all | (any & (TUTTI_CODEC_WHOLE_TENSOR | TUTTI_CODEC_VOTES)) | TUTTI_CODEC_MERGES;
 }
 
-/* What a codec sends of a view at most. */
+/* The most bytes that a codec sends for a view. */
 static size_t bytes_of_view(const tutti_codec *c, const tutti_view *v)
 {
     size_t bytes = 0;

@@ -217,8 +217,8 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
 }
 
 /* ---- a fit ---- */
-/* Of n triples those of greatest norm, at most `most`, in that order, of equal ones the earlier;
-   gives how many. The result may be the triples' memory. */
+/* Selects from n triples those of greatest norm, at most `most`, in that order, of equal ones the
+   earlier; returns how many. The result may be the triples' memory. */
 static size_t greatest(size_t n, const float *of, size_t most, float *to)
 {
     float kept[FIELDS * COMPONENTS_MOST];
@@ -237,7 +237,7 @@ static size_t greatest(size_t n, const float *of, size_t most, float *to)
     return have;
 }
 
-/* What is known of a bucket before any gradient. */
+/* The distribution assumed for a bucket before any gradient. */
 static tutti_codec_normal prior_of(const alq *s)
 {
     const double d = (double)s->q.bucket;
@@ -360,7 +360,7 @@ static void say(const tutti_codec *c, const tutti_codec_moment *m)
     m->say(m->with, "levels", text);
 }
 
-/* What levels begin with adds to a normal gradient, in its squares. */
+/* Warns if the initial levels add much to a normal gradient, relative to its square. */
 static void warn(const tutti_codec *c, const tutti_codec_moment *m)
 {
     const alq *s = c->self;

@@ -188,7 +188,7 @@ static void watch(tutti_codec *c, const tutti_view *v, const float *x)
             c->ops->watch(c, v, x);
 }
 
-/* Of a part of the view v, or of all of it. */
+/* Calls `before` of the wrappers for a part of the view v, or for all of it. */
 static const float *before(tutti_codec *c, const tutti_view *v, const tutti_view *part, const float *x)
 {
     for (; c->ops->choose != NULL; c = c->ops->choose(c, v))

@@ -153,7 +153,7 @@ static inline bool tutti_codec_code_is_valid(const tutti_codec_quantiser *q, int
            (code & ((1 << (q->bits - 1)) - 1)) <= tutti_codec_steps(q);
 }
 bool tutti_codec_scale_is_valid(float scale); /* NaN, or finite and not negative */
-/* All scales of a message, four bytes each; "bucket" or "block" for the sentence. */
+/* Checks all scales of a message, four bytes each; "bucket" or "block" for the sentence. */
 tutti_status tutti_codec_check_scales(const tutti_codec *c, size_t n, const uint8_t *in,
                                       const char *of, tutti_error *err);
 

@@ -89,7 +89,8 @@ static bool has_sign(const tutti_codec_quantiser *q, uint32_t level)
     return level > 0 || q->grid == TUTTI_GRID_ANY;
 }
 
-/* How far there are levels on both sides of the origin, which is one of 0 to top. */
+/* The distance up to which there are levels on both sides of the origin, which is one of 0 to
+   top. */
 static uint32_t reach_of(uint32_t origin, uint32_t top)
 {
     return origin < top - origin ? origin : top - origin;

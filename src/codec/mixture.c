@@ -46,7 +46,7 @@ static double phi(double t)
     return 0.3989422804014327 * exp(-0.5 * t * t);
 }
 
-/* Of the standard normal distribution between a and b. */
+/* The mass of the standard normal distribution between a and b. */
 static double mass(double a, double b)
 {
     const double root = 0.7071067811865476;
@@ -204,7 +204,8 @@ double tutti_codec_psi_slope(const tutti_codec_mixture *m, const double *level, 
     return left[1] - level[j - 1] * left[0] + right[1] - level[j + 1] * right[0];
 }
 
-/* Where level j is best between its neighbours. Where there is no mass any place is; it stays. */
+/* The best place of level j between its neighbours. Without mass any place is best, and it
+   stays. */
 static double best_between(const tutti_codec_mixture *m, const double *level, int j)
 {
     const double a = level[j - 1], c = level[j + 1];
@@ -368,8 +369,8 @@ static void spread_evenly(const tutti_codec_mixture *m, int n, double *level)
     }
 }
 
-/* What levels may begin as; false: not in order, as quantiles of what is nearly one number may be,
-   or with a pinned level between them. */
+/* Initial levels for the descent; false: not in order, as quantiles of what is nearly one number
+   may be, or with a pinned level between them. */
 static bool start_of(const tutti_codec_mixture *m, int start, int n, const double *given, int pinned, double *level)
 {
     for (int j = 0; j < n; j++)

@@ -33,7 +33,7 @@ static unsigned traits(const tutti_codec *c)
     return TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_FIXED;
 }
 
-/* How many. Column 0 is that of the view's first element, wherever a row begins. */
+/* The number of columns. Column 0 is that of the view's first element, wherever a row begins. */
 static size_t columns_of(const tutti_codec *c, const tutti_view *v)
 {
     const tutti_view *whole = v->tensor >= 0 ? &c->space->tensor[v->tensor] : v;

@@ -143,7 +143,7 @@ static size_t size_place(const tutti_codec *c, int t)
     return at;
 }
 
-/* Before the states are there: as it will be. */
+/* Callable before the states exist: the answer is the later one. */
 static bool is_narrow(const tutti_codec *c, const tutti_view *v)
 {
     const powersgd *s = c->self;
@@ -242,7 +242,7 @@ static void scale_columns(const tutti_codec *c, const tutti_view *v, size_t r, s
         tutti_scale(c->space->device, n, ldexpf(1, times * size_of(c, v, r, j, k)), of + k * n);
 }
 
-/* Of a round, the wire's numbers as floats. */
+/* The wire's numbers of a round as floats. */
 static void widen(const tutti_codec *c, const tutti_view *v, size_t n, void *in, float *out)
 {
     tutti_device *d = c->space->device;
@@ -302,7 +302,7 @@ static void take_units(const tutti_codec *c, size_t r, size_t n, const float *fr
         tutti_codec_to_unit(c->space->device, n, to + k * n);
 }
 
-/* Of the rows [from, to), which x holds; the last ones of all come first. */
+/* Folds the rows [from, to), which x holds; it is called for the last rows first. */
 static void fold_p(tutti_codec *c, const tutti_view *v, size_t r, size_t j, size_t from, size_t to, const float *x,
                    void *scratch, void *const *wire)
 {

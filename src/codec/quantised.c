@@ -85,7 +85,7 @@ static size_t buckets_together(size_t bucket)
     return bucket > FOUR_MOST ? 1 : bucket > TOGETHER / 4 ? 4 : TOGETHER / bucket;
 }
 
-/* Of the at most BUCKETS_MOST buckets of `count` elements. */
+/* Computes the scales of the buckets of `count` elements, at most BUCKETS_MOST. */
 static void bucket_scales(const tutti_codec *c, const tutti_codec_quantiser *q, const float *x, size_t count,
                           size_t bucket, float *scale)
 {
@@ -221,7 +221,7 @@ size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const f
     return bytes + 4 * tail;
 }
 
-/* With fewer levels than bits hold a message may have codes that none makes. */
+/* With fewer levels than bits hold, a damaged message may have codes that no encoder makes. */
 static tutti_status check_codes(const tutti_codec *c, size_t n, const uint8_t *packed, tutti_error *err)
 {
     const tutti_codec_quantiser *q = c->self;

@@ -420,7 +420,7 @@ static tutti_status decode(tutti_parcel *p, const tutti_freight *f, tutti_error 
     return TUTTI_OK;
 }
 
-/* To the next that is to be carried. */
+/* Continues to the next freight that must be carried. */
 static tutti_status go_on(tutti_parcel *p, tutti_freight *f, tutti_error *err)
 {
     for (; p->at == SUMMING && p->round < ROUNDS; p->round++, p->type = 0)

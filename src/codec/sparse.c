@@ -159,7 +159,7 @@ static bool step_to(walk *w, size_t *index)
     return *index < w->n;
 }
 
-/* What follows the last index up to the next byte is 0, and so is a bitmap's rest. */
+/* The bits after the last index up to the next byte are 0, and so is the rest of a bitmap. */
 static bool ends(walk *w)
 {
     const size_t end = w->code == BITMAP ? 8 * ((w->n + 7) / 8) : w->code == DELTA ? 8 * ((w->bit + 7) / 8) : w->bit;

@@ -231,9 +231,9 @@ static int by_p(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* In ascending order of p, each click is y positive and 1 - y negative, y its label
-   or, for the expectation, p: pairs in the right order, ties counting half, over all
-   pairs. A click with itself is no pair. */
+/* The area under the ROC curve. In ascending order of p, each click is y positive and 1 - y
+   negative, y its label or, for the expectation, p: pairs in the right order, ties counting half,
+   over all pairs. A click with itself is no pair. */
 static double area(const scored *s, size_t n, bool seen)
 {
     double below = 0, right = 0, positives = 0, negatives = 0, own = 0;

@@ -16,7 +16,7 @@ void tutti_data_distort_by(tutti_data *data, const tutti_data_distortion *how); 
    class. */
 void tutti_data_limit_classes(tutti_data *data, int classes);
 
-/* Of a text (text.c). */
+/* How a text is read (text.c). */
 typedef struct tutti_data_windows {
     const char *file;
     int64_t context, stride, val_windows, val_stride;
@@ -24,11 +24,11 @@ typedef struct tutti_data_windows {
 } tutti_data_windows;
 extern const tutti_option tutti_data_text_options[], tutti_data_moby_dick_options[];
 
-/* Of a click log (clicklog.c). */
+/* How a click log is read (clicklog.c). */
 typedef struct tutti_data_clicks { const char *file; int64_t rows; double val; } tutti_data_clicks;
 extern const tutti_option tutti_data_clicks_options[];
 
-/* Of pictures (pictures.c). */
+/* How pictures are read (pictures.c). */
 typedef struct tutti_data_pictures {
     const char *dir;
     int64_t size, seed;

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Of a sample: bytes of what is not the label. */
+/* The bytes of a sample without its label. */
 static size_t body_bytes(const tutti_data *d)
 {
     if (d->text.path != NULL)

@@ -146,7 +146,7 @@ static tutti_status take_file(void *user, const char *name, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Of one class: round(n x share) places of the permutation are the test's. */
+/* In one class, round(n x share) places of the permutation belong to the test set. */
 static void draw_test(const search *s)
 {
     const uint64_t n = s->f->n - s->begin, wanted = (uint64_t)floor((double)n * s->how->test + 0.5),

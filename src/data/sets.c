@@ -115,7 +115,7 @@ static tutti_status find_folder(tutti_runtime *rt, const tutti_data_set *set, co
                       name, tried, make, name);
 }
 
-/* What a text means. set NULL: a path. */
+/* The meaning of a text. set NULL: a path. */
 typedef struct found {
     const tutti_data_set *set;
     tutti_data_distortion distortion;
@@ -251,7 +251,8 @@ tutti_status tutti_data_absolute(tutti_runtime *rt, const char *text, const char
                       bytes);
 }
 
-/* What a directory of no set that we read holds, by names that people know. */
+/* Names the contents of a directory that is no readable set, where well-known file names show
+   it. */
 static tutti_status name_what_it_is(tutti_runtime *rt, const char *directory, tutti_error *err)
 {
     static const struct { const char *file, *is, *mend;
@@ -290,7 +291,7 @@ static tutti_status see_picture(void *user, const char *name, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Of a directory in which there is nothing that we read. */
+/* The error for a directory without anything that can be read. */
 static tutti_status no_set(tutti_runtime *rt, const char *directory, tutti_error *err)
 {
     uint64_t pictures = 0;

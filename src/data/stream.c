@@ -112,7 +112,7 @@ static tutti_status refill(tutti_data_stream *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* After a member: another one, the end of the file, or something that has no business there. */
+/* After a member: another one, the end of the file, or bytes that do not belong there. */
 static tutti_status member_ended(tutti_data_stream *s, tutti_error *err)
 {
     if (s->z.avail_in < 2)

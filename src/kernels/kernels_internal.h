@@ -21,8 +21,8 @@
    with 4096, 0.72 with none; trunc16 0.48, 0.57, 0.74 */
 #define TUTTI_KERNELS_AHEAD 2048
 
-/* For loops that read x once: memory that stands so far behind [x, x + count). Processors ask for
-   what comes next by themselves, but not as early. Nothing is read, so it may lie behind the
+/* For loops that read x once: prefetches the memory that far after [x, x + count). Processors
+   prefetch by themselves, but not as early. Nothing is read, so the addresses may lie beyond the
    end. */
 static inline void tutti_kernels_ask_for(const float *x, size_t count)
 {

@@ -70,7 +70,8 @@ INLINE vec entry(int where, const float *table, ivec at)
                : vec_gather(table, at);
 }
 
-/* What a halving waits for takes longer than its instructions, so SIDE vectors go side by side. */
+/* The latency of a halving is longer than its instructions take, so SIDE vectors are processed
+   together. */
 enum { SIDE = WIDTH == 16 ? 8 : 2 };
 #define EACH_SIDE _Pragma("GCC unroll 8") for (size_t v = 0; v < sides; v++)
 

@@ -59,7 +59,7 @@ size_t tutti_select_room(size_t n, size_t k)
     return spare > n || k > (n - spare) / 4 ? n : 4 * k + spare;
 }
 
-/* Of n candidates the k that are wanted, to the front; they may be x itself, with no indexes
+/* Moves the k wanted ones of n candidates to the front; they may be x itself, with no indexes
    yet. */
 static void keep(size_t n, const float *x, const uint32_t *at, uint32_t key, size_t ties, uint32_t *index, float *value)
 {

@@ -32,7 +32,7 @@ static double rank(const nn_buffer *b, enum order order)
     return order == LARGEST ? (double)b->bytes : order == LONGEST ? life : life * (double)b->bytes;
 }
 
-/* Of equals the larger, then the one that stands first in the list. */
+/* Of equals the larger comes first, then the one that is first in the list. */
 static int by_turn(const void *a, const void *b)
 {
     const turn *x = a, *y = b;
@@ -54,7 +54,7 @@ static void sort(plan *p, enum order order)
 }
 
 /* ---- the bound ---- */
-/* What ends after a moment is there when something begins in it. */
+/* Buffers that end at a moment still exist when others begin in it. */
 static int by_moment(const void *a, const void *b)
 {
     const change *x = a, *y = b;

@@ -51,7 +51,7 @@ struct tutti_nn {
     void **backends;       /* one; by unit, one a block */
     int backend_count, prepared_count; /* that many, from the first on, have copies of the last
                                           given values */
-    struct dn_copies *copies; /* by unit: where they meet */
+    struct dn_copies *copies; /* by unit: the copies of weights that the backends share */
     bool by_unit;
     nn_run *runs;          /* by unit: of each block */
     tutti_device *device;  /* NULL: nothing is charged */

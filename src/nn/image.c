@@ -271,8 +271,8 @@ static bool reads_own(const nn_map *m, bool ends)
     return (m->relu && !ends) || m->layer.kind == TUTTI_LAYER_BATCH_NORM || m->layer.kind == TUTTI_LAYER_MAXPOOL2D;
 }
 
-/* What a segment computes again is its beginning, as far as backward reads. Behind its end there
-   may be a branch, in which nothing moves. */
+/* A segment recomputes its layers from the beginning as far as backward reads them. After its end
+   there may be a branch, whose values do not move. */
 static void find_segments(nn_image *image)
 {
     const int last = nn_image_segment_first(image, image->map_count - 1);

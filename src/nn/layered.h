@@ -30,9 +30,9 @@ typedef struct nn_layers {
     /* Sets p->ops to primitives for p->samples. Where they need more than those before, made =
        false. */
     tutti_status (*build)(void *self, nn_plan *p, bool train, tutti_error *err);
-    /* Also what a failed build left, and nothing. */
+    /* Frees the ops; also those that a failed build has left, or none. */
     void (*drop)(void *self, nn_plan *p);
-    /* All buffers of a run, by tutti_nn_life and tutti_nn_touch. */
+    /* Declares all buffers of a run, by tutti_nn_life and tutti_nn_touch. */
     void (*lay_out)(void *self, bool train);
     /* The unit of a moment. NULL: no stages. */
     int (*unit_of)(const void *self, int moment);
@@ -48,7 +48,8 @@ typedef struct nn_layered {
     nn_lives *lives[2], *now;    /* of evaluation, of training; of this run */
     char *arena;
     size_t arena_bytes;
-    /* Of a stage: buffers of training that live beyond the turn are no part of the arena. */
+    /* For a stage: training's buffers that live from forward to backward are not part of the
+       arena. */
     bool stage;
     nn_kept *kept;
     int kept_count;

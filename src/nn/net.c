@@ -120,7 +120,7 @@ static tutti_status add_unit(nn_net *net, int i, nn_shape *shape, tutti_error *e
     return TUTTI_OK;
 }
 
-/* What follows a layer with parameters: at most one ReLU, one pooling, one flatten. */
+/* Adds what follows a layer with parameters: at most one ReLU, one pooling, one flatten. */
 static tutti_status add_follower(nn_net *net, int i, nn_shape *shape, tutti_error *err)
 {
     const tutti_layer *layer = &net->layers[i];

@@ -44,7 +44,7 @@ static int64_t piece_of(const nn_net *net, const nn_backend *ops, int64_t most)
     return windows > 0 ? windows : 1;
 }
 
-/* What the driver has to know of the units. */
+/* Collects what the driver must know of the units. */
 static tutti_status outline(tutti_nn *nn, tutti_error *err)
 {
     const nn_net *net = &nn->net;

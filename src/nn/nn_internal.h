@@ -117,8 +117,8 @@ typedef struct nn_settings {
     int threads;                 /* at least 1 */
     tutti_cpu cpu;               /* the highest level for own loops */
     tutti_dtype precision;       /* of the products' operands: TUTTI_F32, TUTTI_BF16 or TUTTI_F16 */
-    /* Where backends of one network meet that compute unit by unit: the first leaves its copies of
-       weights there. NULL: it is alone. */
+    /* Shared by the backends of one network that compute unit by unit: the first stores its
+       copies of weights there. NULL: there is only one backend. */
     struct dn_copies **copies;
     const nn_times *times;       /* of tokens: to be kept and filled */
 } nn_settings;
@@ -154,9 +154,9 @@ typedef struct nn_run {
     nn_rows *tables;             /* NULL unless train; by parameter: where the gradient of one with
                                     row_sparse is written, never added, in place of `gradients` */
 
-    /* Of a stage. What enters is x, one sample's rows after another, or by moment as the network
-       has them. begin is called twice: for forward, and with `backward` for loss and backward,
-       other runs may be between. */
+    /* For a stage. Its input is x, one sample's rows after another, or by moment if the network
+       has them so. begin is called twice: for forward, and with `backward` for loss and backward;
+       other runs may come between. */
     bool backward;
     void *const *kept;           /* the memory of each of nn_backend.kept's list */
     float *out;                  /* what leaves: written by forward */

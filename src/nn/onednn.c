@@ -147,7 +147,8 @@ static void onednn_close(void *self)
     tutti_free(b);
 }
 
-/* Of linear units' weights; convolutions have theirs in layouts of their own (onednn_memory.c). */
+/* Opens the copies of linear units' weights; convolutions have theirs in layouts of their own
+   (onednn_memory.c). */
 static tutti_status open_copies(onednn *b, tutti_error *err)
 {
     dn_wanted wanted[2 * NN_UNITS_MAX] = { 0 };

@@ -33,7 +33,7 @@ enum {
     DN_PLANS = 8      /* linear plans kept besides those of the full batch and of evaluation */
 };
 
-/* What becomes of an operand before the primitive reads it (onednn_operand.c). */
+/* The conversion of an operand before the primitive reads it (onednn_operand.c). */
 typedef enum { DN_AS_IS, DN_NARROWED, DN_WIDENED, DN_ROUNDED } dn_form;
 /* at: offset into the scratch, unless as it is */
 typedef struct dn_operand { dn_form form; size_t values, at; } dn_operand;
@@ -48,8 +48,8 @@ typedef struct dn_op {
     char label[48];                    /* "conv2d 0 forward" */
     char implementation[48];
 
-    /* Of products whose bits would else depend on the number of threads (onednn_product.c): one
-       thread computes it as a whole, or each of its parts. */
+    /* For products whose bits would else depend on the number of threads (onednn_product.c): one
+       thread computes the whole product, or each of its parts. */
     bool alone;
     struct dn_part *parts;
     int part_count;
@@ -60,7 +60,7 @@ typedef struct dn_op {
 /* _add: to what is there */
 typedef struct dn_linear { dn_op forward, data, data_add, weights, weights_add; } dn_linear;
 
-/* What primitives are made from and run on. */
+/* The resources that primitives are made from and run on. */
 typedef struct dn_core {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
@@ -94,7 +94,7 @@ typedef struct dn_linear_plan {
     dn_linear *units; /* of all units; those of convolutions stay empty */
 } dn_linear_plan;
 
-/* What a run keeps for a unit, each with a place of its own in the arena. All float32 but the
+/* The buffers of a run for a unit, each with a place of its own in the arena. All float32 but the
    workspace. DN_ACT and DN_WORKSPACE of convolutions have a place a tile in training, or one if
    tiles are computed again. DN_ACT has one in an evaluation. */
 enum dn_thing {
@@ -150,7 +150,7 @@ typedef struct dn_conv {
 
 typedef struct dn_conv_plan { bool made, sum_begun[NN_UNITS_MAX]; dn_conv *units; } dn_conv_plan;
 
-/* Where everything stands in one kind of run, as offsets into the arena. */
+/* The places of all buffers in one kind of run, as offsets into the arena. */
 typedef struct dn_layout {
     bool made;
     size_t at[NN_UNITS_MAX][DN_THINGS];
@@ -242,14 +242,14 @@ tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_conv_kind kind, nn_co
                               const dn_conv_maps *maps, const dn_op *forward,
                               dnnl_primitive_attr_t attr, const nn_unit *unit, const char *what,
                               const int *args, int count, tutti_error *err);
-/* What the primitive is to read for what was given. */
+/* The operand that the primitive must read, made from the given one. */
 void *tutti_nn_dn_operand_ready(dn_core *core, const dn_op *op, int index, void *given);
 /* to: 16 bits, nearest even. Split among the core's threads. */
 void tutti_nn_dn_narrow(const dn_core *core, size_t n, const float *from, uint16_t *to);
 /* Copies of those parameters that products read as they stand in the table, of n parameters.
-   values: of each, 0 of one without a copy. Backends that meet (nn_settings.copies) have one place
-   for all units, as they compute unit by unit: the copies of a unit void those of another. Does
-   nothing if the precision is float32. */
+   values: of each, 0 of one without a copy. Backends that share copies (nn_settings.copies) have
+   one place for all units, as they compute unit by unit: the copies of a unit void those of
+   another. Does nothing if the precision is float32. */
 typedef struct dn_wanted { size_t values; int unit; } dn_wanted;
 tutti_status tutti_nn_dn_copies_open(dn_core *core, const dn_wanted *wanted, int n,
                                      tutti_error *err);

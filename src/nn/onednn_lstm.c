@@ -160,7 +160,8 @@ size_t tutti_nn_dn_lstm_kept(int64_t rows, int64_t width, int directions)
 /* ---- running ---- */
 enum { W_IH, W_HH, B_IH, B_HH, TENSORS };
 
-/* Where a direction has its things. Its moments are numbered in the order it goes through them. */
+/* The buffers of a direction. Its moments are numbered in the order in which it processes
+   them. */
 typedef struct direction {
     float *gates, *cells, *rows; /* rows: of H, one every `stride` values */
     size_t stride, windows, width;

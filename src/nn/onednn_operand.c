@@ -245,7 +245,7 @@ static void make_copy(dn_core *core, dn_copy *c)
     c->made = true;
 }
 
-/* Of [from, from + n), which may be a part of a weight; NULL: there is none. */
+/* The copy of [from, from + n), which may be a part of a weight; NULL: there is none. */
 static uint16_t *copy_of(dn_core *core, const float *from, size_t n)
 {
     for (int k = 0; core->copies != NULL && k < core->copies->count; k++) {

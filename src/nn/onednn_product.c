@@ -29,7 +29,7 @@ static dnnl_status_t make(nn_md *md, dn_matrix m, dnnl_data_type_t type)
     return nn_md_make(md, 2, dims, type, m.row_step > 0 || m.column_step > 0 ? strides : NULL);
 }
 
-/* From the first value to the last; 0: it has a layout of its own. */
+/* The number of values from the first to the last; 0: the matrix has a layout of its own. */
 static size_t span(dn_matrix m)
 {
     return m.column_step > 0 ? (size_t)((m.rows - 1) * m.row_step + (m.columns - 1) * m.column_step + 1) : 0;

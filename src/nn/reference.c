@@ -170,7 +170,7 @@ static void conv_forward(const layer *l, int64_t k, const float *w, const float 
             }
 }
 
-/* Where the largest value of the window of output (c, r, s) stands. */
+/* The place of the largest value in the window of output (c, r, s). */
 static size_t pool_place(const layer *l, int64_t k, const double *x, int64_t c, int64_t r, int64_t s)
 {
     size_t best = at(l->in, c, r * k, s * k);

@@ -187,7 +187,7 @@ static tutti_status infer_join(nn_sequence *s, int i, int branch, tutti_error *e
     return TUTTI_OK;
 }
 
-/* Of a layer that begins a segment. open: branches not yet joined. */
+/* Checks a layer that begins a segment. open: branches not yet joined. */
 static tutti_status check_segment(const nn_sequence *s, int i, const int *open, int depth, tutti_error *err)
 {
     const tutti_layer_kind kind = s->nodes[i].layer.kind;

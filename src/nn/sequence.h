@@ -59,9 +59,9 @@ typedef struct nn_sequence {
     int node_count, unit_count, param_count, lstm_count;
     bool tied;                   /* the last layer, of the last unit, reads unit 0's parameter */
     bool recomputes;             /* some layer has `again` */
-    /* Of a stage: it begins with rows of the stage before, in place of tokens, frames or
-       categories; it ends with rows for the next, in place of the head. Layer i of it is layer
-       i + offset of the whole network. */
+    /* For a stage: it begins with rows of the previous stage, in place of tokens, frames or
+       categories; it ends with rows for the next, in place of the head. Layer i of it is layer i
+       + offset of the whole network. */
     bool enters, leaves;
     int offset;
     nn_node *nodes;

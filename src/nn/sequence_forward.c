@@ -129,7 +129,7 @@ static void place_tables(const sequence *b, int i, float *y)
     }
 }
 
-/* Of `length` blocks of n values. */
+/* The mean of `length` blocks of n values. */
 static void mean_of_moments(const sequence *b, size_t n, int length, const float *x, float *y)
 {
     const float factor = (float)(1 / (double)length);
@@ -168,7 +168,7 @@ static void rows_of_node(const sequence *b, int i, size_t first, size_t count, f
     }
 }
 
-/* The same for the linear node behind it. */
+/* The same for the next, linear node. */
 static void narrow_part(const sequence *b, int i, size_t first, size_t count, int thread)
 {
     const nn_node *n = &b->net->nodes[i];

@@ -96,7 +96,7 @@ static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_erro
 }
 
 /* ---- memory ---- */
-/* Of an operand of a linear node that stands in a float32 buffer. */
+/* The buffer of an operand of a linear node that is in a float32 buffer. */
 static int operand(const sequence *b, seq_layout *l, size_t rows, int values, int buffer, int moment)
 {
     return b->core.precision == TUTTI_F32 ? buffer

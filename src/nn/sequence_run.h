@@ -178,8 +178,8 @@ static inline bool narrows(const sequence *b, int i)
            (is_norm(n) || n->layer.kind == TUTTI_LAYER_GELU);
 }
 
-/* Of a node that is not computed again, but whose product wants its input in 16 bits for the
-   gradient: they are made then. */
+/* Of a node that is not computed again, but whose product needs its input in 16 bits for the
+   gradient: these are made then. */
 static inline bool narrows_late(const sequence *b, int i)
 {
     const nn_node *n = &b->net->nodes[i];
@@ -212,8 +212,8 @@ static inline void give_operand(sequence *b, size_t n, const float *from, int to
         tutti_nn_dn_narrow(&b->core, n, from, at(b, to));
 }
 
-/* What an own loop of node i is given; the loop is cut into [first, first + count) by whatever its
-   layer is cut by. The rest is as the loop needs it. */
+/* The arguments of an own loop of node i; the loop is split into [first, first + count) by the
+   items of its layer. The rest is as the loop needs it. */
 typedef struct cut { sequence *b; int i; size_t columns, class; float *rows, *sums; } cut;
 
 /* Of `values` each at least; the thread's number is below core.threads. */

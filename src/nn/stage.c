@@ -140,7 +140,7 @@ size_t tutti_nn_stage_leaves(const tutti_nn_stage *g)
     return g->leaves;
 }
 
-/* What of a micro-batch backward reads again, as parts of one piece of memory. */
+/* The parts of a micro-batch that backward reads again, as parts of one buffer. */
 static void sample_parts(const tutti_nn_stage *g, int64_t samples, size_t bytes[SAMPLE_PARTS])
 {
     const nn_net *net = &g->nn->net;
@@ -334,7 +334,7 @@ static slot *free_to_begin(tutti_nn_stage *g, int index, phase wanted, tutti_err
     return NULL;
 }
 
-/* After something of a slot was computed, or has failed: is it over? */
+/* After a computation of a slot has succeeded or failed: is the slot over? */
 static tutti_status ended(tutti_nn_stage *g, slot *s, tutti_status status, bool *over)
 {
     const int index = (int)(s - g->slots);

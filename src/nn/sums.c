@@ -103,7 +103,8 @@ static tutti_status open_leaf(tutti_nn *nn, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Of a tied matrix no block's gradient can fall before the first unit: each block has its own. */
+/* No block's gradient of a tied matrix can be added before the first unit: each block has its
+   own. */
 static tutti_status open_tied(tutti_nn *nn, tutti_error *err)
 {
     const size_t blocks = (size_t)nn->backend_count, values = tied_values(nn);
@@ -382,7 +383,7 @@ void tutti_nn_stack_push(const tutti_nn *nn, nn_stack *s, nn_run *run, int64_t b
     run->tables = nn->tables + s->top * nn->params;
 }
 
-/* From the top each level onto the one below it. */
+/* Adds each level to the one below it, from the top on. */
 void tutti_nn_stack_fall(const tutti_nn *nn, const nn_stack *s, int param)
 {
     if (s->apart != NULL && s->apart[param] != s->set[s->top][param])

@@ -46,7 +46,7 @@ static int width_of(const tutti_pipe_options *o, int stage)
     return o->width != NULL ? o->width[stage] : 1;
 }
 
-/* Where the ranks of that stage begin. */
+/* The first rank of that stage. */
 static int place_of(const tutti_pipe_options *o, int stage)
 {
     int n = 0;
@@ -68,7 +68,7 @@ static int greater(int a, int b)
     return a > b ? a : b;
 }
 
-/* Of a conduit to the stage before, or to the one behind. */
+/* The length of a conduit to the previous stage, or to the next one. */
 static int length_of(const tutti_pipe_options *o, int which, int peer)
 {
     const int mine = tutti_pipe_slots(o, o->stage), theirs = tutti_pipe_slots(o, peer);
@@ -188,7 +188,7 @@ void tutti_pipe_sent(const tutti_pipe *p, uint64_t *messages, uint64_t *bytes)
 }
 
 /* ---- which micro-batches are mine ---- */
-/* Of a period. */
+/* My micro-batches in a period. */
 static int64_t mine_of(const tutti_pipe *pipe)
 {
     return (pipe->period - pipe->member + pipe->width - 1) / pipe->width;
@@ -201,7 +201,7 @@ static int64_t number_of(const tutti_pipe *pipe, int64_t i)
     return (i - 1) / each * pipe->period + pipe->member + (i - 1) % each * pipe->width + 1;
 }
 
-/* How many of the first p are mine. */
+/* The number of the first p micro-batches that are mine. */
 static int64_t mine_until(const tutti_pipe *pipe, int64_t p)
 {
     const int64_t rest = p % pipe->period - pipe->member;
@@ -229,7 +229,7 @@ static tutti_port port(const tutti_pipe *pipe, const conduit *c, int64_t i)
     return tutti_port_of("pipe", c->name, (uint64_t)number_of(pipe, i));
 }
 
-/* Those of my micro-batches up to `last`. */
+/* Posts the receives of my micro-batches up to `last`. */
 static tutti_status post_receives(tutti_pipe *pipe, conduit *c, int64_t last, tutti_error *err)
 {
     for (int64_t i = c->posted + 1; c->width > 0 && i <= last; i++) {
@@ -252,7 +252,7 @@ static tutti_status send(tutti_pipe *pipe, conduit *c, int64_t i, size_t floats,
     return TUTTI_OK;
 }
 
-/* What is through, in order. */
+/* Collects completed messages, in order. */
 static tutti_status collect(tutti_pipe *pipe, int which, tutti_error *err)
 {
     conduit *c = &pipe->c[which];

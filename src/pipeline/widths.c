@@ -45,7 +45,7 @@ static int fewest(const widths *x, double period, int most)
     return x->need[x->stages * row + x->units];
 }
 
-/* Of the plan in the tables; what is left over goes where it helps most. */
+/* Reads the plan from the tables; the remaining workers go where they help most. */
 static void give(const widths *x, double period, int workers, int *first, int *width)
 {
     int left = workers;

@@ -117,7 +117,8 @@ static double tighten(programme *g, double period)
     return longest;
 }
 
-/* All plans of layers from `first` on that may be cheaper than g->best, within limits. */
+/* Enumerates all plans of layers from `first` on that may be cheaper than g->best, within
+   limits. */
 static void go_through(programme *g, int first, int before, double prices)
 {
     if (first == g->p->layers) {

@@ -15,7 +15,7 @@ double tutti_placement_period(const placement_run *run, int units);
 /* Price x units with fractional units: a lower bound of what the run costs at that period. It
    rises with the rate. */
 double tutti_placement_bound(const placement_run *run, double period);
-/* Of the best plan with these types; INFINITY: there is none. */
+/* The cost of the best plan with these types; INFINITY: there is none. */
 double tutti_placement_cost(const tutti_placement_problem *p, const int *on);
 double tutti_placement_hourly(const tutti_placement_problem *p, double period, double prices);
 

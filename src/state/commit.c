@@ -160,8 +160,8 @@ void tutti_commit_clean(tutti_runtime *rt, const char *dir)
         tutti_directory_list(rt, dir, clean_one, &r, NULL);
 }
 
-/* Whether the checkpoint is whole; *sure is false when that could not be found
-   out, so that it had better stay. */
+/* Whether the checkpoint is whole; *sure is false when that could not be determined, so that it
+   must be kept. */
 static bool is_whole(tutti_runtime *rt, const char *path, bool *sure)
 {
     tutti_checkpoint *c;

@@ -21,7 +21,7 @@
 #define FORMAT_VERSION 1
 #define MEND "the manifest is damaged; use an older checkpoint"
 
-/* What follows the bytes that the seal covers. */
+/* The text after the bytes that the seal covers. */
 #define SEAL_BEFORE ",\n \"xxh3\": \""
 #define SEAL_AFTER "\"\n}\n"
 #define SEAL_BYTES (sizeof SEAL_BEFORE - 1 + 16 + sizeof SEAL_AFTER - 1)

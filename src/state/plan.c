@@ -20,7 +20,7 @@ typedef struct declaration {
     tutti_place place;
 } declaration;
 
-/* Of all declarations with this spec. */
+/* All declarations with the same tier spec. */
 typedef struct group { const char *spec; tutti_tier *tier; uint64_t bytes; } group;
 
 struct tutti_plan {

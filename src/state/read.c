@@ -86,7 +86,7 @@ static bool has_owner(const tutti_checkpoint *c, const tutti_manifest_state *s, 
     return s->count == 0;
 }
 
-/* What the target asks for against what was saved. */
+/* Compares the target's request with what was saved. */
 static tutti_status resolve(const tutti_checkpoint *c, const tutti_saved *t, wanted *w, tutti_error *err)
 {
     const tutti_manifest_state *s =

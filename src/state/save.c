@@ -54,7 +54,7 @@ static tutti_status check_facts(const saver *s, tutti_error *err)
     return status == TUTTI_ERR_CORRUPT ? TUTTI_ERR_USAGE : status;
 }
 
-/* What this rank needs and what its file system has left. */
+/* Computes the bytes that this rank needs and those that its file system has left. */
 static tutti_status prepare(const saver *s, uint64_t *need, uint64_t *left, tutti_error *err)
 {
     char *place;

@@ -170,7 +170,7 @@ static tutti_status join_out(tutti_state_out *o, tutti_error *err)
     return o->status;
 }
 
-/* What no block was full of: pages by the lanes, the rest by us, alone. */
+/* Writes the last, partial block: whole pages by the lanes, the rest by this thread. */
 static tutti_status finish_out(tutti_state_out *o, tutti_error *err)
 {
     const size_t in = (size_t)(o->bytes % OUT_BLOCK), pages = in / TUTTI_FILE_BLOCK * TUTTI_FILE_BLOCK;

@@ -117,7 +117,7 @@ static name *name_of(tutti_arena *a, const char *text, tutti_error *err)
     return a->names = n;
 }
 
-/* Likewise: what the name and all have now may be the most that they ever had. */
+/* Likewise: updates the peaks of the name and of the whole arena. */
 static void note_peaks(tutti_arena *a, name *n)
 {
     if (n->peak < n->now)

@@ -82,9 +82,9 @@ static void list_random(const tutti_graph *g, uint64_t k, int i, int sign, tutti
 
 /* ---- drawn in each round ---- */
 
-/* Where a member stands in the round's order: sorted by a random key each (equal keys: by number),
-   so that every order is equally likely. With blocks the first key is the block's, so that a
-   block's members stand together. */
+/* A member's key in the round's order: sorted by a random key each (equal keys: by number), so
+   that every order is equally likely. With blocks the first key is the block's, so that a block's
+   members stand together. */
 typedef struct key { uint64_t of_block, of_member; int block, i; } key;
 
 static key key_of(const tutti_graph *g, uint64_t k, int i)

@@ -54,7 +54,7 @@ static void tridiagonal(double *a, size_t n, double *diagonal, double *off, doub
         off[n - 2] = a[(n - 1) * n + n - 2];
 }
 
-/* How many eigenvalues lie below x. */
+/* The number of eigenvalues below x. */
 static size_t below(const double *diagonal, const double *off, size_t n, double x)
 {
     size_t count = 0;

@@ -279,8 +279,8 @@ static int degree_of(const tutti_graph *g, int i)
     return g->degree != NULL ? g->degree[i] : g->degree_max;
 }
 
-/* What member `to` gives to the values of `from`, its neighbour in a round in which it has
-   `count`. */
+/* The weight that member `to` gives to the values of `from`, its neighbour in a round in which it
+   has `count` of them. */
 static double weight(const tutti_graph *g, int to, int from, int count)
 {
     switch (g->weights) {
@@ -292,8 +292,8 @@ static double weight(const tutti_graph *g, int to, int from, int count)
     }
 }
 
-/* What is left for itself. Uniform: the same bits as its neighbours' weights, so that the complete
-   graph is an all-reduce to the bit. */
+/* The remaining weight, for itself. Uniform: the same bits as its neighbours' weights, so that
+   the complete graph is an all-reduce to the bit. */
 static double own_weight(const tutti_graph *g, int i, const double *w, int count)
 {
     double self = 1;

@@ -54,7 +54,7 @@ typedef struct tutti_graph_rules {
     int (*degree)(const tutti_graph *g);      /* NULL: found from round 0 */
     /* sign 1: the members that take i's values; -1: those whose values i takes. */
     void (*list)(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out);
-    /* All that i may ever be neighbour of. */
+    /* All members that may ever be neighbours of i. */
     void (*meets)(const tutti_graph *g, int i, tutti_graph_list *out);
     double (*second)(const tutti_graph *g);   /* lambda_2 of the expectation of W^T W */
     double (*messages)(const tutti_graph *g); /* expected in a round, over all members */
@@ -63,7 +63,7 @@ typedef struct tutti_graph_rules {
 /* {0}-ended; a table a file. */
 extern const tutti_graph_rules tutti_graph_fixed[], tutti_graph_staged[], tutti_graph_drawn[],
     tutti_graph_matcha[], tutti_graph_filed[];
-/* Of all tables, one after the other; NULL beyond the end. */
+/* All families' rules, one after the other; NULL beyond the end. */
 const tutti_graph_rules *tutti_graph_rules_at(int i);
 
 enum { TUTTI_STAGES_MAX = 17, TUTTI_BLOCKS_MAX = 17 };

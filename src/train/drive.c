@@ -14,7 +14,7 @@
 
 enum { UNITS_MOST = 4096 };
 
-/* Of what is under way in a slot. */
+/* The micro-batch that is under way in a slot. */
 typedef struct slot {
     int64_t samples;
     bool back;
@@ -171,7 +171,7 @@ static tutti_status take(tutti_run *run, const tutti_pass *pass, tutti_batch *ba
     return TUTTI_OK;
 }
 
-/* What the micro-batch reads of tables is brought first. */
+/* The rows of tables that the micro-batch reads are acquired first. */
 static tutti_status need_rows(const tutti_train_staged *s, const tutti_batch *batch, tutti_error *err)
 {
     tutti_run *run = s->run;
@@ -184,7 +184,8 @@ static tutti_status need_rows(const tutti_train_staged *s, const tutti_batch *ba
     return TUTTI_OK;
 }
 
-/* What one unit has taken, or several. */
+/* After one or several units were computed: stretches their time and, after the last backward,
+   adds the loss. */
 static tutti_status computed(tutti_train_staged *s, tutti_status status, int index, bool over, double *loss)
 {
     tutti_run *run = s->run;
@@ -292,7 +293,7 @@ static size_t held(void *self)
 
 /* ---- from open to close ---- */
 
-/* What units leave between forward and backward, from the whole model as one stage. */
+/* The memory that units keep between forward and backward, from the whole model as one stage. */
 static tutti_status fill_units(tutti_train_staged *s, int n, tutti_error *err)
 {
     const tutti_run *run = s->run;

@@ -62,15 +62,16 @@ static uint64_t runs_of(const tutti_run *run, uint64_t samples, uint64_t most)
     return samples / most * ((most + piece - 1) / piece) + (samples % most + piece - 1) / piece;
 }
 
-/* Where this worker ends, had it `most` samples for each run that the one with the most of them has
-   besides. Chunks are those of a model that is all there, so that sums have the same bits. */
+/* The end of this worker's loop, as if it had `most` samples for each further run that the worker
+   with the most samples makes. Chunks are the same as with all values in memory, so that sums
+   have the same bits. */
 static uint64_t runs_end(const tutti_run *run, const part *p, uint64_t most)
 {
     return run->by_unit ? p->end + most * (runs_of(run, p->largest, most) - runs_of(run, p->end - p->at, most))
                         : p->end;
 }
 
-/* Of a text: windows' losses are means over their tokens, hits are tokens. */
+/* For a text: windows' losses are means over their tokens, hits are tokens. */
 static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tutti_error *err)
 {
     enum { WINDOWS = 64 };
@@ -297,7 +298,8 @@ tutti_status tutti_train_evaluate_held_out(void *user, double *loss, tutti_error
 
 /* ---- the workers' own models ---- */
 
-/* Where the loss is measured from, of a problem whose optimum is known; NULL: 0. */
+/* The optimum of a problem, whose loss is subtracted, where it is known; NULL: nothing is
+   subtracted. */
 static tutti_status find_least(tutti_run *run, float **least, tutti_error *err)
 {
     *least = NULL;

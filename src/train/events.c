@@ -52,7 +52,7 @@ static int by_step(const void *a, const void *b)
     return x->step != y->step ? (x->step > y->step) - (x->step < y->step) : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Of one step in the order in which they stand. */
+/* Sorts events by step; those of one step keep their order. */
 static tutti_status sort(json_t *events, tutti_error *err)
 {
     const size_t n = json_array_size(events);
@@ -72,7 +72,7 @@ static tutti_status sort(json_t *events, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Those of `from` that are not in `to`; seen: the text of what is. */
+/* Adds those of `from` that are not in `to`; seen: the texts of those that are. */
 static void add_new(json_t *to, json_t *seen, const json_t *from)
 {
     json_t *event;

@@ -24,7 +24,7 @@ typedef struct bench {
     tutti_nn_stage *stage;
 } bench;
 
-/* Of units [first, end); one more each, so that none has none. */
+/* The operations of units [first, end); one more for each, so that no unit has 0. */
 static double operations(const tutti_model *model, int first, int end)
 {
     double sum = 0;

@@ -9,7 +9,8 @@
 
 enum { NO_MORE = -1 };
 
-/* What index 0 calls for, and all do. unit: that is there; -1: none. */
+/* The calls that index 0 requests and all make. unit: the unit whose values are there; -1:
+   none. */
 typedef struct calls { tutti_run *run; const tutti_tensor_entry *entries; tutti_group group; int64_t unit; } calls;
 
 static tutti_status let_go(calls *c, tutti_error *err)

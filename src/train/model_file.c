@@ -11,7 +11,7 @@
 
 enum { FILE_MOST = 1 << 20 };
 
-/* Of the data set, as many as it has classes, or none. */
+/* The names of the data set's classes, one for each class, or none. */
 static json_t *class_names(const tutti_data *data, int classes)
 {
     json_t *names = json_array();

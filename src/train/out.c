@@ -72,8 +72,9 @@ static tutti_status remove_file(void *user, const char *name, tutti_error *err)
     return tutti_file_remove(in->rt, path, err);
 }
 
-/* What goes is renamed before, all of it: so whenever the process is killed, what is left is either
-   the earlier run's checkpoints or none. A save removes folders of such names, too. */
+/* All checkpoints to be removed are renamed first: so whenever the process is killed, either
+   all of the earlier run's checkpoints are left or none. A save removes folders of such names,
+   too. */
 static const char going[] = "tmp-removed-";
 
 static tutti_status rename_checkpoint(void *user, const char *name, tutti_error *err)

@@ -50,7 +50,7 @@ tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, b
         c->data, c->model);
 }
 
-/* By its name; a path shows what it is when it is opened. */
+/* The data set of that name; the kind of data at a path is known when it is opened. */
 static const tutti_data_set *named(const char *data)
 {
     const size_t n = strcspn(data, "(");

@@ -94,7 +94,7 @@ size_t tutti_train_name_rows(const tutti_run *run, const tutti_batch *batch, siz
     return count;
 }
 
-/* Those of the batch of a dry pass. */
+/* Names the rows of the batch of a dry pass. */
 static size_t name_rows(const tutti_run *run, const tutti_batch *batch, size_t rows)
 {
     return tutti_train_name_rows(run, batch, rows, run->dry->named, run->dry->ids);

@@ -402,7 +402,8 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
     return status;
 }
 
-/* Of a model that all have agreed on at the end, where each had one of its own. */
+/* Adds the worst worker's figures to an evaluation of the final agreed model, where each worker
+   had its own. */
 static void add_worst(const tutti_run *run, json_t *line)
 {
     if (run->worst.worker < 0)

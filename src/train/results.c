@@ -117,8 +117,8 @@ enum {
 };
 _Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->told has room for a row of them");
 
-/* What a rank has counted of its memory. peak_rss_bytes besides has the program, its libraries and
-   whatever the transport holds. */
+/* A rank's own account of its memory. peak_rss_bytes also contains the program, its libraries and
+   the transport's memory. */
 static json_t *memory_of(const double *w)
 {
     json_t *o = json_object();
@@ -132,7 +132,7 @@ static json_t *memory_of(const double *w)
     return o;
 }
 
-/* Of the worker that has most. */
+/* The memory of the worker that has most. */
 static json_t *memory_of_most(const tutti_run *run)
 {
     const double *most = run->told;
@@ -188,7 +188,7 @@ static json_t *by_worker(const tutti_run *run, const double *all, const tutti_tr
     return array;
 }
 
-/* Of ranks that only serve. */
+/* A row for each rank that only serves. */
 static json_t *by_server(const tutti_run *run, const double *all)
 {
     json_t *array = json_array();
@@ -205,8 +205,8 @@ static json_t *by_server(const tutti_run *run, const double *all)
     return array;
 }
 
-/* What worker 0's codec made of each tensor's gradients, in this process; null: nothing is
-   encoded. */
+/* The sizes that worker 0's codec made of each tensor's gradients, in this process; null: nothing
+   is encoded. */
 static json_t *payload_by_tensor(const tutti_run *run)
 {
     const uint64_t *bytes = tutti_engine_payload(run->engine);
@@ -219,7 +219,7 @@ static json_t *payload_by_tensor(const tutti_run *run)
     return array;
 }
 
-/* As it was last measured, a row a tensor; null: it was not. */
+/* The codec's effect as last measured, a row a tensor; null: it was not measured. */
 static json_t *codec_report(const tutti_run *run)
 {
     json_t *array = json_array();

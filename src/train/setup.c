@@ -97,7 +97,7 @@ static tutti_status list_params(tutti_run *run, tutti_param **params, tutti_erro
     return TUTTI_OK;
 }
 
-/* How many gradients and steps there are, by the options and the samples. */
+/* Computes the number of gradients and steps from the options and the samples. */
 static void plan_steps(tutti_run *run, uint64_t samples)
 {
     const tutti_train_config *c = run->config;

@@ -79,7 +79,7 @@ tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err)
     return status;
 }
 
-/* What the slowest worker needs for a pass. */
+/* The time that the slowest worker needs for a pass. */
 static double pass_seconds(const int64_t *batch_of, const double *seconds, int n)
 {
     double most = 0;

@@ -11,7 +11,7 @@
 
 #include "train_internal.h"
 
-/* What has a flag of its own and is the transport's affair. */
+/* An option of the transport that has a flag of its own. */
 typedef struct passed_on { const char *name, *value; } passed_on;
 enum { PASSED_ON = 2 };
 

@@ -103,8 +103,8 @@ tutti_status tutti_train_trace_begin(tutti_run *run, tutti_error *err)
     return run->config->trace && may_differ(run) ? tutti_train_meet(run, begin, NULL, err) : TUTTI_OK;
 }
 
-/* What to take off a time of mine: on the line through the two, or the second one if they were
-   measured against different ranks. */
+/* The correction to subtract from my time: on the line through the two, or the second one if they
+   were measured against different ranks. */
 static int64_t ahead_at(const tutti_train_clock *a, const tutti_train_clock *b, int64_t at_ns)
 {
     if (a->of != b->of || b->at_ns <= a->at_ns)

@@ -140,8 +140,8 @@ typedef struct tutti_run {
        none. */
     char *passed_over;
     tutti_file *metrics;             /* of index 0 */
-    int watched, lost;               /* the lost workers that were already noticed; their
-                                        number */
+    int watched, lost;               /* events of the world that were already read; how many
+                                        workers are lost */
 } tutti_run;
 
 json_t *tutti_train_config_object(const tutti_train_config *c);
@@ -173,7 +173,7 @@ void tutti_train_stretch(tutti_run *run);
 
 /* The checks that are possible before the data are open. */
 tutti_status tutti_train_check_partition(const tutti_train_config *c, tutti_error *err);
-/* After the data. */
+/* Draws the parts, after the data are open. */
 tutti_status tutti_train_partition_open(tutti_run *run, tutti_error *err);
 /* Adds its members to the summary's row of a worker. */
 void tutti_train_partition_describe(const tutti_run *run, int worker, json_t *row);
@@ -195,9 +195,9 @@ size_t tutti_train_stage_bytes(const tutti_run *run);
 /* ---- arrivals.c: --stream ---- */
 
 tutti_status tutti_train_check_stream(const tutti_train_config *c, tutti_error *err);
-/* After the shares. */
+/* Opens the stream, after the shares. */
 tutti_status tutti_train_stream_open(tutti_run *run, tutti_error *err);
-/* With the training's clock. */
+/* Begins the arrivals, when the training's clock begins. */
 void tutti_train_stream_begin(tutti_run *run);
 void tutti_train_stream_take(tutti_run *run, int64_t samples); /* blocks until they have come */
 /* Adds to the summary's row of the worker whose arrivals they are. */
@@ -448,7 +448,7 @@ typedef struct tutti_train_delays { int64_t *pairs; size_t *begin; } tutti_train
 tutti_status tutti_train_delays_gather(tutti_run *run, const tutti_histogram *h,
                                        tutti_train_delays *s, tutti_error *err);
 void tutti_train_delays_drop(tutti_train_delays *s);
-/* Of one, and of all workers together: [[value, how often], ...]. */
+/* The histogram of one worker, and of all together: [[value, how often], ...]. */
 json_t *tutti_train_delays_of(const tutti_train_delays *s, int index);
 json_t *tutti_train_delays_of_all(const tutti_run *run, const tutti_train_delays *s);
 /* Lower edges of bins that have more than one value, up to the first above all values of this
@@ -465,7 +465,7 @@ tutti_status tutti_train_events_gather(tutti_run *run, json_t **events, tutti_er
 /* ---- trace.c: what all ranks did when, on one clock ---- */
 
 tutti_status tutti_train_check_trace(tutti_train_config *c, tutti_error *err);
-/* Of config->trace_steps, "" for all: the first one, and how many. */
+/* Parses config->trace_steps, "" for all: the first step, and how many. */
 void tutti_train_trace_steps(const tutti_train_config *c, uint64_t *first, uint64_t *steps);
 /* Before the first step: how far the clocks of hosts are apart. Collective. */
 tutti_status tutti_train_trace_begin(tutti_run *run, tutti_error *err);
@@ -477,7 +477,7 @@ tutti_status tutti_train_trace_gather(tutti_run *run, tutti_train_trace *trace, 
 
 /* ---- model.c ---- */
 
-/* By index 0; where values come unit by unit collective. */
+/* Written by index 0; collective where values are gathered unit by unit. */
 tutti_status tutti_train_write_model(tutti_run *run, tutti_error *err);
 
 /* ---- results.c ---- */

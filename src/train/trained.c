@@ -156,7 +156,7 @@ static tutti_status compare_pieces(const tutti_trained *t, const tutti_checkpoin
     return TUTTI_OK;
 }
 
-/* Of the state `name` how many owners there are: -1: it is global; 0: there is none. */
+/* The number of owners of the state `name`; -1: it is global; 0: there is none. */
 static int owners_of(const tutti_checkpoint *c, const char *name)
 {
     tutti_saved piece;

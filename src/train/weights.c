@@ -11,7 +11,7 @@
 
 enum { SHOWN = 80 };
 
-/* What does not fit, by the first of each kind. */
+/* The tensors that do not fit, as the first of each kind. */
 typedef struct misfits { char missing[SHOWN], extra[SHOWN], shape[300], dtype[160]; int lacks, has; } misfits;
 
 static void keep_first(char *text, const char *name, int *count)

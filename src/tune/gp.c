@@ -15,8 +15,8 @@
 
 #include "tune_internal.h"
 
-/* Of a box whose side is 1. Longer than 2 a knob hardly matters; with lengths below 1/8 tens of
-   points do not predict the next. */
+/* Length scales for a box whose side is 1. Beyond 2 a knob hardly matters; with lengths below 1/8
+   tens of points do not predict the next. */
 static const double lengths[] = { 0.125, 0.25, 0.5, 1, 2 };
 static const double noises[] = { 1e-4, 1e-3, 1e-2, 1e-1, 0.5 };
 enum { SWEEPS = 2 };
@@ -120,7 +120,7 @@ tutti_status tutti_gp_condition(tutti_gp *g, double *likelihood, tutti_error *er
     return TUTTI_OK;
 }
 
-/* Of the values of `grid` for *at the one with the greatest likelihood; equal ones: the first. */
+/* Sets *at to the value of `grid` with the greatest likelihood, of equal ones the first. */
 static tutti_status improve(tutti_gp *g, double *at, const double *grid, size_t n, tutti_error *err)
 {
     double best = -INFINITY, chosen = *at, likelihood;

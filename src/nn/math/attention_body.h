@@ -75,8 +75,8 @@ INLINE void multiply_rows(const product *p, size_t rows, size_t vectors, size_t 
             store(out + r * p->c_row + v * LANES, v + 1 < vectors ? LANES : k, c[r][v]);
 }
 
-/* All rows of a strip of columns; the number of rows of a tile is a constant in each call, so
-   that its sums stay in registers. */
+/* Multiplies all rows of a strip of columns; the number of rows of a tile is a constant in each
+   call, so that its sums stay in registers. */
 INLINE void multiply_strip(const product *p, size_t rows, size_t vectors, size_t k, size_t column)
 {
     size_t first = 0;
