@@ -34,7 +34,7 @@ class Figure:
         return min(own, today) if own[1] == "less" else max(own, today)
 
     def judges(self, r, by):
-        """Does row `by` say anything of the bound of row r?"""
+        """Does row `by` count for the bound of row r?"""
         limit = self.limit(r)
         return limit is not None and by[limit[0]] is not None
 

@@ -43,7 +43,7 @@ class Losses(Bench):
         self.seconds = seconds
 
     def start(self, folder, name, *words, hosts="h1:2,h2:2", workers=4):
-        """A run for ever in a lab of two hosts; comes back once it makes steps."""
+        """An endless run in a lab of two hosts; comes back once it makes steps."""
         out = f"{folder}/{name}"
         command = [NETLAB, "-n", "2", "--cc", self.cc, "--timeout", "80", "--", self.tutti, "train", "--model", "mlp",
                    "--data", folder + "/data", "--batch", 16, "--threads", 1, *FOR_EVER, "-H", hosts,
@@ -176,7 +176,7 @@ class Losses(Bench):
 
     # ---- calm ----
     def calm(self):
-        """d-psgd, since it goes on and writes down every warning and loss; ddp would only end."""
+        """d-psgd, since it continues and records every warning and loss; ddp would only end."""
         seconds = 5 if self.quick else self.seconds or 600
         workers = 4 * len(os.sched_getaffinity(0))
         counts, steps, rate, begin = {"silent": 0, "back": 0, "lost": 0}, 0, 0, time.monotonic()

@@ -22,7 +22,7 @@ the text, for adamw: doubling 3200 gains fp32 0.105 nats, 6400 0.054, 12800 noth
 momentum, against which dgc is held, is slower: doubling 12800 gains it 0.026 still. So its first
 length is 25600, twenty-three passes where the paper has forty.
 
-    margins/gpt          3200 steps, which take a quarter of the time and say how far behind a
+    margins/gpt          3200 steps, which take a quarter of the time and show how far behind a
                          method is before the end
     margins/long/gpt     12800 steps
     margins/long/cnn     twice the length, where doubling gains fp32 0.03 points, of four seeds,

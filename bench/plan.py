@@ -14,7 +14,7 @@ import concurrent.futures, json, os, random, statistics, subprocess, tempfile
 from command import clean_environment, small_mnist
 from net import Bench
 
-SEED = 20331 # unless --draw says another
+SEED = 20331 # unless --draw gives another
 CONDITIONS, OVER, TIMES, BATCH, HOSTS_STEPS = 10, 24, 4, 16, 30
 METHODS = ("ddp", "zero", "bytescheduler", "hetero-ring", "parameter-server", "pipe-sgd(warmup=0)", "powersgd", "qsgd",
            "dgc(warmup=0)", "local-sgd(period=4)", "slowmo", "d-psgd", "ad-psgd", "asgd", "ssp", "backup-workers")

@@ -79,7 +79,7 @@ def loss(tutti, record, quick, piece, others):
             record.row(title,
                        abs(mean[p] / mean["fp32"] - 1), "", loss=mean[p], fp32=mean["fp32"], seeds=len(last[p]),
                        **standard_error(last[p], last["fp32"]))
-            if len(last["fp32"]) > 1: # what a difference of means is worth
+            if len(last["fp32"]) > 1: # the significance of a difference of means
                 spread = max(last["fp32"]) - min(last["fp32"])
                 record.row(title + " in ranges of its seeds",
                            abs(mean[p] - mean["fp32"]), "nats", abs(mean[p] - mean["fp32"]) / spread,

@@ -12,8 +12,8 @@
 
    Workers are threads over shared memory. Prints one JSON object:
    - seconds of all pushes together;
-   - what a triad of plain C (McCalpin 1995) moves meanwhile in as many threads, before and after,
-     in bytes a second, on vectors of ELEMENTS each;
+   - what a triad of plain C (McCalpin 1995) moves in as many threads, before and after, in bytes
+     a second, on vectors of ELEMENTS each;
    - the ratio of both.
 
    What a push has to move at least, an element. The server reads the gradient in the worker's

@@ -111,7 +111,8 @@ static tutti_status train(const char *directory, uint64_t steps, tutti_error *er
     tutti_world *world = NULL;
     tutti_engine *e = NULL;
     uint64_t step = 0;
-    tutti_status status = tutti_world_open_telling(&world, "", say, NULL, err); /* waits for all, and says for whom */
+    tutti_status status = tutti_world_open_telling(&world, "", say, NULL, err); /* waits for all, reports missing
+                                                                                   ones */
 
     if (status == TUTTI_OK)
         status = open_engine(&e, world, err);

@@ -1,6 +1,6 @@
 /* dynamic.c: a training method of your own in a program of your own. docs/ADD-A-METHOD.md explains
-   each part. Build: cc dynamic.c -ltutti -lm. Four workers each know one point, and look together
-   for the mean of the four. */
+   each part. Build: cc dynamic.c -ltutti -lm. Four workers each know one point, and together
+   compute the mean of the four. */
 #include <stdio.h>
 #include <string.h>
 #include <tutti/tutti.h>
@@ -15,7 +15,7 @@ typedef struct dynamic {
     int64_t period;
     double delta;
     float *theta;                /* n: the model that all had after the last average */
-    float *way, *gap;            /* n: x - theta; workers: everybody's |x - theta|^2 */
+    float *way, *gap;            /* n: x - theta; workers: |x - theta|^2 of all workers */
 } dynamic;
 
 static const tutti_option dynamic_options[] = {

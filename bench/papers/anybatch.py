@@ -14,7 +14,7 @@ pace     samples a second of dabmd, of ddp's, over 400 steps' samples.
 equal    the same with equal workers: nothing can be gained.
 target   time to the loss that ddp has after its steps: how many times sooner dabmd has it. Both have
          one grid of five learning rates and as many samples to choose by; three seeds, the median.
-         The time is that of a whole run of so few steps' samples as reach the loss.
+         The time is that of the shortest whole run that reaches the loss.
 simplex  the dynamic regret on quadratic(simplex=on,drift=0.3) with noise: entropy's, of that of
          projected Euclidean steps. Both at their best of one grid of rates.
 graph    eight workers on a ring: how far apart models are with K averagings a round, of K = 1."""
@@ -57,7 +57,7 @@ class AnyBatch(Papers):
         self.paces("equal speeds", "")
 
     def after(self, method, rate, seed, steps):
-        """Loss, seconds, command of a run that is looked at once, at its end."""
+        """Loss, seconds, command of a run that is evaluated once, at its end."""
         try:
             summary, _, command = self.train(*self.words(method, rate, seed, steps), "--eval-every", 100 * steps)
         except Diverged:

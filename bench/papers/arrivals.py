@@ -15,8 +15,8 @@ unlike      16 workers from 1 to 16 times as slow, Dirichlet(0.1) data, a gradie
             loss that ddp finds in ten times as many steps), each at its own best rate and for as
             long.
 bounds      the same quadratic at the steps of the theory, which the bounds are for: time to an
-            error of 1e-5 against ddp's and each other's, as the bounds with their steps' constants
-            say.
+            error of 1e-5 against ddp's and each other's, as predicted by the bounds with their
+            steps' constants.
 noise       the same data with batches of one sample, so that noise decides, at rates that leave the
             same of it: time of ddp over that of ringleader-asgd and dude-asgd; the bounds' ratios
             are tau_n / tau_avg and 1.

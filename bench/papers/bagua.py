@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Figures of BAGUA: what each of its optimisations is worth, which algorithm suits which network, and
+"""Figures of BAGUA: the gain of each of its optimisations, which algorithm suits which network, and
 what its tuner finds.
 
 bench/run bagua [--piece FIGURE] measures, judges and keeps them (bench/results/bagua.jsonl). This

@@ -18,8 +18,8 @@ a worker; ddp may take ones of 64 as well. Of each method the setting with the l
 the seeds counts; a best rate at the border of the grid is reported and nothing is judged.
 parameter-server has ddp's bits, so it has ddp's settings. hermes has its defaults but for the chunk:
 512 samples, handed out whole (--batch), since over slow links each hand-out is a way there and back.
-hermes(push=always) is what pushing only when it helps is worth. `single` on the first host alone,
-with mini-batches of 16, is what the others' help is worth."""
+hermes(push=always) shows the gain of pushing only when it helps. `single` on the first host alone,
+with mini-batches of 16, shows the gain of the other hosts."""
 import math, os, statistics, subprocess, sys, tempfile
 
 sys.dont_write_bytecode = True

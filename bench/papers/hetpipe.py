@@ -23,8 +23,8 @@ kinds    virtual time, 16 workers, four of each of four kinds, as fast as to eac
          and 6, 1/2.7 and 8. ddp has to exclude the four with 6. Windows a second of virtual workers
          with one of each kind, by measured stages, of ddp's on the other 12; D = 0 and 4.
 target   the same: time to the loss that ddp has at the end of its steps, 8 windows a worker and step.
-         All have Adam and one grid of learning rates, two seeds. The time is that of a whole run of so
-         few steps as reach the loss.
+         All have Adam and one grid of learning rates, two seeds. The time is that of the shortest
+         whole run that reaches the loss.
 images   the same of an mlp on images, two workers of each kind: virtual workers of a fast and a slow
          one (hd). ddp has SGD with a momentum of 0.9, hetpipe, whose updates are late, without: what
          each has by default, but for the rate, which is of one grid."""
@@ -101,7 +101,7 @@ class HetPipe(Papers):
 
     # ---- four kinds ----
     def needs(self, model, data, optimizer):
-        """MiB of a whole model: what it says when it is refused."""
+        """MiB of a whole model, from the sentence of a refusal."""
         done = subprocess.run([self.tutti, "train", "--model", model, "--data", data, "-n", "1", "--batch", "8",
                                "--method", "hetpipe(stages=1,in_flight=1,memory=0.001)", "--optimizer", optimizer,
                                "--out", os.path.join(self.folder, "refused")],

@@ -59,7 +59,7 @@ class Links(Gossip):
                 "--optimizer", f"sgd(lr={rate:g})")
 
     def after(self, method, rate, seed, steps):
-        """Loss, seconds and command of a run that is looked at once, at its end."""
+        """Loss, seconds and command of a run that is evaluated once, at its end."""
         words = self.words(method, rate, seed, steps)
         losses, seconds, command = self.losses(words, words[words.index("--steps") + 1])
         return last(losses), seconds, command

@@ -15,8 +15,8 @@ step      ctr, a table of 130,000 rows of 64; a worker reads 2.4 % of it in a st
           2, 4 and 8 workers on links of 1 Gbit/s: a step of ddp, which gathers rows, in multiples of
           parallax's. parameter-server for comparison.
 wordlm    the same of wordlm(dim=64) on Moby Dick in 8192 byte pairs, windows of 16, 16 a worker, and bytes of
-          tables alone: without the dense gradients' 2 (n-1)/n, which are those of the layer that says
-          the next word, for the most part.
+          tables alone: without the dense gradients' 2 (n-1)/n, which are mostly those of the layer that
+          predicts the next word.
 bytes     the runs of `step`: bytes a step of ddp, in multiples of parallax's; tables alone would be n / 2.
 parts     4 workers: a step with the table in 1 to 64 parts a server, of that in one."""
 import os, subprocess, sys

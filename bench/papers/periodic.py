@@ -22,9 +22,9 @@ palsgd  8 workers, a gradient takes 10 ms, an all-reduce of the model about as m
         choose by, 300 a worker, so that no run ends as models meet; two seeds. The least two of the seven
         rates were added when periods 32 and 8 had their best at the border of the others. `without a pull` is
         palsgd whose mixing steps do nothing. Rows: how many times sooner palsgd has the loss that
-        local-sgd ends with (the time of a whole run of so few gradients as reach it); and the losses
-        after as many gradients of each. `unlike`: the same with data split by Dir(0.3), where
-        models drift apart more. A piece is palsgd/equal/32, or a beginning of it."""
+        local-sgd ends with (the time of the shortest whole run that reaches it); and the losses
+        after as many gradients of each. `unlike`: the same with data split by Dir(0.3), where models
+        drift apart more. A piece is palsgd/equal/32, or a beginning of it."""
 import math, os, statistics, subprocess, sys, tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -43,7 +43,8 @@ class Slowmo(Gossip):
              ("slowmo(base=d-psgd,period=48)", "d-psgd"), ("slowmo(base=sgp,period=48)", "sgp"))
 
     def loss(self, method):
-        """Mean loss at the best rate, and what its row says besides; None if the grid does not enclose it."""
+        """Mean loss at the best rate, and the further members of its row; None if the grid does not enclose
+        it."""
         where = f"{method}, 16 workers"
         run = lambda rate, seed: self.losses(("--model", "mlp(hidden=32)", "--data", "mnist", "-n", 16, "--batch", 8,
                                               "--transport", "sim", "--threads", 1, "--steps", self.STEPS, "--seed",

@@ -17,7 +17,7 @@ codec    the same where communication is 4 times as long, through trunc16, int8(
          takes is in it (the simulator charges kernels for it).
 loss     virtual time, 4 workers, communication as long as computation: time to the loss that ddp has
          at the end of its steps, of pipe-sgd with width 2 and 3. All have one grid of seven learning
-         rates, two seeds, the median. The time is that of a whole run of so few steps as reach the
+         rates, two seeds, the median. The time is that of the shortest whole run that reaches the
          loss. At most 2 is possible.
 netlab   two hosts of a lab of tools/netlab (root) at 100 Mbit/s: the batch is chosen so that computing
          takes as long as communicating, measured under ddp; the same figure as `step`. It needs a

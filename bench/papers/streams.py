@@ -57,7 +57,7 @@ class Streams(Gossip):
         return {STEPS: summary["final_test_loss"]}, summary["wall_seconds"], command
 
     def until(self, way, rates, rate, seed, goal):
-        """Seconds to that loss, which is looked at every other round, where the clock stands."""
+        """Seconds to that loss, which is evaluated every other round, with the clock stopped."""
         try:
             summary, _, command = self.train(*self.words(way, rates, rate, seed), "--steps", MOST * STEPS,
                                              "--eval-every", LOOK, "--target", f"loss={goal:.9g}", "--final-eval",

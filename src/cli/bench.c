@@ -1,5 +1,5 @@
-/* bench.c: `tutti bench`: which benchmark, and what all of them share. The command measures and
-   prints; bounds, and whether they are met, are bench/run's. */
+/* bench.c: `tutti bench`: dispatches to a benchmark, and what all of them share. The command
+   measures and prints; bench/run has the bounds and checks whether they are met. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>

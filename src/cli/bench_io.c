@@ -1,7 +1,7 @@
 /* bench_io.c: `tutti bench io`: how fast checkpoints are written and read, against what the disk of
    the same directory does when nothing is in the way.
 
-   The yardstick is fio's way of finding that out: O_DIRECT, blocks of 1 MiB, 8 of them in flight
+   The yardstick measures the disk as fio does: O_DIRECT, blocks of 1 MiB, 8 of them in flight
    (here 8 threads with one each), then fsync. The file's space is allocated before the clock
    starts, as fio does, and the file that it replaces is removed before.
 

@@ -1,7 +1,7 @@
 /* bench_layers.c: where the time of a step goes. Passes of the network over the first samples of
    the data run here, on one worker's threads, timed layer by layer by the network itself. Before
-   and after them stands what oneDNN makes of one large product on the same threads, which no step
-   can exceed. */
+   and after them one large product of oneDNN is timed on the same threads; no step can exceed its
+   rate. */
 #include <errno.h>
 #include <string.h>
 

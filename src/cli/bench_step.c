@@ -1,5 +1,5 @@
-/* bench_step.c: `tutti bench step`: what exchanging costs a training run, by runs of `tutti train`
-   that take turns:
+/* bench_step.c: `tutti bench step`: the cost of exchanging in a training run, measured by runs of
+   `tutti train` that alternate:
 
      METHOD    as asked
      single    the same workers without any exchange: the ceiling of METHOD's samples a second, and
@@ -14,8 +14,8 @@
      layers    passes of one worker, in this process (bench_layers.c): how much of a large product's
                rate a step reaches, and where its time goes
 
-   Nothing but the run's own summary.json is read, which tests hold to its word. Wall times are
-   those of training (start and evaluation are outside). */
+   Only the run's own summary.json is read, whose figures are tested. Wall times are those of
+   training (start and evaluation are outside). */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>

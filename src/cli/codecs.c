@@ -1,4 +1,4 @@
-/* codecs.c: `tutti codecs`: what gradients may travel as, from the codecs' own tables. */
+/* codecs.c: `tutti codecs`: the encodings of gradients, from the codecs' own tables. */
 #include <string.h>
 
 #include "cli_internal.h"

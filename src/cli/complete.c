@@ -1,10 +1,11 @@
-/* complete.c: what may stand at the end of a command line, for shells, and the scripts that ask for
-   it. `tutti complete WORD...`: the words behind "tutti", the last of them begun, maybe empty. It
-   prints a line each that this word may become. One that ends with "=" or "(", or has a "("
-   without its ")", is continued without a blank. Nothing printed: the word may be a file's name.
+/* complete.c: completions of a command line, for shells, and the shells' scripts that ask for
+   them. `tutti complete WORD...`: the words after "tutti", the last of them incomplete, maybe
+   empty. It prints each completion of that word on a line. One that ends with "=" or "(", or has
+   a "(" without its ")", is continued without a blank. Nothing printed: the word may be a file's
+   name.
 
-   All comes from the tables that are read when a command runs: of commands (main.c), of their
-   options, of methods, codecs, models and the like with theirs. */
+   All completions come from the tables that commands use: of commands (main.c), of their options,
+   of methods, codecs, models and the like with theirs. */
 #include <string.h>
 
 #include "cli_internal.h"

@@ -1,5 +1,5 @@
-/* data.c: `tutti data`: what sets there are, what is in one, is it whole, what parts of it workers
-   would have. data_make.c makes files. */
+/* data.c: `tutti data`: lists the data sets, shows the contents of one, verifies it, shows the
+   parts that workers would have. data_make.c makes files. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* plan_methods.c: `tutti plan`: which methods would be how fast in a run, before it is begun.
+/* plan_methods.c: `tutti plan`: how fast each method would be in a run, before it is begun.
 
    Nothing is computed by a formula. Each method trains for some steps in the simulator, with its
    own code and messages, each as a child (compare_runs.c). The hosts and links are in a platform

@@ -1,7 +1,7 @@
 /* plot.c: pictures by gnuplot, a child that reads a script of ours and writes SVG. It gets numbers
    and our own words only, never text from a file: a gnuplot script can start programs. Names are
-   put into its SVG by page.c, in place of ~0~, ~1~, ... Of the SVG the marks and the drawing are
-   taken. */
+   put into its SVG by page.c, in place of ~0~, ~1~, ... From the SVG only the marks and the
+   drawing are used. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

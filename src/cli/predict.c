@@ -1,4 +1,4 @@
-/* predict.c: `tutti predict RUN FILE...`: which classes the model of a run sees in pictures. */
+/* predict.c: `tutti predict RUN FILE...`: the classes of pictures by the model of a run. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

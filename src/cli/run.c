@@ -1,6 +1,6 @@
 /* run.c: `tutti run -n 4 -- python train.py`: any command as the workers of a run. Each one gets
    its place, the run's key and memory, cores of its own and the number of its threads, as the
-   workers of `tutti train` do, and its place by the names of torchrun besides. */
+   workers of `tutti train` do, and also its place under the names of torchrun. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* screen.c: what the command knows of the terminal: how wide it is, lines that replace each other
-   on it, text that is wrapped at its edge. */
+/* screen.c: the terminal: its width, lines that replace each other on it, text that is wrapped at
+   its edge. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>

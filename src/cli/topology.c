@@ -1,5 +1,4 @@
-/* topology.c: `tutti topology`: what a graph of a gossip method looks like before a run depends on
-   it. */
+/* topology.c: `tutti topology`: shows a graph of a gossip method before a run depends on it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* words.c: a configuration as the words that one would type. A run's files have all of its
+/* words.c: a configuration as the words of a command line. A run's files have all of its
    settings; a user needs the command. */
 #include <errno.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* config.c: the trainer's options, once. Names are the flags without dashes. */
+/* config.c: the one table of the trainer's options. Names are the flags without dashes. */
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>

@@ -5,7 +5,8 @@
    does for passes. A rank that has neither the first nor the last stage needs no samples and
    reads none.
 
-   The network of the whole model is there for evaluations alone. Its values come unit by unit. */
+   The network of the whole model is for evaluations alone. Its values are gathered unit by
+   unit. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* out.c: the output directory. Until a run is accepted nothing in it changes, so that a start that
-   was refused costs neither the run that is there nor a directory that was not. Therefore prepare
-   only looks. When all that can be refused is behind, accept takes away what --overwrite gives up
-   and writes config.json and model.json. */
+/* out.c: the output directory. Until a run is accepted nothing in it changes, so that a refused
+   start neither damages an existing run nor leaves files of its own. Therefore prepare only
+   checks. After all checks, accept removes what --overwrite discards and writes config.json and
+   model.json. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* pair.c: what model and data have to do with each other. A synthetic problem is both (problem.h):
-   naming one names the other; naming both must name the same problem. A text's samples are tokens,
-   a click's have categories: only a model that begins with an embedding can take them. */
+/* pair.c: the dependences between model and data. A synthetic problem is both (problem.h): naming
+   one names the other; naming both must name the same problem. A text's samples are tokens, a
+   click's have categories: only a model that begins with an embedding can take them. */
 #include <string.h>
 
 #include "train_internal.h"

@@ -1,5 +1,5 @@
-/* results.c: what a run leaves: summary.json, model.safetensors (model.c), trace.json (trace.c).
-   Each appears whole or not at all. */
+/* results.c: the files that a run writes at its end: summary.json, model.safetensors (model.c),
+   trace.json (trace.c). Each appears whole or not at all. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* setup.c: what a worker of a run has open, from the samples to the network: data, engine, loader.
-   Parameters and running statistics are listed by the network and held by the engine. */
+/* setup.c: opens and closes what a worker needs, from the samples to the network: data, engine,
+   loader. Parameters and running statistics are listed by the network and held by the engine. */
 #include <errno.h>
 #include <string.h>
 

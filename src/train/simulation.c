@@ -4,8 +4,8 @@
    --step-time S: a pass of `batch` samples costs S seconds of virtual time on every worker instead
    of its FLOPs over the host's speed; other passes cost in proportion, and --slow multiplies. The
    time is spread over the layers as their FLOPs are, so that gradients become ready when they
-   would. What exchanges and updates charge stays as the platform has it. The network counts on a
-   device of its own, whose runtime does nothing but count. */
+   would. The charges of exchanges and updates stay those of the platform. The network charges a
+   device of its own, whose runtime only counts. */
 #include <errno.h>
 #include <string.h>
 

@@ -6,7 +6,7 @@
        came_0 - b <= left_i - a   and   came_i - a <= left_0 - b,
    that is  came_i - left_0 <= a - b <= left_i - came_0.  The tightest bounds over all meetings
    hold. Where 0 lies between them the two clocks may be one, and are taken as one. Else a - b is
-   taken in the middle, and the file says how far that may be off ("within_us" of the event
+   taken in the middle, and the file states how far that may be off ("within_us" of the event
    "clock"). This is measured at the beginning and at the end of a run: clocks drift, and between
    the two the difference is taken as a straight line. */
 #include <errno.h>
