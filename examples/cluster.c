@@ -111,8 +111,7 @@ static tutti_status train(const char *directory, uint64_t steps, tutti_error *er
     tutti_world *world = NULL;
     tutti_engine *e = NULL;
     uint64_t step = 0;
-    tutti_status status = tutti_world_open_telling(&world, "", say, NULL, err); /* waits for all, reports missing
-                                                                                   ones */
+    tutti_status status = tutti_world_open_telling(&world, "", say, NULL, err); /* waits, and reports missing ranks */
 
     if (status == TUTTI_OK)
         status = open_engine(&e, world, err);

@@ -1,7 +1,7 @@
-/* onebit-col.c: codec onebit-col: one bit an element and two numbers a column: what the elements
-   that are 0 or more come back as, their mean, and what the negative ones do, theirs. Seide, Fu,
-   Droppo, Li, Yu, "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel
-   Distributed Training of Speech DNNs", Interspeech 2014.
+/* onebit-col.c: codec onebit-col: one bit an element and two numbers a column: the means of the
+   elements that are 0 or more and of the negative ones, which these decode to. Seide, Fu, Droppo,
+   Li, Yu, "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel Distributed
+   Training of Speech DNNs", Interspeech 2014.
 
    Of all pairs of numbers for these bits the means lose least, and what is lost sums to 0 in either
    group:  |C(x) - x|^2 = |x|^2 - sum over columns n+ mean+^2 + n- mean-^2, never more than `sign`

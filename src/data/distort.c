@@ -1,6 +1,6 @@
 /* distort.c: mnist(distort=k, seed=s): a harder data set out of a plain one, so that differences
    between methods show. Each image is moved, turned and covered with clutter when the set is read.
-   Afterwards it is bytes like any other: the loader, the moments and the hash know nothing of it.
+   Afterwards it is bytes like any other: the loader, the moments and the hash are not affected.
 
    k goes from 0 to 1 in steps of 2^-16. All draws are uniform, angles and lengths continuous:
 

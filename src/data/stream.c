@@ -1,6 +1,6 @@
 /* stream.c: the bytes of a file in order, plain or inflated. zlib's inflate is fed with what the
    runtime read, not gzopen. So the k-th read can be failed by a test, and a simulated run reads
-   nothing behind the runtime's back. A gzip file may have several members (RFC 1952, 2.2), as
+   nothing that bypasses the runtime. A gzip file may have several members (RFC 1952, 2.2), as
    parallel compressors write them; whatever else follows a member is refused. */
 #include "data_internal.h"
 #include <assert.h>

@@ -1,5 +1,5 @@
-/* arena.c: see arena.h. What is placed stands in an array by rising offset, so that one walk finds
-   the lowest gap: a buffer whose life does not meet the new one's is as good as not there. */
+/* arena.c: see arena.h. Placed buffers are in an array by rising offset, so that one walk finds
+   the lowest gap: buffers whose life does not overlap the new one's are ignored. */
 #include "arena.h"
 #include <stdlib.h>
 #include <string.h>

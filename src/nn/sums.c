@@ -8,7 +8,7 @@
    bound the activations by 64 samples.
 
    The tree is a binary counter over a stack of gradient sets, the caller's at the bottom. Every
-   second block falls onto the one before it, and the last onto all there is. Such a block needs no
+   second block is added to the one before it, and the last one to all sets. Such a block needs no
    set: each unit's gradients go into one buffer, the *leaf*, and are added from there as soon as
    the backend has written them, while they are in the cache. So a pass of n blocks has
    floor(log2(n)) sets, and floor(log2(n)) - 1 of them are our own, and a buffer for its largest

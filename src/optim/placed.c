@@ -1,7 +1,8 @@
 /* placed.c: an update of what is in a tier: masters (the weights that the rule updates) and the
-   slots stream through tiles, so that of them the device has nothing (ZeRO-Offload, Ren et al.,
-   USENIX ATC 2021, section 5). A tile of masters and slots is read, updated by tutti_update_tiled,
-   which leaves the new weights where they are worked with in the same pass, and written back.
+   slots stream through tiles, so that the device holds none of them (ZeRO-Offload, Ren et al.,
+   USENIX ATC 2021, section 5). A tile of masters and slots is read, updated by
+   tutti_update_tiled, which writes the new weights to where they are used in the same pass, and
+   written back.
 
    The gradient may be in the tier, too. It is one more stream, which is read only.
 

@@ -1,15 +1,15 @@
 /* exact.c: the cheapest plan of all.
 
-   brute goes through all types^layers. dp goes through the periods that some stage of some plan can
-   have, from the floor's on. For one period what a stage costs depends on nothing but its first and
-   last layer and its type, so the cheapest plan is that of
+   brute tries all types^layers. dp tries the periods that some stage of some plan can have, from
+   the floor's on. For one period the cost of a stage depends on nothing but its first and last
+   layer and its type, so the cheapest plan is that of
 
      cost[first][type] = min over end of  price x units(first, end, type)
                                           + min over other types of cost[end][other]
 
    (a stage on the same type would be part of this one). The least possible cost of later periods is
-   that of units in parts, which rises with the rate: once it is above the best there is nothing to
-   come. Where units are limited and that plan has too many of a type, plans are enumerated with
+   that of fractional units, which rises with the rate: once it is above the best, the search
+   ends. Where units are limited and that plan has too many of a type, plans are enumerated with
    cost[][] as their bound. */
 #include <math.h>
 #include <string.h>
