@@ -15,7 +15,7 @@ typedef struct dynamic {
     int64_t period;
     double delta;
     float *theta;                /* n: the model that all had after the last average */
-    float *way, *gap;            /* n: x - theta; workers: |x - theta|^2 of all workers */
+    float *way, *gap;            /* n: x - theta; workers: everybody's |x - theta|^2 */
 } dynamic;
 
 static const tutti_option dynamic_options[] = {
@@ -58,7 +58,7 @@ static tutti_status dynamic_step(tutti_method *m, tutti_error *err)
         return TUTTI_OK;
     tutti_diff(m->device, m->n, 1, m->x, s->theta, s->way);
     mine = (float)tutti_norm2(m->device, m->n, s->way);
-    TUTTI_TRY(tutti_gather(m, &mine, 1, s->gap, err)); /* the same numbers on all, so all make the same decision */
+    TUTTI_TRY(tutti_gather(m, &mine, 1, s->gap, err)); /* the same numbers on all, so all decide alike */
     for (int r = 0; r < m->workers; r++)
         far = far || s->gap[r] > s->delta;
     if (!far)
