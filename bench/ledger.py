@@ -1,8 +1,8 @@
 """What pages of figures state about a row: Figure has all rows of one name, and whether its bound is kept.
 
 Of the rows with one name the last one measured on an idle machine (quiet) is shown, else the last. A bound
-counts as missed until a row with the same name, quiet if the one that missed was, meets that bound: another
-name, a weaker bound or a removed bound does not end it."""
+counts as missed until a row with the same name, of an idle machine if the one that missed was, meets that
+bound: another name, a weaker bound or a removed bound does not end it."""
 import os, sys, textwrap
 
 sys.dont_write_bytecode = True

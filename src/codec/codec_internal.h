@@ -44,8 +44,8 @@ static inline float tutti_codec_get_f32(const uint8_t *p)
 /* This worker's for this view's step and stage; `shared`: the same on all workers. The streams
    are apart from those that other modules number 0, 1, 2 ... */
 tutti_rng tutti_codec_rng(const tutti_codec *c, const tutti_view *v, bool shared);
-/* The 16-bit draws of the places [at, at + count), at most TUTTI_CODEC_BLOCK: in the buffer
-   `room`, from the returned address on. */
+/* The 16-bit draws of the places [at, at + count), at most TUTTI_CODEC_BLOCK: written to the
+   caller's buffer, from the returned address on. */
 enum { TUTTI_CODEC_BLOCK = 1536, TUTTI_CODEC_DRAWS = TUTTI_CODEC_BLOCK + TUTTI_DRAWS };
 const uint16_t *tutti_codec_draws(const tutti_codec *c, tutti_rng rng, uint64_t at, size_t count,
                                   uint16_t room[TUTTI_CODEC_DRAWS]);

@@ -43,7 +43,7 @@ static bool is_excluded(const tutti_codec *c, int tensor)
     return false;
 }
 
-/* A pattern that matches no name is a mistake of a user who believes that a tensor is
+/* A pattern that matches no name is refused as a mistake: the user believes that a tensor is
    excluded. */
 static tutti_status check(const tutti_codec *c, tutti_error *err)
 {

@@ -443,7 +443,7 @@ static size_t factor_bytes(const tutti_codec *c, const tutti_view *v, size_t r)
            tutti_dtype_bytes(factors[((const powersgd *)c->self)->factor]);
 }
 
-/* A warning for the user, who asked for that rank: matrices that travel dense, since their
+/* A warning for the user that matrices travel dense in spite of the given rank, since their
    factors would be no smaller. */
 static void warn(const tutti_codec *c, const tutti_codec_moment *m)
 {

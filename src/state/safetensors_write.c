@@ -160,7 +160,7 @@ static tutti_status write_hashed(tutti_state_out *out, tutti_state_hash *whole, 
     return TUTTI_OK;
 }
 
-/* The same for values in a tier, through the buffer `room` of PIECE bytes. */
+/* The same for values in a tier, through a buffer of PIECE bytes. */
 static tutti_status write_from_tier(tutti_state_out *out, tutti_state_hash *whole, tutti_state_hash *own,
                                     const tutti_tensor_entry *e, void *room, tutti_error *err)
 {

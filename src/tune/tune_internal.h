@@ -15,7 +15,7 @@
 typedef struct tutti_gp {
     int knobs, room, n;
     bool unordered[TUTTI_KNOBS_MOST];
-    double *u;                   /* capacity (room) x knobs */
+    double *u;                   /* capacity x knobs */
     double *told, *y;            /* capacity each */
     double *factor;              /* n x n by columns: L of C = L L^T, below the diagonal */
     double *alpha;               /* n: C^-1 y */
