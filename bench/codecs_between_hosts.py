@@ -2,9 +2,9 @@
 worker with one thread.
 
     quality  seconds and bytes until a quality is reached (mlp 95 % of the test images, gpt 2.50
-             nats/byte; looked at every 10 steps, outside of the clock): methods and codecs of ours,
-             and PyTorch's DDP with its hooks (bench/peers/train.py) in the same kind of lab, in
-             turn. A peer that takes 1.2 times as long as the best so far is not waited for; rows
+             nats/byte; evaluated every 10 steps, not counted in the time): methods and codecs of
+             ours, and PyTorch's DDP with its hooks (bench/peers/train.py) in the same kind of lab,
+             in turn. A peer that takes 1.2 times as long as the best so far is not waited for; rows
              say so
     formula  a step of mlp(hidden=512) through every codec at 100 Mbit/s: against the larger of the
              same step without a limit (computing and codec) and its bytes over the line's goodput.

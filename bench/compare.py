@@ -3,7 +3,7 @@
 line    five methods, 16 simulated workers, three seeds, the mlp's whole epoch: how long that takes
 resume  the same, killed (with all its runs) after a third of them, gone on with, killed once more, and gone on with:
         which files differ from those of the whole one. Also how many numbers of the table the page and the CSV file
-        lack; tests look at them cell by cell, of a smaller comparison (tests/cli/compare_test.py).
+        lack; tests check them cell by cell, in a smaller comparison (tests/cli/compare_test.py).
 
 line must have run in the same call for resume, which is compared with it."""
 import csv, filecmp, html, os, re, signal, subprocess, tempfile, time

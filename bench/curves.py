@@ -1,10 +1,10 @@
-"""bench/run curves: what a model has learned after so many steps, beside PyTorch with the same
+"""bench/run curves: what a model has learned after some steps, compared with PyTorch with the same
 network, batch, optimiser, steps and validation samples, from several seeds each.
 
-A row curve/MODEL/WHO/SEED keeps the whole curve, [[step, loss], ...], of images [[step, test loss,
+A row curve/MODEL/WHO/SEED keeps the whole curve, [[step, loss], ...], for images [[step, test loss,
 test accuracy], ...]; the bounds are on the means over the seeds. Seeds draw the initial values and
 the order of the samples. The generators are not PyTorch's, so only distributions can agree: the means
-are to be no further apart than PyTorch's seeds are. A run is a minute or so of one core."""
+must be no further apart than PyTorch's seeds are. A run is a minute or so of one core."""
 import json, os, statistics, subprocess, sys, tempfile
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class Case:
 CASES = [Case("gpt(4,256,4,128)", "moby-dick(stride=1)", "adamw(lr=0.0003)", 300, 50, 16, (1, 4)),
          # The workers of `-n 4` normalise over 16 samples each, where one worker and PyTorch have
          # 64. With a rate of 0.05 the loss of a single run, ours and PyTorch's, still jumps by a
-         # factor of two from point to point, and nothing can be told from three seeds.
+         # factor of two from point to point, and three seeds show nothing.
          Case("resnet(depth=8)", "mnist", "sgd(lr=0.01,momentum=0.9)", 300, 100, 64, (1, 4)),
          # Three epochs whose rate stays at 0.05 end wherever the last hundred steps lead, PyTorch's
          # as ours (98.3 to 98.9 %, losses a third apart): rows of that recipe are kept in
@@ -39,7 +39,7 @@ CASES = [Case("gpt(4,256,4,128)", "moby-dick(stride=1)", "adamw(lr=0.0003)", 300
 
 def ours(tutti, case, n, seed, precision="fp32"):
     with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
-        # A target that nobody reaches: only with one is the last step evaluated on the validation
+        # A target that no run reaches: only with one is the last step evaluated on the validation
         # set alone, without going over the training set once more.
         command = [tutti, "train", "--model", case.model, "--data", case.data, "-n", n, "--threads", 1,
                    "--batch", case.batch // n, "--optimizer", case.optimizer, "--lr-schedule", case.schedule,
@@ -58,7 +58,7 @@ def ours(tutti, case, n, seed, precision="fp32"):
 
 
 def pytorch(case, seed):
-    """None: PyTorch is not here, which has been said."""
+    """None: PyTorch is not installed, which has been reported."""
     command = ["bench/peers/train", case.model, "1", str(case.steps), str(case.batch), "1", "alone", str(seed),
                case.optimizer, str(case.every)]
     done = subprocess.run([os.path.join(ROOT, command[0])] + command[1:], stdout=subprocess.PIPE, text=True,

@@ -1,14 +1,15 @@
-/* lane_bench.c: what bench/run lane measures: what it costs to have a job run by a lane.
+/* lane_bench.c: what bench/run lane measures: the cost of running a job on a lane.
 
      lane_bench WORKERS TRANSPORT ROUNDS WIDTH
 
-   Workers are threads; over tcp their messages take the loopback. The lane has WIDTH threads, one
-   of which has something to do. The job does nothing, so all of it is handing over: from start to
-   the end of wait, on the thread that starts. Each of ROUNDS rounds begins with a barrier of all.
-   Prints one JSON object, each figure the median over rounds in microseconds:
+   Workers are threads; over tcp their messages take the loopback. The lane has WIDTH threads, and
+   one of them has a job. The job does nothing, so the whole time is the hand-over: from start to
+   the end of wait, on the thread that starts. Each of ROUNDS rounds begins with a barrier of all
+   workers. Prints one JSON object, each figure the median over rounds in microseconds:
    - message: half of a message without payload to another worker and back; the receiver waits
-   - hand_over: a lane that decides for itself. Two context switches: to its thread and back
-   - leader, follower: a led lane, at worker 0 and at worker 1, which waits for the turn besides */
+   - hand_over: a lane without a leader. Two context switches: to its thread and back
+   - leader, follower: a leader-ordered lane, at worker 0 and at worker 1, which also waits for
+     the sequence number */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
-"""What pages of figures say of a row: Figure has all rows of one name, and whether its bound is kept.
+"""What pages of figures state about a row: Figure has all rows of one name, and whether its bound is kept.
 
-Of rows with one name the last quiet one is shown, else the last. A bound is missed until a row with the same
-name, quiet if the one that missed was, meets the bound that was missed: no other name, no weaker bound and no
-bound that was taken out ends it."""
+Of the rows with one name the last one measured on an idle machine (quiet) is shown, else the last. A bound
+counts as missed until a row with the same name, of an idle machine if the one that missed was, meets that
+bound: another name, a weaker bound or a removed bound does not end it."""
 import os, sys, textwrap
 
 sys.dont_write_bytecode = True
@@ -34,7 +34,7 @@ class Figure:
         return min(own, today) if own[1] == "less" else max(own, today)
 
     def judges(self, r, by):
-        """Does row `by` say anything of the bound of row r?"""
+        """Does row `by` count for the bound of row r?"""
         limit = self.limit(r)
         return limit is not None and by[limit[0]] is not None
 

@@ -1,16 +1,16 @@
-"""bench/run losses, strangers, calm: what several hosts promise when something goes wrong, and that
+"""bench/run losses, strangers, calm: how several hosts behave when something goes wrong, and that
 nothing goes wrong by itself. Labs of tools/netlab (root).
 
     losses     a worker of another host is killed, or its host is cut off so that connections stay
-               half-open: until the person reads which one it was. And what opening over tcp
-               (meeting place, connections, handshakes) takes more than opening over shared memory
-    strangers  training while strangers knock at the launcher's door, in five ways in turn: garbage,
-               a HELLO under a wrong key, one that was recorded (replay), one that says nothing
-               (slow), one that hangs up at once (flood): bench/strangers. Against the same knocking
-               at a port where nobody listens, since the strangers themselves take processor time
-               here
-    calm       8 workers on all cores there are over tcp for so many seconds (--seconds, 600):
-               warnings (silent) and losses, of which there must be none"""
+               half-open: until the user reads which one it was. And how much longer opening over
+               tcp (rendezvous, connections, handshakes) takes than opening over shared memory
+    strangers  training while strangers connect to the launcher's port, in five ways in turn:
+               garbage, a HELLO under a wrong key, a recorded one (replay), a connection that sends
+               nothing (slow), one that is closed at once (flood): bench/strangers. Compared with
+               the same connections to a port where no program listens, since the strangers
+               themselves take processor time here
+    calm       8 workers on all available cores over tcp for --seconds seconds (600): warnings
+               (silent) and losses; there must be none"""
 import json, os, re, select, signal, statistics, subprocess, sys, tempfile, time
 
 from command import clean_environment, small_mnist
@@ -43,7 +43,7 @@ class Losses(Bench):
         self.seconds = seconds
 
     def start(self, folder, name, *words, hosts="h1:2,h2:2", workers=4):
-        """A run for ever in a lab of two hosts; comes back once it makes steps."""
+        """An endless run in a lab of two hosts; comes back once it makes steps."""
         out = f"{folder}/{name}"
         command = [NETLAB, "-n", "2", "--cc", self.cc, "--timeout", "80", "--", self.tutti, "train", "--model", "mlp",
                    "--data", folder + "/data", "--batch", 16, "--threads", 1, *FOR_EVER, "-H", hosts,
@@ -112,8 +112,8 @@ class Losses(Bench):
         return seconds, command + (f"; {NETLAB} cut h2".replace(ROOT + "/", "") if how != "killed" else "; kill -9")
 
     def opening(self, folder):
-        """Pairs of one-step runs of two workers on one host. Over tcp the launcher's meeting place and
-        every connection shake hands. Beside it, what an epoch takes."""
+        """Pairs of one-step runs of two workers on one host. Over tcp the launcher's rendezvous and
+        every connection have handshakes. For comparison, the time of an epoch."""
         def seconds(transport, *words):
             begin = time.monotonic()
             command = [self.tutti, "train", "--model", "mlp", "--data", folder + "/data" if "--steps" in words
@@ -137,8 +137,8 @@ class Losses(Bench):
 
     # ---- strangers ----
     def strangers(self):
-        """Pairs of runs, each second pair in the other order. Once all ranks have come the door is closed
-        for good, so what is left is what refusing costs the kernel."""
+        """Pairs of runs, each second pair in the other order. Once all ranks have joined the port is
+        closed for good, so what is left is the kernel's cost of refusing."""
         if not self.chosen("strangers") or not self.possible():
             return
         steps, whole, at_door = [], [], []
@@ -176,7 +176,7 @@ class Losses(Bench):
 
     # ---- calm ----
     def calm(self):
-        """d-psgd, since it goes on and writes down every warning and loss; ddp would only end."""
+        """d-psgd, since it continues and records every warning and loss; ddp would only end."""
         seconds = 5 if self.quick else self.seconds or 600
         workers = 4 * len(os.sched_getaffinity(0))
         counts, steps, rate, begin = {"silent": 0, "back": 0, "lost": 0}, 0, 0, time.monotonic()

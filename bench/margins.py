@@ -22,7 +22,7 @@ the text, for adamw: doubling 3200 gains fp32 0.105 nats, 6400 0.054, 12800 noth
 momentum, against which dgc is held, is slower: doubling 12800 gains it 0.026 still. So its first
 length is 25600, twenty-three passes where the paper has forty.
 
-    margins/gpt          3200 steps, which take a quarter of the time and say how far behind a
+    margins/gpt          3200 steps, which take a quarter of the time and show how far behind a
                          method is before the end
     margins/long/gpt     12800 steps
     margins/long/cnn     twice the length, where doubling gains fp32 0.03 points, of four seeds,
@@ -33,13 +33,12 @@ length is 25600, twenty-three passes where the paper has forty.
     margins/delay        what is missed at a quarter, at twice and at four times the length, most of
                          it without a bound: a delay shrinks with the length, a loss stays
 
-Rows of the longer ones have the same bounds and stand beside those of the shorter.
+Rows of the longer runs have the same bounds and stand next to those of the shorter ones.
 
-Runs are the simulator's, whose models have the bits of processes' (a test), so that seeds train side
-by side and nobody waits for a worker that is not scheduled. What a build has run once, it is not
-asked again: summaries lie beside it, in build/release/margins. Samples a second are none of this
-part's business, so that it may run while others do. --piece: `margins/cnn`, `margins/cnn/METHOD`,
-`margins/gpt`, `margins/accordion`, ..."""
+Runs are simulated; their models have the same bits as those of processes (tested). So seeds train in
+parallel and no worker waits for one that is not scheduled. A build does not repeat a run: its
+summaries are kept in build/release/margins. This part measures no speed, so it may run while others
+do. --piece: `margins/cnn`, `margins/cnn/METHOD`, `margins/gpt`, `margins/accordion`, ..."""
 import concurrent.futures, hashlib, json, os, statistics, subprocess, sys, tempfile
 
 EPOCHS, STEPS = 4, 3200
@@ -47,11 +46,11 @@ CNN = ("--model", "cnn", "--data", "mnist(distort=1)", "--batch", 16)
 GPT = ("--model", "gpt(2,128,4,64)", "--data", "moby-dick(context=64,val_windows=0,val_stride=64)", "--batch", 4)
 SGD, ADAM = ("--optimizer", "sgd(lr=0.05,momentum=0.9)"), ("--optimizer", "adamw(lr=0.001)")
 COSINE = ("--lr-schedule", "cosine")
-# name: words, of which network (its margin is in bench/bounds), of which paper.
+# name: words, network (its margin is in bench/bounds), paper.
 # alq and amq have buckets that cnn has many of, scaled by the maximum. With the published 8192
-# elements, the 2-norm and initial=powers the levels that they begin with bring noise of many times
-# the gradient until the first fit: the least of them is 1/8 of a norm where an element is about
-# 1/90. This network, which has no batch norm, is NaN in step 12.
+# elements, the 2-norm and initial=powers their initial levels add noise of many times the gradient
+# until the first fit: the least of them is 1/8 of a norm where an element is about 1/90. This
+# network, which has no batch norm, is NaN in step 12.
 METHODS = {
     "powersgd(rank=2)": (("--method", "powersgd(rank=2)"), "cnn gpt", "93 against 91 perplexity, CIFAR-10 no loss"),
     "powersgd(rank=16)": (("--method", "powersgd(rank=16)"), "gpt", "ranks of 16 to 32 for transformers"),

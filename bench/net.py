@@ -2,18 +2,18 @@
 piece, and in it everything that is compared, in turn.
 
     net    all-reduces of float32 between two hosts: ours over tcp, Open MPI, MPICH (UCX's tcp),
-           PyTorch's Gloo, and a plain connection (bench/limits/tcp_limit.c), which also says what
-           the line carries in the long run, its goodput. And what two hosts of two workers put on
-           the link, from the counters of its interfaces
-    truth  a step of ddp in the simulator against one measured. The simulator is told three figures:
-           the goodput and the latency of the same lab's line, and a step without exchange, all
-           workers running at once (with 4 workers on 2 cores that is what it costs there)
+           PyTorch's Gloo, and a plain connection (bench/limits/tcp_limit.c), which also measures
+           the line's goodput in the long run. And what two hosts of two workers put on the link,
+           from the counters of its interfaces
+    truth  a step of ddp in the simulator against one measured. The simulator is given three
+           figures: the goodput and the latency of the same lab's line, and a step without exchange,
+           all workers running at once (with 4 workers on 2 cores that is what it costs there)
     wire   what hashes and heartbeats cost a step of ddp
 
---piece PREFIX: only the pieces whose names begin so, each of which takes at most 80 s:
+--piece PREFIX: only the pieces whose names begin with PREFIX; each takes at most 80 s:
 `net/1gbit/small`, `truth/2/100mbit`, `wire/unshaped`. Hosts use cubic, as the peers' baselines do,
 where the first namespace allows it (net.ipv4.tcp_allowed_congestion_control lists it), else the
-kernel's own; rows say which."""
+kernel's own; rows record which."""
 import glob, json, os, re, statistics, subprocess, sys, tempfile, threading, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -22,7 +22,7 @@ NETLAB = os.path.join(ROOT, "tools/netlab")
 PEERS = ["openmpi", "mpich", "gloo"]
 ALL = ["tcp", *PEERS, "line"]
 KIB, MIB = 1 << 10, 1 << 20
-# name: rate, sizes, seconds of calls, rounds, programs. Cut so that each ends within 80 s.
+# name: rate, sizes, seconds of calls, rounds, programs. Split so that each ends within 80 s.
 NET = {
     "net/unshaped/small": (None, [4, KIB, 64 * KIB, MIB], 0.2, 4, ALL),
     "net/unshaped/large": (None, [16 * MIB, 64 * MIB], 0.3, 3, ALL),

@@ -4,8 +4,8 @@ simulation  CONDITIONS drawn from a seed (--draw): shape of the cluster, workers
             of a pass, the model's size. The plan of each (24 steps of every method of METHODS, seed 0) is compared
             with runs of four times as many steps and of another seed. Virtual time: other work on the machine changes
             nothing.
-netlab      the same of hosts of tools/netlab (root), whose runs are real, over tcp. The plan is told goodput and
-            latency of the lab's line, and measures here what a pass takes with all workers at work.
+netlab      the same of hosts of tools/netlab (root), whose runs are real, over tcp. The plan is given goodput
+            and latency of the lab's line, and measures here the time of a pass with all workers busy.
 
 A choice is good if its measured step is at most 1.1 times the shortest measured one. A prediction is off by
 |predicted / measured - 1|, the median over all methods and conditions. --piece simulation/3: that condition alone."""
@@ -14,7 +14,7 @@ import concurrent.futures, json, os, random, statistics, subprocess, tempfile
 from command import clean_environment, small_mnist
 from net import Bench
 
-SEED = 20331 # unless --draw says another
+SEED = 20331 # unless --draw gives another
 CONDITIONS, OVER, TIMES, BATCH, HOSTS_STEPS = 10, 24, 4, 16, 30
 METHODS = ("ddp", "zero", "bytescheduler", "hetero-ring", "parameter-server", "pipe-sgd(warmup=0)", "powersgd", "qsgd",
            "dgc(warmup=0)", "local-sgd(period=4)", "slowmo", "d-psgd", "ad-psgd", "asgd", "ssp", "backup-workers")

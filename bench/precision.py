@@ -1,9 +1,10 @@
-"""bench/run precision: what bf16 and fp16 do to speed and to what is learned, beside our own fp32.
+"""bench/run precision: how bf16 and fp16 change speed and what is learned, compared with our own
+fp32.
 
 speed: runs in turn, one of each precision a round; a row has the middle of the rounds' ratios.
 loss: the recipes of bench/curves.py, from the same seeds. A row precision/MODEL/PRECISION/SEED keeps
 the curve, and how far a mean is from fp32's is relative.
-`speed` wants an idle machine, `loss` does not care."""
+`speed` needs an idle machine, `loss` does not."""
 import json, os, statistics, subprocess, sys, tempfile
 
 from dataclasses import replace
@@ -78,7 +79,7 @@ def loss(tutti, record, quick, piece, others):
             record.row(title,
                        abs(mean[p] / mean["fp32"] - 1), "", loss=mean[p], fp32=mean["fp32"], seeds=len(last[p]),
                        **standard_error(last[p], last["fp32"]))
-            if len(last["fp32"]) > 1: # what a difference of means is worth
+            if len(last["fp32"]) > 1: # the significance of a difference of means
                 spread = max(last["fp32"]) - min(last["fp32"])
                 record.row(title + " in ranges of its seeds",
                            abs(mean[p] - mean["fp32"]), "nats", abs(mean[p] - mean["fp32"]) / spread,
@@ -87,7 +88,7 @@ def loss(tutti, record, quick, piece, others):
 
 def precision(tutti, record, quick, piece):
     """piece: speed, loss, or loss-MODEL for one that begins so, loss-MODEL:bf16 for that precision
-    alone beside fp32."""
+    alone, compared with fp32."""
     if piece in ("", "speed"):
         speed(tutti, record, quick)
     if piece == "" or piece.startswith("loss"):

@@ -3,19 +3,19 @@ the same seeds without it. bench/peers/pytorch.py is the script; the wrapper is 
 are PyTorch's on both sides, and so are all kernels.
 
     pytorch/MODEL          2 workers of one thread on this machine, started by torchrun, against PyTorch's DDP
-                           on Gloo; beside it, without a bound of their own: DDP with gradient_as_bucket_view, the
-                           script without any exchange, which nobody who exchanges can be faster than, and the
-                           same with ranks that wait for each other in each step and move nothing
+                           on Gloo; for comparison, without bounds of their own: DDP with gradient_as_bucket_view;
+                           the script without any exchange, which no method that exchanges can beat; and the same
+                           with ranks that wait for each other in each step and exchange nothing
     pytorch/alone/MODEL    1 worker against the script without any wrapper
     pytorch/1gbit/MODEL    2 hosts of a lab (tools/netlab, root) against DDP on Gloo
     pytorch/100mbit/MODEL  there, powersgd(rank=4) against DDP with its PowerSGD hook of the same rank: seconds
-                           until rank 0's loss of samples that nobody trains on is no more than LOSSES, looked at
-                           outside of the clock
+                           until rank 0's loss on samples held out of training is no more than LOSSES;
+                           evaluations are not counted in the time
 
-Both trainings are there at the same time and compute in turn (bench/peers/turns), a block of steps each and the other
-one first in each second round. A figure is the median of the rounds' ratios; of pytorch/100mbit, of the seeds'. On
-one machine all are started STARTS times: where activations come to lie in memory is drawn anew with each process, and
-the same script differs from itself by some percent for as long as it lives. Where nothing is compressed both must end
+Both trainings exist at the same time and compute in turn (bench/peers/turns), a block of steps each, and in each
+second round the other one is first. A figure is the median of the rounds' ratios; of pytorch/100mbit, of the seeds'.
+On one machine all are started STARTS times: the addresses of activations differ with each process, and so the same
+script differs from itself by some percent as long as the process lives. Where nothing is compressed both must end
 with the same bits, or there is no figure."""
 import json
 import os

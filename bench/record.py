@@ -1,7 +1,7 @@
 """What a figure is and where it is kept: bench/run makes rows, bench/results/PART.jsonl keeps them,
 tools/performance-doc reads them.
 
-A row: part, name, value, unit; ratio and against (what the ratio is to); what bench/bounds says of it (bound, better:
+A row: part, name, value, unit; ratio and against (what the ratio is to); its bound in bench/bounds (bound, better:
 "more" or "less", of: "value" or "ratio", bound_since: the commit of the line, null if it is not committed) and met;
 command, commit, dirty (the tree had changes elsewhere than in docs and bench/results), versions, machine, date, load
 (processes that wanted to run when the part began, a minute's mean) and noisy (more than half of the cores: others were
@@ -92,7 +92,7 @@ def changes(root):
 
 
 def times(row):
-    """How often a figure was measured, in words. Of rows that do not say it, what their command says."""
+    """How often a figure was measured, in words. For rows without it, the value in their command."""
     for key in COUNTS:
         if isinstance(row.get(key), int):
             return f"{row[key]} {key if row[key] != 1 else key[:-1]}"
@@ -126,7 +126,7 @@ class Recorder:
                              else ""), flush=True)
 
     def bound(self, name):
-        """What bench/bounds says of a figure of this part, or None."""
+        """The bound in bench/bounds of a figure of this part, or None."""
         found = bound_of(self.bounds, self.name, name)
         return found and found["bound"]
 

@@ -12,8 +12,8 @@
 
    Workers are threads over shared memory. Prints one JSON object:
    - seconds of all pushes together;
-   - what a triad of plain C (McCalpin 1995) moves meanwhile in as many threads, before and after,
-     in bytes a second, on vectors of ELEMENTS each;
+   - what a triad of plain C (McCalpin 1995) moves in as many threads, before and after, in bytes
+     a second, on vectors of ELEMENTS each;
    - the ratio of both.
 
    What a push has to move at least, an element. The server reads the gradient in the worker's
@@ -58,7 +58,7 @@ typedef struct bench {
 } bench;
 
 /* ---- a server of rows, whose updates are timed ---- */
-/* spent: server's thread, read when all is quiet */
+/* spent: time of the server's thread, read when the servers are quiescent */
 typedef struct timed { tutti_server *server; int64_t spent; } timed;
 
 static tutti_status timed_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
@@ -204,7 +204,7 @@ static tutti_status measure(tutti_world *world, bench *b, tutti_engine *e, float
 
     for (int k = 0; k < warm; k++)
         TUTTI_TRY(step(e, lists[k % LISTS], b->pulls, err)); /* warm: memory is there */
-    TUTTI_TRY(tutti_engine_eval_begin(e, err)); /* all is quiet, so that servers' times can be read */
+    TUTTI_TRY(tutti_engine_eval_begin(e, err)); /* quiesces the servers, so that their times can be read */
     TUTTI_TRY(tutti_engine_eval_end(e, err));
     if (b->rows > 0)
         ((timed *)tutti_engine_method(e)->self)->spent = 0;

@@ -1,12 +1,13 @@
 """Figures of tiers: what bench/run tier measures, judges and keeps (bench/results/tier.jsonl).
 
-disk    writes and reads of `nvme` by io_uring and by threads (tier_bench.c), beside fio's of the same disk, depth, size
-        of a block and of the file, past the page cache, with pinned buffers, over blocks that have been written before,
-        and without a flush at the end. Our memory is in large pages, which tutti_alloc asks for. fio's is in small
-        ones, and a MiB of those is two requests of many a disk. In pairs: fio first and last in turn. The rate is the
-        median of the pairs, the ratio the median of their ratios. DIR is TUTTI_TIER_DIR, or else the build's folder.
-update  AdamW on host memory in tiles on one and two threads, with and without weights in BF16 (update_bench.c), beside
-        a hand-written loop that does the same (bench/limits/adamw_limit.c). In pairs, likewise."""
+disk    writes and reads of `nvme` by io_uring and by threads (tier_bench.c), compared with fio's of the same disk,
+        depth, size of a block and of the file, past the page cache, with pinned buffers, over blocks that have been
+        written before, and without a flush at the end. Our memory is in large pages, which tutti_alloc asks for. fio's
+        is in small ones, and a MiB of those is two requests of many a disk. In pairs: fio first and last in turn. The
+        rate is the median of the pairs, the ratio the median of their ratios. DIR is TUTTI_TIER_DIR, or else the
+        build's folder.
+update  AdamW on host memory in tiles on one and two threads, with and without weights in BF16 (update_bench.c),
+        compared with a hand-written loop that does the same (bench/limits/adamw_limit.c). In pairs, likewise."""
 import json, os, statistics, subprocess, sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

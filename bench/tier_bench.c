@@ -42,7 +42,7 @@ static bool is_stamped(const char *tile, uint64_t at, size_t bytes)
     return true;
 }
 
-/* Ends what slot k is at; of reads also looks at what has come. */
+/* Ends what slot k is at; for reads also checks the data. */
 static tutti_status settle(bench *b, tutti_io *io, bool write, tutti_error *err)
 {
     TUTTI_TRY(tutti_tier_wait(b->tier, &io, 1, err));

@@ -2,12 +2,12 @@
 
      tune_bench [ROUNDS]
 
-   ask     seconds of one tutti_tuner_ask with so many points told
-   limit   seconds of what it cannot do without, alone: as many Cholesky factors of that size and
-           solves with one right side as there are values of hyperparameters to try, the covariances
-           of all pairs of points for each, and for the candidates the covariances with all points
-           and the triangular solves. LAPACK's are counted as it does them: n^3 / 3 operations a
-           factor, n^2 a candidate.
+   ask     seconds of one tutti_tuner_ask after that many observations
+   limit   seconds of the computations that it needs at least: as many Cholesky factors of that
+           size and solves with one right side as there are values of hyperparameters to try, the
+           covariances of all pairs of points for each, and for the candidates the covariances
+           with all points and the triangular solves. LAPACK's are counted as it does them: n^3 /
+           3 operations a factor, n^2 a candidate.
 
    The least of ROUNDS (default 5) each, CPU time of this thread. Prints one JSON object a case. */
 #include <lapacke.h>

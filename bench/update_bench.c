@@ -1,9 +1,10 @@
-/* update_bench.c: what bench/run tier measures of the host's update: AdamW in tiles on a team.
+/* update_bench.c: what bench/run tier measures of the host's update: AdamW in tiles on several
+   threads.
 
      update_bench PARAMETERS THREADS COPY ROUNDS
 
-   COPY 1: with the weights in BF16 beside it. Prints the median time of a parameter in nanoseconds.
-   bench/limits/adamw_limit.c does the same by hand. */
+   COPY 1: also writes a copy of the weights in BF16. Prints the median time of a parameter in
+   nanoseconds. bench/limits/adamw_limit.c does the same by hand. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -9,8 +9,8 @@ step      the same model: time of a step over ddp's, in pairs, and bytes sent ov
 fits      one worker, gpt of layers of 0.8 M parameters, AdamW, --device-memory 512 MiB: parameters of the largest model
           that trains under zero-offload, over those of the largest under ddp. It is a count. Device bytes a parameter
           are 4 and 16, so 4 is the limit; two buckets and the activations are no smaller than ddp's.
-delayed   the model of `memory`, one worker, so many tokens that computing takes about as long as the update: time of a
-          step of zero-offload over that with delayed=on, in pairs. The update has a core of its own.
+delayed   the model of `memory`, one worker, with enough tokens that computing takes about as long as the update: time
+          of a step of zero-offload over that with delayed=on, in pairs. The update has a core of its own.
 hidden    zero-infinity on a disk, one worker: of the time that the disk takes for values and gradients, by the rate
           that tier_bench finds on it, the share in which the worker does not wait. Batches are so large that computing
           takes longer. DIR is TUTTI_TIER_DIR, or else the build's folder."""

@@ -1,5 +1,5 @@
 /* cluster.c: a program of your own on several processes, of one host or of many. It saves what it
-   has learnt, goes on from there, and answers with it. Each process is told its place by the
+   has learnt, resumes from there, and answers with it. Each process gets its rank from the
    environment, however it was started (docs/CLUSTERS.md):
 
      tutti key run.key
@@ -9,8 +9,8 @@
                                                   sees `saved` under this path
      ./cluster ask saved 1 0 0 0 0 0 0 0          in one process
 
-   `train saved 800` then goes on at step 400, with as many processes as you like.
-   Build: cc cluster.c -ltutti -lm. */
+   `train saved 800` then continues at step 400, with as many processes as you like. Build: cc
+   cluster.c -ltutti -lm. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +111,7 @@ static tutti_status train(const char *directory, uint64_t steps, tutti_error *er
     tutti_world *world = NULL;
     tutti_engine *e = NULL;
     uint64_t step = 0;
-    tutti_status status = tutti_world_open_telling(&world, "", say, NULL, err); /* waits for all, and says for whom */
+    tutti_status status = tutti_world_open_telling(&world, "", say, NULL, err); /* waits, and reports missing ranks */
 
     if (status == TUTTI_OK)
         status = open_engine(&e, world, err);
@@ -127,7 +127,7 @@ static tutti_status train(const char *directory, uint64_t steps, tutti_error *er
     if (status == TUTTI_OK)
         status = tutti_engine_finish(e, err);
     if (status != TUTTI_OK && world != NULL)
-        tutti_world_last_words(world, err); /* the others are told why */
+        tutti_world_last_words(world, err); /* the others learn why */
     tutti_engine_close(e);
     tutti_world_close(world);
     return status;

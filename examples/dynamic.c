@@ -1,6 +1,6 @@
 /* dynamic.c: a training method of your own in a program of your own. docs/ADD-A-METHOD.md explains
-   each part. Build: cc dynamic.c -ltutti -lm. Four workers each know one point, and look together
-   for the mean of the four. */
+   each part. Build: cc dynamic.c -ltutti -lm. Four workers each know one point, and together
+   compute the mean of the four. */
 #include <stdio.h>
 #include <string.h>
 #include <tutti/tutti.h>

@@ -1,10 +1,10 @@
-/* What an all-reduce of floats between two processes of one machine takes in hand-written loops.
+/* The time of an all-reduce of floats between two processes of one machine in hand-written loops.
    Two pinned processes, shared memory, busy waiting, and nothing else: no groups, tags, types,
-   errors or deaths. src/collective/window.c is measured beside it, and is faster at some sizes.
+   errors or losses. src/collective/window.c is compared with it, and is faster at some sizes.
 
-     small        up to 1024 floats: each process writes its vector behind a flag, in the same line,
-                  waits for the other's flag and adds.
-                  Bound: the time a line takes from core to core, and for the lines after the first
+     small        up to 1024 floats: each process writes its vector after a flag, in the same
+                  cache line, waits for the other's flag and adds. Bound: the time a line takes
+                  from core to core, and for the lines after the first
      registered   both vectors lie in memory that both map: each process adds one half and writes
                   both.
                   Bound: 2 n bytes read and 2 n written by two processes, half of them in the

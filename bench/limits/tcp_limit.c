@@ -7,9 +7,9 @@
                 has saved up, as all programs' do
      goodput    bytes a second of one long stream, one way: what the line carries in the long run
 
-   Both ends look without pause, which costs each a core and gives the least latency. They send in
-   pieces between which they receive. One call that takes all there is room for keeps what has come
-   waiting (a MiB each way took 456 us so, and the tcp transport 337).
+   Both ends poll, which costs each a core and gives the least latency. They send in pieces and
+   receive between them. With one call that sends as much as fits, received data would wait (then
+   a MiB each way took 456 us, and the tcp transport 337).
 
    usage: tcp_limit RANK ADDRESS PORT SIZES SECONDS
    RANK 0 listens and prints: exchange BYTES MEDIAN_US P99_US CALLS for each size, then goodput
@@ -77,13 +77,13 @@ static int join(int rank, const char *address, int port)
     return fd;
 }
 
-/* How much the call moved; 0: the kernel has no room, or no bytes. */
+/* How many bytes the call moved; 0: the kernel has no buffer space, or no data. */
 static size_t moved(ssize_t n, const char *doing)
 {
     if (n > 0)
         return (size_t)n;
     if (n == 0)
-        exit(1); /* the other end has gone and said why */
+        exit(1); /* the other end has ended and reported why */
     if (errno != EAGAIN && errno != EINTR)
         stop(doing);
     return 0;

@@ -8,13 +8,13 @@ This file alone prints them:
 
 TUTTI names another command than that of the release. Four workers of speeds 4:2:1:1, virtual time:
 other work on the machine changes nothing. ddp has 16 samples a worker and waits for the slowest;
-with nobody waiting 2.0 times as many samples are computed in the same time. That is the bound.
+without waiting 2.0 times as many samples are computed in the same time. That is the bound.
 
 pace     samples a second of dabmd, of ddp's, over 400 steps' samples.
 equal    the same with equal workers: nothing can be gained.
 target   time to the loss that ddp has after its steps: how many times sooner dabmd has it. Both have
          one grid of five learning rates and as many samples to choose by; three seeds, the median.
-         The time is that of a whole run of so few steps' samples as reach the loss.
+         The time is that of the shortest whole run that reaches the loss.
 simplex  the dynamic regret on quadratic(simplex=on,drift=0.3) with noise: entropy's, of that of
          projected Euclidean steps. Both at their best of one grid of rates.
 graph    eight workers on a ring: how far apart models are with K averagings a round, of K = 1."""
@@ -57,7 +57,7 @@ class AnyBatch(Papers):
         self.paces("equal speeds", "")
 
     def after(self, method, rate, seed, steps):
-        """Loss, seconds, command of a run that is looked at once, at its end."""
+        """Loss, seconds, command of a run that is evaluated once, at its end."""
         try:
             summary, _, command = self.train(*self.words(method, rate, seed, steps), "--eval-every", 100 * steps)
         except Diverged:

@@ -15,8 +15,8 @@ unlike      16 workers from 1 to 16 times as slow, Dirichlet(0.1) data, a gradie
             loss that ddp finds in ten times as many steps), each at its own best rate and for as
             long.
 bounds      the same quadratic at the steps of the theory, which the bounds are for: time to an
-            error of 1e-5 against ddp's and each other's, as the bounds with their steps' constants
-            say.
+            error of 1e-5 against ddp's and each other's, as predicted by the bounds with their
+            steps' constants.
 noise       the same data with batches of one sample, so that noise decides, at rates that leave the
             same of it: time of ddp over that of ringleader-asgd and dude-asgd; the bounds' ratios
             are tau_n / tau_avg and 1.
@@ -27,8 +27,8 @@ thresholds  ringmaster-asgd, 64 workers of speed 1/i: error after the same virtu
             of that of the better end.
 allocation  ata, 17 and 51 workers of speed 1/i with random pauses: work (worker seconds) of a step
             in the second half of a run, of the best allocation's for the known means.
-semi        oscars, 4 workers of which two are 2 and 4 times slower: how much sooner than ddp it has
-            ddp's loss, beside ssp, asgd and local-sgd; bytes a gradient.
+semi        oscars, 4 workers, two of them 2 and 4 times slower: how much sooner than ddp it has
+            ddp's loss, compared with ssp, asgd and local-sgd; bytes a gradient.
 
 A piece is a figure or the beginning of one's parts: unlike/quadratic, unlike/logistic/dude-asgd,
 limit/256/on/256, allocation/51, semi/oscars."""

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Figures of BAGUA: what each of its optimisations is worth, which algorithm suits which network, and
+"""Figures of BAGUA: the gain of each of its optimisations, which algorithm suits which network, and
 what its tuner finds.
 
 bench/run bagua [--piece FIGURE] measures, judges and keeps them (bench/results/bagua.jsonl). This
@@ -7,15 +7,17 @@ file alone prints them:
 
     bench/papers/bagua.py [FIGURE ...] [--jobs N] [--quick] [--keep] [--date YYYY-MM-DD]
 
-TUTTI names another command than that of the release. All in virtual time, in which steps are alike.
+TUTTI names another command than that of the release. All are in virtual time, in which all steps
+take the same.
 
 ablation  4 machines of 2 workers, 10 Gbit/s inside, between machines so slow that an all-reduce of
           the model by leaders takes as long as the computation of a step; buckets of 0.25 MiB. A step
-          with overlap (O), fusion (F) or hierarchy (H) off, in multiples of one with all on; the
-          messages of a step of all workers are beside it. mlp has few large tensors, vgg more, and
-          resnet many small ones.
+          with overlap (O), fusion (F) or hierarchy (H) off, in multiples of one with all on; also the
+          messages of a step of all workers. mlp has few large tensors, vgg more, and resnet many small
+          ones.
 networks  8 workers on equal links: 100 Mbit/s to 10 Gbit/s, 0.05 to 5 ms. How many times as many steps
-          a second each algorithm makes as gradient_allreduce. What a step is worth is not looked at.
+          a second each algorithm makes as gradient_allreduce. How much a step gains in loss is not
+          measured.
 tuned     4 machines of 2 workers, links as above: a step after autotune is over, in multiples of one
           of the default; the part of the search that the tuner itself has taken."""
 import os, subprocess, sys
@@ -51,7 +53,7 @@ class Bagua(Papers):
                              "inner_rate=10Gbps)")
 
     def steps(self, model, platform, method, steps):
-        """Summary and command of a run of so many steps."""
+        """Summary and command of a run of `steps` steps."""
         summary, lines, command = self.train("--model", model, "--data", self.data, "-n", N, "--batch", 2,
                                              "--transport", "sim", "--platform", platform, "--step-time", COMPUTE,
                                              "--threads", 1, "--steps", steps, "--report-every", max(1, steps // 4),

@@ -9,9 +9,10 @@ file alone prints them:
 TUTTI names another command than that of the release. All is in virtual time: other work on the
 machine changes nothing.
 
-overlap  ddp, vgg(small), 4 workers, where exchanging takes as long as computing and half as long: a step
-         with the exchange behind the backward pass (--lane off), of one with it beside. Backward is
-         two thirds of computing, so nothing can make it more than 1.5 and 1.5 of the two.
+overlap  ddp, vgg(small), 4 workers, where exchanging takes as long as computing and half as long: the
+         time of a step with the exchange after the backward pass (--lane off), relative to one with
+         overlap. Backward is two thirds of computing, so nothing can make it more than 1.5 and 1.5 of
+         the two.
 late     stragglar, 8, 16 and 32 workers on links of 10 Gbit/s and 3 us, 16 MB of gradient,
          the last worker late by more than the others need among themselves: what is left to wait once
          it has come, by a ring and by what ddp chooses itself, of this. Latency apart, the sheet's cost
@@ -43,7 +44,7 @@ class Basics(Papers):
         return path
 
     def step(self, model, n, platform, method, steps, *more):
-        """The summary of a run of so many steps, and the command."""
+        """The summary of a run of `steps` steps, and the command."""
         summary, _, command = self.train("--model", model, "--data", self.data, "-n", n, "--batch", 2, "--transport",
                                          "sim", "--platform", platform, "--step-time", SECONDS, "--threads", 1,
                                          "--steps", steps, "--report-every", steps, "--eval-every", 1000,

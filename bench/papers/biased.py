@@ -11,9 +11,9 @@ Virtual time: other work on the machine changes nothing. All make the same epoch
 
 time     seconds of these epochs, of those that local-sgd takes without the slow worker, and with it.
 loss     test loss at their end, against local-sgd's without the slow worker, at the same number of
-         samples and so, as `time` says, after about as many seconds: with bias_ratio 4 and 16, with
-         1 (its positions of the common order) and with weights by samples. Each has the same grid
-         of five learning rates; three seeds, the mean."""
+         samples and so, as `time` shows, after about as many seconds: with bias_ratio 4 and 16,
+         with 1 (its positions of the common order) and with weights by samples. Each has the same
+         grid of five learning rates; three seeds, the mean."""
 import os, statistics, sys
 
 sys.dont_write_bytecode = True

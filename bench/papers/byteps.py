@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Figures of BytePS: what the split over servers beside the workers and of their own is worth.
+"""Figures of BytePS: the gain of splitting over servers on the workers' machines and on machines of
+their own.
 
 bench/run byteps [--piece FIGURE] measures, judges and keeps them (bench/results/byteps.jsonl). This
 file alone prints them:
@@ -18,8 +19,8 @@ window    the same with 1 to 16 chunks under way.
 wire      4 machines, 2 servers: an exchange with fp32, in multiples of that with fp16, and of that
           through onebit both ways, whose messages have a thirty-second of the bytes.
 netlab    4 machines and 0, 1, 2 and 4 servers, a host of a lab of tools/netlab (root) each, at 100 Mbit/s:
-          `split` with what such a line carries in the long run. Beside it the same in virtual time. It
-          needs a machine on which nothing else runs."""
+          `split` with what such a line carries in the long run. For comparison the same in virtual
+          time. It needs a machine on which nothing else runs."""
 import json, os, subprocess, sys
 
 sys.dont_write_bytecode = True

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Figures of ByteScheduler: what the order on the wire makes of a step, against what any order could.
+"""Figures of ByteScheduler: the gain of the order of transfers for a step, relative to the gain of
+the best order.
 
 bench/run bytescheduler [--piece FIGURE] measures, judges and keeps them
 (bench/results/bytescheduler.jsonl). This file alone prints them:
@@ -10,17 +11,17 @@ TUTTI names another command than that of the release.
 
 step     virtual time, 2, 4 and 8 workers, exchanging as long as computing: vgg(small), whose last
          layers have most of the parameters, and wordlm on 8192 byte pairs. Both methods have a grid
-         of sizes and are taken at their best; ddp at its default stands beside it.
-         What is allowed: the layers' times and when their gradients are ready come from a traced run
-         of one worker, what an exchange of all costs from ddp with one bucket. schedule.py makes of
-         these the shortest step that any schedule has, and that of the order of readiness. Their
-         ratio is what can be gained; the figure is the gain that there was, of that.
+         of sizes and are taken at their best; ddp at its default is shown for comparison.
+         The possible gain: the layers' times and when their gradients are ready come from a traced
+         run of one worker, the cost of exchanging all from ddp with one bucket. From these
+         schedule.py computes the shortest step of any schedule, and that of the order of readiness.
+         Their ratio is the possible gain; the figure is the measured gain relative to it.
 times    the same of vgg(small) on 4 workers where exchanging takes 1/4 to 4 times as long as
          computing: the gain over ddp. No bound.
 inside   the same at equal times with cross_barrier=off: what priority inside a step alone gains.
-servers  vgg(small), 4 workers of which all serve, at equal times: the gain over parameter-server.
+servers  vgg(small), 4 workers that all serve, at equal times: the gain over parameter-server.
 tuned    virtual time, mlp(hidden=128), 4 workers: a step after the tuner has ended, of one at the
-         default; and of the whole run the share that asking and telling took.
+         default; and the share of the whole run that the tuner took.
 netlab   two hosts of a lab of tools/netlab (root) at 100 Mbit/s and at 1 Gbit/s, vgg(small): the batch
          is chosen so that computing takes as long as communicating, measured under ddp. Samples a
          second against our ddp and against PyTorch's DDP on Gloo in the same kind of lab, in turn. It
@@ -88,8 +89,8 @@ class ByteScheduler(Papers):
         return self.layers_of[model]
 
     def rate(self, model, n, times):
-        """A platform on which exchanging all of it as one takes so many times SECONDS: its path; seconds of exchange
-        by layer. A table travels as rows and by itself, the rest by its bytes."""
+        """A platform on which exchanging the whole model at once takes `times` times SECONDS: its path; seconds of
+        exchange by layer. A table travels as rows and by itself, the rest by its bytes."""
         one = "ddp(bucket_mb=1000,first_bucket_mb=1000)"
         sizes, tables = self.layers(model)[2], 1 if model == "wordlm" else 0
         mbits, dense = 8e-6 * 2 * (n - 1) / n * sum(sizes[tables:]) / (times * SECONDS), sum(sizes[tables:])

@@ -9,17 +9,17 @@ TUTTI names another command than that of the release. In virtual time (--transpo
 on the machine does not change it. Three seeds.
 
 Eight hosts of the platform `edge`, whose speeds and links are drawn from one to ten times;
-mlp(hidden=64) on mnist(distort=0.5), the last 1000 training samples held out of everybody's training.
-How long, and how many bytes, until the test accuracy is 90 %. The model is looked at every 8192
-samples or so, for which all have to meet, asynchronous ones too.
+mlp(hidden=64) on mnist(distort=0.5), the last 1000 training samples held out of the training of all
+workers. How long, and how many bytes, until the test accuracy is 90 %. The model is evaluated every
+8192 samples or so, for which all workers must meet, asynchronous ones too.
 
 All methods have the same grid of learning rates (plain sgd, constant) and mini-batches of 16 samples
 a worker; ddp may take ones of 64 as well. Of each method the setting with the least mean time over
-the seeds counts; a best rate at the border of the grid is said and nothing is judged.
+the seeds counts; a best rate at the border of the grid is reported and nothing is judged.
 parameter-server has ddp's bits, so it has ddp's settings. hermes has its defaults but for the chunk:
 512 samples, handed out whole (--batch), since over slow links each hand-out is a way there and back.
-hermes(push=always) is what pushing only when it helps is worth. `single` on the first host alone,
-with mini-batches of 16, is what the others' help is worth."""
+hermes(push=always) shows the gain of pushing only when it helps. `single` on the first host alone,
+with mini-batches of 16, shows the gain of the other hosts."""
 import math, os, statistics, subprocess, sys, tempfile
 
 sys.dont_write_bytecode = True

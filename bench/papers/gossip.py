@@ -17,15 +17,16 @@ contraction  rand-psgd on a random and on the fixed ring of 16, 32, 64 workers: 
              Random ring: every step adds noise and nothing else, then makes r rounds. The squared
              distance D settles where E D = l^r (E D + noise), whatever directions are left, if a
              round leaves l of it in expectation. From the means for r = 1 and 2,
-             D2 / D1 = l / (1 + l). One round of fresh noise says nothing of the orders (any ring
+             D2 / D1 = l / (1 + l). One round of fresh noise shows nothing of the orders (any ring
              leaves the same of it), the second does.
 steady       rand-psgd, 32 workers whose gradients disagree: the distance from the mean at which
              they settle, on the fixed ring against the random one.
 target       rand-psgd on both rings and ddp, 16, 32, 64 workers, two samples each a step: steps
              until the mean of the models has a loss. All have the same batch, steps and rates to
-             choose from. With four rounds a step too: what of the steps is the models' distance
-             from each other, which a round on a random ring does not take away when a step has so
-             few samples. (On the complete graph, which does, they are ddp's, seed by seed.)
+             choose from. With four rounds a step too: which shows how many of the steps are due to
+             the models' distance from each other, which one round on a random ring does not remove
+             when a step has so few samples. (On the complete graph, which does, they are ddp's,
+             seed by seed.)
 throughput   ad-psgd, 16 workers: gradients a second with one worker 5 and 100 times slower, against
              (15 + 1/s) / 16 of those with none; the others' share of what they make with none. Long
              runs: the last gradient of the slow worker is waited for, which is 100 steps of the
@@ -33,10 +34,10 @@ throughput   ad-psgd, 16 workers: gradients a second with one worker 5 and 100 t
 slow         ad-psgd, 16 workers, one 5 times slower: time to the loss that ddp has at the end of
              its steps; the bound of what can be is 5 (15 + 1/5) / 16 = 4.75.
 asr          asr-adpsgd's three mixings on LSTMs, 4 machines of 4 hosts, equal hosts and one 5 times
-             slower: the same time, against ddp's. A model takes 8 % of a step to cross between
-             machines, as 165 MB do at 100 Gbit/s beside a step of 165 ms.
-crossing     prague beside ad-psgd and ddp, 16 workers, one slower: gradients a second, by how long a model
-             takes to cross a link, in steps
+             slower: the same time, against ddp's. Sending a model between machines takes 8 % of a step, as
+             165 MB do at 100 Gbit/s with a step of 165 ms.
+crossing     prague compared with ad-psgd and ddp, 16 workers, one slower: gradients a second, by how long
+             a model takes to cross a link, in steps
 prague       4 machines of 4 hosts, a model takes 8 % of a step to cross between machines: time to
              ddp's loss of prague, ad-psgd and d-psgd, on equal hosts and with one 5 times slower;
              there of prague step by step, from random groups to the filter. Two seeds.
@@ -48,9 +49,9 @@ real         the same of processes on this host, at the rates and for the losses
 
 A fair comparison: every method gets the same grid of learning rates and the same number of gradients.
 The best rate is that of the least mean loss over the seeds (`target`: of the fewest steps). Where it
-is at the border of the grid the figure is left out and said to be. Time of an asynchronous method to
-a loss: that of a whole run of so few gradients as reach it (bisection), all that is under way at its
-end awaited. An evaluation on the way would make it wait for the slow worker each time."""
+is at the border of the grid the figure is skipped, which is reported. Time of an asynchronous method
+to a loss: that of the shortest whole run that reaches it (bisection), including what is under way
+at its end. An evaluation on the way would make it wait for the slow worker each time."""
 import argparse, concurrent.futures, datetime, json, math, os, statistics, subprocess, sys, tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -110,8 +111,8 @@ class Gossip:
         return list(self.pool.map(lambda case: function(*case), cases))
 
     def looks(self, words, every, target=NEVER):
-        """What was found on the test samples by step, seconds, command of a run that is looked at every so
-        many steps, until it has the target. A rate that is too high: nothing, for ever."""
+        """The results on the test samples by step, seconds, command of a run that is evaluated every
+        `every` steps, until it reaches the target. A rate that is too high: no results, infinite time."""
         try:
             summary, lines, command = self.train(*words, "--eval-every", every, "--target", target,
                                                  "--final-eval", "off")
@@ -206,7 +207,7 @@ class Gossip:
         return statistics.mean(measured), error, measured, runs[-1][1]
 
     def left_of_noise(self, n):
-        """The same of the random ring, from blocks of steps, each of them left out in turn (jackknife)."""
+        """The same of the random ring, from blocks of steps, each of them omitted in turn (jackknife)."""
         steps, settled, block = 50 + 16000 // n, 50, 25  # of more workers one order says less of itself
         def one(seed, rounds):
             _, lines, command = self.train("--model", "quadratic(dim=400,noise=1000,samples=256)", "-n", n,
@@ -227,7 +228,7 @@ class Gossip:
     def steady(self):
         """At least 20 times, from sums of what a round leaves, 39 and 1.45.
 
-        Gradients that always disagree alike add up on the fixed ring, so it is more."""
+        Gradients that always disagree in the same way add up on the fixed ring, so it is more."""
         def one(mixing, seed):
             spec = f"random-ring(seed={seed})" if mixing == "random-ring" else mixing
             _, lines, command = self.train("--model", "quadratic(dim=200,classes=32,skew=1,samples=2048)",
@@ -395,7 +396,7 @@ class Gossip:
     CROSSING = ("prague", "prague(overlap=off)", "ad-psgd", "ddp")
 
     def crossing(self):
-        """Gradients a second, of n a step: pace alone, whatever a gradient is worth."""
+        """Gradients a second, of n a step: pace alone, regardless of a gradient's effect."""
         n, dim, step, steps = 16, 2000, 0.01, 60
         seeds, self.seeds = self.seeds, self.seeds[:1]
         with tempfile.TemporaryDirectory(prefix="tutti-bench-") as folder:
@@ -492,7 +493,7 @@ class Papers(Gossip):
         pass
 
     def after(self, method, rate, seed, steps):
-        """The last loss of a run of so many steps, its seconds, the command. words: what it is trained with."""
+        """The last loss of a run of `steps` steps, its seconds, the command. words: what it is trained with."""
         losses, seconds, command = self.losses(self.words(method, rate, seed, steps), steps)
         return last(losses), seconds, command
 
@@ -510,7 +511,8 @@ FIGURES = ("contraction", "steady", "target", "throughput", "slow", "asr", "prag
 
 
 def main(doc, part, kind, names):
-    """What the files of this folder do as commands. names: of the figures, a piece of which may be asked for."""
+    """What the files of this folder do as commands. names: the figures' names; a piece of a figure may be asked
+    for."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pieces", nargs="*", metavar="PIECE",
                         help="the beginning of a figure's name, or a part of it (contraction/64, asr/equal): "

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Figures of Herring: what a buffer takes that is two hops from its sum, and whom servers have.
+"""Figures of Herring: the time of a buffer that is two hops from its sum, and the balance of the
+servers.
 
 bench/run herring [--piece FIGURE] measures, judges and keeps them (bench/results/herring.jsonl). This
 file alone prints them:
@@ -10,8 +11,8 @@ TUTTI names another command than that of the release. All is in virtual time: ot
 machine changes nothing. An exchange is that of one buffer, or of all buffers of a step from the
 beginning of the first to the end of the last, where there are several.
 
-latency   2 to 64 workers on links of 1 ms, 4 kB of gradient: an exchange, of that with 2 workers. Beside
-          it a ring (ddp, ring(order=any)), which has 2 (n - 1) hops in place of two.
+latency   2 to 64 workers on links of 1 ms, 4 kB of gradient: an exchange, of that with 2 workers. For
+          comparison a ring (ddp, ring(order=any)), which has 2 (n - 1) hops instead of two.
 balance   4 and 8 servers, gpt, whose table of words is most of the model, in buffers of 53,824 bytes: what the
           servers have, most less least, a buffer.
 rails     4 machines of 4 workers, each with a way of its own out of the machine: an exchange of 5 MB by

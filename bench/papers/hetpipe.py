@@ -14,16 +14,17 @@ stages   a gpt in 2 stages, on 2 workers with a thread each, in waves of 16 micr
          ratios. Reports only at the end. It needs a machine on which nothing else runs.
 bubble   virtual time, a gpt of 16 blocks in 2 and 4 stages, a flush behind each step of M
          micro-batches: the share of the time in which the busiest stage waits, off from
-         (k - 1) / (M + k - 1). The formula is for stages that take alike; the last one has the
-         logits besides its blocks, so that others wait for it, too. That is no bubble. A micro-batch
-         takes 10 s, so that messages and updates, which the formula has not, take nothing beside it.
+         (k - 1) / (M + k - 1). The formula is for stages that take the same time; the last one has
+         the logits in addition to its blocks, so that others wait for it, too. That is no bubble. A
+         micro-batch takes 10 s, so that messages and updates, which are not in the formula, are
+         negligible.
 kinds    virtual time, 16 workers, four of each of four kinds, as fast as to each other and with as
          much memory as the paper's cards, where a whole model needs 7: 1 and 12, 1/1.1 and 24, 1/2
-         and 6, 1/2.7 and 8. ddp has to leave out the four with 6. Windows a second of virtual workers
+         and 6, 1/2.7 and 8. ddp has to exclude the four with 6. Windows a second of virtual workers
          with one of each kind, by measured stages, of ddp's on the other 12; D = 0 and 4.
 target   the same: time to the loss that ddp has at the end of its steps, 8 windows a worker and step.
-         All have Adam and one grid of learning rates, two seeds. The time is that of a whole run of so
-         few steps as reach the loss.
+         All have Adam and one grid of learning rates, two seeds. The time is that of the shortest
+         whole run that reaches the loss.
 images   the same of an mlp on images, two workers of each kind: virtual workers of a fast and a slow
          one (hd). ddp has SGD with a momentum of 0.9, hetpipe, whose updates are late, without: what
          each has by default, but for the rate, which is of one grid."""
@@ -33,7 +34,7 @@ sys.dont_write_bytecode = True
 from gossip import Papers, main  # noqa: E402
 
 KINDS = ("1", 12), ("1.1", 24), ("2", 6), ("2.7", 8)  # how slow, how much memory
-WHOLE = 7  # memory of a kind that has just room for the model
+WHOLE = 7  # least memory of a kind that the model fits into
 BLOCKS = "gpt(layers=16,dim=256,heads=4)"
 SMALL = "gpt(layers=4,dim=32,heads=2)"
 TEXT = "moby-dick(context=16,val_windows=200,val_stride=256)"
@@ -45,7 +46,7 @@ HETPIPES = {"hetpipe(stages=4)": "", "hetpipe(stages=4,clock_distance=4)": ",clo
 
 
 def slow(kinds, each):
-    """--slow of so many workers of each kind."""
+    """The value of --slow with `each` workers of each kind."""
     return ",".join(f"{each * k + i}:{times}" for k, (times, _) in enumerate(kinds) for i in range(each)
                     if times != "1")
 
@@ -100,7 +101,7 @@ class HetPipe(Papers):
 
     # ---- four kinds ----
     def needs(self, model, data, optimizer):
-        """MiB of a whole model: what it says when it is refused."""
+        """MiB of a whole model, from the sentence of a refusal."""
         done = subprocess.run([self.tutti, "train", "--model", model, "--data", data, "-n", "1", "--batch", "8",
                                "--method", "hetpipe(stages=1,in_flight=1,memory=0.001)", "--optimizer", optimizer,
                                "--out", os.path.join(self.folder, "refused")],
@@ -108,7 +109,8 @@ class HetPipe(Papers):
         return int(re.search(r"needs (\d+) bytes", done.stderr)[1]) / 2 ** 20
 
     def on(self, method, spec, each, rate, steps, seed):
-        """Of `each` workers of each kind; ddp on those of the kinds that have room."""
+        """The words of a run with `each` workers of each kind; ddp on the kinds that the model fits
+        into."""
         kinds = [kind for kind in KINDS if spec or kind[1] >= WHOLE]
         return ("-n", each * len(kinds), "--batch", 8, "--transport", "sim", "--platform", self.links, "--step-time",
                 0.1, "--slow", slow(kinds, each), "--threads", 1, "--steps", steps, "--report-every", steps, "--seed",

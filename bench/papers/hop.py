@@ -13,10 +13,10 @@ late       each gradient takes 6 times as long with probability 1/16. Time to th
            form has at the end of its steps: of hop(backup=1), hop(staleness=5), ddp, d-psgd and
            ad-psgd how many times sooner than the plain form that is. All have one grid of five
            learning rates and as many gradients to choose by; two seeds, the median. The time is that
-           of a whole run of so few steps as reach the loss.
+           of the shortest whole run that reaches the loss.
 rate       the same slow-downs: iterations a second, of those of the plain form.
-straggler  one worker is 4 times slower for ever: iterations a second of the others, of those without
-           it. Only jumps help: without them the others wait at max_gap."""
+straggler  one worker is 4 times slower all the time: iterations a second of the others, of those
+           without it. Only jumps help: without them the others wait at max_gap."""
 import os, statistics, sys
 
 sys.dont_write_bytecode = True

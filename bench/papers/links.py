@@ -8,20 +8,20 @@ alone prints it:
 
 TUTTI names another command than that of the release.
 
-12 workers of `edge`: links of 50 Mbit/s to 1 Gbit/s and 0.1 to 3 ms, drawn anew for each of three
-seeds, the fastest one given to the first host, since a worker that serves alone serves there. One
-worker computes 7 times slower and two 3 times slower. A gradient takes 10 ms, and the model 8 ms over
-the slowest link. Virtual time: other work on the machine changes nothing. Beside the asynchronous
-methods stands hetero-ring, which waits for all and gives each what it can do.
+12 workers of `edge`: links of 50 Mbit/s to 1 Gbit/s and 0.1 to 3 ms, drawn for each of three seeds,
+the fastest one given to the first host, since the only worker that serves is there. One worker
+computes 7 times slower and two 3 times slower. A gradient takes 10 ms, and the model 8 ms over the
+slowest link. Virtual time: other work on the machine changes nothing. hetero-ring is compared with
+the asynchronous methods: it waits for all and gives each worker as much as it can do.
 
-Of ddp the loss on the test samples after STEPS steps counts, and what they take. Of the others what
-the shortest run takes that ends with at most that loss, all under way at its end awaited: looked at
-on the way, everybody would wait for the slowest. A row is the median over the seeds of how many times
-sooner that is; 0: not there after four times as many gradients.
+For ddp the loss on the test samples after STEPS steps counts, and their time. For the others the time
+of the shortest run counts that ends with at most that loss, including what is under way at its end:
+with evaluations on the way, all would wait for the slowest. A row is the median over the seeds of how
+many times sooner that is; 0: not there after four times as many gradients.
 
 All have one grid of learning rates (plain sgd, constant), the same batches, and as many gradients to
 choose the rate by. The grid is walked from its middle to where the mean loss of the seeds is less
-than at both neighbours; where that is at the border nothing is judged. hermes is handed chunks of 256
+than at both neighbours; where that is at the border nothing is judged. hermes gets chunks of 256
 samples, since over slow links each hand-out is a way there and back."""
 import math, os, re, statistics, subprocess, sys, tempfile
 
@@ -50,7 +50,8 @@ class Links(Gossip):
         return re.sub(r"\bw\d+", lambda found: other.get(found[0], found[0]), drawn)
 
     def words(self, method, rate, seed, steps):
-        """So many steps of ddp's: their samples, in larger ones if the method takes them so."""
+        """The words of a run with the samples of `steps` steps of ddp, in larger steps if the
+        method has them."""
         each = CHUNK if method.startswith("hermes") else BATCH
         return ("--model", "mlp(hidden=16)", "--data", self.data, "-n", N, "--batch", each, "--transport", "sim",
                 "--platform", self.platforms[seed], "--step-time", 0.01 * each / BATCH, "--slow", SLOW, "--threads", 1,
@@ -58,7 +59,7 @@ class Links(Gossip):
                 "--optimizer", f"sgd(lr={rate:g})")
 
     def after(self, method, rate, seed, steps):
-        """Loss, seconds and command of a run that is looked at once, at its end."""
+        """Loss, seconds and command of a run that is evaluated once, at its end."""
         words = self.words(method, rate, seed, steps)
         losses, seconds, command = self.losses(words, words[words.index("--steps") + 1])
         return last(losses), seconds, command

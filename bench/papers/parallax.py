@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Figures of Parallax: what a step takes and sends with tables at servers, of a gather of rows and of
-servers for everything.
+"""Figures of Parallax: the time and the bytes of a step with tables at servers, compared with a
+gather of rows and with servers for everything.
 
 bench/run parallax [--piece FIGURE] measures, judges and keeps them (bench/results/parallax.jsonl). This
 file alone prints them:
@@ -11,12 +11,12 @@ TUTTI names another command than that of the release. All is in virtual time: ot
 machine changes nothing. A step is what a run of 24 steps takes beyond one of 8, by 16: opening a run
 and ending it, where all get the tables, are in neither.
 
-step      ctr, a table of 130,000 rows of 64, of which a worker reads 2.4 % in a step, and computing takes
-          1 ms; 2, 4 and 8 workers on links of 1 Gbit/s: a step of ddp, which gathers rows, in multiples of
-          parallax's. Beside it parameter-server.
+step      ctr, a table of 130,000 rows of 64; a worker reads 2.4 % of it in a step, and computing takes 1 ms;
+          2, 4 and 8 workers on links of 1 Gbit/s: a step of ddp, which gathers rows, in multiples of
+          parallax's. parameter-server for comparison.
 wordlm    the same of wordlm(dim=64) on Moby Dick in 8192 byte pairs, windows of 16, 16 a worker, and bytes of
-          tables alone: without the dense gradients' 2 (n-1)/n, which are those of the layer that says
-          the next word, for the most part.
+          tables alone: without the dense gradients' 2 (n-1)/n, which are mostly those of the layer that
+          predicts the next word.
 bytes     the runs of `step`: bytes a step of ddp, in multiples of parallax's; tables alone would be n / 2.
 parts     4 workers: a step with the table in 1 to 64 parts a server, of that in one."""
 import os, subprocess, sys

@@ -9,7 +9,7 @@ file alone prints them:
 TUTTI names another command than that of the release. Virtual time: other work on the machine changes
 nothing. Three seeds. All methods of a figure have one grid of learning rates, constant, and the same
 steps; the best rate is that of the least mean loss over the seeds. Where it is at the border of the
-grid the figure is left out and said to be.
+grid the figure is skipped, which is reported.
 
 slowmo  16 workers, mlp(hidden=32) on mnist, 8 samples a worker and step, sgd with Nesterov's momentum:
         the loss on the test samples after STEPS steps of local-sgd, d-psgd and sgp, and of slowmo over
@@ -22,8 +22,8 @@ palsgd  8 workers, a gradient takes 10 ms, an all-reduce of the model about as m
         choose by, 300 a worker, so that no run ends as models meet; two seeds. The least two of the seven
         rates were added when periods 32 and 8 had their best at the border of the others. `without a pull` is
         palsgd whose mixing steps do nothing. Rows: how many times sooner palsgd has the loss that
-        local-sgd ends with (the time of a whole run of so few gradients as reach it); and the losses
-        after as many gradients of each. `unlike`: the same with data cut by Dir(0.3), where models
+        local-sgd ends with (the time of the shortest whole run that reaches it); and the losses
+        after as many gradients of each. `unlike`: the same with data split by Dir(0.3), where models
         drift apart more. A piece is palsgd/equal/32, or a beginning of it."""
 import math, os, statistics, subprocess, sys, tempfile
 
@@ -43,7 +43,8 @@ class Slowmo(Gossip):
              ("slowmo(base=d-psgd,period=48)", "d-psgd"), ("slowmo(base=sgp,period=48)", "sgp"))
 
     def loss(self, method):
-        """Mean loss at the best rate, and what its row says besides; None if the grid does not enclose it."""
+        """Mean loss at the best rate, and the further members of its row; None if the grid does not enclose
+        it."""
         where = f"{method}, 16 workers"
         run = lambda rate, seed: self.losses(("--model", "mlp(hidden=32)", "--data", "mnist", "-n", 16, "--batch", 8,
                                               "--transport", "sim", "--threads", 1, "--steps", self.STEPS, "--seed",
@@ -94,7 +95,7 @@ class Palsgd(Gossip):
         self.seeds = self.seeds[:2]
 
     def after(self, method, where, rate, seed, steps):
-        """Loss, seconds and command of a run of so many gradients a worker, which is looked at once, at its end."""
+        """Loss, seconds and command of a run of `steps` gradients a worker, which is evaluated once, at its end."""
         try:
             summary, _, command = self.train(
                 "--model", "mlp(hidden=16)", "--data", self.data, "-n", self.N, "--batch", self.BATCH, "--transport",

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Figures of Pipe-SGD: what a step takes beside its exchange, and what being one step late costs.
+"""Figures of Pipe-SGD: the time of a step that overlaps its exchange, and the cost of being one step
+late.
 
 bench/run pipe [--piece FIGURE] measures, judges and keeps them (bench/results/pipe.jsonl). This file
 alone prints them:
@@ -16,7 +17,7 @@ codec    the same where communication is 4 times as long, through trunc16, int8(
          takes is in it (the simulator charges kernels for it).
 loss     virtual time, 4 workers, communication as long as computation: time to the loss that ddp has
          at the end of its steps, of pipe-sgd with width 2 and 3. All have one grid of seven learning
-         rates, two seeds, the median. The time is that of a whole run of so few steps as reach the
+         rates, two seeds, the median. The time is that of the shortest whole run that reaches the
          loss. At most 2 is possible.
 netlab   two hosts of a lab of tools/netlab (root) at 100 Mbit/s: the batch is chosen so that computing
          takes as long as communicating, measured under ddp; the same figure as `step`. It needs a
@@ -44,7 +45,8 @@ class Pipe(Papers):
         self.seeds = self.seeds[:2]
 
     def platform(self, model, times):
-        """Links with which an all-reduce of the model takes so many times COMPUTE, but for latencies."""
+        """Links with which an all-reduce of the model takes `times` times COMPUTE, apart from
+        latencies."""
         mbits = 8e-6 * 2 * (N - 1) / N * 4 * PARAMS[model] / (times * COMPUTE)
         path = os.path.join(self.folder, f"cluster-{mbits:.0f}.xml")
         with open(path, "w") as f:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a schedule of exchanges can make of a step: the bound that bytescheduler.py judges by.
+"""How short a schedule of exchanges can make a step: the bound that bytescheduler.py judges by.
 
 The model. A step has backward, which makes gradients ready from the last layer to the first, and the
 next step's forward, which needs the layers from the first to the last. One link carries the
@@ -14,14 +14,14 @@ backward begins again. Layer i (0: nearest the input) has
     optimum    the least length of a step that any schedule has. One link is one machine, a layer is a
                job with release r[i], work e[i] and tail q[i] = f[i] + f[i+1] + ... : what is left of
                forward once the layer has come. Jobs may be interrupted. The rule "longest tail first",
-               which is "first layer first", is optimal (Jackson's schedule), and its length is
+               that is "first layer first", is optimal (Jackson's schedule), and its length is
 
                    max over sets S of layers of  min r[S] + sum e[S] + min q[S]      (set_bound)
 
                and no less than computing alone
-    window     parts of `delta` seconds at most, each with `theta` on top, of which no more than
-               `credit` are admitted and unfinished: what bytescheduler does. The link serves
-               what is admitted in the order of admission, and nobody overtakes there. It is at most
+    window     parts of `delta` seconds at most, each with `theta` on top; no more than `credit` of
+               them are admitted and unfinished: what bytescheduler does. The link serves admitted
+               parts in the order of admission, without overtaking. It is at most
                optimum + sum of ceil(e/delta) theta + credit + ceil(credit/delta) theta
 
 `bench/papers/schedule.py` tries all of it on random instances: the rule against an exhaustive search,

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What has come, against a batch that is waited for, where samples arrive at rates.
+"""Training on the samples that have arrived, against waiting for a whole batch, where samples arrive
+at rates.
 
 bench/run streams [--piece RATES] measures, judges and keeps them (bench/results/streams.jsonl). This
 file alone prints them:
@@ -22,8 +23,8 @@ scadles takes what has come after a second, at most 64 as in the authors' script
 in the way it has as many times the samples a second as the sum of min(rate, 64) is of 8 min(least
 rate, 64), which is what can be gained. Time to the loss that ddp has after its
 steps: how many times sooner scadles has it, uncompressed and with its defaults, which compress. Both
-have one grid of learning rates, of which the one counts with the least mean loss over three seeds
-after as many samples; the median of the seeds."""
+have one grid of learning rates, where the rate with the least mean loss over three seeds after as
+many samples counts; the median of the seeds."""
 import os, statistics, sys, tempfile
 
 sys.dont_write_bytecode = True
@@ -56,7 +57,7 @@ class Streams(Gossip):
         return {STEPS: summary["final_test_loss"]}, summary["wall_seconds"], command
 
     def until(self, way, rates, rate, seed, goal):
-        """Seconds to that loss, which is looked at every other round, where the clock stands."""
+        """Seconds to that loss, which is evaluated every other round, with the clock stopped."""
         try:
             summary, _, command = self.train(*self.words(way, rates, rate, seed), "--steps", MOST * STEPS,
                                              "--eval-every", LOOK, "--target", f"loss={goal:.9g}", "--final-eval",

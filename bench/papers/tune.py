@@ -8,14 +8,14 @@ alone prints them:
 
 TUTTI names another command than that of the release.
 
-ask      CPU time of one question to the tuner with 60 points told, and to what it cannot do without:
-         the Cholesky factors and solves, and the covariances (bench/tune_bench.c)
+ask      CPU time of one question to the tuner after 60 observations, relative to the least that it
+         needs: the Cholesky factors and solves, and the covariances (bench/tune_bench.c)
 virtual  virtual time, 4 workers: communication is 1/4 to 4 times as long as computation; small and
          large pieces to begin with. A step once tuning is over, of a step of the same run without
          tuning; what asking and broadcasts took of the whole run. Nothing is noisy there.
-pairs    this machine, 2 workers, shm: runs with and without tuning in turns. A step of the last
-         quarter, of the default's median, beside the range of the default's own runs. It needs a
-         machine on which nothing else runs."""
+pairs    this machine, 2 workers, shm: runs with and without tuning in turn. A step of the last
+         quarter, relative to the default's median, with the range of the default's own runs for
+         comparison. It needs a machine on which nothing else runs."""
 import json, os, statistics, subprocess, sys
 
 sys.dont_write_bytecode = True
@@ -57,11 +57,13 @@ class Tune(Papers):
         return 1e3 * took / made, summary, command
 
     def steps(self):
-        """So many that tuning is over AFTER steps before the end, in whole reports: windows with what is dropped."""
+        """The number of steps with which tuning is over AFTER steps before the end, in whole reports: windows with
+        what is dropped."""
         return -(-(POINTS + 6) * (WINDOW + max(2, WINDOW // 10)) // AFTER) * AFTER + AFTER
 
     def platform(self, times):
-        """Links with which an all-reduce of the model takes so many times COMPUTE, but for latencies."""
+        """Links with which an all-reduce of the model takes `times` times COMPUTE, apart from
+        latencies."""
         mbits = 8e-6 * 2 * (N - 1) / N * 4 * PARAMS / (times * COMPUTE)
         path = os.path.join(self.folder, f"cluster-{mbits:.0f}.xml")
         with open(path, "w") as f:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Losses of decentralised methods where each worker has unlike data.
+"""Losses of decentralised methods where each worker has different data.
 
 bench/run unlike [--piece METHOD] measures, judges and keeps them (bench/results/unlike.jsonl). This
 file alone prints them:
@@ -8,21 +8,21 @@ file alone prints them:
 
 TUTTI names another command than that of the release.
 
-16 workers on a ring, 1/16 of mnist each, cut by a draw from Dir(0.1) as in Lin et al., ICML 2021
+16 workers on a ring, 1/16 of mnist each, split by a draw from Dir(0.1) as in Lin et al., ICML 2021
 (docs/DATA.md: even=cut), so that a worker has 1 to 3 classes mainly. mlp(hidden=32), 8 samples a
 worker and step. What counts is the loss on the test samples of the mean of the models after STEPS
 steps, and its accuracy. Virtual time: other work on the machine changes nothing.
 
 All have one grid of learning rates, constant, and two seeds, which draw the partition too. The best
-rate is that of the least mean loss; where it is at the border of the grid the figure is left out.
-At that rate six more seeds are run, and figures are means of all eight. A
-ratio is to the loss of d-psgd in the same or a plainer form, at its own best rate; points are of
-accuracy above its. ddp, which averages over all in every step, is what there is to reach. saddle,
-which computes each batch twice (variant=n six times, at twice the bytes), is compared at equal steps
-with qg-dsgdm, which it is without that; and through int8 with itself.
+rate is that of the least mean loss; where it is at the border of the grid the figure is skipped. At
+that rate six more seeds are run, and figures are means of all eight. A ratio is to the loss of
+d-psgd in the same or a plainer form, at its own best rate; points are of accuracy above its. ddp,
+which averages over all in every step, is what there is to reach. saddle, which computes each batch
+twice (variant=n six times, at twice the bytes), is compared at equal steps with qg-dsgdm, which it
+is without that; and through int8 with itself.
 
 The same at Dir(0.01), where a worker has one class nearly, of qg-dsgdm and saddle; and at Dir(10),
-where data are nearly alike and all should end alike.
+where data are nearly the same and all should end equally well.
 
 DSGD in the papers is d-psgd without momentum, DSGDm-N with Nesterov's, QG-DSGDm-N qg-dsgdm with it,
 QG-GUTm gut with it."""

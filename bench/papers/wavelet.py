@@ -36,7 +36,7 @@ class Wavelet(Papers):
         self.text = small_text(self.folder)
 
     def gpt(self, layers, context, n, method, steps, *more):
-        """The summary of a run of so many steps, and the command."""
+        """The summary of a run of `steps` steps, and the command."""
         summary, _, command = self.train("--model", f"gpt(layers={layers},dim=64,heads=4)", "--data",
                                          f"text(file={self.text},context={context},val_windows=8)", "-n", n,
                                          "--batch", 8, "--threads", 1, "--steps", steps, "--report-every", steps,

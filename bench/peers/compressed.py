@@ -8,7 +8,7 @@ Prints the accuracy on the test images in per cent.
 The setting of bench/margins.py: network cnn, 4 workers of 16 samples, here one after the other in one
 process, sgd with lr 0.05 and a momentum of 0.9 applied to the decompressed mean, lr falling as half a
 cosine over the run. Selections are by tensor, k = ceil(ratio n); of PowerSGD's tensors those of one
-dimension travel as they are. Images are distorted as src/data/distort.c says, by draws of NumPy's, so
+dimension travel as they are. Images are distorted as in src/data/distort.c, by draws of NumPy's, so
 they are others than mnist(distort=1)'s."""
 import gzip, math, os, sys
 import numpy as np, torch, torch.nn as nn, torch.nn.functional as F

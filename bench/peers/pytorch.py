@@ -1,10 +1,10 @@
-"""One rank of a training in PyTorch that computes when it is told to: bench/peers/turns has several such
-trainings, and gives them their turns.
+"""One rank of a training in PyTorch that computes on command: bench/peers/turns runs several such
+trainings alternately.
 
 usage: pytorch.py WHO MODEL SEED PLACE
 with torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) in the environment
 
-WHO    which wrapper the model gets, and nothing else differs:
+WHO    the wrapper of the model; nothing else differs:
          bare             none
          meet             none, but after each backward the ranks wait for each other, in memory that
                           they share: what every exchange on one machine costs before it moves a byte
@@ -17,7 +17,7 @@ WHO    which wrapper the model gets, and nothing else differs:
          tutti-SPEC       the same with method=SPEC
 MODEL  mlp, cnn (MNIST, 64 samples a rank, SGD with momentum) or gpt (gpt(4,256,4,128) on the bytes of
        Moby Dick, 8 windows a rank, AdamW)
-PLACE  a Unix socket, on which turns listens. The rank says who it is, then answers each line:
+PLACE  a Unix socket, on which turns listens. The rank sends its name, then answers each line:
          run K    K steps, the next K of its share of the samples: seconds
          loss     of samples that are not trained on, by rank 0: nats
          bits     a hash of all parameters

@@ -18,7 +18,7 @@ KIND       ddp; with a hook of it: fp16, bf16, powersgd (rank 2, from step 2 on,
 SEED       (0) draws the initial values and the order
 OPTIMIZER  sgd(...) or adamw(...) with the options of `tutti train` that PyTorch calls the same
 EVERY      the loss on the validation set, of images the test set, and there the accuracy, after
-           each so many steps, outside of the clock
+           every EVERY steps, not counted in the time
 TARGET     stop when a worker's has come to it, of images the accuracy, else the loss, or after MOST
            seconds. `reached`: steps, seconds and bytes that the interface eth0 has sent until then,
            null if it was not

@@ -1,5 +1,5 @@
-/* api.c: the engine's door with the built-in methods behind it. The engine itself stands below
-   the methods and knows none by name. */
+/* api.c: the engine's public interface, with the built-in methods. The engine itself is a lower
+   module than the methods and knows none by name. */
 #include "tutti/engine.h"
 
 tutti_status tutti_engine_open(tutti_engine **out, tutti_world *world, const tutti_param *params, int n_params,

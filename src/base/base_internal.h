@@ -1,4 +1,4 @@
-/* base_internal.h: what the files of this room share: text for sentences, and the two halves of
+/* base_internal.h: what the files of this module share: text for sentences, and the two halves of
    setting an option. */
 #ifndef TUTTI_BASE_INTERNAL_H
 #define TUTTI_BASE_INTERNAL_H
@@ -6,14 +6,14 @@
 #include "tutti/options.h"
 
 /* ---- text.c ---- */
-/* Foreign text made fit for a sentence: cut at 120 bytes ("..." added), control characters as '?',
-   so that neither a huge value nor a terminal's escape sequence comes out of a message. Used as
-   tutti_base_show(value).text within one call. */
+/* Foreign text made fit for a sentence: truncated at 120 bytes ("..." added), control characters
+   as '?', so that neither a huge value nor a terminal's escape sequence comes out of a message.
+   Used as tutti_base_show(value).text within one call. */
 typedef struct { char text[128]; } tutti_base_shown;
 tutti_base_shown tutti_base_show(const char *text);
 tutti_base_shown tutti_base_show_span(const char *text, size_t bytes);
-/* How many of the first `bytes` bytes of text end with a whole
-   UTF-8 character; at most three fewer. */
+/* The largest number of bytes, at most `bytes`, at which text ends with a whole UTF-8 character;
+   at most three fewer. */
 size_t tutti_base_whole_characters(const char *text, size_t bytes);
 
 /* Keeps the three nearest of the names that are offered; names need not end with 0. */
@@ -26,7 +26,7 @@ typedef struct {
 void tutti_base_near_offer(tutti_base_near *near, const char *candidate, size_t bytes);
 /* "; did you mean 'a', 'b' or 'c'?" or "" */
 void tutti_base_near_print(const tutti_base_near *near, char *out, size_t bytes);
-bool tutti_base_same_name(const char *a, const char *b); /* '-' and '_' are alike */
+bool tutti_base_same_name(const char *a, const char *b); /* '-' and '_' count as equal */
 
 /* ---- options.c ---- */
 enum { TUTTI_BASE_REAL_BYTES = 32 };
@@ -45,7 +45,7 @@ typedef union {
 } tutti_base_value;
 tutti_status tutti_base_option_parse(const tutti_option *option, const char *what,
                                      const char *value, tutti_base_value *out, tutti_error *err);
-/* Of conditions joined by '&' (options.h, when) the one behind `at`; NULL: there is none. */
+/* In conditions joined by '&' (options.h, when), the one after `at`; NULL: there is none. */
 const char *tutti_base_condition_behind(const char *at);
 /* Once all of a spec's are stored: has this one, if it is not what it is
    by default, an effect among them? */
@@ -57,7 +57,8 @@ tutti_status tutti_base_option_unknown(const tutti_option *options, const char *
                                        const char *kind, const char *name, tutti_error *err);
 
 /* ---- table.c ---- */
-bool tutti_base_is_name(const char *text); /* of an option, a method: one that a spec can say */
+bool tutti_base_is_name(const char *text); /* of an option, a method: one that a spec can
+                                              contain */
 
 /* ---- cgroup.c: the limits as files below `root` have them ("": this machine's) ---- */
 int tutti_base_quota_of(const char *root);

@@ -1,12 +1,12 @@
 /* cgroup.c: what control groups leave this process, as containers and batch systems set them:
    time of the processor and memory.
 
-   /proc/self/cgroup says which group it is in, a line a hierarchy: "0::/a/b" of version 2,
-   "4:memory:/a/b" of version 1. The groups are folders below /sys/fs/cgroup. Version 1 has a folder
-   a controller there; a host with both has version 2 in "unified". Each limit holds for the groups
-   within, so all folders on the way down are looked at and the least counts. A container often sees
-   another path than its own root, and its folder is then that root. So folders that are not there
-   are passed over, and the root is always looked at. */
+   /proc/self/cgroup names the process's group, a line a hierarchy: "0::/a/b" of version 2,
+   "4:memory:/a/b" of version 1. The groups are folders below /sys/fs/cgroup. Version 1 has a
+   folder a controller there; a host with both has version 2 in "unified". Each limit holds for
+   the groups within, so all folders on the way down are read and the least counts. A container
+   often sees another path than its own root, and its folder is then that root. So folders that do
+   not exist are skipped, and the root is always read. */
 #include "base_internal.h"
 
 #include <fcntl.h>
@@ -38,7 +38,7 @@ static double number(const char *text)
     return *text >= '0' && *text <= '9' ? strtod(text, NULL) : INFINITY;
 }
 
-/* What one folder says. */
+/* The limit in one folder. */
 typedef double (*limit_of)(const char *folder);
 
 /* cpu.max: "QUOTA PERIOD" or "max PERIOD", in us. */

@@ -1,7 +1,7 @@
-/* cpu.c: what the processor has and the operating system saves. Both are asked: a kernel without
-   XSAVE support for the wide registers (some virtual machines and sandboxes) faults at the first
-   wide instruction although cpuid lists it. Nothing is remembered here, since the library has no
-   globals and cpuid traps under a hypervisor: callers ask once and keep it. */
+/* cpu.c: what the processor has and the operating system saves. Both are checked: a kernel
+   without XSAVE support for the wide registers (some virtual machines and sandboxes) faults at
+   the first wide instruction although cpuid lists it. Nothing is remembered here, since the
+   library has no globals and cpuid traps under a hypervisor: callers ask once and keep it. */
 #include "tutti/base.h"
 
 #if defined(__x86_64__)

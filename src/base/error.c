@@ -1,4 +1,4 @@
-/* error.c: a status for the program, a sentence for the person. Text is put together in a local
+/* error.c: a status for the program, a sentence for the user. Text is put together in a local
    buffer first, so that a sentence may quote the one it replaces (the arguments may point into
    err->text). */
 #include "base_internal.h"
@@ -47,13 +47,13 @@ static void append(char *out, size_t room, size_t *used, const char *text, size_
     out[*used] = '\0';
 }
 
-/* Formats into out[0..room) and gives the length; a text too long is cut. */
+/* Formats into out[0..room) and gives the length; a text that is too long is truncated. */
 static size_t format_text(char *out, size_t room, const char *format, va_list args)
 {
     const int length = vsnprintf(out, room, format, args);
     size_t bytes;
 
-    if (length < 0) { /* a format this C library refuses: say at least which */
+    if (length < 0) { /* a format this C library refuses: show at least which */
         out[0] = '\0';
         bytes = 0;
         append(out, room, &bytes, format, strlen(format));
@@ -77,7 +77,7 @@ static void fill(tutti_error *err, tutti_status status, int rank, int cause, con
         if (length > 0)
             reserved = (size_t)length < sizeof words ? (size_t)length : sizeof words - 1;
     }
-    /* The cause is what a long sentence must not lose: its room is set aside first. */
+    /* A long sentence must not lose its cause: space for it is reserved first. */
     used = format_text(text, sizeof text - reserved, format, args);
     append(text, sizeof text, &used, words, reserved);
     memcpy(err->text, text, used + 1);

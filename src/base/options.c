@@ -1,4 +1,4 @@
-/* options.c: values of options: defaults, parsing with a sentence that says what is allowed,
+/* options.c: values of options: defaults, parsing with a sentence that states what is allowed,
    printing. Numbers are read and written with '.' whatever the locale of the process: the library
    may live in a program that has set one. */
 #include "base_internal.h"
@@ -285,7 +285,7 @@ static void print_bound(const tutti_option *option, double value, char *out, siz
         snprintf(out + used, bytes - used, " (%.0f byte%s)", floor(value * 1048576), value * 1048576 < 2 ? "" : "s");
 }
 
-/* What is allowed, as it follows "it must be ". `form`: also which kind of number. */
+/* Prints what is allowed, to follow "it must be ". `form`: also which kind of number. */
 static void print_allowed(const tutti_option *option, bool form, char *out, size_t bytes)
 {
     char low[80], high[80];
@@ -406,8 +406,8 @@ tutti_status tutti_base_option_parse(const tutti_option *option, const char *wha
         out->text = value;
         break;
     case TUTTI_SPEC:
-        /* "" says "none", where the table itself says so; so does the
-           word, which is what it is shown as. */
+        /* "" means "none", where the table itself has it; so does the word, which is what it is
+           shown as. */
         if (out->text[0] == '\0' && strcmp(value, "none") == 0)
             value = "";
         if (value[0] != '\0' || out->text[0] != '\0')
@@ -435,7 +435,7 @@ static bool is_default(const tutti_option *option, const void *self)
     return strcmp(now.text, then.text) == 0;
 }
 
-/* Is it the value that `text` says? */
+/* Is it the value that `text` means? */
 static bool is_value(const tutti_option *option, const char *text, const tutti_base_value *value)
 {
     double number;
@@ -450,7 +450,7 @@ static bool is_value(const tutti_option *option, const char *text, const tutti_b
     case TUTTI_TEXT:
     case TUTTI_SPEC:   break;
     }
-    /* what nobody has given is shown as none, too */
+    /* a value that was not given is also shown as none */
     return strcmp(text, value->text[0] != 0 ? value->text : "none") == 0;
 }
 

@@ -123,10 +123,11 @@ double tutti_normal(tutti_rng rng, uint64_t index)
 
 /* ---- a permutation of [0, n) ----
    A Feistel network on b = ceil(log2 n) bits, in two parts of floor(b/2) and ceil(b/2) bits that
-   take turns in changing each other. Each turn is its own inverse, whatever the function of a
-   round, hence a bijection of [0, 2^b). Elements from n on are walked over: applying the bijection
-   until the result is below n is a bijection of [0, n) (Black and Rogaway, CT-RSA 2002), at
-   2^b / n < 2 applications on average. A part may be empty (n = 2): its turns then do nothing.
+   change each other alternately. Each such round is its own inverse, whatever the function of a
+   round, hence a bijection of [0, 2^b). Elements from n on are walked over: applying the
+   bijection until the result is below n is a bijection of [0, n) (Black and Rogaway, CT-RSA
+   2002), at 2^b / n < 2 applications on average. A part may be empty (n = 2): its rounds then do
+   nothing.
 
    Four rounds would do for large n. Where the parts have one or two bits more are needed to even
    out. With eight, element frequencies for n = 5 to 7 are off by some 5 per cent (seen at

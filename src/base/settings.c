@@ -1,6 +1,6 @@
-/* settings.c: the values of one table, each with the strongest origin that has spoken for it. A
-   weaker one is still checked: a mistake in a file should not wait for the day when the flag that
-   hides it is left out. */
+/* settings.c: the values of one table, each with the strongest origin that has set it. A weaker
+   one is still checked: a mistake in a file should not stay hidden until the flag that overrides
+   it is omitted. */
 #include "base_internal.h"
 
 #include <ctype.h>

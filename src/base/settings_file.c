@@ -25,8 +25,8 @@ typedef struct { /* one text that is being read */
     tutti_error *err;
 } source;
 
-/* "run.yaml:3" for sentences and for the origin. Of a long path the end tells most; the
-   rest would push the sentence out. */
+/* "run.yaml:3" for sentences and for the origin. The end of a long path is the most useful part;
+   the rest would push the sentence out. */
 static const char *print_where(const source *src, size_t line, char out[WHERE_BYTES])
 {
     const char *path = src->path;
@@ -338,8 +338,7 @@ static tutti_status read_json(const source *src)
 /* ---- both ---- */
 
 /* UTF-16 with its mark at the beginning. libyaml would read it and jansson would
-   not; what is written here is read as
- * bytes by all that look at it. */
+   not; what is written here is read as * bytes by all readers. */
 static bool is_utf16(const char *text, size_t bytes)
 {
     return bytes >= 2 && (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);

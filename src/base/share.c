@@ -2,12 +2,12 @@
 
    A step uses positions [k G, (k + 1) G) of its epoch's order, G = workers B A. The order is a
    keyed permutation of the samples, so nothing is stored and any step is found in O(1). The order
-   does not know the workers: the k-th global batch is the same for every number of them that keeps
-   G.
+   does not depend on the workers: the k-th global batch is the same for every number of them that
+   keeps G.
 
-   Parts (share.h) are gone over in turns, each in an order that is such a permutation too. Batch
-   sizes are a function of the step, so how many samples a worker has taken before a step is one as
-   well, and nothing is stored either. */
+   The parts' passes (share.h) alternate, each in an order that is such a permutation too. Batch
+   sizes are a function of the step, so how many samples a worker has taken before a step is one
+   as well, and nothing is stored either. */
 #include "tutti/share.h"
 
 #include <assert.h>
@@ -69,7 +69,7 @@ int64_t tutti_share_passes(const tutti_share *s, int worker)
     return s->passes_of != NULL ? s->passes_of[worker] : s->accumulate;
 }
 
-/* What workers below this one have: samples of a pass, or with passes_of passes. */
+/* The sum over the workers below this one: samples of a pass, or with passes_of passes. */
 static uint64_t below(const tutti_share *s, int worker)
 {
     const int64_t *of = s->passes_of != NULL ? s->passes_of : s->batch_of;

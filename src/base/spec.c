@@ -6,10 +6,10 @@
        quoted = '"' { any character, '\' before '"' and '\' } '"'
        name   = letter { letter | digit | "_" | "-" | "." }
 
-   A value is kept as text: what it is, its option says. A value that is itself a spec is read when
-   its owner opens it. So only one level is taken apart at a time; inside it, only brackets and
-   quotes are counted. A quote has its meaning only where a value can begin (after "(", "," or "=").
-   That holds at every level, so inner and outer reading agree on what is text.
+   A value is kept as text: its meaning is that of its option. A value that is itself a spec is
+   read when its owner opens it. So only one level is taken apart at a time; inside it, only
+   brackets and quotes are counted. A quote has its meaning only where a value can begin (after
+   "(", "," or "="). That holds at every level, so inner and outer reading agree on what is text.
 
    The reader below takes one argument after the other and allocates nothing. It runs once to check
    and count, then once more to fill a spec, which is one allocation: the struct, its arguments,
@@ -69,7 +69,7 @@ static tutti_status fail_end(const reader *r, const char *missing, tutti_error *
                       missing);
 }
 
-/* From an opening quote to behind the closing one. */
+/* Skips from an opening quote to after the closing one. */
 static tutti_status skip_quoted(reader *r, tutti_error *err)
 {
     for (r->p++; *r->p != '"'; r->p++) {
@@ -243,7 +243,7 @@ static const char *keep(char **at, const char *text, size_t bytes, bool escapes)
 
 tutti_status tutti_spec_open(tutti_spec **out, const char *text, tutti_error *err)
 {
-    /* each token has a byte of syntax behind it, or the end: there is room for their zeros */
+    /* each token has a byte of syntax behind it, or the end: so their zeros fit */
     size_t bytes = strlen(text) + 1;
     char *at;
     tutti_spec *spec;

@@ -1,6 +1,5 @@
-/* table.c: is a table of options one that values can be read by? Its writer is a person who may
-   have forgotten a line: then values would be written behind the struct, or a default would be one
-   that nobody may give. */
+/* table.c: is a table of options consistent? Its author may have forgotten a line: then values
+   would be written beyond the struct, or a default would be a value that is not allowed. */
 #include "base_internal.h"
 
 #include <ctype.h>
@@ -8,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { NAME_BYTES = 63 }; /* as `when` has room for */
+enum { NAME_BYTES = 63 }; /* the longest name that fits into `when` */
 
 typedef struct table {
     const tutti_option *options;

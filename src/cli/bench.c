@@ -1,5 +1,5 @@
-/* bench.c: `tutti bench`: which benchmark, and what all of them share. The command measures and
-   prints; bounds, and whether they are met, are bench/run's. */
+/* bench.c: `tutti bench`: dispatches to a benchmark, and what all of them share. The command
+   measures and prints; bench/run has the bounds and checks whether they are met. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -166,7 +166,8 @@ void tutti_bench_print_bytes(char out[32], size_t bytes)
     snprintf(out, 32, "%zu%s", bytes, units[u]);
 }
 
-/* In the child: signals as they come, and none outlives this command, however that ends. */
+/* In the child: unblocks all signals, and has it killed when this command ends, however that
+   ends. */
 static void become(const char *const *argv, int out, pid_t parent)
 {
     sigset_t none;
@@ -204,7 +205,7 @@ tutti_status tutti_bench_capture(const char *const *argv, char **text, int *code
         close(ends[0]);
         return tutti_fail(err, TUTTI_ERR_IO, cause, "starting '%.300s'", argv[0]);
     }
-    /* What is too much is read and dropped, so that the program never waits for us. */
+    /* Output beyond the limit is read and discarded, so that the program never waits for us. */
     for (char rest[4096];;) {
         const bool room = used < MOST - 1;
         got = room ? read(ends[0], *text + used, MOST - 1 - used) : read(ends[0], rest, sizeof rest);
@@ -222,8 +223,8 @@ tutti_status tutti_bench_capture(const char *const *argv, char **text, int *code
 
 tutti_status tutti_bench_peers(const tutti_bench *b, char *path, size_t bytes, tutti_error *err)
 {
-    /* Where the person is comes first; then a build folder of the source tree, which knows itself
-       by its cache; then an installation. */
+    /* The working directory comes first; then a build folder of the source tree, recognised by
+       its CMake cache; then an installation. */
     static const struct {
         const char *folder, *needs;
     } beside[] = { { "../../../bench/peers", "../CMakeCache.txt" }, { "../share/tutti/bench/peers", "" } };
@@ -283,7 +284,7 @@ static int remove_one(const char *path, const struct stat *status, int kind, str
     (void)status;
     (void)kind;
     (void)walk;
-    (void)remove(path); /* what cannot be removed stays: nobody to tell that could mend it */
+    (void)remove(path); /* what cannot be removed stays: a report would help no one */
     return 0;
 }
 

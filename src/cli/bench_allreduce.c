@@ -1,11 +1,11 @@
-/* bench_allreduce.c: `tutti bench allreduce`: what a sum over workers takes, by size, beside other
-   libraries.
+/* bench_allreduce.c: `tutti bench allreduce`: the time of a sum over workers, by size, compared
+   with other libraries.
 
-   Every program measures alike. The buffer is filled, a barrier, the call is timed on each rank;
-   the time of a call is the maximum over ranks. A figure is the median over the calls of a round
-   (as many as fit into --seconds, 7 to 5000), then the median over rounds, in which the programs
-   take turns. Every answer is checked. Workers and peers report in one form, a line a size:
-   BYTES MEDIAN_US P99_US CALLS ALGORITHM.
+   Every program measures the same way. The buffer is filled, all ranks pass a barrier, and each
+   rank times the call; the time of a call is the maximum over ranks. A figure is the median over
+   the calls of a round (as many as fit into --seconds, 7 to 5000), then the median over rounds,
+   in which the programs alternate. Every answer is checked. Workers and peers report in one form,
+   a line a size: BYTES MEDIAN_US P99_US CALLS ALGORITHM.
 
    The same command line runs in the launcher and, with a place in the environment, in each worker,
    as `tutti train` does. Worker 0 reports to the file descriptor that the launcher names in
@@ -48,7 +48,7 @@ const tutti_option tutti_bench_allreduce_options[] = {
     { 0 }
 };
 
-/* What a table may name (comm.h): those that keep the one order of sums. */
+/* The algorithms that a table may name (comm.h): those that keep the fixed order of sums. */
 static const char *const algorithms[] = { "exchange", "doubling", "tree", "direct", "halving" };
 
 enum { MOST_SIZES = 32, MOST_PROGRAMS = 16, CALLS_LEAST = 7, CALLS_MOST = 5000 };
@@ -186,7 +186,7 @@ static int work(bench *k, tutti_error *err)
     tutti_status status;
 
     if (where != NULL)
-        signal(SIGINT, SIG_IGN); /* the launcher hears the terminal and tells us by SIGTERM */
+        signal(SIGINT, SIG_IGN); /* the launcher receives the terminal's signal and sends us SIGTERM */
     k->report = fd >= 0 ? fdopen(fd, "a") : NULL;
     if (k->report == NULL) {
         tutti_fail(err, TUTTI_ERR_IO, errno, "opening the launcher's file descriptor '%s' (TUTTI_BENCH_FD)",
@@ -282,7 +282,7 @@ static tutti_status take(bench *k, char *text, const char *peer, int64_t r, tutt
     return TUTTI_OK;
 }
 
-/* *code: as of `tutti train`; not 0: it has been said why. */
+/* *code: an exit code as of `tutti train`; not 0: the reason has been printed. */
 static tutti_status run_ours(bench *k, int argc, char **argv, int64_t r, int *code, tutti_error *err)
 {
     char self[4096], *text = NULL, number[16];
@@ -346,7 +346,7 @@ static tutti_status simulate(bench *k, int64_t r, tutti_error *err)
     return status;
 }
 
-/* TUTTI_OK and *absent: the peer said that it is not here. */
+/* TUTTI_OK and *absent: the peer reported that it is not installed. */
 static tutti_status run_peer(bench *k, const char *folder, const char *name, int64_t r, bool *absent, tutti_error *err)
 {
     char script[4200], n[16], seconds[32], sizes[MOST_SIZES * 16] = "", *text;
@@ -403,7 +403,7 @@ static void print_one(const bench *k, program *p, size_t s, const program *ours,
                                   "transport", p->ours ? k->config.transport : ""));
     else {
         char tail[32] = "-";
-        if (!isnan(worst)) /* the hand-written loops tell none */
+        if (!isnan(worst)) /* the hand-written loops report none */
             snprintf(tail, sizeof tail, "%.2f", worst);
         printf("  %-8s %-30s %12.2f %12s %9.3f %9.3f", size, p->name, us, tail, bytes / us * 1e-3,
                bus * bytes / us * 1e-3);
@@ -428,8 +428,8 @@ static void print_all(bench *k)
             program *p = &k->program[i], *like = NULL;
             if (!p->heard[s])
                 continue;
-            /* The limit with buffers that both map is held against registered ones, all else
-               against what anyone can call: foreign memory. */
+            /* The limit with buffers that both processes map is compared with registered ones,
+               all others with what any program can use: foreign memory. */
             if (!p->ours)
                 like = find_program(k, strcmp(p->name, "limit-registered") == 0 || k->config.buffers == REGISTERED
                                            ? "registered"

@@ -1,7 +1,7 @@
-/* bench_codec.c: `tutti bench codec`: what each codec takes to encode a gradient, and to decode it
-   and add it to a sum. One thread, in memcpys of the float32 gradient of the same run. The gradient
-   is a matrix of normal numbers, so that codecs of matrices are measured with the others. What
-   counts as what:
+/* bench_codec.c: `tutti bench codec`: the time in which each codec encodes a gradient, and
+   decodes it and adds it to a sum. One thread; the unit is a memcpy of the float32 gradient in
+   the same run. The gradient is a matrix of normal numbers, so that codecs of matrices are
+   measured with the others. What counts as what:
 
      codec     encoding                               decoding
      message   encode                                 decode_add
@@ -10,8 +10,8 @@
      ef(...)   adding the residual, encoding, and     as the codec inside, and what the wrapper does
                what is left into the residual         with the mean
 
-   The programs take turns in every round. The column "goal" is what is asked of the figure
-   (bench/bounds); bench/run says whether it is met. */
+   The programs alternate in every round. The column "goal" is the bound of the figure
+   (bench/bounds); bench/run checks whether it is met. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

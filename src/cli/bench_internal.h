@@ -38,7 +38,7 @@ void tutti_bench_close(tutti_bench *b);
    command, version, then the members of `more` (stolen; may be NULL). */
 void tutti_bench_row(const tutti_bench *b, const char *name, double value, const char *unit,
                      double ratio, const char *against, json_t *more);
-/* In six digits, more than any figure here is worth; null for what is not finite. */
+/* With six digits, more than any figure here has; null for what is not finite. */
 json_t *tutti_bench_number(double x);
 /* On standard error, if it is a terminal: what is being measured now. "" wipes it. */
 void tutti_bench_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -55,18 +55,20 @@ tutti_status tutti_bench_capture(const char *const *argv, char **text, int *code
 /* The folder bench/peers: of the source tree if this command lies in a build folder there, else of
    its installation, else in the working directory. */
 tutti_status tutti_bench_peers(const tutti_bench *b, char *path, size_t bytes, tutti_error *err);
-/* Exit code of a peer's script that has said on standard error that the peer is not installed. */
+/* Exit code of a peer's script that has reported on standard error that the peer is not
+   installed. */
 enum { TUTTI_BENCH_ABSENT = 77 };
 
-/* A folder of ours below `parent`, removed with what is in it. Between the two SIGINT, SIGTERM and
-   SIGHUP wait (programs started meanwhile hear them): ask tutti_bench_interrupted now and then. */
+/* A temporary folder below `parent`, removed with its contents. Between make and remove SIGINT,
+   SIGTERM and SIGHUP stay pending (programs started meanwhile receive them): call
+   tutti_bench_interrupted now and then. */
 typedef struct tutti_bench_folder { char path[4096]; sigset_t mask; bool made; } tutti_bench_folder;
 tutti_status tutti_bench_folder_make(tutti_bench_folder *f, const char *parent, tutti_error *err);
 void tutti_bench_folder_remove(tutti_bench_folder *f);
-int tutti_bench_interrupted(void);  /* the signal that waits, or 0 */
+int tutti_bench_interrupted(void);  /* the signal that is pending, or 0 */
 
-/* bench_layers.c: passes of one worker, here. row: by time, most first; layers of blocks that are
-   alike are one. All of one pass of `batch` samples. */
+/* bench_layers.c: passes of one worker, here. row: by time, longest first; the same layers of
+   identical blocks share a row. All figures are of one pass of `batch` samples. */
 typedef struct tutti_bench_layers {
     int count;
     tutti_nn_time *row;

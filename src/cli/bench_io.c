@@ -1,15 +1,16 @@
 /* bench_io.c: `tutti bench io`: how fast checkpoints are written and read, against what the disk of
    the same directory does when nothing is in the way.
 
-   The yardstick is fio's way of finding that out: O_DIRECT, blocks of 1 MiB, 8 of them in flight
-   (here 8 threads with one each), then fsync. The file's room is taken before the clock starts, as
-   fio does, and what it replaces is removed before.
+   The yardstick measures the disk as fio does: O_DIRECT, blocks of 1 MiB, 8 of them in flight
+   (here 8 threads with one each), then fsync. The file's space is allocated before the clock
+   starts, as fio does, and the file that it replaces is removed before.
 
    A checkpoint writes the same number of bytes, hashes them, and is durable at its end; its time
-   includes all of it. A run also removes the checkpoint that is one too many, which some disks take
-   long over (discard): the second write of a round includes that, as a figure of its own. Before
-   reading, a checkpoint's pages are dropped from the cache, so that both read the disk. Where the
-   file system refuses O_DIRECT (tmpfs) the yardstick is ordinary writes, and that is said. */
+   includes all of it. A run also removes the checkpoint that is one too many, which some disks
+   take long over (discard): the second write of a round includes that, as a figure of its own.
+   Before reading, a checkpoint's pages are dropped from the cache, so that both read the disk.
+   Where the file system refuses O_DIRECT (tmpfs) the yardstick is ordinary writes, and the report
+   says so. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

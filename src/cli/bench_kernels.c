@@ -1,11 +1,11 @@
 /* bench_kernels.c: `tutti bench kernels`: each vector kernel of device.h at each SIMD level.
 
    The figure is bytes moved a second as STREAM counts them: arrays read and arrays written, no
-   write-allocate (McCalpin, "Memory Bandwidth and Machine Balance", 1995). It stands against memcpy
-   and a triad of plain C of the same run. A kernel that computes little should come near a ratio of
-   1 when the vectors are larger than the caches. The programs take turns in every round, since what
-   memory gives changes by the minute. Values are kept small and ordinary, so that neither
-   infinities nor denormals are timed. */
+   write-allocate (McCalpin, "Memory Bandwidth and Machine Balance", 1995). It is compared with
+   memcpy and a triad of plain C of the same run. A kernel that computes little should come near a
+   ratio of 1 when the vectors are larger than the caches. The programs alternate in every round,
+   since the memory's bandwidth changes by the minute. Values are kept small and ordinary, so that
+   neither infinities nor denormals are timed. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -129,8 +129,8 @@ typedef struct bench {
     double *rate[YARDSTICKS + KERNELS * LEVELS]; /* GB/s of each round */
 } bench;
 
-/* As at the start, so that no kernel meets what another has made of the values; the same 64 Ki ones
-   over and over, since drawing takes long. of[3] >= 0: a second moment. */
+/* Restores the values of the start, so that no kernel reads the results of another; the same 64
+   Ki values are repeated, since drawing takes long. of[3] >= 0: a second moment. */
 static void refill(bench *k)
 {
     const size_t drawn = k->v.n < 1 << 16 ? k->v.n : 1 << 16;

@@ -1,7 +1,7 @@
 /* bench_layers.c: where the time of a step goes. Passes of the network over the first samples of
    the data run here, on one worker's threads, timed layer by layer by the network itself. Before
-   and after them stands what oneDNN makes of one large product on the same threads, which no step
-   can exceed. */
+   and after them one large product of oneDNN is timed on the same threads; no step can exceed its
+   rate. */
 #include <errno.h>
 #include <string.h>
 
@@ -122,7 +122,7 @@ static tutti_status open_network(subject *s, const char *model, int64_t batch, i
         &(tutti_nn_options){ .batch = batch, .threads = threads, .precision = precision, .clock = s->rt }, err);
 }
 
-/* As the engine: only the rows that a pass has touched are cleared for the next. */
+/* As in the engine, only the rows that a pass has touched are cleared for the next. */
 static tutti_status clear_rows(void *user, int param, const uint32_t *ids, size_t n, tutti_error *err)
 {
     const subject *s = user;

@@ -1,5 +1,5 @@
-/* bench_step.c: `tutti bench step`: what exchanging costs a training run, by runs of `tutti train`
-   that take turns:
+/* bench_step.c: `tutti bench step`: the cost of exchanging in a training run, measured by runs of
+   `tutti train` that alternate:
 
      METHOD    as asked
      single    the same workers without any exchange: the ceiling of METHOD's samples a second, and
@@ -14,8 +14,8 @@
      layers    passes of one worker, in this process (bench_layers.c): how much of a large product's
                rate a step reaches, and where its time goes
 
-   Nothing but the run's own summary.json is read, which tests hold to its word. Wall times are
-   those of training (start and evaluation are outside). */
+   Only the run's own summary.json is read, whose figures are tested. Wall times are those of
+   training (start and evaluation are outside). */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -76,7 +76,7 @@ typedef struct bench {
     double *value[RUNS][VALUES];    /* of each round */
     double *accuracy;               /* of each seed */
     tutti_bench_layers layers;
-    int code;                       /* of a run that failed and has said why, or 0 */
+    int code;                       /* of a run that failed and has reported why, or 0 */
 } bench;
 
 static tutti_status read_values(bench *k, json_t *o, int run, int64_t r, const char *from, tutti_error *err)
@@ -103,7 +103,7 @@ static numbers write_numbers(const bench *k)
     return t;
 }
 
-/* One `tutti train` into folder `name`, for so many `steps` without an evaluation, or, with "", for
+/* One `tutti train` into folder `name`, for `steps` steps without an evaluation, or, with "", for
    an epoch with one. *summary: json_decref it; NULL if k->code is not 0. */
 static tutti_status train(bench *k, const char *name, const char *method, const char *steps, const char *seed,
                           json_t **summary, tutti_error *err)
@@ -181,7 +181,7 @@ static tutti_status train_round(bench *k, int run, int64_t r, tutti_error *err)
     return status;
 }
 
-/* The environment that tells a script of bench/peers which PyTorch p is. */
+/* Sets the environment from which a script of bench/peers knows which PyTorch p is. */
 static void choose_python(const bench *k, const pytorch *p)
 {
     if (p->python[0] != 0)
@@ -190,7 +190,7 @@ static void choose_python(const bench *k, const pytorch *p)
     setenv("TUTTI_PEER_SETTINGS", p->settings != NULL ? p->settings : "", 1);
 }
 
-/* Half as many steps as a run has are enough to tell settings apart that matter. */
+/* Half as many steps as a run has are enough to distinguish settings that matter. */
 static tutti_status tune(bench *k, pytorch *p, const char *script, tutti_error *err)
 {
     const numbers t = write_numbers(k);
@@ -217,8 +217,8 @@ static tutti_status tune(bench *k, pytorch *p, const char *script, tutti_error *
     return status;
 }
 
-/* One run of PyTorch p, for so many steps or an "epoch". *o: json_decref it; NULL if it is
-   absent. */
+/* One run of PyTorch p, for that many `steps` or an "epoch". *o: json_decref it; NULL if PyTorch
+   is absent. */
 static tutti_status peer(bench *k, pytorch *p, const char *script, const char *steps, const char *kind,
                          const char *seed, json_t **o, tutti_error *err)
 {
@@ -262,7 +262,7 @@ static tutti_status peer_round(bench *k, const char *script, int run, int64_t r,
     return status;
 }
 
-/* As bench/peers/train.py reads it. */
+/* Does bench/peers/train.py have this model? */
 static bool peer_has(const char *model)
 {
     static const char *const whole[] = { "mlp", "cnn", "vgg", "vgg(small)" };
@@ -374,8 +374,8 @@ static double mean_of(const double *x, int64_t n, double *least, double *most)
     return sum / (double)n;
 }
 
-/* The same accuracy: the means differ by no more than seeds make a difference,
-   that is, the wider range of the two. */
+/* The same accuracy: the means differ by no more than the seeds do, that is, by the wider of the
+   two ranges. */
 static void print_accuracy(bench *k)
 {
     double least, most, low, high;
@@ -494,7 +494,8 @@ static void print_all(bench *k)
     print_layers(k);
 }
 
-/* Of TUTTI_PYTHON, one a peer; one that the script looks for if that is unset. */
+/* Names one peer for each PyTorch of TUTTI_PYTHON; if that is unset, one that the script
+   finds. */
 static tutti_status name_peers(bench *k, tutti_error *err)
 {
     const char *at = getenv("TUTTI_PYTHON");

@@ -1,4 +1,4 @@
-/* catalogue.c: commands that list what there is of a kind, or explain one of it: `tutti methods`,
+/* catalogue.c: commands that list the entries of a kind, or explain one of them: `tutti methods`,
    `tutti codecs`, `tutti transports`. */
 #include <stdlib.h>
 #include <string.h>

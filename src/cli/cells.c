@@ -5,7 +5,7 @@
 
 #include "page_internal.h"
 
-enum { WIDE = 4 }; /* columns that a telephone has room for */
+enum { WIDE = 4 }; /* columns that fit on a telephone's screen */
 
 struct tutti_cells {
     const tutti_column *columns;
@@ -43,7 +43,8 @@ void tutti_cells_close(tutti_cells *t)
     tutti_free(t);
 }
 
-/* Twice as much room, or not whole. */
+/* Returns the array with twice the capacity; without memory the old one, and the table is not
+   whole. */
 static void *grow(tutti_cells *t, void *old, size_t used, size_t *room, size_t size)
 {
     const size_t more = *room > 0 ? 2 * *room : 64;
@@ -90,8 +91,8 @@ void tutti_figure_print(double value, char *text, size_t bytes)
     snprintf(text, bytes, "%.*f", exact || whole >= 4 ? 0 : whole < -8 ? 12 : 4 - whole, value);
 }
 
-/* With the decimals of its column, so that figures below each other can be compared; of a column
-   without any, four digits that count: what was measured does not lose them for being whole. */
+/* A number with the decimals of its column, so that figures below each other can be compared; in
+   a column without decimals, with four significant digits, also if it is whole. */
 static void put_number(tutti_cells *t, const tutti_column *column, double value)
 {
     char text[400] = "";
@@ -142,7 +143,7 @@ bool tutti_cells_whole(const tutti_cells *t)
     return t != NULL && t->whole;
 }
 
-/* As a person reads it: 12.3 (11.9 to 13.0), and a dash for what there is not. */
+/* For people to read: 12.3 (11.9 to 13.0), and a dash for what there is not. */
 static void shown(char *const *cell, tutti_cell kind, char *text, size_t bytes)
 {
     if (cell[0][0] == 0)
@@ -259,7 +260,7 @@ void tutti_cells_html(const tutti_cells *t, FILE *out)
             fprintf(out, "<td%s>", t->columns[c].kind != TUTTI_CELL_TEXT ? " class=\"n\"" : "");
             if (link)
                 fprintf(out, "<a href=\"#%s\">", t->anchors[r]);
-            if (range != NULL) { /* it may stand below where there is no room beside */
+            if (range != NULL) { /* it may wrap to the line below where the cell is too narrow */
                 *range = 0;
                 tutti_page_say(out, text);
                 fprintf(out, " <small>%s</small></td>", range + 1);

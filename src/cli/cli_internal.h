@@ -49,8 +49,8 @@ int tutti_cli_code(tutti_status status);
 /* "tutti: sentence" on standard error; gives the exit code of the status. */
 int tutti_cli_fail(const tutti_error *err);
 /* For commands whose work is worth more than what they print: they live on when the reader of
-   standard output has gone. flush: fflush(stdout), after which that is said once and the rest goes
-   nowhere. TUTTI_ERR_IO: what else may fail. */
+   standard output has gone. flush: fflush(stdout); once the reader has gone, this is reported
+   once and further output is discarded. TUTTI_ERR_IO: any other failure. */
 void tutti_cli_keep_running(void);
 tutti_status tutti_cli_flush(tutti_error *err);
 int tutti_cli_usage(const char *command, const char *format, ...)
@@ -67,18 +67,19 @@ bool tutti_screen_replaces(void); /* is standard output such a terminal (TERM is
 void tutti_screen_say(void *screen, int status, const char *line);
 int tutti_screen_columns(void *screen);
 void tutti_screen_end(tutti_screen *screen);
-/* Of the terminal now, else what COLUMNS says of it; 0: no terminal, or nobody knows. */
+/* The terminal's width now, else the value of COLUMNS; 0: no terminal, or its width is unknown. */
 int tutti_cli_columns(int fd);
 int tutti_cli_page_width(void); /* of pages on standard output: 80 where that is no terminal */
-/* `lead`, then text from column `indent` on, in lines of the page's width; a lead that leaves no
-   room has a line of its own. */
+/* `lead`, then text from column `indent` on, in lines of the page's width; a lead that reaches
+   past `indent` has a line of its own. */
 void tutti_cli_wrap(FILE *out, const char *lead, int indent, const char *text);
 
 /* ---- started.c: what train and run share ---- */
 
 struct tutti_launch_host;
 
-/* Whose checkpoint goes on (train.h: tutti_train_savers). n 0: any number of workers will do. */
+/* The workers of the run whose checkpoint is resumed (train.h: tutti_train_savers). n 0: any
+   number of workers will do. */
 typedef struct tutti_cli_savers { int n, began, rank[TUTTI_TRAIN_WORKERS_MOST]; } tutti_cli_savers;
 /* Leaves of each host those that are left, or, where the hosts are not those of its run, as many as
    they were, from the first host on. With fewer workers than that nothing changes. */
@@ -105,16 +106,16 @@ tutti_status tutti_cli_take_flags(const tutti_option *options, int *argc, char *
 /* ---- help.c ---- */
 
 void tutti_cli_train_help(FILE *out, bool all);
-/* How we say what other programs call so; NULL. */
+/* Our option for a flag known from other tools, or NULL. */
 const char *tutti_cli_known_elsewhere(const char *flag);
 
 /* ---- complete.c ---- */
 
-/* Where an option of that name takes one of a registry (method, codec, tier ...): the options of
-   what is called `name` there. NULL: none. */
+/* For an option whose value is a name of a registry (method, codec, tier ...): the options of
+   `name` in that registry. NULL: none. */
 const tutti_option *tutti_cli_options_of(const char *option, const char *name);
 
-/* ---- folder.c: what a folder may say, which may be a stranger's ---- */
+/* ---- folder.c: which settings of a folder count, as it may be a stranger's ---- */
 
 /* The option whose value reaches beyond the folder (options.h): this one, or one within the spec
    that is its value. NULL: none does. */
@@ -141,36 +142,38 @@ typedef struct tutti_cli_settings {
     char out[4096]; /* --out, or the default; empty until tutti_cli_default_out has made it */
     unsigned extra;
     bool help, help_all;
-    bool transport_saved; /* that of the run which this one resumes; nobody has said otherwise */
-    tutti_cli_savers savers; /* of the run that is resumed, unless the user says how many go on */
-    tutti_cli_left *left; /* folder.c: what that run's folder says, is not taken, nor given again */
+    bool transport_saved; /* that of the run which this one resumes; not overridden */
+    tutti_cli_savers savers; /* of the run that is resumed, unless the user gives a number of
+                                workers */
+    tutti_cli_left *left; /* folder.c: that run's settings that are neither taken nor given again */
 } tutti_cli_settings;
 tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const char *const *extra,
                             tutti_error *err);
-/* What its method has for its number of workers, n, where nobody has spoken. Once, after both are
-   known. */
+/* Sets the method's own defaults, which may depend on the number of workers n, where the user has
+   set nothing. Once, after both are known. */
 tutti_status tutti_cli_method_defaults(tutti_cli_settings *s, tutti_error *err);
 void tutti_cli_close(tutti_cli_settings *s);
 
 /* ---- folder.c, for settings.c and what resumes runs ---- */
 
-/* Of a file in a folder (options.h; settings: tutti_cli_settings): notes what is not taken. */
+/* The filter for a file in a run's folder (options.h; settings: tutti_cli_settings): records what
+   is not taken. */
 bool tutti_cli_leave(void *settings, const tutti_option *option, const char *value,
                      const char *where);
-/* When all has been read: what the user gives again is left no more. TUTTI_ERR_USAGE: a spec is
-   left, of which the rest would be missing. */
+/* When all has been read: removes from `left` what the user has given again. TUTTI_ERR_USAGE: a
+   spec is still left because of one option within it, so the rest of the spec would be missing. */
 tutti_status tutti_cli_given_again(tutti_cli_settings *s, tutti_error *err);
-/* A line each for what is left, on standard error. */
+/* Prints a line for each value that is left, on standard error. */
 void tutti_cli_say_left(const tutti_cli_settings *s);
 void tutti_cli_forget_left(tutti_cli_settings *s);
-/* `tutti train --resume OUT` with what OUT does not say: how many workers are left, if no other
-   number can go on, and what would be left. */
+/* Prints `tutti train --resume OUT` with what OUT does not contain: how many workers are left, if
+   no other number can resume, and the values that would be left. */
 void tutti_cli_print_resume(const tutti_cli_settings *s, FILE *out);
 
 /* ---- catalogue.c ---- */
 
-/* What there is of a kind, by number from 0 on; its names end with NULL. help: what the command
-   does, before what it says of --json. */
+/* The entries of a kind, by number from 0 on; name gives NULL after the last. help: the command's
+   description, printed before that of --json. */
 typedef struct tutti_cli_catalogue {
     const char *command, *kind, *help;
     const char *(*name)(size_t i);
@@ -178,7 +181,7 @@ typedef struct tutti_cli_catalogue {
     void (*print)(size_t i);                          /* all of one */
     const char *(*group)(size_t i);                   /* its group's name */
     const char *(*group_title)(const char *group);    /* what stands above the group in the list */
-    void (*line)(size_t i, char *text, size_t bytes); /* what the list says of it */
+    void (*line)(size_t i, char *text, size_t bytes); /* its line in the list */
     int room;                                         /* columns for its name there */
     const char *advice;                               /* at the list's end */
 } tutti_cli_catalogue;
@@ -189,7 +192,7 @@ json_t *tutti_cli_option_json(const tutti_option *o);
 
 void tutti_word_print(FILE *out, const char *word); /* words.c: as a shell reads it */
 
-/* DIR/../share/tutti beside the running command; "" if it cannot be told. */
+/* DIR/../share/tutti/FOLDER, where DIR is the running command's directory; "" if unknown. */
 const char *tutti_cli_installed(char *path, size_t bytes, const char *folder);
 extern char **environ;
 #endif

@@ -4,8 +4,8 @@
      compare_plan.c     the lists become a plan: which runs there are, and their commands, each
                         checked before anything runs; DIR/plan.json
      compare_runs.c     each run is a child, `tutti train` with its words, into DIR/runs/NAME; what
-                        has a whole summary.json is not run again, so a comparison that was cut off
-                        goes on. Methods take turns: a machine that slows down slows down all
+                        has a whole summary.json is not run again, so an interrupted comparison
+                        continues. Methods alternate: a machine that slows down slows down all
      compare_findings.c reads the runs back: the best point of each row, ranges, the front
      compare_results.c  writes table and CSV files, and compare_page.c the page, from the same cells
    gnuplot, a child, draws the pictures (plot.c). Nothing is written by Python, which the user of
@@ -104,9 +104,9 @@ static tutti_status check_flags(int argc, char **argv, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* ---- going on ---- */
+/* ---- resuming ---- */
 
-/* Is word k of a run's a flag of train's, with the value behind it? */
+/* Is word k of a run's a flag of train's, with its value in the next word? */
 static const tutti_option *flag_of(const json_t *words, size_t k)
 {
     const char *flag = json_string_value(json_array_get(words, k));
@@ -138,7 +138,7 @@ static bool any_reach(const json_t *plan,
     return false;
 }
 
-/* A flag besides --resume DIR with its value, in the same word or in the one behind it. */
+/* A flag in addition to --resume DIR, with its value in the same word or in the next one. */
 typedef struct typed_again { int argc; char **argv; tutti_error *err; char name[64]; const char *value; } typed_again;
 
 /* Gives where the next one is. */
@@ -176,9 +176,9 @@ static bool not_given(void *user, const tutti_option *o, const char *value, cons
     return true;
 }
 
-/* The flags of a comparison that goes on are those of its plan. A plan may come from anybody, so
-   its runs are `tutti train` with flags and values, and what reaches beyond the folder is given
-   again. */
+/* The flags of a resumed comparison are those of its plan. A plan may come from a stranger, so
+   its runs must be `tutti train` with flags and values, and values that reach beyond the folder
+   must be given again. */
 static tutti_status check_resumed(const tutti_compare_config *c, const json_t *plan, int argc, char **argv,
                                   tutti_error *err)
 {

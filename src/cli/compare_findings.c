@@ -1,12 +1,12 @@
 /* compare_findings.c: what a comparison has found, from its runs' files alone, so it is the same
-   whoever asks and however often it was cut off. Nothing of it depends on this machine's speed
-   where time was virtual.
+   for every caller and however often the comparison was interrupted. Nothing of it depends on
+   this machine's speed where time was virtual.
 
-   Of each row the best point of the grid is taken: that with which most seeds reach the target, of
-   several the one that is there soonest (median); where there is no target the lowest loss. A best
-   point at the end of a list is told: a better one may lie beyond. Ranges are over seeds. The front
-   has the rows that no other of their condition beats in time and bytes to the target: by more than
-   a hundredth in one, and not worse by as much in the other. */
+   Of each row the best point of the grid is taken: that with which most seeds reach the target,
+   of several the one that reaches it soonest (median); where there is no target, that with the
+   lowest loss. A best point at the end of a list is reported: a better one may lie beyond. Ranges
+   are over seeds. The front has the rows that no other of their condition beats in time and bytes
+   to the target: by more than a hundredth in one, and not worse by as much in the other. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ void tutti_compare_value(const json_t *run, const tutti_option *option, char *te
         tutti_option_print(option, &usual, text, bytes);
 }
 
-/* The value of an optimizer's option "lr", by its own default where the text does not say it. */
+/* The value of an optimizer's option "lr", its default where the text does not give it. */
 static void rate_of(const char *optimizer, char rate[64])
 {
     tutti_spec *spec = NULL;
@@ -204,7 +204,7 @@ static bool better(const tutti_findings *f, const tutti_compare_line *a, const t
     return isfinite(a->loss[0]) && (!isfinite(b->loss[0]) || a->loss[0] < b->loss[0]);
 }
 
-/* What time and bytes a row is judged by: to the target, else of all of it. */
+/* The time or bytes that a row is judged by: to the target, else of the whole run. */
 const double *tutti_compare_judged(const tutti_findings *f, const tutti_compare_line *l, bool bytes)
 {
     return f->aims ? bytes ? l->megabytes_to : l->seconds_to : bytes ? l->megabytes : l->seconds;
@@ -220,8 +220,8 @@ bool tutti_compare_together(const tutti_findings *f, const tutti_compare_line *a
     return strcmp(tutti_compare_condition(f, a->row), tutti_compare_condition(f, b->row)) == 0;
 }
 
-/* Beyond what is as good as equal; nobody is beaten in a circle, as what is won is more than what
-   is lost. */
+/* By more than what counts as equal. The relation has no cycles, as the gain is larger than the
+   loss. */
 static bool beats(double time, double bytes, double other_time, double other_bytes)
 {
     return time <= 1.01 * other_time && bytes <= 1.01 * other_bytes &&

@@ -20,8 +20,8 @@ typedef struct tutti_compare_config {
     bool pictures, quiet;
     const char *grid, *vary;     /* the last one */
     json_t *grids, *varies;      /* all: texts "KEY=A,B" */
-    /* Of `tutti plan`: no evaluations are added, and what is refused is left out and told of even
-       where nothing of its method is left. */
+    /* Of `tutti plan`: no evaluations are added, and what is refused is excluded and reported
+       even where nothing of its method is left. */
     bool of_plan;
 } tutti_compare_config;
 enum { TUTTI_COMPARE_FORMAT = 1 };
@@ -46,17 +46,17 @@ tutti_status tutti_compare_target(const char *text, bool *accuracy, double *valu
 
 /* ---- compare_runs.c ---- */
 
-/* After so many seconds no run is begun any more, and those that go on are ended. cut: runs; true
-   for those that have no results for that reason. */
+/* After `seconds` no further run is begun, and those in progress are ended. cut: one flag a run;
+   true for runs that have no results for that reason. */
 typedef struct tutti_compare_limit { double seconds; bool *cut; } tutti_compare_limit;
-/* Runs what is not there yet, at most `jobs` at a time (0: as many as the cores and the memory have
-   room for, where time is virtual, else one), within the limit (NULL: none). *failed: how many have
-   ended without results, but for those that were refused, whose rows are left out, and those that
-   were cut. *signal: by which the person has ended it, 0. Blocks. */
+/* Runs what is not there yet, at most `jobs` at a time (0: as many as fit into the cores and the
+   memory, where time is virtual, else one), within the limit (NULL: none). *failed: how many have
+   ended without results, not counting those that were refused, whose rows are excluded, and those
+   that were cut. *signal: the signal by which the user has ended it, else 0. Blocks. */
 tutti_status tutti_compare_run_all(tutti_runtime *rt, const char *directory, const json_t *plan,
                                    int jobs, bool quiet, const tutti_compare_limit *limit,
                                    int *failed, int *signal, tutti_error *err);
-/* The last thing that a run without results has said; false: it was not begun. */
+/* The last message of a run without results; false: it was not begun. */
 bool tutti_compare_last_words(tutti_runtime *rt, const char *directory, const char *name,
                               char *text, size_t bytes);
 
@@ -103,7 +103,7 @@ void tutti_compare_drop(tutti_findings *f);
 const char *tutti_compare_condition(const tutti_findings *f, size_t row);
 bool tutti_compare_together(const tutti_findings *f, const tutti_compare_line *a,
                             const tutti_compare_line *b); /* of one condition */
-/* What time or bytes a row is judged by: to the target, else of all of it. */
+/* The time or bytes that a row is judged by: to the target, else of the whole run. */
 const double *tutti_compare_judged(const tutti_findings *f, const tutti_compare_line *l,
                                    bool bytes);
 /* " (border)" if one of a point's values is the first or the last of its list, "". */
@@ -112,7 +112,8 @@ const char *tutti_compare_border(const tutti_findings *f, size_t point);
 /* ---- compare_results.c ---- */
 
 typedef void (*tutti_compare_speaker)(FILE *out, const char *text); /* a sentence */
-/* What all runs have in common: model, data, workers, network, slow workers, and what was given. */
+/* Prints what all runs have in common: model, data, workers, network, slow workers, and given
+   options. */
 void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare_speaker say);
 void tutti_compare_say_target(const tutti_findings *f, FILE *out, tutti_compare_speaker say);
 void tutti_compare_say_answers(const tutti_findings *f, FILE *out, tutti_compare_speaker say);

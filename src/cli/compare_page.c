@@ -16,7 +16,8 @@ static void in_page(FILE *out, const char *text)
 
 /* ---- the page ---- */
 
-/* Of the lines of a condition: every seed at the best point is a curve of the row's colour. */
+/* The curves of a condition's lines: every seed at the best point is a curve of the row's
+   colour. */
 typedef struct drawing {
     tutti_plot_series *series;
     double **rooms; /* what series point into */

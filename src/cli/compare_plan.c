@@ -1,6 +1,6 @@
-/* compare_plan.c: from lists to runs. Each run is read and checked as `tutti train` would do it, so
-   what is misspelt is said before anything runs. A combination that a method refuses is left out
-   and told of, as long as each method, codec and condition is left somewhere. */
+/* compare_plan.c: from lists to runs. Each run is read and checked as `tutti train` would do it,
+   so a misspelt option is reported before anything runs. A combination that a method refuses is
+   excluded and reported, as long as each method, codec and condition is left somewhere. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -147,7 +147,8 @@ typedef struct choice {
 static const char *const ours[] = { "method", "codec", "seed", "target", "overwrite", "quiet", "meet", "trace",
                                    "trace-steps" };
 
-/* What is a list here, or of one start, is no option that holds for all. */
+/* Refuses options that are lists here, or that belong to a single start, as options for all
+   runs. */
 static tutti_status refuse_ours(const tutti_cli_settings *s, bool of_plan, tutti_error *err)
 {
     for (size_t i = 0; i < TUTTI_LENGTH(ours); i++)
@@ -239,7 +240,7 @@ tutti_status tutti_compare_epoch(const tutti_train_config *c, tutti_runtime *rt,
     return TUTTI_OK;
 }
 
-/* Ten evaluations over a run, unless it was said how many. */
+/* Ten evaluations over a run, unless the user has set how many. */
 static tutti_status set_evaluations(tutti_cli_settings *s, tutti_error *err)
 {
     char every[32];
@@ -322,8 +323,8 @@ static void drop_lists(lists *l)
     json_decref(l->seeds);
 }
 
-/* The name and the options of a method or a codec. What goes beyond (an inner codec, another number
-   of workers than it can have) its run says. */
+/* Checks the name and the options of a method or a codec. Other faults (an inner codec, a number
+   of workers that it cannot have) are found by its run. */
 static tutti_status check_spec(const char *kind, const char *text, const char *const *names, size_t n,
                                const tutti_option *(*options)(const char *name, size_t *bytes), tutti_error *err)
 {
@@ -417,7 +418,7 @@ static const char *text_at(const json_t *list, size_t i)
     return json_string_value(json_array_get(list, i));
 }
 
-/* Is all of one kind left out? `at`: which member of a row it is. */
+/* Are all of one kind excluded? `at`: which member of a row it is. */
 static tutti_status check_left(const json_t *rows, const json_t *left_out, const char *member, tutti_error *err)
 {
     for (size_t i = 0; i < json_array_size(rows); i++) {
@@ -440,7 +441,8 @@ static tutti_status check_left(const json_t *rows, const json_t *left_out, const
     return TUTTI_OK;
 }
 
-/* Rows and what of them is left out; then the runs, in an order in which methods take turns. */
+/* Adds the rows and those that are excluded; then the runs, in an order in which methods
+   alternate. */
 static tutti_status fill(json_t *plan, const lists *l, bool of_plan, int argc, char **argv, tutti_error *err)
 {
     json_t *rows = json_object_get(plan, "rows"), *out = json_object_get(plan, "left_out"),
@@ -530,7 +532,7 @@ tutti_status tutti_compare_write_plan(tutti_runtime *rt, const char *directory, 
     return status;
 }
 
-/* Somebody may have edited it: what is used without another look must be there. */
+/* The file may have been edited by hand: what is used later without a check must be there. */
 static bool is_plan(const json_t *plan)
 {
     const json_t *rows = json_object_get(plan, "rows"), *points = json_object_get(plan, "points"),

@@ -150,7 +150,7 @@ void tutti_compare_say_setting(const tutti_findings *f, FILE *out, tutti_compare
         { "batch", "batch" },       { "epochs", "epochs" },     { "steps", "steps" },
         { "transport", "network" }, { "platform", "platform" }, { "slow", "slow workers" },
     };
-    /* what a row says, or each run has of its own */
+    /* what the row contains, or differs in each run */
     static const char *const other[] = { "method", "codec", "seed", "optimizer", "eval-every", "report-every" };
     char text[8000], value[4200], usual[4200];
     size_t used = 0;
@@ -213,7 +213,7 @@ void tutti_compare_say_target(const tutti_findings *f, FILE *out, tutti_compare_
     say(out, text);
 }
 
-/* Those whose range over seeds overlaps that of the best: who of them is first is chance. */
+/* Those whose range over seeds overlaps that of the best: which of them is first is chance. */
 static void say_ties(const tutti_findings *f, const tutti_compare_line *best, bool bytes, char *text, size_t room)
 {
     const double *const of = tutti_compare_judged(f, best, bytes);
@@ -232,7 +232,7 @@ static void say_ties(const tutti_findings *f, const tutti_compare_line *best, bo
     }
 }
 
-/* Per condition: who is first, by time and by bytes. */
+/* Per condition: which line is first, by time and by bytes. */
 void tutti_compare_say_answers(const tutti_findings *f, FILE *out, tutti_compare_speaker say)
 {
     for (size_t i = 0; i < f->n_lines; i++) {
@@ -258,7 +258,7 @@ void tutti_compare_say_answers(const tutti_findings *f, FILE *out, tutti_compare
     }
 }
 
-/* Of the first run of the row that has left some. */
+/* Why the row has no results: the last message of its first run that has left one. */
 static void words_of_missing(const tutti_findings *f, size_t row, char *why, size_t bytes)
 {
     snprintf(why, bytes, "not run yet");

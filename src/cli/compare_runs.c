@@ -1,5 +1,5 @@
 /* compare_runs.c: the runs of a comparison, as children. What has a summary.json is done: that file
-   appears whole, as the last one of a run. Anything else of a run that was cut off is overwritten.
+   appears whole, as the last one of a run. All other files of an interrupted run are overwritten.
    The children die with this process, however it ends. */
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +43,7 @@ typedef struct work {
     int failed;
     bool *cut;       /* runs: ended, or not begun, for the time limit; NULL: there is none */
     int64_t until_ns;
-    tutti_screen *screen; /* NULL: quiet */
+    tutti_screen *screen; /* NULL: no output */
 } work;
 
 static const char *name_of(const work *w, size_t run)
@@ -168,7 +168,7 @@ static bool same_row(const work *w, size_t a, size_t b)
                       json_object_get(json_array_get(w->runs, b), "row"));
 }
 
-/* By what others of its row took, else all. < 0: nothing is known. */
+/* The expected time of a run, from the other runs of its row, else from all. < 0: unknown. */
 static double expected(const work *w, size_t run)
 {
     double own = 0, all = 0;
@@ -211,7 +211,7 @@ static void say(const work *w, int status, const char *what)
     tutti_screen_say(w->screen, status, line);
 }
 
-/* A method that refuses its row says so each time: the row's other runs are left out. */
+/* A method that refuses its row would refuse each run of it: the row's other runs are skipped. */
 static void leave_row(work *w, size_t run)
 {
     for (size_t i = 0; i < json_array_size(w->runs); i++) {
@@ -296,7 +296,7 @@ static bool is_late(work *w)
 {
     if (w->cut == NULL || tutti_now_ns(w->rt) < w->until_ns)
         return false;
-    reap(w); /* what has ended by itself was not cut */
+    reap(w); /* runs that have ended by themselves were not cut */
     for (size_t i = 0; i < json_array_size(w->runs); i++)
         w->cut[i] = !w->done[i];
     return true;

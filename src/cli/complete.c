@@ -1,10 +1,11 @@
-/* complete.c: what may stand at the end of a command line, for shells, and the scripts that ask for
-   it. `tutti complete WORD...`: the words behind "tutti", the last of them begun, maybe empty. It
-   prints a line each that this word may become. One that ends with "=" or "(", or has a "(" without
-   its ")", goes on without a blank. Nothing printed: a file, as far as anybody knows.
+/* complete.c: completions of a command line, for shells, and the shells' scripts that ask for
+   them. `tutti complete WORD...`: the words after "tutti", the last of them incomplete, maybe
+   empty. It prints each completion of that word on a line. One that ends with "=" or "(", or has
+   a "(" without its ")", is continued without a blank. Nothing printed: the word may be a file's
+   name.
 
-   All comes from the tables that are read when a command runs: of commands (main.c), of their
-   options, of methods, codecs, models and the like with theirs. */
+   All completions come from the tables that commands use: of commands (main.c), of their options,
+   of methods, codecs, models and the like with theirs. */
 #include <string.h>
 
 #include "cli_internal.h"
@@ -15,7 +16,7 @@
 #include "tutti/optim.h"
 #include "tutti/tier.h"
 
-/* What stands in a registry; at its end there is no name. */
+/* An entry of a registry; the last one has no name. */
 typedef struct entry {
     const char *name;
     const tutti_option *options;
@@ -62,7 +63,7 @@ static entry tier(size_t i)
     return (entry){ tutti_tiers[i].name, tutti_tiers[i].options };
 }
 
-/* What options of these names take, beside files. by_commas: several. */
+/* The values of options with these names, apart from files. by_commas: several values. */
 static const struct {
     const char *option;
     entry (*of)(size_t i);
@@ -74,7 +75,7 @@ static const struct {
     { "tier", tier },
 };
 
-/* What commands that list a kind take. */
+/* The arguments of commands that list a kind. */
 static const struct {
     int (*run)(int argc, char **argv);
     entry (*of)(size_t i);
@@ -98,7 +99,7 @@ typedef struct begun {
     const char *word, *at;
 } begun;
 
-/* A line, if it goes on from what was typed. tail: what follows at once. */
+/* Prints a line, if it continues what was typed. tail: what follows at once. */
 static void offer(begun b, const char *with, size_t length, const char *tail)
 {
     if (strlen(b.at) <= length && strncmp(with, b.at, strlen(b.at)) == 0)
@@ -110,7 +111,7 @@ static void offer_word(begun b, const char *with)
     offer(b, with, strlen(with), "");
 }
 
-/* Of "a|b|c". */
+/* Offers each of "a|b|c". */
 static void offer_choices(begun b, const char *choices)
 {
     for (const char *at = choices; *at != 0; at += strcspn(at, "|"), at += *at == '|')
@@ -185,7 +186,7 @@ static const tutti_option *find(const tutti_command *c, const char *name)
     return o;
 }
 
-/* What follows a flag in a word of its own. */
+/* Does the flag take a value in a word of its own? */
 static bool wants_value(const tutti_option *o)
 {
     return o->type != TUTTI_BOOL || o->initial != 0;
@@ -234,7 +235,7 @@ static void offer_commands(begun b)
     offer_word(b, "--version");
 }
 
-/* Of a command; `before`: the word before. */
+/* Offers the further words of a command; `before`: the word before. */
 static void offer_rest(const tutti_command *c, const char *before, const char *word, bool first)
 {
     const char *const equals = strchr(word, '=');
@@ -266,8 +267,8 @@ int tutti_cli_complete(int argc, char **argv)
     return EXIT_DONE;
 }
 
-/* bash takes a line apart at "=", "(" and quotes, so the script does it anew, at blanks, and gives
-   back what stands behind the part that bash takes for begun. */
+/* bash splits a line at "=", "(" and quotes as well, so the script splits it again, at blanks
+   only, and returns completions without the part that bash considers typed already. */
 static const char bash[] =
     "# Completion of tutti for bash: source it, or put it where bash-completion looks for `tutti`.\n"
     "_tutti()\n"

@@ -5,8 +5,8 @@
 #include "cli_internal.h"
 #include "tutti/launch.h"
 
-/* As `train` counts them: hosts say how many there are, unless -n alone was given; and a
-   checkpoint, if only as many can go on. */
+/* Counts the workers as `train` does: by the hosts, unless -n alone was given; and a checkpoint,
+   if only as many can resume it. */
 static tutti_status count_workers(tutti_cli_settings *s, tutti_error *err)
 {
     const bool n_given = tutti_settings_origin(s->settings, "n", NULL) == TUTTI_FROM_FLAG;

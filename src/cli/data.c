@@ -1,5 +1,5 @@
-/* data.c: `tutti data`: what sets there are, what is in one, is it whole, what parts of it workers
-   would have. data_make.c makes files. */
+/* data.c: `tutti data`: lists the data sets, shows the contents of one, verifies it, shows the
+   parts that workers would have. data_make.c makes files. */
 #include <errno.h>
 #include <string.h>
 
@@ -249,7 +249,7 @@ static int list_sets(void)
     return status == TUTTI_OK ? EXIT_DONE : tutti_cli_fail(&err);
 }
 
-/* Does this lead to data, so that only the verb was left out? */
+/* Is this a data set, so that only the verb is missing? */
 static bool is_data(const char *text)
 {
     char installed[4096], path[2048];

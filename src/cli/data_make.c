@@ -56,7 +56,7 @@ static int read_given(const tutti_option *options, bool reads, given *g, int arg
     return EXIT_DONE;
 }
 
-/* Before the work, not after it. */
+/* Called before the work, so that an existing file is refused at once. */
 static tutti_status check_out(tutti_runtime *rt, const char *out, tutti_error *err)
 {
     return tutti_file_exists(rt, out)

@@ -1,4 +1,4 @@
-/* flags.c: the flags of a command that has a table of its own, beside which others may stand. */
+/* flags.c: the flags of a command that has a table of its own; other flags may stand among them. */
 #include <string.h>
 
 #include "cli_internal.h"

@@ -1,8 +1,8 @@
-/* folder.c: how far a folder is trusted. A run's config.json and a comparison's plan.json say how
-   it was started, and so how it goes on. But a folder may come from anybody. Options whose
-   values reach beyond it (options.h) count only where whoever starts the run gives them: on the
-   command line, in the environment or in a file of settings named there. What a folder has of
-   them is said once, with the words that give it again. */
+/* folder.c: how far a folder is trusted. A run's config.json and a comparison's plan.json state
+   how it was started, and so how it continues. But a folder may come from a stranger. Options
+   whose values reach beyond it (options.h) count only where the user of this command gives them:
+   on the command line, in the environment or in a file of settings named there. The folder's
+   values of such options are reported once, with the arguments that would set them again. */
 #include <errno.h>
 #include <string.h>
 
@@ -52,7 +52,7 @@ bool tutti_cli_leave(void *settings, const tutti_option *option, const char *val
     return by == NULL;
 }
 
-/* As one would type it. */
+/* Prints a flag as a user would type it. */
 static void print_flag(FILE *out, const tutti_option *option, const char *value)
 {
     fprintf(out, "%s%s", strlen(option->name) == 1 ? "-" : "--", option->name);

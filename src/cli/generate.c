@@ -1,4 +1,4 @@
-/* generate.c: `tutti generate RUN`: a text that a language model goes on with. */
+/* generate.c: `tutti generate RUN`: a text that a language model continues. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -36,7 +36,7 @@ static bool listed(const char *words, const char *name, bool *starred)
     return false;
 }
 
-/* "  --batch N", and the meaning beside it with the default at its end. */
+/* "  --batch N", and in the next column the meaning, with the default at its end. */
 static void print_option(FILE *out, const tutti_option *o)
 {
     static const char *const kinds[] = {
@@ -67,7 +67,7 @@ static void print_option(FILE *out, const tutti_option *o)
     tutti_cli_wrap(out, lead, 26, text);
 }
 
-/* Those that no group has come last, so that none is missing; a test sees to it that there is
+/* Options that are in no group come last, so that none is missing; a test checks that there are
    none. */
 static void print_groups(FILE *out, bool all)
 {

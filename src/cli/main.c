@@ -119,8 +119,8 @@ static void print_commands(FILE *out)
 }
 
 /* The process that started us may have closed standard streams (>&-). The next file that is opened
-   would have such a number, and what is meant for the person would be written into it. So each of
-   the three is there from the first moment on, here and in all that this process starts. */
+   would have such a number, and messages for the user would be written into it. So each of the
+   three is there from the first moment on, here and in all that this process starts. */
 static void open_closed_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -128,7 +128,7 @@ static void open_closed_streams(void)
             _exit(EXIT_TRAINING); /* without /dev/null, and without a place to say so */
 }
 
-/* The code of a command that has ended, unless what it said did not arrive. */
+/* The exit code of a command that has ended; EXIT_TRAINING if its output could not be written. */
 static int told(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))

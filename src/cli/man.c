@@ -6,8 +6,8 @@
 
 #include "cli_internal.h"
 
-/* As roff reads it: a backslash is its own, a dash a minus, and a dot or a quote may not begin a
-   line. */
+/* Escapes text for roff: backslashes, dashes (as minus), and a dot or a quote at a line's
+   beginning. */
 static void put_text(const char *text)
 {
     for (const char *at = text; *at != 0; at++) {

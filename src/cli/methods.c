@@ -44,7 +44,8 @@ static json_t *method_json(size_t k)
     return object;
 }
 
-/* Of a method whose states may be elsewhere: what a `tier` may be, with its own options. */
+/* For a method whose states may be in a tier: the possible values of `tier`, with their own
+   options. */
 static void print_tiers(const tutti_method_ops *m)
 {
     const tutti_option *tier = tutti_option_find(m->options, "tier");

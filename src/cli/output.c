@@ -1,6 +1,6 @@
 /* output.c: standard output, whose reader may leave before a run ends (`tutti train ... | head`),
-   or whose disk may be full. What a run is for lies in its files, so it trains on. It says once, on
-   standard error, that nothing arrives any more, and throws away what it would have printed. */
+   or whose disk may be full. What a run is for lies in its files, so it trains on. It reports
+   once, on standard error, that its output no longer arrives, and discards further output. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>

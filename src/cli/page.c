@@ -1,6 +1,6 @@
-/* page.c: one file of HTML: style, pictures and figures are in it, and it asks for nothing from
-   anywhere. It follows the reader's choice of light or dark, and goes from a telephone's width to a
-   desk's: pictures stand beside each other where there is room, and a table that is too wide
+/* page.c: one file of HTML: style, pictures and figures are in it, and it loads nothing from
+   elsewhere. It follows the reader's choice of light or dark, and fits screens from a telephone's
+   width to a monitor's: pictures stand side by side where they fit, and a table that is too wide
    scrolls by itself. There is no script in it. */
 #include <errno.h>
 #include <math.h>
@@ -127,7 +127,7 @@ static bool shows_something(const tutti_plot *plot)
     return false;
 }
 
-/* As much as there is room for. */
+/* The name, shortened to TUTTI_PLOT_NAME characters. */
 static void put_name(tutti_page *p, const char *name)
 {
     char shown[4 * TUTTI_PLOT_NAME + 8];
@@ -158,9 +158,9 @@ static void put_text(tutti_page *p, const tutti_plot *plot, const char *from, co
     }
 }
 
-/* A name on an SVG's elements is one of the whole page, so what gnuplot names alike in every
-   picture stands in the page once. Its groups of series get names of ours, for one who points at
-   them. */
+/* An element's id must be unique in the whole page, so the ids that gnuplot gives to groups in
+   every picture are dropped. A series' group gets the series' name as its title, which the
+   browser shows when the reader points at it. */
 static void put_drawing(tutti_page *p, const tutti_plot *plot, const char *from)
 {
     static const char group[] = "<g id=\"gnuplot_plot_";

@@ -1,5 +1,6 @@
-/* page_internal.h: what the pages of `tutti report` and `tutti compare` are made of: runs read back
-   from their files, tables that say the same in three places, pictures, the page itself. */
+/* page_internal.h: what the pages of `tutti report` and `tutti compare` are made of: runs read
+   back from their files, tables with the same content in three places, pictures, the page
+   itself. */
 #ifndef TUTTI_CLI_PAGE_INTERNAL_H
 #define TUTTI_CLI_PAGE_INTERNAL_H
 #include "cli_internal.h"
@@ -7,11 +8,11 @@
 /* ---- history.c: a run, read back from its directory ---- */
 
 /* A line of metrics.jsonl: a report (train_loss) or an evaluation (test_loss). waited: by all
-   workers since the report before. NAN: not told. */
+   workers since the previous report. NAN: not reported. */
 typedef struct tutti_moment {
     double step, samples, seconds, bytes, train_loss, test_loss, accuracy, waited;
 } tutti_moment;
-/* What a moment is drawn over: the axis, its word in a sentence, its unit. */
+/* The x axis of a picture of moments: its title, its word in a sentence, its unit. */
 typedef struct tutti_over_axis {
     const char *title, *words;
     size_t offset;
@@ -25,31 +26,31 @@ typedef struct tutti_history {
     tutti_moment *moments;           /* in the order of the file */
     size_t n;
 } tutti_history;
-/* DIR's config.json, metrics.jsonl and, if it is there, summary.json. A last line without its end
-   is left out: its writer was cut off. TUTTI_ERR_USAGE: there is no run. TUTTI_ERR_CORRUPT, with
-   the line: what is there is no such file. */
+/* DIR's config.json, metrics.jsonl and, if it is there, summary.json. A last line without its
+   newline is ignored: its writer was interrupted. TUTTI_ERR_USAGE: there is no run.
+   TUTTI_ERR_CORRUPT, with the line: what is there is no such file. */
 tutti_status tutti_history_open(tutti_history *h, tutti_runtime *rt, const char *directory,
                                 tutti_error *err);
 void tutti_history_close(tutti_history *h);
 /* A number of the object, NAN where it has none. */
 double tutti_history_number(const json_t *object, const char *name);
 const char *tutti_history_text(const json_t *object, const char *name); /* "" where it has none */
-/* A file of at most 64 MiB with a 0 behind it; tutti_free it. */
+/* A file of at most 64 MiB, with a 0 appended; tutti_free it. */
 tutti_status tutti_history_read(tutti_runtime *rt, const char *path, char **text, size_t *bytes,
                                 tutti_error *err);
 
 /* ---- words.c: commands that can be typed ---- */
 
-/* The words of `tutti train` that make this configuration: "--model", "mlp", ...: what differs from
-   the defaults, whatever the environment of the one who types it says, and the optimizer. What the
-   method has by its own defaults is among them. A JSON array of strings; NULL: no memory. */
+/* The words of `tutti train` that make this configuration: "--model", "mlp", ...: what differs
+   from the defaults, independent of the environment in which they are typed, and the optimizer.
+   They include the method's own defaults. A JSON array of strings; NULL: no memory. */
 tutti_status tutti_words_of(const tutti_train_config *config, json_t **words, tutti_error *err);
 /* Words as a shell reads them, blanks between. */
 void tutti_words_print(FILE *out, const json_t *words);
 
 /* ---- cells.c: one table, written as text, as CSV and into a page ---- */
 
-/* Each figure is made text once, so that it reads alike wherever it stands. */
+/* Each figure is made text once, so that it reads the same everywhere. */
 typedef struct tutti_cells tutti_cells;
 typedef enum {
     TUTTI_CELL_TEXT,
@@ -90,9 +91,9 @@ typedef struct tutti_plot_series {
     tutti_plot_kind kind;
     int colour;                  /* of tutti_plot_colour; beyond them lines have other dashes */
     size_t n;
-    const double *x, *y;         /* n; a point with a NAN is left out, and the line goes on */
+    const double *x, *y;         /* n; a point with a NAN is skipped, and the line continues */
     const double *low, *high;    /* n: points with a range round y (by_name: x); NULL: none */
-    const char *name;            /* any text: shown where one points at it; NULL: none */
+    const char *name;            /* any text, shown when the reader points at it; NULL: none */
     int number;                  /* stands at the end of the line; 0: none does */
 } tutti_plot_series;
 /* Bars are drawn in their order from 0 on: of a stack the tallest comes first. */
@@ -106,7 +107,7 @@ typedef struct tutti_plot {
 } tutti_plot;
 enum { TUTTI_PLOT_COLOURS = 8, TUTTI_PLOT_DASHED = 4 }; /* sorts of lines, solid ones first */
 const char *tutti_plot_colour(int colour); /* "#3b82c4"; any number */
-/* Is gnuplot there? TUTTI_ERR_USAGE says what to do. Blocks. */
+/* Is gnuplot there? The sentence of TUTTI_ERR_USAGE tells the user what to do. Blocks. */
 tutti_status tutti_plot_check(tutti_error *err);
 /* The inside of an SVG of TUTTI_PLOT_WIDE x tutti_plot_high(), and the marks (defs) that it refers
    to, the same in all pictures. Names stand in it as ~0~, ~1~, ... of the series. free() both.
@@ -135,13 +136,13 @@ tutti_status tutti_page_open(tutti_page *p, bool pictures, const char *title, co
 tutti_status tutti_page_write(tutti_page *p, tutti_runtime *rt, const char *directory,
                               const char *name, tutti_error *err);
 void tutti_page_drop(tutti_page *p); /* of a page that is not to be written */
-/* Text with what HTML would read as marks made harmless. */
+/* Writes text with the characters that HTML would read as markup escaped. */
 void tutti_page_say(FILE *out, const char *text);
 /* Sections of figures are grids: between begin and end come figures only. */
 void tutti_page_figures_begin(tutti_page *p);
 void tutti_page_figures_end(tutti_page *p);
-/* One with nothing to show is left out, as all are without pictures. command: the anchor of the
-   command that made it. */
+/* A figure with nothing to show is omitted, as all are without pictures. command: the anchor of
+   the command that made it. */
 tutti_status tutti_page_figure(tutti_page *p, const tutti_plot *plot, const char *caption,
                                const char *command, tutti_error *err);
 /* A word of the legend of the figures that follow. number: as of a series. */

@@ -1,4 +1,5 @@
-/* plan_findings.c: what the simulated runs of a plan say: the order, reasons, the table, JSON. */
+/* plan_findings.c: the results of a plan's simulated runs: the order, reasons, the table,
+   JSON. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static const tutti_effect effects[] = {
                 "gradients are of older models, the older the more workers differ, which may take more steps" },
 };
 
-/* By traits first; the rest by the method's own words on its axes. */
+/* Decided by traits first, then by the method's own description of its axes. */
 const tutti_effect *tutti_plan_effect(const char *method, const char *codec)
 {
     unsigned traits = 0;
@@ -62,7 +63,7 @@ static double sum_of(const json_t *workers, const char *member)
     return sum;
 }
 
-/* What the run had done when its method had settled, by the report of that step. */
+/* The run's figures when its method had settled, from the report of that step. */
 static tutti_moment settled_at(const tutti_history *h, uint64_t steps)
 {
     tutti_moment at = { 0 };
@@ -84,7 +85,8 @@ static bool read_row(tutti_planned *row, const tutti_history *h, const tutti_tra
 
     row->seconds = (tutti_history_number(s, "wall_seconds") - from.seconds) / steps;
     row->memory = tutti_history_number(json_object_get(s, "memory"), "total");
-    /* without a meeting nobody knows of the others' then: these are of the whole run */
+    /* without a meeting the others' figures are not known at that time: these are of the whole
+       run */
     row->exposed = isfinite(from.waited)
                        ? (waited - from.waited) / (sum_of(workers, "wall_seconds") - (double)c->n * from.seconds)
                        : waited / sum_of(workers, "wall_seconds");
@@ -334,7 +336,7 @@ static tutti_status print_table(const tutti_plan_findings *f, tutti_error *err)
     return whole ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "a table of %zu methods", f->n);
 }
 
-/* ---- the comparison that says what steps are worth ---- */
+/* ---- the comparison that measures what steps are worth ---- */
 
 enum { COMPARED = 8 }; /* methods at most, and ddp */
 
@@ -439,7 +441,7 @@ static void print_comparison(const tutti_plan_findings *f)
     json_decref(words);
 }
 
-/* What one would be led to, and what speaks for more care. */
+/* The choice that the figures suggest, and reasons for caution. */
 static void print_choice(const tutti_plan_findings *f)
 {
     char name[300], text[800];

@@ -7,7 +7,7 @@
 /* ---- plan_methods.c ---- */
 
 /* Runs of these methods by flags of train, argv[1..] and `more` (NULL-ended, or NULL; the later one
-   of two counts), each checked; what is refused is left out. json_decref it. */
+   of two counts), each checked; what is refused is excluded. json_decref it. */
 tutti_status tutti_plan_of(int argc, char **argv, const char *const *more, const char *methods,
                            const char *codecs, json_t **plan, tutti_error *err);
 
@@ -21,16 +21,16 @@ typedef struct tutti_measured {
     double speed;                /* flop/s at which a simulated update takes as long as it does */
     char platform[160];          /* the spec of `tutti platform` that follows */
 } tutti_measured;
-/* c, argv: the run, as it was asked for. links: measure those, too, and write
-   DIRECTORY/platform.xml. directory: where the runs of the measurement may be. Takes seconds: runs
-   without any exchange, and messages. Blocks. */
+/* c, argv: the run, as the user requested it. links: measure those, too, and write
+   DIRECTORY/platform.xml. directory: where the runs of the measurement may be. Takes seconds:
+   runs without any exchange, and messages. Blocks. */
 tutti_status tutti_plan_measure(tutti_measured *m, tutti_runtime *rt, const tutti_train_config *c,
                                 int argc, char **argv, bool links, const char *directory,
                                 int *signal, tutti_error *err);
 
 /* ---- plan_findings.c ---- */
 
-/* What is known of what a method does to the course of training: a word and a sentence. */
+/* The known effect of a method on the course of training: a word and a sentence. */
 typedef struct tutti_effect { const char *name, *text; } tutti_effect;
 const tutti_effect *tutti_plan_effect(const char *method, const char *codec);
 
@@ -40,14 +40,14 @@ typedef struct tutti_planned { /* a row that was simulated */
     const char *method, *codec;
     const char *condition;       /* "batch-share=auto", "" */
     const json_t *simulated;     /* words */
-    /* Steps that its figures leave out, and those that it would have to leave out: more, where a
-       plan does not look that far (TUTTI_SETTLES_UNKNOWN: nobody can say). */
+    /* Steps that its figures exclude, and those that they would have to exclude: more, where the
+       plan is too short for that (TUTTI_SETTLES_UNKNOWN: it cannot be predicted). */
     uint64_t settled, settles;
     const json_t *command;       /* words */
     const tutti_effect *effect;
-    /* A step is one batch of each worker. seconds: of a step; exposed: of the workers' time that
-       which they wait in, 0 to 1; memory: of the worker that has most; bytes: sent in a step, by
-       all ranks over the number of workers. */
+    /* A step is one batch of each worker. seconds: of a step; exposed: the fraction of the
+       workers' time that they wait, 0 to 1; memory: of the worker that has most; bytes: sent in a
+       step, by all ranks over the number of workers. */
     double seconds, exposed, memory, bytes;
     char reason[600];
 } tutti_planned;
@@ -59,7 +59,7 @@ typedef struct tutti_plan_findings {
     double step_time;               /* as given; 0 */
     int64_t over;
     bool optimizer;                 /* was given, for all methods */
-    tutti_planned *rows;            /* the fastest first, behind shares by speed if they pay */
+    tutti_planned *rows;            /* the fastest first, after shares by speed if these pay */
     size_t n;
     const tutti_planned *fastest, *shares; /* NULL: there is none */
     const tutti_planned *synchronous; /* the fastest one with ddp's mathematics; NULL */

@@ -1,20 +1,19 @@
 /* plan_measure.c: this machine as a platform of the simulator, in seconds.
 
-   Pass: what a worker's pass takes while all of them compute, from two runs of `single`, which
-   exchanges nothing. One is a few steps long. The other has some more, and what it takes more is
-   that of steps that have warmed up.
+   Pass: the time of a worker's pass while all of them compute, from two runs of `single`, which
+   exchanges nothing. One is a few steps long. The other has some more, and the difference is the
+   time of steps that have warmed up.
 
-   Speed: what a step has besides its pass (the update) the simulator charges as operations of a
-   host with a speed. A simulated run of `single` says what it charges, so the speed is that at
-   which it is what was measured. Exchanges and codecs are loops over vectors, as updates are, so it
-   is their speed too.
+   Speed: the part of a step other than its pass (the update) is charged by the simulator as
+   operations of a host with a speed. A simulated run of `single` gives the charge, so the speed
+   is chosen such that the charge equals the measured time. Exchanges and codecs are loops over
+   vectors, as updates are, so it is their speed too.
 
-   Of a platform that is given the speed is as it stands there, and the whole step is taken for the
-   pass.
+   If a platform is given, its speed is used, and the whole step is counted as the pass.
 
    Network: all workers send to the next one and receive from the one before, at the same time. In
-   a simulated `cluster` a message takes latency + bytes / rate, which is turned round here. Links
-   that differ are not looked for: a platform file has them. */
+   a simulated `cluster` a message takes latency + bytes / rate, which is solved for both here.
+   Unequal links are not measured: they need a platform file. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -89,7 +88,8 @@ static tutti_status run_single(const place *at, const char *name, int steps, con
     return status;
 }
 
-/* What MORE steps take more; where noise hides that, their part of the longer run. */
+/* The time of a step, from the difference that MORE steps make; where noise hides that, from the
+   whole longer run. */
 static double of_a_step(double few, double many)
 {
     return many > few ? (many - few) / MORE : many / (WARM + MORE);

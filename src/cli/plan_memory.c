@@ -1,5 +1,5 @@
-/* plan_memory.c: `tutti plan memory`: what train's plan of a run (tutti_train_plan_make) counts, as
-   a table or as JSON (docs/PLAN.md has its members). Ranks that have alike are one row. */
+/* plan_memory.c: `tutti plan memory`: what train's plan of a run (tutti_train_plan_make) counts,
+   as a table or as JSON (docs/PLAN.md has its members). Ranks with the same figures are one row. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "cli_internal.h"
 #include "tutti/launch.h"
 
-enum { OVER = 16, OVER_MOST = 100000 }; /* steps that are gone through */
+enum { OVER = 16, OVER_MOST = 100000 }; /* steps that are simulated */
 
 /* Consecutive ranks of one role, whose every kind differs by at most a hundredth of their total
    from the first's. What is shown is the most that one of them has. */
@@ -92,7 +92,7 @@ static int width_of(int kind)
     return name > FIGURE ? name : FIGURE;
 }
 
-/* What has a hundredth of the total or more. */
+/* Prints the parts with a hundredth of the total or more. */
 static void print_parts(const tutti_train_plan *plan, const group *g, unit u)
 {
     const tutti_train_plan_rank *r = &plan->rank[g->most];
@@ -290,7 +290,7 @@ static tutti_status take_over(int *argc, char **argv, uint64_t *over, tutti_erro
     return TUTTI_OK;
 }
 
-/* As `train` has them once it is to start workers. */
+/* Makes the settings those that `train` has when it starts workers. */
 static tutti_status settle(tutti_cli_settings *s, tutti_error *err)
 {
     tutti_train_config *c = &s->config;

@@ -1,8 +1,8 @@
-/* plan_methods.c: `tutti plan`: which methods would be how fast in a run, before it is begun.
+/* plan_methods.c: `tutti plan`: how fast each method would be in a run, before it is begun.
 
    Nothing is computed by a formula. Each method trains for some steps in the simulator, with its
-   own code and messages, each as a child (compare_runs.c). On what hosts and links, a platform file
-   says; without one this machine is measured (plan_measure.c). What the runs have counted becomes
+   own code and messages, each as a child (compare_runs.c). The hosts and links are in a platform
+   file; without one this machine is measured (plan_measure.c). What the runs have counted becomes
    the table (plan_findings.c). */
 #include <errno.h>
 #include <math.h>
@@ -98,7 +98,7 @@ tutti_status tutti_plan_of(int argc, char **argv, const char *const *more, const
     return status;
 }
 
-/* All that train with several workers, for whom there is nothing to say otherwise. */
+/* All methods that train with several workers: the default. */
 static char *all_methods(void)
 {
     char *text = NULL;
@@ -170,8 +170,8 @@ static void set_word(json_t *words, const char *flag, uint64_t value)
             json_array_set_new(words, i + 1, json_string(text));
 }
 
-/* A run goes on until there are `over` steps that are like those that follow, and reports where
-   they begin. */
+/* Makes runs long enough to have `over` steps that are like those that follow, and reports where
+   these begin. */
 static tutti_status look_long_enough(const work *w, json_t *plan, tutti_error *err)
 {
     const uint64_t over = (uint64_t)w->config->over, most = TUTTI_PLAN_LOOKS * over;
@@ -203,7 +203,8 @@ static tutti_status look_long_enough(const work *w, json_t *plan, tutti_error *e
     return TUTTI_OK;
 }
 
-/* Before anything is measured: of what would be refused in any case nothing has to be. */
+/* Called before measuring, since nothing need be measured of runs that would be refused in any
+   case. */
 static tutti_status ask(const work *w, json_t **asked, tutti_error *err)
 {
     const plan_config *c = w->config;
@@ -329,7 +330,7 @@ static tutti_status plan_it(work *w, tutti_error *err)
     return status;
 }
 
-/* In --out, or in a folder that goes when the plan is there. */
+/* Plans in --out, or in a temporary folder that is removed when the plan is made. */
 static tutti_status plan_somewhere(work *w, tutti_error *err)
 {
     const char *const out = w->config->out, *const temporary = getenv("TMPDIR");
@@ -352,14 +353,14 @@ static tutti_status plan_somewhere(work *w, tutti_error *err)
         return status;
     }
     TUTTI_TRY(tutti_bench_folder_make(&folder, temporary != NULL && temporary[0] != 0 ? temporary : "/tmp", err));
-    sigprocmask(SIG_SETMASK, &folder.mask, NULL); /* the runs hear them, and end */
+    sigprocmask(SIG_SETMASK, &folder.mask, NULL); /* the runs receive the signals, and end */
     w->directory = folder.path;
     status = plan_it(w, err);
     tutti_bench_folder_remove(&folder);
     return status;
 }
 
-/* What would otherwise be said by each of the methods. */
+/* Checks once what each of the methods would otherwise report. */
 static tutti_status check(const plan_config *c, const tutti_train_config *run, tutti_runtime *rt, tutti_error *err)
 {
     if (c->platform[0] != 0 && !tutti_file_exists(rt, c->platform))

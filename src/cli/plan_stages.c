@@ -51,7 +51,7 @@ static bool has_tables(const tutti_nn_param *params, const tutti_nn_unit *u)
     return false;
 }
 
-/* Units between which nothing can be cut are one layer. */
+/* Units that cannot be separated are one layer. */
 static tutti_status add_unit(placed *x, const tutti_nn_unit *u, int unit, const tutti_nn_param *params,
                              const tutti_nn_task *task, tutti_error *err)
 {
@@ -349,7 +349,7 @@ static tutti_status read_resources(placed *x, const char *path, tutti_runtime *r
     return status;
 }
 
-/* Types of a file without layers say how fast they are. */
+/* The types of a file without layers must have a speed. */
 static tutti_status check_speeds(const placed *x, tutti_error *err)
 {
     for (int t = 0; t < x->problem.types; t++) {

@@ -1,7 +1,7 @@
 /* plot.c: pictures by gnuplot, a child that reads a script of ours and writes SVG. It gets numbers
    and our own words only, never text from a file: a gnuplot script can start programs. Names are
-   put into its SVG by page.c, in place of ~0~, ~1~, ... Of the SVG the marks and the drawing are
-   taken. */
+   put into its SVG by page.c, in place of ~0~, ~1~, ... From the SVG only the marks and the
+   drawing are used. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 
 #include "page_internal.h"
 
-/* To be told apart on white and on black, by those too who see few colours. */
+/* Colours that can be distinguished on white and on black, by colour-blind readers too. */
 const char *tutti_plot_colour(int colour)
 {
     static const char *const colours[TUTTI_PLOT_COLOURS] = { "#3b82c4", "#d9772b", "#2a9d6f", "#c4508f",
@@ -39,7 +39,7 @@ static void put_data(FILE *script, const tutti_plot *plot)
     }
 }
 
-/* From 0 on, as no axis of ours begins elsewhere; bars need half of their width beside them. */
+/* All our axes begin at 0; bars need half of their width on either side. */
 static void put_range(FILE *script, const tutti_plot *plot)
 {
     double most = 0;
@@ -70,7 +70,7 @@ static int by_height(const void *a, const void *b)
     return (l->y > m->y) - (l->y < m->y);
 }
 
-/* Those that would stand on each other are moved up: none has more than a line's height. */
+/* Labels that would overlap are moved up; each is a line high. */
 static void spread(label *labels, int n, double wide, double high)
 {
     qsort(labels, (size_t)n, sizeof *labels, by_height);
@@ -186,7 +186,7 @@ static void put_script(FILE *script, const tutti_plot *plot)
     putc('\n', script);
 }
 
-/* gnuplot as it is without anybody's settings; its standard streams. */
+/* gnuplot without the user's settings; its standard streams. */
 static void become_gnuplot(int in, int out, const char *argument)
 {
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);

@@ -1,4 +1,4 @@
-/* predict.c: `tutti predict RUN FILE...`: which classes the model of a run sees in pictures. */
+/* predict.c: `tutti predict RUN FILE...`: the classes of pictures by the model of a run. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,7 +115,7 @@ static tutti_status see(seer *s, tutti_runtime *rt, const char *file, const pred
     return TUTTI_OK;
 }
 
-/* A file that cannot be used keeps no other one from being looked at. */
+/* A file that cannot be used does not prevent the others' predictions. */
 static tutti_status predict(const char *run, char **files, const predict_config *c, tutti_error *err)
 {
     tutti_runtime *rt;

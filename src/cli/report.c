@@ -228,7 +228,7 @@ static tutti_status put_rows(tutti_page *p, const char *title, const tutti_colum
     return status;
 }
 
-/* What the first screen says. */
+/* The figures of the first screen. */
 static const struct figure {
     const char *name, *title;
     double unit;

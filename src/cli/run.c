@@ -1,6 +1,6 @@
 /* run.c: `tutti run -n 4 -- python train.py`: any command as the workers of a run. Each one gets
    its place, the run's key and memory, cores of its own and the number of its threads, as the
-   workers of `tutti train` do, and its place by the names of torchrun besides. */
+   workers of `tutti train` do, and also its place under the names of torchrun. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -158,8 +158,8 @@ static tutti_status find_command(const char *name, char *path, size_t bytes, tut
                       name);
 }
 
-/* ---- what workers are told ---- */
-/* A place in another run must not be handed on. */
+/* ---- the workers' environment ---- */
+/* A rank and size in another run must not be inherited. */
 static void forget_outer_run(void)
 {
     static const char *const names[] = { "TUTTI_RANK", "TUTTI_SIZE", "TUTTI_SHM_FD", "TUTTI_MEET",
@@ -173,7 +173,8 @@ static void forget_outer_run(void)
         unsetenv(names[i]);
 }
 
-/* One that nobody has just now; others take it only if they do so by chance. 0: there is none. */
+/* A port that is not in use now; another program may take it before us, by chance only. 0: there
+   is none. */
 static int free_port(void)
 {
     struct sockaddr_in a = { .sin_family = AF_INET };

@@ -1,5 +1,5 @@
-/* screen.c: what the command knows of the terminal: how wide it is, lines that replace each other
-   on it, text that is wrapped at its edge. */
+/* screen.c: the terminal: its width, lines that replace each other on it, text that is wrapped at
+   its edge. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -17,7 +17,7 @@ int tutti_cli_columns(int fd)
     return isatty(fd) && told != NULL && atoi(told) > 0 ? atoi(told) : 0;
 }
 
-/* Where lines can be taken back. */
+/* Can lines be replaced on this terminal? */
 bool tutti_screen_replaces(void)
 {
     const char *kind = getenv("TERM");

@@ -104,7 +104,8 @@ static bool run_of(const tutti_cli_settings *s, const char *resume, char *run, s
     return false;
 }
 
-/* What else begins with TUTTI_, by its reader. Names that end with '_' are beginnings. */
+/* Other variables that begin with TUTTI_, by their readers. Names that end with '_' are
+   prefixes. */
 static const char *const variables[] = {
     /* the library's */
     "TUTTI_DATA",
@@ -223,8 +224,8 @@ static tutti_status from_environment(tutti_cli_settings *s, tutti_error *err)
     return status == TUTTI_OK ? check_environment(err) : status;
 }
 
-/* --resume: "auto" becomes the run's --out if a checkpoint is there, else nothing. One that is
-   damaged is no reason to begin anew. */
+/* --resume: "auto" becomes the run's --out if a checkpoint is there, else nothing. A damaged
+   checkpoint is no reason to begin from scratch. */
 static tutti_status resolve_resume(tutti_cli_settings *s, bool *automatic, tutti_error *err)
 {
     tutti_error found = { .rank = -1 };
@@ -245,8 +246,8 @@ static tutti_status resolve_resume(tutti_cli_settings *s, bool *automatic, tutti
     return status == TUTTI_OK || status == TUTTI_ERR_USAGE ? TUTTI_OK : tutti_fail(err, status, 0, "%s", found.text);
 }
 
-/* How many workers go on is the checkpoint's affair where nobody says otherwise, and under auto, of
-   which the same line is to begin a run and to go on with it. */
+/* How many workers resume the run: the checkpoint's number where the user gives none, and always
+   under auto, where the same command line both begins a run and continues it. */
 static void count_savers(tutti_cli_settings *s, bool automatic)
 {
     const char *where;
@@ -281,10 +282,10 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
     }
     if (s->help)
         return TUTTI_OK;
-    if (s->file != NULL) /* it may say resume, and out */
+    if (s->file != NULL) /* it may contain resume, and out */
         TUTTI_TRY(tutti_settings_file(s->settings, s->file, err));
     TUTTI_TRY(resolve_resume(s, &automatic, err));
-    if (s->config.resume[0] != 0) { /* go on as that run was, unless told otherwise */
+    if (s->config.resume[0] != 0) { /* continue with that run's settings, unless overridden */
         char run[2048], path[4096];
         if (run_of(s, s->config.resume, run, sizeof run)) {
             snprintf(path, sizeof path, "%s/config.json", run);
@@ -310,7 +311,8 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
     return TUTTI_OK;
 }
 
-/* What a method has of an option where nobody has spoken, or adds to what is given. */
+/* The method's own default of an option that the user has not set, or what it adds to a given
+   value. */
 static tutti_status set_default(tutti_cli_settings *s, const tutti_method_ops *method, const char *option,
                                 const char *where, tutti_error *err)
 {
@@ -333,7 +335,7 @@ tutti_status tutti_cli_method_defaults(tutti_cli_settings *s, tutti_error *err)
 
     snprintf(name, sizeof name, "%.*s", (int)strcspn(s->config.method, "("), s->config.method);
     method = tutti_method_find(name);
-    if (method == NULL) /* it is told elsewhere */
+    if (method == NULL) /* reported elsewhere */
         return TUTTI_OK;
     snprintf(where, sizeof where, "default of %s", method->name);
     for (const tutti_method_default *d = method->defaults; d != NULL && d->option != NULL; d++) {
@@ -369,7 +371,7 @@ void tutti_cli_print_options(FILE *out, const tutti_option *options, bool flags)
         if (tutti_cli_columns(STDOUT_FILENO) == 0 || /* for a program or a page: a row a line */
             strlen(line) + 1 + strlen(o->help) <= (size_t)tutti_cli_page_width())
             fprintf(out, "%s %s\n", line, o->help);
-        else { /* below, where there is room for more than a word or two a line */
+        else { /* below, where a line has space for more than a word or two */
             for (size_t n = strlen(line); n > 0 && line[n - 1] == ' '; n--)
                 line[n - 1] = 0;
             fprintf(out, "%s\n", line);

@@ -5,8 +5,8 @@
 #include "cli_internal.h"
 #include "tutti/launch.h"
 
-/* Ranks that only serve are the last ones. So each host is named once more for its own, but for the
-   last host, whose servers go on from its workers. */
+/* Ranks that only serve are the last ones. So each host is named once more for its own, but for
+   the last host, whose servers follow its workers. */
 tutti_status tutti_cli_place_servers(tutti_launch_host **all, int *n_hosts, int servers, int workers, tutti_error *err)
 {
     const int n = *n_hosts;

@@ -1,5 +1,4 @@
-/* topology.c: `tutti topology`: what a graph of a gossip method looks like before a run depends on
-   it. */
+/* topology.c: `tutti topology`: shows a graph of a gossip method before a run depends on it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +6,8 @@
 #include "cli_internal.h"
 #include "tutti/topology.h"
 
-/* members whose matrix is printed; rounds of a graph that is drawn anew in each */
+/* most members for which the matrix is printed; rounds shown of a graph that is newly drawn in
+   each */
 enum { MATRIX_MOST = 16, ROUNDS_SHOWN = 3 };
 
 static void print_option(const tutti_option *o)
@@ -88,8 +88,8 @@ static void print_product(const tutti_graph *g)
     tutti_free(w);
 }
 
-/* How long until the squared distance from the mean is a hundredth, the measure
-   of docs/TOPOLOGY.md. factor: of the distance, for each `rounds` rounds. */
+/* Prints the number of rounds until the squared distance from the mean is a hundredth, the
+   measure of docs/TOPOLOGY.md. factor: of the distance, for each `rounds` rounds. */
 static void print_rounds_to_a_hundredth(const tutti_graph *g, double factor, double rounds)
 {
     const double needed = factor > 1e-12 ? ceil(log(100) / (-2 * log(factor)) - 1e-9) * rounds : rounds;
@@ -171,7 +171,7 @@ static int show(const char *spec, int n)
 {
     tutti_error err = { .rank = -1 };
     tutti_graph *g;
-    /* what is only for push-sum can be looked at as well */
+    /* graphs that are only for push-sum can be shown as well */
     tutti_status status = tutti_graph_open_push(&g, spec, n, &err);
 
     if (status == TUTTI_OK) {

@@ -1,7 +1,7 @@
 /* train.c: `tutti train`. The same command line runs twice: in the launcher, which starts the
-   workers and waits, and in each worker, which the launcher's environment tells its place. Under
-   another launcher (mpirun, srun, torchrun) each process is a worker at once. Simulated workers are
-   no processes: the command runs them itself. */
+   workers and waits, and in each worker, which finds its place in the launcher's environment.
+   Under another launcher (mpirun, srun, torchrun) each process is a worker at once. Simulated
+   workers are no processes: the command runs them itself. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static bool is_tcp(const char *transport)
 
 /* ---- being asked to end, of runs that save a checkpoint first ---- */
 
-enum { STOP_SECONDS = 120 };     /* for that; then it is ended as it stands */
+enum { STOP_SECONDS = 120 };     /* for that; then the run is ended without saving */
 
 static struct {                  /* a signal handler has nothing else to write to */
     volatile sig_atomic_t by;    /* which signal; 0: none yet */
@@ -78,8 +78,8 @@ static void hear_signals(tutti_train_io *io, bool launched)
     io->stop = asked_to_stop;
 }
 
-/* A rank that had no signal itself ends as the others. A launcher of ours knows how it ends if it
-   has told us itself; if not, the rank that had the signal from elsewhere says so. */
+/* A rank that received no signal itself ends as the others. Our launcher knows the exit code if
+   it sent the signal; if not, the rank that received the signal from elsewhere reports it. */
 static int code_of_stop(void)
 {
     if (asked.has_launcher && (asked.by_launcher || asked.by == 0))
@@ -87,9 +87,9 @@ static int code_of_stop(void)
     return 128 + (asked.by != 0 ? (int)asked.by : SIGTERM);
 }
 
-/* ---- last words ---- */
+/* ---- failure report ---- */
 
-/* config.json appears anew when a run has begun: which file is it now? 0: there is none. */
+/* config.json is replaced when a run has begun: the inode that it has now. 0: there is none. */
 static ino_t config_of(const tutti_cli_settings *s)
 {
     char path[4200];
@@ -99,8 +99,8 @@ static ino_t config_of(const tutti_cli_settings *s)
     return stat(path, &found) == 0 ? found.st_ino : 0;
 }
 
-/* Of a run that was cut off after it had begun (`before`: config_of then):
-   from where it can go on, and how. */
+/* Prints from where and how a run can be resumed that was interrupted after it had begun
+   (`before`: config_of then). */
 static void say_how_to_go_on(const tutti_cli_settings *s, ino_t before, int code)
 {
     char found[4096];
@@ -114,20 +114,20 @@ static void say_how_to_go_on(const tutti_cli_settings *s, ino_t before, int code
     putc('\n', stderr);
 }
 
-/* Where this process stands. A worker of ours was told by TUTTI_RANK. TUTTI_LAUNCHED says that a
-   launcher of ours shows its last words: "here" is one that has made the output directory too,
-   "agent" one on another host, which has not. */
+/* This process's place in the run. A worker that our launcher started has TUTTI_RANK.
+   TUTTI_LAUNCHED means that our launcher shows the worker's failure report: "here" is a launcher
+   that has made the output directory too, "agent" one on another host, which has not. */
 typedef struct standing {
     tutti_launch_place place;
     tutti_launch_host *hosts;    /* of -H */
     int n_hosts;
     bool worker;
-    bool leaves;                 /* one of more processes than can go on */
+    bool leaves;                 /* one of more processes than can resume the run */
     bool out_given, threads_given;
 } standing;
 
-/* Another launcher has started as many processes as the run once had workers, and fewer can go on.
-   The first do, and those that serve; the others leave. */
+/* Another launcher has started as many processes as the run once had workers, and fewer can
+   resume it. The first do, and those that serve; the others leave. */
 static tutti_status take_part(tutti_cli_settings *s, standing *at, tutti_error *err)
 {
     const int workers = at->place.size - (int)s->config.servers, spare = workers - s->savers.n;
@@ -224,8 +224,8 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
 
 static void default_out(tutti_cli_settings *s);
 
-/* The directory's claim. Where nobody has named it, the same second's other
-   run may have had this name first. */
+/* Claims the output directory. A default name may be taken already by another run that began in
+   the same second. */
 static tutti_status claim_out(tutti_cli_settings *s, const standing *at, tutti_launch_claim **claim, tutti_error *err)
 {
     tutti_status status = tutti_launch_claim_open(claim, s->rt, s->out, err);
@@ -255,8 +255,8 @@ static tutti_status prepare(tutti_cli_settings *s, const standing *at, tutti_wor
     return tutti_broadcast(&all, 0, tutti_host(s->out, sizeof s->out, TUTTI_U8), err);
 }
 
-/* Is it this rank that has to say how the run ended, where no launcher of ours does? Rank 0, or
-   the next if that is what was lost. */
+/* Must this rank report how the run ended, where no launcher of ours does? That is rank 0, or the
+   next one if rank 0 was lost. */
 static bool speaks(const standing *at, tutti_world *world)
 {
     char why[8];
@@ -264,7 +264,7 @@ static bool speaks(const standing *at, tutti_world *world)
     return at->place.rank == 0 || (at->place.rank == 1 && tutti_world_dead(world, why, sizeof why) == 0);
 }
 
-/* Over tcp, where no launcher of ours says who has not come. */
+/* Over tcp, where no launcher of ours reports which workers are missing. */
 static void say_waits(void *user, const char *line)
 {
     (void)user;
@@ -284,7 +284,7 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
     int code;
 
     if (launched != NULL)
-        signal(SIGINT, SIG_IGN); /* the launcher hears the terminal and tells us by SIGTERM */
+        signal(SIGINT, SIG_IGN); /* the launcher receives the terminal's signal and sends us SIGTERM */
     if (s->config.checkpoint_on_signal)
         hear_signals(&io, launched != NULL);
     io.started_ns = started != NULL ? strtoll(started, NULL, 10) : 0;
@@ -296,7 +296,7 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
     if (status == TUTTI_OK)
         status = tutti_world_open_telling(&world, transport, say_waits, NULL, err);
     tutti_free(transport);
-    /* no way yet to tell the launcher; what else can fail has left its last words */
+    /* the launcher cannot be notified yet; other failures have left a failure report */
     if (launched == NULL ? status != TUTTI_OK : status == TUTTI_ERR_USAGE || status == TUTTI_ERR_IO)
         return tutti_cli_fail(err);
     if (status != TUTTI_OK)
@@ -323,8 +323,9 @@ static int work(tutti_cli_settings *s, const standing *at, tutti_error *err)
     return code;
 }
 
-/* Simulated workers: all of them here, in one call; their time is virtual, host_seconds is ours. */
-/* a worker: has anybody heard that it is lost; how it ended, if it did */
+/* Simulated workers: all of them here, in one call; their time is virtual, host_seconds is real
+   time. */
+/* of a worker: has its loss been reported; how it ended, if it did */
 typedef struct simulated { bool lost, ended; tutti_status status; tutti_error err; } simulated;
 typedef struct simulation {
     const tutti_train_config *config;
@@ -345,7 +346,7 @@ static int simulated_columns(void *user)
     return tutti_screen_columns(&((simulation *)user)->display);
 }
 
-/* All hear of it; the first one says it. */
+/* Called by every worker that learns of a loss; the first call prints it. */
 static void show_simulated_loss(void *user, int rank, const char *why)
 {
     simulation *sim = user;
@@ -375,9 +376,10 @@ static tutti_status simulated_worker(tutti_world *world, void *arg, tutti_error 
     return w->status;
 }
 
-/* The run has ended with that status. Of one that goes on after losses those that were left say
-   how; what failed by itself before what failed because of others. One that neither ended nor was
-   missed by anybody failed when the others needed it no more, unless all stand still. */
+/* The run has ended with that status. In a run that continues after losses the workers that were
+   left decide the outcome; a failure of a worker's own comes before one caused by others. A
+   worker that neither ended nor was missed by another failed when the others no longer needed it,
+   unless all are stuck. */
 static tutti_status outcome(const simulation *sim, tutti_status status, tutti_error *err)
 {
     const simulated *worst = NULL;
@@ -393,7 +395,7 @@ static tutti_status outcome(const simulation *sim, tutti_status status, tutti_er
             (worst == NULL || (worst->status == TUTTI_ERR_PEER && w->status != TUTTI_ERR_PEER)))
             worst = w;
     }
-    /* nobody could go on, because of the losses */
+    /* no worker could continue, because of the losses */
     if (worst == NULL || (!well && sim->left >= sim->config->min_workers &&
                           (worst->status == TUTTI_ERR_PEER || worst->status == TUTTI_ERR_STATE)))
         return well ? TUTTI_OK : status;
@@ -455,8 +457,9 @@ static void default_out(tutti_cli_settings *s)
 }
 
 /* The command line once more, for the workers. What was decided here must not be decided again: a
-   pinned worker sees fewer cores, and the last of two equal flags wins. Room for the three texts in
-   `more`; *threads_word: which word the number of threads is in. tutti_free it. */
+   pinned worker sees fewer cores, and the last of two equal flags wins. The texts in `more` are
+   inserted before "--"; *threads_word: the index of the word with the number of threads.
+   tutti_free it. */
 enum { MORE = 3 };
 static const char **worker_words(int argc, char **argv, const char *self, const char *const more[MORE],
                                  int *threads_word)

@@ -1,4 +1,4 @@
-/* transports.c: `tutti transports`: what carries messages, from the transports' own tables. */
+/* transports.c: `tutti transports`: the transports, from their own tables. */
 #include <string.h>
 
 #include "cli_internal.h"

@@ -1,11 +1,11 @@
-/* words.c: a configuration as the words that one would type. A run's files have all of its
-   settings; a person wants the command. */
+/* words.c: a configuration as the words of a command line. A run's files have all of its
+   settings; a user needs the command. */
 #include <errno.h>
 #include <string.h>
 
 #include "page_internal.h"
 
-/* How this start was made, and nothing of the run. */
+/* Is the option about this start only, and not about the run? */
 static bool of_the_start(const char *name)
 {
     static const char *const names[] = { "out", "resume", "overwrite", "meet", "quiet" };
@@ -50,7 +50,7 @@ tutti_status tutti_words_of(const tutti_train_config *config, json_t **words, tu
             json_array_append_new(*words, json_string("train")) == 0;
     usual.method = "";
     usual.n = 1;
-    if (tutti_world_simulated(config->transport)) /* as `train` settles it where nobody has said it */
+    if (tutti_world_simulated(config->transport)) /* as `train` sets it where the user has not */
         usual.threads = 1;
     for (const tutti_option *o = tutti_train_options; o->name != NULL && status == TUTTI_OK; o++)
         if (!of_the_start(o->name))

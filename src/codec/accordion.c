@@ -9,7 +9,7 @@
      2. The first window is critical, and so is one after n' = 0 or with an n that is no number.
      3. When the learning rate falls to lr_drop or less of the last step's, everything is `low`
         until the next check.
-     4. A step that is left out does not count.
+     4. A skipped step does not count.
 
    unit=epoch, as published: a window is one epoch in `interval`, the first of them. What lies
    between is not added up, or with norm_window=interval all of it. unit=step: all `interval` steps.
@@ -91,7 +91,7 @@ static unsigned traits(const tutti_codec *c)
     return all | (any & (TUTTI_CODEC_WHOLE_TENSOR | TUTTI_CODEC_VOTES)) | TUTTI_CODEC_MERGES;
 }
 
-/* What a codec sends of a view at most. */
+/* The most bytes that a codec sends for a view. */
 static size_t bytes_of_view(const tutti_codec *c, const tutti_view *v)
 {
     size_t bytes = 0;
@@ -166,7 +166,7 @@ static size_t tensor_of(const tutti_codec *c, const tutti_view *v)
     return t;
 }
 
-/* Whom the levels say. */
+/* The codec that the levels choose. */
 static tutti_codec *decided(const tutti_codec *c, const tutti_view *v)
 {
     const accordion *s = c->self;
@@ -193,7 +193,7 @@ static void after(tutti_codec *c, const tutti_view *v, float *y)
     const size_t low = bytes_of_view(c->inner[LOW], v), now = bytes_of_view(decided(c, v), v);
 
     if (now < low) /* of one tensor `high` may have more */
-        /* relaxed: a sum; who reads it has waited for all views */
+        /* relaxed: a sum; its reader has waited for all views */
         atomic_fetch_add_explicit(&s->now.saved, low - now, memory_order_relaxed);
     if (s->now.of.adds && s->source == AVERAGED)
         tutti_add(c->space->device, v->count, y, s->sum + v->first);
@@ -213,7 +213,7 @@ static void set(tutti_codec *c, size_t k, int level)
                 to->ops->follow(to, from, t);
 }
 
-/* By the squared norms in numbers, as all have heard or know them. */
+/* Decides by the squared norms in numbers, which all workers have received or know. */
 static void decide(tutti_codec *c, const tutti_codec_moment *m)
 {
     enum { SHOWN = 24, EACH = 80, WORD = 512 };

@@ -14,31 +14,32 @@
                           give zeros, so that the sum is worker 0's levels. Fitted by each for
                           itself they could differ: the exponential and the error function are the
                           C library's, and differ between processors
-     round 2              all take them, and say Psi before and after
+     round 2              all take them, and report Psi before and after
 
-   What levels begin as. The authors' code begins with NUQSGD's without a 0 (initial=powers). The
+   The initial levels. The authors' code begins with NUQSGD's without a 0 (initial=powers). The
    least of these is 1/8 with 3 bits, where the elements of a bucket of 8192 are about 1/90 of its
    2-norm. Until the first fit rounding adds 127 times the gradient's square, which networks with
    batch normalisation survive and others do not. But the mean square of a bucket's normalised
-   elements needs no gradient: it is 1/d with the 2-norm, exactly. So by default (initial=normal)
-   levels are fitted before step 0 to the normal distribution of that mean square. With norm=max,
-   whose mean square is not known, the deviation is 1 / sqrt(2 ln d), by which the greatest of d
-   normal numbers is 1. This first fit takes rounds 1 and 2. Where levels that are begun with would
-   add more than 5/4 of a normal gradient's square, it is said.
+   elements is known without a gradient: it is 1/d with the 2-norm, exactly. So by default
+   (initial=normal) levels are fitted before step 0 to the normal distribution of that mean
+   square. With norm=max, whose mean square is not known, the deviation is 1 / sqrt(2 ln d), by
+   which the greatest of d normal numbers is 1. This first fit takes rounds 1 and 2. Where the
+   initial levels would add more than 5/4 of a normal gradient's square, this is reported.
 
    Only whole buckets count, as in the authors' runs. Elements that are the scale itself (norm=max)
-   are left out of mean and deviation, since the distribution has its ends there. A part of the
-   mixture has the weight N^2 d, which makes its Psi the variance that is added to the gradient; the
-   authors' code has N (weight=norm). What is fitted replaces the levels only where it lowers Psi.
+   are excluded from mean and deviation, since the distribution has its ends there. A part of the
+   mixture has the weight N^2 d, which makes its Psi the variance that is added to the gradient;
+   the authors' code has N (weight=norm). What is fitted replaces the levels only where it lowers
+   Psi.
 
    Fits are before the steps `first` and `second`, before every multiple of `every`, and after
-   `samples` steps at a learning rate of half the last one's or less. A step that is left out gives
-   no sample; the fit is a step later. While one is sampled for, no other is begun.
+   `samples` steps at a learning rate of half the last one's or less. A skipped step gives no
+   sample; the fit is a step later. While samples are taken for one fit, no other is begun.
 
-   symmetric=on fits to the distribution and its mirror image alike, of which the best levels are
-   symmetric. The published form, positive levels alone with a 0 as neighbour that is none of them,
-   minimises something else than their variance. Levels are a state, so that a worker that joins has
-   them; on the wire there are codes only. */
+   symmetric=on fits to the distribution and its mirror image together, whose best levels are
+   symmetric. The published form, positive levels alone with a 0 as neighbour that is none of
+   them, minimises something else than their variance. Levels are declared state, so that a worker
+   that joins has them; on the wire there are codes only. */
 #include "codec_internal.h"
 #include "mixture.h"
 #include "registry.h"
@@ -216,8 +217,8 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
 }
 
 /* ---- a fit ---- */
-/* Of n triples those of greatest norm, at most `most`, in that order, of equal ones the earlier;
-   gives how many. The result may be the triples' memory. */
+/* Selects from n triples those of greatest norm, at most `most`, in that order, of equal ones the
+   earlier; returns how many. The result may be the triples' memory. */
 static size_t greatest(size_t n, const float *of, size_t most, float *to)
 {
     float kept[FIELDS * COMPONENTS_MOST];
@@ -236,7 +237,7 @@ static size_t greatest(size_t n, const float *of, size_t most, float *to)
     return have;
 }
 
-/* What is known of a bucket before any gradient. */
+/* The distribution assumed for a bucket before any gradient. */
 static tutti_codec_normal prior_of(const alq *s)
 {
     const double d = (double)s->q.bucket;
@@ -359,7 +360,7 @@ static void say(const tutti_codec *c, const tutti_codec_moment *m)
     m->say(m->with, "levels", text);
 }
 
-/* What levels begin with adds to a normal gradient, in its squares. */
+/* Warns if the initial levels add much to a normal gradient, relative to its square. */
 static void warn(const tutti_codec *c, const tutti_codec_moment *m)
 {
     const alq *s = c->self;
@@ -428,7 +429,7 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
         s->now.lr = m->lr;
         if (due)
             s->now.collect = NEVER;
-        /* after a fall only what comes now is like what will come */
+        /* after a fall of the rate only gradients from now on are like the later ones */
         if (fell || (s->now.collect == NEVER && next - m->step <= (uint64_t)s->samples)) {
             s->now.collect = m->step;
             s->now.fit = fell ? m->step + (uint64_t)s->samples : next;

@@ -27,8 +27,8 @@ static tutti_status unknown(const char *name, tutti_error *err)
 static tutti_status declare(tutti_codec **out, tutti_plan *plan, const char *spec, const char *prefix,
                             const tutti_codec_space *space, int depth, tutti_error *err);
 
-/* With all codecs that it cannot do without: whoever follows the
-   sentence is not asked for the next one. */
+/* Names all required codecs in one sentence, so that the user is not asked for the next one
+   afterwards. */
 static tutti_status wraps_none(const tutti_codec *c, const char *option, tutti_error *err)
 {
     char all[200] = "";
@@ -188,7 +188,7 @@ static void watch(tutti_codec *c, const tutti_view *v, const float *x)
             c->ops->watch(c, v, x);
 }
 
-/* Of a part of the view v, or of all of it. */
+/* Calls `before` of the wrappers for a part of the view v, or for all of it. */
 static const float *before(tutti_codec *c, const tutti_view *v, const tutti_view *part, const float *x)
 {
     for (; c->ops->choose != NULL; c = c->ops->choose(c, v))
@@ -204,7 +204,7 @@ const float *tutti_codec_before(tutti_codec *c, const tutti_view *v, const float
 }
 
 /* Elements of a part: whole rows, in fours, since that is how products of rows go best; all: the
-   view cannot be cut, or nobody has anything to do before it is folded. */
+   view cannot be split, or no codec has work to do before it is folded. */
 static size_t part_of(tutti_codec *c, const tutti_view *v)
 {
     const size_t cols = v->rows > 1 ? v->cols : 1, rows = PART / 4 / (cols > 0 ? cols : 1);
@@ -300,8 +300,8 @@ size_t tutti_codec_mean_levels(int n)
     return levels;
 }
 
-/* y += the sum of n messages from m on, each times a, in the tree. first: of which worker m is.
-   sums: for right branches. */
+/* y += the sum of n messages from m on, each times a, in the order of the tree. first: the worker
+   that sent m. sums: buffers for right branches. */
 static tutti_status add_tree(tutti_codec *c, const tutti_view *v, const tutti_codec_message *m, size_t stride,
                              int first, int n, float a, float *y, float *sums, int *bad, tutti_error *err)
 {

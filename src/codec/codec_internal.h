@@ -7,8 +7,8 @@
 #include <string.h>
 
 /* ---- table.c ---- */
-/* Has the table of a codec what its form needs? TUTTI_ERR_STATE: no; the sentence says what is
-   missing. */
+/* Does the table of a codec have what its form needs? TUTTI_ERR_STATE: no; the sentence states
+   what is missing. */
 tutti_status tutti_codec_check_table(const tutti_codec_ops *ops, tutti_error *err);
 
 /* ---- numbers on the wire: little-endian, at any address ---- */
@@ -41,11 +41,11 @@ static inline float tutti_codec_get_f32(const uint8_t *p)
 }
 
 /* ---- draws ---- */
-/* This worker's for this view's step and stage; `shared`: the same on all workers. The streams lie
-   apart from those that others number 0, 1, 2 ... */
+/* This worker's for this view's step and stage; `shared`: the same on all workers. The streams
+   are apart from those that other modules number 0, 1, 2 ... */
 tutti_rng tutti_codec_rng(const tutti_codec *c, const tutti_view *v, bool shared);
-/* The 16-bit draws of the places [at, at + count), at most TUTTI_CODEC_BLOCK: in `room`, from the
-   place that is returned. */
+/* The 16-bit draws of the places [at, at + count), at most TUTTI_CODEC_BLOCK: written to the
+   caller's buffer, from the returned address on. */
 enum { TUTTI_CODEC_BLOCK = 1536, TUTTI_CODEC_DRAWS = TUTTI_CODEC_BLOCK + TUTTI_DRAWS };
 const uint16_t *tutti_codec_draws(const tutti_codec *c, tutti_rng rng, uint64_t at, size_t count,
                                   uint16_t room[TUTTI_CODEC_DRAWS]);
@@ -62,7 +62,8 @@ uint32_t tutti_codec_word(const tutti_codec *c, tutti_codec_words *held, uint64_
 /* name: "e"; the state is "<prefix>.e", one element an element of the flat space. */
 void tutti_codec_declare_vector(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,
                                 float **slot);
-/* The same without a place in the flat space: `count` floats or bytes; a value in self. */
+/* The same for states that have no place in the flat space: `count` floats or bytes; a value in
+   self. */
 void tutti_codec_declare_floats(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,
                                 size_t count, float **slot);
 void tutti_codec_declare_bytes(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,
@@ -70,8 +71,8 @@ void tutti_codec_declare_bytes(tutti_codec *c, tutti_plan *plan, const char *nam
 void tutti_codec_declare_value(tutti_codec *c, tutti_plan *plan, const char *name, tutti_keep keep,
                                void *value, size_t bytes);
 
-/* For wrappers that feed back what inner[0] loses: it does not do so itself, is not only
-   unbiased, and has the traits needed. */
+/* For wrappers that feed back what inner[0] loses: checks that inner[0] does not do so itself, is
+   not only unbiased, and has the traits needed. */
 tutti_status tutti_codec_check_fed(const tutti_codec *c, unsigned needed, tutti_error *err);
 
 /* k = ceil(ratio n), at least 1, at most n; 0 of 0. A ratio of 0.07 of 100 is 7: a last bit of the
@@ -152,7 +153,7 @@ static inline bool tutti_codec_code_is_valid(const tutti_codec_quantiser *q, int
            (code & ((1 << (q->bits - 1)) - 1)) <= tutti_codec_steps(q);
 }
 bool tutti_codec_scale_is_valid(float scale); /* NaN, or finite and not negative */
-/* All scales of a message, four bytes each; "bucket" or "block" for the sentence. */
+/* Checks all scales of a message, four bytes each; "bucket" or "block" for the sentence. */
 tutti_status tutti_codec_check_scales(const tutti_codec *c, size_t n, const uint8_t *in,
                                       const char *of, tutti_error *err);
 
@@ -215,8 +216,8 @@ tutti_status tutti_codec_sparse_add(const tutti_codec *c, const tutti_codec_spar
 /* mark[i] = 1 for each index of a message that tutti_codec_sparse_add takes. */
 void tutti_codec_sparse_places(const tutti_codec_sparse *s, const tutti_view *v, size_t k,
                                const uint8_t *in, size_t bytes, uint8_t *mark);
-/* k indexes of four bytes, of which `mask` counts: ascending and below v->count. `of`: "kept" for
-   the sentence. */
+/* Checks k indexes of four bytes, where the bits of `mask` are the index: ascending and below
+   v->count. `of`: "kept" for the sentence. */
 tutti_status tutti_codec_sparse_check(const tutti_codec *c, const tutti_view *v, size_t k,
                                       const uint8_t *in, uint32_t mask, const char *of,
                                       tutti_error *err);

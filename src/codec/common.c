@@ -9,7 +9,7 @@
 #define STREAM_SHARED 0x436F647300000000u
 #define STREAM_STAGE  0x0000000080000000u
 
-/* Of what a wrapper that only chooses (large, accordion) has inside, everything must do. */
+/* All codecs inside a wrapper that only chooses (large, accordion) must qualify. */
 static tutti_status check_fed(const tutti_codec *c, const tutti_codec *inner, unsigned needed, tutti_error *err)
 {
     const unsigned traits = inner->ops->traits(inner);

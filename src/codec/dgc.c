@@ -11,8 +11,8 @@
    stays. Else tensors too small to be worth a selection would train without any.
 
    What was sent is known by its place, as in the authors' code, and not by what is left of v. A
-   sum that came to 0 by itself was not sent, and its momentum goes on; a 0 that fills a selection
-   up was sent. A value that travels in 16 bits was sent, too, and leaves in v what rounding took
+   sum that is 0 by itself was not sent, and its momentum continues; a 0 that fills a selection up
+   was sent. A value that travels in 16 bits was sent, too, and leaves in v what rounding took
    from it (the authors' code drops that). A codec that makes no selection has sent all.
 
    The optimiser must be plain SGD. The paper clips each worker's gradient at clip / sqrt(workers)

@@ -16,18 +16,19 @@
    decay < 1 forgets, and what is forgotten is never delivered. reset_on_lr_drop forgets all when
    the rate falls to a half or less.
 
-   flush_every=N: the last of every N steps goes through `flush`, fp32: everything that is owed is
-   delivered and the residual is 0 then, exactly. What an owner owes (server=on) waits for the next
-   step that is compressed, since a sum has no owner.
+   flush_every=N: the last of every N steps goes through `flush`, fp32: the whole residual is
+   delivered and is 0 then, exactly. An owner's residual (server=on) waits for the next compressed
+   step, since a sum has no owner.
 
-   The residual is addressed by place, so cutting the pieces anew moves nothing. A change of workers
-   keeps its mean, which is what the model is owed. With server=on the owner of a sum has a second
-   residual for what its re-encoding loses (stage 1); without it that loss is not made good.
+   The residual is addressed by place, so another partition into pieces moves nothing. A change of
+   workers keeps its mean, which is what the model has not received yet. With server=on the owner
+   of a sum has a second residual for what its re-encoding loses (stage 1); without it that loss
+   is not corrected.
 
    Two options known from elsewhere are not here. ef_dtype: a residual of 16 bits drops what is
    below 2^-8 (bf16) or 2^-11 of it, so what was lost would no longer be delivered, which is all
-   that error feedback promises. Forgetting at a checkpoint: a run that is resumed would be another
-   than one that was not. */
+   that error feedback promises. Forgetting at a checkpoint: a resumed run would differ from one
+   that was not interrupted. */
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"
@@ -65,7 +66,7 @@ static unsigned traits(const tutti_codec *c)
            (((const ef *)c->self)->momentum > 0 ? TUTTI_CODEC_MOMENTUM : 0);
 }
 
-/* The first inside of c that wants to see every step's gradient; NULL: none. */
+/* The first codec inside c that must see every step's gradient; NULL: none. */
 static const tutti_codec *find_watch(const tutti_codec *c)
 {
     const tutti_codec *found = c->ops->watch != NULL ? c : NULL;

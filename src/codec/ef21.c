@@ -13,12 +13,12 @@
    (EF21-BC).
 
    Not here: EF21+, in which each worker sends the better of C(g_w) and C(g_w - h_w). h would move
-   by C(g_w) - h_w where it is the former, so all that decode would need every worker's h_w, W n
+   by C(g_w) - h_w where it is the former, so every decoder would need every worker's h_w, W n
    numbers instead of n.
 
-   Not here either: a step now and then that sends everything anew. h and the mean of all h_w are
-   moved by the same decoded numbers and come apart by the rounding of sums alone (tested). h_w
-   differ by worker and their mean is h: a change of workers keeps means. */
+   Not here either: a step now and then that sends everything again. h and the mean of all h_w are
+   moved by the same decoded numbers and differ by the rounding of sums alone (tested). h_w differ
+   by worker and their mean is h: a change of workers keeps means. */
 #include "codec_internal.h"
 #include "registry.h"
 
@@ -88,7 +88,7 @@ static void after(tutti_codec *c, const tutti_view *v, float *y)
 {
     float *h = ((const ef21 *)c->self)->h + v->first;
 
-    if (!tutti_finite(c->space->device, v->count, y)) /* nobody accounts for it; it is heard of, and h stays */
+    if (!tutti_finite(c->space->device, v->count, y)) /* not accounted for; it is reported, and h stays */
         return;
     tutti_add(c->space->device, v->count, y, h);
     tutti_copy(c->space->device, v->count, h, y);

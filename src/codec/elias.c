@@ -15,8 +15,8 @@
    Of even levels (QSGD) the least is the most frequent, and a level's place is the level. Of levels
    that are fine near 0 (NUQSGD) it is not: of a bucket of 512 most magnitudes are about 1/23 of the
    2-norm, the second and third level of 4 bits. So their places count from the bucket's most
-   frequent level, the origin, up and down by turns while there are levels on both sides: 0 is the
-   origin, 1 the one above, 2 the one below.
+   frequent level, the origin, alternately up and down while there are levels on both sides: 0 is
+   the origin, 1 the one above, 2 the one below.
 
    Bits of an element, of normal numbers in buckets of 512, coded so:
 
@@ -89,7 +89,8 @@ static bool has_sign(const tutti_codec_quantiser *q, uint32_t level)
     return level > 0 || q->grid == TUTTI_GRID_ANY;
 }
 
-/* How far there are levels on both sides of the origin, which is one of 0 to top. */
+/* The distance up to which there are levels on both sides of the origin, which is one of 0 to
+   top. */
 static uint32_t reach_of(uint32_t origin, uint32_t top)
 {
     return origin < top - origin ? origin : top - origin;

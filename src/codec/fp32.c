@@ -1,6 +1,6 @@
-/* fp32.c: codec fp32: numbers as they are, in one linear round. It loses nothing, so it shows that
-   the way through the codecs changes no bit, and it is what wrappers give to tensors that are not
-   worth encoding. */
+/* fp32.c: codec fp32: numbers as they are, in one linear round. It loses nothing, so it shows
+   that the path through the codecs changes no bit, and it is what wrappers give to tensors that
+   are not worth encoding. */
 #include "codec_internal.h"
 #include "registry.h"
 

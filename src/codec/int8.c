@@ -8,7 +8,7 @@
 #include "codec_internal.h"
 #include "registry.h"
 
-static const int64_t whole = INT64_C(1) << 31; /* no view has so many */
+static const int64_t whole = INT64_C(1) << 31; /* more elements than any view has */
 
 static const tutti_option options[] = {
     { "bucket", TUTTI_INT, TUTTI_AT(tutti_codec_quantiser, bucket), 2048, 0, 1 << 24, NULL,

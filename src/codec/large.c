@@ -1,8 +1,8 @@
 /* large.c: wrapper large: a codec for large tensors, and another (fp32) for those that are not
    worth it. Alistarh et al., NeurIPS 2017, skip layers of fewer than 10000 elements and still
    quantise more than 99 % of the parameters. Biases and norms, which decide how a layer behaves,
-   travel exactly. What else should travel so is said by name: patterns as of file names (fnmatch),
-   in which '*' stands for '.' and '/' too. */
+   travel exactly. Other tensors that should travel exactly are given by name: patterns as of file
+   names (fnmatch), in which '*' matches '.' and '/' too. */
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"
@@ -43,7 +43,8 @@ static bool is_excluded(const tutti_codec *c, int tensor)
     return false;
 }
 
-/* A pattern of no name is a mistake of somebody who believes that a tensor is left out. */
+/* A pattern that matches no name is refused as a mistake: the user believes that a tensor is
+   excluded. */
 static tutti_status check(const tutti_codec *c, tutti_error *err)
 {
     const tutti_codec_space *space = c->space;
@@ -81,8 +82,8 @@ static unsigned traits(const tutti_codec *c)
            ((a | b) & (TUTTI_CODEC_WHOLE_TENSOR | TUTTI_CODEC_MERGES | TUTTI_CODEC_MOMENTUM | TUTTI_CODEC_VOTES));
 }
 
-/* Sends nothing, asks for nothing: which matrices are too small, once. Of vectors nobody expects
-   it otherwise. */
+/* Sends nothing, asks for nothing: reports once which matrices are too small. Vectors are not
+   listed, since they are expected to be. */
 static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     const large *s = c->self;

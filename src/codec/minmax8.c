@@ -18,7 +18,7 @@ static const tutti_option options[] = {
 static unsigned traits(const tutti_codec *c)
 {
     (void)c;
-    return TUTTI_CODEC_FIXED; /* many zeros beside few great numbers may come back greater than they were */
+    return TUTTI_CODEC_FIXED; /* many zeros with few large numbers among them may be decoded larger than they were */
 }
 
 static tutti_status check(const tutti_codec *c, tutti_error *err)

@@ -12,15 +12,16 @@
    never rises. F could be inverted by forty bisections; Newton's steps, kept inside of the
    bracket, need six.
 
-   More than 16 levels (5 bits on) move all at once. By turns a level hears of its neighbours only,
-   so that sweeps grow with the square of the levels: with 256, 200 of them took ten seconds and had
-   not arrived. Psi's second derivatives are tridiagonal:
+   More than 16 levels (5 bits on) move all at once. When levels move one after another, a level
+   reacts to its neighbours only, so that the number of sweeps grows with the square of the
+   levels: with 256 levels, 200 sweeps took ten seconds and had not converged. Psi's second
+   derivatives are tridiagonal:
 
      d slope_j / d level_j     = (level_(j+1) - level_(j-1)) f(level_j)
      d slope_j / d level_(j+1) = -mass between the two
 
-   So Newton's step for all levels costs what one evaluation of Psi does, and some ten of them lead
-   to the fixed point of the turns: where every level is best between its neighbours. Steps are kept
+   So Newton's step for all levels costs what one evaluation of Psi does, and some ten of them
+   lead to the same fixed point: where every level is best between its neighbours. Steps are kept
    within the levels' order, and where Psi does not fall they are shortened by a multiple of the
    masses on the diagonal (Levenberg).
 
@@ -35,7 +36,8 @@
 #include <string.h>
 
 enum { LEVELS_MOST = 256, SWEEPS = 200, NEWTON = 60 };
-/* levels up to which they move by turns; up to which all starts are gone on from */
+/* TURNS_MOST: with up to that many levels they move one after another; STARTS_MOST: with up to
+   that many levels the descent continues from all starts */
 enum { TURNS_MOST = 16, STARTS_MOST = 64 };
 #define STILL 1e-6 /* of a level: less movement ends the sweeps */
 
@@ -44,7 +46,7 @@ static double phi(double t)
     return 0.3989422804014327 * exp(-0.5 * t * t);
 }
 
-/* Of the standard normal distribution between a and b. */
+/* The mass of the standard normal distribution between a and b. */
 static double mass(double a, double b)
 {
     const double root = 0.7071067811865476;
@@ -138,7 +140,7 @@ double tutti_codec_mixture_quantile(const tutti_codec_mixture *m, double u, doub
 
 /* ---- Psi ---- */
 /* tutti_codec_mixture_moments of all intervals between levels, to the bit; the exponential and the
-   error function of each level are asked for once. density: of each level, not scaled; NULL: not
+   error function of each level are computed once. density: of each level, not scaled; NULL: not
    wanted. */
 static void moments_between(const tutti_codec_mixture *m, int n, const double *level, double (*moment)[3],
         double *density)
@@ -202,7 +204,8 @@ double tutti_codec_psi_slope(const tutti_codec_mixture *m, const double *level, 
     return left[1] - level[j - 1] * left[0] + right[1] - level[j + 1] * right[0];
 }
 
-/* Where level j is best between its neighbours. Where there is no mass any place is; it stays. */
+/* The best place of level j between its neighbours. Without mass any place is best, and it
+   stays. */
 static double best_between(const tutti_codec_mixture *m, const double *level, int j)
 {
     const double a = level[j - 1], c = level[j + 1];
@@ -340,9 +343,9 @@ static bool ascend(int n, const double *level)
 
 /* From n ascending levels to those between the same ends that are as dense as the cube root of the
    distribution, which minimise Psi as their number grows: Psi is about the sum of mass x width^2 /
-   6, and least where all terms are alike. Each round takes the distribution as even between two
-   levels and shares the sum of cbrt(mass x width^2) out anew (de Boor); half of the way, since all
-   of it goes to and fro where tails begin. */
+   6, and least where all terms are equal. Each round takes the distribution as uniform between
+   two levels and redistributes the sum of cbrt(mass x width^2) evenly (de Boor); it goes half of
+   the way, since full steps oscillate where tails begin. */
 static void spread_evenly(const tutti_codec_mixture *m, int n, double *level)
 {
     enum { ROUNDS = 40 };
@@ -366,8 +369,8 @@ static void spread_evenly(const tutti_codec_mixture *m, int n, double *level)
     }
 }
 
-/* What levels may begin as; false: not in order, as quantiles of what is nearly one number may be,
-   or with a pinned level between them. */
+/* Initial levels for the descent; false: not in order, as quantiles of what is nearly one number
+   may be, or with a pinned level between them. */
 static bool start_of(const tutti_codec_mixture *m, int start, int n, const double *given, int pinned, double *level)
 {
     for (int j = 0; j < n; j++)

@@ -5,7 +5,7 @@
 #define TUTTI_CODEC_MIXTURE_H
 #include <stdbool.h>
 
-/* A normal distribution cut off outside of [-1, 1]. */
+/* A normal distribution truncated to [-1, 1]. */
 typedef struct tutti_codec_normal {
     double weight, mean, deviation; /* weight > 0, deviation > 0, |mean| <= 1 */
     double inside;                  /* of the whole normal distribution: its mass in [-1, 1] */
@@ -32,8 +32,8 @@ double tutti_codec_psi(const tutti_codec_mixture *m, int n, const double *level)
 /* d Psi / d level[j] of an inner level */
 double tutti_codec_psi_slope(const tutti_codec_mixture *m, const double *level, int j);
 /* Moves the inner levels to a minimum that lies downhill; pinned (or -1) stays. descent: by the
-   slope, 0.1 of it a step; else each to its optimum between its neighbours, by turns, or with more
-   than 16 levels all at once. Gives Psi. */
+   slope, 0.1 of it a step; else each to its optimum between its neighbours, one after another, or
+   with more than 16 levels all at once. Gives Psi. */
 double tutti_codec_psi_descend(const tutti_codec_mixture *m, int n, double *level, int pinned,
                                bool descent);
 /* The best of what the even grid, the powers of a half, the quantiles and the given levels lead

@@ -86,7 +86,7 @@ static double variance_most(const nuqsgd *s)
     return !s->zero_level ? c + tau * tau : tau > 2 * (1 + c) ? tau - 1 : c + tau * tau / (4 * (1 + c));
 }
 
-/* Sums nothing; says once what buckets are too long for. */
+/* Sums nothing; reports once if buckets are so long that the variance is high. */
 static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     const nuqsgd *s = c->self;

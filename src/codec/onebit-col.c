@@ -1,7 +1,7 @@
-/* onebit-col.c: codec onebit-col: one bit an element and two numbers a column: what the elements
-   that are 0 or more come back as, their mean, and what the negative ones do, theirs. Seide, Fu,
-   Droppo, Li, Yu, "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel
-   Distributed Training of Speech DNNs", Interspeech 2014.
+/* onebit-col.c: codec onebit-col: one bit an element and two numbers a column: the means of the
+   elements that are 0 or more and of the negative ones, which these decode to. Seide, Fu, Droppo,
+   Li, Yu, "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel Distributed
+   Training of Speech DNNs", Interspeech 2014.
 
    Of all pairs of numbers for these bits the means lose least, and what is lost sums to 0 in either
    group:  |C(x) - x|^2 = |x|^2 - sum over columns n+ mean+^2 + n- mean-^2, never more than `sign`
@@ -33,7 +33,7 @@ static unsigned traits(const tutti_codec *c)
     return TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_FIXED;
 }
 
-/* How many. Column 0 is that of the view's first element, wherever a row begins. */
+/* The number of columns. Column 0 is that of the view's first element, wherever a row begins. */
 static size_t columns_of(const tutti_codec *c, const tutti_view *v)
 {
     const tutti_view *whole = v->tensor >= 0 ? &c->space->tensor[v->tensor] : v;
@@ -54,8 +54,8 @@ static size_t scratch_of(const tutti_codec *c, const tutti_view *v)
     return columns_of(c, v) * sizeof(sums);
 }
 
-/* A row. No branch: the next sign is anybody's guess, and a wrong one takes longer than all
-   else. */
+/* A row. No branch: the next sign cannot be predicted, and a mispredicted branch takes longer
+   than all else. */
 static void add_up(sums *s, size_t n, const float *x)
 {
     for (size_t i = 0; i < n; i++) {

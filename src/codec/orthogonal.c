@@ -44,8 +44,8 @@ void tutti_codec_orthonormalise(tutti_device *d, size_t n, size_t from, size_t t
                     tutti_fill(d, n, NAN, column[c]);
                 return;
             }
-            /* What is left of 2^-18 of a column is the rounding of the projections, no direction
-               of its own. */
+            /* A remainder of 2^-18 of a column is the rounding error of the projections, no
+               direction of its own. */
             if (after > 0x1p-36 * before) {
                 tutti_scale(d, n, (float)(1 / sqrt(after)), p);
                 break;

@@ -1,5 +1,5 @@
-/* point.c: a codec from one worker to another, which decodes what came without anybody else's part.
-   It is for messages to neighbours and servers, where a collective would sum or gather.
+/* point.c: a codec from one worker to another, which decodes a message without any other worker's
+   part. It is for messages to neighbours and servers, where a collective would sum or gather.
 
      1. A codec that makes messages already is one.
      2. Of those that are summed, a single round (16-bit casts, random-k) is its own mean when there

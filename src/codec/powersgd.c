@@ -6,11 +6,11 @@
      1: P^ = orth(P), Q = D^T P^, mean
      Decoded: P^ Q^T = P^ P^T mean(D)
 
-   iters_per_step=k, as in the authors' later package: k times that, each on what the ones before
+   iters_per_step=k, as in the authors' later package: k times that, each on what the earlier ones
    have left of D, and the products are added up: k r columns in 2 k rounds. What is left, (1 - P^
-   P^T) D, is never computed. The columns of P are made orthogonal to all earlier ones instead, and
-   then D^T P^ is the same of D and of what is left of it. So it is r k columns of a Krylov space,
-   which the last Q goes on with in the next step.
+   P^T) D, is never computed. The columns of P are made orthogonal to all earlier ones instead,
+   and then D^T P^ is the same of D and of what is left of it. So it is r k columns of a Krylov
+   space, which the next step continues from the last Q.
 
    On the wire and in memory factors lie column after column: P as r x rows, Q as r x cols, so that
    orth and the products run along memory. Matrices that would not shrink by min_compression_rate,
@@ -28,18 +28,19 @@
    what is no product stays float32. So that nothing leaves fp16's range, columns travel divided by
    powers of two that all workers know: Q's by the size that column had in the step before (state
    `sizes`). P's, whose size orth forgets, go by the same, since P is D times columns of about 1.
-   Dividing so rounds nothing. A matrix's first product has nothing to go by, and travels as
-   float32. Error feedback takes for sent what was on the wire: of ef_rule=local the rounded Q_own.
-   What the mean loses when it is rounded is made good under ef_rule=aggregated only (exchange.c).
+   Dividing so rounds nothing. A matrix's first product has no earlier size, and travels as
+   float32. Error feedback takes for sent what was on the wire: of ef_rule=local the rounded
+   Q_own. What the mean loses when it is rounded is corrected under ef_rule=aggregated only
+   (exchange.c).
 
-   Before step 0 an event tells which matrices travel as products of what rank, and why others do
-   not; by their number in the model's order, since a codec knows no names. A rank beyond a
-   matrix's lesser side is that side then, which never shrinks it: so nothing is capped but what
-   travels as it is.
+   Before step 0 an event lists the matrices that travel as products, with their rank, and why
+   others do not; by their number in the model's order, since a codec knows no names. A rank above
+   a matrix's smaller side is reduced to that side, which never shrinks the matrix: so only
+   matrices that travel uncompressed have their rank reduced.
 
-   What bounds ef(powersgd(rank=4)) of a matrix beyond the caches is memory. It goes through it
-   seven times, of which a memcpy is two: residual + gradient, of which D Q is made row by row as
-   it is added (fold_part); D^T P; residual - P Q^T; the mean written past the caches.
+   Memory bounds ef(powersgd(rank=4)) of a matrix larger than the caches. It passes over memory
+   seven times, where a memcpy counts as two: residual + gradient, with D Q computed row by row as
+   they are added (fold_part); D^T P; residual - P Q^T; the mean written past the caches.
 
      5000 x 5000 floats on one core of a Zen 5     ms
      a memcpy                                      5.4
@@ -50,8 +51,7 @@
 
    On one core of a Xeon (Granite Rapids) the whole took 0.90 to 0.92 of what it had taken apart.
    The products read four rows at once, in 4.4 ms what one stream brings in 2.8, and take 1.2 to
-   1.7 where the rows are in a cache. Asking memory for the next four rows meanwhile gained nothing
-   in the whole.
+   1.7 where the rows are in a cache. Prefetching the next four rows gained nothing in all.
 
    The kept Q's columns are divided by powers of two to a norm in [1, 2). D Q of a Q of D's own size
    would leave float's range where gradients are 1e-20 or 1e20. orth forgets the columns' size, so
@@ -142,7 +142,7 @@ static size_t size_place(const tutti_codec *c, int t)
     return at;
 }
 
-/* Before the states are there: as it will be. */
+/* Callable before the states exist: the answer is the later one. */
 static bool is_narrow(const tutti_codec *c, const tutti_view *v)
 {
     const powersgd *s = c->self;
@@ -156,8 +156,8 @@ static tutti_dtype number(const tutti_codec *c, const tutti_view *v)
     return is_narrow(c, v) ? factors[((const powersgd *)c->self)->factor] : TUTTI_F32;
 }
 
-/* Shared by all workers: of a tensor, and of a step where it is drawn anew; the upper word of
-   `step` is orth's. */
+/* A generator shared by all workers: one a tensor, and one a step where the directions are
+   redrawn; the upper word of `step` is orth's. */
 static tutti_rng shared(const tutti_codec *c, const tutti_view *v, int tensor)
 {
     tutti_rng rng = tutti_codec_rng(c, v, true);
@@ -241,7 +241,7 @@ static void scale_columns(const tutti_codec *c, const tutti_view *v, size_t r, s
         tutti_scale(c->space->device, n, ldexpf(1, times * size_of(c, v, r, j, k)), of + k * n);
 }
 
-/* Of a round, the wire's numbers as floats. */
+/* The wire's numbers of a round as floats. */
 static void widen(const tutti_codec *c, const tutti_view *v, size_t n, void *in, float *out)
 {
     tutti_device *d = c->space->device;
@@ -301,7 +301,7 @@ static void take_units(const tutti_codec *c, size_t r, size_t n, const float *fr
         tutti_codec_to_unit(c->space->device, n, to + k * n);
 }
 
-/* Of the rows [from, to), which x holds; the last ones of all come first. */
+/* Folds the rows [from, to), which x holds; it is called for the last rows first. */
 static void fold_p(tutti_codec *c, const tutti_view *v, size_t r, size_t j, size_t from, size_t to, const float *x,
                    void *scratch, void *const *wire)
 {
@@ -323,7 +323,7 @@ static void fold_p(tutti_codec *c, const tutti_view *v, size_t r, size_t j, size
             tutti_fill_normal(d, r * cols, shared(c, v, v->tensor), own);
         q = own;
     }
-    /* P = D Q, from the end, which whoever made D has just left in the caches */
+    /* P = D Q, from the end of D, which is still in the caches since D was just made */
     for (size_t end = to, i; end > from; end = i) {
         i = end - from > PANEL ? end - PANEL : from;
         tutti_rows_dot(d, end - i, cols, x + (i - from) * cols, (int)r, q, p + i, rows);
@@ -395,8 +395,8 @@ static void mine(tutti_codec *c, const tutti_view *v, const float *x, void *scra
     }
 }
 
-/* What the next step divides product j by. Where a column is 0, be it that it was less than 16
-   bits tell from 0, ever less. */
+/* Learns what the next step divides product j by. Where a column is 0, possibly because 16 bits
+   cannot distinguish it from 0, the divisor falls further with each step. */
 static void learn_sizes(const tutti_codec *c, const tutti_view *v, size_t r, size_t j, const float *q)
 {
     float *size = ((const powersgd *)c->self)->size + size_place(c, v->tensor) + j * r;
@@ -443,8 +443,8 @@ static size_t factor_bytes(const tutti_codec *c, const tutti_view *v, size_t r)
            tutti_dtype_bytes(factors[((const powersgd *)c->self)->factor]);
 }
 
-/* For the person, who asked for so many columns and does not get them: matrices that travel dense,
-   since their factors would be no smaller. */
+/* A warning for the user that matrices travel dense in spite of the given rank, since their
+   factors would be no smaller. */
 static void warn(const tutti_codec *c, const tutti_codec_moment *m)
 {
     const powersgd *s = c->self;
@@ -475,7 +475,7 @@ static void warn(const tutti_codec *c, const tutti_codec_moment *m)
     m->say(m->with, "codec", text);
 }
 
-/* Sends nothing, asks for nothing: what becomes of which matrix, once. */
+/* Sends nothing, asks for nothing: reports once how each matrix travels. */
 static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     enum { SHOWN = 24, EACH = 120 };

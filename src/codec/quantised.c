@@ -6,8 +6,8 @@
    multiple of eight elements, so it begins on a byte, and only the end is padded. tail=dense: what
    the last bucket of a tensor lacks to be whole follows as float32, as in the authors' runs of ALQ
    and NUQSGD. Of a part of a tensor that is not its end (an owner's) the last bucket is short all
-   the same, or cutting tensors would make half of them dense. The vector is gone through in blocks
-   that stay in the first cache together with their draws and codes.
+   the same, or cutting tensors would make half of them dense. The vector is processed in blocks
+   that stay in the L1 cache together with their draws and codes.
 
    What bounds encoding 25 M elements with a 2-norm and drawn roundings is arithmetic, not memory.
    On one core of a Zen 5 with AVX-512, where a memcpy takes 5.1 to 5.5 ms, layers alone in the
@@ -23,7 +23,7 @@
 /* up to these the levels fit vector registers, and looking them up costs less than computing
    them */
 enum { TABLE_BITS = 4 };
-/* CALL: elements of a call, each of which makes draws and levels ready first */
+/* CALL: elements of a call; each call prepares draws and levels first */
 enum { TOGETHER = 4 * TUTTI_CODEC_BLOCK, FOUR_MOST = 1 << 13, BUCKETS_MOST = TOGETHER / 8, CALL = 1 << 13 };
 
 unsigned tutti_codec_quantised_traits(const tutti_codec *c)
@@ -78,14 +78,14 @@ size_t tutti_codec_quantised_bound(const tutti_codec *c, const tutti_view *v)
                                                           : tutti_codec_elias_bound(q, n));
 }
 
-/* So many buckets have their scales computed side by side before their codes are: as many as stay
-   in the first cache, or four where those are no more than an eighth of the second one. */
+/* The number of buckets whose scales are computed together, before their codes: as many as stay
+   in the L1 cache, or four where those are no more than an eighth of the L2 cache. */
 static size_t buckets_together(size_t bucket)
 {
     return bucket > FOUR_MOST ? 1 : bucket > TOGETHER / 4 ? 4 : TOGETHER / bucket;
 }
 
-/* Of the at most BUCKETS_MOST buckets of `count` elements. */
+/* Computes the scales of the buckets of `count` elements, at most BUCKETS_MOST. */
 static void bucket_scales(const tutti_codec *c, const tutti_codec_quantiser *q, const float *x, size_t count,
                           size_t bucket, float *scale)
 {
@@ -221,7 +221,7 @@ size_t tutti_codec_quantised_encode(tutti_codec *c, const tutti_view *v, const f
     return bytes + 4 * tail;
 }
 
-/* With fewer levels than bits hold a message may have codes that none makes. */
+/* With fewer levels than bits hold, a damaged message may have codes that no encoder makes. */
 static tutti_status check_codes(const tutti_codec *c, size_t n, const uint8_t *packed, tutti_error *err)
 {
     const tutti_codec_quantiser *q = c->self;
@@ -299,7 +299,7 @@ tutti_status tutti_codec_quantised_decode_add(tutti_codec *c, const tutti_view *
     return TUTTI_OK;
 }
 
-/* ---- what reports are told ---- */
+/* ---- reported figures ---- */
 
 /* The levels of a bucket whose scale is 1, ascending. */
 static int list_levels(const tutti_codec_quantiser *q, double level[256])
@@ -334,8 +334,8 @@ static int nearest(const double *level, int n, double r)
    b it loses (b - r)(r - a). Even levels: QSGD's min(d / (4 s^2), sqrt(d) / s), the first sharper
    by 4 (docs/methods/qsgd.md). All others (Faghri et al. 2020): (rho - 1)^2 / (4 rho) of r^2
    between levels of one sign whose ratio is rho, and from 0 to the first, l, K_q l^(2-q)
-   d^((2-q)/2), of which both ends of q, l^2 d / 4 and l sqrt(d), are taken; without a level 0 a
-   quarter of the square of the middle interval each. */
+   d^((2-q)/2), taken at both ends of q, l^2 d / 4 and l sqrt(d); without a level 0 a quarter of
+   the square of the middle interval each. */
 static double bound_of(const tutti_codec_quantiser *q, const double *level, int n, double d)
 {
     const double s = tutti_codec_steps(q);
@@ -361,7 +361,7 @@ void tutti_codec_quantised_tell(const tutti_codec *c, const tutti_view *v, const
     double level[256], count[256] = { 0 }, bound;
     const int n = list_levels(q, level);
 
-    /* a bucket of which nothing is known, since it has a number that is not finite, is left out */
+    /* a bucket with a number that is not finite is skipped */
     for (size_t first = 0; first < whole; first += bucket) {
         const size_t some = whole - first < bucket ? whole - first : bucket;
         const float scale = tutti_codec_bucket_scale(c, q, x + first, some);

@@ -1,11 +1,11 @@
 /* randomk.c: codec randomk: k elements (or blocks of them) drawn with a seed that all workers
    share, so that only values travel and can be summed. Stich, Cordonnier and Jaggi, NeurIPS 2018.
 
-   Differs from the paper: the vector is cut into k strata of equal length (to one), and one place
-   is drawn in each. Places are distinct and ascend by construction, in O(k) and without memory.
-   Each is drawn with probability 1 / length of its stratum, which is k / n where k divides n. So
-   both laws keep: the expected loss (1 - k/n) |x|^2, and unbiased with the factor n/k (here: the
-   length of the stratum). */
+   Differs from the paper: the vector is split into k strata of equal length (to one), and one
+   place is drawn in each. Places are distinct and ascend by construction, in O(k) and without
+   memory. Each is drawn with probability 1 / length of its stratum, which is k / n where k
+   divides n. So both laws keep: the expected loss (1 - k/n) |x|^2, and unbiased with the factor
+   n/k (here: the length of the stratum). */
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"
@@ -85,7 +85,7 @@ static size_t width(const tutti_codec *c, const tutti_view *v, int round)
     return tutti_codec_fraction(((const randomk *)c->self)->ratio, (v->count + block - 1) / block) * block;
 }
 
-/* Places of some strata, which memory is asked for at once. */
+/* Places of some strata, which are prefetched together. */
 typedef struct batch { size_t n, from[AT_ONCE], count[AT_ONCE]; } batch;
 
 static void look_ahead(const tutti_codec *c, const tutti_view *v, strata *t, const float *x, batch *b)

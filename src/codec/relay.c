@@ -1,7 +1,7 @@
-/* relay.c: gradients through a codec where somebody else carries the messages (relay.h). It takes
-   the steps of the engine's exchange (src/engine/exchange), in the same order: what can be summed
-   first, a round and a type of numbers at a time, then all messages back to back. What is not here
-   is what needs a transport: owners of parts, teams, checksums. */
+/* relay.c: gradients through a codec where the caller carries the messages (relay.h). It takes
+   the steps of the engine's exchange (src/engine/exchange), in the same order: first what can be
+   summed, a round and a type of numbers at a time, then all messages back to back. Whatever needs
+   a transport is not here: owners of parts, node groups, checksums. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ typedef struct unit {
     tutti_codec *leaf;           /* that encodes it in this step */
     const float *x;              /* what is encoded: y, or a wrapper's */
     float *y;
-    bool finite;                 /* wrappers were asked */
+    bool finite;                 /* there are wrappers, and all elements are finite: the wrappers are used */
     void *scratch, *wire[ROUNDS]; /* linear */
 } unit;
 
@@ -232,7 +232,8 @@ static size_t width(const unit *u, int round, tutti_dtype type)
     return round < u->leaf->ops->rounds && number(u) == type ? u->leaf->ops->width(u->leaf, &u->view, round) : 0;
 }
 
-/* Who encodes each tensor in this step, and what: of sums that is asked for in round 0. */
+/* Sets, for each tensor of this step, the codec that encodes it and the encoded values; `before`
+   of sums is called in round 0. */
 static void set_up(tutti_parcel *p, const int *tensor, float *const *gradient)
 {
     tutti_relay *r = p->relay;
@@ -365,7 +366,7 @@ static tutti_status encode(tutti_parcel *p, tutti_freight *f, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Cuts worker `from`'s bytes into messages. */
+/* Splits worker `from`'s bytes into messages. */
 static tutti_status cut(const tutti_parcel *p, int from, const uint8_t *at, size_t left, tutti_codec_message *to,
                         tutti_error *err)
 {
@@ -419,7 +420,7 @@ static tutti_status decode(tutti_parcel *p, const tutti_freight *f, tutti_error 
     return TUTTI_OK;
 }
 
-/* To the next that is to be carried. */
+/* Continues to the next freight that must be carried. */
 static tutti_status go_on(tutti_parcel *p, tutti_freight *f, tutti_error *err)
 {
     for (; p->at == SUMMING && p->round < ROUNDS; p->round++, p->type = 0)

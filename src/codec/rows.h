@@ -1,6 +1,6 @@
 /* rows.h: the options of codecs, a row of a table each. A codec's own table is made of them, and so
-   are those of methods that bring this codec: a method says which it takes, in its own order, and
-   gives a default, or a condition, where its own differs.
+   are those of methods that bring this codec: a method lists those that it takes, in its own
+   order, and gives a default, or a condition, where its own differs.
      at       TUTTI_AT(type, member): where the value is
      first    the default
      name     where a method has always called the option something else

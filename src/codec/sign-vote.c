@@ -1,5 +1,5 @@
-/* sign-vote.c: codec sign-vote: the sign of each element, and of the signs that all workers send
-   the majority. Bernstein, Wang, Azizzadenesheli, Anandkumar, "signSGD: Compressed Optimisation
+/* sign-vote.c: codec sign-vote: the sign of each element, and the majority of the signs that all
+   workers send. Bernstein, Wang, Azizzadenesheli, Anandkumar, "signSGD: Compressed Optimisation
    for Non-Convex Problems", ICML 2018, arXiv 1802.04434; Bernstein, Zhao, Azizzadenesheli,
    Anandkumar, "signSGD with Majority Vote is Communication Efficient and Fault Tolerant", ICLR
    2019, arXiv 1810.05291.
@@ -13,10 +13,10 @@
    and a weight that never has a gradient moves by the rate at every step, towards less (signSGD's
    own trait: a bit has no third value).
 
-   Which way votes go, all to all or through owners, does not change them: an owner's second
-   message is the sign of a mean, which is the vote. A vote has no size, so no residual can make
-   good what it loses, and wrappers that feed back refuse it. Nor is it a mean of anything, so a
-   model's displacement or a single worker's message has nothing of it.
+   The route of votes, all-gather or owners of shards, does not change them: an owner's second
+   message is the sign of a mean, which is the vote. A vote has no size, so no residual can
+   correct what it loses, and wrappers that feed back refuse it. Nor is it a mean of anything, so
+   a model's displacement or a single worker's message cannot use it.
 
    floor(n / 8) + 1 bytes: bits (1: negative) and one more, 1 where a number is not finite, which
    has no other place here; then all decodes to NaN. It takes a byte of its own for multiples of 8
@@ -24,7 +24,7 @@
 #include "codec_internal.h"
 #include "registry.h"
 
-enum { RUN = 2048 }; /* elements at once, of which no byte of bits is shared */
+enum { RUN = 2048 }; /* elements at once; two runs share no byte of bits */
 static const tutti_option options[] = { { 0 } };
 
 static unsigned traits(const tutti_codec *c)

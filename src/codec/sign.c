@@ -11,8 +11,8 @@
 #include "registry.h"
 #include "rows.h"
 
-/* RUN: elements whose magnitudes are added up before what they come to is added to the others; a
-   multiple of 8 */
+/* RUN: elements whose magnitudes are added up before their sum is added to the others; a multiple
+   of 8 */
 enum { L1, L2, RUN = 2048 };
 typedef struct sign { int scale; int64_t block; } sign;
 static const tutti_option sign_options[] = {

@@ -7,9 +7,9 @@
                         log2(n / k) + 1 bits each
      bitmap             a bit of each of the n elements: shorter than int32 from k = n / 32 on
      auto               the shorter of int32 and bitmap by n and k, which both ends know
-     value_dtype        four bytes, or two: what a value loses on the way error feedback has in its
-                        residual, as all that was not sent; beyond 65504 fp16 is infinite, and heard
-                        of as such */
+     value_dtype        four bytes, or two: the rounding error of a value goes to error feedback's
+                        residual, as all that was not sent; beyond 65504 fp16 is infinite, and is
+                        reported as not finite */
 #include "codec_internal.h"
 
 enum { INT32, DELTA, BITMAP, AUTO };
@@ -159,7 +159,7 @@ static bool step_to(walk *w, size_t *index)
     return *index < w->n;
 }
 
-/* What follows the last index up to the next byte is 0, and so is a bitmap's rest. */
+/* The bits after the last index up to the next byte are 0, and so is the rest of a bitmap. */
 static bool ends(walk *w)
 {
     const size_t end = w->code == BITMAP ? 8 * ((w->n + 7) / 8) : w->code == DELTA ? 8 * ((w->bit + 7) / 8) : w->bit;

@@ -1,5 +1,6 @@
-/* table.c: has the table of a codec what its form needs? Looked at when one is opened, so that what
-   a writer has forgotten is a sentence and no jump to nowhere in the midst of a step. */
+/* table.c: does the table of a codec have what its form needs? This is checked when a codec is
+   opened, so that a function that its author has forgotten gives a sentence and no call through
+   NULL within a step. */
 #include "codec_internal.h"
 #include <stdio.h>
 

@@ -15,7 +15,7 @@ static const tutti_option options[] = {
     { 0 }
 };
 
-/* Of four bytes each the size of the message tells how many. */
+/* Bytes of the count: 0 with indexes of four bytes, where the message's size gives it. */
 static size_t prefix(const tutti_codec *c)
 {
     return ((const threshold *)c->self)->list.index == INT32 ? 0 : 4;
@@ -55,7 +55,7 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
     return prefix(c) + tutti_codec_sparse_put(c, &s->list, v->count, k, index, value, out + prefix(c));
 }
 
-/* How many elements a message has. */
+/* The number of elements of a message. */
 static size_t k_of(const tutti_codec *c, const uint8_t *in, size_t bytes)
 {
     const threshold *s = c->self;

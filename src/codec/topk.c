@@ -1,15 +1,15 @@
 /* topk.c: codec topk: the k greatest magnitudes, of equal ones the lowest indexes. Stich,
    Cordonnier and Jaggi, NeurIPS 2018. Exact selection: |x - decoded|^2 <= (1 - k/n) |x|^2 always.
-   8 k bytes: indexes, then values; fewer as value_dtype and index_code say (sparse.c).
+   8 k bytes: indexes, then values; fewer with value_dtype and index_code (sparse.c).
 
    With a warm-up of E epochs the ratio of epoch e is ratio^((e + 1) / (E + 1)), as DGC's (Lin et
-   al., ICLR 2018). warmup_ratios says them one by one instead, as the authors' code has them
+   al., ICLR 2018). warmup_ratios lists them instead, as the authors' code has them
    (0.25:0.063:0.015:0.004:0.001).
 
-   Options that are not here: k in place of a ratio says the same of one tensor and nothing sensible
-   of several. scope=global would have to wait for the last gradient before the first is sent, and a
-   piece leaves when it is whole. select=sampled and reuse are for machines on which an exact
-   selection is slow; here it is two passes over memory (select.c). */
+   Options that are not here: k in place of a ratio means the same for one tensor and nothing
+   sensible for several. scope=global would have to wait for the last gradient before the first is
+   sent, and a piece leaves when it is whole. select=sampled and reuse are for machines on which
+   an exact selection is slow; here it is two passes over memory (select.c). */
 #include "codec_internal.h"
 #include "registry.h"
 #include "rows.h"

@@ -8,9 +8,9 @@
    work on a word is bounded whatever the text. Words joined are the text.
 
    A word of n bytes is encoded as it was learnt. Of all pairs of neighbours the one whose merge
-   came first is joined, the leftmost of equals, until none is left: at most n^2 / 2 looks at a hash
-   table of merges. Words repeat, so a cache of words already encoded, one slot a hash, answers
-   nearly all.
+   was learnt first is joined, the leftmost of equals, until none is left: at most n^2 / 2
+   look-ups in a hash table of merges. Words repeat, so a cache of words already encoded, one slot
+   a hash, answers nearly all.
 
    The file has lines of ASCII, each ended by LF:
 

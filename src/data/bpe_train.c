@@ -1,9 +1,9 @@
-/* bpe_train.c: learning a byte-pair encoding. The text is cut into words (bpe.c) and only the
+/* bpe_train.c: learning a byte-pair encoding. The text is split into words (bpe.c) and only the
    different ones are kept, with how often they occur: of 50 MB of English some 300,000. A pair of
    neighbours counts for each word it is in, times the word's number. Then, as often as merges are
-   wanted: take the most frequent pair from a heap, and rewrite the words that hold it. A rewritten
-   word's pairs are all subtracted before and added after, which is exact also where pairs overlap
-   ("aaa"), and cheap, since words are short.
+   wanted: take the most frequent pair from a heap, and rewrite the words that hold it. A
+   rewritten word's pairs are all subtracted before and added after, which is exact also where
+   pairs overlap ("aaa"), and cheap, since words are short.
 
      pair    a slot of a hash table: its key, its count, the words in which it has come up (a chain
              of nodes; some may have lost it since)
@@ -38,7 +38,7 @@ typedef struct trainer {
     uint64_t *fresh; size_t n_fresh, room_fresh; /* pairs that this merge has made */
 } trainer;
 
-/* Room for one more; *at may move. */
+/* Ensures capacity for one more element; *at may move. */
 static bool grow(void **at, size_t *room, size_t used, size_t size)
 {
     const size_t more = *room < 1024 ? 1024 : 2 * *room;

@@ -4,8 +4,9 @@
    multiple of 64. The last `val` of the lines are the test split: a log is in the order of time,
    and clicks are predicted for days to come.
 
-   A missing integer must not look like a small one: it becomes its field's mean, which says
-   nothing. Mean and deviation are of the training split, in double, in the order of the lines. */
+   A missing integer must not look like a small one: it becomes its field's mean, which carries no
+   information. Mean and deviation are of the training split, in double, in the order of the
+   lines. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>

@@ -8,8 +8,8 @@
    standardised integer. Each weight is a function of (seed, field, value). Fields that are missing
    add nothing. So a third of the logit's variance is linear in the integers and two thirds need the
    tables. Rare values (the tail of Zipf's law) can only be learnt by a worker that sees them.
-   Categories are the values in the disguise of a permutation of the 32-bit numbers, one a field, so
-   that they look like hashes and never collide.
+   Categories are the values mapped by a permutation of the 32-bit numbers, one a field, so that
+   they look like hashes and never collide.
 
    Values are drawn by rejection-inversion (Hoermann and Derflinger 1996), which needs no table
    whatever the number of values. */
@@ -231,9 +231,9 @@ static int by_p(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* In ascending order of p, each click is y positive and 1 - y negative, y its label
-   or, for the expectation, p: pairs in the right order, ties counting half, over all
-   pairs. A click with itself is no pair. */
+/* The area under the ROC curve. In ascending order of p, each click is y positive and 1 - y
+   negative, y its label or, for the expectation, p: pairs in the right order, ties counting half,
+   over all pairs. A click with itself is no pair. */
 static double area(const scored *s, size_t n, bool seen)
 {
     double below = 0, right = 0, positives = 0, negatives = 0, own = 0;

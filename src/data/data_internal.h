@@ -1,4 +1,4 @@
-/* data_internal.h: what the files of this room share. */
+/* data_internal.h: what the files of this module share. */
 #ifndef TUTTI_DATA_INTERNAL_H
 #define TUTTI_DATA_INTERNAL_H
 #include "tutti/data.h"
@@ -16,7 +16,7 @@ void tutti_data_distort_by(tutti_data *data, const tutti_data_distortion *how); 
    class. */
 void tutti_data_limit_classes(tutti_data *data, int classes);
 
-/* Of a text (text.c). */
+/* How a text is read (text.c). */
 typedef struct tutti_data_windows {
     const char *file;
     int64_t context, stride, val_windows, val_stride;
@@ -24,11 +24,11 @@ typedef struct tutti_data_windows {
 } tutti_data_windows;
 extern const tutti_option tutti_data_text_options[], tutti_data_moby_dick_options[];
 
-/* Of a click log (clicklog.c). */
+/* How a click log is read (clicklog.c). */
 typedef struct tutti_data_clicks { const char *file; int64_t rows; double val; } tutti_data_clicks;
 extern const tutti_option tutti_data_clicks_options[];
 
-/* Of pictures (pictures.c). */
+/* How pictures are read (pictures.c). */
 typedef struct tutti_data_pictures {
     const char *dir;
     int64_t size, seed;
@@ -65,7 +65,7 @@ struct tutti_data {
     uint8_t *block;               /* NULL until attached */
     float table[256];             /* normalised value of each byte; after attach */
     tutti_data_distortion distortion;
-    int most_classes;             /* 0: as many as the labels say */
+    int most_classes;             /* 0: number of classes, from the labels */
     tutti_problem problem;        /* kind NONE: images from files */
     struct {
         char *path;               /* NULL: no text */
@@ -107,16 +107,16 @@ tutti_status tutti_data_problem_fill(tutti_data *d, uint8_t *block, tutti_error 
 void tutti_data_problem_gather(const tutti_data *d, tutti_split split, const uint64_t *ids,
                                size_t n, uint64_t step, float *x, uint8_t *labels);
 
-/* Samples of step 0 become those of that step: a problem that drifts moves them all alike. */
+/* Samples of step 0 become those of `step`: a problem that drifts moves all of them equally. */
 void tutti_data_problem_move(const tutti_data *d, uint64_t step, float *x, size_t n);
 
-/* text.c. how->file is not looked at. tokens: a token file, else a text in UTF-8. */
+/* text.c. how->file is ignored. tokens: a token file, else a text in UTF-8. */
 tutti_status tutti_data_text_open(tutti_data **out, tutti_runtime *rt, const char *path,
                                   bool tokens, const tutti_data_windows *how, tutti_error *err);
 tutti_status tutti_data_text_fill(tutti_data *d, uint8_t *block, tutti_error *err);
 void tutti_data_text_close(tutti_data *d);
 
-/* clicklog.c. how->file is not looked at. */
+/* clicklog.c. how->file is ignored. */
 tutti_status tutti_data_clicks_open(tutti_data **out, tutti_runtime *rt, const char *path,
                                     const tutti_data_clicks *how, tutti_error *err);
 tutti_status tutti_data_clicks_fill(tutti_data *d, uint8_t *block, tutti_error *err);
@@ -124,8 +124,8 @@ void tutti_data_clicks_gather(const tutti_data *d, tutti_split split, const uint
                               float *x, uint8_t *labels);
 void tutti_data_clicks_close(tutti_data *d);
 
-/* Bytes that come from elsewhere. open: of the directory; place: so many samples in each split, of
-   channels x side x side. */
+/* Sets whose bytes come from elsewhere. open: the set of a directory; place: sets its size:
+   `samples` in each split, of channels x side x side. */
 tutti_status tutti_data_elsewhere_open(tutti_data **out, tutti_runtime *rt, const char *path,
                                        tutti_status (*fill)(tutti_data *d, uint8_t *block,
                                                             tutti_error *err),
@@ -136,7 +136,7 @@ tutti_status tutti_data_elsewhere_place(tutti_data *d, const uint64_t samples[2]
 tutti_status tutti_data_name_class(tutti_data *d, int k, const char *name, size_t n);
 void tutti_data_forget_classes(tutti_data *d);
 
-/* pictures.c. how->dir is not looked at. is: does the directory hold folders? */
+/* pictures.c. how->dir is ignored. is: does the directory hold folders? */
 tutti_status tutti_data_pictures_open(tutti_data **out, tutti_runtime *rt, const char *path,
                                       const tutti_data_pictures *how, tutti_error *err);
 tutti_status tutti_data_is_pictures(tutti_runtime *rt, const char *path, bool *is,
@@ -149,7 +149,7 @@ tutti_status tutti_data_cifar_open(tutti_data **out, tutti_runtime *rt, const ch
 bool tutti_data_is_cifar(tutti_runtime *rt, const char *path);
 
 /* ---- stream.c: a file read from its beginning to its end, inflated on the way if its first two
-   bytes say gzip (RFC 1952) ---- */
+   bytes are gzip's (RFC 1952) ---- */
 
 typedef struct tutti_data_stream tutti_data_stream;
 /* Keeps path. */
@@ -159,8 +159,8 @@ void tutti_data_stream_close(tutti_data_stream *s);
 /* The next `bytes` of the contents; *got is less only at their end. */
 tutti_status tutti_data_stream_read(tutti_data_stream *s, void *to, size_t bytes, size_t *got,
                                     tutti_error *err);
-/* Nothing may follow what has been read: neither contents nor, behind a gzip stream, anything
-   else. Its checksum has been compared. */
+/* Checks that nothing follows what has been read: neither contents nor other bytes after a gzip
+   stream. The stream's checksum has been compared. */
 tutti_status tutti_data_stream_finish(tutti_data_stream *s, tutti_error *err);
 /* The most the contents can be: the file's size, or what gzip can make of it. */
 uint64_t tutti_data_stream_most(const tutti_data_stream *s);

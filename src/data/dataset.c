@@ -69,8 +69,8 @@ static tutti_status open_part(tutti_data *d, const data_part *p, tutti_data_stre
     tutti_status status = tutti_data_stream_open(stream, d->rt, p->path, err);
 
     memset(header, 0, sizeof *header);
-    /* The first four bytes say how many follow; reading no further leaves
-       the stream where the data begin. */
+    /* The first four bytes give how many follow; reading no further leaves the stream where the
+       data begin. */
     for (int turn = 0; turn < 2 && status == TUTTI_OK; turn++) {
         status = tutti_data_stream_read(*stream, head + have, want - have, &got, err);
         have += got;
@@ -86,7 +86,7 @@ static tutti_status open_part(tutti_data *d, const data_part *p, tutti_data_stre
     return status;
 }
 
-/* What the header says against what the file can hold, before anybody takes memory on its word. */
+/* Checks the header's sizes against the file's length, before memory is allocated by them. */
 static tutti_status check_part(const data_part *p, int kind, const tutti_data_stream *stream, tutti_error *err)
 {
     const tutti_idx_header *h = &p->header;
@@ -321,8 +321,8 @@ static tutti_status fill_part(tutti_data *d, const data_part *p, uint8_t *to, tu
     return status;
 }
 
-/* One damaged label would silently give the network outputs up to 256. Only of a set that we know
-   can it be told from a class that is rare. */
+/* One damaged label would silently give the network outputs up to 256. Only in a set that we know
+   can it be distinguished from a rare class. */
 static tutti_status find_classes(const tutti_data *d, const uint8_t *block, data_facts *f, tutti_error *err)
 {
     f->classes = 0;

@@ -1,6 +1,6 @@
 /* distort.c: mnist(distort=k, seed=s): a harder data set out of a plain one, so that differences
    between methods show. Each image is moved, turned and covered with clutter when the set is read.
-   Afterwards it is bytes like any other: the loader, the moments and the hash know nothing of it.
+   Afterwards it is bytes like any other: the loader, the moments and the hash are not affected.
 
    k goes from 0 to 1 in steps of 2^-16. All draws are uniform, angles and lengths continuous:
 
@@ -46,7 +46,7 @@ static int64_t draw(tutti_rng rng, uint64_t index, int64_t n)
     return (int64_t)(((tutti_random(rng, index) >> 32) * (uint64_t)n) >> 32);
 }
 
-/* Of 0 to 45 degrees (65536ths) in 65536ths: Taylor's polynomials to the
+/* Cosine and sine of 0 to 45 degrees (in 65536ths), in 65536ths: Taylor's polynomials to the
    power of 8, off by less than 1e-6. */
 static void cosine_sine(int64_t degrees, int64_t *cosine, int64_t *sine)
 {

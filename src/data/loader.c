@@ -37,7 +37,7 @@ struct tutti_loader {
     tutti_thread *thread;
     /* without a thread: the next batch */
     struct { bool set, named; uint64_t step, epoch, position; int64_t pass, samples; } sought;
-    uint64_t made, taken;           /* under monitor (with a thread) */
+    uint64_t made, taken;           /* guarded by monitor (with a thread) */
     bool closing;                   /* under monitor */
 };
 

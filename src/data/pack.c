@@ -1,13 +1,13 @@
-/* pack.c: samples as bytes (data.h), so that one worker can hand them to another. What is sent is
-   what the set has, not what a network is given: pixels are four times shorter than their floats,
-   and a problem's drift is added where the sample is used. What comes is checked as a file is: a
-   peer's bytes are no better. */
+/* pack.c: samples as bytes (data.h), so that one worker can hand them to another. The set's own
+   bytes are sent, not the network's input: pixels are four times shorter than their floats, and a
+   problem's drift is added where the sample is used. Received samples are checked as a file is: a
+   peer's bytes are trusted no more. */
 #include "data_internal.h"
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-/* Of a sample: bytes of what is not the label. */
+/* The bytes of a sample without its label. */
 static size_t body_bytes(const tutti_data *d)
 {
     if (d->text.path != NULL)

@@ -1,27 +1,27 @@
-/* partition.c: a labelled set cut into parts, one a worker, with as much skew as one asks for.
+/* partition.c: a labelled set split into parts, one a worker, with a chosen skew.
 
-   dirichlet  even=off: for each class q ~ Dir(alpha 1_n) over the workers says how its samples are
-              cut. As the common code does (Li et al., ICDE 2022, 2102.02079), a worker that has its
-              1/n of the set gets no more, and the draw is repeated until everybody has at least
-              `least`: so sizes differ, but nobody is left with nothing.
+   dirichlet  even=off: for each class q ~ Dir(alpha 1_n) over the workers gives the split of its
+              samples. As the common code does (Li et al., ICDE 2022, 2102.02079), a worker that
+              has its 1/n of the set gets no more, and the draw is repeated until every worker has
+              at least `least`: so sizes differ, but no part is empty.
               even=on: each worker draws its own mixture p ~ Dir(alpha C prior) over the C classes
               (Hsu, Qi, Brown 2019, 1909.06335; there the factor C is not written, with it alpha
-              means the same for both). The workers take turns drawing a sample each, of a class
-              drawn from p; a class that has no sample left drops out. Sizes are D/n.
-              even=cut: as the code of Lin et al. does (ICML 2021, 2102.04761). Workers are cut into
-              groups of at most `group`, which get shares of the shuffled set in proportion. Within
-              a group each class is cut as with even=off, until everybody has half of an even part.
-              Then what the group has, worker by worker and class by class, is cut into parts of one
-              size: a worker gives some to the next, or takes some.
+              means the same for both). In turn each worker draws a sample, of a class drawn from
+              p; a class that has no sample left drops out. Sizes are D/n.
+              even=cut: as the code of Lin et al. does (ICML 2021, 2102.04761). Workers are split
+              into groups of at most `group`, which get shares of the shuffled set in proportion.
+              Within a group each class is split as with even=off, until every worker has half of
+              an even part. Then the group's samples, worker by worker and class by class, are
+              split into parts of one size: a worker gives some to the next, or takes some.
    class      k classes a worker: the classes in a drawn order, again and again, k for each worker;
-              the samples of a class are cut evenly among those that have it.
-   shard      k shards a worker (McMahan et al. 2017, 1602.05629): samples sorted by label, cut into
-              n k shards, dealt out at random.
+              the samples of a class are split evenly among the workers that have it.
+   shard      k shards a worker (McMahan et al. 2017, 1602.05629): samples sorted by label, split
+              into n k shards, assigned at random.
 
    Within a class samples come in a drawn order; each part is then sorted by index, so that it is a
    set and reads are in order. All draws are functions of (seed, what is drawn). So the parts are
-   the same on every machine, but for the last digit of libm's exp and log, which moves a sample or
-   two at a cut. The gamma variates are Marsaglia and Tsang's (2000), in logarithms: for
+   the same on every machine, but for the last digit of libm's exp and log, which moves a sample
+   or two at a boundary. The gamma variates are Marsaglia and Tsang's (2000), in logarithms: for
    alpha = 0.001 most of them are below the smallest double. */
 #include <assert.h>
 #include <math.h>
@@ -191,7 +191,7 @@ static void dirichlet_once(cut *c, uint64_t turn)
         for (int r = 0; r < c->workers; r++) {
             c->log_weight[r] = log_gamma_variate(
                 rng_of(c, STREAM_GAMMA, (uint64_t) class * (uint64_t)c->workers + (uint64_t)r, turn), c->p->alpha);
-            /* somebody always is: this class is not dealt out yet */
+            /* some worker always is: this class is not assigned yet */
             c->open[r] = c->size[r] * (uint64_t)c->workers < c->samples;
         }
         from_logs(c->log_weight, c->open, c->workers, c->weight);
@@ -208,7 +208,7 @@ static void dirichlet_once(cut *c, uint64_t turn)
     }
 }
 
-/* Draws until everybody has that many. */
+/* Draws until every worker has that many. */
 static tutti_status dirichlet_least(cut *c, uint64_t least, tutti_error *err)
 {
     uint64_t best = 0;

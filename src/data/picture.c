@@ -1,6 +1,7 @@
-/* picture.c: a PNG or JPEG file as bytes of one size. The file is an enemy's: the decoders see no
-   more than it has, and sizes are looked at before memory is taken on their word. Both decoders are
-   called through interfaces that give errors back, so nothing here jumps out of a function. */
+/* picture.c: a PNG or JPEG file as bytes of one size. The file is not trusted: the decoders
+   read no more than it has, and sizes are checked before memory is allocated by them. Both
+   decoders are called through interfaces that give errors back, so nothing here jumps out of a
+   function. */
 #include "data_internal.h"
 #include "tutti/pictures.h"
 #include <assert.h>
@@ -113,7 +114,7 @@ static tutti_status not_decoded(tjhandle decoder, const char *path, tutti_error 
                             why);
 }
 
-/* What it only warns of is damage too: a part of the picture is then made up. */
+/* Warnings of the library count as damage too: a part of the picture is then invented. */
 static tutti_status decode_jpeg(picture *p, const char *path, const uint8_t *file, size_t bytes, tutti_error *err)
 {
     tjhandle decoder = tjInitDecompress();
@@ -161,7 +162,7 @@ static tutti_status decode(picture *p, const char *path, const uint8_t *file, si
 
 /* ---- one size: each new pixel is a mean of old ones ---- */
 
-/* Of new pixel i: `count` weights from old pixel `first` on, which add up to 1. */
+/* For new pixel i: `count` weights of the old pixels from `first` on, which add up to 1. */
 typedef struct taps { int most; int *first, *count; double *weight; } taps;
 
 static tutti_status taps_open(taps *t, int from, int to, tutti_error *err)

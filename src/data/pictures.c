@@ -1,13 +1,13 @@
 /* pictures.c: a directory of PNG and JPEG files, a folder a class. The order of classes is that of
-   their names' bytes, within a class that of the files'. Which are for the test is said by folders:
+   their names' bytes, within a class that of the files'. The test set is given by folders:
 
      DIR/train/CLASS/FILE and DIR/test/CLASS/FILE (else DIR/val/CLASS/FILE)
 
    or, where DIR holds the folders of the classes, by a draw: of a class with n files
-   round(n x share), but not all, at places that follow from the seed and the class alone.
+   round(n x share), but not all, at places that depend on the seed and the class alone.
 
-   Opening lists files and reads none. The rank that fills the block decodes all of them, and names
-   what it cannot use, before anybody trains. */
+   Opening lists files and reads none. The rank that fills the block decodes all of them, and
+   names those it cannot use, before training begins. */
 #include "data_internal.h"
 #include "tutti/pictures.h"
 #include <errno.h>
@@ -146,7 +146,7 @@ static tutti_status take_file(void *user, const char *name, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Of one class: round(n x share) places of the permutation are the test's. */
+/* In one class, round(n x share) places of the permutation belong to the test set. */
 static void draw_test(const search *s)
 {
     const uint64_t n = s->f->n - s->begin, wanted = (uint64_t)floor((double)n * s->how->test + 0.5),

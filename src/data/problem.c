@@ -8,8 +8,8 @@
             each at a multiple of 64
      path   from: dim doubles, way: dim doubles (problem.h)
 
-   A drift moves all samples alike, so a sample of step t is its place at step 0 plus place(t) way,
-   rounded once. */
+   A drift moves all samples equally, so a sample of step t is its place at step 0 plus place(t)
+   way, rounded once. */
 #include "data_internal.h"
 #include <assert.h>
 #include <string.h>

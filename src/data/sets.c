@@ -1,4 +1,4 @@
-/* sets.c: what a person may write for a data set: a name with options, or a path. A name is that of
+/* sets.c: what a user may write for a data set: a name with options, or a path. A name is that of
    a set we know or of a synthetic problem. A path is that of a directory, a token file or a text.
    What exists under the text as it stands is a path even if it has brackets in it. So is all that
    has a '/' outside of our own specs. Only a bare name of ours is never a path (./mnist is). */
@@ -115,7 +115,7 @@ static tutti_status find_folder(tutti_runtime *rt, const tutti_data_set *set, co
                       name, tried, make, name);
 }
 
-/* What a text means. set NULL: a path. */
+/* The meaning of a text. set NULL: a path. */
 typedef struct found {
     const tutti_data_set *set;
     tutti_data_distortion distortion;
@@ -232,7 +232,7 @@ tutti_status tutti_data_absolute(tutti_runtime *rt, const char *text, const char
 
     if (find(rt, text, "", path, sizeof path, &f, NULL) != TUTTI_OK || path[0] == '/' ||
         (f.set != NULL && (!is_placed(f.set) || f.set->drawn)))
-        return TUTTI_OK; /* a name; or there is nothing, which is said where it is opened */
+        return TUTTI_OK; /* a name; or there is nothing, which is reported when it is opened */
     snprintf(whole, sizeof whole, "%s/%s", directory, path);
     if (f.set == NULL)
         length = snprintf(out, bytes, "%s", whole);
@@ -251,7 +251,8 @@ tutti_status tutti_data_absolute(tutti_runtime *rt, const char *text, const char
                       bytes);
 }
 
-/* What a directory of no set that we read holds, by names that people know. */
+/* Names the contents of a directory that is no readable set, where well-known file names show
+   it. */
 static tutti_status name_what_it_is(tutti_runtime *rt, const char *directory, tutti_error *err)
 {
     static const struct { const char *file, *is, *mend;
@@ -290,7 +291,7 @@ static tutti_status see_picture(void *user, const char *name, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Of a directory in which there is nothing that we read. */
+/* The error for a directory without anything that can be read. */
 static tutti_status no_set(tutti_runtime *rt, const char *directory, tutti_error *err)
 {
     uint64_t pictures = 0;

@@ -1,6 +1,6 @@
 /* stream.c: the bytes of a file in order, plain or inflated. zlib's inflate is fed with what the
    runtime read, not gzopen. So the k-th read can be failed by a test, and a simulated run reads
-   nothing behind the runtime's back. A gzip file may have several members (RFC 1952, 2.2), as
+   nothing that bypasses the runtime. A gzip file may have several members (RFC 1952, 2.2), as
    parallel compressors write them; whatever else follows a member is refused. */
 #include "data_internal.h"
 #include <assert.h>
@@ -94,7 +94,7 @@ uint64_t tutti_data_stream_most(const tutti_data_stream *s)
     return !s->gzip ? bytes : bytes > UINT64_MAX / 1032 ? UINT64_MAX : bytes * 1032;
 }
 
-/* Moves what is left of the chunk to its front and reads on behind it. */
+/* Moves the rest of the chunk to its front and continues reading after it. */
 static tutti_status refill(tutti_data_stream *s, tutti_error *err)
 {
     const uint64_t left = tutti_file_bytes(s->file) - s->at;
@@ -112,7 +112,7 @@ static tutti_status refill(tutti_data_stream *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* After a member: another one, the end of the file, or something that has no business there. */
+/* After a member: another one, the end of the file, or bytes that do not belong there. */
 static tutti_status member_ended(tutti_data_stream *s, tutti_error *err)
 {
     if (s->z.avail_in < 2)

@@ -54,7 +54,7 @@ void tutti_contents_close(tutti_contents *c)
 
 /* ---- UTF-8 ---- */
 
-/* Bytes of the character at s, of which n are left; 0: none begins there. */
+/* Number of bytes of the character at s, with n bytes left; 0: no character begins there. */
 static unsigned character(const uint8_t *s, uint64_t n)
 {
     const unsigned more = s[0] < 0x80                    ? 0

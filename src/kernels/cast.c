@@ -1,6 +1,6 @@
 /* cast.c: conversions between the number formats, one number at a time. The rules for 16 bits stand
-   in kernels_internal.h; float and double go by the machine's own conversion (nearest even, NaN
-   made quiet), which C's casts are. */
+   in kernels_internal.h; float and double go by the machine's own conversion (nearest even, a
+   signalling NaN becomes a quiet one), which C's casts are. */
 #include "kernels_internal.h"
 
 static void bf16_from_f32(size_t n, const float *x, uint16_t *y)

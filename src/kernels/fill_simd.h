@@ -1,8 +1,8 @@
 /* fill_simd.h: fill.c in vectors, the same operations in the same order; included by one file a
    level after its simd_random_LEVEL.h. What a value costs, in instructions on DWIDTH lanes of
    doubles: 60 for the rounds of its block (philox_simd.h; a uniform needs half a block). A normal
-   takes some 90 more, of which a division and a square root hold the divider as long as ten or
-   twenty others. No bound by memory is near. */
+   takes some 90 more; among them a division and a square root occupy the divider as long as ten
+   or twenty others. Memory is far from being the bound. */
 #include "philox_simd.h"
 #include <math.h>
 

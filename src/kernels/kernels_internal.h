@@ -1,9 +1,9 @@
 /* kernels_internal.h: the table of kernels behind device.h, and what its levels share. A table is
-   filled with the plain C references (NAME.c), then overridden by NAME_avx2.c and NAME_avx512.c up
-   to what was asked for and what the machine has. Every entry of every level gives the reference's
+   filled with the plain C references (NAME.c), then overridden by NAME_avx2.c and NAME_avx512.c
+   up to the requested level and the machine's. Every entry of every level gives the reference's
    bits. A NaN is a NaN at every level. Which NaN an addition or a product gives is the compiler's
-   choice of operand order and is not promised. All pointers may have any alignment of
-   their element. Nothing here knows of threads or of the runtime. */
+   choice of operand order and is not promised. All pointers may have any alignment of their
+   element. Nothing here knows of threads or of the runtime. */
 #ifndef TUTTI_KERNELS_INTERNAL_H
 #define TUTTI_KERNELS_INTERNAL_H
 #include <tutti/kernels.h>
@@ -12,17 +12,17 @@
 /* vectors that `tree` adds in one pass: as many as sixteen registers hold with their weights */
 #define TUTTI_KERNELS_LEAVES 8
 #define TUTTI_KERNELS_LANES 16  /* of norm2 and dot */
-/* elements that rows_dot adds up in float, before what they come to is added in double */
+/* elements that rows_dot adds up in float, before their sum is added in double */
 #define TUTTI_KERNELS_RUN 2048
-/* bytes of a result beyond which it is written past the caches: nobody would find it there */
+/* bytes of a result beyond which it is written past the caches, as it would be evicted anyway */
 #define TUTTI_KERNELS_STREAM ((size_t)16 << 20)
 
 /* bytes. Signs and their mean of 25 M floats, in memcpys on one core of a Xeon: 0.46 with it, 0.54
    with 4096, 0.72 with none; trunc16 0.48, 0.57, 0.74 */
 #define TUTTI_KERNELS_AHEAD 2048
 
-/* For loops that read x once: memory that stands so far behind [x, x + count). Processors ask for
-   what comes next by themselves, but not as early. Nothing is read, so it may lie behind the
+/* For loops that read x once: prefetches the memory that far after [x, x + count). Processors
+   prefetch by themselves, but not as early. Nothing is read, so the addresses may lie beyond the
    end. */
 static inline void tutti_kernels_ask_for(const float *x, size_t count)
 {
@@ -157,7 +157,7 @@ void tutti_kernels_tree_sum_all(const tutti_kernels *t, size_t n, int p, float *
 void tutti_kernels_select_top(const tutti_kernels *t, size_t n, const float *x, size_t k,
                               uint32_t *index, float *value);
 
-/* The lanes added as device.h says: 0+8, 1+9 ..., then 0+4 ..., 0+2, 0+1. */
+/* The lanes added in the order of device.h: 0+8, 1+9 ..., then 0+4 ..., 0+2, 0+1. */
 static inline double tutti_kernels_fold(double lane[TUTTI_KERNELS_LANES])
 {
     for (size_t width = TUTTI_KERNELS_LANES / 2; width > 0; width /= 2)
@@ -184,8 +184,8 @@ static inline float tutti_kernels_float(uint32_t bits)
 }
 
 /* Nearest even; a carry out of the fraction is the next binade, at the top infinity, without a
-   case of its own. A NaN keeps its sign and the upper payload and becomes quiet: rounding it as a
-   number could make an infinity of it. */
+   case of its own. A NaN keeps its sign and the upper payload and becomes a quiet NaN: rounding
+   it as a number could make it an infinity. */
 static inline uint16_t tutti_kernels_bf16(float x)
 {
     const uint32_t u = tutti_kernels_bits(x);
@@ -211,7 +211,7 @@ static inline float tutti_kernels_from_bf16(uint16_t h)
 }
 
 /* Binary16 as VCVTPS2PH rounds to nearest even: NaN keeps the sign and the upper ten bits of its
-   payload and becomes quiet. */
+   payload and becomes a quiet NaN. */
 static inline uint16_t tutti_kernels_f16(float x)
 {
     const uint32_t u = tutti_kernels_bits(x), sign = u >> 16 & 0x8000u, magnitude = u & 0x7fffffffu;
@@ -243,7 +243,7 @@ static inline float tutti_kernels_from_f16(uint16_t h)
     const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = h >> 10 & 0x1fu;
     uint32_t fraction = h & 0x3ffu;
 
-    if (exponent == 31) /* infinity, or NaN made quiet */
+    if (exponent == 31) /* infinity, or a quiet NaN */
         return tutti_kernels_float(sign | 0x7f800000u | fraction << 13 |
                                    (fraction != 0 ? 0x00400000u : 0));
     if (exponent != 0)

@@ -70,12 +70,13 @@ INLINE vec entry(int where, const float *table, ivec at)
                : vec_gather(table, at);
 }
 
-/* What a halving waits for takes longer than its instructions, so SIDE vectors go side by side. */
+/* The latency of a halving is longer than its instructions take, so SIDE vectors are processed
+   together. */
 enum { SIDE = WIDTH == 16 ? 8 : 2 };
 #define EACH_SIDE _Pragma("GCC unroll 8") for (size_t v = 0; v < sides; v++)
 
-/* `bits`, `sides` and, but for the last vector, `count` are constants, so everything is unrolled. A
-   halving looks at level[l + step], which is level + step at l; the first one at a single level,
+/* `bits`, `sides` and, but for the last vector, `count` are constants, so everything is unrolled.
+   A halving reads level[l + step], which is level + step at l; the first one at a single level,
    the second at one of two, which takes less time to choose than to look up. */
 INLINE void round_some(const int bits, const size_t sides, const size_t count, const float *x,
                        float power, const scaled *s, const uint16_t *draws, uint8_t *codes)
@@ -148,8 +149,8 @@ INLINE void ask_for(const float *x, size_t from, size_t count, size_t end)
         _mm_prefetch((const char *)(x + i), _MM_HINT_T1);
 }
 
-/* As many draws as go side by side, then their elements, so that draws and codes stay in the first
-   cache, and memory is asked for what comes later evenly. */
+/* As many draws as are made in parallel, then their elements, so that draws and codes stay in the
+   L1 cache, and later memory is prefetched evenly. */
 static void LEVEL(quantise)(const tutti_rounding *how, const uint32_t counter[4],
                             const uint32_t key[2], uint64_t first, size_t n, const float *x,
                             size_t each, const float *scale, const tutti_ahead *ahead,

@@ -1,8 +1,8 @@
 /* pack_simd.h: pack.c, eight codes a 64-bit lane; included by one file a level after its
    simd_codes_LEVEL.h. The gaps between the codes of a lane are closed in three steps, between
-   bytes, pairs and fours, for any number of bits alike. Of every two neighbours the upper one moves
-   down next to the lower. Then the lanes are moved together within 128 bits. Unpacking is the same
-   backwards. Four bits, which most quantisers have, have a shorter way. */
+   bytes, pairs and fours, for any number of bits. In each pair of neighbours the upper one moves
+   down next to the lower. Then the lanes are moved together within 128 bits. Unpacking is the
+   same backwards. For four bits, which most quantisers use, there is a shorter method. */
 #include "simd_loop.h"
 
 enum { AT_ONCE = 16 * QUARTERS };
@@ -48,7 +48,7 @@ static void LEVEL(pack)(int bits, size_t n, const uint8_t *codes, uint8_t *out)
         return;
     for (size_t j = 0; j < 16; j++)
         together[j] = (uint8_t)(j < b ? j : j < 2 * b ? 8 + j - b : 0x80);
-    /* Each store writes sixteen bytes, of which 2 b count: stop while the last one is still
+    /* Each store writes sixteen bytes, and 2 b of them count: stop while the last one is still
        inside. */
     for (; n - i >= AT_ONCE && bytes - at >= (QUARTERS - 1) * 2 * b + 16;
          i += AT_ONCE, at += 2 * b * QUARTERS) {
@@ -87,9 +87,9 @@ static void LEVEL(unpack)(int bits, size_t n, const uint8_t *in, uint8_t *codes)
     tutti_kernels_unpack(bits, n - i, in + at, codes + i);
 }
 
-/* The sums of norm1 and norm2 (extent_simd.h, reduce_simd.h). The second pass over a block that a
-   norm has brought into the first cache cost more than its instructions: memory rested
-   meanwhile. */
+/* The sums of norm1 and norm2 (extent_simd.h, reduce_simd.h). A second pass over a block that a
+   norm has brought into the L1 cache would cost more than its instructions: memory would be idle
+   in that time. */
 enum { LANES = TUTTI_KERNELS_LANES, PARTS = LANES / DWIDTH };
 #define EACH_PART _Pragma("GCC unroll 4") for (size_t j = 0; j < PARTS; j++)
 INLINE void magnitudes_add(const bool squares, const float *x, dvec sum[PARTS])

@@ -10,7 +10,7 @@
 
 enum { ROUNDS = 10 };
 
-/* What does not change from block to block. */
+/* Values that do not change from block to block. */
 typedef struct philox { qvec key0[ROUNDS], key1[ROUNDS], c1, c2, c3; } philox;
 
 INLINE void philox_begin(philox *p, const uint32_t counter[4], const uint32_t key[2])
@@ -28,7 +28,7 @@ INLINE void philox_begin(philox *p, const uint32_t counter[4], const uint32_t ke
     p->c3 = qvec_all(counter[3]);
 }
 
-/* What the second word begins as in blocks of that upper half of the index. */
+/* The initial second word in blocks of that upper half of the index. */
 INLINE qvec philox_upper(const philox *p, qvec upper)
 {
     return qvec_xor(p->c1, upper);

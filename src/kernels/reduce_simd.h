@@ -8,8 +8,8 @@ enum { LANES = TUTTI_KERNELS_LANES, PARTS = LANES / DWIDTH };
 #define EACH_PART _Pragma("GCC unroll 4") for (size_t j = 0; j < PARTS; j++)
 #define EACH_RUN _Pragma("GCC unroll 4") for (size_t r = 0; r < runs; r++)
 
-/* Of `runs` runs of n elements each, 1 .. SIDE: a sum waits for its own last addition, so several
-   go side by side in the time of one. */
+/* Sums `runs` runs of n elements each, 1 .. SIDE: a sum waits for its own last addition, so
+   several are computed together in the time of one. */
 enum { SIDE = WIDTH == 16 ? 4 : 2 };
 INLINE void norm2_of(const size_t runs, size_t n, const float *x, double *sums)
 {

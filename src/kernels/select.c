@@ -1,9 +1,9 @@
 /* select.c: the elements of the greatest magnitude, exactly k of them, ties by index. Sorting is
-   not needed, nor two passes over the vector: a sample says above which key there are some 2 k
-   elements, one pass collects these, and the k-th greatest of them is found by counting. The sample
-   decides nothing but the time: where it misleads (fewer than k, or more than there is room for)
-   the k-th key is found by counting the whole vector. Counting is a radix histogram of the key's
-   11, 10 and 10 bits from the top. */
+   not needed, nor two passes over the vector: a sample estimates the key above which there are
+   some 2 k elements, one pass collects these, and the k-th greatest of them is found by counting.
+   The sample affects nothing but the time: where it misleads (fewer than k elements, or more than
+   fit) the k-th key is found by counting the whole vector. Counting is a radix histogram of the
+   key's 11, 10 and 10 bits from the top. */
 #include "codes_internal.h"
 #include <assert.h>
 
@@ -59,7 +59,7 @@ size_t tutti_select_room(size_t n, size_t k)
     return spare > n || k > (n - spare) / 4 ? n : 4 * k + spare;
 }
 
-/* Of n candidates the k that are wanted, to the front; they may be x itself, with no indexes
+/* Moves the k wanted ones of n candidates to the front; they may be x itself, with no indexes
    yet. */
 static void keep(size_t n, const float *x, const uint32_t *at, uint32_t key, size_t ties, uint32_t *index, float *value)
 {

@@ -13,7 +13,7 @@ static size_t LEVEL(above)(size_t n, const float *x, uint32_t key, size_t room, 
             index[found] = (uint32_t)i;
             value[found++] = x[i];
         }
-    for (; n - i >= WIDTH; i += WIDTH) /* no room left: only counted */
+    for (; n - i >= WIDTH; i += WIDTH) /* the buffer is full: only counted */
         found += (size_t)__builtin_popcount(vec_above(vec_get(x + i, WIDTH), key));
     for (; i < n; i++)
         found += tutti_kernels_key(x[i]) >= key;

@@ -115,7 +115,8 @@ INLINE uint32_t vec_above(vec v, uint32_t key)
     return (uint32_t)_mm256_movemask_ps(bits_vec(
         _mm256_cmpeq_epi32(_mm256_max_epu32(magnitude, ivec_all((int32_t)key)), magnitude)));
 }
-/* The chosen elements among x[i ..): `at` are written already and there is room for WIDTH more. */
+/* The chosen elements among x[i ..): `at` are written already and there is space for WIDTH
+   more. */
 INLINE size_t put_chosen(uint32_t mask, const float *x, size_t i, size_t at, uint32_t *index,
                          float *value)
 {

@@ -100,7 +100,7 @@ INLINE uint32_t vec_above(vec v, uint32_t key)
     return _mm512_cmpge_epu32_mask(_mm512_and_si512(vec_bits(v), ivec_all(0x7fffffff)),
                                    ivec_all((int32_t)key));
 }
-/* The chosen elements among x[i ..): `at` are written already and there is room for WIDTH more.
+/* The chosen elements among x[i ..): `at` are written already and there is space for WIDTH more.
    Compressed in a register and stored whole: the compressing store is microcode on some
    processors. */
 INLINE size_t put_chosen(uint32_t mask, const float *x, size_t i, size_t at, uint32_t *index,

@@ -4,9 +4,9 @@
 
    They are computed as PyTorch 2.13 does on a CPU with AVX2 or AVX-512: its lerp, add(alpha) and
    addcmul are one fused multiply-add each, its addcdiv is not, and a term with weight decay 0 is
-   left out. With the same order and fusions the momentum, m and v, and the weights of SGD have
-   PyTorch's bits (tests/optim). Adam's weights may differ in the last bit: PyTorch takes its square
-   roots from MKL, which does not round them correctly; here they are.
+   omitted. With the same order and fusions the momentum, m and v, and the weights of SGD have
+   PyTorch's bits (tests/optim). Adam's weights may differ in the last bit: PyTorch takes its
+   square roots from MKL, which does not round them correctly; here they are.
 
    The constants are rounded from double once a step by src/optim. fma() is exact by definition, so
    that a machine whose C library has to compute it in software gives the same bits. */

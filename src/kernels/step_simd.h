@@ -1,6 +1,6 @@
 /* step_simd.h: the optimiser steps of step.c in `vec`; included by one file a level after its
    simd_LEVEL.h. The conditions are the same for all elements: a predicted branch a vector costs
-   nothing beside the memory. */
+   nothing compared with the memory. */
 #include "simd_loop.h"
 
 INLINE void sgd_vector(size_t k, const tutti_sgd_step *s, float *w, const float *g, float *momentum)

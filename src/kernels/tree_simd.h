@@ -44,7 +44,7 @@ static void LEVEL(tree)(size_t n, int p, const float *const *x, const float *a, 
         leaf(n, p, x, true, a, y);
 }
 
-/* The same into every x[r]. */
+/* The same, with the sum written into every x[r]. */
 INLINE void leaf_all(size_t n, int p, float *const *x, const bool weighted, const float *a)
 {
 #define AT(r) (r < p ? r : 0)

@@ -1,5 +1,5 @@
-/* arena.c: see arena.h. What is placed stands in an array by rising offset, so that one walk finds
-   the lowest gap: a buffer whose life does not meet the new one's is as good as not there. */
+/* arena.c: see arena.h. Placed buffers are in an array by rising offset, so that one walk finds
+   the lowest gap: buffers whose life does not overlap the new one's are ignored. */
 #include "arena.h"
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ typedef struct place { size_t at, end; int first, last; } place;
 typedef struct plan {
     nn_buffer *list;
     int count;
-    turn *turns;                 /* those that take room, in the order they are placed */
+    turn *turns;                 /* those that take memory, in the order they are placed */
     int n;
     change *changes;
     place *placed;               /* by rising offset */
@@ -32,7 +32,7 @@ static double rank(const nn_buffer *b, enum order order)
     return order == LARGEST ? (double)b->bytes : order == LONGEST ? life : life * (double)b->bytes;
 }
 
-/* Of equals the larger, then the one that stands first in the list. */
+/* Of equals the larger comes first, then the one that is first in the list. */
 static int by_turn(const void *a, const void *b)
 {
     const turn *x = a, *y = b;
@@ -54,7 +54,7 @@ static void sort(plan *p, enum order order)
 }
 
 /* ---- the bound ---- */
-/* What ends after a moment is there when something begins in it. */
+/* Buffers that end at a moment still exist when others begin in it. */
 static int by_moment(const void *a, const void *b)
 {
     const change *x = a, *y = b;

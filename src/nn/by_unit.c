@@ -1,16 +1,16 @@
-/* by_unit.c: the blocks of a pass side by side, unit by unit.
+/* by_unit.c: the blocks of a pass interleaved, unit by unit.
 
    One after another, each block goes forward and back before the next begins: activations are one
    block's, and gradients of the whole model have to be kept until the last block adds to them. Here
-   each unit goes through all blocks before the next unit begins. So a gradient is complete when its
-   unit is, and whoever needs only a part of each keeps only that (ZeRO, stages 2 and 3). What it
-   costs are the activations of all blocks, as in every trainer that takes its batch at once;
-   recompute=on makes them small.
+   each unit goes through all blocks before the next unit begins. So a gradient is complete when
+   its unit is, and a method that needs only a shard of each gradient keeps only that (ZeRO,
+   stages 2 and 3). The cost is the activations of all blocks, as in every trainer that takes its
+   batch at once; recompute=on makes them small.
 
-   Each block has a backend of its own. They compute in turns, so they share copies of weights.
-   Within a unit blocks go in their order, and their gradients fall in the same tree (sums.c), whose
-   sets are here of the largest unit. The last block's half of backward that the exchange overlaps
-   is as long as in a pass of one block. */
+   Each block has a backend of its own. They compute one after another, so they share copies of
+   weights. Within a unit blocks go in their order, and their gradients fall in the same tree
+   (sums.c), whose sets are here of the largest unit. The last block's half of backward that the
+   exchange overlaps is as long as in a pass of one block. */
 #include "driver.h"
 
 static int64_t samples_of(const tutti_nn *nn, const nn_run *whole, int k)

@@ -16,12 +16,12 @@
 
 /* oneDNN takes its number of threads from the calling thread's OpenMP setting. Declared here
    because the compiler in use may have an OpenMP of its own (clang: libomp), while the packaged
-   oneDNN runs on libgomp, and this room is linked with that. */
+   oneDNN runs on libgomp, and this module is linked with that. */
 extern void omp_set_num_threads(int threads);
 extern int omp_get_max_threads(void);
 
-/* Channels of the blocks that convolutions and pooling like on this CPU, or on the smaller one
-   that ONEDNN_MAX_CPU_ISA says. */
+/* Channels of the blocks that convolutions and pooling prefer on this CPU, or on the smaller
+   instruction set that ONEDNN_MAX_CPU_ISA names. */
 static inline int nn_channel_block(void)
 {
     return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core
@@ -73,7 +73,7 @@ static inline dnnl_data_type_t nn_md_type(nn_mdref md)
 #endif
 }
 
-/* A layout that strides cannot say: blocks of channels. Of float32. */
+/* A layout that strides cannot describe: blocks of channels. Of float32. */
 static inline dnnl_status_t nn_md_tag(nn_md *m, int n, const dnnl_dims_t dims,
                                       dnnl_format_tag_t tag)
 {

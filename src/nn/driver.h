@@ -1,6 +1,6 @@
 /* driver.h: what drives a backend. nn.c: life, accounts and the public calls; pass.c: the order of
-   calls of a pass, and the hooks; by_unit.c: the same where blocks go side by side; sums.c: the sum
-   over a pass's blocks. */
+   calls of a pass, and the hooks; by_unit.c: the same where blocks are interleaved; sums.c: the
+   sum over a pass's blocks. */
 #ifndef TUTTI_NN_DRIVER_H
 #define TUTTI_NN_DRIVER_H
 #include "image.h"
@@ -12,8 +12,8 @@ enum { NN_SETS_MAX = 21, NN_BATCH_MAX = 1 << 20 };
 typedef struct nn_part { /* a unit */
     int param, params; /* the first of its parameters, how many */
     double flops;      /* a forward of a sample */
-    double flops_again; /* what of it backward computes again, in a segment that was dropped */
-    bool again;        /* it does */
+    double flops_again; /* the part that backward recomputes, in a segment that was dropped */
+    bool again;        /* backward recomputes it */
     int segment;       /* the first unit of such a segment, -1: in none */
 } nn_part;
 
@@ -31,11 +31,11 @@ struct tutti_nn {
     int sets;              /* own gradient sets */
     float *set_memory;     /* sets x values: the parameters one after another, as in the table */
     float **set_pointers;  /* of `bottom`, then of each set: params */
-    float *bottom;         /* one more set, of passes that add; NULL: none has come */
+    float *bottom;         /* one more set, of passes that add; NULL: no such pass yet */
     float *leaf;           /* gradients of a unit on their way to a set */
     float **leaf_pointers;
     size_t leaf_values, set_values; /* of the leaf, of a set */
-    float *room;           /* tutti_nn_unit_gradients; NULL: nobody has asked */
+    float *room;           /* tutti_nn_unit_gradients; NULL: not called yet */
     size_t room_values;
     float *tied_memory;    /* by unit: a tied matrix's gradient of each block */
     float **tied_pointers; /* and each block's gradient pointers */
@@ -47,10 +47,11 @@ struct tutti_nn {
     float *const *given;   /* the gradients of the pass that runs; does it add? */
     bool adds;
     const nn_backend *ops;
-    void *backend;         /* that which computes now */
+    void *backend;         /* the one that computes now */
     void **backends;       /* one; by unit, one a block */
-    int backend_count, prepared_count; /* the first so many have copies of the values given last */
-    struct dn_copies *copies; /* by unit: where they meet */
+    int backend_count, prepared_count; /* that many, from the first on, have copies of the last
+                                          given values */
+    struct dn_copies *copies; /* by unit: the copies of weights that the backends share */
     bool by_unit;
     nn_run *runs;          /* by unit: of each block */
     tutti_device *device;  /* NULL: nothing is charged */
@@ -79,10 +80,10 @@ static inline nn_sample_kind nn_kind_of(const tutti_nn *nn)
 
 /* ---- sums.c ---- */
 typedef struct nn_stack {
-    float *const *set[NN_SETS_MAX + 1]; /* gradient pointers of each set, bottom first; of the leaf
-                                           behind them while a block writes it */
-    float *const *total;                /* where a pass that adds wants it; NULL: the bottom is the
-                                           caller's */
+    float *const *set[NN_SETS_MAX + 1]; /* gradient pointers of each set, bottom first; of the
+                                           leaf after them while a block writes it */
+    float *const *total;                /* where a pass that adds writes the sum; NULL: the bottom
+                                           is the caller's */
     int top;                            /* where the block writes: sets below it */
     int falls;                          /* levels that fall with the block; 0: it becomes a set */
     bool last;
@@ -94,19 +95,20 @@ typedef struct nn_stack {
 tutti_status tutti_nn_sums_open(tutti_nn *nn, bool adds, tutti_error *err);
 void tutti_nn_sums_close(tutti_nn *nn);
 size_t tutti_nn_sums_bytes(const tutti_nn *nn);
-/* Of a pass of several blocks, which `run` is the whole of. */
+/* Begins a pass of several blocks; `run` is the whole pass. */
 tutti_status tutti_nn_stack_begin(nn_stack *s, tutti_nn *nn, const nn_run *run, tutti_error *err);
 /* By unit: where the block'th block of a tied matrix has its gradient until it falls, in pointers
    that are `pointers` else. Those pointers, if there is none. */
 float *const *tutti_nn_stack_apart(const tutti_nn *nn, float *const *pointers, int64_t block);
-/* Where the block'th block writes, from 0: run->gradients and run->tables. */
+/* Sets where the block'th block writes, from 0: run->gradients and run->tables. */
 void tutti_nn_stack_push(const tutti_nn *nn, nn_stack *s, nn_run *run, int64_t block, bool last);
-/* The block has given this parameter: it falls as far as the block's number says; with the last
-   block to the final sum, and then onto what the caller had. */
+/* The block has written this parameter's gradient: it is added to as many sets as the block's
+   number requires; with the last block up to the final sum, and then to the caller's earlier
+   gradient. */
 void tutti_nn_stack_fall(const tutti_nn *nn, const nn_stack *s, int param);
 /* After the block. */
 void tutti_nn_stack_pop(const tutti_nn *nn, nn_stack *s);
-/* Tells which rows of each table the pass reads. */
+/* Calls the hook with the rows of each table that the pass reads. */
 tutti_status tutti_nn_need_rows(const tutti_nn *nn, const nn_run *run, const tutti_nn_hooks *hooks,
                                 tutti_error *err);
 /* The rows of a final table into the caller's gradient. */
@@ -136,13 +138,13 @@ void tutti_nn_skip(const tutti_nn *nn, nn_run *run, int64_t first);
 void tutti_nn_count_statistics(tutti_nn *nn, const float *part, int64_t samples);
 
 /* ---- by_unit.c ---- */
-/* All of a pass of several blocks but what comes before and after every pass. */
+/* A pass of several blocks, without what comes before and after every pass. */
 tutti_status tutti_nn_pass_by_unit(tutti_nn *nn, const nn_run *whole, double divisor,
                                    const tutti_nn_hooks *hooks, double *loss_sum,
                                    tutti_error *err);
 
 /* ---- pass.c ---- */
-/* Are all labels, tokens and categories that the run reads what they can be? */
+/* Are all labels, tokens and categories that the run reads within their range? */
 tutti_status tutti_nn_check_samples(const tutti_nn *nn, const nn_run *run, tutti_error *err);
 tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutti_nn_hooks *hooks,
                             double *loss_sum, tutti_error *err);

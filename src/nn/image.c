@@ -126,7 +126,7 @@ static tutti_status join(builder *b, nn_map *m, int i, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer %d (join) directly follows another; put a layer between",
                           m->index);
     m->stride = (int)((was.height + now.height - 1) / now.height);
-    if (m->stride < (was.width + now.width - 1) / now.width) /* a side of 1 tells nothing */
+    if (m->stride < (was.width + now.width - 1) / now.width) /* a side of 1 does not show the stride */
         m->stride = (int)((was.width + now.width - 1) / now.width);
     if (maps[m->partner].rows != b->rows || was.channels > now.channels ||
         (was.height + m->stride - 1) / m->stride != now.height || (was.width + m->stride - 1) / m->stride != now.width)
@@ -257,8 +257,9 @@ static tutti_status check_segment(const builder *b, int i, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Does backward of the layer read what it was given? What it has computed: its output, if that does
-   not end its segment, or what it has computed beside it? */
+/* reads_input: does backward of the layer read its input? reads_own: does it read what the
+   layer has computed: its output, if that does not end its segment, or a by-product such as
+   statistics? */
 static bool reads_input(const nn_map *m)
 {
     return m->layer.kind == TUTTI_LAYER_CONV2D || m->layer.kind == TUTTI_LAYER_LINEAR ||
@@ -270,8 +271,8 @@ static bool reads_own(const nn_map *m, bool ends)
     return (m->relu && !ends) || m->layer.kind == TUTTI_LAYER_BATCH_NORM || m->layer.kind == TUTTI_LAYER_MAXPOOL2D;
 }
 
-/* What a segment computes again is its beginning, as far as backward reads. Behind its end there
-   may be a branch, in which nothing moves. */
+/* A segment recomputes its layers from the beginning as far as backward reads them. After its end
+   there may be a branch, whose values do not move. */
 static void find_segments(nn_image *image)
 {
     const int last = nn_image_segment_first(image, image->map_count - 1);

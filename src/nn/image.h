@@ -4,7 +4,7 @@
 
    Chains of plain convolutions keep their own path (onednn_conv.c). There a tile of 8 images runs
    through all layers while it is in the cache. A batch norm forbids that: its statistics need the
-   last image before the first can go on.
+   last image before the first can continue.
 
    A *unit* is a layer with parameters and those that follow it without any. A ReLU is part of the
    layer before it. */

@@ -34,7 +34,7 @@ static tutti_status describe_maps(const image *b, nn_md md[MDS], const nn_map *m
         const dnnl_dims_t grouped = { g, each_out, each_in, k, k },
                           plain_grouped = { each_out * each_in * k * k, each_in * k * k, k * k, k, 1 },
                           bias = { m->out.channels }, one = { 1 };
-        const int skip = g == 1; /* without groups the leading dimension is left out */
+        const int skip = g == 1; /* without groups the leading dimension is omitted */
         made = nn_md_make(&md[ANY_SRC], 4, in, dnnl_f32, NULL);
         if (made == dnnl_success)
             made = nn_md_make(&md[ANY_DST], 4, out, dnnl_f32, NULL);

@@ -23,7 +23,7 @@ typedef struct reference {
     const nn_image *net;
     int64_t capacity;
     double *input;
-    double **value, **slope;       /* by map: its output and that one's gradient, capacity samples each */
+    double **value, **slope;       /* by map: its output and the output's gradient, capacity samples each */
     double *stats;                 /* of the run: mean and variance as among the running statistics */
     double *sum;                   /* gradient of one tensor */
     size_t bytes;
@@ -109,7 +109,7 @@ static const double *input_of(const reference *r, int i)
     return i > 0 ? r->value[i - 1] : r->input;
 }
 
-/* What a convolution visits: output `to`, input `from`, weight `w` of every product. */
+/* The visitor of a convolution: output `to`, input `from`, weight `w` of every product. */
 typedef void conv_visit(double *out, const double *in, const double *more, size_t to, size_t from, size_t w);
 
 static void each_product(const reference *r, int i, conv_visit *visit, double *out, const double *in,

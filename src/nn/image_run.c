@@ -379,7 +379,8 @@ static void image_close(void *self)
     tutti_free(b);
 }
 
-/* Of linear layers' weights; convolutions have theirs in layouts of their own. */
+/* Opens the copies of linear layers' weights; convolutions have theirs in layouts of their
+   own. */
 static tutti_status open_copies(image *b, tutti_error *err)
 {
     dn_wanted *wanted = tutti_alloc((size_t)b->net->param_count, sizeof *wanted);

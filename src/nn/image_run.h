@@ -2,10 +2,10 @@
    products are oneDNN's, everything else is of math/ and loops.h. Each layer takes all samples of a
    block before the next.
 
-   - Maps stand as oneDNN's convolutions want them: in blocks of as many channels as a vector has
-     (nChw16c, nChw8c) where these divide the channels, else with all channels side by side (nhwc).
-     The network's input is plain. A convolution that wants something else gets a reorder. Weights
-     are reordered in each run: at most a few hundred KiB.
+   - Maps have the layout that oneDNN's convolutions need: in blocks of as many channels as a
+     vector has (nChw16c, nChw8c) where these divide the channels, else with all channels side by
+     side (nhwc). The network's input is plain. A convolution that needs another layout gets a
+     reorder. Weights are reordered in each run: at most a few hundred KiB.
    - A ReLU is part of the layer before it: a post-op of a convolution or product, or in the loop
      that writes the output of a batch norm or join. Its mask is that output.
    - Slopes: a join hands its slope to its branch and keeps it, so what stands before the join in
@@ -14,7 +14,7 @@
      are as in sequence_run.h.
    - Training is laid out for the full block. An evaluation runs pieces of PIECE samples filled up
      with zeros, so that no sample's loss depends on how many there are (as DN_PIECE).
-   - Own loops run on the calling thread; oneDNN on as many as were asked for.
+   - Own loops run on the calling thread; oneDNN on the requested number.
 
    Files: image_plan.c has the primitives, and which buffer lives when; image_run.c a layer's two
    halves, and the table. */
@@ -38,7 +38,7 @@ enum which {
 /* primitives of a layer for a number of samples */
 typedef struct map_ops { dn_linear linear; dn_op op[OPS]; } map_ops;
 
-/* What a layer needs room for. */
+/* The buffers of a layer. */
 enum thing {
     OUT, STATS, WORKSPACE, COPY, INPUT, RESULT, FORWARD_SCRATCH,
     WINPUT, WSLOPE, GRADIENT, PLAIN, BIAS,

@@ -71,7 +71,7 @@ static tutti_status resize(nn_layered *l, size_t bytes, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* What is between forward and backward has memory of its own. */
+/* Buffers that live from forward to backward get memory of their own. */
 static void take_out(nn_layered *l, nn_lives *lives)
 {
     l->kept_count = 0;

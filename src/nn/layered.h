@@ -19,7 +19,7 @@ typedef struct nn_plan {
 
 /* The buffers of training or of evaluation. */
 typedef struct nn_lives {
-    bool made;                   /* false: to be laid out anew, as a primitive needs more */
+    bool made;                   /* false: must be laid out again, as a primitive needs more */
     int count, room;
     nn_buffer *buffer;
     size_t end;
@@ -30,9 +30,9 @@ typedef struct nn_layers {
     /* Sets p->ops to primitives for p->samples. Where they need more than those before, made =
        false. */
     tutti_status (*build)(void *self, nn_plan *p, bool train, tutti_error *err);
-    /* Also what a failed build left, and nothing. */
+    /* Frees the ops; also those that a failed build has left, or none. */
     void (*drop)(void *self, nn_plan *p);
-    /* All buffers of a run, by tutti_nn_life and tutti_nn_touch. */
+    /* Declares all buffers of a run, by tutti_nn_life and tutti_nn_touch. */
     void (*lay_out)(void *self, bool train);
     /* The unit of a moment. NULL: no stages. */
     int (*unit_of)(const void *self, int moment);
@@ -48,7 +48,8 @@ typedef struct nn_layered {
     nn_lives *lives[2], *now;    /* of evaluation, of training; of this run */
     char *arena;
     size_t arena_bytes;
-    /* Of a stage: buffers of training that live beyond the turn are no part of the arena. */
+    /* For a stage: training's buffers that live from forward to backward are not part of the
+       arena. */
     bool stage;
     nn_kept *kept;
     int kept_count;
@@ -73,8 +74,8 @@ static inline void *nn_place_of(const nn_layered *l, int buffer)
 tutti_status tutti_nn_layered_open(nn_layered *l, const nn_settings *settings, size_t buffers,
                                    tutti_error *err);
 void tutti_nn_layered_close(nn_layered *l);
-/* Plan and memory of a run of so many samples; *filled: how many it computes, those filled up
-   included. Allocates only what it has not met before. */
+/* Prepares plan and memory of a run of `samples` samples; *filled: how many it computes, with
+   padding. Allocates only for sizes that are new. */
 tutti_status tutti_nn_layered_begin(nn_layered *l, int64_t samples, bool train, int64_t *filled,
                                     tutti_error *err);
 void tutti_nn_layered_evaluated(nn_layered *l);

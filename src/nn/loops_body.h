@@ -76,7 +76,7 @@ static size_t map_at(const nn_maps *m, size_t image, size_t channel, size_t row,
            channel % m->lanes;
 }
 
-/* From `channel` on, how many stand side by side in both. */
+/* The number of channels from `channel` on that are adjacent in both. */
 static size_t run_of(const nn_maps *a, const nn_maps *b, size_t channel)
 {
     const size_t first = a->lanes - channel % a->lanes, second = b->lanes - channel % b->lanes;

@@ -1,11 +1,11 @@
-/* model_ctr.c: click-through rates: embedding tables, one a categorical field, beside the sample's
-   own values, then linear layers with ReLU to one logit. It is the "Embedding & MLP" form that
-   HeterPS's models, DeepFM's deep part and DLRM without its products have in common.
+/* model_ctr.c: click-through rates: embedding tables, one a categorical field, concatenated with
+   the sample's own values, then linear layers with ReLU to one logit. It is the "Embedding & MLP"
+   form that HeterPS's models, DeepFM's deep part and DLRM without its products have in common.
 
    All tables are one parameter of (tables x rows) x dim: one exchange instead of one a field.
-   PyTorch code does the same that adds an offset a field and holds one nn.Embedding. Its rows start
-   normal with 0.05: small enough that the logit begins near 0, large enough that the first layer's
-   weights get a slope. */
+   PyTorch code that adds an offset a field and holds one nn.Embedding does the same. Its rows
+   start normal with 0.05: small enough that the logit begins near 0, large enough that the first
+   layer's weights get a slope. */
 #include "nn_internal.h"
 #include <stdio.h>
 

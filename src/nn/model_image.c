@@ -2,14 +2,14 @@
 
    resnet: He et al. 2016, "Deep Residual Learning for Image Recognition", section 4.2, the
    networks for CIFAR-10: of 6n + 2 layers with weights. Shortcuts that change the shape are option
-   A (every second place, new channels zero), as there: it is what the paper's figures on CIFAR are
-   of, and it has no parameters. Convolutions have no bias, since a batch norm follows each. Not
-   taken from the paper: initial values are PyTorch's defaults (nn.h), of all models here alike;
-   the optimiser and augmentation are the run's.
+   A (every second place, new channels zero), as there: the paper's figures on CIFAR are with it,
+   and it has no parameters. Convolutions have no bias, since a batch norm follows each. Not taken
+   from the paper: initial values are PyTorch's defaults (nn.h), as for all models here; the
+   optimiser and augmentation are the run's.
 
    vgg(small): the pattern of Simonyan, Zisserman 2015 (pairs of 3x3 convolutions, pooling, channels
-   doubled) with batch norms, three stages, for images of 28x28 and 32x32. Dropout is left out:
-   batch norms took its place in what is trained today. */
+   doubled) with batch norms, three stages, for images of 28x28 and 32x32. There is no dropout:
+   batch norms have replaced it in today's networks. */
 #include "nn_internal.h"
 #include <stdio.h>
 

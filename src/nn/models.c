@@ -95,7 +95,7 @@ static const tutti_model_ops quadratic_ops = {
 };
 
 /* Its options are those of the data of the same name; on other data it is softmax regression, and
-   they say nothing. */
+   they have no effect. */
 static tutti_status logistic_layers(const void *self, const tutti_nn_task *task, tutti_layer *layers, int room,
                                     int *count, tutti_error *err)
 {
@@ -143,7 +143,7 @@ static const tutti_option gpt_options[] = {
     { 0 },
 };
 
-/* A layer of gpt's list; those that options leave out are in it with `out` of OMITTED. */
+/* A layer of gpt's list; those that the options omit are in it with `out` of OMITTED. */
 enum { OMITTED = -1 };
 static tutti_layer optional(bool there, tutti_layer layer)
 {

@@ -120,7 +120,7 @@ static tutti_status add_unit(nn_net *net, int i, nn_shape *shape, tutti_error *e
     return TUTTI_OK;
 }
 
-/* What follows a layer with parameters: at most one ReLU, one pooling, one flatten. */
+/* Adds what follows a layer with parameters: at most one ReLU, one pooling, one flatten. */
 static tutti_status add_follower(nn_net *net, int i, nn_shape *shape, tutti_error *err)
 {
     const tutti_layer *layer = &net->layers[i];
@@ -348,7 +348,7 @@ tutti_status tutti_nn_statistics(const char *model, const tutti_nn_task *task, t
     return TUTTI_OK;
 }
 
-/* PyTorch's reset_parameters of Linear and Conv2d: kaiming_uniform with a = sqrt(5) comes to
+/* PyTorch's reset_parameters of Linear and Conv2d: kaiming_uniform with a = sqrt(5) is
    +-1/sqrt(fan_in), as for the bias. */
 void tutti_nn_initialise(const tutti_nn_param *param, int forward_index, uint64_t seed, float *values)
 {

@@ -17,8 +17,8 @@ static const nn_backend *find_backend(const char *name)
 }
 
 /* ---- life ---- */
-/* Tokens: as many windows as fill the machine's vectors and no more, so that few workers and
-   many cut a step at the same places. */
+/* Tokens: as many windows as fill the machine's vectors and no more, so that a step is split at
+   the same places with few workers and with many. */
 static int64_t block_of(const nn_net *net)
 {
     int64_t block = BLOCK;
@@ -28,9 +28,9 @@ static int64_t block_of(const nn_net *net)
     return block;
 }
 
-/* Where a product has the rows of one moment, or where rows become samples, windows are a multiple
-   of 48, of which every block of rows in oneDNN's kernels is a divisor (onednn_internal.h,
-   DN_PIECE); elsewhere the backend fills rows up to one. */
+/* Where a product has the rows of one moment, or where rows become samples, windows are a
+   multiple of 48, which every block of rows in oneDNN's kernels divides (onednn_internal.h,
+   DN_PIECE); elsewhere the backend pads rows to such a multiple. */
 static int64_t piece_of(const nn_net *net, const nn_backend *ops, int64_t most)
 {
     const int64_t step = 48, windows = net->sequence != NULL ? BLOCK_TOKENS / net->sequence->context : 0;
@@ -44,7 +44,7 @@ static int64_t piece_of(const nn_net *net, const nn_backend *ops, int64_t most)
     return windows > 0 ? windows : 1;
 }
 
-/* What the driver has to know of the units. */
+/* Collects what the driver must know of the units. */
 static tutti_status outline(tutti_nn *nn, tutti_error *err)
 {
     const nn_net *net = &nn->net;
@@ -122,7 +122,8 @@ float *tutti_nn_running(tutti_nn *nn, size_t *count)
     return nn->running;
 }
 
-/* Room for as many as compute side by side. A single unit goes unit by unit as it is. */
+/* Opens a backend for each block of a pass that runs unit by unit, else one. A pass of a single
+   block runs unit by unit as it is. */
 static tutti_status open_backends(tutti_nn *nn, bool by_unit, nn_settings *settings, tutti_error *err)
 {
     const int64_t blocks = (nn->batch + nn->block - 1) / nn->block;

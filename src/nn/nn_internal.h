@@ -1,11 +1,11 @@
-/* nn_internal.h: what the files of this room share: the network after shape inference, and the
+/* nn_internal.h: what the files of this module share: the network after shape inference, and the
    table that a backend fills.
 
-   A network is cut into *units*: one layer with parameters and the ReLU, pooling and flattening
+   A network is split into *units*: one layer with parameters and the ReLU, pooling and flattening
    that follow it. The units with convolutions come first and run in tiles of a few images: their
-   activations are large, their weights small. The linear units take the whole batch: their weights
-   are large. pass.c drives the units and calls the hooks, so that order and residency are the same
-   for every backend. A backend only computes.
+   activations are large, their weights small. The linear units take the whole batch: their
+   weights are large. pass.c drives the units and calls the hooks, so that order and residency are
+   the same for every backend. A backend only computes.
 
    Three kinds of networks have units of their own:
 
@@ -94,8 +94,8 @@ void tutti_nn_net_statistics(const nn_net *net, tutti_nn_statistic *statistics, 
 extern const tutti_model_ops tutti_nn_resnet, tutti_nn_vgg; /* model_image.c */
 
 /* ---- a backend ---- */
-/* Nanoseconds spent: by node of a network of tokens, which the backend notes, else by unit, which
-   pass.c notes. */
+/* Nanoseconds spent: by node of a network of tokens, which the backend records, else by unit,
+   which pass.c records. */
 typedef struct nn_times {
     tutti_runtime *clock;        /* NULL: nothing is noted */
     int count;
@@ -117,18 +117,18 @@ typedef struct nn_settings {
     int threads;                 /* at least 1 */
     tutti_cpu cpu;               /* the highest level for own loops */
     tutti_dtype precision;       /* of the products' operands: TUTTI_F32, TUTTI_BF16 or TUTTI_F16 */
-    /* Where backends of one network meet that compute unit by unit: the first leaves its copies of
-       weights there. NULL: it is alone. */
+    /* Shared by the backends of one network that compute unit by unit: the first stores its
+       copies of weights there. NULL: there is only one backend. */
     struct dn_copies **copies;
     const nn_times *times;       /* of tokens: to be kept and filled */
 } nn_settings;
 
-/* The gradient of a table as far as it is not 0: ids ascend, no two alike; values: a row each. Room
-   for `room` of both. */
+/* The rows of a table's gradient that are not 0: ids ascend, no two are equal; values: a row
+   each. `room` is the capacity of both. */
 typedef struct nn_rows { size_t width, room, n; uint32_t *ids; float *values; } nn_rows;
 
-/* One pass, or one piece of an evaluation. Samples are x and labels, or tokens and next, each with
-   rows of categories beside them or not. */
+/* One pass, or one piece of an evaluation. Samples are x and labels, or tokens and next, each
+   with or without rows of categories. */
 typedef struct nn_run {
     const float *x;
     const uint8_t *labels;       /* all below classes */
@@ -154,9 +154,9 @@ typedef struct nn_run {
     nn_rows *tables;             /* NULL unless train; by parameter: where the gradient of one with
                                     row_sparse is written, never added, in place of `gradients` */
 
-    /* Of a stage. What enters is x, one sample's rows after another, or by moment as the network
-       has them. begin is called twice: for forward, and with `backward` for loss and backward,
-       other runs may be between. */
+    /* For a stage. Its input is x, one sample's rows after another, or by moment if the network
+       has them so. begin is called twice: for forward, and with `backward` for loss and backward;
+       other runs may come between. */
     bool backward;
     void *const *kept;           /* the memory of each of nn_backend.kept's list */
     float *out;                  /* what leaves: written by forward */
@@ -175,7 +175,7 @@ typedef struct nn_backend {
     int64_t tile;                /* images of one forward or backward of a convolution unit; 0: the
                                     whole run */
     int64_t piece;               /* samples of a run of an evaluation, a multiple of tile. Tokens:
-                                    as the settings say */
+                                    by the settings */
     /* Sets *out only on success. Keeps net. */
     tutti_status (*open)(void **out, const nn_net *net, const nn_settings *settings,
                          tutti_error *err);
@@ -187,11 +187,12 @@ typedef struct nn_backend {
        short), all for a linear one. Units ascend within a tile, tiles ascend. */
     tutti_status (*forward)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);
     /* After all forwards: the sum of the samples' losses, how many are predicted right, and, if
-       train, the gradient of the sum / divisor and what run->losses wants. Ties go to the lowest
-       class; a sample whose loss is not finite is never right. */
+       train, the gradient of the sum / divisor and run->losses if requested. Ties go to the
+       lowest class; a sample whose loss is not finite is never right. */
     void (*loss)(void *self, double divisor, double *sum, int64_t *correct);
-    /* Forward again of the unit's layers whose output was not kept and backward wants. Of a segment
-       units ascend; then follow their `weights` and `data`. NULL: it keeps all there is. */
+    /* Forward again of the unit's layers whose output was not kept and is needed by backward. Of
+       a segment units ascend; then follow their `weights` and `data`. NULL: it keeps all there
+       is. */
     tutti_status (*again)(void *self, int unit, int64_t first, int64_t count, tutti_error *err);
     /* Gradients of the unit's parameters: final with the tile that ends the run. Units descend; the
        tile's `data` call of the unit above came before. */
@@ -202,15 +203,15 @@ typedef struct nn_backend {
     /* An evaluation has ended: gives back memory that training does not use. A thousand simulated
        workers would each keep their own. NULL: there is none. */
     void (*evaluated)(void *self);
-    /* Of a stage: gives how many there are. Their order stays, their bytes may grow with begin.
-       NULL: the backend has no stages. */
+    /* Of a stage: lists the kept buffers, returns how many there are. Their order stays, their
+       bytes may grow with begin. NULL: the backend has no stages. */
     int (*kept)(const void *self, const nn_kept **list);
     bool (*widens)(const void *self); /* tutti_nn_widens; NULL: false */
     size_t (*bytes)(const void *self);
     int (*describe)(const void *self, char *text, size_t bytes); /* text begins empty */
 } nn_backend;
-/* Appends to a text of which `length` characters were to be written so far, as far as its bytes
-   go; gives the new length. */
+/* Appends to a text whose length so far is `length`, counted as by snprintf, as far as it fits
+   into its bytes; returns the new length. */
 int tutti_nn_say(char *text, size_t bytes, int length, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 extern const nn_backend tutti_nn_onednn, tutti_nn_reference;

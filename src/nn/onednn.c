@@ -1,8 +1,8 @@
 /* onednn.c: the fast backend of networks of images and vectors:
    plans for a run, the loss, the table.
 
-   - The ReLU behind a product or convolution drops a NaN (its maximum takes the other operand). A
-     NaN in the parameters can so stay out of the loss; whoever must know looks at the
+   - The ReLU behind a product or convolution drops a NaN (its maximum takes the other operand).
+     So a NaN in the parameters may not reach the loss; a caller that must know checks the
      parameters. */
 #include "onednn_internal.h"
 #include <math.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* ---- a run ---- */
-/* Plans and memory for so many samples. */
+/* Prepares plans and memory for `samples` samples. */
 static tutti_status prepare(onednn *b, int64_t samples, bool train, tutti_error *err)
 {
     const int64_t rows = train ? samples : DN_PIECE;
@@ -147,7 +147,8 @@ static void onednn_close(void *self)
     tutti_free(b);
 }
 
-/* Of linear units' weights; convolutions have theirs in layouts of their own (onednn_memory.c). */
+/* Opens the copies of linear units' weights; convolutions have theirs in layouts of their own
+   (onednn_memory.c). */
 static tutti_status open_copies(onednn *b, tutti_error *err)
 {
     dn_wanted wanted[2 * NN_UNITS_MAX] = { 0 };

@@ -1,5 +1,5 @@
-/* onednn_conv.c: convolution units, a tile of a few images at a time. What oneDNN likes decides the
-   layouts. Weights and activations are in blocks of channels: plain weights would fall into
+/* onednn_conv.c: convolution units, a tile of a few images at a time. oneDNN's preferences decide
+   the layouts. Weights and activations are in blocks of channels: plain weights would fall into
    reference code, hundreds of times slower. Only the network's input and the rows handed to the
    first linear unit are plain.
 
@@ -91,8 +91,8 @@ static dn_conv_maps maps_of(const nn_md *m)
                            nn_md_of(&m[BIAS]) };
 }
 
-/* How conv's output lies, which is one of four, and what pooling makes of it in the same. Blocks
-   are full: channels that fill none are followed by zeros. */
+/* Describes the layout of conv's output, which is one of four, and of pooling's output in the
+   same layout. Blocks are full: the last channels are padded with zeros. */
 static tutti_status describe_pooling(dn_conv *c, const nn_unit *u, int64_t images, tutti_error *err)
 {
     const size_t channels = (size_t)u->wide.channels;
@@ -195,7 +195,7 @@ static tutti_status build_backward(onednn *b, dn_conv *c, const nn_unit *u, cons
                                tutti_nn_dn_md(&c->data, DNNL_ARG_WEIGHTS), err);
 }
 
-/* What a tile of this unit takes; whatever has no primitive takes nothing. */
+/* Measures the buffers of a tile of this unit; those without a primitive take nothing. */
 static void measure(onednn *b, dn_conv *c, int unit, bool last)
 {
     const nn_unit *u = &b->net->units[unit];
@@ -389,7 +389,7 @@ static tutti_status give_gradient(onednn *b, dn_conv *c, int unit, bool add, tut
     return TUTTI_OK;
 }
 
-/* Where the gradient of conv's own output stands once `weights` has brought it there. */
+/* The place of the gradient of conv's own output, once `weights` has written it there. */
 static void *slope_of(const onednn *b, int unit)
 {
     return dn_at(b, unit, b->net->units[unit].pool > 0 ? DN_WIDE_SLOPE : DN_SLOPE);

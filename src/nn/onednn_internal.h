@@ -33,7 +33,7 @@ enum {
     DN_PLANS = 8      /* linear plans kept besides those of the full batch and of evaluation */
 };
 
-/* What becomes of an operand before the primitive reads it (onednn_operand.c). */
+/* The conversion of an operand before the primitive reads it (onednn_operand.c). */
 typedef enum { DN_AS_IS, DN_NARROWED, DN_WIDENED, DN_ROUNDED } dn_form;
 /* at: offset into the scratch, unless as it is */
 typedef struct dn_operand { dn_form form; size_t values, at; } dn_operand;
@@ -48,8 +48,8 @@ typedef struct dn_op {
     char label[48];                    /* "conv2d 0 forward" */
     char implementation[48];
 
-    /* Of products whose bits would else depend on the number of threads (onednn_product.c): one
-       thread computes it as a whole, or each of its parts. */
+    /* For products whose bits would else depend on the number of threads (onednn_product.c): one
+       thread computes the whole product, or each of its parts. */
     bool alone;
     struct dn_part *parts;
     int part_count;
@@ -60,7 +60,7 @@ typedef struct dn_op {
 /* _add: to what is there */
 typedef struct dn_linear { dn_op forward, data, data_add, weights, weights_add; } dn_linear;
 
-/* What primitives are made from and run on. */
+/* The resources that primitives are made from and run on. */
 typedef struct dn_core {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
@@ -71,18 +71,18 @@ typedef struct dn_core {
     tutti_dtype precision;                  /* of products' operands; all else is float32 */
     /* oneDNN lacks a product of such operands: it is computed in float32 */
     bool widens;
-    tutti_device *device;                   /* converts; NULL if nothing is to be */
+    tutti_device *device;                   /* converts; NULL: nothing to convert */
     struct dn_copies *copies;               /* of weights, in that precision; NULL: none */
     struct dn_copies **meet;                /* nn_settings.copies */
 } dn_core;
 
-/* A weight in 16 bits beside the float32 one, made when a product first asks for it after the
-   values have changed. */
+/* A 16-bit copy of a float32 weight, made when a product first asks for it after the values have
+   changed. */
 typedef struct dn_copy { const float *from; uint16_t *to; size_t count; bool made; } dn_copy;
 typedef struct dn_copies {
-    dn_copy *list;               /* by parameter; those of several units may have one place */
+    dn_copy *list;               /* by parameter; parameters of several units may share a copy */
     int count, users;
-    const float *const *stand;   /* the pass's values, which may move while nobody needs them */
+    const float *const *stand;   /* the pass's values, which may move while they are not in use */
     uint16_t *memory;
     size_t values;
 } dn_copies;
@@ -94,7 +94,7 @@ typedef struct dn_linear_plan {
     dn_linear *units; /* of all units; those of convolutions stay empty */
 } dn_linear_plan;
 
-/* What a run keeps for a unit, each with a place of its own in the arena. All float32 but the
+/* The buffers of a run for a unit, each with a place of its own in the arena. All float32 but the
    workspace. DN_ACT and DN_WORKSPACE of convolutions have a place a tile in training, or one if
    tiles are computed again. DN_ACT has one in an evaluation. */
 enum dn_thing {
@@ -108,7 +108,7 @@ enum dn_thing {
     /* Of the current tile; those of reorders are empty where layouts agree. */
     DN_INPUT,          /* forward: the input in conv's layout */
     DN_WIDE,           /* conv's output on the way to pooling */
-    DN_SLOPE,          /* gradient of the unit's output, in that one's layout */
+    DN_SLOPE,          /* gradient of the unit's output, in the output's layout */
     DN_WIDE_SLOPE,     /* of conv's output, where pooling stands between */
     DN_WEIGHTS_INPUT,  /* the input in the layout of `weights` */
     DN_WEIGHTS_SLOPE, DN_DATA_SLOPE, /* that gradient in the layouts of `weights` and `data` */
@@ -137,10 +137,10 @@ typedef struct dn_conv {
     dn_op give_forward, give_data;         /* plain to the layouts of conv and data */
     dn_op take_weights;                    /* from the layout of `weights` to plain */
 
-    /* Reorders of activations, where two primitives want different layouts (nowhere in `cnn`). */
-    dn_op conv_input, weights_input;       /* the input as it comes to what conv, `weights` want */
-    dn_op weights_slope, data_slope;       /* the slope of conv's output to what they want */
-    dn_op data_result;                     /* data's result to how the input comes */
+    /* Reorders of activations, where two primitives need different layouts (nowhere in `cnn`). */
+    dn_op conv_input, weights_input;       /* the given input to the layouts of conv, `weights` */
+    dn_op weights_slope, data_slope;       /* the slope of conv's output to their layouts */
+    dn_op data_result;                     /* data's result to the layout of the given input */
 
     size_t bytes[DN_THINGS];               /* of a tile; 0 for what it has not */
     size_t forward_bytes, data_bytes;      /* of the copies of the weights */
@@ -150,7 +150,7 @@ typedef struct dn_conv {
 
 typedef struct dn_conv_plan { bool made, sum_begun[NN_UNITS_MAX]; dn_conv *units; } dn_conv_plan;
 
-/* Where everything stands in one kind of run, as offsets into the arena. */
+/* The places of all buffers in one kind of run, as offsets into the arena. */
 typedef struct dn_layout {
     bool made;
     size_t at[NN_UNITS_MAX][DN_THINGS];
@@ -205,7 +205,8 @@ tutti_status tutti_nn_dn_leave(int before, tutti_status status);
 tutti_status tutti_nn_dn_op_open(dn_core *core, dn_op *op, dnnl_primitive_desc_t pd,
                                  dnnl_status_t status, const nn_unit *unit, const char *what,
                                  const int *args, int count, tutti_error *err);
-/* The same of a change of layouts. / Only where they differ; else the op is none. */
+/* The same for a change of layouts. The second: only where the layouts differ, else the op is
+   none. */
 tutti_status tutti_nn_dn_reorder(dn_core *core, dn_op *op, const nn_unit *unit, const char *what,
                                  nn_mdref from, nn_mdref to, tutti_error *err);
 tutti_status tutti_nn_dn_adapt(dn_core *core, dn_op *op, const nn_unit *unit, const char *what,
@@ -226,13 +227,13 @@ bool tutti_nn_dn_usable(const_dnnl_primitive_desc_t pd, dnnl_status_t status);
 /* ---- onednn_operand.c ---- */
 /* oneDNN's name of the core's precision. */
 dnnl_data_type_t tutti_nn_dn_narrow_type(const dn_core *core);
-/* After the op is open: its argument `index` is a product's operand of so many values (0: as many
-   as its layout takes), given as float32 or, `narrow`, in 16 bits. Adds to op->scratch. */
+/* After the op is open: its argument `index` is a product's operand of `values` values (0: as
+   many as its layout takes), given as float32 or, `narrow`, in 16 bits. Adds to op->scratch. */
 void tutti_nn_dn_operand(dn_core *core, dn_op *op, int index, size_t values, bool narrow);
-/* The three primitives of a convolution. Where oneDNN has it they take 16-bit operands, which then
-   are to be given so, in the layouts that tutti_nn_dn_md says. The operands are args[0] and
-   args[1]. maps: layouts to choose from, of src, weights and dst, in the core's precision and as
-   float32; bias may be NULL. forward: the hint of the other two. */
+/* The three primitives of a convolution. Where oneDNN supports it they take 16-bit operands,
+   which then must be given in 16 bits, in the layouts of tutti_nn_dn_md. The operands are args[0]
+   and args[1]. maps: layouts to choose from, of src, weights and dst, in the core's precision and
+   as float32; bias may be NULL. forward: the hint of the other two. */
 typedef enum { DN_CONV_FORWARD, DN_CONV_WEIGHTS, DN_CONV_DATA } dn_conv_kind;
 typedef struct dn_conv_maps {
     nn_mdref narrow_src, narrow_weights, narrow_dst, src, weights, dst, bias;
@@ -241,14 +242,14 @@ tutti_status tutti_nn_dn_conv(dn_core *core, dn_op *op, dn_conv_kind kind, nn_co
                               const dn_conv_maps *maps, const dn_op *forward,
                               dnnl_primitive_attr_t attr, const nn_unit *unit, const char *what,
                               const int *args, int count, tutti_error *err);
-/* What the primitive is to read for what was given. */
+/* The operand that the primitive must read, made from the given one. */
 void *tutti_nn_dn_operand_ready(dn_core *core, const dn_op *op, int index, void *given);
-/* to: 16 bits, nearest even. Cut among the core's threads. */
+/* to: 16 bits, nearest even. Split among the core's threads. */
 void tutti_nn_dn_narrow(const dn_core *core, size_t n, const float *from, uint16_t *to);
 /* Copies of those parameters that products read as they stand in the table, of n parameters.
-   values: of each, 0 of one without a copy. Backends that meet (nn_settings.copies) have one place
-   for all units, as they compute unit by unit: the copies of a unit void those of another. Does
-   nothing if the precision is float32. */
+   values: of each, 0 of one without a copy. Backends that share copies (nn_settings.copies) have
+   one place for all units, as they compute unit by unit: the copies of a unit void those of
+   another. Does nothing if the precision is float32. */
 typedef struct dn_wanted { size_t values; int unit; } dn_wanted;
 tutti_status tutti_nn_dn_copies_open(dn_core *core, const dn_wanted *wanted, int n,
                                      tutti_error *err);
@@ -259,25 +260,26 @@ void tutti_nn_dn_copies_begin(dn_core *core, const float *const *values, bool sa
 void tutti_nn_dn_copies_close(dn_core *core);
 
 /* ---- onednn_memory.c ---- */
-/* For the maker of a primitive that runs in such a call of the unit (`which`: a scratch thing). The
-   layout is made anew if it needs more than all before. */
+/* Called after making a primitive that runs in such a call of the unit (`which`: a scratch
+   buffer). The layout is made again if the primitive needs more than all before. */
 void tutti_nn_dn_note_scratch(onednn *b, bool train, int unit, enum dn_thing which,
                               const dn_op *op);
-/* For the maker of a convolution plan: layouts are made anew. */
+/* Called after making a convolution plan: layouts are made again. */
 void tutti_nn_dn_forget_layouts(onednn *b);
-/* After all plans of a run are made: its layout, and an arena that has room for it. Allocates only
-   if something has grown; copies of weights are then gone. */
+/* After all plans of a run are made: makes its layout, and an arena large enough for it.
+   Allocates only if something has grown; copies of weights are then lost. */
 tutti_status tutti_nn_dn_memory(onednn *b, bool train, tutti_error *err);
 /* Between an evaluation and training: exactly what training needs. */
 void tutti_nn_dn_memory_trim(onednn *b);
 
 /* ---- onednn_product.c ---- */
-/* A matrix rows x columns with so many elements from row to row and from column to column; both 0:
-   as the product likes it. */
+/* A matrix rows x columns; the steps are the numbers of elements from row to row and from column
+   to column; both 0: the product chooses the layout. */
 typedef struct dn_matrix { int64_t rows, columns, row_step, column_step; } dn_matrix;
 /* y = x w (+ bias, a value a column of y). Operands x and w are float32, or given in 16 bits
-   (`narrow`, DN_NARROW_X | DN_NARROW_W); a w without steps is given as tutti_nn_dn_md says. The
-   product is made of 16-bit operands where oneDNN has it. Pointers of a run: x, w, y, bias. */
+   (`narrow`, DN_NARROW_X | DN_NARROW_W); a w without steps is given in the layout of
+   tutti_nn_dn_md. The product is made of 16-bit operands where oneDNN supports it. Pointers of a
+   run: x, w, y, bias. */
 enum { DN_NARROW_X = 1, DN_NARROW_W = 2 };
 tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what,
                                  dn_matrix x, dn_matrix w, bool bias, dn_matrix y, int narrow,
@@ -293,15 +295,15 @@ enum {
     DN_NARROW = 16                         /* x and the slope of y are given in 16 bits if the core
                                               computes in them */
 };
-/* The products of a linear unit of which `in`, `wide`, `relu`, `kind` and `index` matter. Its y and
-   that one's slope are columns of rows of `of` values.
-   tutti_nn_dn_linear_free also after a failure. */
+/* The products of a linear unit; of *u only `in`, `wide`, `relu`, `kind` and `index` matter. Its
+   y and the slope of y are columns of rows of `of` values. tutti_nn_dn_linear_free also after a
+   failure. */
 tutti_status tutti_nn_dn_linear_build(dn_core *core, dn_linear *l, const nn_unit *u, int64_t of,
                                       int64_t rows, int parts, tutti_error *err);
 void tutti_nn_dn_linear_free(dn_linear *l);
 /* Sums over rows as math.h and loops.h have them: parts of NN_ROWS rows each, one after another.
-   column_sums: of x, rows x columns, cut among the core's threads. Both leave the sum in the first
-   part. */
+   column_sums: of x, rows x columns, split among the core's threads. Both leave the sum in the
+   first part. */
 size_t tutti_nn_dn_parts(size_t rows);
 void tutti_nn_dn_add_parts(const nn_loops *loops, size_t rows, size_t step, float *parts);
 void tutti_nn_dn_column_sums(const dn_core *core, const nn_loops *loops, size_t rows,

@@ -1,11 +1,10 @@
 /* onednn_linear.c: linear units as three matrix products on plain row-major memory. With X (rows x
    in), W (out x in, where PyTorch and the flat vector have it), Y (rows x out):
 
-     forward  Y  = X W^T + b, with ReLU behind it      src X, weights W read as (in x out) by its
+     forward  Y  = X W^T + b, with ReLU after it       src X, weights W read as (in x out) by its
                                                        strides
-     weights  dW = dY^T X                              src dY read as (out x rows), straight into
-     the
-                                                       gradient's memory
+     weights  dW = dY^T X                              src dY read as (out x rows), straight
+                                                       into the gradient's memory
      data     dX = dY W
 
    The same memory serves all three by its strides, so no second copy of the weights and no reorder

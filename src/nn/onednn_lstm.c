@@ -42,7 +42,7 @@ static size_t floats(size_t n)
 
 /* ---- primitives ---- */
 /* y (windows x out) = x (windows x in, a row every x_step) w, w in x out and plain with these
-   steps, given to the product in the order it likes. */
+   steps, given to the product in the layout that it prefers. */
 static tutti_status moment_product(dn_core *core, const nn_unit *u, dn_op *op, dn_op *give, const char *what,
                                    const char *give_what, dn_matrix x, dn_matrix w, dn_matrix y,
                                    dnnl_primitive_attr_t attr, tutti_error *err)
@@ -102,7 +102,7 @@ static size_t most_scratch(const dn_op *const *ops, size_t count)
     return lines(most);
 }
 
-/* The memory of a call: the primitives' scratchpad, W_hh as the product wants it, then own
+/* The memory of a call: the primitives' scratchpad, W_hh in the product's layout, then own
    vectors. */
 static void measure(dn_lstm *l)
 {
@@ -160,7 +160,8 @@ size_t tutti_nn_dn_lstm_kept(int64_t rows, int64_t width, int directions)
 /* ---- running ---- */
 enum { W_IH, W_HH, B_IH, B_HH, TENSORS };
 
-/* Where a direction has its things. Its moments are numbered in the order it goes through them. */
+/* The buffers of a direction. Its moments are numbered in the order in which it processes
+   them. */
 typedef struct direction {
     float *gates, *cells, *rows; /* rows: of H, one every `stride` values */
     size_t stride, windows, width;
@@ -194,7 +195,7 @@ static float *packed_at(const dn_lstm_run *r, size_t packed)
     return (float *)(void *)((char *)r->scratch + packed);
 }
 
-/* A moment's gates, cut among the threads by windows. */
+/* A moment's gates, split among the threads by windows. */
 typedef struct moment {
     const nn_math *math;
     size_t width, stride;

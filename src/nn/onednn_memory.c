@@ -51,7 +51,7 @@ static int unit_of(const onednn *b, int moment)
     return unit;
 }
 
-/* What forward leaves for backward. */
+/* Keeps a buffer from forward to backward. */
 static void keep(lives *l, int unit, enum dn_thing thing, size_t bytes, int first, int last)
 {
     onednn *b = l->b;
@@ -182,8 +182,8 @@ static nn_mdref copy_md(const dn_conv *c, bool data)
     return tutti_nn_dn_md(data ? &c->data : &c->conv, DNNL_ARG_WEIGHTS);
 }
 
-/* Tiles of most sizes want weights in one layout, and share the copy; each makes it when it finds
-   it old, the second time with the same values. */
+/* Tiles of most sizes need weights in the same layout, and share the copy; each makes it when it
+   finds it old, the second time with the same values. */
 static size_t place_copy(onednn *b, int images, int unit, bool data)
 {
     const dn_conv *c = &b->tiles[images].units[unit];
@@ -258,7 +258,7 @@ void tutti_nn_dn_memory_trim(onednn *b)
 {
     const dn_layout *training = &b->layouts[true];
 
-    /* Without memory for either the next run asks again. */
+    /* Without memory for either, the next run tries again. */
     if (!training->made && lay_out(b, true, NULL) != TUTTI_OK)
         return;
     if (b->arena_bytes != training->end) /* the evaluation's plan of tiles may have added copies, too */

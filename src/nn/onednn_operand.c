@@ -12,10 +12,10 @@
      given as float32    narrowed into scratch          rounded to 16 bits and back, into scratch
      given in 16 bits    as it is                       widened into scratch
 
-   Whether it takes 16 bits is asked of oneDNN for every product. oneDNN 2.6 has none of fp16 on any
-   CPU, and of bf16 on AVX-512 only. Elsewhere the right column computes the same products of the
-   same rounded numbers at the speed of float32 or below. So a run has the precision it asked for on
-   every CPU, and differs between them by the order of sums.
+   oneDNN is queried for every product whether it takes 16 bits. oneDNN 2.6 has none of fp16 on
+   any CPU, and of bf16 on AVX-512 only. Elsewhere the right column computes the same products of
+   the same rounded numbers at the speed of float32 or below. So a run has the requested precision
+   on every CPU, and differs between them by the order of sums.
 
    Weights are rounded once for each set of values: the copy that a product asks for is known by
    where the weight stands. Where blocks go unit by unit, copies are held of one unit at a time, and
@@ -23,7 +23,7 @@
 #include "onednn_internal.h"
 #include "parallel.h"
 
-/* values: below so many a conversion stays on one thread; rounded at a time */
+/* WORTH: with fewer values a conversion stays on one thread; STRETCH: values rounded at a time */
 enum { WORTH = 1 << 15, STRETCH = 1024 };
 
 dnnl_data_type_t tutti_nn_dn_narrow_type(const dn_core *core)
@@ -233,7 +233,7 @@ void tutti_nn_dn_copies_begin(dn_core *core, const float *const *values, bool sa
         core->copies->stand = values;
 }
 
-/* What else stands where it will is gone. */
+/* Other copies in the same memory become invalid. */
 static void make_copy(dn_core *core, dn_copy *c)
 {
     for (int k = 0; k < core->copies->count; k++) {
@@ -245,7 +245,7 @@ static void make_copy(dn_core *core, dn_copy *c)
     c->made = true;
 }
 
-/* Of [from, from + n), which may be a part of a weight; NULL: there is none. */
+/* The copy of [from, from + n), which may be a part of a weight; NULL: there is none. */
 static uint16_t *copy_of(dn_core *core, const float *from, size_t n)
 {
     for (int k = 0; core->copies != NULL && k < core->copies->count; k++) {

@@ -2,10 +2,10 @@
    them.
 
    The bits of a product must not depend on the number of threads. oneDNN's kernels of AVX-512 keep
-   to that. Those below ("gemm") do not: what lies at the edge of a thread's share is computed by
-   other kernels, which add in another order, and with few rows and columns the sums themselves are
-   cut. So such a product is cut here, by columns of the result, into parts that its shape decides
-   alone. Each part is computed by one thread, the parts by as many as there are. */
+   to that. Those below ("gemm") do not: the edges of a thread's share are computed by other
+   kernels, which add in another order, and with few rows and columns the sums themselves are
+   split. So such a product is split here, by columns of the result, into parts that depend on its
+   shape alone. Each part is computed by one thread, the parts by as many threads as there are. */
 #include "onednn_internal.h"
 #include "parallel.h"
 #include <string.h>
@@ -29,7 +29,7 @@ static dnnl_status_t make(nn_md *md, dn_matrix m, dnnl_data_type_t type)
     return nn_md_make(md, 2, dims, type, m.row_step > 0 || m.column_step > 0 ? strides : NULL);
 }
 
-/* From the first value to the last; 0: it has a layout of its own. */
+/* The number of values from the first to the last; 0: the matrix has a layout of its own. */
 static size_t span(dn_matrix m)
 {
     return m.column_step > 0 ? (size_t)((m.rows - 1) * m.row_step + (m.columns - 1) * m.column_step + 1) : 0;

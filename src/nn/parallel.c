@@ -15,7 +15,7 @@ typedef struct loop {
 static void part(void *arg)
 {
     const loop *l = arg;
-    /* may be fewer than were asked for */
+    /* may be fewer than requested */
     const size_t k = (size_t)omp_get_thread_num(), n = (size_t)omp_get_num_threads();
     const size_t each = l->items / n, more = l->items % n, first = k * each + (k < more ? k : more);
 

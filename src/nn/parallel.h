@@ -1,13 +1,13 @@
-/* parallel.h: a loop cut among the threads of a network. These are the threads that oneDNN runs on:
-   a second team would fight with the first for the cores. */
+/* parallel.h: a loop split among the threads of a network. These are the threads that oneDNN runs
+   on: a second pool would compete with the first for the cores. */
 #ifndef TUTTI_NN_PARALLEL_H
 #define TUTTI_NN_PARALLEL_H
 #include "tutti/base.h"
 
-/* Values: below so many a loop is not cut. A thread wakes in 5 to 50 us, as the system likes; 2^14
-   values take 5 and more. */
+/* Values: a loop over fewer is not split. A thread takes 5 to 50 us to wake, depending on the
+   system; 2^14 values take 5 us and more. */
 enum { NN_WORTH = 1 << 14 };
-/* `least` of what follows, where an item is so many values. */
+/* `least` of the functions below, where an item has `values` values. */
 static inline size_t nn_least_items(size_t values)
 {
     return values > 0 ? (NN_WORTH + values - 1) / values : 1;

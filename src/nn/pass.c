@@ -19,8 +19,8 @@ void tutti_nn_count_statistics(tutti_nn *nn, const float *part, int64_t samples)
         nn->mean_statistics[i] += (double)part[i] * (double)samples;
 }
 
-/* After a pass that went well. What is not finite moves nothing: the step may be skipped, and a
-   NaN would stay for good. */
+/* Called after a successful pass. Values that are not finite change nothing: the step may be
+   skipped, and a NaN would stay for good. */
 static void move_statistics(tutti_nn *nn, int64_t samples)
 {
     for (size_t i = 0; i < nn->statistics && !nn->held; i++) {
@@ -53,8 +53,8 @@ static tutti_status ready(const tutti_nn *nn, const tutti_nn_hooks *h, int unit,
     return TUTTI_OK;
 }
 
-/* Each half of backward costs as much as the forward. Loss, ReLU and pooling are left out: below 1
-   % of the models here. */
+/* Each half of backward costs as much as the forward. Loss, ReLU and pooling are not counted:
+   below 1 % of the models here. */
 static void charge(const tutti_nn *nn, double flops, int64_t samples)
 {
     if (nn->device != NULL)
@@ -68,7 +68,7 @@ int64_t tutti_nn_tile_of(const tutti_nn *nn, int64_t samples, int64_t first)
     return tile < left ? tile : left;
 }
 
-/* Of networks of tokens the backend notes its layers. */
+/* For networks of tokens the backend records the times of its layers. */
 static bool timed_here(const tutti_nn *nn)
 {
     return nn->times.clock != NULL && nn->net.sequence == NULL;
@@ -95,7 +95,7 @@ tutti_status tutti_nn_forward_tiles(tutti_nn *nn, int64_t samples, tutti_error *
     return TUTTI_OK;
 }
 
-/* What is needed stays so over all blocks: `needs` in the first one, `dones` in the last. */
+/* Units stay acquired over all blocks: `needs` in the first one, `dones` in the last. */
 static tutti_status forward_pass(tutti_nn *nn, int64_t samples, const tutti_nn_hooks *needs,
                                  const tutti_nn_hooks *dones, tutti_error *err)
 {
@@ -163,7 +163,7 @@ tutti_status tutti_nn_forward_again(tutti_nn *nn, int unit, int64_t first, int64
     return TUTTI_OK;
 }
 
-/* Those units of a segment that are computed again, from its first to `last`. They stay needed. */
+/* Recomputes the units of a segment, from its first to `last`. They stay acquired. */
 static tutti_status segment_again(tutti_nn *nn, int last, int64_t samples, const tutti_nn_hooks *hooks,
                                   tutti_error *err)
 {
@@ -368,7 +368,7 @@ tutti_status tutti_nn_train(tutti_nn *nn, nn_run run, double divisor, const tutt
     return TUTTI_OK;
 }
 
-/* Where those of sample `first` go. */
+/* The place for the outputs of sample `first`. */
 static float *outputs_at(const tutti_nn *nn, int64_t first)
 {
     const int64_t places = nn_kind_of(nn) == NN_TOKENS && nn->place < 0 ? nn->net.sequence->context : 1;
@@ -385,7 +385,7 @@ tutti_status tutti_nn_assess(tutti_nn *nn, const nn_run *whole, double *loss_sum
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "an evaluation of %lld samples", (long long)whole->samples);
     TUTTI_TRY(tutti_nn_check_samples(nn, whole, err));
     nn->backend = nn->backends[0];
-    nn->prepared = false; /* these values may be others than the next pass's: it prepares anew */
+    nn->prepared = false; /* these values may differ from the next pass's: it prepares again */
     for (int64_t first = 0; first < whole->samples; first += nn->piece) {
         nn_run run = *whole;
         double sum = 0;

@@ -132,7 +132,7 @@ static tutti_status quadratic_weights(void *self, int unit, int64_t first, int64
     return TUTTI_OK;
 }
 
-/* Unit 0 is the only one and is never asked for its input's gradient. */
+/* Unit 0 is the only one and its input's gradient is never requested. */
 static tutti_status quadratic_data(void *self, int unit, int64_t first, int64_t count, tutti_error *err)
 {
     (void)self, (void)unit, (void)first, (void)count;

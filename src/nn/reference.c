@@ -29,7 +29,7 @@ typedef struct reference {
     const nn_net *net;
     layer layers[NN_LAYERS_MAX];
     double *value[NN_LAYERS_MAX + 1];  /* [l]: input of layer l; the last: logits. capacity samples each */
-    double *slope, *other;             /* gradient at the place backward has come to; space for the next */
+    double *slope, *other;             /* gradient at the place that backward has reached; space for the next */
     double *weight_sum;                /* gradients of one tensor */
     double *lambda, divisor;           /* of a quadratic */
     int64_t capacity;                  /* samples */
@@ -170,7 +170,7 @@ static void conv_forward(const layer *l, int64_t k, const float *w, const float 
             }
 }
 
-/* Where the largest value of the window of output (c, r, s) stands. */
+/* The place of the largest value in the window of output (c, r, s). */
 static size_t pool_place(const layer *l, int64_t k, const double *x, int64_t c, int64_t r, int64_t s)
 {
     size_t best = at(l->in, c, r * k, s * k);

@@ -1,4 +1,4 @@
-/* say.c: a line more of what a backend says of itself (describe of nn_internal.h). */
+/* say.c: appends a line to a backend's description of itself (describe of nn_internal.h). */
 #include "nn_internal.h"
 #include <stdarg.h>
 #include <stdio.h>

@@ -139,7 +139,7 @@ static tutti_status infer_rotary(nn_sequence *s, int i, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "layer %d (rotary) of %d heads must stand between a linear layer "
                           "and an attention of as many heads", i, l->heads);
-    if (l->heads < 1 || n->in % (6 * l->heads) != 0) /* the attention says what else is wrong */
+    if (l->heads < 1 || n->in % (6 * l->heads) != 0) /* the attention reports other faults */
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "layer %d (rotary) of %d heads on rows of %d values: heads must be of an even width", i,
                           l->heads, n->in);
@@ -187,7 +187,7 @@ static tutti_status infer_join(nn_sequence *s, int i, int branch, tutti_error *e
     return TUTTI_OK;
 }
 
-/* Of a layer that begins a segment. open: branches not yet joined. */
+/* Checks a layer that begins a segment. open: branches not yet joined. */
 static tutti_status check_segment(const nn_sequence *s, int i, const int *open, int depth, tutti_error *err)
 {
     const tutti_layer_kind kind = s->nodes[i].layer.kind;
@@ -206,8 +206,9 @@ static tutti_status check_segment(const nn_sequence *s, int i, const int *open, 
     return TUTTI_OK;
 }
 
-/* Does backward of the layer read what it was given? What it has computed: its output, if that does
-   not end its segment, or what it has computed beside it? */
+/* reads_input: does backward of the layer read its input? reads_own: does it read what the
+   layer has computed: its output, if that does not end its segment, or a by-product such as
+   statistics? */
 static bool reads_input(const nn_node *n)
 {
     switch (n->layer.kind) {

@@ -3,13 +3,14 @@
 
      tokens       A sample is a window of `context` tokens, and a row is a token. The network ends
                   in a linear layer of as many classes as there are tokens.
-     frames       A sample is a window of `context` frames, which are rows of values. Their mean is
-                  taken somewhere; behind it a row is a sample, so the network ends in a row of
+     frames       A sample is a window of `context` frames, which are rows of values. Their mean
+                  is taken somewhere; after it a row is a sample, so the network ends in a row of
                   classes for each.
      categories   A sample is one row (so context is 1). It begins as the rows of tables that its
                   categories name, and the network ends in one logit.
 
-   sequence.c infers shapes and units, sequence_part.c cuts; sequence_run.c is the backend.
+   sequence.c infers shapes and units, sequence_part.c splits the network; sequence_run.c is the
+   backend.
 
    Most layers do not care about the order of rows. Attention and positions take them window by
    window. A recurrent layer computes one moment of all windows at once, so in networks that have
@@ -58,9 +59,9 @@ typedef struct nn_sequence {
     int node_count, unit_count, param_count, lstm_count;
     bool tied;                   /* the last layer, of the last unit, reads unit 0's parameter */
     bool recomputes;             /* some layer has `again` */
-    /* Of a stage: it begins with rows of the stage before, in place of tokens, frames or
-       categories; it ends with rows for the next, in place of the head. Layer i of it is layer
-       i + offset of the whole network. */
+    /* For a stage: it begins with rows of the previous stage, in place of tokens, frames or
+       categories; it ends with rows for the next, in place of the head. Layer i of it is layer i
+       + offset of the whole network. */
     bool enters, leaves;
     int offset;
     nn_node *nodes;
@@ -74,7 +75,7 @@ static inline bool nn_takes_tokens(const nn_net *net)
     return net->sequence != NULL && net->sequence->tokens;
 }
 
-/* Values of a row behind it: behind a tile those of all so far. */
+/* Values of a row after the node: after a tile those of all tiles so far. */
 static inline int nn_width_after(const nn_node *n)
 {
     return n->column + n->out;
@@ -128,7 +129,7 @@ void tutti_nn_sequence_segments(nn_sequence *s);
 /* Where unit `unit` begins, a branch directly before it included: the first layer of a stage that
    begins there. Refuses with a sentence if none can. */
 tutti_status tutti_nn_sequence_cut(const nn_sequence *s, int unit, int *node, tutti_error *err);
-/* Units [first, end) as a network of its own, between two such cuts. */
+/* Units [first, end) as a network of its own, between two such places. */
 tutti_status tutti_nn_sequence_part(nn_sequence **out, const nn_sequence *whole, int first, int end,
                                     tutti_error *err);
 #endif

@@ -27,7 +27,7 @@ static void entropy_part(void *arg, size_t first, size_t count, int thread)
                         (nn_entropy *)at(c->b, c->b->layout->state) + first);
 }
 
-/* Of classes from `first` on, for whoever evaluates and wants them. */
+/* Keeps the outputs of classes from `first` on, for evaluations that ask for them. */
 static void keep_outputs(const sequence *b, int first, int count)
 {
     const size_t length = (size_t)b->net->nodes[head_of(b)].length, samples = (size_t)b->run.samples,
@@ -82,7 +82,7 @@ void tutti_nn_seq_turn(const sequence *b, int i, size_t first, size_t count, boo
                     back, x + first * context * in);
 }
 
-/* Each sample has draws of its own, so that it matters to nobody who computes it. */
+/* Each sample has draws of its own, so that they do not depend on which worker computes it. */
 void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, const float *x, float *y)
 {
     const nn_node *n = &b->net->nodes[i];
@@ -129,7 +129,7 @@ static void place_tables(const sequence *b, int i, float *y)
     }
 }
 
-/* Of `length` blocks of n values. */
+/* The mean of `length` blocks of n values. */
 static void mean_of_moments(const sequence *b, size_t n, int length, const float *x, float *y)
 {
     const float factor = (float)(1 / (double)length);
@@ -168,7 +168,7 @@ static void rows_of_node(const sequence *b, int i, size_t first, size_t count, f
     }
 }
 
-/* The same for the linear node behind it. */
+/* The same for the next, linear node. */
 static void narrow_part(const sequence *b, int i, size_t first, size_t count, int thread)
 {
     const nn_node *n = &b->net->nodes[i];

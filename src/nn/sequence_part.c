@@ -1,8 +1,8 @@
-/* sequence_part.c: a part of a network of rows as a network of its own: where it can be cut, and
-   what enters and leaves there in place of samples and loss. */
+/* sequence_part.c: a part of a network of rows as a network of its own: where it can be split,
+   and its input and output there in place of samples and loss. */
 #include "sequence.h"
 
-/* Does the model ask for activations that are computed again? */
+/* Does the model have activations that are recomputed? */
 static bool has_segments(const nn_sequence *s)
 {
     bool some = false;
@@ -102,7 +102,7 @@ tutti_status tutti_nn_sequence_part(nn_sequence **out, const nn_sequence *whole,
                        .in = nn_width_after(before), .out = nn_width_after(before), .length = before->length,
                        .unit = s->unit_count - 1, .partner = -1 };
     }
-    /* what enters is a segment by itself, of which its end is kept */
+    /* the stage's input is a segment of its own, and the segment's end is kept */
     if (enters && has_segments(whole))
         s->nodes[nn_unit_own(whole, first) - s->offset].layer.segment = true;
     s->unit_node[0] = 0;

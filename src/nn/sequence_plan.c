@@ -96,7 +96,7 @@ static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_erro
 }
 
 /* ---- memory ---- */
-/* Of an operand of a linear node that stands in a float32 buffer. */
+/* The buffer of an operand of a linear node that is in a float32 buffer. */
 static int operand(const sequence *b, seq_layout *l, size_t rows, int values, int buffer, int moment)
 {
     return b->core.precision == TUTTI_F32 ? buffer
@@ -138,7 +138,7 @@ static void forward_lives(const sequence *b, seq_layout *l, int i, int64_t windo
             output_life(l, p, kept, row_bytes(rows, n->out), now);
         break;
     case TUTTI_LAYER_JOIN:
-        /* whose output nobody else reads */
+        /* whose output no other layer reads */
         if (before->layer.kind != TUTTI_LAYER_LINEAR && !(train && before->layer.kind == TUTTI_LAYER_DROPOUT))
             output_life(l, p, kept, row_bytes(rows, n->out), now);
         break;
@@ -187,7 +187,7 @@ static size_t unique_bytes(size_t n)
     return n * (2 * sizeof(uint64_t) + sizeof(uint32_t)) + (n + 1) * sizeof(uint32_t);
 }
 
-/* Of a tile: the places of the one behind it, whose backward came before. */
+/* Of a tile: the places of the next tile, whose backward came before. */
 static void share_back(seq_layout *l, int i, int now)
 {
     seq_place *p = &l->place[i];

@@ -250,8 +250,8 @@ static tutti_status open_extras(sequence *b, const nn_settings *settings, tutti_
     return TUTTI_OK;
 }
 
-/* Of what products read as it stands: linear layers' matrices, the embedding's if one is tied to
-   it, and weight_ih of lstms. */
+/* Opens the copies of the matrices that products read directly: linear layers' matrices, the
+   embedding's if one is tied to it, and weight_ih of lstms. */
 static tutti_status open_copies(sequence *b, tutti_error *err)
 {
     const nn_sequence *s = b->net;

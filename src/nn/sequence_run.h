@@ -4,32 +4,32 @@
    - The residual stream's slope is one buffer from the last join to the first branch. A join hands
      its slope to its branch and keeps it, and the norm that begins a branch adds its own to it. So
      a layer norm's backward gives both its halves in `weights`, in one pass over the rows.
-   - Classes are taken HEAD at a time, so logits exist for one chunk only. With several chunks
-     backward multiplies once more instead of keeping rows x classes. Then each chunk gives its part
-     of the input's slope along with its weights' gradient.
+   - Classes are computed HEAD at a time, so logits exist for one chunk only. With several chunks
+     backward multiplies once more instead of keeping rows x classes. Then each chunk gives its
+     part of the input's slope along with its weights' gradient.
    - Moments of the arena: forward of node i is i, the loss n, then backward, node by node. Before
      that of a segment that was dropped come the forwards of its nodes that are computed again.
    - A network with segments has two tables of places: those of forward, and those of backward with
      what it computes again. What goes from a segment to the next has one place in both.
-   - Training is laid out for the full block. An evaluation runs pieces that are filled up with
-     windows of token 0, and products with further rows that nobody reads. So no window's loss
-     depends on how many there are (as DN_PIECE).
-   - A dropout works in place where nobody else reads what it is given. It keeps no mask and draws
-     it once more in backward. An evaluation passes it over.
+   - Training is laid out for the full block. An evaluation runs pieces that are padded with
+     windows of token 0, and products with padding rows whose results are unused. So no window's
+     loss depends on how many there are (as DN_PIECE).
+   - A dropout works in place where no other layer reads its input. It keeps no mask and draws it
+     once more in backward. An evaluation skips it.
    - Tokens and labels of networks that go moment by moment are put into that order when a run
-     begins, frames by their layer: no other layer knows of it.
+     begins, frames by their layer: no other layer depends on it.
    - A layer in tiles has one output, one slope and one input; a tile's products read and write its
      columns of them by their stride. What goes over all columns of a slope, its narrowing and the
      sums of the bias, is done by the last tile, whose backward is first. So the slope of the input
      is the last tile's product, and each tile before adds its own.
-   - A ReLU is done along with its linear layer and masks the slope by that one's output.
+   - A ReLU is computed along with its linear layer and masks the slope by that layer's output.
    - A table's gradient is written as rows (nn_rows), a sum a distinct id, in the order of the
      batch: the bits of a sum into a table of zeros.
    - One logit z is two classes with the logits 0 and z: the same entropy, loss and slope.
-   - Own loops are cut among the threads of the products (parallel.h), by rows, windows, heads or
-     columns as math.h allows. Sums over rows run over NN_ROWS of them at a time, which are then
-     added in order. So the number of threads changes no bit of theirs. Loops too small to be worth
-     waking a thread stay on the caller's.
+   - Own loops are split among the threads of the products (parallel.h), by rows, windows, heads
+     or columns as math.h allows. Sums over rows run over NN_ROWS of them at a time, which are
+     then added in order. So the number of threads changes no bit of their results. Loops too
+     small to be worth waking a thread stay on the caller's thread.
 
    Files: sequence_plan.c has the primitives, and which buffer lives when; sequence_forward.c and
    sequence_back.c a layer's two halves; sequence_run.c a run's samples, its loss, and the table. */
@@ -169,8 +169,8 @@ static inline dn_linear *chunk_plan(sequence *b, int first)
                                                        : &plan_of(b)->rest;
 }
 
-/* Does node i give what it computes to the linear node behind it in 16 bits, and to nobody else?
-   Then no float32 output of it exists but some rows at a time, in the cache. */
+/* Does node i give its output to the next, linear node in 16 bits, and to no other node? Then its
+   float32 output exists for some rows at a time only, in the cache. */
 static inline bool narrows(const sequence *b, int i)
 {
     const nn_node *n = &b->net->nodes[i];
@@ -178,8 +178,8 @@ static inline bool narrows(const sequence *b, int i)
            (is_norm(n) || n->layer.kind == TUTTI_LAYER_GELU);
 }
 
-/* Of a node that is not computed again, but whose product wants its input in 16 bits for the
-   gradient: they are made then. */
+/* Of a node that is not computed again, but whose product needs its input in 16 bits for the
+   gradient: these are made then. */
 static inline bool narrows_late(const sequence *b, int i)
 {
     const nn_node *n = &b->net->nodes[i];
@@ -212,8 +212,8 @@ static inline void give_operand(sequence *b, size_t n, const float *from, int to
         tutti_nn_dn_narrow(&b->core, n, from, at(b, to));
 }
 
-/* What an own loop of node i is given; the loop is cut into [first, first + count) by whatever its
-   layer is cut by. The rest is as the loop needs it. */
+/* The arguments of an own loop of node i; the loop is split into [first, first + count) by the
+   items of its layer. The rest is as the loop needs it. */
 typedef struct cut { sequence *b; int i; size_t columns, class; float *rows, *sums; } cut;
 
 /* Of `values` each at least; the thread's number is below core.threads. */
@@ -237,8 +237,8 @@ static inline dn_lstm_run lstm_run(const sequence *b, int i)
                           .add = b->run.add };
 }
 
-/* Windows, for layers that look at places; moments for dropouts of networks that go by them; units
-   of attention; else rows. */
+/* Windows, for layers that depend on places; moments for dropouts of networks that go by them;
+   units of attention; else rows. */
 static inline size_t items_of(const sequence *b, int i)
 {
     const nn_node *n = &b->net->nodes[i];
@@ -269,7 +269,7 @@ tutti_status tutti_nn_seq_forward(sequence *b, int i, tutti_error *err);
 tutti_status tutti_nn_seq_logits(sequence *b, int first, int *count, tutti_error *err);
 /* Queries and keys, which stand one after another at the head of a row. */
 void tutti_nn_seq_turn(const sequence *b, int i, size_t first, size_t count, bool back, float *x);
-/* Each sample has draws of its own, so that it matters to nobody who computes it. */
+/* Each sample has draws of its own, so that they do not depend on which worker computes it. */
 void tutti_nn_seq_drop(const sequence *b, int i, size_t first, size_t count, const float *x,
                        float *y);
 

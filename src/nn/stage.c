@@ -1,7 +1,7 @@
-/* stage.c: slots, and a micro-batch's way through a stage (stages.h). A stage is a network like any
-   other (driver.h) with one block, whose forward and backward are two calls. What is between them
-   stands in memory of the slot's; the backend tells of each such thing which unit's forward first
-   writes it and which unit's backward last reads it (nn_kept). */
+/* stage.c: slots, and the processing of a micro-batch by a stage (stages.h). A stage is a network
+   like any other (driver.h) with one block, whose forward and backward are two calls. The values
+   kept between them are in the slot's memory; for each such buffer the backend gives the unit
+   whose forward first writes it and the unit whose backward last reads it (nn_kept). */
 #include "stage.h"
 #include <math.h>
 #include <string.h>
@@ -28,7 +28,7 @@ struct tutti_nn_stage {
     size_t enters, leaves;
     int slot_count, kept_room;
     slot *slots;
-    int busy;              /* the slot that is in the midst of a forward or a backward; NOBODY */
+    int busy;              /* the slot that is within a forward or a backward; NOBODY: none */
 };
 
 /* ---- life ---- */
@@ -140,7 +140,7 @@ size_t tutti_nn_stage_leaves(const tutti_nn_stage *g)
     return g->leaves;
 }
 
-/* What of a micro-batch backward reads again, as parts of one piece of memory. */
+/* The parts of a micro-batch that backward reads again, as parts of one buffer. */
 static void sample_parts(const tutti_nn_stage *g, int64_t samples, size_t bytes[SAMPLE_PARTS])
 {
     const nn_net *net = &g->nn->net;
@@ -206,7 +206,7 @@ static tutti_status take(tutti_nn_stage *g, slot *s, int k, size_t bytes, tutti_
     return s->kept[k] != NULL ? TUTTI_OK : TUTTI_ERR_MEMORY;
 }
 
-/* What forward of the unit begins to write. */
+/* Takes the buffers that forward of the unit is the first to write. */
 static tutti_status take_unit(tutti_nn_stage *g, slot *s, int unit, tutti_error *err)
 {
     const nn_kept *list;
@@ -218,7 +218,7 @@ static tutti_status take_unit(tutti_nn_stage *g, slot *s, int unit, tutti_error 
     return TUTTI_OK;
 }
 
-/* What nobody reads after backward of the unit. */
+/* Gives back the buffers that are not read after backward of the unit. */
 static void give_unit(tutti_nn_stage *g, slot *s, int unit)
 {
     const nn_kept *list;
@@ -268,7 +268,7 @@ static tutti_status keep_samples(tutti_nn_stage *g, slot *s, tutti_error *err)
 }
 
 /* ---- forward ---- */
-/* A number of samples that is new may want more of what the first unit's forward writes. */
+/* A new number of samples may need larger buffers for the first unit's forward. */
 static tutti_status begin(tutti_nn_stage *g, slot *s, tutti_error *err)
 {
     bool again = true;
@@ -334,7 +334,7 @@ static slot *free_to_begin(tutti_nn_stage *g, int index, phase wanted, tutti_err
     return NULL;
 }
 
-/* After something of a slot was computed, or has failed: is it over? */
+/* After a computation of a slot has succeeded or failed: is the slot over? */
 static tutti_status ended(tutti_nn_stage *g, slot *s, tutti_status status, bool *over)
 {
     const int index = (int)(s - g->slots);

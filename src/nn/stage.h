@@ -1,5 +1,5 @@
-/* stage.h: what the files of stages share (stages.h). stage_net.c cuts a network; store.c has the
-   memory; stage.c has slots, and takes a micro-batch forward and back. */
+/* stage.h: what the files of stages share (stages.h). stage_net.c splits a network; store.c has
+   the memory; stage.c has slots, and takes a micro-batch forward and back. */
 #ifndef TUTTI_NN_STAGE_H
 #define TUTTI_NN_STAGE_H
 #include "arena.h"
@@ -16,7 +16,8 @@ tutti_status tutti_nn_net_part(nn_net *part, const nn_net *whole, int first, int
                                tutti_error *err);
 
 /* ---- store.c ---- */
-/* Of a number of bytes above 0; on a line. What gives it back says as many. */
+/* A buffer of `bytes` bytes, more than 0, aligned to a cache line. It must be given back with the
+   same number. */
 void *tutti_nn_store_take(tutti_nn_store *store, size_t bytes, tutti_error *err);
 void tutti_nn_store_give(tutti_nn_store *store, void *memory, size_t bytes);
 #endif

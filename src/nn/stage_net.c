@@ -1,6 +1,6 @@
-/* stage_net.c: where a network can be cut, and what comes of it. A chain of units begins anywhere
-   among its linear layers: what enters is a sample of as many values. A sequence gets a layer that
-   takes rows in, and one that gives them out (sequence_part.c). */
+/* stage_net.c: where a network can be split, and the resulting parts. A chain of units can begin
+   at any of its linear layers: its input is a sample of as many values. A sequence gets a layer
+   that takes rows in, and one that gives them out (sequence_part.c). */
 #include "stage.h"
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* store.c: see stages.h. What is given back stands in a list of its size: micro-batches are alike,
-   so that the next one asks for the same. */
+/* store.c: see stages.h. A buffer that is given back goes into a list of its size: micro-batches
+   are equal, so the next one asks for the same sizes. */
 #include "stage.h"
 
 typedef struct chunk {
@@ -25,7 +25,7 @@ tutti_status tutti_nn_store_open(tutti_nn_store **out, size_t bound, tutti_error
     return TUTTI_OK;
 }
 
-/* Frees what nobody uses until so much is held at most. */
+/* Frees unused buffers until at most `most` bytes are held. */
 static void clear(tutti_nn_store *s, size_t most)
 {
     for (int i = 0; i < s->count && s->held > most; i++)

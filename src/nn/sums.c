@@ -3,19 +3,19 @@
    A pass runs in blocks of 64 samples (of tokens: of fewer windows, block_of). The blocks'
    gradients are added in the one order of summation of the project: the binary tree over the
    blocks. So four workers with 64 samples each and one worker with 256 compute the same gradient
-   to the bit (their common divisor is a power of two apart, which is exact). Without it a single
-   ReLU that rounding turns over sends two such runs apart within a hundred steps. Blocks also
+   to the bit (their common divisor is a power of two apart, which is exact). Without it two such
+   runs diverge within a hundred steps, as soon as rounding switches a single ReLU. Blocks also
    bound the activations by 64 samples.
 
    The tree is a binary counter over a stack of gradient sets, the caller's at the bottom. Every
-   second block falls onto the one before it, and the last onto all there is. Such a block needs no
-   set: each unit's gradients go into one room, the *leaf*, and fall from there as soon as the
-   backend has given them, while they are in the cache. So a pass of n blocks has floor(log2(n))
-   sets, of which floor(log2(n)) - 1 are our own, and the room of its largest unit. A pass of two or
-   three blocks has the caller's set alone.
+   second block is added to the one before it, and the last one to all sets. Such a block needs no
+   set: each unit's gradients go into one buffer, the *leaf*, and are added from there as soon as
+   the backend has written them, while they are in the cache. So a pass of n blocks has
+   floor(log2(n)) sets, and floor(log2(n)) - 1 of them are our own, and a buffer for its largest
+   unit. A pass of two or three blocks has the caller's set alone.
 
-   Where blocks go side by side (by_unit.c), the sets but the caller's are of a unit, too: rooms
-   like the leaf.
+   Where blocks are interleaved (by_unit.c), all sets but the caller's have the size of a unit,
+   too: buffers like the leaf.
 
    A pass that adds takes the caller's at the end, and needs one more of our own. It is made when
    the first such pass comes.
@@ -57,7 +57,7 @@ static void point_leaf(const tutti_nn *nn, int first, int count, float *at, floa
     }
 }
 
-/* The first parameter of the convolutions, which are one unit here, as they run in turns. */
+/* The first parameter of the convolutions, which are one unit here, as they run interleaved. */
 static int tiled(const tutti_nn *nn)
 {
     return nn->convs > 0 ? nn->unit[nn->convs - 1].param : nn->params;
@@ -103,7 +103,8 @@ static tutti_status open_leaf(tutti_nn *nn, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Of a tied matrix no block's gradient can fall before the first unit: each block has its own. */
+/* No block's gradient of a tied matrix can be added before the first unit: each block has its
+   own. */
 static tutti_status open_tied(tutti_nn *nn, tutti_error *err)
 {
     const size_t blocks = (size_t)nn->backend_count, values = tied_values(nn);
@@ -334,7 +335,7 @@ void tutti_nn_give_rows(const tutti_nn *nn, int param, const tutti_nn_hooks *hoo
     const nn_rows *t = &nn->tables[param];
     float *g = nn->given[param];
 
-    if (g == NULL) /* whoever wants them takes them as they are (tutti_nn_rows) */
+    if (g == NULL) /* the caller takes them as rows (tutti_nn_rows) */
         return;
     if (!nn->adds && (hooks == NULL || hooks->ready_rows == NULL))
         memset(g, 0, nn->count[param] * sizeof *g);
@@ -382,7 +383,7 @@ void tutti_nn_stack_push(const tutti_nn *nn, nn_stack *s, nn_run *run, int64_t b
     run->tables = nn->tables + s->top * nn->params;
 }
 
-/* From the top each level onto the one below it. */
+/* Adds each level to the one below it, from the top on. */
 void tutti_nn_stack_fall(const tutti_nn *nn, const nn_stack *s, int param)
 {
     if (s->apart != NULL && s->apart[param] != s->set[s->top][param])

@@ -9,10 +9,10 @@
 
    eps is added after the corrected root, as in the paper's algorithm (its "more efficient" form in
    section 2 adds it before). lazy: rows of tables without a gradient keep w, m and v
-   (torch.optim.SparseAdam, TensorFlow's LazyAdam); t goes on for all. Otherwise their means decay,
-   and w moves by them. Every constant is computed in double from the options and the integer t,
-   then rounded once: 1 - 0.999 in float is wrong in the fifth digit. The roundings of the step are
-   in src/kernels/step.c. */
+   (torch.optim.SparseAdam, TensorFlow's LazyAdam); t is incremented for all. Otherwise their
+   means decay, and w moves by them. Every constant is computed in double from the options and the
+   integer t, then rounded once: 1 - 0.999 in float is wrong in the fifth digit. The roundings of
+   the step are in src/kernels/step.c. */
 #include "optim_internal.h"
 #include <assert.h>
 #include <math.h>

@@ -24,7 +24,7 @@ static tutti_status unknown(const char *name, tutti_error *err)
     return tutti_fail(err, TUTTI_ERR_USAGE, 0, "unknown optimizer '%.60s'%s (there are %s)", name, near, all);
 }
 
-/* What the slots cover. */
+/* Sets the ranges that the slots cover. */
 static tutti_status cover(tutti_optim *o, const tutti_range *ranges, size_t n, tutti_error *err)
 {
     o->ranges = tutti_alloc(n + 1, sizeof *o->ranges);

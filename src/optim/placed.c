@@ -1,15 +1,17 @@
 /* placed.c: an update of what is in a tier: masters (the weights that the rule updates) and the
-   slots stream through tiles, so that of them the device has nothing (ZeRO-Offload, Ren et al.,
-   USENIX ATC 2021, section 5). A tile of masters and slots is read, updated by tutti_update_tiled,
-   which leaves the new weights where they are worked with in the same pass, and written back.
+   slots stream through tiles, so that the device holds none of them (ZeRO-Offload, Ren et al.,
+   USENIX ATC 2021, section 5). A tile of masters and slots is read, updated by
+   tutti_update_tiled, which writes the new weights to where they are used in the same pass, and
+   written back.
 
    The gradient may be in the tier, too. It is one more stream, which is read only.
 
-   There are three sets of tiles, used in turn: while one is updated, the next is read and the one
-   before is written. A tier that has addresses is updated where it is.
+   There are three sets of tiles, used in rotation: while one is updated, the next is read and the
+   one before is written. A tier that has addresses is updated where it is.
 
-   Tiles are cut at multiples of `tile` of what the slots cover, so that those inside a range go
-   straight between disk and memory. In memory a tile begins as far from a block as in the tier. */
+   Tiles are split at multiples of `tile` of what the slots cover, so that those inside a range
+   go straight between disk and memory. In memory a tile begins as far from a block as in the
+   tier. */
 #include <assert.h>
 #include <errno.h>
 #include "optim_internal.h"
@@ -116,7 +118,7 @@ uint64_t tutti_placed_updated(const tutti_placed *p)
     return p->updated;
 }
 
-/* Where element `first`, of one of the ranges, is in what the slots cover. */
+/* The place of element `first`, of one of the ranges, in what the slots cover. */
 static size_t place_of(const tutti_optim *o, size_t first)
 {
     const size_t k = tutti_optim_range_at(o, first);
@@ -193,7 +195,7 @@ tutti_status tutti_placed_update(tutti_placed *p, const tutti_update_part *parts
                                  void (*over)(void *arg, size_t part), void *arg, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
-    size_t k = 0, told = 0; /* told: parts that are over, empty ones too */
+    size_t k = 0, told = 0; /* told: parts that are over and reported, empty ones too */
     bool more = next_tile(p, parts, n, &p->tile[0], NULL);
 
     if (more)
@@ -228,7 +230,7 @@ tutti_status tutti_placed_update(tutti_placed *p, const tutti_update_part *parts
     return status;
 }
 
-/* Masters of a part to or from x, which stands still meanwhile. */
+/* Copies the masters of a part to or from x, which does not change in that time. */
 static tutti_status move(tutti_placed *p, const tutti_update_part *part, bool write, tutti_error *err)
 {
     tutti_place *const m = &p->stream[0];

@@ -57,7 +57,7 @@ static double step(const void *self, uint64_t done, uint64_t of)
     return tutti_optim_power(s->gamma, done / (uint64_t)s->every);
 }
 
-/* How much is left to go, from 1 to 0; a run without steps after its warm-up is at its end. */
+/* The remaining part, from 1 to 0; a run without steps after its warm-up is at its end. */
 static double rest(uint64_t done, uint64_t of)
 {
     return of == 0 ? 0 : (double)(of - done) / (double)of;

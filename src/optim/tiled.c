@@ -1,16 +1,16 @@
-/* tiled.c: an update that also leaves the weights elsewhere, in 16 bits for who computes with those
+/* tiled.c: an update that also writes a 16-bit copy of the weights, for computing with them
    (ZeRO-Offload, Ren et al., USENIX ATC 2021: the copy is made tile by tile with the update).
 
    The rule updates a tile, and the tile is rounded while it is in a near cache. So any rule has it,
    and the bits are those of update and cast one after the other. Memory sees one pass: for AdamW 28
-   bytes a parameter, and 2 for the copy. Those go past the caches where the copy is greater than
-   what they hold. w and the slots do not: their lines are there, since they were read. (Streaming
-   them lost 9 % on one core and 2 % on two of an AVX-512 machine.) */
+   bytes a parameter, and 2 for the copy. The copy is written past the caches where it is larger
+   than what they hold. w and the slots do not: their lines are there, since they were read.
+   (Streaming them lost 9 % on one core and 2 % on two of an AVX-512 machine.) */
 #include <assert.h>
 #include "optim_internal.h"
 
-/* Elements. Of g, w and two slots these are 64 KiB: in any second cache, and long beside what a
-   call costs. */
+/* Elements. Of g, w and two slots these are 64 KiB: they fit into any L2 cache, and take long
+   compared with the cost of a call. */
 enum { TILE = 4096 };
 #define PAST ((size_t)16 << 20) /* bytes of a copy */
 

@@ -2,15 +2,15 @@
    buffers, that of this rank's micro-batch i at i modulo its length, each with a request. Here i
    counts those that are this rank's, and p all of the pipeline's: messages have p in their port.
 
-   No wait can be for ever. Receives of what enters are posted ahead, as many as the stage before
-   can have under way, so its sends end whatever this one does. Receives of slopes are posted with
-   the forward. A ring is as long as micro-batches can be under way in the earlier of its two
+   No wait can be endless. Receives of inputs are posted ahead, as many as the previous stage can
+   have under way, so its sends complete whatever this stage does. Receives of slopes are posted
+   with the forward. A ring is as long as micro-batches can be under way in the earlier of its two
    stages: when i goes forward there, i - length has been through both, so its buffer is free.
 
-   With widths a rank takes turns with others of its stage, and one may be late. Then more may be
-   under way to this one than it has posted receives for. Nobody waits for these sends before the
-   end: their buffers are those of micro-batches that have no backward yet. And of all that are not
-   over the first is held up by nobody, since every rank goes in order. */
+   With widths a rank alternates with the other ranks of its stage, and one may be late. Then more
+   messages may be under way to this rank than it has posted receives for. No rank waits for these
+   sends before the end: their buffers are those of micro-batches that have had no backward yet.
+   And the first unfinished micro-batch is never held up, since every rank goes in order. */
 #include "tutti/pipe.h"
 
 #include <string.h>
@@ -46,7 +46,7 @@ static int width_of(const tutti_pipe_options *o, int stage)
     return o->width != NULL ? o->width[stage] : 1;
 }
 
-/* Where the ranks of that stage begin. */
+/* The first rank of that stage. */
 static int place_of(const tutti_pipe_options *o, int stage)
 {
     int n = 0;
@@ -68,7 +68,7 @@ static int greater(int a, int b)
     return a > b ? a : b;
 }
 
-/* Of a conduit to the stage before, or to the one behind. */
+/* The length of a conduit to the previous stage, or to the next one. */
 static int length_of(const tutti_pipe_options *o, int which, int peer)
 {
     const int mine = tutti_pipe_slots(o, o->stage), theirs = tutti_pipe_slots(o, peer);
@@ -150,8 +150,8 @@ tutti_status tutti_pipe_open(tutti_pipe **out, tutti_world *world, const tutti_p
     p->member = o->member;
     p->period = o->width != NULL ? o->period : 1;
     p->slots = tutti_pipe_slots(o, o->stage);
-    /* the turns of the first stage of a pipeline in which so many are under way; the last stage's
-       have nobody behind them */
+    /* the turns of the first stage of a pipeline with p->slots micro-batches in flight; the last
+       stage has no stage behind it */
     p->t = (tutti_pipeline_turns){ .stages = o->stage == o->stages - 1 ? 1 : greater(2, p->slots),
                                    .in_flight = p->slots };
     for (int i = 0; i < CONDUITS && status == TUTTI_OK; i++)
@@ -188,7 +188,7 @@ void tutti_pipe_sent(const tutti_pipe *p, uint64_t *messages, uint64_t *bytes)
 }
 
 /* ---- which micro-batches are mine ---- */
-/* Of a period. */
+/* My micro-batches in a period. */
 static int64_t mine_of(const tutti_pipe *pipe)
 {
     return (pipe->period - pipe->member + pipe->width - 1) / pipe->width;
@@ -201,7 +201,7 @@ static int64_t number_of(const tutti_pipe *pipe, int64_t i)
     return (i - 1) / each * pipe->period + pipe->member + (i - 1) % each * pipe->width + 1;
 }
 
-/* How many of the first p are mine. */
+/* The number of the first p micro-batches that are mine. */
 static int64_t mine_until(const tutti_pipe *pipe, int64_t p)
 {
     const int64_t rest = p % pipe->period - pipe->member;
@@ -229,7 +229,7 @@ static tutti_port port(const tutti_pipe *pipe, const conduit *c, int64_t i)
     return tutti_port_of("pipe", c->name, (uint64_t)number_of(pipe, i));
 }
 
-/* Those of my micro-batches up to `last`. */
+/* Posts the receives of my micro-batches up to `last`. */
 static tutti_status post_receives(tutti_pipe *pipe, conduit *c, int64_t last, tutti_error *err)
 {
     for (int64_t i = c->posted + 1; c->width > 0 && i <= last; i++) {
@@ -252,7 +252,7 @@ static tutti_status send(tutti_pipe *pipe, conduit *c, int64_t i, size_t floats,
     return TUTTI_OK;
 }
 
-/* What is through, in order. */
+/* Collects completed messages, in order. */
 static tutti_status collect(tutti_pipe *pipe, int which, tutti_error *err)
 {
     conduit *c = &pipe->c[which];
@@ -279,7 +279,7 @@ static size_t list(tutti_pipe *pipe, int from)
     return n;
 }
 
-/* Whoever asks makes the messages move. */
+/* Makes progress on the messages and collects those that have completed. */
 static tutti_status look(tutti_pipe *pipe, tutti_error *err)
 {
     const size_t n = list(pipe, ENTER);
@@ -294,8 +294,8 @@ static tutti_status look(tutti_pipe *pipe, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The buffer of i, which a message is about to have, had that of i - length. That one was received,
-   but its send may have to be asked once more. */
+/* The buffer of i, which a message is about to have, had that of i - length. That message was
+   received, but its send may have to be tested once more. */
 static tutti_status make_room(tutti_pipe *pipe, int which, int64_t i, tutti_error *err)
 {
     conduit *c = &pipe->c[which];

@@ -1,6 +1,6 @@
 /* waves.c: see pipeline.h. W micro-batches p = c W + 1 ... (c + 1) W are wave c. Gate c stands
-   before micro-batch (c + 1) W + s + 1 with s = W - 1, that is before (c + 2) W, and lets nobody
-   through before all have finished wave c - D: c_global >= c - D + 1.
+   before micro-batch (c + 1) W + s + 1 with s = W - 1, that is before (c + 2) W, and lets no
+   worker through before all have finished wave c - D: c_global >= c - D + 1.
 
    Behind gate c, and before the next, p is below (c + 3) W. All waves to c - D are in, which are
    (c - D + 1) W micro-batches. So at most p - 1 - (c - D + 1) W <= (D + 1) W + W - 2 are

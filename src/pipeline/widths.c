@@ -1,6 +1,6 @@
-/* widths.c: see pipeline.h. How many workers a pipeline needs that takes a micro-batch every so
-   many seconds is found by dynamic programming over where a stage ends. The least such time is
-   found by halving. */
+/* widths.c: see pipeline.h. The number of workers that a pipeline needs to take a micro-batch
+   every `period` seconds is found by dynamic programming over the ends of stages. The least
+   period is found by bisection. */
 #include "tutti/pipeline.h"
 
 #include <math.h>
@@ -9,8 +9,8 @@ typedef struct widths {
     int units, stages;
     const bool *cut;
     const double *until;         /* units + 1: seconds of the units before each */
-    int *need;                   /* (stages + 1) x (units + 1): workers of so many stages up to there */
-    int *from;                   /* likewise: where the last of these stages begins */
+    int *need;                   /* (stages + 1) x (units + 1): workers of a number of stages up to a unit */
+    int *from;                   /* likewise: first unit of the last of these stages */
 } widths;
 
 static int workers_of(double seconds, double period, int most)
@@ -45,7 +45,7 @@ static int fewest(const widths *x, double period, int most)
     return x->need[x->stages * row + x->units];
 }
 
-/* Of the plan in the tables; what is left over goes where it helps most. */
+/* Reads the plan from the tables; the remaining workers go where they help most. */
 static void give(const widths *x, double period, int workers, int *first, int *width)
 {
     int left = workers;

@@ -1,9 +1,10 @@
-/* cost.c: what stages take, how many units they get and what that costs; see placement.h.
+/* cost.c: the times of stages, how many units they get and what that costs; see placement.h.
 
    With fewer seconds an example stages need more units. Between two periods at which a number of
    units changes the shortest is the cheapest. So provisioning begins with the fewest units for the
-   floor, and goes on by giving the slowest stage one more. If units came in parts the cost would
-   never fall on this way, which ends it: k x period(k) rises with k, by Amdahl's law. */
+   floor, and continues by giving the slowest stage one more. With fractional units the cost would
+   never fall along this path, which gives the stopping rule: k x period(k) rises with k, by
+   Amdahl's law. */
 #include <math.h>
 #include <string.h>
 

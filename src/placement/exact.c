@@ -1,15 +1,15 @@
 /* exact.c: the cheapest plan of all.
 
-   brute goes through all types^layers. dp goes through the periods that some stage of some plan can
-   have, from the floor's on. For one period what a stage costs depends on nothing but its first and
-   last layer and its type, so the cheapest plan is that of
+   brute tries all types^layers. dp tries the periods that some stage of some plan can have, from
+   the floor's on. For one period the cost of a stage depends on nothing but its first and last
+   layer and its type, so the cheapest plan is that of
 
      cost[first][type] = min over end of  price x units(first, end, type)
                                           + min over other types of cost[end][other]
 
    (a stage on the same type would be part of this one). The least possible cost of later periods is
-   that of units in parts, which rises with the rate: once it is above the best there is nothing to
-   come. Where units are limited and that plan has too many of a type, plans are gone through with
+   that of fractional units, which rises with the rate: once it is above the best, the search
+   ends. Where units are limited and that plan has too many of a type, plans are enumerated with
    cost[][] as their bound. */
 #include <math.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 #include "placement_internal.h"
 
 enum { LAYERS = TUTTI_PLACEMENT_LAYERS_MOST, TYPES = TUTTI_PLACEMENT_TYPES_MOST, BRUTE_MOST = 10000000 };
-#define WORK_MOST 1e9            /* stages looked at: a quarter of a minute or so */
+#define WORK_MOST 1e9            /* stages examined: a quarter of a minute or so */
 
 /* ---- brute ---- */
 
@@ -89,8 +89,8 @@ static double solve(programme *g, double period)
     return cheapest_after(g, 0, -1);
 }
 
-/* Fewest units within the period, going on from those of a longer one. Gives the longest period
-   that a span then has. */
+/* The fewest units within the period, starting from those of a longer one. Gives the longest
+   period that a span then has. */
 static double tighten(programme *g, double period)
 {
     double longest = 0;
@@ -117,7 +117,8 @@ static double tighten(programme *g, double period)
     return longest;
 }
 
-/* All plans of layers from `first` on that may be cheaper than g->best, within limits. */
+/* Enumerates all plans of layers from `first` on that may be cheaper than g->best, within
+   limits. */
 static void go_through(programme *g, int first, int before, double prices)
 {
     if (first == g->p->layers) {

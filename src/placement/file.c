@@ -1,6 +1,6 @@
 /* file.c: resources and schedules as JSON. Parser contract: a text of at most 1 MiB, which is not
-   trusted. Each refusal names the file, where in it, and what is allowed. Members that nobody knows
-   are refused, so that a misspelt one is not a default. */
+   trusted. Each refusal names the file, the place in it, and what is allowed. Unknown members are
+   refused, so that a misspelt one does not silently become a default. */
 #include <jansson.h>
 #include <math.h>
 #include <string.h>

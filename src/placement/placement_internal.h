@@ -1,4 +1,4 @@
-/* placement_internal.h: what the files of this room share. */
+/* placement_internal.h: what the files of this module share. */
 #ifndef TUTTI_PLACEMENT_INTERNAL_H
 #define TUTTI_PLACEMENT_INTERNAL_H
 #include "tutti/placement.h"
@@ -12,10 +12,10 @@ typedef struct placement_run {
 } placement_run;
 placement_run tutti_placement_run(const tutti_placement_problem *p, int first, int end, int type);
 double tutti_placement_period(const placement_run *run, int units);
-/* Price x units if units came in parts: a bound from below on what the run costs at that period.
-   It rises with the rate. */
+/* Price x units with fractional units: a lower bound of what the run costs at that period. It
+   rises with the rate. */
 double tutti_placement_bound(const placement_run *run, double period);
-/* Of the best plan with these types; INFINITY: there is none. */
+/* The cost of the best plan with these types; INFINITY: there is none. */
 double tutti_placement_cost(const tutti_placement_problem *p, const int *on);
 double tutti_placement_hourly(const tutti_placement_problem *p, double period, double prices);
 

@@ -4,12 +4,13 @@
 
      reward   -log(cost / least cost so far) - tau log P(plan);   tau = entropy (1 - round / rounds)
 
-   The sheet has -cost / least and no tau (lr 0.01, 300 rounds; here 0.1 and 1000). With those the
-   policy is sure of a plan too soon: P of it comes near 1, others are hardly drawn any more, and
-   more rounds change little. The mean of -log P is the policy's entropy, so what is drawn rarely is
-   worth a try, the less the later, and at the end cost alone counts. That is what mends it: with
-   tau and -cost / least plans are as good, and with the logarithm and no tau they are not. The
-   logarithm makes costs proportions, of which tau is one, too. Neither knows of currencies.
+   The published settings are -cost / least and no tau (lr 0.01, 300 rounds; here 0.1 and 1000).
+   With those the policy converges to one plan too soon: its P comes near 1, others are hardly
+   drawn any more, and more rounds change little. The mean of -log P is the policy's entropy, so
+   rare plans are rewarded, less and less over the rounds, and at the end cost alone counts. The
+   entropy is what helps: with tau and -cost / least plans are as good, and with the logarithm and
+   no tau they are not. The logarithm turns costs into ratios, like tau. So neither depends on the
+   currency.
 
    A plan that does not reach the floor has `penalty` times the dearest feasible one's cost so far.
    The baseline is a moving mean of rewards that begins with the first round's. The cheapest plan
@@ -41,8 +42,8 @@ static void look_at(learner *r, const int *on, double cost)
     }
 }
 
-/* Without a feasible plan so far all are alike. Where the least cost is 0 there are no
-   proportions. */
+/* While no feasible plan has been found, all plans have the same reward. Where the least cost is
+   0 there are no ratios. */
 static double reward_of_cost(const learner *r, double cost)
 {
     if (!(r->best < INFINITY))

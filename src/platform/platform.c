@@ -315,7 +315,7 @@ static void print_tree(FILE *out, const values *v, const tree *t, const char *sp
     fprintf(out, "  </zone>\n</platform>\n");
 }
 
-/* ---- the doors ---- */
+/* ---- public functions ---- */
 
 bool tutti_platform_shape(int i, const char **name, const char **title, const tutti_option **options)
 {

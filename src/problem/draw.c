@@ -5,8 +5,8 @@
    quadratic: the common centre starts at `from` and goes towards `to`. On the plain problem both
    are N(0, I), on the simplex both are uniform on it (dim exponentials over their sum). Classes
    stand at skew (u_k - mean u) from it, u_k ~ N(0, I), so that their mean is the common centre.
-   Pairs +e, -e make that the mean of the samples too: a method's error can be told from the noise
-   of a finite set. */
+   Pairs +e, -e make that the mean of the samples too: a method's error can be distinguished from
+   the noise of a finite set. */
 #include "tutti/problem.h"
 #include <math.h>
 
@@ -101,7 +101,7 @@ static uint8_t label_of(const tutti_problem *p, const double *teacher, const flo
         if (k == 0 || y > most)
             most = y, best = k;
     }
-    if (tutti_uniform(rng, 0) < p->noise) /* one of the others, each alike */
+    if (tutti_uniform(rng, 0) < p->noise) /* one of the others, equally likely */
         best = (best + 1 + (int64_t)(tutti_random(rng, 1) % (uint64_t)(p->classes - 1))) % p->classes;
     return (uint8_t)best;
 }

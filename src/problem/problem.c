@@ -75,7 +75,7 @@ static uint64_t divisor_of(const tutti_problem *p)
     return p->kind == TUTTI_PROBLEM_QUADRATIC ? 2 * (uint64_t)p->classes : 1;
 }
 
-/* What the bounds of single options cannot say. */
+/* Checks what the bounds of single options cannot express. */
 static tutti_status check(const tutti_problem *p, const char *what, const char *name, tutti_error *err)
 {
     const uint64_t divisor = divisor_of(p);

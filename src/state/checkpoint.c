@@ -158,7 +158,7 @@ void tutti_state_free_steps(tutti_found_steps *list)
     *list = (tutti_found_steps){ 0 };
 }
 
-/* Adds "name: why\n" if there is room for all of it. */
+/* Appends "name: why\n" if all of it fits. */
 static void note_skipped(char *skipped, size_t bytes, const char *name, const char *why)
 {
     const size_t used = skipped == NULL || bytes == 0 ? 0 : strlen(skipped);
@@ -168,8 +168,7 @@ static void note_skipped(char *skipped, size_t bytes, const char *name, const ch
         skipped[used] = '\0';
 }
 
-/* The newest valid one of `directory`; TUTTI_CLOSED: there is nothing that looks like a
-   checkpoint. */
+/* The newest valid one of `directory`; TUTTI_CLOSED: no name is that of a checkpoint. */
 static tutti_status find_in(tutti_runtime *rt, const char *directory, char *found, size_t bytes, char *skipped,
                             size_t skipped_bytes, tutti_error *err)
 {

@@ -43,7 +43,7 @@ void tutti_commit_close(tutti_commit *c)
 
 /* ---- directories ---- */
 
-/* Cuts the last component off; "" has become "/" or ".". */
+/* Removes the last component; "" has become "/" or ".". */
 static void cut_component(char *path)
 {
     size_t n = strlen(path);
@@ -62,7 +62,7 @@ static void cut_component(char *path)
 
 char *tutti_commit_place(tutti_runtime *rt, const char *dir)
 {
-    char *place = tutti_state_join(dir, ""); /* one byte more than dir: room for "." */
+    char *place = tutti_state_join(dir, ""); /* one byte more than dir: "." fits */
 
     while (place != NULL && strcmp(place, ".") != 0 && strcmp(place, "/") != 0 && !tutti_file_exists(rt, place))
         cut_component(place);
@@ -160,8 +160,8 @@ void tutti_commit_clean(tutti_runtime *rt, const char *dir)
         tutti_directory_list(rt, dir, clean_one, &r, NULL);
 }
 
-/* Whether the checkpoint is whole; *sure is false when that could not be found
-   out, so that it had better stay. */
+/* Whether the checkpoint is whole; *sure is false when that could not be determined, so that it
+   must be kept. */
 static bool is_whole(tutti_runtime *rt, const char *path, bool *sure)
 {
     tutti_checkpoint *c;
@@ -204,7 +204,7 @@ void tutti_commit_retire(tutti_commit *c, int keep)
     tutti_state_free_steps(&list);
 }
 
-/* ---- the checkpoint comes to be ---- */
+/* ---- making the checkpoint ---- */
 
 static tutti_status write_manifest(const tutti_commit *c, const char *text, size_t bytes, tutti_error *err)
 {
@@ -234,8 +234,8 @@ out:
     return status;
 }
 
-/* Every file is where the manifest will say: a rank that wrote to a
-   disk of its own is found out here. */
+/* Is every file where the manifest will name it: a rank that wrote to a disk of its own is found
+   out here. */
 static tutti_status check_files(const tutti_commit *c, const tutti_checkpoint *m, tutti_error *err)
 {
     for (size_t k = 0; k < m->n_files; k++) {
@@ -256,8 +256,8 @@ static tutti_status check_files(const tutti_commit *c, const tutti_checkpoint *m
     return TUTTI_OK;
 }
 
-/* Frees the name of the checkpoint. *aside: it is at c->old now and comes back if the save
-   fails. */
+/* Frees the name of the checkpoint. *aside: the old one was moved to c->old and comes back if the
+   save fails. */
 static tutti_status move_aside(const tutti_commit *c, bool *aside, tutti_error *err)
 {
     bool sure;

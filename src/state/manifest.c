@@ -21,7 +21,7 @@
 #define FORMAT_VERSION 1
 #define MEND "the manifest is damaged; use an older checkpoint"
 
-/* What follows the bytes that the seal covers. */
+/* The text after the bytes that the seal covers. */
 #define SEAL_BEFORE ",\n \"xxh3\": \""
 #define SEAL_AFTER "\"\n}\n"
 #define SEAL_BYTES (sizeof SEAL_BEFORE - 1 + 16 + sizeof SEAL_AFTER - 1)
@@ -42,7 +42,7 @@ int tutti_state_order(const char *state, const char *tensor, const char *other_s
     return order != 0 ? order : strcmp(tensor, other_tensor);
 }
 
-/* Whether state kept so can belong to `owner`: -1 is everybody. */
+/* Whether state kept so can belong to `owner`: -1 means all ranks. */
 static bool owner_fits(tutti_keep keep, int owner, int world)
 {
     switch (keep) {
@@ -138,8 +138,8 @@ static tutti_status check_state(const tutti_checkpoint *c, const tutti_manifest_
     return TUTTI_OK;
 }
 
-/* No file is asked for more than it has: otherwise a short manifest could describe
-   tensors that no file could hold. */
+/* No range exceeds its file: otherwise a short manifest could describe tensors that no file could
+   hold. */
 static tutti_status check_room(const tutti_checkpoint *c, const char *what, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;

@@ -1,7 +1,7 @@
 /* plan.c: declarations become memory. Two passes, as in zstd's workspaces and PETSc's options:
-   everybody says what it needs, then one arena is taken and handed out. So nothing is allocated
-   inside a step and the total is known before it is taken. Values live in their owner's struct and
-   are only listed. */
+   every owner declares what it needs, then one arena is allocated and distributed. So nothing is
+   allocated inside a step and the total is known before it is allocated. Values live in their
+   owner's struct and are only listed. */
 #include <errno.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ typedef struct declaration {
     tutti_place place;
 } declaration;
 
-/* Of all declarations with this spec. */
+/* All declarations with the same tier spec. */
 typedef struct group { const char *spec; tutti_tier *tier; uint64_t bytes; } group;
 
 struct tutti_plan {
@@ -215,7 +215,7 @@ static tutti_status open_tiers(tutti_plan *plan, tutti_world *world, tutti_error
     return TUTTI_OK;
 }
 
-/* All at once, so that who has too little hears how much it takes. */
+/* Charges all at once, so that a user with too little memory learns how much is needed in all. */
 static tutti_status count_all(tutti_plan *plan, tutti_error *err)
 {
     tutti_arena_part *parts;

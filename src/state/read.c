@@ -1,9 +1,9 @@
 /* read.c: reading what a checkpoint holds. It is addressed by (state, tensor, owner, elements),
    never by the rank that saved it, so that any number of workers can read it. Keys are read whole,
-   since only a whole key's hash says that it is sound. Each is read once however many targets want
-   parts of it, and one file is open at a time, read ahead (stream.c). Verifying reads every file
-   once, in order, into two hashes: the key's, which names the tensor that is damaged, and the
-   file's, which covers the header. */
+   since only a whole key's hash shows that it is valid. Each is read once however many targets
+   need parts of it, and one file is open at a time, read ahead (stream.c). Verifying reads every
+   file once, in order, into two hashes: the key's, which names the tensor that is damaged, and
+   the file's, which covers the header. */
 #include "state_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +86,7 @@ static bool has_owner(const tutti_checkpoint *c, const tutti_manifest_state *s, 
     return s->count == 0;
 }
 
-/* What the target asks for against what was saved. */
+/* Compares the target's request with what was saved. */
 static tutti_status resolve(const tutti_checkpoint *c, const tutti_saved *t, wanted *w, tutti_error *err)
 {
     const tutti_manifest_state *s =
@@ -126,7 +126,7 @@ static tutti_status resolve(const tutti_checkpoint *c, const tutti_saved *t, wan
     return TUTTI_OK;
 }
 
-/* One job for each range that somebody needs; jobs NULL: counts only. */
+/* One job for each range that an item needs; jobs NULL: counts only. */
 static size_t list_jobs(const tutti_checkpoint *c, const wanted *list, size_t n, job *jobs)
 {
     size_t count = 0, end;

@@ -25,7 +25,7 @@ static int by_place(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Copies a text to the end of f->text; there is room since all texts were measured. */
+/* Copies a text to the end of f->text; it fits since all texts were measured. */
 static char *keep_text(tutti_tensor_file *f, size_t *used, const char *text)
 {
     char *kept = f->text + *used;
@@ -187,7 +187,7 @@ static tutti_status take_header(tutti_tensor_file *f, json_t *root, tutti_error 
     return check_tiling(f, err);
 }
 
-/* What people give in its place, by how it begins. */
+/* Files that users give by mistake, recognised by their first bytes. */
 static tutti_status another_kind(const char *path, const uint8_t *head, size_t have, tutti_error *err)
 {
     static const struct { const char *begins; size_t bytes; const char *is, *mend; } kinds[] = {

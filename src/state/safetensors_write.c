@@ -160,7 +160,7 @@ static tutti_status write_hashed(tutti_state_out *out, tutti_state_hash *whole, 
     return TUTTI_OK;
 }
 
-/* The same of what is in a tier, by way of `room`, of PIECE bytes. */
+/* The same for values in a tier, through a buffer of PIECE bytes. */
 static tutti_status write_from_tier(tutti_state_out *out, tutti_state_hash *whole, tutti_state_hash *own,
                                     const tutti_tensor_entry *e, void *room, tutti_error *err)
 {
@@ -175,7 +175,7 @@ static tutti_status write_from_tier(tutti_state_out *out, tutti_state_hash *whol
     return TUTTI_OK;
 }
 
-/* Room for pieces of what is in tiers; *room NULL: nothing is. */
+/* Allocates a buffer for pieces of values in tiers; *room NULL: no values are in a tier. */
 static tutti_status room_for_tiers(tutti_tensor_entry **order, size_t n, void **room, tutti_error *err)
 {
     *room = NULL;

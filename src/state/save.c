@@ -1,10 +1,11 @@
 /* save.c: a checkpoint written by all ranks at once. Three rounds over ports:
-   1. everybody says that it could begin (room on the disk, sound items) and rank 0 makes the
+   1. every rank reports that it could begin (disk space, valid items) and rank 0 makes the
       directory;
-   2. everybody writes its file and says what is in it;
-   3. rank 0 lays the pieces side by side, commits (commit.c) and says how it ended.
-   A failure anywhere becomes everybody's, with the rank in the sentence. Rank 0 asks the ranks in
-   order and always hears all of them, so that nobody writes any more when it cleans up. */
+   2. every rank writes its file and reports what is in it;
+   3. rank 0 combines the pieces, commits (commit.c) and sends the outcome.
+   A failure of one rank is returned on all, with the rank in the sentence. Rank 0 receives the
+   ranks' reports in order and always all of them, so that no rank still writes when it cleans
+   up. */
 #include "save_internal.h"
 #include <errno.h>
 #include <stdio.h>
@@ -53,7 +54,7 @@ static tutti_status check_facts(const saver *s, tutti_error *err)
     return status == TUTTI_ERR_CORRUPT ? TUTTI_ERR_USAGE : status;
 }
 
-/* What this rank needs and what its file system has left. */
+/* Computes the bytes that this rank needs and those that its file system has left. */
 static tutti_status prepare(const saver *s, uint64_t *need, uint64_t *left, tutti_error *err)
 {
     char *place;
@@ -74,8 +75,8 @@ static tutti_status prepare(const saver *s, uint64_t *need, uint64_t *left, tutt
     return status;
 }
 
-/* Rank 0: what all need together against the least that anybody
-   sees, since they share the directory. */
+/* Rank 0: what all need together against the least that any rank sees, since they share the
+   directory. */
 static tutti_status weigh(saver *s, tutti_error *why)
 {
     uint64_t total = 65536, least = UINT64_MAX, print0 = 0;
@@ -144,10 +145,10 @@ static tutti_status begin(saver *s, uint64_t *id, tutti_error *err)
     return tutti_save_decide(s, status, &why, *id, err);
 }
 
-/* ---- round two: everybody writes ---- */
+/* ---- round two: every rank writes ---- */
 
-/* Writes this rank's file (none if it has no elements to save) into tmp, and tells its size
-   and hash and those of its items. */
+/* Writes this rank's file (none if it has no elements to save) into tmp, and gives its size and
+   hash and its items' hashes. */
 static tutti_status write_file(const saver *s, uint64_t *bytes, uint64_t *hash, uint64_t *item_hashes, tutti_error *err)
 {
     char name[TUTTI_STATE_FILE_NAME], step[24], *path, *keys, *at;

@@ -1,5 +1,5 @@
-/* save_internal.h: what save.c (what is saved, and how) and save_round.c (what ranks say to each
-   other about it) share. */
+/* save_internal.h: what save.c (what is saved, and how) and save_round.c (the messages between
+   ranks about it) share. */
 #ifndef TUTTI_STATE_SAVE_INTERNAL_H
 #define TUTTI_STATE_SAVE_INTERNAL_H
 #include "state_internal.h"
@@ -33,21 +33,21 @@ static inline int rank_of(const saver *s, int index)
     return s->ranks != NULL ? s->ranks[index] : index;
 }
 
-/* One failure of the round, the one that others follow from: the first that is not a peer's
-   death. */
+/* Keeps one failure of the round, the cause of the others: the first that is not a peer's
+   loss. */
 void tutti_save_take_worse(tutti_status *status, tutti_error *why, int rank, tutti_status other,
                            const tutti_error *other_why, const saver *s);
-/* Sends the report, or on rank 0 keeps it. Takes what m has. */
+/* Sends the report, or on rank 0 keeps it. Takes ownership of m's memory. */
 tutti_status tutti_save_say(saver *s, message *m, tutti_error *err);
-/* Rank 0: all reports of the round; each begins with how its rank fared. */
+/* Rank 0: receives all reports of the round; each begins with the rank's outcome. */
 tutti_status tutti_save_hear_all(saver *s, tutti_error *why);
-/* Rank 0 without memory: takes everybody's report away unread, since a sender may wait until it is
-   taken. */
+/* Rank 0 without memory: receives all reports unread, since a sender may wait until its report is
+   received. */
 void tutti_save_hear_nobody(saver *s);
 void tutti_save_forget(saver *s); /* the reports */
-/* Rank 0's word on the round, to all. A rank that is gone need not hear it. One that cannot be told
-   for another reason must not be left waiting while the others go on: then rank 0 fails too,
-   whatever the word was. */
+/* Sends rank 0's decision on the round to all. A lost rank need not receive it. A rank that
+   cannot be notified for another reason must not be left waiting while the others continue: then
+   rank 0 fails too, whatever the decision was. */
 tutti_status tutti_save_decide(saver *s, tutti_status status, const tutti_error *why,
                                uint64_t number, tutti_error *err);
 tutti_status tutti_save_await_decision(saver *s, uint64_t *number, tutti_error *err);

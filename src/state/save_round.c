@@ -1,10 +1,10 @@
-/* save_round.c: what ranks say to each other while a checkpoint is saved. In a round each reports
-   to rank 0 how it fared and what it has, and hears rank 0's word on all of them. */
+/* save_round.c: the messages between ranks while a checkpoint is saved. In a round each rank
+   reports its outcome and its items to rank 0, and receives rank 0's decision on all of them. */
 #include "save_internal.h"
 #include <errno.h>
 #include <string.h>
 
-#define REPORT_MOST ((int64_t)1 << 30) /* bytes of what a rank says of its items */
+#define REPORT_MOST ((int64_t)1 << 30) /* bytes of a rank's report on its items */
 #define VERDICT_MOST 640
 
 /* ---- messages ---- */
@@ -126,8 +126,8 @@ tutti_status tutti_save_say(saver *s, message *m, tutti_error *err)
     return status;
 }
 
-/* Rank 0: rank r's report. A report too large to hold is taken with no room, so that
-   its sender need not wait for ever. */
+/* Rank 0: rank r's report. A report too large to hold is received and discarded, so that its
+   sender does not wait for ever. */
 static tutti_status hear(saver *s, int r, tutti_error *err)
 {
     message *m = &s->heard[r];

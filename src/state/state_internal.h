@@ -1,4 +1,5 @@
-/* state_internal.h: what the file part of this room shares: safetensors, manifest, checkpoint. */
+/* state_internal.h: what the file part of this module shares: safetensors, manifest,
+   checkpoint. */
 #ifndef TUTTI_STATE_INTERNAL_H
 #define TUTTI_STATE_INTERNAL_H
 #include "tutti/checkpoint.h"
@@ -16,8 +17,8 @@
 tutti_status tutti_state_json(json_t **out, const char *text, size_t bytes, const char *what,
                               tutti_error *err);
 bool tutti_state_utf8(const char *text);
-/* A name from a file as a sentence may show it: without control characters, cut at 60 bytes. Gives
-   out. */
+/* A name from a file as a sentence may show it: without control characters, truncated at 60
+   bytes. Gives out. */
 #define TUTTI_STATE_SHOWN 68
 const char *tutti_state_shown(char out[TUTTI_STATE_SHOWN], const char *name);
 bool tutti_state_dtype(const char *name, tutti_dtype *dtype);   /* "F32"; false: none of ours */
@@ -105,7 +106,7 @@ struct tutti_checkpoint {
 #define TUTTI_STATE_FILE_NAME 64
 /* "rank-00003-of-00008.safetensors" */
 void tutti_state_file_name(char out[TUTTI_STATE_FILE_NAME], int rank, int world);
-/* "<state>/<tensor>@<begin>"; room: what the names need and 24. */
+/* "<state>/<tensor>@<begin>"; room: capacity of out, the names' lengths and 24. */
 void tutti_state_key(char *out, size_t room, const char *state, const char *tensor, uint64_t begin);
 /* As strcmp of the pairs. */
 int tutti_state_order(const char *state, const char *tensor, const char *other_state,
@@ -122,7 +123,7 @@ typedef struct tutti_saved_piece {
     tutti_keep keep;
     tutti_dtype dtype;
     uint64_t count;
-    tutti_manifest_range range;   /* but for the file */
+    tutti_manifest_range range;   /* all but its `file` */
     int rank;                     /* that has written it */
 } tutti_saved_piece;
 /* Sorts the pieces. files: by rank, those that have one. The result has no step, world or facts yet
@@ -139,7 +140,8 @@ typedef struct tutti_found_step {
     char *name;
 } tutti_found_step;
 typedef struct tutti_found_steps { tutti_found_step *at; size_t n, room; } tutti_found_steps;
-/* What in the directory is named like a checkpoint, newest first. Free the list in any case. */
+/* The names in the directory that are those of checkpoints, newest first. Free the list in any
+   case. */
 tutti_status tutti_state_list_steps(tutti_runtime *rt, const char *directory,
                                     tutti_found_steps *list, tutti_error *err);
 void tutti_state_free_steps(tutti_found_steps *list);

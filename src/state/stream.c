@@ -1,12 +1,12 @@
 /* stream.c: the contents of large files, in order, to the disk and from it, with the disk kept busy
-   while the caller hashes. A checkpoint is as large as the model and everybody waits for it.
+   while the caller hashes. A checkpoint is as large as the model and every worker waits for it.
 
    Out: the caller's bytes are copied into blocks at a page's start. A full block is written at its
    place by one of a few threads, past the page cache, while the next is filled. A copy costs a
    tenth of what the disk takes. The page cache would cost that copy too, and then the pages
-   themselves, which a training process's host has better uses for. The file's room is taken first,
-   so the disk is full before the work and not after it. The last bytes, no whole block, are written
-   by the caller when the threads have done.
+   themselves, which a training process's host has better uses for. The file's space is allocated
+   first, so a full disk is found before the work and not after it. The last bytes, less than a
+   block, are written by the caller when the threads have finished.
 
    In: one thread reads the next pieces while the caller hashes this one. It reads through the page
    cache, since all workers of a host read the same file when they resume.
@@ -162,7 +162,7 @@ static tutti_status join_out(tutti_state_out *o, tutti_error *err)
     }
     for (int i = 0; i < OUT_LANES; i++) {
         if (o->lane[i] != NULL)
-            tutti_thread_join(o->lane[i], NULL); /* what a lane has to say stands in o */
+            tutti_thread_join(o->lane[i], NULL); /* a lane's result is in o */
         o->lane[i] = NULL;
     }
     if (o->status != TUTTI_OK && err != NULL)
@@ -170,7 +170,7 @@ static tutti_status join_out(tutti_state_out *o, tutti_error *err)
     return o->status;
 }
 
-/* What no block was full of: pages by the lanes, the rest by us, alone. */
+/* Writes the last, partial block: whole pages by the lanes, the rest by this thread. */
 static tutti_status finish_out(tutti_state_out *o, tutti_error *err)
 {
     const size_t in = (size_t)(o->bytes % OUT_BLOCK), pages = in / TUTTI_FILE_BLOCK * TUTTI_FILE_BLOCK;

@@ -1,4 +1,4 @@
-/* text.c: JSON, names and hashes as the files of this room need them. */
+/* text.c: JSON, names and hashes as the files of this module need them. */
 #include "state_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -6,8 +6,8 @@
 #define XXH_STATIC_LINKING_ONLY /* for the size of XXH3_state_t: its memory is ours */
 #include <xxhash.h>
 
-/* Deepest nesting of brackets outside strings; text that is no JSON gives some
-   number, and the parser says the rest. */
+/* Deepest nesting of brackets outside strings; text that is no JSON gives some number, and the
+   parser reports the fault. */
 static size_t nesting(const char *text, size_t bytes, size_t *at)
 {
     size_t depth = 0, most = 0;

@@ -1,8 +1,8 @@
-/* arena.c: memory counted against a limit, by name. What somebody else allocates is charged to it;
-   what is taken here is tutti_alloc's. A refusal lists who has most, since that is what a user can
-   change.
+/* arena.c: memory counted against a limit, by name. Memory allocated elsewhere is charged to it;
+   memory taken here comes from tutti_alloc. A refusal lists the largest users, since these are
+   what a user can change.
 
-   What take gives has a header below it, which says how much it is and where it began:
+   What take gives has a header before it, with its size and the start of its allocation:
 
        began       | header | memory (aligned)           |
        <- alignment and header -><- bytes ->                          */
@@ -117,7 +117,7 @@ static name *name_of(tutti_arena *a, const char *text, tutti_error *err)
     return a->names = n;
 }
 
-/* Likewise: what the name and all have now may be the most that they ever had. */
+/* Likewise: updates the peaks of the name and of the whole arena. */
 static void note_peaks(tutti_arena *a, name *n)
 {
     if (n->peak < n->now)

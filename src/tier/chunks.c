@@ -9,8 +9,8 @@
    A staged read reads the whole blocks and copies its part out. A staged write first reads those of
    its outer blocks that it does not fill, then copies its part in and writes. Two requests that do
    not overlap may meet in such a block. So of those writes only one is under way at a time: the
-   other is cut when it has ended. A read may be under way beside them, since the bytes that are its
-   own do not change. */
+   other is split into chunks when the first has ended. A read may be under way at the same time,
+   since its own bytes do not change. */
 #include <assert.h>
 #include <string.h>
 #include "nvme.h"
@@ -86,7 +86,7 @@ nvme_chunk *tutti_nvme_cut(tutti_tier *t)
     io->cut += bytes;
     if (io->cut == io->bytes) {
         leave_list(n);
-        tutti_wake(t->monitor); /* there is room to post */
+        tutti_wake(t->monitor); /* there is space to post */
     }
     return p;
 }

@@ -1,5 +1,5 @@
-/* host.c: the tier `host`: memory of this process, counted. A request is a copy, made by who posts
-   it. Who can do without copies works at the address. */
+/* host.c: the tier `host`: memory of this process, counted. A request is a copy, made by the
+   thread that posts it. Callers that need no copy work at the address. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

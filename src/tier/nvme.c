@@ -5,8 +5,8 @@
      threads    threads that read and write, as many as `depth`, at most 32
 
    Requests are served in the order in which they were posted, and none waits for one before it to
-   end. `depth` chunks are under way at a time. As many requests may wait to begin; whoever posts
-   one more waits. So what is posted is bounded, and the disk has always something to do.
+   end. `depth` chunks are under way at a time. As many requests may wait to begin; a thread that
+   posts one more waits. So the number of posted requests is bounded, and the disk is always busy.
 
    The thread of the queue is worth its two context switches a request: without it a tile that was
    posted ahead would stop after its first `depth` chunks while the caller computes. */
@@ -63,8 +63,8 @@ static tutti_status serve_by_calls(void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* The queue has failed: what is under way in it nobody will know. It is closed first, so that the
-   kernel lets go of the callers' memory. Under the monitor. */
+/* The queue has failed: the outcome of its requests under way is unknown. It is closed first, so
+   that the kernel releases the callers' memory. With the lock held. */
 static void break_off(tutti_tier *t, tutti_status status, const tutti_error *why)
 {
     nvme *n = t->self;

@@ -1,4 +1,4 @@
-/* nvme.h: requests in chunks (chunks.c), and who carries them out (nvme.c). */
+/* nvme.h: requests in chunks (chunks.c), and the engines that carry them out (nvme.c). */
 #ifndef TUTTI_TIER_NVME_H
 #define TUTTI_TIER_NVME_H
 #include "tier_internal.h"
@@ -36,7 +36,8 @@ typedef struct nvme {
     int under_way;
     char *free_stage[NVME_STAGES];
     int free_stages, stages;
-    tutti_io *head, *tail;       /* requests that have not been cut to the end, in order */
+    tutti_io *head, *tail;       /* requests that are not completely split into chunks, in
+                                    order */
     int waiting;                 /* of those */
     struct { char *memory; size_t bytes; int fixed; } pinned[NVME_PINNED];
     int pins;
@@ -49,8 +50,8 @@ typedef struct nvme {
    to wait until another chunk has ended. */
 nvme_chunk *tutti_nvme_cut(tutti_tier *t);
 
-/* Of a chunk that was cut, and each time that its transfer has ended well: is there one more to be
-   made? It then stands in chunk->transfer. Copies; without the monitor. */
+/* Called for each new chunk, and each time that its transfer has succeeded: is there one more to
+   be made? It then stands in chunk->transfer. Copies; without the monitor. */
 bool tutti_nvme_step(tutti_tier *t, nvme_chunk *p);
 
 /* Under the monitor: the chunk has ended, and with its last one the request. */

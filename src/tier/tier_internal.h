@@ -30,7 +30,7 @@ struct tutti_tier {
     tutti_arena *arena, *own;    /* own: where the caller has none */
     uint64_t bytes;
     size_t block;
-    tutti_tier_sum sum;          /* under the monitor, as what requests say of themselves */
+    tutti_tier_sum sum;          /* guarded by the monitor, as are the requests' own fields */
 };
 
 /* The request has ended; under the monitor. */

@@ -1,17 +1,17 @@
-/* drawn.c: graphs out of a seed, the same on every member: once (random), or anew in each round.
+/* drawn.c: graphs from a seed, the same on every member: drawn once (random), or in each round.
      random            the union of degree/2 closed walks through all members in seeded random
                        orders and, for an odd degree, one random matching: connected by
                        construction, unlike independent edges. Edges that fall together count once,
                        so a member's degree is at most the one asked for.
-     random-matching   all pairs anew each round, 1/2 each; of an odd number one idles
-     random-ring       a ring through all in a random order, anew each round, 1/3 each (or a weight
-                       given; or blocks of members, machines, which stay together, so that only one
-                       edge leaves a block on either side): RAND-PSGD (Zhang, Cui, Kayi and others,
-                       ICASSP 2020, arXiv 2002.01119)
+     random-matching   new pairs of all members each round, 1/2 each; of an odd number one idles
+     random-ring       a ring through all in a new random order each round, 1/3 each (or a weight
+                       given; or blocks of members, machines, which stay together, so that only
+                       one edge leaves a block on either side): RAND-PSGD (Zhang, Cui, Kayi and
+                       others, ICASSP 2020, arXiv 2002.01119)
 
    A round's order follows from (seed, round): counter-based, so members that are in different
-   rounds agree all the same. (Not tutti_permuted: among few members some pairs would stand side by
-   side 10 % more often than others, which a sum of expectations shows.)
+   rounds agree all the same. (Not tutti_permuted: among few members some pairs would be
+   neighbours 10 % more often than others, which a sum of expectations shows.)
 
    What a round does to the distance from the mean is random. Its square shrinks, in expectation, by
    lambda_2(E[W^T W]) at least. The law of W does not change when members are renamed, so
@@ -82,9 +82,9 @@ static void list_random(const tutti_graph *g, uint64_t k, int i, int sign, tutti
 
 /* ---- drawn in each round ---- */
 
-/* Where a member stands in the round's order: sorted by a random key each (equal keys: by number),
-   so that every order is equally likely. With blocks the first key is the block's, so that a
-   block's members stand together. */
+/* A member's key in the round's order: sorted by a random key each (equal keys: by number), so
+   that every order is equally likely. With blocks the first key is the block's, so that a block's
+   members stand together. */
 typedef struct key { uint64_t of_block, of_member; int block, i; } key;
 
 static key key_of(const tutti_graph *g, uint64_t k, int i)

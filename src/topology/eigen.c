@@ -3,8 +3,9 @@
                and Van Loan, Matrix Computations, sections 8.3 and 8.4): cannot fail to converge,
                where power iteration needs ever more steps as the gap closes. O(n^3).
      sparse    the top eigenvalue by locally optimal conjugate gradients (Knyazev, SIAM J. Sci.
-               Comput. 23, 2001, one vector, no preconditioner): the best of the space of iterate,
-               residual and last direction in each turn. A matrix is only applied: O(edges) a turn.
+               Comput. 23, 2001, one vector, no preconditioner): each iteration takes the best of
+               the space of iterate, residual and last direction. A matrix is only applied:
+               O(edges) an iteration.
    Nothing here but + - * / and square roots, which IEEE 754 rounds in one way: all members compute
    the same bits, whatever library they run on. */
 #include <math.h>
@@ -14,8 +15,8 @@
 
 /* ---- full ---- */
 
-/* a: symmetric, n x n; overwritten. diagonal, off (off[i] beside diagonal[i]
-   and diagonal[i + 1]), v, p: n each. */
+/* a: symmetric, n x n; overwritten. diagonal, off (off[i] is the element between diagonal[i] and
+   diagonal[i + 1]), v, p: n each. */
 static void tridiagonal(double *a, size_t n, double *diagonal, double *off, double *v, double *p)
 {
     for (size_t c = 0; c + 2 < n; c++) {
@@ -53,7 +54,7 @@ static void tridiagonal(double *a, size_t n, double *diagonal, double *off, doub
         off[n - 2] = a[(n - 1) * n + n - 2];
 }
 
-/* How many eigenvalues lie below x. */
+/* The number of eigenvalues below x. */
 static size_t below(const double *diagonal, const double *off, size_t n, double x)
 {
     size_t count = 0;

@@ -12,7 +12,7 @@ static double tolerance(const tutti_graph *g)
     return g->edges != NULL ? 1e-9 : 1e-12;
 }
 
-typedef struct subject { /* of a check, with its room */
+typedef struct subject { /* of a check, with its buffers */
     const tutti_graph *g;
     tutti_error *err;
     char name[160];

@@ -3,7 +3,7 @@
 
      # to the end of the line
      tutti-graph 4        first: the number of members
-     round                begins a round; before the first it may be left out
+     round                begins a round; before the first it may be omitted
      0 -- 1 0.25          each takes 0.25 of the other's values
      2 -> 3 0.5           3 takes 0.5 of 2's
      2 keeps 0.5          a member's own weight: only checked, since it is what the member does not
@@ -428,9 +428,9 @@ static void list_file(const tutti_graph *g, uint64_t k, int i, int sign, tutti_g
         out->self = fmax(0, 1 - given_away(g->edges, k, i));
 }
 
-/* A member that keeps a part of its own in every round comes closer to the mean for ever. Otherwise
-   members may just change places (two of them, each taking all of the other's), which the gap
-   shows. */
+/* A member that keeps a part of its own in every round approaches the mean without ever reaching
+   it. Otherwise members may just change places (two of them, each taking all of the other's),
+   which the gap shows. */
 tutti_status tutti_edges_check(const tutti_graph *g, tutti_error *err)
 {
     double gap = 1;

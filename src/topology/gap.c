@@ -1,7 +1,7 @@
 /* gap.c: the spectral gap. P: the product of W over a period; B = P - J takes the mean out. Its
    norm is the largest |eigenvalue| of B where B is symmetric, else the root of that of B^T B. The
    rounding of B^T B, 1e-16, becomes 1e-8 in the root: only where the true value is 0 does that
-   show, and there B itself is 0 to rounding. Graphs that are drawn anew in each round know their
+   show, and there B itself is 0 to rounding. Graphs that are drawn in each round know their
    lambda_2(E[W^T W]) themselves. */
 #include <errno.h>
 #include <math.h>
@@ -27,7 +27,7 @@ static void multiply(const tutti_graph *g, uint64_t k, const double *p, double *
     }
 }
 
-/* *p := W_first+rounds-1 .. W_first; *q: room, may come back as the other of the two. */
+/* *p := W_first+rounds-1 .. W_first; *q: scratch; *p and *q may be swapped on return. */
 static void product(const tutti_graph *g, uint64_t first, uint64_t rounds, double **p, double **q, double *w,
                     int *index)
 {

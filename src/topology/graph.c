@@ -191,7 +191,7 @@ static tutti_status open_graph(tutti_graph *g, const char *spec, bool push, tutt
     TUTTI_TRY(find_family(g, err));
     snprintf(what, sizeof what, "graph '%s'", g->family->name);
     TUTTI_TRY(tutti_spec_apply(g->spec, what, g->family->options, &g->options, err));
-    if (g->n == 1) { /* nobody to talk to: any spec that is well-formed will do */
+    if (g->n == 1) { /* no neighbours: any well-formed spec will do */
         g->family = &alone;
         g->options = (tutti_graph_options){ 0 };
     }
@@ -279,8 +279,8 @@ static int degree_of(const tutti_graph *g, int i)
     return g->degree != NULL ? g->degree[i] : g->degree_max;
 }
 
-/* What member `to` gives to the values of `from`, its neighbour in a round in which it has
-   `count`. */
+/* The weight that member `to` gives to the values of `from`, its neighbour in a round in which it
+   has `count` of them. */
 static double weight(const tutti_graph *g, int to, int from, int count)
 {
     switch (g->weights) {
@@ -292,8 +292,8 @@ static double weight(const tutti_graph *g, int to, int from, int count)
     }
 }
 
-/* What is left for itself. Uniform: the same bits as its neighbours' weights, so that the complete
-   graph is an all-reduce to the bit. */
+/* The remaining weight, for itself. Uniform: the same bits as its neighbours' weights, so that
+   the complete graph is an all-reduce to the bit. */
 static double own_weight(const tutti_graph *g, int i, const double *w, int count)
 {
     double self = 1;

@@ -1,7 +1,7 @@
 /* matcha.c: MATCHA: Wang, Sahu, Yang, Joshi, Kar, arXiv 1905.09435. The edges of a base graph as
    matchings M_1 .. M_m with Laplacians L_j. In each round M_j takes part with probability p_j, by
-   itself: W_k = 1 - alpha sum_j B_j L_j. Time of a round goes with the number of matchings, so the
-   budget c bounds what is expected: sum p_j <= m c.
+   itself: W_k = 1 - alpha sum_j B_j L_j. The time of a round is proportional to the number of
+   matchings, so the budget c bounds its expectation: sum p_j <= m c.
 
      p       maximises lambda_2(sum_j p_j L_j), which is concave: projected supergradients,
              d lambda_2 / d p_j = v^T L_j v with v the eigenvector (no semidefinite solver). The
@@ -12,7 +12,7 @@
              bisection on the sign of the derivative z^T(..)z at the top eigenvector z.
 
    Differs from the paper: alpha is at most 1/(largest degree), so that no W has a negative weight.
-   Members compute p and alpha alike (eigen.c), and draw B_j from (seed, round, j). */
+   All members compute the same p and alpha (eigen.c), and draw B_j from (seed, round, j). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -77,7 +77,7 @@ static void apply_expectation(const void *of, const double *x, double *y)
 typedef struct search {
     tutti_matchings *m;
     size_t n;
-    double *v, *room;                 /* n, eigen room */
+    double *v, *room;                 /* n; eigen's scratch */
     double *p, *slope, *spread;       /* count each */
     double *more;                     /* 2 n */
     uint64_t draws;

@@ -1,8 +1,8 @@
 /* matching.c: the edges of a graph as matchings: Misra and Gries, A constructive proof of Vizing's
    theorem, Information Processing Letters 41, 1992. It takes at most one colour more than the
    largest degree, edges of one colour being a matching. The table partner[c * n + v] is the state
-   of the algorithm and its result: whom v has in colour c, or -1 while it runs, v itself at the
-   end. */
+   of the algorithm and its result: the neighbour of v in colour c; without one -1 during the
+   search, v itself at the end. */
 #include <errno.h>
 
 #include "topology_internal.h"

@@ -1,4 +1,4 @@
-/* roles.c: a graph's edges, cut down to those between members that ask and members that answer. */
+/* roles.c: a graph's edges, reduced to those between members that ask and members that answer. */
 #include <errno.h>
 #include <string.h>
 

@@ -9,11 +9,11 @@
 
    Simple Base-(k+1): n = sum over l of a_l (k+1)^p_l, p_1 > p_2 > ..., 1 <= a_l <= k. Blocks V_l of
    a_l (k+1)^p_l consecutive members, each of a_l parts.
-     1. Every V_l comes to its own mean by its hyper-hypercube, |H(V_1)| rounds.
-     2. In the l-th round after that each member v of the blocks behind V_l takes one member j, used
-        once, of each part of V_l. With S = |V_l| + |V_l+1| + .. the edges weigh |V_l| / (S a_l), v
-        keeps 1 - |V_l|/S. Then v is at the mean of V_l and all behind it (in the end, of all), and
-        so is each part of V_l as a whole, if not its members.
+     1. Every V_l reaches its own mean by its hyper-hypercube, |H(V_1)| rounds.
+     2. In the l-th round after that each member v of the blocks after V_l takes one member j,
+        used once, of each part of V_l. With S = |V_l| + |V_l+1| + .. the edges weigh |V_l| / (S
+        a_l), v keeps 1 - |V_l|/S. Then v is at the mean of V_l and all blocks after it (in the
+        end, of all), and so is each part of V_l as a whole, if not its members.
      3. From the round after its own each part of V_l runs its hyper-hypercube, over and over, until
         the parts of V_1 have done so once.
    Members without a partner keep their value. The members j are taken from the back of a part (the
@@ -63,8 +63,8 @@ static void find_blocks(tutti_blocks *b, int n, int64_t k)
     b->length = b->whole[0].count + 1 + b->part[0].count;
 }
 
-/* Members first .. of a hyper-hypercube, of which `at` is one, a step
-   of `stride` apart; round `stage`. */
+/* Members from `first` on of a hyper-hypercube, `stride` apart, `at` among them; round
+   `stage`. */
 static void join_stage(const tutti_stages *s, int stage, int first, int stride, int at, tutti_graph_list *out)
 {
     const int factor = s->factor[stage];

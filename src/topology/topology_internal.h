@@ -1,4 +1,4 @@
-/* topology_internal.h: what the room's files share. */
+/* topology_internal.h: what the module's files share. */
 #ifndef TUTTI_TOPOLOGY_INTERNAL_H
 #define TUTTI_TOPOLOGY_INTERNAL_H
 #include "tutti/topology.h"
@@ -29,8 +29,8 @@ typedef struct tutti_graph_options {
     { "lazy", TUTTI_BOOL, TUTTI_AT(tutti_graph_options, lazy), 0, 0, 1, NULL, \
       "(1 + W) / 2 instead of W" }
 
-/* Sorted, without repetitions and without its owner. w: NULL where no weights are wanted, else
-   beside each (families with weights of their own). */
+/* Sorted, without repetitions and without its owner. w: the weight of each (families with weights
+   of their own); NULL where no weights are wanted. */
 typedef struct tutti_graph_list {
     int *at;
     double *w;
@@ -45,7 +45,7 @@ typedef struct tutti_graph_rules {
     bool cliques;  /* a round's edges form cliques of members, the rest alone; weights 1/(d + 1) */
     bool own;      /* list writes weights and self */
     bool directed; /* else i gives to those it takes from, with one weight; one list a round */
-    bool drawn;    /* period 0: new rounds for ever; has meets, second, messages; no sign */
+    bool drawn;    /* period 0: new rounds without end; has meets, second, messages; no sign */
     /* May it have this size? No: writes which it may. NULL: any. */
     bool (*fits)(const tutti_graph *g, char *mend, size_t bytes);
     /* Tables, if it needs them; NULL: none. */
@@ -54,7 +54,7 @@ typedef struct tutti_graph_rules {
     int (*degree)(const tutti_graph *g);      /* NULL: found from round 0 */
     /* sign 1: the members that take i's values; -1: those whose values i takes. */
     void (*list)(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out);
-    /* All that i may ever be neighbour of. */
+    /* All members that may ever be neighbours of i. */
     void (*meets)(const tutti_graph *g, int i, tutti_graph_list *out);
     double (*second)(const tutti_graph *g);   /* lambda_2 of the expectation of W^T W */
     double (*messages)(const tutti_graph *g); /* expected in a round, over all members */
@@ -63,7 +63,7 @@ typedef struct tutti_graph_rules {
 /* {0}-ended; a table a file. */
 extern const tutti_graph_rules tutti_graph_fixed[], tutti_graph_staged[], tutti_graph_drawn[],
     tutti_graph_matcha[], tutti_graph_filed[];
-/* Of all tables, one after the other; NULL beyond the end. */
+/* All families' rules, one after the other; NULL beyond the end. */
 const tutti_graph_rules *tutti_graph_rules_at(int i);
 
 enum { TUTTI_STAGES_MAX = 17, TUTTI_BLOCKS_MAX = 17 };
@@ -83,7 +83,7 @@ typedef struct tutti_blocks {
 typedef struct tutti_staged { tutti_blocks blocks; int groups; tutti_stages across; } tutti_staged;
 
 typedef struct tutti_matchings {
-    int count, *partner;      /* partner[m * n + i]: whom i has in matching m, or i */
+    int count, *partner;      /* partner[m * n + i]: the partner of i in matching m, or i */
     double *chance, alpha, second, messages; /* chance of each; weight of an active edge */
 } tutti_matchings;
 
@@ -100,7 +100,7 @@ struct tutti_graph {
     tutti_spec *spec;
     tutti_graph_options options;
     int n;
-    uint64_t period;          /* 0: drawn anew for ever */
+    uint64_t period;          /* 0: every round is drawn, without a period */
     int degree_max;
     double messages;          /* in a round, by all members */
     tutti_weights weights;
@@ -121,14 +121,15 @@ void tutti_graph_join_weighted(tutti_graph_list *list, int j, double w);
 int tutti_graph_log2_up(int n);
 int tutti_graph_around(const tutti_graph *g, int64_t i); /* i mod n, from 0 */
 void tutti_graph_everybody(const tutti_graph *g, int i, tutti_graph_list *out);
-/* Of a round; sets count. */
+/* The neighbours in a round; sets count. */
 void tutti_graph_neighbours(const tutti_graph *g, uint64_t k, int i, int sign,
                             tutti_graph_list *out);
-/* Neighbours of all rounds, one call a (k, sign), k below tutti_graph_meetings(). at: room for n.
-   */
+/* Neighbours of all rounds, one call a (k, sign), k below tutti_graph_meetings(). at: capacity
+   n. */
 uint64_t tutti_graph_meetings(const tutti_graph *g);
 void tutti_graph_meets(const tutti_graph *g, uint64_t k, int i, int sign, tutti_graph_list *out);
-void tutti_graph_print(const tutti_graph *g, char *out, size_t bytes); /* its spec, cut to fit */
+void tutti_graph_print(const tutti_graph *g, char *out, size_t bytes); /* its spec, truncated to
+                                                                          fit */
 /* gap.c: second smallest and largest eigenvalue of the Laplacian of a fixed undirected graph:
    diagonal of degrees less adjacency. */
 tutti_status tutti_graph_laplacian(const tutti_graph *g, double *second, double *last,
@@ -137,23 +138,23 @@ tutti_status tutti_graph_laplacian(const tutti_graph *g, double *second, double 
 tutti_status tutti_matchings_find(tutti_matchings *m, const tutti_graph *base, tutti_error *err);
 void tutti_matchings_close(tutti_matchings *matchings);
 
-/* The text of a graph file (file.c says what that is); path: for sentences. This is what the fuzz
+/* The text of a graph file (file.c describes it); path: for sentences. This is what the fuzz
    target calls. */
 tutti_status tutti_edges_parse(tutti_edges **out, const char *path, const char *text, size_t bytes,
                                int n, tutti_error *err);
 void tutti_edges_close(tutti_edges *edges);
-/* Connected, and no mere exchange of places. */
+/* Checks that the graph is connected and does not only permute the members' values. */
 tutti_status tutti_edges_check(const tutti_graph *g, tutti_error *err);
 
 /* ---- eigen.c ---- */
 /* Eigenvalue `which`, from the smallest, and the largest, of a symmetric n x n matrix; it is
-   overwritten. room: 4 n. */
+   overwritten. room: scratch of 4 n. */
 void tutti_eigen_full(double *a, size_t n, double *room, size_t which, double *value,
                       double *largest);
 /* The largest eigenvalue of a symmetric operator on vectors of sum 0 (apply: y = A x), and its unit
    vector. vector: where to begin, overwritten. Ends when |A v - value v|, which bounds the distance
-   to an eigenvalue, is at most `tolerance` of |value|, or after so many turns. room:
-   tutti_eigen_room(n). */
+   to an eigenvalue, is at most `tolerance` of |value|, or after `turns` iterations. room: scratch
+   of tutti_eigen_room(n). */
 typedef struct tutti_operator {
     void (*apply)(const void *of, const double *x, double *y);
     const void *of;

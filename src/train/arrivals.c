@@ -1,14 +1,15 @@
-/* arrivals.c: --stream: each worker's samples come at a rate of its own, and it computes a pass
-   once all of them are there. Which samples these are, how many and with what weight stays as it is
-   without a stream. So a stream changes no bit of `ddp`: it changes when.
+/* arrivals.c: --stream: each worker's samples arrive at a rate of its own, and it computes a pass
+   once all of them have arrived. Which samples these are, how many and with what weight is the
+   same as without a stream. So a stream changes no bit of `ddp`, only the time.
 
-   --stream-buffer: how many may wait; what comes while so many do is dropped. A worker's batch as
-   the buffer makes that the truncation of ScaDLES (at a take, the rest is thrown away), and no
-   bound its persistence. The dropped are counted and not trained. No other sample takes the place
-   of one in the order, since of samples that come in random order any are as good.
+   --stream-buffer: how many samples may wait; those that arrive while the buffer is full are
+   dropped. A buffer of one batch is the truncation of ScaDLES (when a batch is taken, the rest is
+   thrown away), and a buffer without bound is its persistence. Dropped samples are counted and
+   not trained. This does not change the order of the samples that are trained, since of samples
+   that arrive in random order any are as good.
 
-   Time is the workers' own, virtual in simulated runs. A run begins with nothing there, also one
-   that goes on from a checkpoint. Samples go on coming during exchanges and evaluations. */
+   Time is the workers' own, virtual in simulated runs. A run begins with an empty buffer, also
+   when it resumes from a checkpoint. Samples arrive during exchanges and evaluations too. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +28,7 @@ static tutti_status parse(const char *text, int64_t workers, int worker, double 
                               "stream is '%.80s'; write the samples a second of every worker, or of each: r0:r1:..., "
                               "from 1e-6 to 1e9",
                               text);
-        if (rate != NULL && (n == worker || n == 0)) /* one rate is everybody's */
+        if (rate != NULL && (n == worker || n == 0)) /* a single rate is for all workers */
             *rate = r;
         if (*end == 0)
             break;

@@ -1,14 +1,14 @@
-/* aside.c: evaluations of methods at their own pace (--eval-every). Workers do not meet for them:
-   each puts its model aside as it passes (engine.h), and when all meet anyway, for a checkpoint or
-   the end, these are evaluated. So a run with evaluations is the run without, and its clock, and
-   the time to an accuracy is that of a run that nobody looked at.
+/* aside.c: evaluations of asynchronous methods (--eval-every). Workers do not meet for them: each
+   takes a snapshot of its model at that step (engine.h), and when all meet anyway, for a
+   checkpoint or the end, the snapshots are evaluated. So evaluations change neither a run's
+   results nor its clock, and the time to an accuracy is that of a run without evaluations.
 
-   A line of metrics.jsonl is of a model with the samples of its step, not one more. Its clock is
-   that of the worker that passed last, since before that the model was nowhere: of several it is
-   never told too early.
+   A line of metrics.jsonl describes a model that was trained on the samples up to its step and no
+   others. Its clock is that of the worker that took its snapshot last, since before that the
+   model did not exist: with several workers the time is never too early.
 
-   With --target the run ends when an evaluation says so, which must then be of now: workers meet
-   for each, as ever. */
+   With --target the run ends when an evaluation reaches the target, so it must be of the current
+   model: workers meet for each evaluation, as in synchronous runs. */
 #include <math.h>
 
 #include "train_internal.h"
@@ -20,7 +20,7 @@ enum { MOST = 1000 };
 int tutti_train_asides_open(tutti_run *run, uint64_t every, size_t own)
 {
     const double values = (double)(run->parameters + own) * sizeof(float),
-                 each = values * ((double)run->workers + 1); /* servers have one more of all slices */
+                 each = values * ((double)run->workers + 1); /* servers have one more of all shards */
     double most = floor(MOST_BYTES / each);
 
     run->asides = 0;
@@ -32,7 +32,7 @@ int tutti_train_asides_open(tutti_run *run, uint64_t every, size_t own)
     return run->asides;
 }
 
-/* Of the k-th: what a line says of it, of all workers. */
+/* The figures of all workers for the line of the k-th snapshot. */
 static tutti_status place(tutti_run *run, void *arg, tutti_error *err)
 {
     const int k = *(const int *)arg;

@@ -1,5 +1,6 @@
-/* closing.c: what the person reads when a run has ended well: how good the model is, where the time
-   went, what was sent, where the model is. All of it stands in summary.json too. */
+/* closing.c: the summary that the user reads when a run has ended well: how good the model is,
+   where the time went, what was sent, where the model is. All of it stands in summary.json
+   too. */
 #include <math.h>
 #include <string.h>
 

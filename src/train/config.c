@@ -1,4 +1,4 @@
-/* config.c: the trainer's options, once. Names are the flags without dashes. */
+/* config.c: the one table of the trainer's options. Names are the flags without dashes. */
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -205,7 +205,7 @@ static tutti_status check_servers(const tutti_train_config *c, tutti_error *err)
     if (c->n + c->servers > 1024)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%lld workers and %lld servers; at most 1024 ranks are possible",
                           (long long)c->n, (long long)c->servers);
-    /* one that does not exist is told elsewhere */
+    /* a method that does not exist is reported elsewhere */
     if (c->servers == 0 || method == NULL || (method->traits & TUTTI_PARAMETER_SERVERS) != 0)
         return TUTTI_OK;
     for (size_t i = 0; tutti_methods[i] != NULL; i++)
@@ -217,8 +217,8 @@ static tutti_status check_servers(const tutti_train_config *c, tutti_error *err)
         (long long)c->servers, c->method, have);
 }
 
-/* Settles whether the run goes on without a worker that is lost: method
-   and transport must both be able to. */
+/* Settles whether the run continues without a lost worker: method and transport must both be able
+   to. */
 static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
 {
     char name[64], can[320] = "";
@@ -229,7 +229,7 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
 
     snprintf(name, sizeof name, "%.*s", (int)strcspn(c->method, "("), c->method);
     method = tutti_method_find(name);
-    if (known && method != NULL && c->servers > 0 && (traits & TUTTI_FAIL_STOP) == 0) /* workers need no slices then */
+    if (known && method != NULL && c->servers > 0 && (traits & TUTTI_FAIL_STOP) == 0) /* no shards then */
         traits |= method->traits & TUTTI_FAULT_TOLERANT;
     votes = (traits & TUTTI_THROUGH_SERVERS) != 0 &&
             (c->nonfinite == TUTTI_NONFINITE_SKIP || (c->loss_scale[0] != 0 && strcmp(c->loss_scale, "off") != 0));
@@ -257,7 +257,7 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
             "on-loss is 'continue', but with '%.60s' every worker has a slice of the model, which is lost with it; "
             "use on-loss=stop, or --servers S, or a number of servers in the method's spec below the number of workers",
             c->method);
-    if (known && !(traits & TUTTI_FAULT_TOLERANT)) { /* a spec that is wrong is told elsewhere */
+    if (known && !(traits & TUTTI_FAULT_TOLERANT)) { /* an invalid spec is reported elsewhere */
         for (size_t i = 0; tutti_methods[i] != NULL; i++)
             if (tutti_methods[i]->traits & TUTTI_FAULT_TOLERANT)
                 add_name(can, sizeof can, tutti_methods[i]->name);
@@ -343,7 +343,7 @@ static bool named_in(const char *const *names, const char *name)
     return *names != NULL;
 }
 
-/* What says how a process is started, and nothing of the run. */
+/* Options about how a process is started, which do not describe the run. */
 static const char *const of_this_start[] = { "out", "resume", "overwrite", "meet", NULL };
 
 json_t *tutti_train_config_object(const tutti_train_config *c)

@@ -1,6 +1,6 @@
-/* delays.c: how many gradients of which worker had which delay: each worker's histogram, told at
-   the end, and what summary.json says of them. They travel as lists of pairs, since of a thousand
-   bins few have anything in them. */
+/* delays.c: the delays of gradients: each worker's histogram, sent to index 0 at the end, and its
+   form in summary.json. Histograms are sent as lists of pairs, since few of a thousand bins are
+   not empty. */
 #include <errno.h>
 
 #include "train_internal.h"

@@ -1,10 +1,12 @@
-/* drive.c: a run under a method that drives (drive.h): what the engine asks of its client there.
-   The model's units are the network's (stages.h), and this rank has a stage of them, with a store
-   for what is between forward and backward. Micro-batches come in the order of the run's samples,
-   so the loader reads ahead as it does for passes. Whoever has neither the first nor the last stage
-   needs no samples and reads none.
+/* drive.c: a run under a method that runs the passes of stages itself (drive.h): the callbacks
+   that the engine needs from its client there. The model's units are the network's (stages.h),
+   and this rank has a stage of them, with a store for the activations between forward and
+   backward. Micro-batches come in the order of the run's samples, so the loader reads ahead as it
+   does for passes. A rank that has neither the first nor the last stage needs no samples and
+   reads none.
 
-   The network of the whole model is there for evaluations alone. Its values come unit by unit. */
+   The network of the whole model is for evaluations alone. Its values are gathered unit by
+   unit. */
 #include <errno.h>
 #include <string.h>
 
@@ -13,7 +15,7 @@
 
 enum { UNITS_MOST = 4096 };
 
-/* Of what is under way in a slot. */
+/* The micro-batch that is under way in a slot. */
 typedef struct slot {
     int64_t samples;
     bool back;
@@ -27,12 +29,12 @@ struct tutti_train_staged {
     tutti_model_unit *unit;
     char whole[sizeof ((tutti_error *)0)->text];
     tutti_nn_store *store;
-    tutti_nn_stage **stage;          /* networks; NULL: of a run that is gone through without */
+    tutti_nn_stage **stage;          /* networks; NULL: of a planned run without a network */
     int networks;                    /* 1 with all slots, or one a slot */
     slot *slot;                      /* slots */
     int slots, first, end;
     size_t bytes;                    /* of the networks, their slots full */
-    double *seconds;                 /* of measure.c; NULL: nobody asked */
+    double *seconds;                 /* of measure.c; NULL: not requested */
     const float **values;            /* n_params of the run */
     uint64_t *named;                 /* of the largest table of the stage: rows / 64 + 1; NULL: it has none */
     uint32_t *ids;                   /* likewise: rows */
@@ -170,7 +172,7 @@ static tutti_status take(tutti_run *run, const tutti_pass *pass, tutti_batch *ba
     return TUTTI_OK;
 }
 
-/* What the micro-batch reads of tables is brought first. */
+/* The rows of tables that the micro-batch reads are acquired first. */
 static tutti_status need_rows(const tutti_train_staged *s, const tutti_batch *batch, tutti_error *err)
 {
     tutti_run *run = s->run;
@@ -183,7 +185,8 @@ static tutti_status need_rows(const tutti_train_staged *s, const tutti_batch *ba
     return TUTTI_OK;
 }
 
-/* What one unit has taken, or several. */
+/* After one or several units were computed: stretches their time and, after the last backward,
+   adds the loss. */
 static tutti_status computed(tutti_train_staged *s, tutti_status status, int index, bool over, double *loss)
 {
     tutti_run *run = s->run;
@@ -291,7 +294,7 @@ static size_t held(void *self)
 
 /* ---- from open to close ---- */
 
-/* What units leave between forward and backward, from the whole model as one stage. */
+/* The memory that units keep between forward and backward, from the whole model as one stage. */
 static tutti_status fill_units(tutti_train_staged *s, int n, tutti_error *err)
 {
     const tutti_run *run = s->run;

@@ -1,15 +1,15 @@
 /* evaluate.c: each worker takes a contiguous part of the split; no padding, so every sample counts
-   once. The room for a chunk is taken for the evaluation only: simulated workers run one at a time,
-   and so a thousand of them need it once.
+   once. The buffer for a chunk is allocated for the evaluation only: simulated workers run one at
+   a time, so a thousand of them need one buffer.
 
    Of a problem with a known optimum the loss is the excess over the least possible on these
-   samples. The least is evaluated along with the values, on the same samples in the same order, so
-   that the difference is good to the last digits of a double whatever the noise. What rounding
-   leaves below 0 is 0.
+   samples. The least loss is evaluated along with the values', on the same samples in the same
+   order, so that the difference is precise to the last digits of a double whatever the noise. A
+   negative rounding error becomes 0.
 
    The area under the ROC curve is a property of all samples' ranks: logits go to index 0, which
-   ranks them and tells the others. A logit has the same bits whoever computes it, so the area does
-   not depend on the number of workers. */
+   ranks them and sends the area to the others. A logit has the same bits on every worker that
+   computes it, so the area does not depend on the number of workers. */
 #include <errno.h>
 #include <math.h>
 
@@ -21,8 +21,8 @@ enum { CHUNK = 500 };
 /* The samples [at, end) of `chosen` among the first `of` of a split: all of them, or a draw that is
    the same in all runs, so that these can be compared. It is drawn since a set may be in some
    order. Every 30th of MNIST's training samples is harder than the rest, by a third of the loss.
-   largest: the most that any worker has. what: said to the person while it goes on; NULL: nothing
-   is. */
+   largest: the most that any worker has. what: shown to the user during the evaluation; NULL:
+   nothing is. */
 typedef struct part { tutti_split split; uint64_t at, end, chosen, of, largest; const char *what; } part;
 
 static size_t next_ids(const part *p, uint64_t at, size_t most, uint64_t *ids)
@@ -41,7 +41,8 @@ static void told(tutti_run *run, const part *p, uint64_t at)
         tutti_train_report_evaluating(run, p->what, (at < p->end ? at : p->end) - p->at, p->end - p->at);
 }
 
-/* ---- values that come unit by unit: all workers look at as many runs of samples, each ---- */
+/* ---- values that are gathered unit by unit: all workers make the same number of runs of the
+   network ---- */
 
 static tutti_status on_need(void *user, int unit, bool backward, tutti_error *err)
 {
@@ -53,22 +54,24 @@ static tutti_status on_done(void *user, int unit, bool backward, tutti_error *er
     return tutti_train_done(user, unit, backward, err);
 }
 
-/* Into how many an evaluation cuts so many samples, which it is given `most` at a time. */
+/* The number of runs of the network in which `samples` are evaluated, when they come `most` at a
+   time. */
 static uint64_t runs_of(const tutti_run *run, uint64_t samples, uint64_t most)
 {
     const uint64_t piece = (uint64_t)tutti_nn_look_samples(run->nn);
     return samples / most * ((most + piece - 1) / piece) + (samples % most + piece - 1) / piece;
 }
 
-/* Where this worker ends, had it `most` samples for each run that the one with the most of them has
-   besides. Chunks are those of a model that is all there, so that sums have the same bits. */
+/* The end of this worker's loop, as if it had `most` samples for each further run that the worker
+   with the most samples makes. Chunks are the same as with all values in memory, so that sums
+   have the same bits. */
 static uint64_t runs_end(const tutti_run *run, const part *p, uint64_t most)
 {
     return run->by_unit ? p->end + most * (runs_of(run, p->largest, most) - runs_of(run, p->end - p->at, most))
                         : p->end;
 }
 
-/* Of a text: windows' losses are means over their tokens, hits are tokens. */
+/* For a text: windows' losses are means over their tokens, hits are tokens. */
 static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tutti_error *err)
 {
     enum { WINDOWS = 64 };
@@ -96,7 +99,7 @@ static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tu
     return status;
 }
 
-/* Of the model that is looked at: data of a problem may move with it. */
+/* Of the model that is evaluated: data of a problem may move with it. */
 static uint64_t step_of(const tutti_run *run)
 {
     return run->evaluated.aside ? run->evaluated.step : tutti_engine_method(run->engine)->step;
@@ -295,7 +298,8 @@ tutti_status tutti_train_evaluate_held_out(void *user, double *loss, tutti_error
 
 /* ---- the workers' own models ---- */
 
-/* Where the loss is measured from, of a problem whose optimum is known; NULL: 0. */
+/* The optimum of a problem, whose loss is subtracted, where it is known; NULL: nothing is
+   subtracted. */
 static tutti_status find_least(tutti_run *run, float **least, tutti_error *err)
 {
     *least = NULL;
@@ -330,8 +334,8 @@ static tutti_status tell_own(tutti_run *run, void *arg, tutti_error *err)
     return status;
 }
 
-/* Each has the whole split to look at, so this takes as long as all evaluations of the agreed model
-   by one worker. So it is done at the end only, and only by workers whose model is not the agreed
+/* Each worker evaluates the whole split, so this takes as long as evaluating the agreed model on
+   one worker. So it is done at the end only, and only by workers whose model is not the agreed
    one to the bit. With batch norms a model goes with its worker's own running statistics. */
 tutti_status tutti_train_evaluate_worst(tutti_run *run, tutti_error *err)
 {
@@ -387,7 +391,7 @@ tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t mo
     run->consensus_distance = sqrt(e.sums[3] / tutti_train_working(run));
     *accuracy = run->nn == NULL || tutti_nn_classifies(run->nn) ? e.sums[1] / (double)e.total : -1;
     if (auc != NULL)
-        *auc = e.auc >= 0 ? e.auc : -1; /* of labels all alike there is none */
+        *auc = e.auc >= 0 ? e.auc : -1; /* with one label only there is no area */
     tutti_free(least);
     return status;
 }

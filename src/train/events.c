@@ -1,6 +1,7 @@
-/* events.c: what happened in a run, for summary.json. Most events all workers have alike, or worker
-   0 alone tells them: these are index 0's. Of others only who has met them knows: what became of a
-   gradient of its own, which groups it averaged in. So all tell theirs. */
+/* events.c: what happened in a run, for summary.json. Most events are the same on all workers, or
+   are recorded by worker 0 alone: these are taken from index 0. Others are known only to the
+   worker that they happened to: what became of its gradient, which groups it averaged in. So
+   every worker sends those. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,7 @@ static int by_step(const void *a, const void *b)
     return x->step != y->step ? (x->step > y->step) - (x->step < y->step) : (x->at > y->at) - (x->at < y->at);
 }
 
-/* Of one step in the order in which they stand. */
+/* Sorts events by step; those of one step keep their order. */
 static tutti_status sort(json_t *events, tutti_error *err)
 {
     const size_t n = json_array_size(events);
@@ -71,7 +72,7 @@ static tutti_status sort(json_t *events, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Those of `from` that are not in `to`; seen: the text of what is. */
+/* Adds those of `from` that are not in `to`; seen: the texts of those that are. */
 static void add_new(json_t *to, json_t *seen, const json_t *from)
 {
     json_t *event;

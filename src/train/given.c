@@ -1,6 +1,7 @@
-/* given.c: samples on the way (engine.h: give, label): what a worker writes for another, and a
-   batch of its own samples with those that came behind them. Both are copied to one room, since a
-   network takes its samples from one place, in passes that have any of others. */
+/* given.c: samples exchanged between workers (engine.h: give, label): those that a worker writes
+   for another, and a batch of its own samples followed by those it received. In passes with
+   samples of other workers both are copied to one buffer, since a network reads its samples from
+   one place. */
 #include <errno.h>
 #include <string.h>
 

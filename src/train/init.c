@@ -1,7 +1,8 @@
-/* init.c: --init: a run begins with the weights of a file. Rank 0 reads them, each tensor where the
-   engine wants it, and all get them as they get drawn ones. So no method and no number of workers
-   matters. Running statistics are a worker's own and are sent round. A run that is resumed has its
-   values from the checkpoint, and the file is not looked at. */
+/* init.c: --init: a run begins with the weights of a file. Rank 0 reads them, each tensor when
+   the engine asks for it, and all workers get them in the way that they get random initial
+   values. So this works with every method and number of workers. Running statistics are a
+   worker's own and are broadcast. A resumed run has its values from the checkpoint, and the file
+   is ignored. */
 #include <errno.h>
 
 #include "train_internal.h"

@@ -1,11 +1,11 @@
-/* measure.c: what the units of a model take on each worker, for methods that ask
-   (TUTTI_PROFILES_UNITS). What lies between two cuts runs as a stage of its own, forward and
-   backward of a micro-batch, on every worker at once, as they will compute in the run. --slow and
-   --step-time count, and in simulation the virtual clock. So a worker holds no more than it does as
-   the least of stages.
+/* measure.c: the time of a model's units on each worker, for methods that ask for it
+   (TUTTI_PROFILES_UNITS). The units between two places where the model can be split run as a
+   stage of their own, forward and backward of a micro-batch, on every worker at once, as they
+   will compute in the run. --slow and --step-time count, and in simulation the virtual clock. So
+   a worker needs no more memory than for the smallest stage.
 
-   Values and samples are zeros: what a layer takes does not depend on them. A worker takes the
-   least of several times, as what else goes on there only adds to it. */
+   Values and samples are zeros: the time of a layer does not depend on them. A worker takes the
+   least of several times, as other activity only adds to it. */
 #include <errno.h>
 
 #include "train_internal.h"
@@ -24,7 +24,7 @@ typedef struct bench {
     tutti_nn_stage *stage;
 } bench;
 
-/* Of units [first, end); one more each, so that none has none. */
+/* The operations of units [first, end); one more for each, so that no unit has 0. */
 static double operations(const tutti_model *model, int first, int end)
 {
     double sum = 0;
@@ -105,7 +105,7 @@ static tutti_status once(tutti_run *run, const tutti_model *model, const bench *
     return TUTTI_OK;
 }
 
-/* Of a sample, from one cut to the next. */
+/* Seconds of a sample, from one split to the next. */
 static tutti_status seconds_of(tutti_run *run, const tutti_model *model, int first, int end, double *seconds,
                                tutti_error *err)
 {
@@ -143,7 +143,7 @@ tutti_status tutti_train_measure(tutti_run *run, const tutti_model *model, doubl
         took = all = operations(model, first, end);
         if (run->dry == NULL)
             status = seconds_of(run, model, first, end, &took, err);
-        else /* no layer runs: its operations say it, and all workers are alike */
+        else /* no layer runs: the estimate is from operations, the same for all workers */
             took *= 1e-10;
         for (int u = first; u < end; u++)
             mine[u] = took * operations(model, u, u + 1) / all;

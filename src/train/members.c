@@ -1,11 +1,12 @@
-/* members.c: meetings of a run that goes on after losses (engine.h): which workers take part, where
-   reports find a worker's row, and which one writes. The lowest worker that is left, index 0 of
-   run->all, prints and writes; when that changes, the new one opens the files.
+/* members.c: meetings of a run that continues after losses (engine.h): which workers take part,
+   which row of a report is a worker's, and which worker writes. The lowest worker that is left,
+   index 0 of run->all, prints and writes; when that changes, the new one opens the files.
 
-   A worker that fails by itself within a meeting (no memory) leaves at once: others wait for it in
-   the meeting, and in the agreement it would wait for them. It is lost to them like one that was
-   killed. What the writer cannot write is another matter. By then nobody waits for it, and the next
-   writer would find the same full disk. So the others are told, and the run ends for all. */
+   A worker that fails by itself within a meeting (no memory) leaves at once: others wait for it
+   in the meeting, and in the agreement it would wait for them. To them it is lost like one that
+   was killed. A failure to write is different: by then no worker waits for the writer, and the
+   next writer would find the same full disk. So the others are notified, and the run ends for
+   all. */
 #include "train_internal.h"
 
 int tutti_train_rank(const tutti_run *run, int index)
@@ -72,7 +73,7 @@ tutti_status tutti_train_meet(tutti_run *run, tutti_status (*body)(tutti_run *ru
         status = tutti_engine_settle(run->engine, status, &again, err);
         if (status == TUTTI_OK)
             status = tutti_train_regroup(run, err);
-    /* what was told goes by their indexes, and to whom it was told may be gone */
+    /* also after a loss: figures were gathered by index, and their receiver may be lost */
     } while (status == TUTTI_OK && (again || run->all.size != members));
     return status;
 }
@@ -81,6 +82,6 @@ tutti_status tutti_train_written(tutti_run *run, tutti_status mine, tutti_error 
 {
     bool again;
 
-    TUTTI_TRY(tutti_engine_settle(run->engine, mine, &again, err)); /* never again: nobody's part was an exchange */
+    TUTTI_TRY(tutti_engine_settle(run->engine, mine, &again, err)); /* never again: no worker exchanged anything */
     return tutti_train_regroup(run, err);
 }

@@ -1,6 +1,6 @@
 /* memory.c: what a rank of a run has, by kind: the engine's account, the network's, and what the
-   trainer itself keeps as long as it runs. It is what the summary tells and what a plan promises
-   (plan.c), from one function. */
+   trainer itself keeps as long as it runs. The summary's figures and a plan's (plan.c) come from
+   this one function. */
 #include "train_internal.h"
 
 size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *records, size_t room)

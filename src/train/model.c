@@ -1,6 +1,7 @@
-/* model.c: model.safetensors. Index 0 writes it. Where a worker has all values it needs nobody for
-   that. Where values come unit by unit (TUTTI_SHARDED_PARAMETERS) it calls for one tensor after
-   another, and all bring its unit: nobody ever has the whole model. */
+/* model.c: model.safetensors. Index 0 writes it. Where a worker has all values it needs no other
+   worker for that. Where values are gathered unit by unit (TUTTI_SHARDED_PARAMETERS) it asks for
+   one tensor after another, and all workers gather its unit: no worker ever holds the whole
+   model. */
 #include <errno.h>
 #include <string.h>
 
@@ -8,7 +9,8 @@
 
 enum { NO_MORE = -1 };
 
-/* What index 0 calls for, and all do. unit: that is there; -1: none. */
+/* The calls that index 0 requests and all make. unit: the unit whose values are there; -1:
+   none. */
 typedef struct calls { tutti_run *run; const tutti_tensor_entry *entries; tutti_group group; int64_t unit; } calls;
 
 static tutti_status let_go(calls *c, tutti_error *err)
@@ -19,7 +21,7 @@ static tutti_status let_go(calls *c, tutti_error *err)
     return unit >= 0 ? tutti_train_done(c->run, (int)unit, false, err) : TUTTI_OK;
 }
 
-/* Index 0 says which tensor's turn it is. */
+/* Index 0 sends which tensor is next. */
 static tutti_status take_turn(calls *c, int64_t *tensor, tutti_error *err)
 {
     tutti_run *run = c->run;

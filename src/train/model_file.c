@@ -1,6 +1,6 @@
 /* model_file.c: model.json of a run: what its model takes, so that it can be used without the run's
-   data: shapes, the mean and deviation of pixels, names of classes, the encoding of tokens. What it
-   says when it is read is not believed before the network has been built from it. */
+   data: shapes, the mean and deviation of pixels, names of classes, the encoding of tokens. When
+   it is read, its content is trusted only after the network has been built from it. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 enum { FILE_MOST = 1 << 20 };
 
-/* Of the data set, as many as it has classes, or none. */
+/* The names of the data set's classes, one for each class, or none. */
 static json_t *class_names(const tutti_data *data, int classes)
 {
     json_t *names = json_array();

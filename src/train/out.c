@@ -1,7 +1,7 @@
-/* out.c: the output directory. Until a run is accepted nothing in it changes, so that a start that
-   was refused costs neither the run that is there nor a directory that was not. Therefore prepare
-   only looks. When all that can be refused is behind, accept takes away what --overwrite gives up
-   and writes config.json and model.json. */
+/* out.c: the output directory. Until a run is accepted nothing in it changes, so that a refused
+   start neither damages an existing run nor leaves files of its own. Therefore prepare only
+   checks. After all checks, accept removes what --overwrite discards and writes config.json and
+   model.json. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,8 +41,8 @@ static tutti_status refuse_other_runs(tutti_runtime *rt, const tutti_train_confi
     return TUTTI_OK;
 }
 
-/* Makes the directory. What else than a directory stands where checkpoints go is said now and not
-   at the first of them. */
+/* Makes the directory. If the path for checkpoints is not a directory, this fails now and not at
+   the first checkpoint. */
 static tutti_status make_out(tutti_runtime *rt, const tutti_train_config *c, tutti_error *err)
 {
     char path[4096];
@@ -72,8 +72,9 @@ static tutti_status remove_file(void *user, const char *name, tutti_error *err)
     return tutti_file_remove(in->rt, path, err);
 }
 
-/* What goes is renamed before, all of it: so whenever the process is killed, what is left is either
-   the earlier run's checkpoints or none. A save removes folders of such names, too. */
+/* All checkpoints to be removed are renamed first: so whenever the process is killed, either
+   all of the earlier run's checkpoints are left or none. A save removes folders of such names,
+   too. */
 static const char going[] = "tmp-removed-";
 
 static tutti_status rename_checkpoint(void *user, const char *name, tutti_error *err)
@@ -122,7 +123,7 @@ tutti_status tutti_train_accept(tutti_run *run, tutti_error *err)
 
     if (run->all.index != 0)
         return TUTTI_OK;
-    TUTTI_TRY(make_out(run->rt, c, err)); /* it is there, unless nobody has prepared it */
+    TUTTI_TRY(make_out(run->rt, c, err)); /* it exists, unless tutti_train_prepare was not called */
     if (c->overwrite && !(c->resume[0] != 0 && lies_in(c->resume, c->out))) {
         place in = { run->rt, c->out };
         for (size_t i = 0; i < TUTTI_LENGTH(results); i++)
@@ -130,7 +131,7 @@ tutti_status tutti_train_accept(tutti_run *run, tutti_error *err)
         snprintf(path, sizeof path, "%s/checkpoints", c->out);
         TUTTI_TRY(remove_checkpoints(run->rt, path, err));
     }
-    stored = *c; /* whoever reads it may be anywhere */
+    stored = *c; /* its readers may be in any directory */
     TUTTI_TRY(tutti_train_data_stored(run, data, sizeof data, err));
     stored.data = data;
     TUTTI_TRY(tutti_train_config_json(&stored, &json, err));

@@ -1,6 +1,6 @@
-/* pair.c: what model and data have to do with each other. A synthetic problem is both (problem.h):
-   naming one names the other; naming both must name the same problem. A text's samples are tokens,
-   a click's have categories: only a model that begins with an embedding can take them. */
+/* pair.c: the dependences between model and data. A synthetic problem is both (problem.h): naming
+   one names the other; naming both must name the same problem. A text's samples are tokens, a
+   click's have categories: only a model that begins with an embedding can take them. */
 #include <string.h>
 
 #include "train_internal.h"
@@ -37,7 +37,7 @@ tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, b
                           "'%.80s' takes %s only; give a model of categories (ctr), or other data (`tutti data list`)",
                           c->data, c->model, tutti_nn_takes_tokens(c->model) ? "tokens" : "values");
     if (!text || tutti_nn_takes_tokens(c->model))
-        return TUTTI_OK; /* of a model of tokens or categories on other data nn says what is wrong */
+        return TUTTI_OK; /* for a model of tokens or categories on other data nn reports the fault */
     if (tutti_nn_takes_categories(c->model))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "data is '%.120s', a text, whose samples are tokens, but model '%.80s' takes samples with "
@@ -50,7 +50,7 @@ tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, b
         c->data, c->model);
 }
 
-/* By its name; a path shows what it is when it is opened. */
+/* The data set of that name; the kind of data at a path is known when it is opened. */
 static const tutti_data_set *named(const char *data)
 {
     const size_t n = strcspn(data, "(");

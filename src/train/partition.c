@@ -1,6 +1,6 @@
 /* partition.c: --partition: which samples each worker draws from. The parts are drawn from the
-   labels once a host, into memory that its workers share; what the draw says, good or bad, stands
-   in front of them, so that all workers of the host end with the same sentence. */
+   labels once a host, into memory that its workers share; the draw's outcome is stored in front
+   of them, so that after a failure all workers of the host end with the same sentence. */
 #include <string.h>
 
 #include "train_internal.h"

@@ -1,17 +1,18 @@
-/* plan.c: a run before it is begun: what it will take of memory and send over the wire.
+/* plan.c: a run before it is begun: how much memory it will take and what it will send.
 
-   There are no formulas here. The run's own parts are asked, in three turns:
+   There are no formulas here. The run's own code measures itself, in three phases:
      1. All ranks, threads of this process over the run's own transport, open the data and declare,
-        and no engine takes memory. So what is to be refused is, and the sum is known before it is
-        taken.
-     2. They open as a run does and go through some steps. A pass through the network is replaced by
-        its calls (tutti_train_dry_pass). What grows as it is used has grown then, and the engine
-        has counted what was sent. It is left out where the engines of all ranks do not fit into
-        this machine.
+        and no engine takes memory. So what is invalid is refused, and the total is known before
+        it is allocated.
+     2. They open as a run does and go through some steps. A pass through the network is replaced
+        by its calls (tutti_train_dry_pass). Buffers that grow with use have grown by then, and
+        the engine has counted what was sent. This phase is skipped where the engines of all ranks
+        do not fit into this machine.
      3. One network for each size of a pass is opened, and evaluates one sample: evaluations may
         need more than passes.
-   What depends on gradients' values (thresholds, codes of varying length) or on who comes first is
-   an estimate by drawn gradients and workers that compute in no time. */
+   What depends on gradients' values (thresholds, codes of varying length) or on the order in
+   which workers arrive is an estimate from random gradients and workers that compute in no
+   time. */
 #include <errno.h>
 #include <string.h>
 
@@ -93,7 +94,7 @@ size_t tutti_train_name_rows(const tutti_run *run, const tutti_batch *batch, siz
     return count;
 }
 
-/* Those of the batch of a dry pass. */
+/* Names the rows of the batch of a dry pass. */
 static size_t name_rows(const tutti_run *run, const tutti_batch *batch, size_t rows)
 {
     return tutti_train_name_rows(run, batch, rows, run->dry->named, run->dry->ids);
@@ -250,7 +251,7 @@ static tutti_status check_transport(const tutti_train_config *c, tutti_error *er
     return status;
 }
 
-/* One sample, all zeros, through weights that are zero too, of which there is one place. */
+/* Evaluates one sample of zeros, with weights of zero that all share one buffer. */
 static tutti_status evaluate_one(tutti_nn *nn, const tutti_nn_task *task, const tutti_nn_param *params, int n,
                                  tutti_error *err)
 {
@@ -280,7 +281,7 @@ static tutti_status evaluate_one(tutti_nn *nn, const tutti_nn_task *task, const 
     return status;
 }
 
-/* Of ranks whose passes are alike, the first one's network is all of theirs. */
+/* Ranks whose passes are equal share the figures of the first one's network. */
 static tutti_status open_networks(tutti_train_plan *plan, const tutti_train_config *c, const tutti_nn_task *task,
                                   bool evaluates, tutti_error *err)
 {

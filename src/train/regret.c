@@ -1,7 +1,8 @@
 /* regret.c: the dynamic regret of a run on a problem whose optimum is known:
    R = sum over steps t and workers i of f_t(x_i) - f_t(x*_t), x_i as worker i has it when step t
-   begins and x*_t the optimum of that step, which drifts. It goes by the problem, not by the
-   samples that were drawn. Workers at their own pace have no step in common, and no such sum. */
+   begins and x*_t the optimum of that step, which drifts. It is computed from the problem, not
+   from the samples that were drawn. Asynchronous workers have no step in common, and no such
+   sum. */
 #include <errno.h>
 
 #include "train_internal.h"

@@ -1,4 +1,4 @@
-/* report.c: what the person sees while it runs, and metrics.jsonl. A line a reporting interval, of
+/* report.c: what the user sees while it runs, and metrics.jsonl. A line a reporting interval, of
    all workers' samples; rank 0 writes. */
 #include <errno.h>
 #include <math.h>
@@ -29,7 +29,7 @@ typedef struct fields {
         int rank;
         char text[64];
     } at[FIELDS];
-} fields; /* rank: the largest is left out first */
+} fields; /* rank: the field with the largest rank is omitted first */
 
 static void add_field(fields *f, int rank, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static void add_field(fields *f, int rank, const char *format, ...)
@@ -42,8 +42,7 @@ static void add_field(fields *f, int rank, const char *format, ...)
     f->at[f->n++].rank = rank;
 }
 
-/* Fields with two blanks between them, as many of them as the terminal has room for at this
-   moment. */
+/* Fields with two blanks between them, as many as fit into the terminal's current width. */
 static void say_fields(const tutti_run *run, int status, fields *f)
 {
     const int room = run->io->columns != NULL && run->io->say != NULL ? run->io->columns(run->io->user) : 0;
@@ -122,13 +121,13 @@ tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *e
     return status;
 }
 
-/* What each worker tells at a report, since the last one (bytes: since the beginning). */
+/* What each worker sends for a report, since the last one (bytes: since the beginning). */
 enum { LOSS, SAMPLES, BYTES, COMPUTE, WAIT, SKIPPED, SCALE, TOLD };
 
-/* ---- gathering: up the binomial tree, so p workers tell worker 0 in p - 1
-   messages and ceil(lg p) rounds ---- */
+/* ---- gathering: up the binomial tree, so p workers report to worker 0 in p - 1 messages and
+   ceil(lg p) rounds ---- */
 
-/* The workers [index, index + this) tell through this one. */
+/* The number of workers, [index, index + this), whose figures go through this one. */
 static int spokesman_of(const tutti_run *run)
 {
     const int below = run->all.size - run->all.index, lowest = run->all.index & -run->all.index;
@@ -140,8 +139,8 @@ tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tu
     const tutti_port port = tutti_port_of("train.told", 0, 0);
     const int index = run->all.index, all = spokesman_of(run);
 
-    /* Where a loss fails this on some only, the others must hear of it: a
-       collective tells them, ports do not. */
+    /* Where a loss makes this fail on some workers only, the others must learn of it: a
+       collective reports it, ports do not. */
     if (tutti_engine_fault_tolerant(run->engine))
         return tutti_gather_parts(
             &run->all, 0, tutti_host((double *)(uintptr_t)mine, n, TUTTI_F64),
@@ -234,7 +233,7 @@ tutti_status tutti_train_open_metrics(tutti_run *run, tutti_error *err)
 
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
 {
-    /* anybody may come to be the one that is told */
+    /* any worker may become index 0, which receives all figures */
     const bool all = run->automatic_shares || tutti_engine_fault_tolerant(run->engine);
     char path[4096];
 
@@ -300,7 +299,7 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
     rate = seconds > 0 ? sum[SAMPLES] / seconds : 0;
     print_time(left, time, sizeof time);
     add_field(&line, 6, "epoch %.2f", epoch);
-    if (run->takes) /* nobody knows how many there will be */
+    if (run->takes) /* their number is not known in advance */
         add_field(&line, 0, "step %llu", (unsigned long long)m->step);
     else
         add_field(&line, 0, "step %llu/%llu", (unsigned long long)m->step, (unsigned long long)run->steps);
@@ -339,7 +338,7 @@ tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_erro
     tutti_engine_heard(run->engine, &heard);
     if (run->all.index != 0 || heard.gradients / every <= run->heard.gradients / every || heard.gradients >= until)
         return TUTTI_OK;
-    /* nothing is sent here, so it need not be put aside; services go on sending */
+    /* nothing is sent here, so no snapshot is needed; services continue to send */
     tutti_engine_figures(run->engine, &f);
     seconds = (double)(tutti_now_ns(run->rt) - run->reported_ns) * 1e-9;
     step = (double)heard.gradients / (double)run->unit;
@@ -403,7 +402,8 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
     return status;
 }
 
-/* Of a model that all have agreed on at the end, where each had one of its own. */
+/* Adds the worst worker's figures to an evaluation of the final agreed model, where each worker
+   had its own. */
 static void add_worst(const tutti_run *run, json_t *line)
 {
     if (run->worst.worker < 0)
@@ -420,8 +420,8 @@ static void add_worst(const tutti_run *run, json_t *line)
                         run->worst.worker, run->worst.loss);
 }
 
-/* As the method told them when all was quiet for the evaluation: how
-   its quantities move over the run. */
+/* The method's figures when all services were quiescent for the evaluation: how they change over
+   the run. */
 static void add_figures(const tutti_run *run, json_t *line)
 {
     json_t *figures = run->evaluated.aside ? NULL : tutti_train_method_figures(run, false);
@@ -431,8 +431,8 @@ static void add_figures(const tutti_run *run, json_t *line)
     json_decref(figures);
 }
 
-/* Where a curve has it. The clock is index 0's, as on all lines, but of a model that was put aside:
-   there it is that of the worker that did so last. */
+/* The evaluation's place on a curve. The clock is index 0's, as on all lines; only for a snapshot
+   it is that of the worker that took its snapshot last. */
 static void add_place(const tutti_run *run, json_t *line)
 {
     json_object_set_new(line, "samples", json_integer((json_int_t)run->evaluated.samples));

@@ -1,5 +1,5 @@
-/* results.c: what a run leaves: summary.json, model.safetensors (model.c), trace.json (trace.c).
-   Each appears whole or not at all. */
+/* results.c: the files that a run writes at its end: summary.json, model.safetensors (model.c),
+   trace.json (trace.c). Each appears whole or not at all. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static json_t *real_or_null(bool known, double value)
     return known && isfinite(value) ? json_real(value) : json_null();
 }
 
-/* {"name": value, "name of a worker's": [a value a worker, null where the method told none]} */
+/* {"name": value, "name of a worker's": [a value a worker, null where the method reported none]} */
 static void set_figure(const tutti_run *run, json_t *o, const char *name, int worker, json_t *value)
 {
     json_t *row = json_object_get(o, name);
@@ -44,7 +44,7 @@ static void set_figure(const tutti_run *run, json_t *o, const char *name, int wo
     json_array_set_new(row, (size_t)worker, value);
 }
 
-/* Pairs [at, value] by at: the method may have told a new one later. */
+/* Pairs [at, value] by at: the method may have reported an earlier one later. */
 static void insert_pair(json_t *pairs, int64_t at, json_t *value)
 {
     size_t k = json_array_size(pairs);
@@ -88,7 +88,7 @@ static json_t *members_of(const tutti_run *run)
     return array;
 }
 
-/* What each worker tells at the end. */
+/* What each worker sends at the end. */
 enum {
     WALL,
     COMPUTE,
@@ -117,8 +117,8 @@ enum {
 };
 _Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->told has room for a row of them");
 
-/* What a rank has counted of its memory. peak_rss_bytes besides has the program, its libraries and
-   whatever the transport holds. */
+/* A rank's own account of its memory. peak_rss_bytes also contains the program, its libraries and
+   the transport's memory. */
 static json_t *memory_of(const double *w)
 {
     json_t *o = json_object();
@@ -132,7 +132,7 @@ static json_t *memory_of(const double *w)
     return o;
 }
 
-/* Of the worker that has most. */
+/* The memory of the worker that has most. */
 static json_t *memory_of_most(const tutti_run *run)
 {
     const double *most = run->told;
@@ -149,8 +149,8 @@ static json_t *memory_of_most(const tutti_run *run)
     return memory_of(most);
 }
 
-/* A row a worker that is left, for the summary and, up to 16, for the person.
-   all: a row an index of run->all. */
+/* A row a worker that is left, for the summary and, up to 16, for the user. all: a row an index
+   of run->all. */
 static json_t *by_worker(const tutti_run *run, const double *all, const tutti_train_delays *stale)
 {
     const int working = tutti_train_working(run);
@@ -188,7 +188,7 @@ static json_t *by_worker(const tutti_run *run, const double *all, const tutti_tr
     return array;
 }
 
-/* Of ranks that only serve. */
+/* A row for each rank that only serves. */
 static json_t *by_server(const tutti_run *run, const double *all)
 {
     json_t *array = json_array();
@@ -205,8 +205,8 @@ static json_t *by_server(const tutti_run *run, const double *all)
     return array;
 }
 
-/* What worker 0's codec made of each tensor's gradients, in this process; null: nothing is
-   encoded. */
+/* The sizes that worker 0's codec made of each tensor's gradients, in this process; null: nothing
+   is encoded. */
 static json_t *payload_by_tensor(const tutti_run *run)
 {
     const uint64_t *bytes = tutti_engine_payload(run->engine);
@@ -219,7 +219,7 @@ static json_t *payload_by_tensor(const tutti_run *run)
     return array;
 }
 
-/* As it was last measured, a row a tensor; null: it was not. */
+/* The codec's effect as last measured, a row a tensor; null: it was not measured. */
 static json_t *codec_report(const tutti_run *run)
 {
     json_t *array = json_array();
@@ -283,10 +283,10 @@ static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
     return tutti_train_trace_gather(run, &r->trace, err);
 }
 
-/* What all have told, put together. Times are those of one worker, so that they add up: of the
-   busiest, which waits least. Among workers that wait for each other its waiting is what exchanging
-   costs the run; the others' has in it that they had less to do. Bytes a worker and memory are the
-   largest. */
+/* The figures of all workers, combined. Times are those of one worker, so that they add up: the
+   busiest, which waits least. Among workers that wait for each other its waiting is the cost of
+   the exchange; that of the others also includes their smaller load. Bytes a worker and memory
+   are the largest. */
 typedef struct totals {
     double mine[FIGURES]; /* the busiest worker's; its run ends with the last of them */
     double bytes, most_bytes, most_messages, most_memory, stale_most, stale_sum, stale_of, restarts, regret;
@@ -333,8 +333,8 @@ static void keep_totals(tutti_run *run, const tutti_figures *f, const totals *t)
     run->totals.steps = f->steps - run->first_step;
 }
 
-/* summary.json's members, in this order: what the run was, how far it came and what that took, how
-   good its model is, what else it tells. */
+/* summary.json's members, in this order: what the run was, how far it came and what that took,
+   how good its model is, and further figures. */
 static void put_settings(json_t *o, const tutti_run *run)
 {
     const tutti_train_config *c = run->config;
@@ -433,7 +433,7 @@ static void put_rest(json_t *o, const tutti_run *run, const results *r, const to
     json_object_set_new(o, "version", json_string(tutti_version()));
 }
 
-/* By index 0, of what all have told. */
+/* By index 0, from the figures of all workers. */
 static tutti_status write_results(tutti_run *run, const results *r, tutti_error *err)
 {
     const char *const folder = run->config->out;
@@ -466,8 +466,8 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     return status;
 }
 
-/* A writer that is lost may not have come to the end: then the next one does it all again. Each
-   file appears whole, in place of what is there. */
+/* A lost writer may not have finished: then the next one writes all files again. Each file
+   appears whole, in place of what is there. */
 tutti_status tutti_train_results(tutti_run *run, tutti_error *err)
 {
     results r = { 0 };

@@ -1,7 +1,7 @@
-/* resume.c: what a checkpoint says of the run that wrote it, and going on from one. What decides
-   the numbers must be the same (model, data, method, seed, samples a step), but for methods whose
-   steps have the same bits. Everything else, such as the number of epochs or the directories, may
-   change. */
+/* resume.c: the facts of its run that a checkpoint contains, and resuming from one. Settings that
+   change the numbers must be the same (model, data, method, seed, samples a step), but for
+   methods whose steps have the same bits. Everything else, such as the number of epochs or the
+   directories, may change. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,10 +88,11 @@ int tutti_train_savers(tutti_runtime *rt, const char *directory, int *began, int
     return (int)n;
 }
 
-/* May it go on with steps of so many samples? With those of the run that saved it. Saved after
-   losses it is also the state of a run of those that were left, with their part of a step; its
-   facts are those of the beginning. At one's own pace an update is of one gradient, and a step as
-   many of them as there are workers: there a gradient's samples may stay as well. */
+/* May the run resume with its number of samples a step? It must be that of the run that saved the
+   checkpoint. A checkpoint saved after losses is also the state of a run of the workers that were
+   left, with their part of a step; its facts are those of the beginning. In asynchronous methods
+   an update is of one gradient, and a step is one gradient a worker: there it is enough that a
+   gradient's samples stay the same. */
 static tutti_status same_samples(const tutti_run *run, const char *path, const json_t *saved, const json_t *now,
                                  tutti_error *err)
 {
@@ -115,8 +116,8 @@ static tutti_status same_samples(const tutti_run *run, const char *path, const j
                       run->own_pace ? ", or batch x accumulate must" : "");
 }
 
-/* Its steps are ddp's, and it keeps nothing of its own. An older checkpoint does not say so, but
-   its method does. */
+/* Its steps are ddp's, and it keeps nothing of its own. An older checkpoint does not contain
+   that, but its method's traits do. */
 static bool exact(const json_t *facts)
 {
     const char *const method = json_string_value(json_object_get(json_object_get(facts, "config"), "method"));
@@ -199,9 +200,8 @@ static void other_optimizer(const tutti_run *run, const char *saved_text, char *
     json_decref(saved);
 }
 
-/* Another optimizer may go on if it needs nothing that was not saved, as plain sgd;
-   what the old one knew is lost, so
-   that is said. */
+/* Another optimizer may continue if it needs nothing that was not saved, as plain sgd does; the
+   old one's state is lost, which is reported. */
 static tutti_status load_state(tutti_run *run, tutti_checkpoint *checkpoint, tutti_error *err)
 {
     const char *now = run->config->optimizer;
@@ -226,8 +226,9 @@ static tutti_status load_state(tutti_run *run, tutti_checkpoint *checkpoint, tut
 
 /* ---- which one ---- */
 
-/* As worker 0 looks for it. skipped: lines "step-00000030: why", each ended, of those that are
-   damaged. named: the checkpoint was asked for by its own name, so no other will do. */
+/* Worker 0's search for a checkpoint. skipped: lines "step-00000030: why", each with its newline,
+   of those that are damaged. named: the checkpoint was asked for by its own name, so no other
+   will do. */
 typedef struct search { char path[4096], skipped[8192]; bool named; } search;
 
 /* A place in the order of a folder's checkpoints: "step-00000030-old" stands just before
@@ -261,7 +262,8 @@ static tutti_status take_newer(void *user, const char *name, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* s->path is damaged, as `why` says: the next older one of its folder that looks whole. */
+/* s->path is damaged, for the reason `why`: finds the next older one of its folder that seems
+   complete. */
 static tutti_status look_further(tutti_runtime *rt, search *s, const char *why, tutti_error *err)
 {
     char folder[4096], found[4096], *name;
@@ -293,8 +295,9 @@ static tutti_status look_further(tutti_runtime *rt, search *s, const char *why, 
     }
 }
 
-/* Does it come from other workers? Then not every state here is read, and what a checkpoint that
-   proves damaged has left in the others would stay: so it is looked at as a whole before. */
+/* Does the checkpoint come from other workers? Then not every state here is read, and the values
+   that a damaged checkpoint has left in some of them would stay: so it is verified as a whole
+   before. */
 static bool of_other_workers(const tutti_run *run, const tutti_checkpoint *checkpoint)
 {
     json_t *saved = json_loads(tutti_checkpoint_facts(checkpoint), 0, NULL);
@@ -360,8 +363,8 @@ static tutti_status load(tutti_run *run, const char *path, tutti_error *err)
     return status;
 }
 
-/* Everybody reads a part, so damage is found by some: all learn whether any has, and in whose
-   words. *damaged: all go on to an older one. */
+/* Every worker reads a part, so only some may find damage: all learn whether any has, and get one
+   worker's description of it. *damaged: all try an older checkpoint. */
 static tutti_status agree_on(tutti_run *run, tutti_status mine, bool named, char *why, size_t bytes, bool *damaged,
                              tutti_error *err)
 {
@@ -369,7 +372,7 @@ static tutti_status agree_on(tutti_run *run, tutti_status mine, bool named, char
 
     *damaged = false;
     if (mine != TUTTI_OK && mine != TUTTI_ERR_CORRUPT)
-        return mine; /* the end of it, as the others will hear */
+        return mine; /* this ends the run, as the others will learn */
     if (mine != TUTTI_OK)
         snprintf(why, bytes, "%s", err->text);
     TUTTI_TRY(tutti_allreduce(&run->all, TUTTI_MIN, tutti_host(&who, 1, TUTTI_I64), err));

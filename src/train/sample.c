@@ -34,7 +34,7 @@ static int falling(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The value of the k-th largest. room: n floats. */
+/* The k-th largest value. room: a buffer of n floats. */
 static float kth_largest(const float *logits, size_t n, size_t k, float *room)
 {
     size_t numbers = 0;

@@ -1,5 +1,5 @@
-/* setup.c: what a worker of a run has open, from the samples to the network: data, engine, loader.
-   Parameters and running statistics are listed by the network and held by the engine. */
+/* setup.c: opens and closes what a worker needs, from the samples to the network: data, engine,
+   loader. Parameters and running statistics are listed by the network and held by the engine. */
 #include <errno.h>
 #include <string.h>
 
@@ -70,7 +70,7 @@ static tutti_status list_statistics(tutti_run *run, size_t *own, tutti_error *er
     return TUTTI_OK;
 }
 
-/* The network's parameters, as the engine is told of them: tutti_free *params. */
+/* The network's parameters, as they are declared to the engine: tutti_free *params. */
 static tutti_status list_params(tutti_run *run, tutti_param **params, tutti_error *err)
 {
     const tutti_train_config *c = run->config;
@@ -97,7 +97,7 @@ static tutti_status list_params(tutti_run *run, tutti_param **params, tutti_erro
     return TUTTI_OK;
 }
 
-/* How many gradients and steps there are, by the options and the samples. */
+/* Computes the number of gradients and steps from the options and the samples. */
 static void plan_steps(tutti_run *run, uint64_t samples)
 {
     const tutti_train_config *c = run->config;
@@ -246,7 +246,7 @@ static tutti_status take_share(tutti_run *run, tutti_error *err)
 
 static tutti_status open_loader(tutti_run *run, uint64_t step, tutti_error *err)
 {
-    /* whose turn is next is not known ahead, nor what a pass names */
+    /* it is not known ahead which worker is next, nor which samples a pass names */
     const tutti_method *m = tutti_engine_method(run->engine);
     const bool asked = run->own_pace || run->takes || m->names;
     const int worker = run->own_pace ? 0 : run->staged != NULL ? m->member : run->rank,

@@ -5,12 +5,12 @@
      auto          by measured speed, so that all finish together: a worker that needs t seconds a
                    sample gets a share in proportion to 1/t
      data          in proportion to the workers' parts of the data, so that with a partition every
-                   sample counts alike
+                   sample counts equally
 
-   The samples of a step stay the same, only who computes them changes; gradients are weighted by
-   samples, so the mean is exact. Times are smoothed, and shares move only when the slowest worker
-   would gain 3 %. `auto` follows the clock, so its bits are those of the shares it chose, which a
-   checkpoint keeps. */
+   The samples of a step stay the same, only the workers that compute them change; gradients are
+   weighted by samples, so the mean is exact. Times are smoothed, and shares move only when the
+   slowest worker would gain 3 %. `auto` follows the clock, so its bits are those of the shares it
+   chose, which a checkpoint keeps. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +79,7 @@ tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err)
     return status;
 }
 
-/* What the slowest worker needs for a pass. */
+/* The time that the slowest worker needs for a pass. */
 static double pass_seconds(const int64_t *batch_of, const double *seconds, int n)
 {
     double most = 0;
@@ -95,8 +95,8 @@ static tutti_status gather_times(tutti_run *run, void *mine, tutti_error *err)
 }
 
 /* After `done` steps: measures, and moves the shares when that pays. Collective; all compute the
-   same from the same figures. Where the run goes on after a loss the shares stay as they were then:
-   the lost worker's is computed by nobody. */
+   same from the same figures. Where the run continues after a loss the shares stay as they were
+   then: no worker computes the lost worker's share. */
 tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error *err)
 {
     const int n = tutti_train_working(run);

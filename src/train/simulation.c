@@ -4,14 +4,14 @@
    --step-time S: a pass of `batch` samples costs S seconds of virtual time on every worker instead
    of its FLOPs over the host's speed; other passes cost in proportion, and --slow multiplies. The
    time is spread over the layers as their FLOPs are, so that gradients become ready when they
-   would. What exchanges and updates charge stays as the platform has it. The network counts on a
-   device of its own, whose runtime does nothing but count. */
+   would. The charges of exchanges and updates stay those of the platform. The network charges a
+   device of its own, whose runtime only counts. */
 #include <errno.h>
 #include <string.h>
 
 #include "train_internal.h"
 
-/* What has a flag of its own and is the transport's affair. */
+/* An option of the transport that has a flag of its own. */
 typedef struct passed_on { const char *name, *value; } passed_on;
 enum { PASSED_ON = 2 };
 
@@ -108,7 +108,7 @@ static bool own_option(const tutti_train_config *c, const char *name, void *valu
     return has;
 }
 
-/* Is anybody to fail? Elsewhere than in simulated runs nobody knows that before. */
+/* Is a worker to fail? Only in simulated runs is that known beforehand. */
 bool tutti_train_fails(const tutti_train_config *c)
 {
     const char *fail = "";
@@ -194,6 +194,6 @@ void tutti_train_meter_pay(tutti_run *run)
     if (run->metered != NULL && run->owed_ns >= 0.5) {
         const int64_t whole = (int64_t)(run->owed_ns + 0.5);
         tutti_sleep_until(run->rt, tutti_now_ns(run->rt) + whole);
-        run->owed_ns -= (double)whole; /* the rest, a fraction of a nanosecond, is owed on */
+        run->owed_ns -= (double)whole; /* the rest, a fraction of a nanosecond, stays pending */
     }
 }

@@ -7,7 +7,7 @@
    Several are separated by commas and multiply. A slowed worker sleeps (factor - 1) times as long
    as it has just computed, layer by layer, so that its gradients come late as a slow machine's
    would. In simulated runs the same sleep is virtual. The draws are a function of seed, rank and
-   step: a resumed run is slowed alike. */
+   step: a resumed run is slowed in the same way. */
 #include <stdlib.h>
 #include <string.h>
 

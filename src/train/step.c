@@ -1,5 +1,5 @@
-/* step.c: one step of this worker. The engine says what its passes are over, the loader has the
-   samples, and the network's hooks tell the engine what is needed and what is ready. */
+/* step.c: one step of this worker. The engine gives the samples of its passes, the loader has
+   them, and the network's hooks notify the engine of what is needed and what is ready. */
 #include "train_internal.h"
 
 tutti_status tutti_train_need(tutti_run *run, int unit, bool backward, tutti_error *err)
@@ -108,7 +108,7 @@ static tutti_status compute(tutti_run *run, const tutti_pass *pass, const tutti_
 tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
-    tutti_batch batch = { 0 }; /* kept for a pass that looks at its samples again */
+    tutti_batch batch = { 0 }; /* kept for a pass over the same samples again */
     tutti_pass pass;
     tutti_status status;
 
@@ -129,10 +129,11 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
                 TUTTI_TRY(tutti_loader_seek(run->loader, step, pass.index, pass.epoch, pass.position, own, err));
             if (pass.ids != NULL)
                 tutti_loader_seek_ids(run->loader, pass.ids);
-            do /* a tail step may have passes without samples for this worker: the engine leaves them out */
+            do /* a tail step may have passes without samples for this worker: the engine skips them */
                 TUTTI_TRY(tutti_loader_take(run->loader, &batch, err));
             while (batch.step < step || batch.pass < pass.index);
-            /* not those of a step that begins anew, nor of a pass over samples that it has had */
+            /* not the samples of a step that is restarted, nor of a pass over samples that it has
+               had */
             if (run->takes || tutti_train_first_of_run(run, &pass) >= run->streamed) {
                 tutti_train_stream_take(run, batch.samples);
                 run->streamed = tutti_train_first_of_run(run, &pass) + (uint64_t)batch.samples;
@@ -148,11 +149,11 @@ tutti_status tutti_train_step(tutti_run *run, tutti_error *err)
         }
         run->computing_since_ns = run->slow > 1 ? tutti_now_ns(run->rt) : 0;
         status = compute(run, &pass, &batch, &loss, err);
-        if (status == TUTTI_CLOSED) /* the method has the step begin anew: out of the middle of a pass */
+        if (status == TUTTI_CLOSED) /* the method restarts the step, from the middle of a pass */
             continue;
         TUTTI_TRY(status);
         TUTTI_TRY(tutti_engine_pass_end(run->engine, loss, err));
-        if (run->nn != NULL) /* else the run is gone through without */
+        if (run->nn != NULL) /* else a planned run without a network */
             TUTTI_TRY(tutti_engine_use_device(run->engine, tutti_nn_bytes(run->nn), err));
         run->loss_sum += pass.again ? 0 : loss;
         run->loss_samples += pass.again ? 0 : (double)batch.samples;

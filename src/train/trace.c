@@ -1,14 +1,14 @@
 /* trace.c: what all ranks did when, in one Chrome file on one clock.
 
-   Hosts have clocks of their own. All ranks meet at a barrier a few times, and each one notes when
-   it came and when it left by its own clock. Nobody leaves a barrier before everybody has come. So
-   of ranks i and 0, whose clocks are ahead of a true one by a and b:
+   Hosts have clocks of their own. All ranks meet at a barrier a few times, and each one records
+   when it came and when it left by its own clock. No rank leaves a barrier before all have come.
+   So of ranks i and 0, whose clocks are ahead of a true one by a and b:
        came_0 - b <= left_i - a   and   came_i - a <= left_0 - b,
    that is  came_i - left_0 <= a - b <= left_i - came_0.  The tightest bounds over all meetings
    hold. Where 0 lies between them the two clocks may be one, and are taken as one. Else a - b is
-   taken in the middle, and the file says how far that may be off ("within_us" of the event
-   "clock"). Asked at the beginning and at the end of a run: clocks drift, and between the two
-   the difference is a straight line. */
+   taken in the middle, and the file states how far that may be off ("within_us" of the event
+   "clock"). This is measured at the beginning and at the end of a run: clocks drift, and between
+   the two the difference is taken as a straight line. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,8 +103,8 @@ tutti_status tutti_train_trace_begin(tutti_run *run, tutti_error *err)
     return run->config->trace && may_differ(run) ? tutti_train_meet(run, begin, NULL, err) : TUTTI_OK;
 }
 
-/* What to take off a time of mine: on the line through the two, or the second one if they were
-   asked of different ranks. */
+/* The correction to subtract from my time: on the line through the two, or the second one if they
+   were measured against different ranks. */
 static int64_t ahead_at(const tutti_train_clock *a, const tutti_train_clock *b, int64_t at_ns)
 {
     if (a->of != b->of || b->at_ns <= a->at_ns)
@@ -119,7 +119,7 @@ enum { LINE_BYTES = 320 };
 typedef struct lines {
     char *at;
     size_t length;
-} lines; /* with room for all */
+} lines; /* its buffer fits all lines */
 
 static void put_event(lines *t, const tutti_run *run, const tutti_trace_event *e, int64_t ahead_ns)
 {
@@ -168,7 +168,7 @@ static tutti_status write_lines(const tutti_run *run, const tutti_train_clock *e
     return TUTTI_OK;
 }
 
-/* All ranks' lines as one array, at index 0. As collectives, so that all hear of a loss. */
+/* All ranks' lines as one array, at index 0. By collectives, so that all ranks learn of a loss. */
 static tutti_status gather(tutti_run *run, const lines *mine, tutti_train_trace *trace, tutti_error *err)
 {
     const size_t n = (size_t)run->all.size;

@@ -1,5 +1,5 @@
 /* train.c: one worker from the first file to the last: the loop over steps (step.c), and what comes
-   between them. What is open meanwhile is in setup.c. */
+   between them. setup.c opens and closes what this needs. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -34,7 +34,7 @@ uint64_t tutti_train_evaluates_every(const tutti_run *run)
                                                 : tutti_share_steps(&run->share);
 }
 
-/* Where steps have as many samples as their method likes, --eval-every counts steps of `batch`
+/* Where the method decides how many samples a step has, --eval-every counts steps of `batch`
    samples a worker, as --steps does. */
 static uint64_t samples_between(const tutti_run *run)
 {
@@ -117,8 +117,8 @@ static uint64_t sooner(uint64_t next, uint64_t done, uint64_t every)
     return multiple < next ? multiple : next;
 }
 
-/* No more models can be put aside after so many gradients, though there are more to come; 0: they
-   can. `met`: as many were done when there were none. */
+/* The number of gradients at which the snapshots are full, though more are to come; 0: they will
+   not be. `met`: the number of gradients when there were no snapshots. */
 static uint64_t full_at(const tutti_run *run, uint64_t met, uint64_t eval_every)
 {
     const uint64_t room = (uint64_t)run->asides;
@@ -128,9 +128,9 @@ static uint64_t full_at(const tutti_run *run, uint64_t met, uint64_t eval_every)
                : 0;
 }
 
-/* All workers come together after each step, or, where they go at their own
-   pace, only for what needs them all, and when no more models can be put aside. So it is with
-   pipelines, which it takes a while to fill; but reports are of all. */
+/* All workers meet after each step; asynchronous methods only for what needs all workers, and
+   when the snapshots are full. Pipelines, which take a while to fill, do as asynchronous methods
+   do, but meet for reports too. */
 static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
                              uint64_t ask_every)
 {
@@ -147,11 +147,11 @@ static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_
     return sooner(sooner(next, done, save_every), done, ask_every);
 }
 
-/* ---- being asked to end ---- */
+/* ---- stopping on a signal ---- */
 
-/* How often all tell each other whether anybody has been. In every step where all of
-   them meet there anyway; else as often as they meet for a report, since it would be
-   this that makes them wait for each other. */
+/* How often the workers exchange whether any of them has received a signal. In every step where
+   all of them meet there anyway; else as often as they meet for a report, since this exchange
+   alone would make them wait for each other. */
 static uint64_t asks_every(const tutti_run *run)
 {
     const bool meet_always = (tutti_engine_method(run->engine)->traits & TUTTI_REPLICAS_EQUAL) != 0;
@@ -175,8 +175,8 @@ static tutti_status begin_together(tutti_run *run, void *nothing, tutti_error *e
     return tutti_barrier(&run->all, err);
 }
 
-/* What was put aside is evaluated where all rest anyway, for a checkpoint, and when no more can
-   be. */
+/* Snapshots are evaluated where all workers stop anyway, for a checkpoint, and when they are
+   full. */
 static tutti_status look_at_asides(tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
                                    tutti_error *err)
 {
@@ -187,7 +187,7 @@ static tutti_status look_at_asides(tutti_run *run, uint64_t done, uint64_t eval_
     return tutti_train_evaluate_asides(run, err);
 }
 
-/* The signal for all, if one of them has had one; the state is saved then. */
+/* Gives all workers the signal, if one of them has received one; then the state is saved. */
 static tutti_status stop_if_asked(tutti_run *run, bool saved, int64_t *asked, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_doing(run->engine, TUTTI_DOING_OUTSIDE);
@@ -197,7 +197,7 @@ static tutti_status stop_if_asked(tutti_run *run, bool saved, int64_t *asked, tu
         status = tutti_train_evaluate_asides(run, err);
     if (status == TUTTI_OK && *asked != 0 && !saved)
         status = save(run, err);
-    if (status == TUTTI_OK && *asked != 0) /* nobody leaves while others still need it */
+    if (status == TUTTI_OK && *asked != 0) /* no worker leaves while others still need it */
         status = tutti_train_meet(run, begin_together, NULL, err);
     if (status == TUTTI_OK && *asked != 0)
         status = tutti_engine_part(run->engine, err);
@@ -205,8 +205,8 @@ static tutti_status stop_if_asked(tutti_run *run, bool saved, int64_t *asked, tu
     return status;
 }
 
-/* Where steps have as many samples as their method likes: is there another, and is an evaluation
-   due since `before` samples? */
+/* Where the method decides how many samples a step has: is there another step, and is an
+   evaluation due since `before` samples? */
 static tutti_status more_taken(tutti_run *run, uint64_t before, bool *more, bool *due, tutti_error *err)
 {
     const uint64_t each = samples_between(run);
@@ -349,7 +349,8 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
     return status;
 }
 
-/* The engine declares; then all know whether it is to go on. */
+/* The engine declares; then all know whether all ranks fit into memory, so that they go through
+   steps. */
 static tutti_status declare(tutti_run *run, bool *goes_on, tutti_error *err)
 {
     int32_t fits = 0;

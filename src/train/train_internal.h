@@ -13,16 +13,17 @@
 
 enum { TUTTI_TRAIN_FIGURES = 32 };
 
-/* plan.c: a rank of a run that is gone through without a network, to see what it takes. */
+/* plan.c: a rank of a planned run: it goes through steps without a network, to measure what they
+   take. */
 typedef struct tutti_dry {
     bool declares;                   /* now: the engine takes no memory, and there are no steps */
     uint64_t over;                   /* steps to go through */
     int cores;                       /* that a worker of the run would have */
     tutti_train_plan *plan;
-    tutti_nn_task *task; bool *evaluates; /* rank 0 tells */
-    float *draws;                    /* of which gradients are made */
-    float *handed;                   /* where they stand, one tensor's at a time; NULL: the engine
-                                        has memory of them */
+    tutti_nn_task *task; bool *evaluates; /* written by rank 0 */
+    float *draws;                    /* random values that gradients are made of */
+    float *handed;                   /* buffer of the gradients, one tensor at a time; NULL: the
+                                        engine has memory for them */
     uint64_t *named; uint32_t *ids;  /* rows of the largest table: a bit each; those of a pass */
 } tutti_dry;
 
@@ -32,8 +33,8 @@ typedef struct tutti_train_staged tutti_train_staged; /* drive.c */
 typedef struct tutti_run {
     tutti_world *world;
     tutti_runtime *rt;
-    /* The trainer's own collectives: all workers and, behind them, ranks that only serve; after
-       losses those that are left. Index 0 prints and writes. */
+    /* The trainer's own collectives: all workers, then the ranks that only serve; after losses
+       those that are left. Index 0 prints and writes. */
     tutti_group all;
     /* Mine, and how many workers there were at the beginning: shares, samples and rows of reports
        go by these. rank >= workers: this rank only serves. */
@@ -49,8 +50,8 @@ typedef struct tutti_run {
     size_t parameters;                               /* elements in all */
     /* Of batch norms: the engine's client state. */
     tutti_nn_statistic *statistics; int n_statistics;
-    tutti_nn *nn;                    /* this and the loader: NULL where a rank only serves */
-    tutti_train_staged *staged;      /* under a method that drives; else NULL */
+    tutti_nn *nn;                    /* NULL, as the loader is, where a rank only serves */
+    tutti_train_staged *staged;      /* under a method that runs the passes itself; else NULL */
     tutti_engine *engine;
     tutti_loader *loader;
     size_t loader_bytes, joined_bytes; /* of the loader; of `joined` */
@@ -58,19 +59,20 @@ typedef struct tutti_run {
     int64_t *cut;                    /* workers: batch_of or passes_of of the engine; NULL: even */
     const float **values;            /* n_params: the engine's */
     float **gradients;
-    bool by_unit;                    /* values are the engine's, unit by unit */
+    bool by_unit;                    /* values are gathered by the engine, unit by unit */
     bool hands_over;                 /* gradients are the network's, unit by unit, and handed over
                                         when they are ready: the engine has no memory of all */
 
-    bool own_pace;                   /* workers meet for evaluations, checkpoints, the end only */
+    bool own_pace;                   /* asynchronous: workers meet for evaluations, checkpoints
+                                        and the end only */
     bool apart;                      /* they make the same steps, but not at the same time */
     bool takes;                      /* the method decides how many samples a step has
                                         (tutti_engine_takes): the run ends by samples */
-    int asides;                      /* models put aside from one meeting to the next, at most; 0:
-                                        evaluations are of the model as it is (aside.c) */
+    int asides;                      /* most snapshots from one meeting to the next; 0:
+                                        evaluations are of the current model (aside.c) */
     uint64_t met;                    /* apart: how many steps were done at the last of these */
     uint64_t unit;                   /* gradients a step: 1, or the workers with own_pace */
-    int said;                        /* events of the run that were looked at for warnings */
+    int said;                        /* events of the run that were already checked for warnings */
     uint64_t gradients_in_all, steps, first_step; /* of the whole run; where this process begins */
     double steps_per_epoch;
     uint64_t samples_in_all;         /* takes: of the whole run */
@@ -79,21 +81,23 @@ typedef struct tutti_run {
     tutti_arrivals arrivals;         /* --stream: mine */
     tutti_data_room joined;          /* a batch with samples of other workers (given.c); NULL: the
                                         method sends none */
-    uint64_t streamed;               /* one more than the last of all samples that is off it */
+    uint64_t streamed;               /* one more than the last of the run's samples that was taken
+                                        off the stream */
 
     int64_t *batch_of;               /* workers: shares of a pass (share.h); NULL: even */
     bool automatic_shares;
     double *sample_seconds;          /* workers: smoothed, for automatic shares */
-    int64_t shares_compute_ns;       /* compute time and samples of mine at the last look */
+    int64_t shares_compute_ns;       /* compute time and samples of mine at the last check */
     double shares_samples;
 
-    /* trace.c: at my time at_ns my clock was ahead_ns ahead of that of rank `of`; of < 0: nobody
-       asked */
+    /* trace.c: at my time at_ns my clock was ahead_ns ahead of that of rank `of`; of < 0: not
+       measured */
     tutti_train_clock clock;
 
-    /* --step-time: the network's; NULL: it charges the world's device */
+    /* --step-time: the network's device; NULL: the network charges the world's device */
     tutti_runtime meter; tutti_device *metered;
-    double flop_ns, owed_ns;         /* a FLOP of this pass; computed but not slept yet */
+    double flop_ns, owed_ns;         /* time of a FLOP of this pass; time computed but not slept
+                                        yet */
     double slow;                     /* factor of this step, 1: not slowed */
     int64_t computing_since_ns;      /* when the part that is not stretched yet began */
 
@@ -105,10 +109,11 @@ typedef struct tutti_run {
     double loss_sum, loss_samples;   /* since the last report, this worker */
     int64_t reported_ns;
     uint64_t first_samples;          /* of the run, before this process */
-    tutti_figures reported;          /* as they were then */
-    tutti_heard heard;               /* at the last line of metrics, of a method at its own pace */
+    tutti_figures reported;          /* as they were at that report */
+    tutti_heard heard;               /* at the last line of metrics, of an asynchronous method */
     uint64_t codec_reported;         /* step of the last codec records that were written */
-    /* A row a worker, at most TUTTI_TRAIN_FIGURES each: what they tell at a report and the end. */
+    /* A row a worker, at most TUTTI_TRAIN_FIGURES each: the figures they send for a report and at
+       the end. */
     double *told;
 
     /* At the last evaluation: root of the mean of |x_i - mean|^2; 0 where replicas are equal. */
@@ -116,16 +121,16 @@ typedef struct tutti_run {
     /* Of the last evaluation. accuracy < 0: none yet, or none at all (quadratic). */
     double test_loss, test_accuracy;
     /* When that was, as lines of metrics have it, and what all had sent by then. aside: it is, or
-       was, of a model that was put aside. */
+       was, of a snapshot. */
     struct { double seconds, bytes, epoch; uint64_t samples, step; bool aside; } evaluated;
-    /* Likewise, of samples that get one logit; < 0: none, also where the labels are all alike. */
+    /* Likewise, of samples that get one logit; < 0: none, also where all labels are the same. */
     double test_auc;
     /* Of the workers' own models at the end: the one whose test loss is largest. Where replicas are
        equal the agreed model, worker -1. */
     struct { double loss, accuracy; int worker; } worst;
     /* Of the agreed model at the end, and over how many samples; 0: not evaluated. */
     double train_loss; uint64_t train_samples;
-    int64_t evaluating_ns;           /* when it was last said how far an evaluation is */
+    int64_t evaluating_ns;           /* when the progress of an evaluation was last shown */
     /* Index 0, when results have been written: this process's part of the run. Seconds and the
        rest. */
     struct { double wall, compute, exposed, other, bytes, memory; uint64_t samples, steps; } totals;
@@ -135,11 +140,12 @@ typedef struct tutti_run {
        none. */
     char *passed_over;
     tutti_file *metrics;             /* of index 0 */
-    int watched, lost;               /* what was learnt of the others so far; how many are lost */
+    int watched, lost;               /* events of the world that were already read; how many
+                                        workers are lost */
 } tutti_run;
 
 json_t *tutti_train_config_object(const tutti_train_config *c);
-/* What --device-memory says; 0: nothing. */
+/* The value of --device-memory; 0: not set. */
 tutti_status tutti_train_device_bytes(const tutti_train_config *c, size_t *bytes, tutti_error *err);
 typedef enum { TUTTI_TARGET_LOSS, TUTTI_TARGET_ACCURACY, TUTTI_TARGET_AUC } tutti_target;
 tutti_status tutti_train_parse_target(const char *text, tutti_target *of, double *value,
@@ -150,7 +156,7 @@ tutti_status tutti_train_parse_target(const char *text, tutti_target *of, double
 const char *tutti_train_precision_name(const tutti_train_config *c);
 tutti_dtype tutti_train_precision(const tutti_train_config *c);
 tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *err);
-/* Of such data: can the model take them? */
+/* Can the model take data of this kind? */
 tutti_status tutti_train_check_samples(const tutti_train_config *c, bool text, bool clicks,
                                        tutti_error *err);
 
@@ -165,33 +171,33 @@ void tutti_train_stretch(tutti_run *run);
 
 /* ---- partition.c: the workers' own parts of the data, where --partition asks for them ---- */
 
-/* What can be told before the data are open. */
+/* The checks that are possible before the data are open. */
 tutti_status tutti_train_check_partition(const tutti_train_config *c, tutti_error *err);
-/* After the data. */
+/* Draws the parts, after the data are open. */
 tutti_status tutti_train_partition_open(tutti_run *run, tutti_error *err);
-/* Adds to the summary's row of a worker. */
+/* Adds its members to the summary's row of a worker. */
 void tutti_train_partition_describe(const tutti_run *run, int worker, json_t *row);
 
-/* ---- drive.c: under methods that drive ---- */
+/* ---- drive.c: under methods that run the passes of stages themselves ---- */
 
 bool tutti_train_drives(const tutti_run *run);
-/* Before the engine: its client's model, as far as that has stages. / After the engine. */
+/* Before the engine: its client's model, as far as that has stages; close after the engine. */
 tutti_status tutti_train_staged_open(tutti_run *run, tutti_error *err);
 void tutti_train_staged_close(tutti_run *run);
 const tutti_model *tutti_train_model(const tutti_run *run); /* NULL: none is asked for */
-/* measure.c: before the engine, all workers together. seconds: as in tutti_model, with room for
-   ranks that only serve behind. */
+/* measure.c: before the engine, all workers together. seconds: as in tutti_model, with space at
+   the end for ranks that only serve. */
 tutti_status tutti_train_measure(tutti_run *run, const tutti_model *model, double *seconds,
                                  tutti_error *err);
-/* Of the stage and its slots. */
+/* Memory of the stage and its slots. */
 size_t tutti_train_stage_bytes(const tutti_run *run);
 
 /* ---- arrivals.c: --stream ---- */
 
 tutti_status tutti_train_check_stream(const tutti_train_config *c, tutti_error *err);
-/* After the shares. */
+/* Opens the stream, after the shares. */
 tutti_status tutti_train_stream_open(tutti_run *run, tutti_error *err);
-/* With the training's clock. */
+/* Begins the arrivals, when the training's clock begins. */
 void tutti_train_stream_begin(tutti_run *run);
 void tutti_train_stream_take(tutti_run *run, int64_t samples); /* blocks until they have come */
 /* Adds to the summary's row of the worker whose arrivals they are. */
@@ -199,14 +205,14 @@ void tutti_train_stream_describe(const tutti_run *run, const tutti_arrivals *a, 
 
 /* ---- given.c: samples of other workers ---- */
 
-/* What the engine asks of its client; user: the run. */
+/* Callbacks that the engine needs from its client; user: the run. */
 tutti_status tutti_train_give(void *user, const uint64_t *ids, size_t n, void *out,
                               tutti_error *err);
 int tutti_train_label(void *user, uint64_t id);
 /* After the engine, where the method sends any; samples: of a pass at most, in all. */
 tutti_status tutti_train_given_open(tutti_run *run, int64_t samples, tutti_error *err);
 void tutti_train_given_close(tutti_run *run);
-/* A batch of the pass's own samples gets those behind it that have come. */
+/* Appends the samples received from other workers to a batch of the pass's own samples. */
 tutti_status tutti_train_join(tutti_run *run, const tutti_pass *pass, tutti_batch *batch,
                               tutti_error *err);
 
@@ -222,8 +228,8 @@ tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error
 
 tutti_status tutti_train_check_simulation(const tutti_train_config *config, tutti_error *err);
 bool tutti_train_fails(const tutti_train_config *config);
-/* --step-time: open gives the device for the network, start begins a pass, of a model with so many
-   operations a sample, pay lets the time pass that has been counted so far. */
+/* --step-time: open gives the device for the network, start begins a pass, start_of one of a
+   model with `flops` operations a sample, pay sleeps for the time that has been counted so far. */
 tutti_status tutti_train_meter_open(tutti_run *run, tutti_device **device, tutti_error *err);
 void tutti_train_meter_start(tutti_run *run, int64_t samples);
 void tutti_train_meter_start_of(tutti_run *run, double flops, int64_t samples);
@@ -232,7 +238,7 @@ void tutti_train_meter_pay(tutti_run *run);
 /* ---- memory.c ---- */
 
 /* What this rank has, the network's at its most so far: the engine's records, then the trainer's.
-   Gives how many there are, writes at most `room`. Between steps. */
+   Returns how many there are, writes at most `room` of them. Between steps. */
 size_t tutti_train_memory_records(const tutti_run *run, tutti_memory_record *records, size_t room);
 /* Their sums. */
 tutti_status tutti_train_memory(const tutti_run *run, uint64_t bytes[TUTTI_MEMORY_KINDS],
@@ -244,12 +250,12 @@ tutti_status tutti_train_memory(const tutti_run *run, uint64_t bytes[TUTTI_MEMOR
    and rows that the batch names. */
 tutti_status tutti_train_dry_open(tutti_run *run, tutti_error *err);
 void tutti_train_dry_close(tutti_run *run);
-/* By rank 0, once all have told: is there room for all of them? */
+/* By rank 0, once all ranks have reported: do all of them fit into memory? */
 bool tutti_train_dry_fits(const tutti_run *run);
-/* What this rank has, to its row of the plan. */
+/* Writes what this rank has to its row of the plan. */
 tutti_status tutti_train_dry_tell(const tutti_run *run, tutti_error *err);
-/* The rows of a table of so many that the batch names, ascending: ids of tokens, or of categories
-   with one table behind the other. named: rows / 64 + 1 zeros, which it leaves so; ids: rows. */
+/* Which of a table's `rows` rows the batch names, ascending: ids of tokens, or of categories with
+   one table behind the other. named: rows / 64 + 1 zeros, which it leaves so; ids: rows. */
 size_t tutti_train_name_rows(const tutti_run *run, const tutti_batch *batch, size_t rows,
                              uint64_t *named, uint32_t *ids);
 tutti_status tutti_train_dry_pass(tutti_run *run, const tutti_pass *pass, const tutti_batch *batch,
@@ -257,25 +263,27 @@ tutti_status tutti_train_dry_pass(tutti_run *run, const tutti_pass *pass, const 
 
 /* ---- setup.c ---- */
 
-/* What there is to train on, and whose it is. / The engine, the network, the loader: of a run whose
-   samples are open. close: after it open may come again. / All of it. */
+/* open_samples: the data to train on, and each worker's part of them. open: the engine, the
+   network and the loader of a run whose samples are open. close: undoes open, which may be called
+   again. close_all: closes the samples too. */
 tutti_status tutti_train_open_samples(tutti_run *run, tutti_error *err);
 tutti_status tutti_train_open(tutti_run *run, tutti_error *err);
 void tutti_train_close(tutti_run *run);
 void tutti_train_close_all(tutti_run *run);
-/* After a step: if the shares have moved, the loader goes on with the new ones. */
+/* After a step: if the shares have changed, the loader continues with the new ones. */
 tutti_status tutti_train_follow_share(tutti_run *run, uint64_t step, tutti_error *err);
-/* Of a run's networks; device, running and adds are left to whoever opens one. */
+/* The options of a run's networks; the caller that opens one sets device, running and adds. */
 tutti_nn_options tutti_train_network(const tutti_train_config *c, int64_t batch, bool hands_over);
-/* Of one pass of this worker, whatever its share becomes. */
+/* The most samples of one pass of this worker, whatever its share becomes. */
 int64_t tutti_train_most_samples(const tutti_run *run);
 
 /* ---- step.c ---- */
 
-/* Of a method that does not drive: passes and all. */
+/* One step with all its passes, of a method that does not run the passes itself. */
 tutti_status tutti_train_step(tutti_run *run, tutti_error *err);
-/* The place of a pass's samples among all that the run takes, so that a sample's draws are the same
-   whoever computes it. With parts each worker counts its own. */
+/* The place of a pass's samples among all that the run takes, so that a sample's random draws are
+   the same on every worker that may compute it. With a partition each worker counts its own
+   samples. */
 uint64_t tutti_train_first_of_run(const tutti_run *run, const tutti_pass *pass);
 /* tutti_engine_unit_acquire; then run->values of that unit are where they are.
    tutti_engine_unit_release, before which they are NULL if values are held by unit. */
@@ -284,17 +292,18 @@ tutti_status tutti_train_done(tutti_run *run, int unit, bool backward, tutti_err
 
 /* ---- train.c ---- */
 
-/* In gradients at one's own pace. There nobody evaluates unasked: with --target it takes a meeting,
-   which waits for the slowest. 0: never. */
+/* The interval between evaluations, in steps, or in gradients for asynchronous methods. These do
+   not evaluate by default, unless --target is given: each evaluation then takes a meeting, which
+   waits for the slowest worker. 0: never. */
 uint64_t tutti_train_evaluates_every(const tutti_run *run);
-/* Does it evaluate, before its end or then? */
+/* Does the run evaluate, before its end or then? */
 bool tutti_train_evaluates(const tutti_run *run);
 /* As tutti_train_worker, without network, evaluation and files. */
 tutti_status tutti_train_dry(tutti_world *world, const tutti_train_config *config,
                              const tutti_train_io *io, tutti_dry *dry, tutti_error *err);
 
-double tutti_train_epochs(const tutti_run *run); /* gone over so far */
-/* What is still to do, over what this process has done; 0: nothing is known yet. */
+double tutti_train_epochs(const tutti_run *run); /* completed so far */
+/* The remaining work divided by what this process has done; 0: nothing is known yet. */
 double tutti_train_left(const tutti_run *run);
 
 /* ---- members.c: meetings ---- */
@@ -302,12 +311,12 @@ double tutti_train_left(const tutti_run *run);
 int tutti_train_rank(const tutti_run *run, int index); /* of run->all */
 int tutti_train_working(const tutti_run *run);         /* how many of run->all work: the first */
 bool tutti_train_serves(const tutti_run *run);         /* this rank only serves: no samples */
-/* Looks which workers have been lost; PEER if too few are left. */
+/* Checks which workers have been lost; PEER if too few are left. */
 tutti_status tutti_train_watch(tutti_run *run, tutti_error *err);
-/* run->all as it is now. */
+/* Updates run->all to the workers that are left. */
 tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err);
-/* body is done by all that are left, again if a loss has spoilt it. run->all is theirs before,
-   within and after. */
+/* Calls body on all workers that are left, again if a loss has spoilt it. run->all has these
+   workers before, within and after. */
 tutti_status tutti_train_meet(tutti_run *run,
                               tutti_status (*body)(tutti_run *run, void *arg, tutti_error *err),
                               void *arg, tutti_error *err);
@@ -315,12 +324,12 @@ tutti_status tutti_train_meet(tutti_run *run,
    whether it could, and the run ends for all if not. Collective. */
 tutti_status tutti_train_written(tutti_run *run, tutti_status mine, tutti_error *err);
 
-/* ---- aside.c: evaluations of methods at their own pace, without a meeting for each ---- */
+/* ---- aside.c: evaluations of asynchronous methods, without a meeting for each ---- */
 
-/* How many models are put aside at most, in a run whose client state is so many values; 0: it meets
-   for evaluations, or makes none. Sets run->asides. Before the engine opens. */
+/* The most snapshots in a run with `own` values of client state; 0: it meets for evaluations, or
+   makes none. Sets run->asides. Before the engine opens. */
 int tutti_train_asides_open(tutti_run *run, uint64_t every, size_t own);
-/* Of those put aside since the last meeting, with a line of metrics.jsonl each. Collective. */
+/* Evaluates the snapshots since the last meeting, with a line of metrics.jsonl each. Collective. */
 tutti_status tutti_train_evaluate_asides(tutti_run *run, tutti_error *err);
 
 /* ---- evaluate.c ---- */
@@ -330,12 +339,12 @@ tutti_status tutti_train_evaluate_asides(tutti_run *run, tutti_error *err);
    accuracy and auc: -1: none; NULL: not wanted. Collective. */
 tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t most, double *loss,
                                   double *accuracy, double *auc, tutti_error *err);
-/* --validation: how many samples are trained on; whether there are any; what the engine asks of its
-   client, as a method has it. */
+/* --validation: how many samples are trained on; whether there are any; the engine's callback
+   that gives a method the loss on the samples held out. */
 uint64_t tutti_train_samples(const tutti_run *run);
 tutti_status tutti_train_check_validation(const tutti_run *run, tutti_error *err);
 tutti_status tutti_train_evaluate_held_out(void *run, double *loss, tutti_error *err);
-/* The agreed model as --final-eval says, then the worst. Collective. */
+/* Evaluates the agreed model as --final-eval requests, then the worst. Collective. */
 tutti_status tutti_train_evaluate_final(tutti_run *run, tutti_error *err);
 /* run->worst; after an evaluation of the agreed model on the test split, which is shown. Each
    worker evaluates its own model. Collective. */
@@ -351,43 +360,44 @@ void tutti_train_regret_close(tutti_run *run);
 /* ---- report.c ---- */
 
 tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err);
-/* To go on with what is there. */
+/* Opens metrics.jsonl to append to it. */
 tutti_status tutti_train_open_metrics(tutti_run *run, tutti_error *err);
-/* n figures of each worker to run->told of worker 0, a row an index of run->all; of the others it
-   holds what they passed on. Within a meeting. n <= TUTTI_TRAIN_FIGURES. */
+/* Sends n figures of each worker to run->told of worker 0, a row for each index of run->all; on
+   other workers it holds the rows that they passed on. Within a meeting. n <=
+   TUTTI_TRAIN_FIGURES. */
 tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tutti_error *err);
-/* Lists of as many elements as each likes, of one type, to index 0: there *all has them one after
-   the other, taken, and elsewhere it is NULL. begin: run->all.size + 1 places; those of index k
-   stand from begin[k] to before begin[k + 1]. Collective, within a meeting. */
+/* Sends one list of each worker, of any length and of one type, to index 0: there *all has them
+   one after the other, owned by the caller, and elsewhere it is NULL. begin: run->all.size + 1
+   places; those of index k stand from begin[k] to before begin[k + 1]. Collective, within a
+   meeting. */
 tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t *begin, void **all,
                                       tutti_error *err);
 tutti_status tutti_train_report(tutti_run *run, tutti_error *err); /* collective */
-/* Worker 0 of a method at its own pace, after a step of its own: what it has heard of the others,
-   if a line is due before the meeting at `until`. */
+/* Worker 0 of an asynchronous method, after a step of its own: reports what it has received of
+   the others, if a line is due before the meeting at `until`. */
 tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_error *err);
 tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err);
-/* After a step: what index 0's codec made of its gradients, if that was measured in it. Its own
-   alone: nobody waits. */
+/* After a step: the effect of index 0's codec on its gradients, if that was measured in it.
+   Local: no worker waits. */
 tutti_status tutti_train_report_codec(tutti_run *run, tutti_error *err);
-/* As it was last measured; NULL: never. */
+/* The last such measurement; NULL: none. */
 json_t *tutti_train_codec_record(const tutti_run *run, int tensor);
-/* Index 0, for the person: so many of an evaluation's samples are done. Says it a few times a
+/* Index 0, for the user: `done` of an evaluation's samples are evaluated. Shows it a few times a
    second at most. */
 void tutti_train_report_evaluating(tutti_run *run, const char *what, uint64_t done, uint64_t of);
-/* What its codec risks, and that its model is none that was pushed: events of these kinds that were
-   not said yet. */
+/* Prints the events that are notes for the user (the codec's risks, a model that was never pushed
+   and the like) and were not printed yet. */
 void tutti_train_say_warnings(tutti_run *run);
 void tutti_train_say(const tutti_run *run, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* A line of metrics.jsonl; takes the object. */
+/* Writes a line of metrics.jsonl; takes ownership of the object. */
 tutti_status tutti_train_put_json(tutti_run *run, json_t *object, tutti_error *err);
 
 /* ---- closing.c, out.c, resume.c ---- */
 
-/* The last words of a run that has ended well, from its totals. Index 0. */
+/* Prints the closing summary of a successful run, from its totals. Index 0. */
 void tutti_train_say_totals(const tutti_run *run);
-/* Nothing can be refused any more: index 0 writes config.json, and removes what --overwrite gives
-   up. */
+/* After all checks: index 0 writes config.json, and removes what --overwrite discards. */
 tutti_status tutti_train_accept(tutti_run *run, tutti_error *err);
 char *tutti_train_facts(const tutti_run *run); /* free() it */
 tutti_status tutti_train_resume(tutti_run *run, tutti_error *err);
@@ -398,7 +408,8 @@ typedef struct tutti_tensors {
     const tutti_nn_param *params; int n_params;
     const tutti_nn_statistic *statistics; int n_statistics;
 } tutti_tensors;
-/* Refuses what lacks any of them, has others, other shapes or no floats, in one sentence. */
+/* Refuses, in one sentence, a file that lacks any of them, or has others, other shapes or
+   elements that are not floats. */
 tutti_status tutti_train_weights_open(tutti_tensor_file **out, tutti_runtime *rt, const char *path,
                                       const char *model, const tutti_tensors *of,
                                       tutti_error *err);
@@ -410,7 +421,7 @@ tutti_status tutti_train_weights_read(tutti_tensor_file *f, const char *path, co
 
 /* Before the engine: at rank 0 the file is opened. */
 tutti_status tutti_train_init_open(tutti_run *run, tutti_error *err);
-/* Of one parameter, at rank 0; what fails is kept until settle. */
+/* Reads one parameter, at rank 0; a failure is kept until settle. */
 void tutti_train_init_read(tutti_run *run, int tensor, float *values);
 /* After the engine: running statistics go to all, the file is closed. Collective. */
 tutti_status tutti_train_init_settle(tutti_run *run, tutti_error *err);
@@ -437,7 +448,7 @@ typedef struct tutti_train_delays { int64_t *pairs; size_t *begin; } tutti_train
 tutti_status tutti_train_delays_gather(tutti_run *run, const tutti_histogram *h,
                                        tutti_train_delays *s, tutti_error *err);
 void tutti_train_delays_drop(tutti_train_delays *s);
-/* Of one, and of all workers together: [[value, how often], ...]. */
+/* The histogram of one worker, and of all together: [[value, how often], ...]. */
 json_t *tutti_train_delays_of(const tutti_train_delays *s, int index);
 json_t *tutti_train_delays_of_all(const tutti_run *run, const tutti_train_delays *s);
 /* Lower edges of bins that have more than one value, up to the first above all values of this
@@ -454,24 +465,24 @@ tutti_status tutti_train_events_gather(tutti_run *run, json_t **events, tutti_er
 /* ---- trace.c: what all ranks did when, on one clock ---- */
 
 tutti_status tutti_train_check_trace(tutti_train_config *c, tutti_error *err);
-/* Of config->trace_steps, "" for all: the first one, and how many. */
+/* Parses config->trace_steps, "" for all: the first step, and how many. */
 void tutti_train_trace_steps(const tutti_train_config *c, uint64_t *first, uint64_t *steps);
 /* Before the first step: how far the clocks of hosts are apart. Collective. */
 tutti_status tutti_train_trace_begin(tutti_run *run, tutti_error *err);
-/* At index 0 the text of trace.json, which is tutti_free'd by who has the struct; else NULL. lost:
-   events of all ranks for which there was no room. */
+/* At index 0 the text of trace.json, which the owner of the struct must tutti_free; else NULL.
+   lost: events of all ranks that did not fit into the buffers. */
 typedef struct tutti_train_trace { char *text; size_t length; uint64_t lost; } tutti_train_trace;
 /* Collective, within a meeting; drops what *trace had. */
 tutti_status tutti_train_trace_gather(tutti_run *run, tutti_train_trace *trace, tutti_error *err);
 
 /* ---- model.c ---- */
 
-/* By index 0; where values come unit by unit collective. */
+/* Written by index 0; collective where values are gathered unit by unit. */
 tutti_status tutti_train_write_model(tutti_run *run, tutti_error *err);
 
 /* ---- results.c ---- */
 
-/* Those of tutti_metric as they were last told. lists: also those that are [at, value]. */
+/* The last reported values of tutti_metric. lists: also those that are [at, value]. */
 json_t *tutti_train_method_figures(const tutti_run *run, bool lists);
 tutti_status tutti_train_results(tutti_run *run, tutti_error *err); /* collective */
 #endif

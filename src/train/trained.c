@@ -1,4 +1,4 @@
-/* trained.c: a model read back: model.json says what it is, model.safetensors or a checkpoint has
+/* trained.c: a model read back: model.json describes it, model.safetensors or a checkpoint has
    its values. One network, used by one thread. */
 #include <errno.h>
 #include <string.h>
@@ -99,7 +99,8 @@ static tutti_status list_tensors(tutti_trained *t, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Not on the word of model.json alone: after the file or the checkpoint has been seen. */
+/* Allocates only after the file or the checkpoint has been checked, so that model.json alone is
+   not trusted. */
 static tutti_status take_room(tutti_trained *t, tutti_error *err)
 {
     size_t at = 0;
@@ -132,7 +133,7 @@ static tutti_status read_file(tutti_trained *t, tutti_error *err)
     return status;
 }
 
-/* Has it all of each parameter, as the model wants it? */
+/* Does it contain each parameter completely, in the model's shape? */
 static tutti_status compare_pieces(const tutti_trained *t, const tutti_checkpoint *c, const char *state,
                                    tutti_error *err)
 {
@@ -155,7 +156,7 @@ static tutti_status compare_pieces(const tutti_trained *t, const tutti_checkpoin
     return TUTTI_OK;
 }
 
-/* Of the state `name` how many owners there are: -1: it is global; 0: there is none. */
+/* The number of owners of the state `name`; -1: it is global; 0: there is none. */
 static int owners_of(const tutti_checkpoint *c, const char *name)
 {
     tutti_saved piece;

@@ -15,7 +15,7 @@ typedef struct assessment {
     const tutti_data *data;
     double loss, hits;
     uint64_t done;
-    float *logits;                   /* of all samples; NULL: nobody wants them */
+    float *logits;                   /* of all samples; NULL: not requested */
     size_t width;                    /* of a sample there */
     int64_t *labels;                 /* with them; label_width of a sample */
     size_t label_width;

@@ -15,7 +15,7 @@ struct tutti_trained {
     float *memory, *running;
     const float **values;            /* of each parameter, in memory */
     int threads;
-    tutti_nn *nn, *asked;            /* the second takes one window of tokens at a time; NULL:
-                                        nobody has asked for one */
+    tutti_nn *nn, *asked;            /* the second takes one window of tokens at a time; NULL: not
+                                        opened yet */
 };
 #endif

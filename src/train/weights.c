@@ -1,6 +1,6 @@
-/* weights.c: a safetensors file against the tensors of a network: PyTorch's names and shapes, all
-   of them and no others. What a batch norm counts (num_batches_tracked) is of no use here and
-   passed over. */
+/* weights.c: checks a safetensors file against the tensors of a network: PyTorch's names and
+   shapes, all of them and no others. The counter of a batch norm (num_batches_tracked) is not
+   used here and skipped. */
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 enum { SHOWN = 80 };
 
-/* What does not fit, by the first of each kind. */
+/* The tensors that do not fit, as the first of each kind. */
 typedef struct misfits { char missing[SHOWN], extra[SHOWN], shape[300], dtype[160]; int lacks, has; } misfits;
 
 static void keep_first(char *text, const char *name, int *count)

@@ -1,10 +1,10 @@
 /* gp.c: Gaussian process regression (Rasmussen and Williams, "Gaussian Processes for Machine
    Learning", 2006, algorithm 2.1), for some tens of points. The factor and the solves are LAPACK's.
 
-   Lengths and noise are those of a grid that make what was told most likely, found knob by knob: a
-   gradient method would find them to more digits than so few points have.
+   Lengths and noise are those of a grid that make the observations most likely, found knob by
+   knob: a gradient method would find them to more digits than so few points have.
 
-   LAPACKE's `_work` forms by columns neither allocate nor look at the environment. Matrices are so
+   LAPACKE's `_work` forms by columns neither allocate nor read the environment. Matrices are so
    small that a BLAS with threads of its own uses none for them. */
 #include <assert.h>
 #include <errno.h>
@@ -15,8 +15,8 @@
 
 #include "tune_internal.h"
 
-/* Of a box whose side is 1. Longer than 2 a knob hardly matters; shorter than 1/8 tens of points
-   say nothing about the next. */
+/* Length scales for a box whose side is 1. Beyond 2 a knob hardly matters; with lengths below 1/8
+   tens of points do not predict the next. */
 static const double lengths[] = { 0.125, 0.25, 0.5, 1, 2 };
 static const double noises[] = { 1e-4, 1e-3, 1e-2, 1e-1, 0.5 };
 enum { SWEEPS = 2 };
@@ -58,7 +58,8 @@ void tutti_gp_add(tutti_gp *g, const double *u, double told)
     g->told[g->n++] = told;
 }
 
-/* y of what was told. Differences that are roundings are none: all the same is all 0. */
+/* Sets y from the observations. Differences of rounding size count as none: equal observations
+   give y = 0. */
 static void standardise(tutti_gp *g)
 {
     double sum = 0, squares = 0;
@@ -119,7 +120,7 @@ tutti_status tutti_gp_condition(tutti_gp *g, double *likelihood, tutti_error *er
     return TUTTI_OK;
 }
 
-/* Of the values of `grid` for *at the one with the greatest likelihood; equal ones: the first. */
+/* Sets *at to the value of `grid` with the greatest likelihood, of equal ones the first. */
 static tutti_status improve(tutti_gp *g, double *at, const double *grid, size_t n, tutti_error *err)
 {
     double best = -INFINITY, chosen = *at, likelihood;
@@ -140,7 +141,8 @@ tutti_status tutti_gp_fit(tutti_gp *g, tutti_error *err)
 {
     double likelihood;
 
-    for (int k = 0; k < g->knobs; k++) /* from the same place each time: what was told decides, not when */
+    for (int k = 0; k < g->knobs; k++) /* from the same place each time, so the result depends on the observations
+                                          alone */
         g->length[k] = 0.5;
     g->noise = noises[0];
     for (int sweep = 0; sweep < SWEEPS; sweep++) {

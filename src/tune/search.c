@@ -1,5 +1,5 @@
-/* search.c: a run that tunes itself while it trains (search.h has the rules). Whoever leads decides
-   after each window; what was decided is the state, so a run that is resumed goes on from there. */
+/* search.c: a run that tunes itself while it trains (search.h has the rules). The leader decides
+   after each window; its decisions are the state, so a resumed run continues from there. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ void tutti_search_times(int64_t *times, size_t n, double *seconds, double *high)
 
     qsort(times, n, sizeof *times, by_time);
     *seconds = 1e-9 * 0.5 * ((double)times[low] + (double)times[middle]);
-    *seconds = fmax(*seconds, 1e-9); /* no time at all is less than the clock can tell */
+    *seconds = fmax(*seconds, 1e-9); /* no time at all is less than the clock can measure */
     *high = 1e-9 * (double)times[quarter];
 }
 
@@ -109,7 +109,7 @@ static bool best_won(const tutti_search_window *a, double seconds)
     return a->role == TUTTI_SEARCH_BEST ? a->seconds < seconds : seconds < a->seconds;
 }
 
-/* Of all pairs, the last window of which took `seconds`: has the best won by enough? */
+/* Over all pairs, where the last window took `seconds`: has the best point won by enough? */
 static bool worth_it(const tutti_search_state *s, double seconds)
 {
     double best = 0, first = 0;

@@ -15,11 +15,11 @@
 typedef struct tutti_gp {
     int knobs, room, n;
     bool unordered[TUTTI_KNOBS_MOST];
-    double *u;                   /* room x knobs */
-    double *told, *y;            /* room each */
+    double *u;                   /* capacity x knobs */
+    double *told, *y;            /* capacity each */
     double *factor;              /* n x n by columns: L of C = L L^T, below the diagonal */
     double *alpha;               /* n: C^-1 y */
-    double *work;                /* room x TUTTI_GP_BATCH */
+    double *work;                /* capacity x TUTTI_GP_BATCH */
     double length[TUTTI_KNOBS_MOST], noise;
     double mean, deviation;
 } tutti_gp;
@@ -32,7 +32,7 @@ void tutti_gp_add(tutti_gp *g, const double *u, double told);
 /* Conditions on all points under the lengths and the noise that stand in g. *likelihood: the log of
    the density of y. TUTTI_ERR_NUMBER: C has no factor. */
 tutti_status tutti_gp_condition(tutti_gp *g, double *likelihood, tutti_error *err);
-/* The same with those of a grid under which y is most likely. */
+/* The same with the hyperparameters of a grid under which y is most likely. */
 tutti_status tutti_gp_fit(tutti_gp *g, tutti_error *err);
 /* f at m <= TUTTI_GP_BATCH points, u[m x knobs]: mean and standard deviation, of y. After one of
    the two above. */

@@ -6,12 +6,12 @@
      drawn    points of a Halton sequence, turned round by the seed: spread better than independent
               draws, in any number
      then     the candidate with the greatest expected improvement below the least mean at the
-              points that were told. That is the mean, not the least number told: with noise the
-              least number is the luckiest one
+              observed points. That is the mean, not the least observation: with noise the least
+              observation is the luckiest one
      best     the point of that least mean
 
    Candidates are CANDIDATES points of the same sequence and NEAR of one in a small box round the
-   best. A value is rounded to what its knob takes before it is judged, and no point is asked for
+   best. A value is rounded to what its knob takes before it is judged, and no point is proposed
    twice: the search measures the best again. */
 #include <assert.h>
 #include <errno.h>
@@ -30,7 +30,7 @@ struct tutti_tuner {
     double xi;
     double turn[TUTTI_KNOBS_MOST]; /* of the sequence */
     tutti_gp gp;
-    double *value;               /* points x n_knobs: as told */
+    double *value;               /* points x n_knobs: as observed */
     double candidate[TUTTI_GP_BATCH][TUTTI_KNOBS_MOST], u[TUTTI_GP_BATCH * TUTTI_KNOBS_MOST];
 };
 
@@ -170,7 +170,7 @@ void tutti_tuner_close(tutti_tuner *t)
     tutti_free(t);
 }
 
-/* ---- telling ---- */
+/* ---- observations ---- */
 
 static bool was_told(const tutti_tuner *t, const double *value)
 {
@@ -221,7 +221,7 @@ static void values_at(const tutti_tuner *t, const double *u, double *value)
         value[k] = value_at(&t->knob[k], u[k]);
 }
 
-/* The next of the sequence that was not told. */
+/* The next point of the sequence that was not observed. */
 static bool draw(const tutti_tuner *t, double *value)
 {
     double u[TUTTI_KNOBS_MOST];
@@ -235,7 +235,7 @@ static bool draw(const tutti_tuner *t, double *value)
     return false;
 }
 
-/* Fits, and gives the point told with the least mean: its index, and that mean, of y. */
+/* Fits, and gives the observed point with the least mean: its index, and that mean, of y. */
 static tutti_status find_best(tutti_tuner *t, int *best, double *mean, tutti_error *err)
 {
     double means[TUTTI_GP_BATCH], deviations[TUTTI_GP_BATCH];
@@ -278,7 +278,7 @@ static void judge(tutti_tuner *t, int m, double best, pick *p)
     }
 }
 
-/* A candidate in [0,1]^knobs becomes what the knobs make of it; true: nobody has told it. */
+/* A candidate in [0,1]^knobs becomes the values of the knobs; true: it was not observed yet. */
 static bool make_candidate(tutti_tuner *t, const double *at, int j)
 {
     values_at(t, at, t->candidate[j]);

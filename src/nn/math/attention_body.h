@@ -22,8 +22,8 @@
 
 enum { QUERIES = LANES * TILE_VECTORS };
 
-/* c (rows x vectors, in registers) += a b: element (r, t) of a is a[r a_row + t a_step], row t of b
-   is b + t b_step, of which the last vector has k floats. */
+/* c (rows x vectors, in registers) += a b: element (r, t) of a is a[r a_row + t a_step], row t of
+   b is b + t b_step, and its last vector has k floats. */
 INLINE void multiply_tile(size_t rows, size_t vectors, size_t k, size_t depth, const float *a,
                           size_t a_row, size_t a_step, const float *b, size_t b_step,
                           lanes c[TILE_ROWS][TILE_VECTORS])
@@ -75,8 +75,8 @@ INLINE void multiply_rows(const product *p, size_t rows, size_t vectors, size_t 
             store(out + r * p->c_row + v * LANES, v + 1 < vectors ? LANES : k, c[r][v]);
 }
 
-/* All rows of a strip of columns; the number of rows of a tile is a constant in each call, so
-   that its sums stay in registers. */
+/* Multiplies all rows of a strip of columns; the number of rows of a tile is a constant in each
+   call, so that its sums stay in registers. */
 INLINE void multiply_strip(const product *p, size_t rows, size_t vectors, size_t k, size_t column)
 {
     size_t first = 0;

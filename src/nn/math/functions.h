@@ -4,9 +4,9 @@
 #ifndef TUTTI_NN_FUNCTIONS_H
 #define TUTTI_NN_FUNCTIONS_H
 
-/* exp(x): at most 1 ulp beside the rounding, denormal results included; 0 below -104, infinity
-   above 88.8, a NaN for a NaN. x = n ln 2 + r, |r| <= ln(2) / 2, ln 2 in two parts of which n times
-   the first is exact (Cody and Waite). */
+/* exp(x): an error of at most 1 ulp in addition to the rounding, denormal results included; 0
+   below -104, infinity above 88.8, a NaN for a NaN. x = n ln 2 + r, |r| <= ln(2) / 2, with ln 2
+   in two parts, where n times the first is exact (Cody and Waite). */
 INLINE lanes lanes_exp(lanes x)
 {
     const lanes shift = lanes_all(0x1.8p23f); /* adding it rounds to a whole number */
@@ -61,7 +61,7 @@ INLINE lanes lanes_normal(lanes x, lanes *bell)
     return lanes_pick(lanes_below(t, one), lanes_fma(r, x, lanes_all(0.5f)), q);
 }
 
-/* s = 1 / (1 + exp(-x)) and s (1 - s), neither of which cancels. */
+/* s = 1 / (1 + exp(-x)) and s (1 - s), both without cancellation. */
 INLINE lanes lanes_sigmoid(lanes x, lanes *slope)
 {
     const lanes e = lanes_exp(lanes_mul(lanes_abs(x), lanes_all(-1))),

@@ -1,4 +1,4 @@
-/* lanes_avx2.h: sixteen floats as two registers; lanes_scalar.h says what each operation is. */
+/* lanes_avx2.h: sixteen floats as two registers; lanes_scalar.h defines each operation. */
 #ifndef TUTTI_NN_LANES_AVX2_H
 #define TUTTI_NN_LANES_AVX2_H
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-/* lanes_avx512.h: sixteen floats as one register; lanes_scalar.h says what each operation is. */
+/* lanes_avx512.h: sixteen floats as one register; lanes_scalar.h defines each operation. */
 #ifndef TUTTI_NN_LANES_AVX512_H
 #define TUTTI_NN_LANES_AVX512_H
 #include <immintrin.h>

@@ -1,22 +1,23 @@
-/* math.h: the mathematics of the layers that oneDNN has not, or has slowly. Forward and backward
-   are pure functions on float arrays, compiled once a level of vectors (math.c, math_avx2.c,
-   math_avx512.c). The bodies are in *_body.h, written in the operations of lanes_scalar.h.
+/* math.h: the mathematics of the layers that oneDNN lacks, or computes slowly. Forward and
+   backward are pure functions on float arrays, compiled once a level of vectors (math.c,
+   math_avx2.c, math_avx512.c). The bodies are in *_body.h, written in the operations of
+   lanes_scalar.h.
 
    - Nothing allocates, blocks, knows of threads or keeps state. Buffers and scratch are the
      caller's, of any alignment of a float. Sizes are trusted.
    - Every level gives the same bits. An element's operations have one order, and sums run over
      sixteen lanes in a fixed order.
-   - Threads: work may be cut as the comments say. The parts write apart, and the bits do not depend
-     on the cut.
+   - Threads: work may be split as the comments state. The parts write to separate memory, and the
+     bits do not depend on the split.
    - "In place": the output may be the very same array as the input named there. Other overlaps are
      not allowed.
    - `add`: a gradient is added to what is there, else written.
-   - NaN and infinities go where the formula takes them unless said otherwise. They never become an
+   - NaN and infinities propagate as in the formula unless stated otherwise. They never become an
      index or a length.
 
    A gradient of parameters sums over rows: over NN_ROWS rows at a time from 0, then over these
-   partial sums in order, as in loops.h. So the error stays that of short sums. A caller that cuts
-   at multiples of NN_ROWS and adds the parts in order gets the same bits. */
+   partial sums in order, as in loops.h. So the error stays that of short sums. A caller that
+   splits at multiples of NN_ROWS and adds the parts in order gets the same bits. */
 #ifndef TUTTI_NN_MATH_H
 #define TUTTI_NN_MATH_H
 #include <math.h>
@@ -55,7 +56,7 @@ typedef struct nn_attention {
 typedef struct nn_channels { size_t images, groups, positions, width; } nn_channels;
 
 typedef struct nn_math {
-    /* ---- GELU. Keep x. May be cut anywhere; dx in place of dy ---- */
+    /* ---- GELU. Keep x. May be split anywhere; dx in place of dy ---- */
 
     /* x P(x), P the normal distribution ("none" in PyTorch) */
     void (*gelu)(size_t n, const float *x, float *y);
@@ -74,8 +75,8 @@ typedef struct nn_math {
     void (*drop)(size_t n, const uint16_t *draws, uint32_t least, float scale, const float *x,
                  float *y);
 
-    /* ---- norms of rows. Keep x, and mean and rstd: rows each. Rows may be cut. y in place of x
-       only if nothing goes back ---- */
+    /* ---- norms of rows. Keep x, and mean and rstd: rows each. Rows may be split. y in place of
+       x only if nothing goes back ---- */
 
     /* Layer norm: y = (x - mean) rstd gamma + beta, rstd = 1 / sqrt(variance + eps), variance over
        the n columns, divided by n, about the computed mean. */
@@ -83,7 +84,7 @@ typedef struct nn_math {
                        const float *beta, float eps, float *y, float *mean, float *rstd);
     /* dx, in place of dy, is written or (add_x) added: where a residual branch goes round the norm,
        dx holds that branch's slope. dx NULL: parameters only. dgamma and dbeta: columns each; both
-       NULL: dx only, and rows may be cut anywhere. scratch: 4 x columns floats. */
+       NULL: dx only, and rows may be split anywhere. scratch: 4 x columns floats. */
     void (*layer_norm_back)(size_t rows, size_t columns, const float *x, const float *gamma,
                             const float *mean, const float *rstd, const float *dy, float *dx,
                             bool add_x, float *dgamma, float *dbeta, bool add, float *scratch);
@@ -98,29 +99,31 @@ typedef struct nn_math {
     /* ---- embedding: table is vocabulary x width, ids below the vocabulary (tutti_nn_first_above
        finds those that are not) ---- */
 
-    /* y (n x width) = the rows of ids. May be cut by n. */
+    /* y (n x width) = the rows of ids. May be split by n. */
     void (*gather)(size_t n, size_t width, const uint32_t *ids, const float *table, float *y);
-    /* table[ids[i]] += dy[i] for i = 0, 1, ...: zero the table first, or add to a gradient. Columns
-       may be cut: [first, first + count) of width. */
+    /* table[ids[i]] += dy[i] for i = 0, 1, ...: zero the table first, or add to a gradient.
+       Columns may be split: [first, first + count) of width. */
     void (*scatter_add)(size_t n, size_t width, size_t first, size_t count, const uint32_t *ids,
                         const float *dy, float *table);
     /* The row-sparse gradient: row u of `rows` is the sum of dy[i] over the i with ids[i] =
        unique[u], i ascending, from 0, so the bits of scatter_add on zeros. order, begin: from
-       tutti_nn_unique. May be cut by u: [first, first + count). */
+       tutti_nn_unique. May be split by u: [first, first + count). */
     void (*sum_rows)(size_t width, size_t first, size_t count, const uint32_t *order,
                      const uint32_t *begin, const float *dy, float *rows);
 
     /* ---- positions. x: batch x length x width ---- */
 
     /* Learned: x[b][p] += table[p]; backward: dtable[p] (+)= the sum over b, b ascending. In place.
-       values: length x width. May be cut by batch; the backward by columns of length x width. */
+       values: length x width. May be split by batch; the backward by columns of length x
+       width. */
     void (*positions)(size_t batch, size_t values, const float *table, float *x);
     void (*positions_back)(size_t batch, size_t values, const float *dy, float *dtable, bool add);
     /* Rotary (Su et al. 2021) in place: the pair (x[j], x[j + width / 2]) of each head turns by the
        angle position / base^(2 j / width), the halves' order of GPT-NeoX and Llama. x: rows of
-       `stride` floats of which heads x width are turned; row r is position r mod length. cosine,
-       sine: length x width / 2, from tutti_nn_rotary. back: by the negative angle, which is the
-       backward and keeps nothing. width even. May be cut by rows at multiples of length. */
+       `stride` floats, whose first heads x width are turned; row r is position r mod length.
+       cosine, sine: length x width / 2, from tutti_nn_rotary. back: by the negative angle,
+       which is the backward and keeps nothing. width even. May be split by rows at multiples
+       of length. */
     void (*rotary)(size_t rows, size_t length, size_t heads, size_t width, size_t stride,
                    const float *cosine, const float *sine, bool back, float *x);
 
@@ -129,7 +132,7 @@ typedef struct nn_math {
     /* Over chunks of classes, so that no matrix of rows x vocabulary need exist: logits are a tile
        of rows x `count` with rows `stride` apart, for classes [first, first + count). Chunks come
        in order from 0 and begin at multiples of NN_CLASSES; then they give the same bits as one
-       chunk. Keep state, rows. Rows may be cut. A row with a NaN or +infinity has the loss NaN,
+       chunk. Keep state, rows. Rows may be split. A row with a NaN or +infinity has the loss NaN,
        never counts as right, and its slope is NaN. */
     void (*entropy)(size_t rows, size_t first, size_t count, size_t stride, const float *logits,
                     const uint32_t *labels, nn_entropy *state);
@@ -140,10 +143,10 @@ typedef struct nn_math {
 
     /* ---- attention ---- */
 
-    /* softmax(scale q k^T) v for units [first, first + count) of batch x heads, which may be cut.
-       Unit u is head u mod heads of image u / heads; its q begins at ((u / heads) * length *
-       stride) + (u mod heads) * width. Tiles of NN_KEYS keys, online softmax (Dao et al. 2022): no
-       length x length matrix. o: the output; lse: units x length, the log of each row's sum of
+    /* softmax(scale q k^T) v for units [first, first + count) of batch x heads, which may be
+       split. Unit u is head u mod heads of image u / heads; its q begins at ((u / heads) * length
+       * stride) + (u mod heads) * width. Tiles of NN_KEYS keys, online softmax (Dao et al. 2022):
+       no length x length matrix. o: the output; lse: units x length, the log of each row's sum of
        exp. Keep q, k, v, o and lse. scratch: tutti_nn_attention_scratch floats, one a thread. A
        NaN or an infinity in k or v of a position may reach every query of its tile. */
     void (*attention)(const nn_attention *a, size_t first, size_t count, const float *q,
@@ -153,7 +156,7 @@ typedef struct nn_math {
                            const float *k, const float *v, const float *o, const float *lse,
                            const float *slope, float *dq, float *dk, float *dv, float *scratch);
 
-    /* ---- a moment of long short-term memory, `width` values a row. May be cut by rows ---- */
+    /* ---- a moment of long short-term memory, `width` values a row. May be split by rows ---- */
 
     /* gates: rows x 4 width; before the call the sums of the products and biases in PyTorch's order
        i f g o, after it i, f, o = sigmoid and g = tanh of them. cell: rows x width = f before + i g
@@ -169,7 +172,7 @@ typedef struct nn_math {
                       const float *cell, const float *dy, size_t stride, const float *dh,
                       float *dc);
 
-    /* ---- batch norm (Ioffe, Szegedy 2015) over images x positions of a channel. May be cut by
+    /* ---- batch norm (Ioffe, Szegedy 2015) over images x positions of a channel. May be split by
        groups (with one group: not) ---- */
 
     /* Training: mean, rstd (channels each) of the batch are written; keep x and both. running
@@ -223,8 +226,9 @@ static inline double nn_entropy_loss_of(const nn_entropy *state)
 /* Inverted dropout: y = x / (1 - p) where element first + i is kept, else 0. p in [0, 1) is taken
    to 1/65536, and the factor fits what was taken. Whether an element is kept is a function of rng
    and its index alone (tutti_draws, draw first + i). So the backward is the same call on the slope,
-   and a batch may be cut anywhere: let the index be (position of the sample in the step) x (values
-   of a sample) + its place. y in place of x. d: of the same level; nothing is charged here. */
+   and a batch may be split anywhere: let the index be (position of the sample in the step) x
+   (values of a sample) + its place. y in place of x. d: of the same level; nothing is charged
+   here. */
 void tutti_nn_dropout(const nn_math *math, tutti_device *d, tutti_rng rng, uint64_t first, size_t n,
                       float p, const float *x, float *y);
 #endif

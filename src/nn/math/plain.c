@@ -1,5 +1,5 @@
-/* plain.c: what of math.h is the same at every level of vectors: ids, tables of angles, losses,
-   dropout's draws. */
+/* plain.c: the functions of math.h that are the same at every level of vectors: ids, tables of
+   angles, losses, dropout's draws. */
 #include <math.h>
 #include "math.h"
 
