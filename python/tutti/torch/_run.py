@@ -736,7 +736,7 @@ class Run:
         self._go_on()
 
     def _go_on(self) -> None:
-        """After a load: puts the loaded values into the parameters as well, and the sampler where the run is."""
+        """After a load, when parameters and engine have the same values: puts the sampler where the run is."""
         for b in self._versions:
             self._versions[b] = b.param._version
         if self._sampler is not None:

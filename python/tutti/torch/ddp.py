@@ -366,7 +366,7 @@ class DistributedDataParallel(nn.Module):
     # ---- checkpoints ----
     def save(self, directory: str, *, keep: int = 0) -> None:
         """A checkpoint of parameters and method by all workers, between a step and the next forward. Buffers and the
-        optimizer are not in it: their state_dict() is torch's. the newest `keep` checkpoints stay."""
+        optimizer are not in it: their state_dict() is torch's. The newest `keep` checkpoints stay (0: all)."""
         self._binding.check_module()
         self._binding.collect()
         with self._failing():

@@ -313,7 +313,7 @@ class Pipeline:
         self.engine.eval_end()
 
     def save(self, directory: str, *, keep: int = 0) -> None:
-        """A checkpoint by all workers, a new one a step; the newest `keep` stay. It has the whole model, each
+        """A checkpoint by all workers, a new one a step; the newest `keep` stay (0: all). It has the whole model, each
         worker writes its stage, and it can be loaded by other stages."""
         self._meet("save()", self._between("save()"))
         _saved.save_module(self, directory)

@@ -96,8 +96,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """That of the torch optimizer, and under "tutti" what the method keeps on this rank: tensors, numbers and
-        texts, as torch.save takes them. If the method has services (servers, gossip), all workers must call it, since
-        the services quiesce first. Once the run is over a method keeps nothing."""
+        texts, as torch.save takes them. If the method has services or is asynchronous, all workers must call it, since
+        they quiesce first. Once the run is over a method keeps nothing."""
         return self._run.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -116,7 +116,7 @@ class Optimizer(torch.optim.Optimizer):
             self._run.resume()
 
     def save(self, directory: str, *, keep: int = 0) -> None:
-        """A checkpoint of model and method by all workers, a new one a step; the newest `keep` stay."""
+        """A checkpoint of model and method by all workers, a new one a step; the newest `keep` stay (0: all)."""
         self._run.save(directory, keep)
 
     def load(self, directory: str) -> None:
