@@ -1,11 +1,11 @@
 """World and engine: the public API of the C library (comm.h, engine.h), a method a call.
 
-Calls block where the headers say so; other Python threads run meanwhile. Calls of one engine never overlap. What is
-open is closed when nobody has it any more, at the latest when the interpreter ends. Memory of an engine is given out
-as views, and each view keeps the engine and its world open: nothing that can still be read is ever freed.
+Calls block where the headers say so; other Python threads run meanwhile. Calls of one engine never overlap. An open
+object is closed when it is no longer referenced, at the latest when the interpreter ends. Memory of an engine is handed
+out as views, and each view keeps the engine and its world open: memory that can still be read is never freed.
 
 A forked child has copies of these objects and no workers behind them. There every call is refused, nothing is closed,
-and the connections of the run are given up at once, so that the death of the parent does not go unnoticed.
+and the connections of the run are closed at once, so that the other workers notice when the parent dies.
 """
 
 import atexit
@@ -34,14 +34,14 @@ def _text(value: object) -> bytes | None:
     return None if value is None else os.fsencode(str(value))
 
 
-# ---- who owns what of the library's is open ----
+# ---- ownership of open objects of the library ----
 class _Held:
-    """A pointer of the library's with what ends it. It ends when its last holder does, in this process only.
+    """A pointer of the library's and the call that closes it. It is closed with its last holder, in this process only.
 
-    What stands on it (an engine on its world) ends before, in whichever order the collector finds them.
+    What depends on it (an engine on its world) is closed before, in whichever order the collector finds them.
 
-    An engine with exchanges under way is closed when they are over, which is up to the peers. Where this rank has
-    failed (last words) nobody may wait for them: then it stays open and ends with the process.
+    An engine with exchanges in flight is closed when they are over, which is up to the peers. Where this rank has
+    failed (failure report) it must not wait for them: then it stays open and ends with the process.
     """
 
     def __init__(self, end: Callable[[ctypes.c_void_p], None], below: "_Held | None" = None):
@@ -103,7 +103,7 @@ class _Owner:
         return self._hold is None or not self._hold.at
 
     def close(self) -> None:
-        """Gives it up. It ends now, or with the last view of its memory that somebody still has."""
+        """Releases it. It is closed now, or with the last view of its memory that is still referenced."""
         self._hold = None
 
     def __enter__(self):
@@ -114,7 +114,7 @@ class _Owner:
 
 
 def _sockets() -> dict[int, tuple[int, int]]:
-    """The open sockets of this process, and what tells each from a later one of the same number."""
+    """The open sockets of this process, and what distinguishes each from a later one with the same number."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -125,7 +125,7 @@ def _sockets() -> dict[int, tuple[int, int]]:
 
 
 def _forked() -> None:
-    """In a child: closes its copies of the run's connections. A peer would else take a dead parent for a live one."""
+    """In a child: closes its copies of the run's connections. Otherwise a peer would take a dead parent for alive."""
     for world in list(_worlds):
         for number, mark in world._connections.items():
             with contextlib.suppress(OSError):
@@ -136,9 +136,9 @@ def _forked() -> None:
 
 
 def _leave() -> None:
-    """At the end of the interpreter: engines first, then their worlds. An exception that ended it is told to peers.
+    """At the end of the interpreter: engines first, then their worlds. An exception that ended it is sent to the peers.
 
-    What lies in engines is taken out before, for those that look at it even later.
+    What lies in engines is copied out before, for code that reads it even later.
     """
     error = getattr(sys, "last_value", None)
     for world in list(_worlds):
@@ -153,8 +153,8 @@ def _leave() -> None:
 
 # ---- signals ----
 def _apart(call: Callable[..., Any], *arguments: object) -> None:
-    """check(), on a thread of its own, and a signal's handler is heard meanwhile. If that raises nobody waits for the
-    call any more, and what it opens is closed then."""
+    """check(), on a thread of its own, so that signal handlers run meanwhile. If a handler raises, the call is not
+    waited for any more, and what it opens is closed when it returns."""
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -174,9 +174,9 @@ def _apart(call: Callable[..., Any], *arguments: object) -> None:
 class _Signals:
     """Holds signals back during one call of the library that may call functions of the client's.
 
-    Their handlers run wherever Python next runs anything, so before the first line of such a function. What one raises
-    there, as KeyboardInterrupt, nobody can catch: ctypes would print it and forget it, and the library would have no
-    answer. Held back, a handler runs once the function has begun (`within`), or when the call is over.
+    Their handlers run wherever Python next runs anything, so before the first line of such a function. An exception
+    there, such as KeyboardInterrupt, cannot be caught: ctypes would print it and forget it, and the library would have
+    no answer. Held back, a handler runs once the function has begun (`within`), or when the call is over.
     """
 
     _HELD = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGCHLD")
@@ -282,7 +282,7 @@ class World(_Owner):
         check(_c.tutti_barrier, self._group)
 
     def survives(self) -> bool:
-        """Does the transport tell of losses one by one, and go on after them?"""
+        """Does the transport report losses one by one, and continue after them?"""
         return _c.tutti_world_survives(self._at)
 
     def lost(self, rank: int) -> str | None:
@@ -477,7 +477,7 @@ class Engine(_Owner):
         if not address:
             raise ValueError(f"rank {self.rank} only serves, and has no such memory")
         memory = (kind * count).from_address(ctypes.addressof(address.contents))
-        memory._hold = self._hold  # the engine stays while somebody can read it
+        memory._hold = self._hold  # the engine stays while this can be read
         return memory
 
     def values(self, tensor: int) -> ctypes.Array:
@@ -518,7 +518,7 @@ class Engine(_Owner):
         check(_c.tutti_engine_unit_acquire, self._at, unit, backward)
 
     def unit_release(self, unit: int, backward: bool) -> bool:
-        """False: the step begins anew (tutti_engine_unit_release)."""
+        """False: the step begins again (tutti_engine_unit_release)."""
         return check(_c.tutti_engine_unit_release, self._at, unit, backward)
 
     @staticmethod
@@ -542,13 +542,13 @@ class Engine(_Owner):
         self._announce(_c.tutti_engine_grad_ready_from, tensor, address, _DTYPES[dtype])
 
     def grad_ready_rows(self, tensor: int, ids: Sequence[int] | ctypes.Array) -> None:
-        """grad_ready, of a table of which this pass has touched these rows, ascending."""
+        """grad_ready, of a table where this pass has touched only these rows, ascending."""
         self._announce(_c.tutti_engine_grad_ready_rows, tensor, self._ids(ids), len(ids))
 
     def ready_rows_from(
         self, tensor: int, ids: Sequence[int] | ctypes.Array, address: int, dtype: str = "fp32"
     ) -> None:
-        """The same with those rows one behind the other at `address` for this call only."""
+        """grad_ready_rows, with those rows one behind the other at `address` for this call only."""
         self._announce(_c.tutti_engine_grad_ready_rows_from, tensor, self._ids(ids), len(ids), address, _DTYPES[dtype])
 
     def pass_end(self, loss_sum: float = 0.0) -> None:
@@ -564,7 +564,7 @@ class Engine(_Owner):
         hold.under_way = False
 
     def drive(self, until: int) -> None:
-        """Under a method that drives, which calls the option model: on to so many steps of the run."""
+        """Under a method that drives, which calls the option model: continues to `until` steps of the run."""
         self._calling(_c.tutti_engine_drive, self._at, until)
 
     def lr(self, lr: float) -> None:
@@ -572,7 +572,7 @@ class Engine(_Owner):
         check(_c.tutti_engine_lr, self._at, lr)
 
     def doing(self, what: int) -> int:
-        """What the client is doing, for the clock (_abi.TUTTI_DOING_...); gives what it was."""
+        """What the client is doing, for the clock (_abi.TUTTI_DOING_...); returns what it was."""
         return _c.tutti_engine_doing(self._at, what)
 
     # -- is there another? --
@@ -597,7 +597,7 @@ class Engine(_Owner):
         check(_c.tutti_engine_reshare, self._at, (ctypes.c_int64 * len(batch_of))(*batch_of))
 
     def takes(self) -> int:
-        """Does the method decide how many samples a step has? 1: a batch or none. 3: nobody knows before it is over."""
+        """Does the method decide how many samples a step has? 1: a batch or none. 3: not known before it is over."""
         return int(_c.tutti_engine_takes(self._at))
 
     def share(self) -> _abi.tutti_share:
@@ -615,7 +615,7 @@ class Engine(_Owner):
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
-        """Within it the model that the workers would agree on now stands in place of this worker's own."""
+        """Within it this worker's own model is replaced by the one that the workers would agree on now."""
         self.eval_begin()
         try:
             yield
@@ -643,7 +643,7 @@ class Engine(_Owner):
 
     def state(self) -> list[_abi.tutti_saved]:
         """Declared state of this rank where it lies, between steps, until the next call. Where the method has services
-        all ranks come."""
+        all ranks must call it."""
         at, n = ctypes.POINTER(_abi.tutti_saved)(), ctypes.c_size_t()
         self._calling(_c.tutti_engine_state, self._at, at, n)
         return [at[k] for k in range(n.value)]
@@ -652,7 +652,7 @@ class Engine(_Owner):
         """All that state() gives has been written, by all ranks, before the first pass."""
         check(_c.tutti_engine_state_written, self._at)
 
-    # -- runs that go on after losses --
+    # -- fault-tolerant runs --
     def fault_tolerant(self) -> bool:
         return _c.tutti_engine_fault_tolerant(self._at)
 
@@ -683,7 +683,7 @@ class Engine(_Owner):
         ]
 
     def metrics(self) -> list[tuple[str, int, float, int]]:
-        """(name, worker, value, at) of what the method tells of itself."""
+        """(name, worker, value, at) of the figures that the method reports."""
         at = ctypes.POINTER(_abi.tutti_metric_record)()
         n = _c.tutti_engine_metrics(self._at, at)
         return [(m.name.decode(), m.worker, m.value, m.at) for m in (at[k] for k in range(n))]

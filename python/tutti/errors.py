@@ -27,7 +27,7 @@ def _argument(option: re.Match) -> str:
 
 
 def in_python(text: str) -> str:
-    """A sentence of the library's for who calls it from Python: "--method 'dgc'" is method='dgc'."""
+    """A sentence of the library's, rewritten for callers in Python: "--method 'dgc'" is method='dgc'."""
     return _OPTION.sub(_argument, text.replace(_HELD_OUT, "give validation=f, which gives the mean loss of some"))
 
 

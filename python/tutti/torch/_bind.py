@@ -5,7 +5,7 @@ delivered or copied. Every other parameter keeps its memory ("apart"): of anothe
 memory. After a backward `.grad` of a float32 parameter is a view of g.
 
 Views have the strides that the parameter has (channels_last, transposed). So the engine's memory is in the
-parameter's memory order, and the shape it is told is the shape in that order.
+parameter's memory order, and the shape that it is given is the shape in that order.
 
 The weight of embeddings with sparse=True is a table (row_sparse): its gradient comes as rows, goes to the engine as
 rows, and a sparse one is what the script's optimiser gets.
@@ -35,7 +35,7 @@ class Bound:
     index: int  # in the engine's list
     name: str
     param: nn.Parameter
-    shape: tuple[int, ...]  # in memory order: what the engine is told
+    shape: tuple[int, ...]  # in memory order: what the engine is given
     order: tuple[int, ...]  # the parameter's dimensions from the slowest in memory to the fastest
     strides: tuple[int, ...]  # the parameter's own, those of dimensions of one element too: kernels go by them
     apart: bool  # its values have memory of their own
@@ -457,7 +457,7 @@ def exchange_of(binding: Binding) -> Callable[..., Exchange]:
 
 
 def warn_unscaled(engine: Engine) -> None:
-    """Said as a run begins: its backward in fp16 is to do without a loss scale."""
+    """Warns as a run begins: its backward in fp16 has no loss scale."""
     m = engine.method
     if m.step > 0 or not m.traits & _abi.TUTTI_NEVER_SKIPS:
         return
@@ -470,6 +470,6 @@ def warn_unscaled(engine: Engine) -> None:
 
 
 def warn_unused(names: list[str]) -> None:
-    """Said once: which parameters had no gradient."""
+    """Warns once: which parameters had no gradient."""
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     warnings.warn(f"no gradient reached {shown} in this backward; see docs/PYTORCH.md, unused parameters", stacklevel=4)

@@ -67,7 +67,7 @@ class Cuda:
             to.copy_(source, non_blocking=True)
             for tensor in (to, source):
                 if tensor.is_cuda:
-                    tensor.record_stream(self.side)  # the allocator gives it to nobody before the copy is made
+                    tensor.record_stream(self.side)  # the allocator does not reuse it before the copy is made
             return self.side.record_event()
 
     def wait(self, event: torch.cuda.Event) -> None:
@@ -77,7 +77,7 @@ class Cuda:
         torch.cuda.current_stream(self.device).wait_event(event)
 
     def settle(self, future: torch.futures.Future[Any], result: Any, after: torch.cuda.Event) -> None:
-        """Sets the result of a future of this device: whoever waits for that has a stream that waits for `after`."""
+        """Sets the result of a future of this device: the stream of any waiter then waits for `after`."""
         with torch.cuda.stream(self.side):
             self.side.wait_event(after)
             future.set_result(result)
@@ -88,7 +88,7 @@ class Ferry:
 
     `announce(tensor, host)` is called by a thread of the ferry, in the order of `bring`, never twice at once. `host`
     holds the gradient in its own dtype until the next `bring` of that tensor. The calls below are for one thread at a
-    time. Whoever calls the engine between `bring` and `brought` makes calls overlap.
+    time. A call of the engine between `bring` and `brought` would overlap with others.
     """
 
     def __init__(self, device: Device, announce: Callable[[int, torch.Tensor], None]) -> None:
@@ -149,7 +149,7 @@ class Ferry:
             if self._failure is None:
                 self._device.wait(event)
                 self._announce(tensor, host)
-        except BaseException as failure:  # whoever waits for it raises it
+        except BaseException as failure:  # raised in the thread that waits for it
             self._failure = failure
 
 

@@ -1,9 +1,9 @@
-"""A sequence of modules cut into units, between which stages may begin (drive.h), and what is known of each.
+"""A sequence of modules split into units, between which stages may begin (drive.h), and what is known of each.
 
-A unit begins with a module that has a trainable parameter nobody before it has; modules without any belong to the unit
-before them. What a stage receives is one float32 tensor, whose first dimension is the samples: where modules hand over
-something else they are one unit, and so are all from the first to the last that use a parameter (tied weights). Shapes,
-bytes and operations are taken from one run of all over two samples.
+A unit begins with a module that has a trainable parameter that no module before it has; modules without any belong to
+the unit before them. What a stage receives is one float32 tensor, whose first dimension is the samples: where modules
+hand over something else they are one unit, and so are all from the first to the last that use a parameter (tied
+weights). Shapes, bytes and operations are taken from one run of all over two samples.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _hooked(m: nn.Module) -> bool:
 
 
 def _flat(model: nn.Sequential, prefix: str = "") -> Iterable[tuple[str, nn.Module]]:
-    """Sequences within the sequence are cut as well, where nobody hooks on to them."""
+    """Sequences within the sequence are split as well, where they have no hooks."""
     for name, child in model._modules.items():
         if type(child) is nn.Sequential and not _hooked(child) and len(child) > 0:
             yield from _flat(child, f"{prefix}{name}.")

@@ -1,8 +1,8 @@
-"""Workers that step together come to what they do together after equally many steps. Where they do not, each would
-wait for the other for ever: one in a step, the others in finish(). This makes a sentence of it, on both sides.
+"""Workers that step together must come to a meeting (finish(), save(), ...) after equally many steps. Otherwise each
+would wait for the other for ever: one in a step, the others in finish(). This raises an error instead, on both sides.
 
-Who comes to a meeting tells all others how many steps it has made, and waits until they have come too. In each a
-thread listens, since the client may be blocked within a step: it answers who comes too early.
+A worker that comes to a meeting sends all others its number of steps, and waits until they have come too. In each
+worker a thread listens, since the client may be blocked within a step: it answers a worker that comes too early.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ._run import Run
 
 _COMES, _TOO_EARLY, _ENDS = 1, 2, 3
-_OF_UNITS = ("model.state_dict()", "a forward without training")  # which bring values of all
+_OF_UNITS = ("model.state_dict()", "a forward without training")  # which gather the values of all
 _KINDS = ("evaluate()", "save()", "load()", "finish()", "state_dict()", *_OF_UNITS, "step()")
 _STATE, _MODEL, _FORWARD, _STEP = map(_KINDS.index, ("state_dict()", *_OF_UNITS, "step()"))
 _FOREVER = 2**63 - 1
@@ -31,7 +31,7 @@ class Meetings:
         self._others = [r for r in range(run.engine.workers) if r != run.world.rank]
         self._changed = threading.Condition()
         self._meeting = 0  # how many this worker has come to
-        self._step = 0  # the one under way, from 1; that of the last meeting's end while there is none
+        self._step = 0  # the current one, from 1; between steps that at the end of the last meeting
         self._come: dict[int, tuple[int, int, int]] = {}  # rank: meeting, kind, steps
         self._refused: tuple[int, int] | None = None  # rank, its step
         self._over = False
@@ -50,7 +50,7 @@ class Meetings:
                 check(_c.tutti_recv, self._world._at, -1, port, note, nothing, _FOREVER)
                 if note.kind != _ENDS:
                     self._hear(getattr(note, "from"), note.kind, note.a, note.b)
-            except PeerError:  # somebody is lost: whether the run goes on is the engine's to say
+            except PeerError:  # a worker is lost: the engine decides whether the run continues
                 with self._changed:
                     self._changed.wait(0.2)
             except Error:
@@ -69,7 +69,7 @@ class Meetings:
             self._send(rank, _TOO_EARLY, step)
 
     def begins(self, step: int) -> None:
-        """A step begins, the first is 1: is somebody waiting for this worker instead?"""
+        """A step begins, the first is 1: is a worker waiting for this one in a meeting instead?"""
         with self._changed:
             for rank, (meeting, kind, steps) in self._come.items():
                 if meeting > self._meeting and steps < step:
@@ -78,15 +78,15 @@ class Meetings:
             self._step = step
 
     def come(self, what: str, steps: int) -> None:
-        """To a meeting of all, after so many steps."""
+        """Comes to a meeting of all, after `steps` steps."""
         kind = _KINDS.index(what)
         with self._changed:
             self._meeting += 1
             meeting = self._meeting
         missing = self._others
         while missing:
-            # Said again and again: a worker that has left in order is no lost one, and is found out
-            # by this alone. Who is lost is the engine's to say, in what comes next.
+            # Sent repeatedly: a worker that has left in order does not count as lost, and only this
+            # detects it. Lost workers are reported by the engine, in the call that comes next.
             missing = [r for r in missing if self._told(r, steps, meeting * len(_KINDS) + kind)]
             with self._changed:
                 if self._refused is None and any(self._missing(r, meeting) for r in missing):
@@ -116,7 +116,7 @@ class Meetings:
         return self._come.get(rank, (0, 0, 0))[0] < meeting
 
     def _told(self, rank: int, steps: int, meeting: int) -> bool:
-        """False: it is not there any more."""
+        """Sends this worker's steps to that rank. False: it is not there any more."""
         try:
             self._send(rank, _COMES, steps, meeting)
             return True

@@ -1,10 +1,10 @@
 """This process's place in the run, where torch.distributed knows it and no launcher's variables do.
 
 A script for torch.multiprocessing.spawn gives rank and size to init_process_group alone. Its processes would each be
-a run of one worker, and train apart without a word. So where a process group is there and no launcher speaks, its rank
-and size are told to the library in a launcher's words, for as long as the world is opened. How many ranks are on which
-host, and a port to meet at, the ranks tell each other by the group's store. A key is none of what goes that way: ranks
-of one host need none, and between hosts it is the script's to name, as under torchrun.
+a run of one worker, and train separately without any error. So where there is a process group and no launcher's
+variables are set, the library gets rank and size in a launcher's variables, while the world is opened. The ranks
+exchange by the group's store how many of them are on which host, and a port to meet at. A key is not sent there: ranks
+of one host need none, and between hosts the script must name it, as under torchrun.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def open_world(transport: str | None) -> World:
 
 
 def open_engine(world: World, params: Sequence[Param], transport: str | None, **options: Any) -> Engine:
-    """The run's engine. Bad options are refused on all ranks or on none, and nobody waits for this one. So the world
+    """The run's engine. Bad options are refused on all ranks or on none, and no rank waits for this one. So the world
     is kept: a script that catches the ValueError may call prepare() again, and is not lost to the others."""
     global _free
     try:
@@ -153,7 +153,7 @@ def open_engine(world: World, params: Sequence[Param], transport: str | None, **
 
 
 def give_up(world: World, error: BaseException) -> None:
-    """What was to be opened on the world is not: leaves the run with these last words, or keeps the world."""
+    """What was to be opened on the world is not: leaves the run with this failure report, or keeps the world."""
     if world.closed or (_free is not None and _free[0] is world):
         return
     if world.size > 1:

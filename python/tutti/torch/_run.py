@@ -1,8 +1,8 @@
 """The run behind a prepared model and its optimizer: passes, gradients, steps, and what all do together.
 
 A pass begins before a forward in training mode and ends in step(). Gradients are handed over as backward has them
-where the method exchanges them (so that exchange and backward overlap), and in step() where it does not. Nobody is in
-two calls of the engine at once: autograd's hooks of one backward come one after the other, and step() after them.
+where the method exchanges them (so that exchange and backward overlap), and in step() where it does not. Calls of the
+engine never overlap: autograd's hooks of one backward run one after the other, and step() after them.
 
 An iteration of the loop is a step of the method, with two exceptions: `accumulate` of them are one, and under a method
 that updates between the passes of a step (hermes) an iteration is a pass.
@@ -50,14 +50,14 @@ def _statistics(module: nn.Module) -> list[torch.Tensor]:
 
 
 def _traits(method: str) -> int:
-    """What the engine says of this method with its options; 0 for a spec that it will refuse."""
+    """The traits of this method with its options; 0 for a spec that the engine will refuse."""
     bits = ctypes.c_uint()
     _c.tutti_method_traits(method.encode(), bits)
     return bits.value
 
 
 def _asks(method: str) -> bool:
-    """Does it bring rows of tables when they are asked for, and update those at servers?"""
+    """Does the method fetch rows of tables when they are asked for, and update those at servers?"""
     ops = _c.tutti_method_find(method.split("(")[0].strip().encode())
     return bool(ops) and bool(ops.contents.rows_acquire)
 
@@ -153,21 +153,21 @@ class Run:
         self._own = torch.frombuffer(self.engine.client_state(), dtype=torch.float32) if self.statistics else None
         self._places = [] if by_unit else [b.param.data_ptr() for b in self.binding.bound]
         self._ferry = Ferry(self._device, weakly(self._announce)) if self._device else None
-        # Who writes to parameters whose values the engine hands out is told by their versions.
+        # A write to parameters whose values the engine hands out is detected by their versions.
         self._versions = {b: b.param._version for b in self.binding.bound if b.apart and not by_unit}
-        self._pass: _abi.tutti_pass | None = None  # under way
-        self._factor = 1.0  # what the pass wants of a gradient of a mean over its samples
-        self._given: list[bool] = []  # whose gradients were handed over in this pass
+        self._pass: _abi.tutti_pass | None = None  # in progress
+        self._factor = 1.0  # by which a gradient of the mean over the pass's samples is multiplied
+        self._given: list[bool] = []  # which gradients were handed over in this pass
         self._sent: list[Sent] = []  # those of them that backward has handed over
         self._of_all = False  # are the gradients of the update those of all workers?
         self._draws: torch.Tensor | None = None  # torch's generator as it was before the step's first pass drew
         self.within = False  # a step has begun, and has more passes
         self.steps = 0
         self._ended = self._shown = self.finished = False
-        self._resting = True  # services of all are held, until somebody's next pass
+        self._resting = True  # services of all are quiesced, until the next pass of any worker
         # Does the method decide while it runs which samples are this worker's?
         self.decides = self.own_pace or bool(self.engine.share().passes_of) or self.engine.takes() > 0
-        self.closes = self.engine.takes() == 3  # is it known only after a pass that it was the step's last?
+        self.closes = self.engine.takes() == 3  # is it known only after a pass whether it was the step's last?
         if sampler is not None:
             sampler.bind(self)
         together = not self.own_pace and self.engine.workers > 1 and self.world.transport in ("tcp", "shm")
@@ -200,7 +200,7 @@ class Run:
         self._hooks.append(look)
 
     def _check_rows(self, tables: Iterable[Bound], what: str) -> None:
-        """Are all rows here, as somebody reads them outside a pass?"""
+        """Are all rows here, since they are read outside a pass?"""
         tensor = self.engine.method.layout.contents.tensor
         if self._shown or (self.steps == 0 and not self.within and self._pass is None):
             return
@@ -250,7 +250,7 @@ class Run:
         return any(b.param.requires_grad for b in self.binding.bound)
 
     def before_forward(self) -> bool:
-        """The same where values are held by unit. true: the model is shown for this forward, until resume()."""
+        """The same where values are held by unit. True: this forward evaluates the agreed model, until resume()."""
         if self.model.training and torch.is_grad_enabled():
             if not self._trains():
                 raise StateError(
@@ -279,7 +279,7 @@ class Run:
         return self.steps == 0 and self._pass is None and not self.within and not self._ended
 
     def begin(self) -> _abi.tutti_pass:
-        """The pass under way, begun if there is none."""
+        """The current pass, begun if there is none."""
         while self._pass is None:
             self._begin_or_close()
         return self._pass
@@ -300,7 +300,7 @@ class Run:
                 self._given = [False] * len(self.binding.bound)
             self._end_step()
             return False
-        # Where the method deals a step out in passes, a worker's batch stands for all of its own.
+        # Where the method assigns passes, a worker's batch stands for all of its passes.
         dealt = bool(self.engine.share().passes_of)
         self._spans = [(p.epoch, p.position, p.samples)]
         self.named = p.ids[: p.samples] if p.ids else None
@@ -326,7 +326,7 @@ class Run:
         return p
 
     def more_epochs(self, epochs: int) -> bool:
-        """Has the run, or the step that has begun, more for this worker before it has gone over the data so often?"""
+        """Has the run, or the step that has begun, more for this worker before it has done `epochs` epochs?"""
         self._check_training()
         if self._pass is not None or self.within:
             return True
@@ -336,7 +336,7 @@ class Run:
         return False
 
     def _more(self, epochs: int) -> bool:
-        if self._resting:  # who only serves has to be there when the handing out begins
+        if self._resting:  # ranks that only serve must be there before samples are handed out
             self._tell("train")
             self._resting = False
         more = self.engine.more_epochs(epochs)
@@ -344,7 +344,7 @@ class Run:
         return more
 
     def spans(self) -> list[tuple[int, int, int]]:
-        """Epoch, position and number of the samples that the pass under way is over."""
+        """Epoch, position and number of the samples of the current pass."""
         self.begin()
         return self._spans
 
@@ -451,7 +451,7 @@ class Run:
         self.engine.grad_ready(tensor)
 
     def _hand_over(self, b: Bound, grad: torch.Tensor) -> None:
-        """The engine has no memory of gradients but of those under way, and copies it there."""
+        """The engine has memory only for gradients in flight, and copies this one there."""
         with torch.no_grad():
             one = grad if self._factor == 1 else grad * self._factor if self._factor != 0 else torch.zeros_like(grad)
             if one.dtype not in DTYPES or one.stride() != b.strides:
@@ -480,7 +480,7 @@ class Run:
             self._copy([(b.param.data, b.outside()) for b in self.binding.bound])
 
     def _collect(self) -> None:
-        """And the other way."""
+        """Parameters on a device are copied to the engine: the reverse of _deliver()."""
         if self._device is not None:
             self._copy([(b.outside(), b.param.data) for b in self.binding.bound])
 
@@ -508,7 +508,7 @@ class Run:
     # ---- a step ----
 
     def step(self, loss: float | None, closure: Callable[[], Any] | None, losses: torch.Tensor | None) -> Any:
-        """Gives what the closure did in the step's first pass."""
+        """Returns what the closure returned in the step's first pass."""
         self._check_training()
         if losses is not None and loss is None:
             loss = float(losses.detach().mean())
@@ -545,7 +545,7 @@ class Run:
             ctypes.memmove(p.losses, losses.detach().float().cpu().contiguous().data_ptr(), 4 * p.samples)
 
     def _look_again(self, closure: Callable[[], Any]) -> None:
-        """The same batch at the values that the method has put there, with the same draws, and nothing kept of it."""
+        """The same batch at the values that the method has set, with the same random numbers; nothing of it is kept."""
         buffers = [(b, b.clone()) for b in self.model.buffers()]
         for b in self.binding.bound:
             b.param.grad = None
@@ -567,7 +567,7 @@ class Run:
         if self.units is not None:
             self.units.check_gradients()
         else:
-            for b in self.binding.bound:  # what nobody takes during backward, and what the script has put there
+            for b in self.binding.bound:  # those not handed over during backward, and those that the script has set
                 if not self._given[b.index] and b.param.grad is not None:
                     self._give(b)
         self._arrived()
@@ -593,7 +593,7 @@ class Run:
     def _tell_lr(self) -> None:
         lr = float(self.optimizer.param_groups[0]["lr"])
         if self.steps == 0 and self.itself and lr == self._lr:
-            return  # it was said with the optimizer
+            return  # it was reported with the optimizer
         if lr != self._lr or self.steps == 0:
             self.engine.lr(lr)
             self._lr = lr
@@ -664,7 +664,7 @@ class Run:
         while self.within:
             p = self._begin_pass()
             for k in range(p.samples if p.losses else 0):
-                p.losses[k] = math.inf  # nobody computes them
+                p.losses[k] = math.inf  # no worker computes them
             self.engine.pass_end()
             if not p.more:
                 self._end_step()
@@ -697,7 +697,7 @@ class Run:
                 t.copy_(own.view(t.shape))
 
     def look(self, what: str) -> bool:
-        """The model is shown, if it is not, until resume()."""
+        """Puts the agreed model in place for an evaluation, if it is not there yet, until resume()."""
         if self._shown or self.finished:
             return False
         self.show(what)
@@ -736,7 +736,7 @@ class Run:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Loaded values stand in parameters and engine alike, and the sampler is where the run is."""
+        """After a load, when parameters and engine have the same values: puts the sampler where the run is."""
         for b in self._versions:
             self._versions[b] = b.param._version
         if self._sampler is not None:
@@ -796,7 +796,7 @@ class Run:
         self.engine.finish()
         self._take_own()
         self.finished = True
-        if self.units is None:  # else no worker has all values, and the engine goes on bringing them
+        if self.units is None:  # else no worker has all values, and the engine continues to gather them
             self.close()
 
     def close(self) -> None:
@@ -833,7 +833,7 @@ class Run:
         return not self.replicas_equal
 
     def fail(self, error: BaseException) -> None:
-        """Leaves after a failure of this rank's program, and says so to the others."""
+        """Leaves after a failure of this rank's program, and reports it to the others."""
         if not self._ended:
             self.world.last_words(error)
             self.close()

@@ -1,8 +1,8 @@
-"""The runs that are open in this process, and what becomes of those that nobody ends: the process ends, or nobody has
-their model and optimizer any more.
+"""The runs that are open in this process, and how those end for which finish() and close() were not called: when the
+process ends, or when their model and optimizer are no longer referenced.
 
-Where workers have models of their own a script that forgets finish() leaves one on each rank, none of which is the
-model that they agree on. Such a rank tells its peers, says so on stderr, and its exit code is not 0.
+Where workers have models of their own a script that forgets finish() leaves one on each rank, and none of them is the
+model that they agree on. Such a rank notifies its peers, reports it on stderr, and its exit code is not 0.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def closed(run: Any) -> None:
 
 
 def weakly(method: Callable[..., None], *first: Any) -> Callable[..., None]:
-    """For hooks of parameters and for threads: calls method(*first, ...) while somebody else has its object. `first`
-    must not lead to a parameter: what hooks of parameters hold is out of the collector's sight."""
+    """For hooks of parameters and for threads: calls method(*first, ...) while its object is referenced elsewhere.
+    `first` must not lead to a parameter: the collector does not see what hooks of parameters hold."""
     there = weakref.WeakMethod(method)
 
     def call(*arguments: Any) -> None:
@@ -48,7 +48,7 @@ def weakly(method: Callable[..., None], *first: Any) -> Callable[..., None]:
 
 
 def check_second(servers: int) -> None:
-    """Refuses one that ranks of another can never come to."""
+    """Refuses a second run that ranks which only serve another could never join."""
     if _with_servers or (servers and _open):
         raise ValueError(
             "this process is or was in another run, and one of the two has prepare(servers=...): ranks that only serve "
@@ -57,7 +57,7 @@ def check_second(servers: int) -> None:
 
 
 def opened(run: Any) -> None:
-    """Until it is closed."""
+    """Registers an open run, until it is closed."""
     global _with_servers
     _with_servers = _with_servers or run.servers > 0
     _open[id(run.model)] = run
@@ -67,7 +67,7 @@ def opened(run: Any) -> None:
 
 
 def dropped(run: Any) -> None:
-    """Nobody has it any more (its __del__): it is left as at the end of the process."""
+    """It is no longer referenced (its __del__): it is left as at the end of the process."""
     global _forgotten
     try:
         run.world._mine()
@@ -78,7 +78,7 @@ def dropped(run: Any) -> None:
 
 
 def _end(run: Any, error: BaseException | None) -> bool:
-    """Ends one that is open. Has it been trained, and a finish() forgotten that it needed?"""
+    """Ends an open run. True: it was trained, and the finish() that it needed was forgotten."""
     rank, why, forgot = run.world.rank, error, False
     if error is None and run.needs_finish:
         why = RuntimeError(f"rank {rank} has ended without {run.finishes}()")
@@ -97,25 +97,25 @@ def _end(run: Any, error: BaseException | None) -> bool:
 
 
 def _leave(error: BaseException | None) -> bool:
-    """Ends those that are open. Was a finish() forgotten, by these or by others before?"""
+    """Ends all open runs. True: a finish() was forgotten, in these or in earlier ones."""
     return any([_end(run, error) for run in list(_open.values())]) or _forgotten
 
 
 @atexit.register
 def _at_exit() -> None:
-    """A process that ends without finish() says so to the others, where they may still need it."""
+    """A process that ends without finish() notifies the others, where they may still need it."""
     if _leave(getattr(sys, "last_value", None)):
         _exit_code(1)
 
 
 def _exit_code(code: int) -> None:
-    """Of this process, whose interpreter ends: what calls exit() at its end goes on with the rest of it (glibc)."""
+    """Of this process, whose interpreter ends: a call of exit() at its end continues with the rest of it (glibc)."""
     libc = ctypes.CDLL(None)
     libc.__cxa_atexit(ctypes.cast(libc.exit, ctypes.c_void_p), ctypes.c_void_p(code), None)
 
 
 def _at_childs_exit() -> None:
-    """The same in a process of multiprocessing's, which has caught what ended its function."""
+    """_at_exit() in a process of multiprocessing's, which has caught the exception that ended its function."""
     error = sys.exc_info()[1]
     if isinstance(error, SystemExit):
         forgot = _leave(None) and not error.code

@@ -1,12 +1,12 @@
-"""Checkpoints of a prepared run: the library's own (checkpoint.h), and beside them what the torch optimiser keeps.
+"""Checkpoints of a prepared run: the library's own (checkpoint.h), together with what the torch optimiser keeps.
 
     DIR/step-00001200/                               model and method, by all ranks
     DIR/step-00001200-optimizer/rank-00000.safetensors   the torch optimiser's tensors of a worker
-    DIR/step-00001200-optimizer/module-00000.safetensors its module's, which nobody trains
+    DIR/step-00001200-optimizer/module-00000.safetensors its module's, which are not trained
 
-Where replicas are equal so are the optimisers, and rank 0 saves one for all. What nobody trains is frozen, with
-replicas rank 0's for all, or a buffer, each worker's own. Buffers that the module keeps out of its state_dict()
-(persistent=False) are left out here, too, and so are statistics of batch norms, which the engine has.
+Where replicas are equal so are the optimisers, and rank 0 saves one for all. Tensors that are not trained are frozen
+parameters (of replicas rank 0's, for all) or buffers (each worker's own). Buffers that the module keeps out of its
+state_dict() (persistent=False) are left out here, too, and so are statistics of batch norms, which the engine has.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
           "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
-_BY_ENGINE = "engine"  # who made the updates, and has what the optimiser keeps
+_BY_ENGINE = "engine"  # the engine made the updates, and has what the optimiser keeps
 _NAMES = {t: name for name, t in _TYPES.items()}
 
 
@@ -114,7 +114,7 @@ def _untrained(run: Run | Pipeline) -> tuple[dict[str, torch.Tensor], dict[str, 
 
 
 def _as_bytes(t: torch.Tensor) -> torch.Tensor:
-    """Of a type that the format does not have."""
+    """A tensor of a type that the format does not have, as bytes."""
     t = t.detach().cpu().contiguous()
     return t if t.dtype in _NAMES else t.flatten().view(torch.uint8)
 
@@ -125,7 +125,7 @@ def _next(run: Run | Pipeline, directory: str) -> str:
 
 
 def save_module(run: Run | Pipeline, directory: str) -> None:
-    """What nobody trains, before the checkpoint: one that can be found has it."""
+    """Saves what is not trained, before the checkpoint: so each checkpoint that can be found has it."""
     checkpoint = _next(run, directory)
     frozen, buffers = _untrained(run)
     mine = buffers if run.replicas_equal and run.world.rank > 0 else frozen | buffers
@@ -172,7 +172,7 @@ def load_module(run: Run | Pipeline, checkpoint: str) -> None:
 
 
 def save(run: Run, directory: str, keep: int) -> None:
-    if run.own_pace:  # how many steps there are is known when all rest
+    if run.own_pace:  # the number of steps is known when all have stopped
         with run.engine.shown():
             pass
     if not run.only_serves and (run.world.rank == 0 or not run.replicas_equal):
@@ -188,7 +188,7 @@ def save(run: Run, directory: str, keep: int) -> None:
 
 
 def prune(run: Run | Pipeline, directory: str, keep: int) -> None:
-    """What lies beside a checkpoint goes with it."""
+    """Removes the files that belong to removed checkpoints."""
     if keep > 0 and run.world.rank == 0:
         for old in pathlib.Path(directory).glob("step-*-optimizer"):
             step = re.fullmatch(r"step-(\d+)-optimizer", old.name)

@@ -1,14 +1,14 @@
 """What stands in `.grad` between backward and step(), once a method has taken the gradient during backward.
 
-It is the script's to look at and nobody's to change: the exchange has begun. Under torch's DistributedDataParallel
+The script may read it but not change it: the exchange has begun. Under torch's DistributedDataParallel
 `.grad` is the mean there, and what a script does to it counts. A method that keeps the mean in parts (zero), applies
 it later, or several passes after (accumulate) has no such mean to show, so a change is refused everywhere.
 
-Torch's version of a tensor does not tell all changes: `.data`, `.numpy()` and a GradScaler leave it as it was. And to
+Torch's version of a tensor does not show all changes: `.data`, `.numpy()` and a GradScaler leave it as it was. To
 compare each gradient with a copy would read and write all of them once more in every step, for the few that touch
 them. So `.grad` is a `Handed` from backward to step(), the same memory by another class, which sees whatever Python
-does with it. The first touch makes a copy, and step() compares. Where somebody else has the memory already (a
-gradient that was there before this backward, of which the script has kept a view) the copy is made at once.
+does with it. The first touch makes a copy, and step() compares. Where the memory is referenced elsewhere already
+(a gradient that was there before this backward, and the script has kept a view of it) the copy is made at once.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Handed(torch.Tensor):
 
 
 def _holders(grad: torch.Tensor) -> tuple[int, int]:
-    """Of the object and of its memory. Who asks has one of each."""
+    """References to the object and to its memory. The caller has one of each."""
     return sys.getrefcount(grad), torch._C._storage_Use_Count(grad.untyped_storage()._cdata)
 
 
 def _fresh() -> tuple[int, int]:
-    """Of a gradient that nobody has but its parameter."""
+    """_holders() of a gradient that only its parameter references."""
     p = torch.zeros(1, requires_grad=True)
     p.grad = torch.zeros(1)
     grad = p.grad

@@ -47,7 +47,7 @@ def until_finished(run: Run) -> None:
     try:
         while True:
             said = _hear(run)
-            if said["what"] == "train":  # at their own pace this comes back when all have come to rest
+            if said["what"] == "train":  # in asynchronous methods it returns when all have stopped
                 resting = run.own_pace
                 run.engine.more((run.engine.figures()["gradients"] if run.own_pace else said["steps"]) + 1)
                 continue

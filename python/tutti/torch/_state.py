@@ -4,9 +4,9 @@
 
 Names are those of checkpoints: "optim.momentum/0.weight@0" is a state, a parameter, and where in it the piece begins.
 It is of this rank. Where each worker has a state of its own, it is for the same rank of as many workers; Tutti's
-checkpoints are cut anew for others. What the module's own state_dict() has is left out: its buffers, and float32
-parameters where all workers have the same. Other parameters are here, since the engine's are finer, or the worker's
-own. Where values are held by unit this worker's part of them is here.
+checkpoints can be split again for other numbers. What the module's own state_dict() has is left out: its buffers, and
+float32 parameters where all workers have the same. Other parameters are here, since the engine's are finer, or the
+worker's own. Where values are held by unit this worker's part of them is here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ELSEWHERE = "optimizer.save(directory) and load(directory) have all of it"
 
 
 def rests(run: Run) -> bool:
-    """Do all workers have to come to rest before its state can be looked at?"""
+    """Must all workers quiesce before its state can be read?"""
     ops = run.engine.method.ops.contents
     serves = bool(ops.services) and (not ops.serves or ops.serves(run.engine.method.self))
     return run.world.size > 1 and (run.own_pace or serves or bool(ops.quiesce) or bool(ops.resume))

@@ -2,19 +2,19 @@
 
 A unit is a module with parameters of its own, numbered from the input in the order of registration. A parameter that
 several modules have (tied weights) is in the unit of the first, and the others need that one too. Between its uses a
-parameter is `Cut`: shape, type and gradient are there, and its data is one element of no meaning. Who reads it then
-gets a sentence; within a forward the unit is brought, and stays until the module that reads it has run. So modules
-that read what is inside of others (nn.MultiheadAttention, a loss over a ParameterList) need nothing special.
+parameter is `Cut`: shape, type and gradient are there, and its data is one element of no meaning. Code that reads it
+then gets a sentence; within a forward the unit is gathered, and stays until the module that reads it has run. So
+modules that read what is inside of others (nn.MultiheadAttention, a loss over a ParameterList) need nothing special.
 
-    forward     a pre-hook needs the unit, and the parameters' data is the engine's memory itself (a copy where the
-                parameter is of 16 bits); a hook says that it is done
-    backward    what autograd saves of a parameter in forward is not kept. Its storage is a buffer that is somebody
-                else's by then, and what is saved is mostly a view, as a linear layer's weight.t(), which no change of
-                `param.data` reaches. FSDP keeps one storage, frees it by resize_(0) and copies values in anew. Here
+    forward     a pre-hook acquires the unit, and the parameters' data is the engine's memory itself (a copy where the
+                parameter is of 16 bits); a hook releases it
+    backward    what autograd saves of a parameter in forward is not kept. Its storage is a buffer that another unit
+                uses by then, and what is saved is mostly a view, as a linear layer's weight.t(), which no change of
+                `param.data` reaches. FSDP keeps one storage, frees it by resize_(0) and copies values in again. Here
                 saved_tensors_hooks pack such a tensor as the parameter's name and where in it the view lies, and unpack
-                it from the engine's memory. So nothing is copied, and the first read of a unit in backward is what
-                needs it, whatever its module returned. It is done when the gradients of all of its parameters are
-                handed over, or when the pass ends
+                it from the engine's memory. So nothing is copied, and the first read of a unit in backward acquires it,
+                whatever its module returned. It is released when the gradients of all of its parameters are handed
+                over, or when the pass ends
 
 What a module returns may be a view of its parameter; that is cloned while it is there.
 """
@@ -82,7 +82,7 @@ class Cut(nn.Parameter):
 
 
 class _Saved(NamedTuple):
-    """Of a parameter's memory, instead of it."""
+    """What autograd keeps instead of a view of a parameter's memory."""
 
     bound: Bound
     size: torch.Size
@@ -97,7 +97,7 @@ class _Frame:
     module: nn.Module
     units: list[int] = field(default_factory=list)  # which it needs
     pushed: bool = False  # hooks of saved tensors
-    looks: bool = False  # the model is shown because of it
+    looks: bool = False  # it is an evaluation of the agreed model
 
 
 def check(model: nn.Module, bound: list[Bound], elsewhere: bool) -> None:
@@ -128,10 +128,10 @@ class Units:
         self._run, self._engine, self._model = run, run.engine, run.model
         self._bound = run.binding.bound
         self._of: list[list[Bound]] = [[] for _ in range(1 + max(b.unit for b in self._bound))]
-        self._held = [0] * len(self._of)  # how many need it
+        self._held = [0] * len(self._of)  # how many have acquired it
         self._left = [0] * len(self._of)  # parameters whose gradient has not come in this pass
-        self._came: set[Bound] = set()  # and those whose has
-        self._back: set[int] = set()  # units that backward needs
+        self._came: set[Bound] = set()  # and those whose gradient has
+        self._back: set[int] = set()  # units that backward has acquired
         self._frames: list[_Frame] = []
         self._where: dict[int, Bound] = {}  # parameters whose values are there, by their storage
         self._empty: dict[int, Bound] = {}  # and what is in the place of those that are not
@@ -239,7 +239,7 @@ class Units:
         return output
 
     def _own(self, output: Any, gone: set[int]) -> Any:
-        """What is returned with memory of its own, where it is a view of a parameter whose values go."""
+        """The output, copied to memory of its own where it is a view of a parameter whose values are released."""
 
         def own(t: Any) -> Any:
             if isinstance(t, torch.Tensor) and t.layout == torch.strided and type(t) is not Cut:
@@ -254,7 +254,7 @@ class Units:
         frame = self._frames.pop()
         if frame.pushed:
             torch._C._autograd._pop_saved_tensors_default_hooks()
-        # After a failure the engine takes no calls, and what has failed is said already.
+        # After a failure the engine takes no calls, and the failure is reported already.
         with contextlib.suppress(Error) if sys.exc_info()[0] is not None else contextlib.nullcontext():
             for unit in frame.units:
                 self._let_go(unit)
@@ -266,19 +266,19 @@ class Units:
             self._pop()
 
     def _within(self) -> bool:
-        """Are values there for the asking?"""
+        """Can values be acquired now?"""
         return self._run.in_pass or self._run.shown or self._run.finished
 
     def read(self, b: Bound, func: Callable[..., Any]) -> bool:
-        """Somebody reads a parameter that is not there. Is it now? Else what is in its place is to be taken."""
+        """A parameter whose values are absent is read. True: they are there now. False: use what is in their place."""
         if self._gathered is not None and func is _T.detach:
             return False
-        if b.x is not None:  # with another of its unit
+        if b.x is not None:  # gathered with another parameter of its unit
             return True
         if self._frames:
             self._bring(b.unit)
             self._frames[-1].units.append(b.unit)
-        elif torch._C._current_graph_task_id() != -1:  # a checkpointed part is computed anew
+        elif torch._C._current_graph_task_id() != -1:  # a checkpointed part is computed again
             self._bring_back(b)
         else:
             raise StateError(
@@ -334,7 +334,7 @@ class Units:
         self._back.add(b.unit)
 
     def check_gradient(self, b: Bound) -> None:
-        """Somebody looks for a gradient. Has it been handed over, for a step that is not made yet?"""
+        """A gradient is read. Was it handed over already, for a step that is not made yet?"""
         if self._run.in_pass and b in self._came:
             raise StateError(
                 f"parameter '{b.name}' has no gradient any more: method '{self._run.method}' exchanges gradients while "
@@ -343,7 +343,7 @@ class Units:
             )
 
     def check_gradients(self) -> None:
-        """step() has come, and gradients were handed over. Has the script put others there?"""
+        """step() was called, and gradients were handed over. Has the script set others?"""
         for b in self._bound:
             with torch._C.DisableTorchFunctionSubclass():
                 grad = b.param.grad
@@ -368,7 +368,7 @@ class Units:
         self._gathered = None  # of a state_dict() that has failed
 
     def pass_ends(self) -> None:
-        """What still is there goes, as units of which not all is used."""
+        """Releases what is still there, as units that were used only in part."""
         self._unwind()
         for unit in sorted(self._back):
             self._let_go(unit, True)
@@ -412,7 +412,7 @@ class Units:
 
     @torch.no_grad()
     def write(self, b: Bound, source: torch.Tensor) -> None:
-        """All of a parameter's values, of which this worker takes its part. Where the engine's are finer and round to
+        """Writes all of a parameter's values; this worker keeps its part. Where the engine's are finer and round to
         what is written they stay."""
         if not self._run.before_first:
             raise StateError(
@@ -430,7 +430,7 @@ class Units:
         self._written = True
 
     def take_written(self) -> None:
-        """Before what comes next goes by the engine's values."""
+        """Takes over what the script wrote, before the next use of the engine's values."""
         if self._written:
             self._written = False
             self._engine.state_written()

@@ -1,14 +1,14 @@
 """DistributedDataParallel: torch's, with Tutti's methods and codecs between the backward and the optimiser.
 
 A backward that goes through this module's forward takes part in a step of the engine. The first gradient that becomes
-final begins it. Each is handed over as it comes, so the exchange of the first ones runs beside the rest of the
+final begins it. Each is handed over as it comes, so the exchange of the first ones overlaps with the rest of the
 backward. When the backward is over the engine ends the step, and `.grad` has what was exchanged. The user's optimiser
 does the rest, as without this module.
 
-**Who used a parameter.** Where no gradient comes a worker counts as zero. Where it came to nobody `.grad` stays as it
-was, and that the workers have to agree on. They do so without a message: a tensor whose exchanged gradient has one
-element that is not zero was used by somebody, and that is the same on all of them. Only where all elements are zero
-do they ask each other, by one small reduction.
+**Used parameters.** A worker without a gradient of a parameter counts as zero. If no worker has one, `.grad` stays as
+it was, and the workers have to agree on that. They do so without a message: if the exchanged gradient of a tensor has
+one element that is not zero, some worker used it, and all workers see the same. Only where all elements are zero do
+they ask each other, by one small reduction.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ _TORCH = {
     "device_mesh": (None, "Tutti's workers are those of the launcher, not a device mesh; leave device_mesh out"),
     "skip_all_reduce_unused_params": (False, "unused parameters are found in each backward; leave it out"),
 }
-# These promise or hint something that is found out here anyway: any value is right.
+# These promise or hint something that is found out here anyway: any value is accepted.
 _NEEDLESS = ("find_unused_parameters", "static_graph", "check_reduction", "batched_grad_copy")
 
 _NOT_PICKLED = (
@@ -93,7 +93,7 @@ def _tensors(of: object) -> Iterator[torch.Tensor]:
 
 
 class _Join:
-    """Within join(): who still has inputs, as of the last forward."""
+    """Within join(): which workers still have inputs, as of the last forward."""
 
     def __init__(self, by_all: bool, throw: bool):
         self.by_all, self.throw = by_all, throw
@@ -228,7 +228,7 @@ class DistributedDataParallel(nn.Module):
             _place.check(self.world)
         sync = torch.is_grad_enabled() and self.require_backward_grad_sync
         send = self._send_buffers and self.broadcast_buffers
-        self._send_buffers = sync  # as torch: not again before somebody has trained
+        self._send_buffers = sync  # as torch: not again before a forward in training
         root = self._meet(sync, send) if self._join is not None else 0
         if send:
             self._copies.broadcast([b for _, b in self._binding.buffers()], root)
@@ -360,20 +360,20 @@ class DistributedDataParallel(nn.Module):
         return frozenset(k for k, by in zip(suspects, used, strict=True) if by == 0)
 
     def lr(self, lr: float) -> None:
-        """The learning rate from the next step on, for methods that go by it: "accordion", "alq", the codec "ef"."""
+        """The learning rate from the next step on, for what depends on it: "accordion", "alq", the codec "ef"."""
         self.engine.lr(lr)
 
     # ---- checkpoints ----
     def save(self, directory: str, *, keep: int = 0) -> None:
         """A checkpoint of parameters and method by all workers, between a step and the next forward. Buffers and the
-        optimizer are not in it: their state_dict() is torch's. `keep`: the newest so many checkpoints stay."""
+        optimizer are not in it: their state_dict() is torch's. The newest `keep` checkpoints stay (0: all)."""
         self._binding.check_module()
         self._binding.collect()
         with self._failing():
             self.engine.save(directory, keep=keep)
 
     def load(self, directory: str) -> None:
-        """Goes on from a checkpoint, or from the newest in that directory: all workers, before the first backward."""
+        """Resumes from a checkpoint, or from the newest in that directory: all workers, before the first backward."""
         with self._failing():
             self.engine.load(self.world.find_checkpoint(directory))
         self._binding.hand_out()
@@ -385,7 +385,7 @@ class DistributedDataParallel(nn.Module):
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
-        """A failure of the engine is final: what comes after it says the same."""
+        """A failure of the engine is final: later calls fail with the same sentence."""
         try:
             yield
         except Error as e:
@@ -394,7 +394,7 @@ class DistributedDataParallel(nn.Module):
 
     # ---- workers with unequal numbers of inputs ----
     def _meet(self, sync: bool, send: bool) -> int:
-        """All workers, before a forward of those that have inputs. Gives whose buffers count."""
+        """All workers, before a forward of those that have inputs. Returns the rank whose buffers count."""
         join = self._join
         n = self.world.size
         said = self.world.reduce([float(r == self.world.rank) for r in range(n)] + [float(sync), float(send)])
@@ -478,8 +478,8 @@ class DistributedDataParallel(nn.Module):
         return self
 
     def close(self) -> None:
-        """Leaves the run, in order. Parameters and gradients have memory of their own from here on. Where nobody has
-        the wrapper any more it leaves by itself."""
+        """Leaves the run, in order. Parameters and gradients have memory of their own from here on. A wrapper that
+        is no longer referenced leaves by itself."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []

@@ -1,4 +1,4 @@
-"""Tutti's codecs inside torch's own DistributedDataParallel, for people who keep it.
+"""Tutti's codecs inside torch's own DistributedDataParallel, for scripts that keep it.
 
     ddp = torch.nn.parallel.DistributedDataParallel(model)
     ddp.register_comm_hook(*tutti.torch.comm_hook("ef(topk(ratio=0.01))"))
@@ -35,7 +35,7 @@ from ._thread import Worker
 _DTYPES = {_abi.TUTTI_F32: torch.float32, _abi.TUTTI_F16: torch.float16, _abi.TUTTI_BF16: torch.bfloat16,
            _abi.TUTTI_U8: torch.uint8, _abi.TUTTI_F64: torch.float64, _abi.TUTTI_I32: torch.int32,
            _abi.TUTTI_I64: torch.int64, _abi.TUTTI_I8: torch.int8}
-_SMALL = 16384  # up to so many bytes of numbers to be summed all send to all: one collective instead of two
+_SMALL = 16384  # sums of at most this many bytes go all to all: one collective instead of two
 
 
 def _memory(address: int, count: int, dtype: torch.dtype) -> torch.Tensor:

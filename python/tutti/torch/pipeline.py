@@ -244,8 +244,8 @@ class Pipeline:
         return [name for u in self._units[self._stage.first : self._stage.end] for name in u.names]
 
     def step(self, n: int = 1) -> float:
-        """n more steps of the run. Gives the mean loss of their samples, on all workers. A pipeline is filled anew at
-        each call, so few calls of many steps are better than many of few."""
+        """n more steps of the run. Returns the mean loss of their samples, on all workers. A pipeline is filled again
+        at each call, so few calls of many steps are better than many of few."""
         if n < 1:
             raise ValueError(f"step: n is {n}; it must be at least 1")
         return self._drive(self._between("step()") + n)
@@ -313,7 +313,7 @@ class Pipeline:
         self.engine.eval_end()
 
     def save(self, directory: str, *, keep: int = 0) -> None:
-        """A checkpoint by all workers, a new one a step; `keep`: the newest so many stay. It has the whole model, each
+        """A checkpoint by all workers, a new one a step; the newest `keep` stay (0: all). It has the whole model, each
         worker writes its stage, and it can be loaded by other stages."""
         self._meet("save()", self._between("save()"))
         _saved.save_module(self, directory)
@@ -363,7 +363,7 @@ class Pipeline:
         self.close()
 
     def close(self) -> None:
-        """Leaves the run as it is. Others that still need this worker hear of it."""
+        """Leaves the run as it is. Others that still need this worker are notified."""
         if self._ended:
             return
         self._ended = True

@@ -10,8 +10,8 @@
 
 The model stays the object it was, with hooks. Under zero(stage=3) its parameters have values while their modules run
 (_units.py). A forward in training mode begins the method's pass: there new values
-arrive, or are waited for. Where the method exchanges gradients each is on its way as soon as backward has it; where
-it does not they are handed over in step(), so until then they are the user's to change. optimizer.step() is the
+arrive, or are waited for. Where the method exchanges gradients each is sent as soon as backward has it. Where it does
+not they are handed over in step(), so until then the user may change them. optimizer.step() is the
 method's step. The user's torch optimiser makes the update within it wherever the method leaves that to the client.
 """
 
@@ -77,12 +77,12 @@ class Optimizer(torch.optim.Optimizer):
         self, closure: Callable[[], Any] | None = None, *, loss: Any = None, losses: torch.Tensor | None = None
     ) -> Any:
         """Ends the pass, and with the step's last one the step. `loss`: the mean loss of this batch, for methods that
-        go by it (oscars). `losses`: each sample's, for methods that choose samples (biased-local-sgd).
+        use it (oscars). `losses`: each sample's, for methods that choose samples (biased-local-sgd).
 
         closure: for methods that compute a batch again at other values (saddle), and for them alone. It clears the
         gradients, computes the batch's loss, calls backward() and returns the loss. It is called for each pass of the
-        step, but for the first where backward() was called before. step() then gives the loss of the first. Dropout
-        drops the same in all of them, and the model's buffers stay as the first has left them."""
+        step, except for the first where backward() was called before. step() then returns the loss of the first.
+        Dropout drops the same in all of them, and the model's buffers stay as the first has left them."""
         if closure is not None and not self._run.again:
             raise ValueError("step(closure) cannot be had: a closure computes gradients again within the step, after "
                              "they have been exchanged; call backward() and then step()")
@@ -96,19 +96,19 @@ class Optimizer(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """That of the torch optimizer, and under "tutti" what the method keeps on this rank: tensors, numbers and
-        texts, as torch.save takes them. Of a method that works beside its workers' steps all workers call it, for that
-        comes to rest first. Once the run is over a method keeps nothing."""
+        texts, as torch.save takes them. If the method has services or is asynchronous, all workers must call it, since
+        they quiesce first. Once the run is over a method keeps nothing."""
         return self._run.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Before the first step. Without "tutti" the method begins anew. Load what model.state_dict() was saved with
-        this into the model, too."""
+        """Before the first step. Without "tutti" the method begins from scratch. Load the model.state_dict() that was
+        saved with this into the model, too."""
         self._run.load_state_dict(state_dict)
 
     @contextlib.contextmanager
     def evaluate(self) -> Iterator[None]:
-        """Within it the model that all agree on stands in the module. All workers come here after the same steps (at
-        their own pace: whenever they like, and the last is waited for)."""
+        """Within it the model that all agree on stands in the module. All workers call it after the same steps
+        (asynchronous ones: whenever they like, and the last is waited for)."""
         self._run.show()
         try:
             yield
@@ -116,22 +116,22 @@ class Optimizer(torch.optim.Optimizer):
             self._run.resume()
 
     def save(self, directory: str, *, keep: int = 0) -> None:
-        """A checkpoint of model and method by all workers, a new one a step; `keep`: the newest so many stay."""
+        """A checkpoint of model and method by all workers, a new one a step; the newest `keep` stay (0: all)."""
         self._run.save(directory, keep)
 
     def load(self, directory: str) -> None:
-        """Goes on from a checkpoint, or from the newest in that directory. By all workers, before the first step."""
+        """Resumes from a checkpoint, or from the newest in that directory. By all workers, before the first step."""
         self._run.load(directory)
 
     def finish(self) -> None:
-        """Ends the run: all come here, what is under way arrives, and the model that all agree on stands in the module
-        for good, in memory of its own. A step that has begun is made with the passes that it has (accumulate). Under
-        zero(stage=3) the model stays in parts: forwards without training and model.state_dict() bring it, on all
-        workers, until close()."""
+        """Ends the run: all workers call it, pending exchanges complete, and the model that all agree on stands in the
+        module for good, in memory of its own. A step that has begun is made with the passes that it has (accumulate).
+        Under zero(stage=3) the model stays in parts: forwards without training and model.state_dict() gather it, on
+        all workers, until close()."""
         self._run.finish()
 
     def close(self) -> None:
-        """Leaves the run as it is. Others that still need this worker hear of it."""
+        """Leaves the run as it is. Others that still need this worker are notified."""
         self._run.close()
 
     def __enter__(self) -> Self:
@@ -156,24 +156,24 @@ def prepare(model: nn.Module, optimizer: torch.optim.Optimizer, method: str = "d
             validation: Callable[[], Any] | None = None, collective: str | None = None, clip_norm: float = 0.0,
             nonfinite: str = "stop", loss_scale: str | None = None, seed: int = 0,
             steps: int = 0, sampler: BatchSampler | None = None) -> tuple[nn.Module, Optimizer]:
-    """Joins the run that this process was started in, and gives the model and an optimizer that train in it.
+    """Joins the run that this process was started in, and returns the model and an optimizer that train in it.
 
     method, codec: specs, as `tutti methods` and `tutti codecs` list them. transport: None finds it.
-    servers: the last so many ranks only serve. There prepare() does not return: it serves until the others have
-        finished and then ends the process in order (SystemExit).
-    batch: samples in a batch of the loop. Only methods that deal out samples, and figures, go by it.
+    servers: number of the last ranks that only serve. There prepare() does not return: it serves until the others
+        have finished and then ends the process in order (SystemExit).
+    batch: samples in a batch of the loop. Used only by methods that assign samples, and by figures.
     accumulate: backward passes a step. Each iteration of the loop stays as it is; step() is the method's step in every
         `accumulate`-th, and gradients are divided by it here, not by the user. Where a loop ends in the middle of a
         step, what there is of it is applied, divided by the whole count as well.
-    validation: gives the mean loss of the model as it stands on samples held out of training, the same ones on all
-        ranks. For methods that go by it.
+    validation: returns the mean loss of the model as it stands on samples held out of training, the same ones on all
+        ranks. For methods that use it.
     clip_norm: of the exchanged gradient, in place of clip_grad_norm_ between backward and step.
     nonfinite: "stop" or "skip" a step with a gradient that is not finite.
     steps: of each worker in the whole run, where known.
     sampler: of tutti.torch.sampler(): then batch, accumulate and seed are the sampler's, each worker's gradient counts
-        by its samples, and methods that decide who computes what decide by it. Methods that choose samples need it.
+        by its samples, and methods that assign samples do so by it. Methods that choose samples need it.
 
-    ValueError: what this method, model and optimizer cannot do, before anything is done."""
+    Raises ValueError, before anything is done, where this method, model and optimizer do not go together."""
     if run_of(model) is not None:
         raise ValueError("this model was prepared already; its optimizer is the one that prepare() gave then")
     if isinstance(optimizer, Optimizer):

@@ -5,8 +5,8 @@
     loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler)
 
 The order is a pure function of seed, epoch and position, the same on all workers; each takes its own part of it. Some
-methods decide while they run who computes what: those at everybody's own pace hand samples out, those that deal by
-measured speed move them, and those with free sample counts have steps of as many as they like. There the sampler asks
+methods assign samples while they run: asynchronous ones hand samples out, those that assign by measured speed move
+them, and those with free sample counts decide how many a step has. There the sampler asks
 at each batch, so the loader must not read ahead.
 """
 
