@@ -1,9 +1,9 @@
 /* Goal: merged steps are one step of more passes, to the bit; accordion(mode=batch) makes batches
    larger when, and only when, its rule says so, at a rate in proportion, the same on all workers;
-   mode=localsteps has workers go alone for longer at the same places; a dry run logs what would be
-   decided and is the run without it. Method: a method made for it that merges a given number of
-   steps, against ddp with as many passes; gradients that are a formula of the step, so that regimes
-   can be had as wanted; the mean over samples computed beside it. */
+   mode=localsteps has workers take more local steps in the same regimes; a dry run logs what
+   would be decided and is the run without it. Method: a method made for it that merges a given
+   number of steps, against ddp with as many passes; gradients that are a formula of the step, so
+   that a test can choose the regimes; the mean over samples is computed separately. */
 #include "../engine/toy.h"
 #include "trial.h"
 
@@ -146,8 +146,8 @@ static void steps_that_are_merged_are_one_of_more_passes(void **state)
     }
 }
 
-/* An epoch of 40 samples by three workers is steps of 12, 12, 12 and 4 samples, of which the last
-   are 2, 1 and 1: merged, they are the mean over all 40. */
+/* An epoch of 40 samples by three workers is steps of 12, 12, 12 and 4 samples, the last made of
+   2, 1 and 1: merged, they are the mean over all 40. */
 static void the_mean_is_over_samples_whatever_the_shares_of_steps(void **state)
 {
     merging whole = merging_of(1, 1, 2, 6), merged = merging_of(4, 1, 3, 6);
@@ -399,9 +399,9 @@ static float shaped_of_first(int rank, uint64_t step, size_t i, float x)
     return rank == 0 ? shaped(0, step, i, x) : shaped(0, 0, i, x);
 }
 
-/* Worker 0's gradients fall to a quarter, and with worker 1's, which do not, the root mean square
-   from 4 to 2.9: nobody finds that critical at eta 0.5, and both do at 0.25, each at the same
-   step. */
+/* Worker 0's gradients fall to a quarter. With those of worker 1, which do not fall, the root
+   mean square goes from 4 to 2.9: neither worker finds that critical at eta 0.5, and both do at
+   0.25, at the same step. */
 static void the_norm_is_all_workers_whoever_decides(void **state)
 {
     static const struct {
@@ -482,9 +482,10 @@ static void a_worker_without_a_step_has_its_norm_from_the_others(void **state)
 /* ---- models through the controller ---- */
 
 /* Nothing but displacements of models goes through it (local-sgd): equal levels are the codec
-   itself; what is sent is the levels' by the regime of the displacements, which here is that of the
-   gradients, to the byte, and so many numbers at each check; and all have the same model after an
-   averaging. Steps in which nothing travels count for a window and add nothing to it. */
+   itself; what is sent is the levels' by the regime of the displacements, which here is that of
+   the gradients, to the byte, and a fixed count of numbers at each check; and all have the same
+   model after an averaging. Steps in which nothing travels count for a window and add nothing to
+   it. */
 static void displacements_of_models_have_levels_too(void **state)
 {
     enum { STEPS = 16, N = 2, TENSORS = 3, PARTS = 3 };
@@ -535,9 +536,9 @@ static void displacements_of_models_have_levels_too(void **state)
 
 /* ---- a dry run ---- */
 
-/* The models of the run without Accordion, to the bit, and its bytes but for those of
-   decisions: so many numbers at so many checks. That the decisions are those of the run that
-   acts: tests/codec/accordion_test.c. */
+/* The models of the run without Accordion, to the bit, and its bytes, except for the bytes of
+   decisions: `numbers` at each of `checks`. That the decisions are those of the run that acts:
+   tests/codec/accordion_test.c. */
 static void a_dry_run_is_the_run_without(void **state)
 {
     static const struct { const char *method, *as; int checks, numbers;

@@ -59,8 +59,9 @@ static void check_sum(const trial *t, double eta)
     }
 }
 
-/* roles: of the paper's two groups; NULL: all ask and answer. Beside what the roles forbid: an
-   averaging is a model each way, and each worker that asks asks as often as it should. */
+/* roles: of the paper's two groups; NULL: all ask and answer. In addition to what the roles
+   forbid: an averaging is a model each way, and each worker that asks asks as often as it
+   should. */
 static void check_traffic(const trial *t, const char *spec, bool bipartite, int exchanges)
 {
     const uint64_t model = trial_size(t) * sizeof(float);
@@ -206,8 +207,9 @@ static void averaging_alone_keeps_the_mean_and_draws_the_models_together(void **
     }
 }
 
-/* All ask at once, round an even ring: with halves throughout the models would only change places.
-   Served by threads that meet as they like, so many trials, of which none may stay apart. */
+/* All ask at once, round an even ring: with weights of one half throughout the models would only
+   change places. The requests are served by threads in any order, hence this many trials; in each
+   the models must come together. */
 static void those_who_ask_each_other_at_once_meet_in_the_middle(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
-/* Goal: what is averaged beside the computation, by the three methods that do so: lasgd,
-   asr-adpsgd, rand-psgd. Method: recursions in double where steps are common, sums and exact
-   traffic at one's own pace. x after a step is the snapshot its gradient was taken at. Hundreds of
-   schedules are tests/explore's, resuming is tests/engine/state_test.c. */
+/* Goal: the three methods that average concurrently with the computation: lasgd, asr-adpsgd,
+   rand-psgd. Method: recursions in double where steps are common, sums and exact traffic where
+   workers are asynchronous. x after a step is the snapshot its gradient was taken at. Hundreds of
+   schedules are tested in tests/explore, resuming in tests/engine/state_test.c. */
 #include "trial.h"
 
 static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
@@ -200,7 +200,7 @@ static void at_ones_own_pace_no_gradient_is_lost_and_rounds_are_as_many_as_due(v
             t.show = kind == 2;
             trial_run(&t, sizes[p]);
             check_mean(&t);
-            /* 9 rounds a worker and no more are due, and so many may be ahead */
+            /* no more than 9 rounds a worker are due, and ahead=9 allows them all */
             assert_true(trial_metric(&t, "rounds_left_out", -1) == 0);
             if (kind < 2)
                 check_traffic(&t, paced[k].graph, paced[k].rounds);
@@ -208,7 +208,7 @@ static void at_ones_own_pace_no_gradient_is_lost_and_rounds_are_as_many_as_due(v
         }
 }
 
-/* Gradients take next to nothing here, so many rounds are due while one is made. */
+/* Gradients take next to no time here: many rounds fall due while one is made. */
 static void rounds_that_are_too_many_are_left_out_by_all_alike_and_no_gradient_is_lost(void **state)
 {
     (void)state;
@@ -230,8 +230,8 @@ static float once(int rank, uint64_t step, size_t i, float x)
     return step == 0 ? (float)((rank * 8 + (int)i) % 13) : 0;
 }
 
-/* Nobody goes on before all rounds of a step are made, and from the second step on the gradients
-   are 0: what is left are the rounds, and those are W's. */
+/* No worker continues before all rounds of a step are made, and from the second step on the
+   gradients are 0: what remains are the rounds, and those are W's. */
 static void rounds_beside_the_computation_are_those_of_the_graph(void **state)
 {
     (void)state;
@@ -245,7 +245,8 @@ static void rounds_beside_the_computation_are_those_of_the_graph(void **state)
             t.count[2] = 7;
             t.gradient = once;
             t.show = true;
-            t.together = true; /* several rounds a step: the first is granted before all have told their gradients */
+            t.together = true; /* several rounds a step: the first is granted before all have
+                                  reported their gradients */
             trial_run(&t, n);
             assert_int_equal(tutti_graph_open(&g, paced[k].graph, n, NULL), TUTTI_OK);
             for (int s = 1; s + 1 < 8; s++) {

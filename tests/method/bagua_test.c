@@ -563,7 +563,8 @@ static void buckets_are_told(void **state)
     }
 }
 
-/* Two rounds of shift_one over four workers meet both opposite peers, and nobody else. */
+/* In two rounds of shift_one over four workers each meets both opposite peers, and no other
+   worker. */
 static void pairs_send_to_opposite_peers_only(void **state)
 {
     const sent s = sent_of("bagua(algorithm=decentralized,peer_selection=shift_one)", "sgd(lr=0.1)", 4);
@@ -638,8 +639,8 @@ static float slow_constant(int rank, uint64_t step, size_t i, float x)
     return trial_constant(rank, step, i, x);
 }
 
-/* However often models are averaged, and whoever is ahead: the mean of all moves by the mean of all
-   gradients, and the run ends. */
+/* However often models are averaged, and whichever worker is ahead: the mean of all moves by the
+   mean of all gradients, and the run ends. */
 static void averagings_keep_the_mean_and_the_run_ends(void **state)
 {
     static const char *const methods[] = { "bagua(algorithm=async,sync_interval_ms=0)",
@@ -673,8 +674,8 @@ static float then_nothing(int rank, uint64_t step, size_t i, float x)
     return step < 4 ? trial_quadratic(rank, step, i, x) : 0;
 }
 
-/* Once nobody steps two averagings bring all models to the same bits. The machine may be busy: the
-   time that they are given doubles. */
+/* Once no worker steps any more, two averagings bring all models to the same bits. The machine
+   may be busy: the time that they are given doubles. */
 static void two_averagings_are_consensus(void **state)
 {
     bool same = false;
@@ -729,7 +730,7 @@ static void a_tuned_run_has_the_bits_of_ddp(void **state)
         trial_drop(&a);
         trial_drop(&b);
     }
-    same_at_every_step("bagua(autotune=on)", "single", "sgd(lr=0.1)", 1); /* nobody to exchange with */
+    same_at_every_step("bagua(autotune=on)", "single", "sgd(lr=0.1)", 1); /* no peer to exchange with */
 }
 
 /* ---- what is refused ---- */

@@ -1,7 +1,7 @@
-/* Goal: biased-local-sgd.md's invariants that need no clock of speeds: what it is where nobody is
-   slow, who takes which samples, which scores count, what an averaging does, what is sent. Ranks
-   are threads; gradients and losses are functions of the sample. Speeds are said in virtual time,
-   in tests/cli/biased_test.py. */
+/* Goal: biased-local-sgd.md's invariants that need no clock of speeds: what it is where no worker
+   is slow, which worker takes which samples, which scores count, what an averaging does, what is
+   sent. Ranks are threads; gradients and losses are functions of the sample. Speeds are tested in
+   virtual time, in tests/cli/biased_test.py. */
 #include <unistd.h>
 
 #include "dealt.h"
@@ -59,7 +59,7 @@ static void one_worker_is_single_bit_for_bit(void **state)
 static void one_step_each_is_synchronous(void **state)
 {
     static const char *const methods[] = { "biased-local-sgd(steps=1:1:1:1,bias_ratio=1)",
-                                           "biased-local-sgd(steps=1:1:1:1)", /* nobody is slow */
+                                           "biased-local-sgd(steps=1:1:1:1)", /* no worker is slow */
                                            "biased-local-sgd(steps=1:1:1:1,agg_mix=1)" };
 
     (void)state;
@@ -105,8 +105,8 @@ static void equal_steps_are_local_sgd_bit_for_bit(void **state)
             }
 }
 
-/* Without a bias a data pass has every sample once, whoever took it, also where the last round is a
-   part of one; the next pass begins with the next round. */
+/* Without a bias a data pass has every sample once, whichever worker took it, also where the last
+   round is incomplete; the next pass begins with the next round. */
 static void without_a_bias_a_pass_has_every_sample_once(void **state)
 {
     static const struct { int n; uint64_t samples; const char *method; int rounds; } cases[] = {
@@ -447,7 +447,8 @@ static void every_declared_state_matters(void **state)
 
 /* ---- what is measured, and what cannot work ---- */
 
-/* Nobody is slow: all come to round_steps, or near it on a busy machine, once it is measured. */
+/* No worker is slow: once that is measured, all arrive at round_steps, or near it on a busy
+   machine. */
 static double alike(int rank, uint64_t step, int64_t pass, int64_t samples)
 {
     (void)rank, (void)step, (void)pass, (void)samples;

@@ -1,8 +1,8 @@
 /* Goal: what byteps.md asks of BytePS on ranks that are real threads: ddp's bits for every number
-   of servers of their own, chunk, window and machine; the paper's split, whose parts sum to all and
-   load all links alike; without servers the parameter server to the byte, with as many as machines
-   the classic one; exact traffic of every pair; chunks under way; what is refused. Times in virtual
-   time are tests/cli/byteps_test.py's, schedules tests/explore's. */
+   of dedicated servers, chunk, window and machine; the paper's split, whose parts sum to the
+   whole and load all links equally; without servers it is the parameter server to the byte, with
+   as many as machines the classic one; exact traffic of every pair; chunks under way; what is
+   refused. Times in virtual time are tests/cli/byteps_test.py's, schedules tests/explore's. */
 #include "trial.h"
 
 /* ---- bits ---- */
@@ -307,7 +307,7 @@ static void what_workers_change_is_conserved(void **state)
                 double want = trial_initial_value(i);
                 for (int r = 0; r < n; r++)
                     want -= 0.0625 * t.done[r] * (double)trial_constant(r, 0, i, 0);
-                for (int r = 0; r < n; r++) /* who only serves has no x */
+                for (int r = 0; r < n; r++) /* a rank that only serves has no x */
                     if (t.x[r][8][i] != (float)want)
                         fail_msg("%s on %d and %d servers, rank %d, element %zu: %.9g, expected %.9g", t.method, n,
                                  sizes[p].servers, r, i, (double)t.x[r][8][i], want);

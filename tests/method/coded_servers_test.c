@@ -1,7 +1,8 @@
-/* Goal: what src/server/coded.c promises of gradients through a codec at servers, on ranks that are
-   real threads: a codec that loses nothing changes nothing; the recursion of both residuals to the
-   bit, against one written here; equal replicas whatever the codec; exact traffic of every pair;
-   what is refused. Method: byteps, and 16-bit brain floats, whose rounding is written here anew. */
+/* Goal: what src/server/coded.c promises of gradients through a codec at servers, on ranks that
+   are real threads: a codec that loses nothing changes nothing; the recursion of both residuals
+   to the bit, against one written here; equal replicas whatever the codec; exact traffic of every
+   pair; what is refused. Method: byteps, and 16-bit brain floats, whose rounding is implemented
+   here again. */
 #include "trial.h"
 
 enum { ALL = 1533, STEPS = 6, TENSORS = 3 };
@@ -142,8 +143,8 @@ static void residuals_of_workers_and_servers_are_the_recursions(void **state)
     }
 }
 
-/* A worker without samples in a step owes what it owed. All shares uneven: the mean is ddp's but
-   for what sixteen bits lose, which is made good. */
+/* A worker without samples in a step keeps the residual that it had. All shares uneven: the mean
+   is ddp's except for what sixteen bits lose, which the residual makes good. */
 static void what_is_owed_weighs_the_same_in_uneven_steps(void **state)
 {
     int64_t shares[TRIAL_RANKS] = { 5, 0, 1 };

@@ -1,6 +1,6 @@
 /* Goal: d-psgd.md's invariants, on ranks that are threads: the recursion itself, the mean, the
-   traffic of every pair, the equalities. Method: models after every step against a computation in
-   double beside it. Resuming is in tests/engine/state_test.c. */
+   traffic of every pair, the identities. Method: models after every step are compared with a
+   separate computation in double. Resuming is tested in tests/engine/state_test.c. */
 #include "trial.h"
 
 static const char *const graphs[] = {

@@ -1,8 +1,8 @@
 /* Goal: dabmd is any-batch mirror descent: its step is that of one worker fed all samples of the
-   round, its maps are the argmin that they are said to be, averages keep the mean, and what it
-   sends is what its page says. Method: counts are given by a file of `replay`, a client notes which
-   samples were taken (../engine/taken.h), maps are compared with brute force and with the
-   three-point identity. */
+   round, its maps are the argmin that the page states, averages keep the mean, and it sends what
+   its page states. Method: a file of `replay` gives the counts, a client records which samples
+   were taken (../engine/taken.h), maps are compared with brute force and with the three-point
+   identity. */
 #include <math.h>
 
 #include "../engine/taken.h"
@@ -12,7 +12,8 @@
 
 static char directory[SCRATCH_PATH];
 
-/* A record in which the workers take these counts in each of so many steps; steps are rotated. */
+/* A record in which the workers take these counts in each of `steps` steps, rotated by one worker
+   each step. */
 static const char *record_of(const char *name, int workers, const int *counts, int steps, int pass, int most, int seed)
 {
     static char path[4][SCRATCH_PATH + 64];
@@ -307,8 +308,8 @@ static double apart_of(int d, const double *u, const float *x)
     return sum;
 }
 
-/* No point of a grid of the simplex is nearer, and the nearest of them is beside it: where all
-   elements stay above 0, where some do not, and on a corner. */
+/* No point of a grid on the simplex is nearer, and the nearest grid point is adjacent to the
+   projection: where all elements stay above 0, where some do not, and on a corner. */
 static void the_projection_is_the_nearest_point_by_brute_force(void **state)
 {
     enum { GRID = 400 };

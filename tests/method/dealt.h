@@ -34,7 +34,7 @@ typedef struct dealt_rank {
     int64_t computed[DEALT_STEPS];            /* passes that this rank did compute */
     int64_t step_ns[DEALT_STEPS], compute_ns[DEALT_STEPS];
     uint16_t used[DEALT_SAMPLES];             /* how often this rank used a sample */
-    dealt_visit visit[DEALT_VISITS];          /* the same one by one, the first so many */
+    dealt_visit visit[DEALT_VISITS];          /* the same one by one, the first DEALT_VISITS */
     int visits;
     uint64_t bytes[DEALT_RANKS], messages[DEALT_RANKS];
     char event[16][400];

@@ -1,7 +1,7 @@
-/* Goal: ranks that only serve (engine_options.servers): the workers' numbers are those of a run of
-   so many workers, who serves has slices and computes nothing, traffic is the formula's from pair
-   to pair, and a checkpoint goes on with any number of servers. Method: ddp's and single's bits,
-   exact sums, exact traffic. */
+/* Goal: ranks that only serve (engine_options.servers): the workers' numbers are those of a run
+   of that many workers, a rank that serves has shards and computes nothing, traffic from pair to
+   pair is the formula's, and a checkpoint resumes with any number of servers. Method: ddp's and
+   single's bits, exact sums, exact traffic. */
 #include <unistd.h>
 
 #include "scratch.h"

@@ -1,7 +1,7 @@
-/* Goal: a method's defaults of the run's options hold where nobody has said anything, for
-   the number of workers there are; and a client that asks for epochs or samples trains as
-   long under every method. Method: rows of toys and of the registry; engines of two
-   threads' ranks, whose gradients are 0. */
+/* Goal: a method's defaults of the run's options hold where the user has not set them, for the
+   number of workers there are; and a client that asks for epochs or samples trains as long under
+   every method. Method: rows of toys and of the registry; engines on the ranks of two threads,
+   whose gradients are 0. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -243,10 +243,10 @@ static void an_engine_adds_to_an_optimizer_that_is_given(void **state)
     }
 }
 
-/* 100 samples in batches of 16: an epoch of two workers is 4 steps, or 7 gradients, the last
-   of them cut. Whom a step of backup-workers does not wait for has samples that nobody
-   counts, so there it waits for all. The clock of scadles runs a hundred times faster than by its
-   defaults. */
+/* 100 samples in batches of 16: an epoch of two workers is 4 steps, or 7 gradients, the last of
+   them cut. The samples of a worker that a step of backup-workers does not wait for are not
+   counted, so there it waits for all. The clock of scadles runs a hundred times faster than by
+   its defaults. */
 static void epochs_are_as_many_samples_under_every_method(void **state)
 {
     static const struct { const char *name, *spec; } otherwise[] = {

@@ -100,7 +100,8 @@ static inline void follower_tree(follower *f, int first, int n)
         f->g[first][k] += f->g[first + half][k];
 }
 
-/* g[0] := the mean of that wave's gradients at x (-1: of all passes); false: nobody has samples. */
+/* g[0] := the mean of that wave's gradients at x (-1: of all passes); false: no worker has
+   samples. */
 static inline bool follower_mean(follower *f, uint64_t step, int wave, const float *x)
 {
     int64_t all = 0;

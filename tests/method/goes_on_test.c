@@ -1,8 +1,8 @@
 /* Goal: what d-psgd computes after a loss, to the bit where the numbers allow it; what the engine
-   counts and tells; what a checkpoint of those who are left holds. Method: four threads over shm.
-   Those that are to be lost end with a failure before a step, and the others begin it when they
-   have heard of it, so that all know alike. Initial values, gradients and rates have few bits, so
-   sums and products with dyadic weights are exact in any order. */
+   counts and reports; what a checkpoint of the remaining workers holds. Method: four threads over
+   shm. Those that are to be lost end with a failure before a step, and the others begin it when
+   they have learned of the loss, so that all know the same. Initial values, gradients and rates
+   have few bits, so sums and products with dyadic weights are exact in any order. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,7 +79,7 @@ static tutti_status train(scene *s, tutti_engine *e, tutti_world *world, tutti_e
     for (int step = 0; step < STEPS; step++) {
         if (step == s->lost_before) {
             tutti_group all = tutti_group_workers(world, 77);
-            TUTTI_TRY(tutti_barrier(&all, err)); /* nobody goes while another still makes its step */
+            TUTTI_TRY(tutti_barrier(&all, err)); /* no worker leaves while another still makes its step */
             if (s->lost[m->rank])
                 return tutti_fail(err, TUTTI_ERR_IO, 0, GONE);
             for (int r = 0; r < N; r++)
@@ -399,8 +399,9 @@ static tutti_status failing_main(tutti_world *world, void *arg, tutti_error *err
     return s->ended[rank];
 }
 
-/* Goal: who fails before it has done its part of a meeting is lost to the others; none waits for
-   another for ever. Method: the agreement on the model, with no memory on one worker. */
+/* Goal: a worker that fails before it has done its part of a meeting is lost to the others; none
+   waits for another for ever. Method: the agreement on the final model, with an allocation
+   failure on one worker. */
 static void who_fails_by_itself_in_a_meeting_is_lost_and_the_others_hold_it_without(void **state)
 {
     scene *s = calloc(1, sizeof *s);

@@ -1,6 +1,6 @@
-/* Goal: gut.md's invariants, on ranks that are threads: the recursion in the form of the sheet, in
+/* Goal: gut.md's invariants, on ranks that are threads: the recursion in the form of its page, in
    which each neighbour's update is known; the mean; the identities; the traffic. Method: models
-   after every step against a computation in double beside it. Resuming is in
+   after every step are compared with a separate computation in double. Resuming is in
    tests/engine/state_test.c, losses in goes_on_test.c. */
 #include "engine/engine_internal.h"
 #include "trial.h"
@@ -345,7 +345,7 @@ static void the_sum_that_is_kept_is_that_of_the_models_however_long_it_runs(void
     }
 }
 
-/* ---- beside the formula ---- */
+/* ---- compared with the formula ---- */
 
 static void every_pair_sends_what_d_psgd_sends(void **state)
 {

@@ -94,7 +94,8 @@ static void one_worker_is_single_bit_for_bit(void **state)
             }
 }
 
-/* Each model of the server is what the published rule makes of the one before and of who pushed. */
+/* Each model of the server is what the published rule makes of the one before and of the pushing
+   worker's. */
 static void check_merges(const trial *t, int n, bool mean, double error)
 {
     assert_int_equal(atomic_load(&n_seen), 9 * n);
@@ -348,7 +349,7 @@ static void before_anybody_has_pushed_the_model_is_the_workers_merged_by_the_ser
                 check_unpushed(&t, n, kinds[k].mean);
                 begin();
                 trial_run(&plain, n);
-                for (int r = 0; r < n; r++) { /* whoever looks disturbs nothing */
+                for (int r = 0; r < n; r++) { /* eval_begin on any worker disturbs nothing */
                     assert_true(trial_metric(&t, "pushes", r) == 0);
                     assert_true(trial_same(&t, t.x[r][steps - 1], plain.x[r][steps - 1]));
                 }

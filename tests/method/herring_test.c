@@ -550,7 +550,7 @@ static void a_node_leaves_with_its_worker_and_the_others_go_on(void **state)
         tutti_error err = { .rank = -1 };
         tutti_world_run("shm", 4 + servers, lost_rank, &l, &err);
         assert_int_equal(l.ended[1], TUTTI_ERR_IO);
-        assert_int_equal(l.ended[0], TUTTI_ERR_PEER); /* for which nobody answers but worker 1 */
+        assert_int_equal(l.ended[0], TUTTI_ERR_PEER); /* for which worker 1 alone answers */
         assert_non_null(strstr(l.text[0], "worker 0 leaves the run: the workers of its node have lost worker 1"));
         for (int r = 2; r < 4 + servers; r++)
             if (l.ended[r] != TUTTI_OK)

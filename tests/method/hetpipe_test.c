@@ -1,16 +1,18 @@
-/* Goal: hetpipe is the recursion that its page states, to the bit, however the model is cut,
-   however many micro-batches are under way, whatever the order of messages and wherever it rests;
-   no micro-batch misses more updates than its bound, and the bound is reached; backward sees what
-   forward saw; each virtual worker has the best cuts for its own workers, and every pair of
-   workers sends what the page states; what cannot be is said in a sentence. Method: a client
-   whose model is a chain of units (staged.h), beside the recursion written down as one loop over
-   whole gradients; simulated time, in which one virtual worker is slow. */
+/* Goal: hetpipe is the recursion that its page states, to the bit, however the model is
+   partitioned, however many micro-batches are in flight, whatever the order of messages and
+   wherever the run is resumed; no micro-batch misses more updates than its bound, and the bound
+   is reached; backward sees what forward saw; each virtual worker has the best partition for its
+   own workers, and every pair of workers sends what the page states; what cannot be is refused in
+   a sentence. Method: a client whose model is a chain of units (staged.h), compared with the
+   recursion written as one loop over whole gradients; simulated time, in which one virtual worker
+   is slow. */
 #include "engine/staged.h"
 #include "method/recursion.h"
 #include "scratch.h"
 #include "tutti/pipeline.h"
 
-/* What `like` comes to with so many virtual workers and micro-batches a wave, at distance 0. */
+/* The result of `like` with `pipelines` virtual workers and `window` micro-batches a wave, at
+   distance 0. */
 static void follow(const staged *like, int ranks, int pipelines, int window, bool sum, float x[STAGED_VALUES])
 {
     static recursion r;
@@ -38,7 +40,7 @@ static void all_have(const staged *r, int ranks, const float *x)
 
 /* ---- tests ---- */
 
-/* Where there is no simulator time is real, and who is late is whoever is. */
+/* Without the simulator time is real, and any worker may be the late one. */
 static bool simulates(void)
 {
     return tutti_world_check("sim", NULL) == TUTTI_OK;
@@ -177,9 +179,9 @@ static void watch_time(staged_seat *s)
         (double)f.exposed_ns / (double)(f.exposed_ns + f.compute_ns);
 }
 
-/* Equal stages, as many micro-batches under way as there are stages: nothing but filling and
-   emptying is lost, once for all of the run and not at every step. Two virtual workers alike lose
-   no more: a gate at distance 0 opens beside the micro-batches before it. */
+/* Equal stages, as many micro-batches in flight as there are stages: only filling and emptying is
+   lost, once for all of the run and not at every step. Two equal virtual workers lose no more: a
+   gate at distance 0 opens while the micro-batches before it are still computed. */
 static void test_bubbles_are_those_of_the_formula(void **state)
 {
     (void)state;
@@ -200,7 +202,7 @@ static void test_bubbles_are_those_of_the_formula(void **state)
             r.at_a_time = each;
             r.watch = watch_time;
             for (int rank = 0; rank < ranks; rank++)
-                r.delay_ns[rank] = 200000000; /* messages are nothing beside it */
+                r.delay_ns[rank] = 200000000; /* messages take a negligible part of that */
             staged_runs(&r, "sim", ranks);
             due = tutti_pipeline_bubble(k, (each > 0 ? each : steps) * k);
             for (int rank = 0; rank < ranks; rank++)
@@ -217,9 +219,9 @@ static void watch_cuts(staged_seat *s)
     end_of[rank] = s->end;
 }
 
-/* Bits after a resume are those without one, with other cuts as well: the first unit is said to
-   take what the others take together, or virtual workers are cut unlike where they were alike, and
-   the other way round. */
+/* Bits after a resume are those without one, with another partition as well: the first unit is
+   declared to take what the others take together, or virtual workers are partitioned differently
+   where they were partitioned identically, and the other way round. */
 static void test_a_resumed_run_has_the_same_bits(void **state)
 {
     static const struct { int ranks, stages, window; } cases[] = {
@@ -352,8 +354,8 @@ static uint64_t part_of(uint64_t count, uint64_t k, uint64_t n)
     return (end < count ? end : count) - lines * k / n * 16;
 }
 
-/* Of a wave, between workers of two virtual workers: for each run of units that both have and that
-   nobody's cut goes through, the receiver's part of it is pushed, and the sender's part is the
+/* For one wave, between workers of two virtual workers: for each run of units that both have and
+   that no worker's boundary divides, the receiver's part is pushed, and the sender's part is the
    answer. v, u: the virtual workers of `from` and `to`. */
 static void due_of_a_wave(int ranks, int pipelines, int from, int to, int v, int u, uint64_t *bytes,
                           uint64_t *messages)

@@ -1,12 +1,13 @@
 /* Goal: hop's invariants in whole runs, on ranks that are threads: its base is d-psgd to the bit
-   whoever is late, traffic is exact, old models are as old as they may be, jumps leave steps and
-   samples out and hold up nobody. Method: trials against d-psgd and single. Who may go on when is
-   in ledger_test.c, and all orders of events in tests/explore. */
+   whichever worker is late, traffic is exact, old models are no older than allowed, jumps leave
+   steps and samples out and hold up no other worker. Method: trials against d-psgd and single.
+   Which worker may continue when is tested in ledger_test.c, and all orders of events in
+   tests/explore. */
 #include <time.h>
 
 #include "trial.h"
 
-/* Whoever it is, now and then a worker is late. */
+/* Any worker is late now and then. */
 static float late(int rank, uint64_t step, size_t i, float x)
 {
     const uint64_t draw = tutti_random((tutti_rng){ 3, (uint64_t)rank, step }, 0);

@@ -249,9 +249,10 @@ static float by_step(int rank, uint64_t step, size_t i, float x)
     return (float)((rank * 37 + (int)(i % 29) * 5 + (int)step * 11) % 32) / 8 - 2;
 }
 
-/* Adam corrects by how many times it has been called: an update a period, counted from the
-   warm-up's end, neither steps nor from the run's beginning. Gradients do not depend on the model,
-   so a displacement is the rate times their sum over the period, and Adam is computed beside it. */
+/* Adam corrects by how many times it has been called: one update a period, counted from the
+   warm-up's end; neither steps, nor updates from the run's beginning. Gradients do not depend on
+   the model, so a displacement is the rate times their sum over the period, and Adam is computed
+   separately. */
 static void an_outer_adam_counts_its_own_updates(void **state)
 {
     enum { PERIOD = 3, WARMUP = 4, ROUNDS = 4 };

@@ -120,8 +120,8 @@ static void displacements_that_agree_are_made(void **state)
     }
 }
 
-/* Each request has a displacement, or is the word of who leaves with nothing new, of which there is
-   one at the most; each answer has the model. */
+/* Each request has a displacement, or is the message of a worker that leaves with nothing new, at
+   most one; each answer has the model. */
 static void every_pair_sends_what_the_sheet_says(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void every_pair_sends_what_the_sheet_says(void **state)
                 assert_int_equal(t.bytes[r][0], pushes * model);
                 assert_int_equal(t.bytes[0][r], answers * model);
                 assert_true(answers == pushes || answers == pushes + 1);
-                if (way == 0) { /* nobody asks for gradients */
+                if (way == 0) { /* no worker asks for gradients */
                     assert_int_equal(t.messages[r][0], answers);
                     assert_int_equal(t.messages[0][r], answers);
                 }
@@ -183,7 +183,7 @@ static void the_interval_follows_the_loss_or_the_rounds(void **state)
                      strcmp(kinds[k].adapt, "grow") == 0 ? ",growth=0.75" : "");
             trial t = trial_of(method, "sgd(lr=0.0625)", steps);
             t.loss = kinds[k].loss;
-            t.show = true; /* a round a step, so many rounds in few steps */
+            t.show = true; /* a round a step, which makes many rounds in few steps */
             trial_run(&t, 3);
             rounds = trial_metric(&t, "rounds", -1);
             assert_true(rounds == steps);

@@ -1,6 +1,6 @@
-/* Goal: palsgd.md's invariants, on ranks that are threads. Which steps mix is computed here anew,
-   from the seed. Resuming in mid-period is in tests/engine/state_test.c, with every other
-   method's. */
+/* Goal: palsgd.md's invariants, on ranks that are threads. Which steps mix is computed here
+   independently, from the seed. Resuming in mid-period is in tests/engine/state_test.c, with
+   every other method's. */
 #include "trial.h"
 
 /* The coins as the method's opening says them: a function of seed, worker and step. */
@@ -351,7 +351,7 @@ static void evaluations_are_binomial(void **state)
         }
 }
 
-/* Bytes and messages of every pair: as where nobody mixes, which is local-sgd's. */
+/* Bytes and messages of every pair: as where no worker mixes, which is local-sgd's. */
 static void a_mixing_step_sends_nothing(void **state)
 {
     (void)state;
@@ -622,7 +622,7 @@ static void the_largest_rate_that_is_named_is_taken(void **state)
 
 enum { SOME = 20, RAISED = 10 };
 typedef struct own {
-    double lr, later;                    /* of the steps before RAISED, and from there on; -1: not told */
+    double lr, later;                    /* of the steps before RAISED, and from there on; -1: not set */
     int done[2];
     float x[2][8];
     bool said[2];                        /* that the rate is 0 */
@@ -708,7 +708,7 @@ static void a_gradient_that_is_not_finite_is_found_in_a_gradient_step(void **sta
     trial_not_finite("palsgd(warmup=0,period=4)", "sgd(lr=0.1)");
 }
 
-/* ---- what is said ---- */
+/* ---- what is reported ---- */
 
 typedef struct told { const char *method; int said; } told;
 

@@ -119,7 +119,7 @@ static tutti_status train(run *r, tutti_engine *e, tutti_world *world, tutti_err
         r->bytes[m->rank][to] -= bytes[to];
         r->messages[m->rank][to] -= messages[to];
     }
-    if (m->rank < m->workers) /* who only serves has no x */
+    if (m->rank < m->workers) /* a rank that only serves has no x */
         memcpy(r->x[m->rank], m->x, size_of(r) * sizeof(float));
     return TUTTI_OK;
 }
@@ -190,7 +190,8 @@ static void same(const run *a, const run *b, int ranks)
 static const char *const optimizers[] = { "sgd(lr=0.125)", "sgd(lr=0.125,momentum=0.5,lazy=on)", "adamw(lr=0.01)" };
 static const double densities[] = { 0, 0.1, 0.5, 1 };
 
-/* Beside the workers, and on ranks of their own; shares of a step are uneven and may be none. */
+/* Servers on the workers' ranks, and on dedicated ranks; shares of a step are uneven and may be
+   none. */
 static void the_bits_are_those_of_ddp(void **state)
 {
     static const int64_t shares[] = { 1, 4, 0, 3 };

@@ -1,8 +1,9 @@
-/* Goal: servers whose parts are not equal, beside the workers and of their own in one run
-   (setup.parts, setup.mixed). Bits are those of ddp whatever is whose. From pair to pair there goes
-   what the parts say, to the byte, and nothing where one has no part. Without ranks that only serve
-   a run with equal parts is parameter-server's, to the byte. A model that is kept in such slices
-   loses no gradient. Method: methods of this file, ddp's bits, the formula. */
+/* Goal: servers whose parts are not equal, on the workers' ranks and on dedicated ranks in one
+   run (setup.parts, setup.mixed). Bits are those of ddp whichever server has which part. Each
+   pair exchanges what the parts prescribe, to the byte, and nothing where one has no part.
+   Without ranks that only serve a run with equal parts is parameter-server's, to the byte. A
+   model that is kept in such shards loses no gradient. Method: methods of this file, ddp's bits,
+   the formula. */
 #include "trial.h"
 #include "tutti/server.h"
 

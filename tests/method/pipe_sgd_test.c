@@ -124,7 +124,7 @@ static void clipping_schedules_scales_and_weights_are_those_of_the_gradient(void
     follow(t, 3, 2, 2);
     t.options.batch_of = shares;
     t.options.batch = 4;
-    t.options.data_samples = 33; /* every third step is short, but nobody's part is empty */
+    t.options.data_samples = 33; /* every third step is short, but no worker's part is empty */
     follow(t, 2, 0, 3);
     t.options.codec = "ef(topk(ratio=0.1))";
     t.options.loss_scale = "static(scale=1024)";
@@ -410,8 +410,8 @@ static void no_step_waits_for_its_own_exchange(void **state)
     loop_run(&l, 2);
 }
 
-/* The default: the steps of an epoch, the last of which may be short. Where nobody says how many
-   samples there are a step is an epoch. */
+/* The default: the steps of an epoch; the last one may be short. Where the number of samples is
+   not given a step is an epoch. */
 static void the_warm_up_is_an_epoch_of_steps(void **state)
 {
     static const struct { int n; uint64_t samples; int64_t accumulate; int steps; } cases[] = {

@@ -92,7 +92,7 @@ static inline bool recursion_run(recursion *r)
             tutti_diff(r->device, STAGED_VALUES, share, r->version[v][0], r->before, r->diff);
             tutti_add(r->device, STAGED_VALUES, r->diff, r->server);
         }
-        if (r->pipelines == 1) /* nobody else adds to it */
+        if (r->pipelines == 1) /* no other pipeline adds to it */
             memcpy(r->server, r->version[0][0], sizeof r->server);
         for (int v = 0; v < r->pipelines; v++)
             memcpy(r->version[v][0], r->server, sizeof r->server);

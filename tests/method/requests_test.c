@@ -1,10 +1,10 @@
-/* Goal: a server (src/server/rule.c) takes no request that no client of its version makes:
-   twice before an answer, with a version that does not exist yet, with another slice's length,
-   in a window that is none, with rows that a table has not got. Nor does who sums rows of tables
-   (src/engine/rows.c) take ids, numbers and bits beyond the table. The run ends, with the name
-   of who sent it. Method: a method with a server at worker 0 that keeps answers back until all
-   have asked, and one that sums; worker 1 asks, and sums, by hand, honestly too, so that it is
-   known to do it as the library does. */
+/* Goal: a server (src/server/rule.c) refuses every request that no client of its version makes:
+   twice before an answer, with a version that does not exist yet, with another shard's length, in
+   a window that is none, with rows that a table does not have. Likewise the worker that sums rows
+   of tables (src/engine/rows.c) refuses ids, numbers and bits beyond the table. The run ends,
+   with the name of the sender. Method: a method with a server at worker 0 that keeps answers back
+   until all have asked, and one that sums; worker 1 asks, and sums, through calls of this file,
+   correctly too, so that it is known to do it as the library does. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,7 +86,7 @@ static tutti_status asks_step(tutti_method *m, tutti_error *err)
     }
     status =
         tutti_engine_calls(m->engine, 0, now == TWICE ? 2 : 1, member, note, request, NULL, reply, call, each, err);
-    /* it was ended, since a service here has heard of the server's end first */
+    /* it was ended because a service here has learned of the server's end first */
     return status == TUTTI_CLOSED ? tutti_engine_services_look(m->engine, err) : status;
 }
 
@@ -119,7 +119,7 @@ static tutti_status sums_exchange(tutti_method *m, tutti_piece *p, tutti_error *
     TUTTI_TRY(
         tutti_allgather(&p->group, tutti_host(&sent.touched, 1, TUTTI_I64), tutti_host(told, WORKERS, TUTTI_I64), err));
     if (sent.touched < 0 || sent.touched > ROWS)
-        return TUTTI_OK; /* nobody goes on */
+        return TUTTI_OK; /* no worker continues */
     for (int r = 0; r < WORKERS; r++)
         words += counts[r] = (size_t)told[r] * (1 + COLS);
     if (words >= 2 * (size_t)ROWS * COLS) {

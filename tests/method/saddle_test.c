@@ -1,7 +1,8 @@
-/* Goal: saddle.md's invariants, on ranks that are threads: both recursions against a computation in
-   double beside them; the perturbation itself, as the client sees it in each pass; the exchange of
-   gradients as a transpose; traffic; what is refused. Resuming is in tests/engine/state_test.c,
-   losses in goes_on_test.c, what the second pass does to a network in tests/cli/saddle_test.py. */
+/* Goal: saddle.md's invariants, on ranks that are threads: both recursions, compared with a
+   separate computation in double; the perturbation itself, as the client sees it in each pass;
+   the exchange of gradients as a transpose; traffic; what is refused. Resuming is in
+   tests/engine/state_test.c, losses in goes_on_test.c, what the second pass does to a network in
+   tests/cli/saddle_test.py. */
 #include "trial.h"
 
 enum { D = 1533, PASSES = 8 };

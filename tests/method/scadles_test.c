@@ -1,11 +1,11 @@
 /* Goal: scadles is its algorithm. Whatever the policy, all that arrived is trained, waiting or
    dropped, to the sample, after every round. The gradient is that of all samples of a round
-   together; the rate follows their number up to its cap. A vote says the same to all, residuals
-   move in compressed rounds alone. Injected samples are foreign, exactly as many as asked, and
-   exactly their bytes are on the wire. Method: a client whose gradient is a formula of its samples,
-   with a clock that is simulated, so that an oracle beside it counts arrivals one by one, or with
-   the running clock between readings of its own; figures are read after every round; identities
-   with ddp to the bit. */
+   together; the rate follows their number up to its cap. A vote has the same result on all
+   workers, and residuals move in compressed rounds alone. Injected samples are foreign, exactly
+   as many as asked, and exactly their bytes are on the wire. Method: a client whose gradient is a
+   formula of its samples, with a simulated clock, so that a separate oracle counts arrivals one
+   by one, or with the running clock between its own readings; figures are read after every round;
+   identities with ddp to the bit. */
 #include <time.h>
 
 #include "../scratch.h"
@@ -242,7 +242,7 @@ static void all_that_arrived_is_trained_waiting_or_dropped(void **state)
         snprintf(method, sizeof method,
                  "scadles(rates=2:5:16:1,simulate_clock=on,batch_min=%lld,batch_max=%lld,policy=%s,compress=off)",
                  (long long)cases[c].min, (long long)cases[c].max, cases[c].policy);
-        t = streams_of(method, true); /* nobody's epoch is cut before SET samples */
+        t = streams_of(method, true); /* no worker's epoch is cut before SET samples */
         run(t);
         for (int s = 0; s < ROUNDS; s++) {
             bool less = false;
@@ -399,7 +399,7 @@ static void rates_are_drawn_as_they_say(void **state)
     }
 }
 
-/* Of any round; one in which nobody has enough moves nothing. */
+/* Of any round; one in which no worker has enough samples moves nothing. */
 static void the_gradient_is_that_of_all_samples_together_at_their_rate(void **state)
 {
     static const char *const methods[] = {
@@ -679,7 +679,7 @@ static void all_elements_compressed_are_the_sum(void **state)
     }
 }
 
-/* All leave the step out: it is heard of in the sum. */
+/* All skip the step: they learn of it from the sum. */
 static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
 {
     static const char *const methods[] = { "scadles(rates=2,simulate_clock=on,batch_min=1,delta=0.3)",

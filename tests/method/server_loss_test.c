@@ -1,8 +1,8 @@
-/* Goal: methods on servers when a worker is lost that has no slice: the others go on by the
+/* Goal: methods on servers when a worker is lost that has no shard: the others continue by the
    method's rule, to the bit where the numbers allow it, and are never left waiting; when a server
-   is lost all end, and say whose slice is gone. Method: threads over shm; who is to be lost ends
-   with a failure, before a step or when the gradient that others wait for is due. Gradients do not
-   depend on the model and all numbers are dyadic, so sums are exact. */
+   is lost all end, and report whose shard is gone. Method: threads over shm; a worker that is to
+   be lost ends with a failure, before a step or when the gradient that others wait for is due.
+   Gradients do not depend on the model and all numbers are dyadic, so sums are exact. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ typedef struct scene {
     const char *method;
     int workers, servers, steps;
     int lost_before[MOST];       /* the step before which it goes; 0: it stays */
-    bool together;               /* all begin each step together, so that it is known who has done what */
+    bool together;               /* all begin each step together, so that it is known which worker has done what */
     bool asks;                   /* by tutti_engine_more, as methods at their own pace do it */
     float x[MOST][COUNT];        /* at the end */
     int done[MOST];
@@ -67,7 +67,7 @@ static tutti_status one_step(scene *s, tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Until all who are still there have come as far, and all know of those who are not. */
+/* Waits until all remaining workers have reached this step, and all know which are lost. */
 static tutti_status come_together(scene *s, const tutti_method *m, int step, tutti_error *err)
 {
     int there[MOST], n = 0;
@@ -107,7 +107,7 @@ static tutti_status train(scene *s, tutti_engine *e, tutti_error *err)
             return tutti_fail(err, TUTTI_ERR_IO, 0, GONE);
     }
     TUTTI_TRY(tutti_engine_finish(e, err));
-    if (m->x != NULL) /* who only serves has none */
+    if (m->x != NULL) /* a rank that only serves has none */
         memcpy(s->x[m->rank], m->x, sizeof s->x[0]);
     tutti_engine_figures(e, &s->figures[m->rank]);
     for (int k = 0, n = tutti_engine_events(e, &events); k < n; k++)
@@ -236,7 +236,7 @@ static void what_was_pushed_is_applied_and_nobody_waits_for_the_lost(void **stat
         }
 }
 
-/* ---- whoever may be waited for goes, at whatever time ---- */
+/* ---- a worker that others may wait for is lost, at any time ---- */
 
 static void nobody_is_left_waiting(void **state)
 {
@@ -272,7 +272,7 @@ static void nobody_is_left_waiting(void **state)
                 .servers = one ? 1 : byteps(methods[k]) ? 4 : 1 + turn % 3, .steps = STEPS, .asks = own
             };
             s.lost_before[turn % 4] = 1 + turn % 3;
-            if (turn >= 3) /* two, of which one is lost later */
+            if (turn >= 3) /* two are lost, one of them later */
                 s.lost_before[(turn + 1) % 4] = 2 + turn % 4;
             play(&s);
             others_went_on(&s);
@@ -290,8 +290,8 @@ static void a_lost_slice_ends_the_run_and_is_named(void **state)
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
-        /* a rank that only serves hears at its own pace that all is computed, and goes
-           before the end; else within a step */
+        /* a rank that only serves learns asynchronously that all is computed, and goes before the
+           end; else within a step */
         const bool beside = strstr(methods[k], "servers=") != NULL, own = strstr(methods[k], "asgd") != NULL;
         scene s = {
             .method = methods[k], .workers = 3, .servers = beside ? 0 : 1, .steps = own && !beside ? STEPS : 100000,
@@ -344,8 +344,8 @@ static void beside_the_computation_any_other_worker_may_go(void **state)
 enum { LOCKERS = 4, TURNS = 200 };
 typedef struct lockers { tutti_status ended[LOCKERS]; uint32_t counted; } lockers;
 
-/* Worker 1 is lost with the lock; of all others each takes it some times, and
-   nobody at the same time as another. */
+/* Worker 1 is lost while it holds the lock; each of the others takes it several times, and never
+   two at the same time. */
 static tutti_status lock_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     lockers *l = arg;
@@ -365,9 +365,9 @@ static tutti_status lock_rank(tutti_world *world, void *arg, tutti_error *err)
         return l->ended[1] = tutti_fail(err, TUTTI_ERR_IO, 0, GONE);
     for (int k = 0; k < TURNS; k++) {
         tutti_locks_take(&m, word);
-        word[1] += word[2] == 0; /* nobody else is inside */
+        word[1] += word[2] == 0; /* no other worker is inside */
         word[2] = 1;
-        if (k == 0) /* who waits for the lost worker's comes meanwhile */
+        if (k == 0) /* another worker, waiting for the lost worker's lock, comes meanwhile */
             tutti_sleep_until(m.rt, tutti_now_ns(m.rt) + 2000000);
         word[2] = 0;
         tutti_locks_leave(word);

@@ -31,7 +31,7 @@ typedef struct run {
     double touched;              /* share of the rows that a pass names */
     bool rows, asks, own_memory; /* the client knows rows; it asks for them */
     bool constant;               /* gradients that do not depend on the model, of dyadic numbers */
-    bool once;                   /* worker 0 touches rows in its first step, and nobody any others */
+    bool once;                   /* worker 0 touches rows in its first step, and no worker any others */
     bool shows;                  /* the agreed model after every step */
     int steps;
     const int64_t *reshare;      /* after step 1 */

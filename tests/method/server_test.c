@@ -32,7 +32,8 @@ static void nap(void)
     nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
 }
 
-/* Until so many of the others have come that far, however slow this machine is; 20 s at most. */
+/* Waits until `others` of the other workers have come that far, however slow this machine is; 20
+   s at most. */
 static void await_others(int others, int rank, int gradients)
 {
     for (int k = 0; k < 200000; k++) {
@@ -266,8 +267,8 @@ static void no_gradient_is_lost_or_counted_twice(void **state)
 
 /* ---- asgd: delays ---- */
 
-/* Worker 0's gradient, worker 1's, ..., again and again. Whoever begins its next one has had its
-   last one applied. The last one of each is 0, and comes after all others. */
+/* Worker 0's gradient, worker 1's, ..., again and again. When a worker begins its next one its
+   last one has been applied. The last one of each is 0, and comes after all others. */
 enum { TURNS = 6 };
 static float in_turns(int rank, uint64_t step, size_t i, float x)
 {
@@ -372,13 +373,13 @@ static float ahead(int rank, uint64_t step, size_t i, float x)
 {
     if (i == 0) {
         begun[rank]++;
-        for (int r = 0; r < ranks; r++) /* who begins step c has had the first c - bound gradients of all */
+        for (int r = 0; r < ranks; r++) /* a worker that begins step c has had the first c - bound gradients of all */
             if (begun[r] < (int)step - bound)
                 beyond = true;
         if (rank == 0 && step == 0) {
             await_others(ranks - 1, 0, bound + 1);
             for (int k = 0; k < 100; k++)
-                nap(); /* time for who would go too far */
+                nap(); /* time for a worker that would go too far */
             for (int r = 1; r < ranks; r++)
                 if (begun[r] > bound + 1)
                     beyond = true;
@@ -442,9 +443,9 @@ static float of_this_worker(int rank, uint64_t step, size_t i, float x)
     return (float)(1 << 4 * rank);
 }
 
-/* Each worker's gradients are a power of 16 of its own, so of every element of every model can be
-   read how many gradients of whom are in it: one's own all, nobody's fewer than before, and under
-   ssp everybody's but the last `staleness`. */
+/* Each worker's gradients are a power of 16 of its own. So every element of every model shows how
+   many gradients of each worker are in it: all of one's own, never fewer of any worker than
+   before, and under ssp all of every worker's but the last `staleness`. */
 static void a_worker_reads_what_it_has_written_and_never_less_than_before(void **state)
 {
     enum { N = 4, STEPS = 12 };
@@ -765,7 +766,7 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **sta
         trial_run(&t, 4);
         for (size_t i = 0; i < trial_size(&t); i++)
             assert_true(isfinite(t.x[1][6][i]));
-        if (strcmp(methods[k], "parameter-server") == 0) /* ddp's rule: nobody makes that step */
+        if (strcmp(methods[k], "parameter-server") == 0) /* ddp's rule: no worker makes that step */
             assert_true(t.x[0][6][5] == trial_initial_value(5) - 5 * 0.0625f);
         trial_drop(&t);
     }

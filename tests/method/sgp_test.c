@@ -1,8 +1,8 @@
-/* Goal: sgp.md's invariants, on ranks that are threads: the recursion on any
-   column-stochastic graph, with and without overlap; push-sum's mean; d-psgd's bits where all
-   weights are equal; exact traffic. Method: de-biased models after every step against
-   numerators and weights in double beside them. Mass alone is in mixer_test.c, resuming in
-   tests/engine/state_test.c, losses in goes_on_test.c. */
+/* Goal: sgp.md's invariants, on ranks that are threads: the recursion on any column-stochastic
+   graph, with and without overlap; push-sum's mean; d-psgd's bits where all weights are equal;
+   exact traffic. Method: de-biased models after every step are compared with numerators and
+   weights computed separately in double. The push-sum weight alone is tested in mixer_test.c,
+   resuming in tests/engine/state_test.c, losses in goes_on_test.c. */
 #include <unistd.h>
 
 #include "trial.h"
@@ -167,8 +167,8 @@ static void models_follow_push_sum_on_every_graph_with_every_overlap(void **stat
             check(graphs[k], sizes[(k + o) % TUTTI_LENGTH(sizes)], overlaps[o], 11);
 }
 
-/* Out-degrees 1, 2, 3, edges of one direction only; a sequence of two
-   rounds of which neither is connected. */
+/* Out-degrees 1, 2, 3, edges of one direction only; a sequence of two rounds, each alone not
+   connected. */
 static void directed_graphs_of_a_file_and_sequences_of_rounds_are_followed(void **state)
 {
     static const char *const texts[] = {
@@ -298,8 +298,8 @@ static void traffic_is_one_model_an_edge_of_every_exchange(void **state)
                         edge[to] += to != from && p[to][from] > 0;
                 }
                 for (int to = 0; to < n; to++)
-                    /* at the end one sum over all: models, six digits of the
-                       weights, and who knows of no loss */
+                    /* at the end one sum over all: models, six digits of the weights, and how
+                       many know of no loss */
                     if (to != from) {
                         if (t.messages[from][to] != edge[to] + 2)
                             fail_msg("%s on %d: %d sent %d %llu messages, %llu are due", method, n, from, to,

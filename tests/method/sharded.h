@@ -8,7 +8,7 @@ enum {
     TENSORS = 6, STEPS = 5, RANKS = 4, UNITS = 4, BLOCK = 4096,
     SIZE = 9001 + 40 + 64 + 3003 + 901 + 100
 };
-/* In ready order: two of the last layer, of which the first is large; small ones. */
+/* In ready order: two tensors of the last layer, the first of them large; small ones. */
 static const size_t counts[TENSORS] = { 9001, 40, 64, 3003, 901, 100 };
 static const int units[TENSORS] = { 3, 3, 2, 1, 1, 0 };
 

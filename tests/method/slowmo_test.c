@@ -1,8 +1,8 @@
 /* Goal: slowmo.md's invariants, on ranks that are threads: what it is with options at their ends,
-   what slow momentum makes of displacements and rates, weights and what is under way at a slow
+   what slow momentum makes of displacements and rates, weights and what is in flight at a slow
    step, the optimiser's buffers, exact traffic, refusals. Method: bits of other methods, or of a
-   base's row with an average behind it; else the rule in double beside it. Resuming in mid-round is
-   in tests/engine/state_test.c. */
+   base's row with an average behind it; else the rule, computed separately in double. Resuming in
+   mid-round is in tests/engine/state_test.c. */
 #include "trial.h"
 
 #include "engine/engine_internal.h"
@@ -540,7 +540,7 @@ static void average_makes_buffers_equal_and_maintain_leaves_them(void **state)
 
 /* ---- traffic, codecs, refusals ---- */
 
-/* Of `method` in so many steps. */
+/* A run of `method` over that many steps. */
 static trial sent(const char *method, const char *optimizer, int steps, int n)
 {
     trial t = trial_of(method, optimizer, steps);
@@ -550,7 +550,7 @@ static trial sent(const char *method, const char *optimizer, int steps, int n)
     return t;
 }
 
-/* What `all` sent is what `base` did without its last all-reduce, and so many all-reduces. */
+/* What `all` sent is what `base` did without its last all-reduce, plus `rounds` all-reduces. */
 static void expect_sent(const trial *all, const trial *base, const trial *one, int rounds, int n)
 {
     for (int r = 0; r < n; r++)

@@ -1,7 +1,7 @@
-/* Goal: stragglar is ddp with another all-reduce: replicas stay equal, sums are right
-   whoever is late, the same bytes in all; without a straggler it is ddp to the bit. Who is
-   late by itself, resume and time are tested in the simulator (tests/sim/stragglar_test.py).
-   Method: trials (trial.h) on threads. */
+/* Goal: stragglar is ddp with another all-reduce: replicas stay equal, sums are right whichever
+   worker is late, the total of bytes is the same; without a straggler it is ddp to the bit.
+   Finding the straggler, resume and time are tested in the simulator
+   (tests/sim/stragglar_test.py). Method: trials (trial.h) on threads. */
 #include "trial.h"
 
 static const char sgd[] = "sgd(lr=0.0625)";

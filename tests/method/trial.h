@@ -1,7 +1,7 @@
 /* trial.h: a run whose gradients are a formula of (rank, step, element, value). So a test can
    compute what a method must make of them. Ranks are threads. Each leaves its model after every
-   step, and how much it sent to whom. Under a method that has pieces under way beside the next step
-   its units are needed and done one by one, and its models are kept as the next step finds them
+   step, and how much it sent to each rank. Under a method with pieces in flight during the next step
+   its units are acquired and released one by one, and its models are kept as the next step finds them
    (not with `together`).
 
    A test fills in a `trial` (trial_of gives one), runs it (trial_run, or trial_try where it should
@@ -121,8 +121,8 @@ static inline void trial_fill(void *user, int tensor, float *values)
         values[i] = trial_initial_value(first + i);
 }
 
-/* Of a method that has pieces under way beside the next step: what a step has left of a unit, which
-   is one tensor, is there when the next one needs it. */
+/* Of a method that has pieces in flight during the next step: what a step has left of a unit,
+   which is one tensor, is there when the next step acquires it. */
 static inline tutti_status trial_forward(trial *t, tutti_engine *e, int unit, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
@@ -249,7 +249,7 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
         t->bytes[rank][to] -= bytes[to];
         t->messages[rank][to] -= messages[to];
     }
-    for (int k = 0; k < TRIAL_TENSORS && rank < m->workers; k++) { /* who only serves has none */
+    for (int k = 0; k < TRIAL_TENSORS && rank < m->workers; k++) { /* servers have none */
         const tutti_tensor *tensor = &m->layout->tensor[k];
         TUTTI_TRY(tutti_engine_unit_acquire(e, tensor->unit, false, err));
         memcpy(t->x[rank][t->steps] + tensor->first, tutti_engine_values(e, k),
@@ -274,7 +274,7 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
     return TUTTI_OK;
 }
 
-/* What the method told of a worker (-1: of the run); NAN: nothing. */
+/* What the method reported of a worker (-1: of the run); NAN: nothing. */
 static inline double trial_metric(const trial *t, const char *name, int worker)
 {
     for (int k = 0; k < t->metrics; k++)
@@ -334,7 +334,7 @@ static inline trial trial_of(const char *method, const char *optimizer, int step
     };
 }
 
-/* The same with so many ranks behind the workers that only serve. */
+/* The same with `servers` ranks behind the workers that only serve. */
 static inline trial trial_served(const char *method, const char *optimizer, int steps, int servers)
 {
     trial t = trial_of(method, optimizer, steps);
@@ -471,9 +471,9 @@ static inline uint64_t trial_floats(uint64_t first, uint64_t count)
     return 4 * count;
 }
 
-/* After a run on so many ranks: in each step every worker has sent each rank its part of every
-   `chunk` elements of the model (0: of all at once), and has got the same from it. Parts of no
-   element do not travel. message: bytes of that of elements [first, first + count). */
+/* After a run on `ranks` ranks: in each step every worker has sent each rank its part of every
+   `chunk` elements of the model (0: of all at once), and has received the same from it. Parts of
+   no element do not travel. message: bytes of that of elements [first, first + count). */
 static inline void trial_parts_travel(const trial *t, int ranks, const uint32_t *parts,
                                       uint64_t chunk,
                                       uint64_t (*message)(uint64_t first, uint64_t count))

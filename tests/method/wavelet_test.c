@@ -1,9 +1,10 @@
-/* Goal: wavelet is the recursions that its page states, to the bit, however many waves and stages,
-   wherever it rests and whatever the order of messages; one wave is ddp; two forwards are never
-   under way at a time and two micro-batches are; what they hold is what the profile predicts; an
-   exchange is hidden by the other wave; what cannot be is said in a sentence. Method: a client
-   whose model is a chain of units that are computed one by one (staged.h), beside each recursion
-   written down as one loop over whole gradients; simulated time. */
+/* Goal: wavelet is the recursions that its page states, to the bit, however many waves and
+   stages, wherever the run is resumed and whatever the order of messages; one wave is ddp; two
+   forwards never run at the same time and two micro-batches do; what they hold is what the
+   profile predicts; an exchange is hidden by the other wave; what cannot be is refused in a
+   sentence. Method: a client whose model is a chain of units that are computed one by one
+   (staged.h), compared with each recursion written as one loop over whole gradients; simulated
+   time. */
 #include "engine/staged.h"
 #include "method/follower.h"
 #include "scratch.h"
@@ -162,9 +163,9 @@ static void watch_peak(staged_seat *s)
     told[STALE] = (double)f.staleness_max;
 }
 
-/* 5 units, of which forward and backward take the same time: while one wave's units rise from 1 to
-   5 the other's fall from 5 to 1. So two hold a unit more than one, and the waves are at the same
-   time in flight. */
+/* 5 units, whose forward and backward take the same time: while one wave's units rise from 1 to 5
+   the other's fall from 5 to 1. So two waves hold one unit more than one wave, and both are in
+   flight at the same time. */
 static void test_one_wave_climbs_while_the_other_falls(void **state)
 {
     const double unit = 8 * WIDTH * sizeof(float);
@@ -233,7 +234,7 @@ static void watch_pairs(staged_seat *s)
     }
 }
 
-/* Bytes and messages from each worker to each other, of so many steps more. */
+/* Bytes and messages from each worker to each other, of `steps` further steps. */
 static void pairs(const char *method, int steps, double sent[4][4])
 {
     static staged r;

@@ -117,8 +117,9 @@ static void the_disk_moves_the_bytes_of_the_formula(void **state)
         }
 }
 
-/* Buffers for the largest layer and so many ahead, each with a block to begin anywhere in one, and
-   two of gradients. The three small layers fit in one. */
+/* Buffers for the largest layer and the layers ahead, each with one more block so that a
+   layer may begin anywhere in a block, and two buffers of gradients. The three small layers
+   fit in one. */
 static void the_device_has_the_layers_at_work_and_two_buckets(void **state)
 {
     const uint64_t unit = (9001 + 40 + 15) / 16 * 16 * 4 + 4096, bucket = (10485 + 255) / 256 * 256;

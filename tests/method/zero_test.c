@@ -290,7 +290,7 @@ static void no_more_units_are_there_than_one_and_one_ahead(void **state)
         }
 }
 
-/* Who has element i. */
+/* The worker that has element i. */
 static int owner(const run *r, int n, size_t i)
 {
     int k = 0, w = 0;
@@ -304,7 +304,8 @@ static int owner(const run *r, int n, size_t i)
     return w;
 }
 
-/* 8 bytes a block by whoever has its first element, to whom the others' elements of it go. */
+/* 8 bytes a block by the worker that has its first element, to which the others' elements of it
+   go. */
 static void clipping_sends_sums_of_blocks_and_their_borders_besides(void **state)
 {
     (void)state;
