@@ -1,6 +1,6 @@
-/* instrument.h: included in front of the sources of the board (board.c, window.c, reduce.c,
-   world.c) when they are built for the explorer. With it others may run before every atomic
-   operation, and in the middle of every copy. */
+/* instrument.h: included in front of the sources of the shared-memory collectives (board.c,
+   window.c, reduce.c, world.c) when they are built for the explorer. With it other fibers may run
+   before every atomic operation, and in the middle of every copy. */
 #ifndef TUTTI_TESTS_INSTRUMENT_H
 #define TUTTI_TESTS_INSTRUMENT_H
 #include <stdatomic.h>

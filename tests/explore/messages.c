@@ -3,9 +3,9 @@
 
    A message travels from its posting until `arrives_at`; then it lies at its receiver until a
    receive fits. Its payload is read at that moment and must be what it was at the posting. Over a
-   slow link (explore_slow_link) it is then still on its way, and takes the receive with it.
-   Messages of equal (from, to, tag) arrive in the order of posting, all others as they like. When a
-   rank goes, what of its was not taken is lost, and the others hear of it only after a while. */
+   slow link (explore_slow_link) it is then still in flight, and the receive stays taken.
+   Messages of equal (from, to, tag) arrive in the order of posting, all others in any order. When a
+   rank goes, its messages not yet received are lost, and the others learn of it after a delay. */
 #include "explore_internal.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -318,7 +318,7 @@ void x_depart(x_run *run, int rank, x_state state, const tutti_error *why)
     for (int o = 0; o < run->size && run->losses && state >= X_FAILED; o++)
         if (o != rank && run->ranks[o].loses_at[rank] == 0)
             run->ranks[o].loses_at[rank] = r->noticed_at + (state == X_LOST ? x_duration(run, 20) : 0);
-    /* who has lost its connection to it sees that end, and not a good one */
+    /* a rank that has lost its connection to it sees that end, and not a good one */
     for (int o = 0; o < run->size && run->losses && state == X_LEFT; o++)
         if (run->ranks[o].loses_at[rank] > r->noticed_at)
             run->ranks[o].loses_at[rank] = r->noticed_at;
@@ -775,7 +775,7 @@ static void x_close(void *t)
     x_depart(me->run, me->rank, X_LEFT, NULL);
 }
 
-/* By the last to arrive. Lazily zeroed: the board is large and mostly untouched. */
+/* By the last to arrive. Zeroed lazily: the memory is large and mostly untouched. */
 static void make_parts(const x_run *run, x_window *w)
 {
     size_t need = 0;

@@ -24,7 +24,7 @@ static float gradient(int rank, int step, int tensor, size_t i)
     return 1 + (float)((rank * 5 + step * 7 + tensor * 3 + (int)i) % 16) / 4;
 }
 
-/* After so many steps. */
+/* The element's value after `steps` steps. */
 static double value(int ranks, int steps, int tensor, size_t i)
 {
     double x = 0;
@@ -212,7 +212,8 @@ static tutti_status zero(tutti_world *world, explore_case *c, tutti_error *err)
     return steps(world, c, method, tutti_methods, far(c), err);
 }
 
-/* zero-offload.md: updates whose tiles several share, at once and beside the next step. */
+/* zero-offload.md: updates whose tiles several threads share, at once and during the next
+   step. */
 static tutti_status offload(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int bucket = 64 + 64 * (int)explore_draw(c, "bucket", 6);

@@ -1,8 +1,8 @@
-/* Pieces: methods that drive. Stages take as long as the seed says, and so do messages between
-   them and requests of servers. At distance 0 hetpipe leaves what its recursion does, to the bit,
-   however late anything is; beyond, nobody misses more than its bound. wavelet leaves what its
-   recursions do, in any mode; heterps the sums of its steps, with rows of a table that are asked
-   for. A backward sees what its forward saw. */
+/* Pieces: methods that run the pipeline schedule. Stages take as long as the seed draws, and so
+   do messages between them and requests to servers. At distance 0 hetpipe leaves what its
+   recursion does, to the bit, however late anything is; beyond, no worker misses more than its
+   bound. wavelet leaves what its recursions do, in any mode; heterps the sums of its steps, with
+   rows of a table that are requested. A backward sees what its forward saw. */
 #include "explore.h"
 #include "method/flushed.h"
 #include "method/follower.h"

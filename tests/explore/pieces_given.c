@@ -86,7 +86,7 @@ static tutti_status scadles(tutti_world *world, explore_case *c, tutti_error *er
     tutti_engine *e = NULL;
     tutti_status status;
 
-    for (uint64_t r = 0; r <= (uint64_t)c->ranks; r++) /* the same, whoever writes it */
+    for (uint64_t r = 0; r <= (uint64_t)c->ranks; r++) /* the same, whichever rank writes it */
         s->first[r] = r * PART;
     for (uint32_t i = 0; i < (uint32_t)(c->ranks * PART); i++)
         s->sample[i] = i;

@@ -233,15 +233,14 @@ static tutti_status bagua_ahead(tutti_world *world, explore_case *c, tutti_error
     return bagua_with(world, c, true, err);
 }
 
-/* Differences to public copies, of which nothing is lost and all of which is
-   taken (gamma 1): d-psgd. A difference that is missed, or taken twice, or of
-   another round stays in a copy for good. */
+/* Differences to public copies (d-psgd with gamma 1): none is lost and each is applied in full. A
+   difference that is missed, applied twice, or of another round stays in a copy for good. */
 static tutti_status choco_with(tutti_world *world, explore_case *c, bool large, tutti_error *err)
 {
     static const char *const codecs[] = { "fp32", "topk(ratio=1)", "large(topk(ratio=1),min=200)" };
     static const char *const graphs[] = { "ring", "exponential", "complete", "directed-ring" };
     const char *const graph = graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))];
-    /* the gradient first leaves nothing to compute beside the averaging */
+    /* the gradient first leaves nothing to compute during the averaging */
     const bool atc = explore_draw(c, "order", 2) == 0 && !large;
     char method[80];
 

@@ -9,7 +9,7 @@ enum { JOBS = 7, STEPS = 3, BYTES = 10, TURNS = JOBS * STEPS, FAILS_AT = JOBS / 
 /* What a job does: nothing with others, a sum, a chain that member 0 is out of first. */
 enum { ALONE, TOGETHER, HANDED };
 
-/* In the shared memory: by turn, the job that somebody ran. */
+/* In the shared memory: for each sequence number, the job that the first rank ran. */
 typedef struct log { int known[TURNS], job[TURNS]; } log;
 
 typedef struct led {
@@ -238,7 +238,7 @@ static tutti_status judge_fails(const explore_case *c, tutti_error *err)
         if (r == odd)
             EXPLORE_EXPECT(c->rank[r].status == TUTTI_ERR_IO, "worker %d failed and ended with '%s': %s", r,
                            tutti_status_name(c->rank[r].status), c->rank[r].err.text);
-        else /* jobs that need nobody may all be over */
+        else /* jobs that need no other rank may all be over */
             EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK ||
                                (c->rank[r].status == TUTTI_ERR_PEER && c->rank[r].err.rank == odd),
                            "worker %d ended with '%s', rank %d: %s", r, tutti_status_name(c->rank[r].status),

@@ -1,7 +1,7 @@
-/* Pieces: steps of free sample counts. dabmd, whose counts follow from the time that a schedule
-   lets pass, and palsgd, whose coins each worker throws for all. Under any schedule every sample of
-   an epoch is taken once, all have the same counts and loans after every step, models are equal
-   where the method says so, and all end together. */
+/* Pieces: steps of variable batch. dabmd, whose counts follow from the time that a schedule lets
+   pass, and palsgd, whose coins each worker throws for all. Under any schedule every sample of an
+   epoch is taken once, all have the same counts and leases after every step, models are equal
+   where the method promises it, and all end together. */
 #include "explore.h"
 #include "tutti/engine.h"
 #include "engine/engine_internal.h"
@@ -12,7 +12,7 @@ enum { SET = 90, EPOCHS = 2, STEPS = 400, COUNT = 24, PERIOD = 3 };
 
 typedef struct common {
     uint8_t times[EPOCHS][SET];
-    uint64_t same[STEPS];        /* what all have alike after a step, of the first that is over with it */
+    uint64_t same[STEPS];        /* what is the same on all after a step, written by the first that is over with it */
     float x[STEPS][COUNT];
     bool has[STEPS], ended;
     int steps;                   /* of the first that has ended */

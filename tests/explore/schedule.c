@@ -1,5 +1,5 @@
-/* schedule.c: fibers, virtual time, the choices that a seed makes, and what
-   is said when a run does not end. */
+/* schedule.c: fibers, virtual time, the choices that a seed makes, and what is reported when a
+   run does not end. */
 #include "explore_internal.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -87,7 +87,7 @@ void x_find(x_run *run, const char *format, ...)
     run->found = tutti_fail(&run->finding, TUTTI_ERR_STATE, 0, "%s", text);
 }
 
-/* ---- who waits for whom ---- */
+/* ---- which fiber waits for which ---- */
 /* What f waits for, in words; gives the fiber that could end it, or NULL. */
 static const x_fiber *waits_for(const x_run *run, const x_fiber *f, char *out, size_t bytes)
 {
@@ -145,8 +145,8 @@ static void tell_all(const x_run *run, char *text, size_t bytes)
             if (at == NULL && f->where != X_IN_WAIT && f->where != X_IN_GATE)
                 at = f;
         }
-    /* The chain from the first that waits for somebody by name: round
-       a circle, or to the one at fault. */
+    /* The chain from the first fiber that waits for a known one: round a circle, or to the one at
+       fault. */
     while (at != NULL && n < 8) {
         bool known = false;
         for (int k = 0; k < n; k++)
@@ -415,7 +415,7 @@ void x_kill(x_run *run, int rank)
     x_event(run, "worker %d dies", rank);
     for (x_fiber *f = run->fibers; f != NULL; f = f->next)
         if (f->rank == rank && f->where != X_ENDED)
-            f->where = X_DEAD; /* its stack and memory stay as they are: nobody cleans up after a killed process */
+            f->where = X_DEAD; /* its stack and memory stay as they are: a killed process is not cleaned up either */
     r->noticed_at = run->now + x_duration(run, 24);
     x_messages_died(run, rank);
 }

@@ -1,5 +1,5 @@
-/* training.h: a training run of the engine on a quadratic, and the same algorithm computed alone in
-   double precision beside it. For the pieces of pieces_train.c, which has the run, and of
+/* training.h: a training run of the engine on a quadratic, and a separate computation of the same
+   algorithm in double precision. For the pieces of pieces_train.c, which has the run, and of
    pieces_gossip.c. */
 #ifndef TUTTI_TESTS_TRAINING_H
 #define TUTTI_TESTS_TRAINING_H

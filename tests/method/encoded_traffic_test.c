@@ -1,6 +1,6 @@
 /* Goal: what methods with codecs send: bytes and messages of every ordered pair of workers, in
    every step, are the formula's; and the end of a run sends nothing. Method: the toy client on
-   ranks that are threads, compared with the formula, from the tensors' sizes alone. Over shared memory
+   ranks that are threads; the formula, computed from the tensors' sizes. Over shared memory
    (sums through windows) and over sockets (messages only); one bucket, a few, one a tensor.
 
    The formula, for W workers, of what i sends j in a step. Tensors are appended to a bucket until

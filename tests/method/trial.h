@@ -1,7 +1,7 @@
 /* trial.h: a run whose gradients are a formula of (rank, step, element, value). So a test can
    compute what a method must make of them. Ranks are threads. Each leaves its model after every
-   step, and how much it sent to each rank. Under a method with pieces in flight during the next step
-   its units are acquired and released one by one, and its models are kept as the next step finds them
+   step, and the bytes sent to each rank. Under a method with pieces in flight in the next step
+   units are acquired and released one by one, and its models are kept as the next step finds them
    (not with `together`).
 
    A test fills in a `trial` (trial_of gives one), runs it (trial_run, or trial_try where it should
