@@ -1,9 +1,10 @@
 /* Accordion over several layers: which level each has when, from norms and rates alone, and what
-   that costs. Goal: decisions are a function of the norms and the learning rates, whatever the
-   gradients are that have them; equal levels touch no bit and no draw; bytes are the formula of the
-   levels; four bytes a layer and check are merged; zeros, numbers beyond float and not falling
-   rates leave a layer low. What codecs and residuals do over a switch is in adapt_test.c. Method:
-   norms of each window and layer from a table or drawn; the published rule beside it, in double. */
+   that costs. Goal: decisions are a function of the norms and the learning rates, whichever
+   gradients have these norms; equal levels touch no bit and no draw; bytes are the formula of the
+   levels; four bytes a layer and check are merged; zeros, numbers beyond float and rates that do
+   not fall leave a layer low. What codecs and residuals do over a switch is in adapt_test.c.
+   Method: norms of each window and layer from a table or drawn; the published rule, computed
+   separately in double. */
 #include "subject.h"
 
 enum { WORKERS = 3, LAYERS = 4, WINDOWS = 14, EACH = 3 };
@@ -195,9 +196,9 @@ static size_t bytes_of(const tutti_codec *c, const tutti_view *v)
 enum { RUN = 40 };
 typedef struct said { int n; char text[RUN][1300]; } said;
 
-/* The same gradients whatever is decided. Of the run that acts: what is said to be saved
-   is what `low` all the time would have sent above what was sent. Of the dry run: what
-   comes is the mean of what was given. */
+/* The gradients are the same whatever is decided. For the run that acts: the saving reported is
+   what `low` all the time would have sent, less what was sent. For the dry run: the result is the
+   mean of the inputs. */
 static void run_with(const char *spec, bool dry, said *heard)
 {
     static float g[WORKERS][N], y[WORKERS][N];
@@ -372,8 +373,8 @@ static void factors_and_residuals_survive_every_switch(void **state)
     }
 }
 
-/* A layer without gradients, and one whose norm is beyond float, are low at every check, and what
-   is said shows why; the other layers are not touched. */
+/* A layer without gradients, and one whose norm is beyond float, are low at every check, and the
+   report shows why; the other layers are not touched. */
 static void a_layer_of_zeros_or_beyond_float_stays_low(void **state)
 {
     static float g[WORKERS][N], y[WORKERS][N];

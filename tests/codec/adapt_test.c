@@ -238,9 +238,9 @@ static void what_cannot_be_fitted_changes_nothing_and_is_said(void **state)
 }
 
 /* initial=normal: before step 0 and no other, levels are those of least Psi under a normal
-   distribution whose mean square is that of a bucket's normalised elements, alike on all workers; a
-   normal gradient then loses what Psi says, and initial=powers, which loses a hundred times that
-   with the defaults, is warned of with the number. */
+   distribution whose mean square is that of a bucket's normalised elements, identical on all
+   workers; a normal gradient then loses what Psi predicts, and initial=powers, which loses a
+   hundred times that with the defaults, draws a warning with the number. */
 static void levels_begin_as_what_a_bucket_is_known_to_be(void **state)
 {
     enum { LONG = 3 * 8192 };
@@ -302,8 +302,8 @@ static int level_of(subject *s)
     return tutti_codec_chosen(s->codec, &v) == s->codec->inner[1];
 }
 
-/* Decisions are a function of norms and rates, as the paper has them; all workers take them alike;
-   what is sent is the chosen codec's. */
+/* Decisions are a function of norms and rates, as the paper has them; all workers make the same
+   ones; what is sent is the chosen codec's. */
 static void accordion_goes_by_the_norms(void **state)
 {
     /* windows of 5 steps: size of their gradients; the level in them */
@@ -389,8 +389,8 @@ static void accordion_in_epochs_adds_up_one_in_so_many(void **state)
 
 /* low = high: the bits of the codec itself. A residual outside is one for both levels: nothing is
    lost over switches. A codec that learns goes on. */
-/* With an interval as long as the run, or half of it, nothing is ever compared: said before the
-   first step, once; the run is as it is. */
+/* With an interval as long as the run, or half of it, nothing is ever compared: that is reported
+   before the first step, once; the run continues as it is. */
 static void accordion_says_when_it_will_never_switch(void **state)
 {
     static const struct { const char *options; uint64_t steps, epochs; bool said; } rows[] = {
@@ -515,7 +515,8 @@ static void a_failed_sum_says_whose_it_was(void **state)
     subject_close(s);
 }
 
-/* Levels that nobody has saved are refused by name before anything is rounded to them. */
+/* Levels that cannot be what a run saved are refused by name before anything is rounded to
+   them. */
 static void levels_that_make_no_sense_are_refused(void **state)
 {
     int sums = 0;
@@ -539,8 +540,8 @@ static void levels_that_make_no_sense_are_refused(void **state)
     subject_close(s);
 }
 
-/* Which matrices are too small is said once, before step 0; of vectors, and of what is left out by
-   name, nobody expects it otherwise. */
+/* Which matrices are too small is reported once, before step 0. Nothing is reported of vectors
+   and of what is excluded by name: there it is expected. */
 static void matrices_that_large_leaves_as_they_are_are_told_once(void **state)
 {
     static const subject_shape shapes[] = { { 32, 9 }, { 1, 33 }, { 3, 50 }, { 60, 50 } };

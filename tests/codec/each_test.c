@@ -1,6 +1,6 @@
-/* What each codec of the message form says of its own. Goal: what it loses, keeps and expects is
-   what its paper says, and its codes are as long as they must be. Method: formulas and second
-   computations beside the codec, on several shapes of vectors; messages that no encoder writes. */
+/* What each codec of the message form promises. Goal: what it loses, keeps and expects is what
+   its paper states, and its codes are as long as they must be. Method: formulas and second,
+   separate computations, on several shapes of vectors; messages that no encoder writes. */
 #include "subject.h"
 #include "codec/codec_internal.h"
 
@@ -282,8 +282,8 @@ static void votes_and_columns_refuse_what_no_encoder_writes(void **state)
     subject_close(s);
 }
 
-/* The majority, whoever votes first; the sign of 0 and a tie are +; a minority that votes against
-   all others changes nothing. The second message, an owner's, changes no vote. */
+/* The majority, whichever worker votes first; the sign of 0 and a tie are +; a minority that
+   votes against all others changes nothing. The second message, an owner's, changes no vote. */
 static void the_majority_of_signs_decides(void **state)
 {
     enum { N = 500 };
@@ -323,7 +323,7 @@ static void the_majority_of_signs_decides(void **state)
             subject_exchange(s, workers, 3, again, (float *[]){ g[0], g[1], g[2], g[3] },
                              (float *[]){ y[0], y[1], y[2], y[3] });
             for (int i = 0; i < N; i++)
-                assert_true(isnan(y[workers - 1][i])); /* heard of by all */
+                assert_true(isnan(y[workers - 1][i])); /* all learn of it */
             for (int w = 0; w < workers; w++)
                 subject_close(s[w]);
         }

@@ -114,7 +114,7 @@ static void ef21_follows_the_gradients(void **state)
         if (!(away < 1e-3 * all))
             fail_msg("%s, %s: %g of the mean gradient is still away", rows[k].spec,
                      rows[k].again ? "two stages" : "one stage", away / all);
-        g[1][7] = NAN; /* heard of, and over with it */
+        g[1][7] = NAN; /* seen by all, and then over */
         subject_exchange(s, WORKERS, 150, rows[k].again, ROW(g), ROW(y));
         assert_true(!tutti_finite(s[0]->device, N, y[0]) || strstr(rows[k].spec, "randomk") != NULL);
         g[1][7] = 0;
@@ -198,7 +198,7 @@ static void ef21_is_its_recursion_at_both_ends(void **state)
 }
 
 /* f_w = |x|^2 / 2 +- b.x. Error feedback with top-1 keeps moving at the size of its steps, EF21
-   comes to rest at the optimum. */
+   stops at the optimum. */
 static void ef21_rests_where_error_feedback_moves(void **state)
 {
     static const char *const specs[] = { "ef(topk(ratio=0.01))", "ef21(topk(ratio=0.01))" };
@@ -229,9 +229,9 @@ static void ef21_rests_where_error_feedback_moves(void **state)
     assert_true(moved[0] > 1e-2 && moved[1] < 1e-4);
 }
 
-/* DGC's recursion written out, also where values travel in 16 bits, of which momentum is masked as
-   of others; with everything sent it is momentum SGD, and the mask, which is for what is held back,
-   leaves it alone; nothing is lost without the mask. */
+/* DGC's recursion written out, also where values travel in 16 bits: their momentum is masked like
+   that of others. With everything sent it is momentum SGD, and the mask, which is for what is
+   held back, leaves it alone; nothing is lost without the mask. */
 static void dgc_is_its_recursion(void **state)
 {
     static const struct { const char *spec; bool nesterov, masking; double ratio, clip; } rows[] = {

@@ -531,7 +531,7 @@ static void powersgd_recovers_from_zeros_and_from_nan(void **state)
                the next one has found the matrix. */
             assert_true(subject_loss(N, x, y) <= (warm && step == 5 ? 1 - 1e-4 : 1e-9) * subject_norm2(N, x));
         }
-        x[7] = NAN; /* heard of everywhere */
+        x[7] = NAN; /* seen by all workers */
         mean(&s, 1, 10, (float *[]){ x }, NULL, y);
         assert_true(isnan(y[0]) && isnan(y[N - 1]));
         product(ROWS, COLS, 1, x, &seed); /* and over with it */

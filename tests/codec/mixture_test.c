@@ -1,5 +1,5 @@
 /* The mathematics of ALQ and AMQ. Goal: levels are at the optimum of their objective. Method:
-   closed forms beside quadrature, optima beside brute force. */
+   closed forms compared with quadrature, optima with brute force. */
 #include "subject.h"
 #include "codec/codec_internal.h"
 #include "codec/mixture.h"
@@ -178,8 +178,9 @@ static void many_levels_arrive_in_few_sweeps(void **state)
         }
 }
 
-/* Each sweep leaves Psi no greater, and they end where no slope is left: |dPsi/dl_j| < 1e-9, or one
-   of which double does not see Psi change any more: slope^2 against the sixteenth digit of Psi. */
+/* Each sweep leaves Psi no greater, and sweeps end where no slope is left: |dPsi/dl_j| < 1e-9, or
+   a slope so small that Psi in double no longer changes: slope^2 against the sixteenth digit of
+   Psi. */
 static void sweeps_never_go_up_and_end_where_nothing_slopes(void **state)
 {
     uint64_t seed = 21;

@@ -1,7 +1,7 @@
-/* Goal: what options beside the papers' defaults promise: multipliers and levels of NUQSGD, what
-   ALQ's fits see and where they end, what becomes of a residual when the learning rate changes,
-   whose norms Accordion compares. Method: against second computations that do not share code,
-   against other codecs that must then be the same to the byte, over many draws. */
+/* Goal: what options other than the papers' defaults promise: multipliers and levels of NUQSGD,
+   what ALQ's fits see and where they end, what becomes of a residual when the learning rate
+   changes, whose norms Accordion compares. Method: against second computations that do not share
+   code, against other codecs that must then be the same to the byte, over many draws. */
 #include "subject.h"
 
 #include <tutti/regime.h>
@@ -587,9 +587,9 @@ static void what_is_forgotten_is_gone(void **state)
     subject_close(s), subject_close(drop);
 }
 
-/* server=on: what the owner of a sum owes goes with the rate as the workers' own residuals do.
-   inside: both weigh what they weighed, and rate times delivered and owed is rate times given;
-   rates are powers of two. reset_on_lr_drop: nobody owes anything after the fall. */
+/* server=on: the residual of the owner of a sum is rescaled with the rate, as the workers' own
+   residuals are. inside: both keep their weight, and rate times (delivered + residual) is rate
+   times input; rates are powers of two. reset_on_lr_drop: all residuals are 0 after the fall. */
 static void what_an_owner_owes_goes_with_the_rate_too(void **state)
 {
     enum { N = 400, STEPS = 24 };
@@ -725,7 +725,7 @@ static void a_window_is_an_epoch_or_the_interval(void **state)
 }
 
 /* Levels that change with the layers' gradients, over 40 steps with a fall of the rate; then the
-   same from what was said, to the last bit, and nothing is summed for it. */
+   same from the reported replay, to the last bit, and nothing is summed for it. */
 static void a_replayed_run_is_the_run(void **state)
 {
     enum { N = 300, PARTS = 3, STEPS = 40 };
@@ -762,7 +762,8 @@ static void a_replayed_run_is_the_run(void **state)
             float g[N], y[N];
             const size_t summed = subject_begin_codec(&c, 1, step, 0, step < 25 ? 0.1 : 0.01, &h);
             assert_true(!again || (summed == 0 && h.n == 0));
-            /* a check and a fall may be before one step: the last word counts */
+            /* a check and a fall of the rate may come before the same step: the last report
+               counts */
             for (int k = 0; k < h.n && !again; k++) {
                 const char *word = strstr(h.text[k], "replay ") + strlen("replay ");
                 char *last = strrchr(replay, ':');

@@ -1,6 +1,6 @@
-/* PowerSGD over many steps: what linear_test.c, which looks at one, cannot see. Goal: both rules of
-   error feedback move the model alike, and what differs is what they keep; a constant matrix is
-   approached at the rate of subspace iteration, down to what no matrix of that rank has; all
+/* PowerSGD over many steps: what linear_test.c, which looks at one, cannot see. Goal: both rules
+   of error feedback move the model equally, and what differs is what they keep; a constant matrix
+   is approached at the rate of subspace iteration, down to what no matrix of that rank has; all
    workers hold the same factors to the bit; memory is the residual and the factors. Method:
    matrices with singular values that are given; the tangents of the kept factor towards the true
    directions, which each step multiplies by known numbers. */
@@ -84,8 +84,8 @@ static void both_rules_of_error_feedback_move_the_model_alike(void **state)
         }
         alike(s[LOCAL], s[AGGREGATED]);
     }
-    /* What is kept: as in a step where nobody disagrees; with the aggregated rule
-       also all disagreement there ever was, a random walk: twice as long in four
+    /* What is kept: with the local rule, as in a step where no workers disagree; with the
+       aggregated rule also all disagreement there ever was, a random walk: twice as long in four
        times as many steps, and far longer. */
     if (!(late[LOCAL] < 1.25 * early[LOCAL] && late[AGGREGATED] > 1.5 * early[AGGREGATED] &&
           late[AGGREGATED] > 2 * late[LOCAL]))
@@ -405,9 +405,9 @@ static void the_size_of_gradients_changes_no_bit(void **state)
         }
 }
 
-/* Before step 0 and at no other: which matrices travel as products, and of the others why
-   not; bytes are those of the widths. That some are too small for it is said to the
-   person who waits, too, in one line. */
+/* Reported before step 0 and at no other: which matrices travel as products, and why the others
+   do not; bytes are those of the widths. That some are too small for it is also shown to the
+   user, in one line. */
 static void what_becomes_of_each_matrix_is_told_once(void **state)
 {
     static const subject_shape shapes[] = { { 60, 50 }, { 1, 33 }, { 3, 667 }, { 20, 20 }, { 10, 500 } };

@@ -316,11 +316,12 @@ static double lost(const char *spec, size_t n, const float *x)
     return loss / subject_norm2(n, x);
 }
 
-/* nuqsgd.md has it that on bell shapes NUQSGD loses less than QSGD of as many bits from d = 64 and
-   s = 4 on. What both lose says where that is so: even levels lose about d / 6 s^2 of |v|^2 where
-   levels are closer than elements are large, powers of two 1/14, so d must be above 0.43 s^2
-   (Laplace's tails: somewhat more): with 4 bits from 64 on, with 5 from 256, with 6 from 1024; and
-   with 8 bits and d = 64 even levels lose a hundredth of that. On a uniform vector it depends. */
+/* nuqsgd.md states that on bell shapes NUQSGD loses less than QSGD of as many bits from d = 64
+   and s = 4 on. What both lose shows where that is so: even levels lose about d / 6 s^2 of |v|^2
+   where levels are closer than elements are large, powers of two 1/14, so d must be above 0.43
+   s^2 (for Laplace's tails somewhat more): with 4 bits from 64 on, with 5 from 256, with 6 from
+   1024; and with 8 bits and d = 64 even levels lose a hundredth of that. On a uniform vector it
+   depends. */
 static void uneven_levels_lose_less_where_elements_crowd_near_zero(void **state)
 {
     enum { LONGEST = 2048 };
@@ -528,7 +529,7 @@ static void amq_begins_as_nuqsgd_without_a_zero(void **state)
 }
 
 /* Scales are computed of several buckets at once, the codes of one after the other: a bucket's
-   bytes are those it has alone, whatever stands beside it. */
+   bytes are those it has alone, whatever the neighbouring buckets hold. */
 static void a_bucket_is_the_same_alone_and_among_others(void **state)
 {
     static const struct { const char *spec; size_t bucket, bits, n; } rows[] = {

@@ -1,9 +1,9 @@
-/* Codecs whose messages somebody else carries (relay.h). Goal: what comes out is what an exchange
-   of the same workers makes of the same gradients, step by step and with what codecs keep between
-   steps; what is carried has the lengths that were said; nothing that no worker sends gets further
-   than a sentence. Method: four workers in one process, their parcels side by side, against
-   subject_exchange_view, a tensor at a time. Codecs that ask for sums as a step begins are
-   exchanged by real processes in tests/python. */
+/* Codecs whose messages are transported by the caller (relay.h). Goal: what comes out is what an
+   exchange of the same workers makes of the same gradients, step by step and with what codecs
+   keep between steps; what is transported has the announced lengths; input that no worker sends
+   gets no further than an error sentence. Method: four workers in one process, with their parcels
+   in one array, against subject_exchange_view, a tensor at a time. Codecs that ask for sums as a
+   step begins are exchanged by real processes in tests/python. */
 #include "subject.h"
 #include <tutti/relay.h>
 
@@ -128,7 +128,7 @@ static void it_gives_what_an_exchange_gives(void **state)
             tutti_status status[2][WORKERS];
             for (int w = 0; w < WORKERS; w++)
                 subject_fill(2467, g[w], (int)step % 2, &seed);
-            if (step == 3) /* is heard of by all */
+            if (step == 3) /* seen by all */
                 g[1][2430] = INFINITY;
             memcpy(mine, g, sizeof g);
             subject_begin(other, WORKERS, step, 0, 0.1, said);

@@ -1,10 +1,10 @@
-/* Error feedback as theory has it: what wrappers keep, step by step and over a thousand steps, and
-   what codecs that they wrap may lose. Goal: what error feedback and one-bit codecs promise as
-   equalities or bounds: nothing kept where nothing is lost, p = D + e to the bit with D as it is on
-   the wire, the virtual iterate, the bound of the residual, EF21's rate, who is a contraction and
-   who is not; and what each wrapper needs of memory. Method: workers in one process; the other side
-   of each equation in double, or in floats where it is to the bit. The exchange's own order of the
-   same steps is in tests/engine/exchange_test.c. */
+/* Error feedback as theory has it: what wrappers keep, step by step and over a thousand steps,
+   and what codecs that they wrap may lose. Goal: what error feedback and one-bit codecs promise
+   as equalities or bounds: nothing kept where nothing is lost, p = D + e to the bit with D as it
+   is on the wire, the virtual iterate, the bound of the residual, EF21's rate, which codecs are
+   contractions and which are not; and what each wrapper needs of memory. Method: workers in one
+   process; the other side of each equation in double, or in floats where it is to the bit. The
+   exchange's own order of the same steps is in tests/engine/exchange_test.c. */
 #include "subject.h"
 
 enum { WORKERS = 4, ROWS = 24, COLS = 30, N = ROWS * COLS };
@@ -155,8 +155,8 @@ static void the_virtual_iterate_is_that_of_the_gradients_after_a_thousand_steps(
                 e += (double)subject_state(s[w], "codec.e", TUTTI_OWN_MEAN)[i] / WORKERS;
             apart += pow(x[i] - lr * e - straight[i], 2), size += straight[i] * straight[i];
         }
-        /* The mean of numbers of sixteen bits is one, and what that rounds away nobody has: 2^-9
-           of each step's mean, up or down. */
+        /* The mean of numbers of sixteen bits is itself rounded to sixteen bits, and no residual
+           holds what that rounds away: 2^-9 of each step's mean, up or down. */
         if (!(sqrt(apart / size) <= (strstr(all[k], "bf16") != NULL ? 1e-3 : 1e-5)))
             fail_msg("%s: after %d steps the virtual iterate is %g away of %g", all[k], STEPS, sqrt(apart), sqrt(size));
         close_all(s);
@@ -340,9 +340,9 @@ static void ef21_converges_at_the_rate_of_its_theorem(void **state)
     close_all(s);
 }
 
-/* After the last of every flush_every steps nothing is owed, to the bit where `flush`
-   loses nothing, and the model has had the sum of all gradients; in between, and
-   after it, it is the wrapper without. */
+/* After the last of every flush_every steps no residual is left, to the bit where `flush` loses
+   nothing, and the model has had the sum of all gradients; in between, and after it, it is the
+   wrapper without. */
 static void a_flush_delivers_all_that_is_owed(void **state)
 {
     enum { EVERY = 4 };
@@ -428,7 +428,7 @@ static void memory_is_what_the_sheets_say(void **state)
         if (subject_memory(s, false) != kept || subject_memory(s, true) != all)
             fail_msg("%s keeps %zu bytes and has %zu in all; %zu and %zu were expected", rows[k].spec,
                     subject_memory(s, false), subject_memory(s, true), kept, all);
-        /* by place: nothing of it moves when pieces are cut anew */
+        /* by place: nothing of it moves when pieces are cut again differently */
         for (size_t i = 0; i < tutti_plan_count(s->plan); i++) {
             const tutti_state *state_of = tutti_plan_state(s->plan, i, NULL);
             assert_true(state_of->keep == TUTTI_SCRATCH ||

@@ -206,9 +206,9 @@ static inline size_t subject_memory(const subject *s, bool scratch)
     return bytes;
 }
 
-/* A step of workers of one process as whoever exchanges makes it: y[w] = what w's model gets of the
-   mean of g. again: worker 0 owns the mean and encodes it once more (message codecs). Vectors that
-   are not finite are sent as they are. */
+/* A step of workers of one process, as an exchange makes it: y[w] = what w's model gets of the
+   mean of g. again: worker 0 owns the mean and encodes it once more (message codecs). Vectors
+   that are not finite are sent as they are. */
 enum { SUBJECT_WORKERS = 4, SUBJECT_ROUNDS = 8 };
 /* Element i of numbers on the wire := their mean over the workers. */
 static inline void subject_mean(subject *const *s, int workers, tutti_dtype dtype,

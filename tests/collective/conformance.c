@@ -279,8 +279,8 @@ tutti_status one_broadcast(tutti_group *g, const rank_memory *m, counts_sent *se
     return check_traffic(g, TUTTI_BROADCAST, count, NULL, root, dtype, sent, err);
 }
 
-/* Processes without windows share no counter, but they share their host's clock: nobody leaves a
-   barrier before the last one has come. */
+/* Processes without windows share no counter, but they share their host's clock: no member leaves
+   a barrier before the last one has come. */
 static tutti_status barrier_by_the_clock(tutti_group *g, tutti_error *err)
 {
     tutti_runtime *rt = tutti_world_runtime(g->world);

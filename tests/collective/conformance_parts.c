@@ -1,7 +1,7 @@
 /* Goal: the collectives with a root or with parts (reduce, gather, scatter, all-to-all, and those
    with counts) give exact bits and bytes for all sizes, roots, types, memories, in place and not;
-   members with other counts hear it by name; a table changes which list runs and nothing else.
-   Method: see conformance.c. Values of another rank can be computed by each. */
+   members with other counts are named in an error; a table changes which list runs and nothing
+   else. Method: see conformance.c. Values of another rank can be computed by each. */
 #include "conformance_internal.h"
 
 #define HALF (VECTOR_BYTES / 2)

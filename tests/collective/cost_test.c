@@ -75,7 +75,7 @@ static void formulas_hold_on_homogeneous_clusters(void **state)
 
 static const tutti_cost free_sums = { ALPHA, BETA, 0, 4, NULL };
 
-/* The straggler comes after delta: max(delta, T_RS) + T_SAR, whoever it is. */
+/* The straggler comes after delta: max(delta, T_RS) + T_SAR, whichever member it is. */
 static void stragglar_costs_what_its_sheet_says(void **state)
 {
     static const double delays[] = { 0, 1e-3, 0.1, 3.0 };

@@ -1,7 +1,7 @@
-/* Goal: where the transport tells of several hosts, or of nodes (NUMA) of them, collectives cross
-   between them as rarely as the lists say, with the bits of one host; and a layout that does not
-   fit is said when the hierarchy is asked for by name. Method: shared memory's messages, with hosts
-   and nodes that this test makes up. */
+/* Goal: where the transport reports several hosts, or of nodes (NUMA) of them, collectives cross
+   between them as rarely as the lists prescribe, with the bits of one host; and a layout that
+   does not fit is reported when the hierarchy is asked for by name. Method: shared memory's
+   messages, with hosts and nodes that this test makes up. */
 #include "collective/collective_internal.h"
 #include "values.h"
 #include <setjmp.h>

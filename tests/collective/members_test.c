@@ -1,6 +1,6 @@
 /* Goal: what an agreement on the members gives its callers (comm.h), case by case; what schedules
-   and deaths do to it is the explorer's (pieces_members.c). Method: ranks are threads over shm; one
-   that is to be lost returns a failure of its own, which the others hear of as a loss. */
+   and deaths do to it is the explorer's (pieces_members.c). Method: ranks are threads over shm;
+   one that is to be lost returns a failure of its own, which the others see as a loss. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ static tutti_status run(int n, part what, tutti_error *err)
     return tutti_world_run("shm", n, rank_main, &what, err);
 }
 
-/* All of them must end well, but for one that fails as it was told, or was expelled. */
+/* All of them must end well, except one that fails as intended, or was expelled. */
 static void all_well(int n, part what)
 {
     tutti_error err;
@@ -60,7 +60,7 @@ static tutti_status fail_here(tutti_error *err)
     return tutti_fail(err, TUTTI_ERR_IO, 0, GONE);
 }
 
-/* ---- nobody is lost ---- */
+/* ---- no rank is lost ---- */
 
 static tutti_status well(tutti_world *world, tutti_members *m, tutti_error *err)
 {

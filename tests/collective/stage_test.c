@@ -84,7 +84,7 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
         float *x = (shared ? (float *)window : own) + (k * 5 + (size_t)rank * 3) % SHIFTS;
         status = one(&g, c, x, counts[k], k, err);
     }
-    /* the same stages at once again, nobody in step */
+    /* the same stages at once again, with no member in step with another */
     for (uint64_t turn = 100; turn < 140 && status == TUTTI_OK; turn++)
         status = one(&g, c, own + turn % 3, 1025 + (turn % 7) * 31, turn, err);
     tutti_free(own);

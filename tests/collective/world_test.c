@@ -269,7 +269,7 @@ static tutti_status varying_step(tutti_group *g, uint64_t turn, float *private, 
 
 static tutti_status steady_main(tutti_world *world, void *arg, tutti_error *err)
 {
-    /* where nothing is counted, whoever allocates would not be seen later either */
+    /* in builds where nothing is counted, an allocation would not be seen later either */
     enum { STEPS = SANITIZED ? 4 : 100 };
     tutti_group g = tutti_group_workers(world, 1);
     float *private = tutti_alloc(100000, sizeof(float));
@@ -287,7 +287,7 @@ static tutti_status steady_main(tutti_world *world, void *arg, tutti_error *err)
     if (atomic_load(&allocations) != before)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "%d allocations in %d steps", atomic_load(&allocations) - before,
                           STEPS / 2);
-    TUTTI_TRY(tutti_barrier(&g, err)); /* nobody frees before all have counted */
+    TUTTI_TRY(tutti_barrier(&g, err)); /* no rank frees before all have counted */
     tutti_free(private);
     return TUTTI_OK;
 }
@@ -323,7 +323,7 @@ static tutti_status borrow_main(void *arg, tutti_error *err)
         };
         tutti_schedule *s;
         TUTTI_TRY(tutti_schedule_borrow(world, &key, &s, err));
-        if (s->key.count != count || s->scratch != count) /* "tree" has room for one vector */
+        if (s->key.count != count || s->scratch != count) /* "tree" has scratch for one vector */
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "asked for %zu, got %zu", count, s->key.count);
         tutti_schedule_return(world, s);
         for (size_t j = 0; j < P; j++)

@@ -1,8 +1,8 @@
-/* Goal: a model that was put aside is the one that engine.h says: the mean over the workers of what
-   each computed its first gradient from the point on by, or at servers the slices with no gradient
-   from the point on; looking at it changes nothing, between steps and after the end. The reference
-   is written here: what the client saw in each pass, or all that it pulled at. Ranks are threads,
-   with random pauses. */
+/* Goal: a snapshot of the model is the one that engine.h defines: the mean over the workers of
+   what each computed its first gradient from the point on by, or at servers the shards with no
+   gradient from the point on; evaluating it changes nothing, between steps and after the end. The
+   reference is computed here: what the client saw in each pass, or all that it pulled at. Ranks
+   are threads, with random pauses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ typedef struct trial {
     bool common;                 /* steps: points are of steps, and each worker makes all */
     bool late;                   /* an averaging may be under way at a point: the sum tells */
     bool equal;                  /* one model, and the last gradient of each step may be left out */
-    int behind;                  /* of steps at servers: so many of each other worker's may be missing */
+    int behind;                  /* of steps at servers: that many of each other worker's may be missing */
 } trial;
 
 /* What a rank's client has seen. */
@@ -236,7 +236,8 @@ static tutti_status look_at_all(seen *s, tutti_world *world, int looked, int lef
     TUTTI_TRY(tutti_engine_snapshots(s->e, &n, err));
     CHECK(n == there);
     if (tutti_engine_method(s->e)->rank < tutti_engine_method(s->e)->workers)
-        note_points(s, (uint64_t)(looked + left) * EVERY); /* who has passed fewer puts aside what it has now */
+        note_points(s, (uint64_t)(looked + left) * EVERY); /* a worker that has passed fewer
+                                                              points takes its snapshots now */
     for (int k = n; k-- > 0;) /* in any order */
         TUTTI_TRY(look(s, world, k, looked + k, err));
     CHECK(tutti_engine_eval_snapshot(s->e, n, err) == TUTTI_ERR_USAGE);
@@ -264,7 +265,7 @@ static tutti_status work(seen *s, tutti_world *world, tutti_error *err)
         if (phase < s->t->rests)
             TUTTI_TRY(look_at_all(s, world, (phase - 1) * rest, rest, err));
     }
-    TUTTI_TRY(tutti_engine_snapshots(s->e, &n, err)); /* at rest, also where steps are common */
+    TUTTI_TRY(tutti_engine_snapshots(s->e, &n, err)); /* when all have stopped, also where steps are common */
     if (m->rank < m->workers) /* before finish: what was not passed is the worker's own of now */
         note_points(s, GRADIENTS);
     TUTTI_TRY(tutti_engine_finish(s->e, err));
@@ -337,7 +338,7 @@ static void slices_have_nothing_from_the_point_on(void **state)
         }
 }
 
-/* Of workers with steps in common, some of which are in front. */
+/* Of workers with steps in common, while some are ahead. */
 static void models_at_a_step_have_that_step_s_averagings_and_no_later_ones(void **state)
 {
     static const char *const prompt[] = { "asr-adpsgd(mixing=delay-by-one)", "lasgd(local_steps=5,max_delay=1)" },

@@ -1,8 +1,9 @@
-/* Goal: a method may look at its whole gradient before the first piece is sent, ask what its codec
-   would make of it, and then take the codec or leave it: what was asked is what is then sent, a
-   round past the codec is ddp's and moves nothing that the codec keeps, and in a round through it
-   what is kept and what is sent are together what there was, to the bit. Method: a method made for
-   it; the codec's states are read between steps, and its recursion is computed beside it. */
+/* Goal: a method may look at its whole gradient before the first piece is sent, ask what its
+   codec would make of it, and then take the codec or leave it: what was asked is what is then
+   sent, a round past the codec is ddp's and moves nothing that the codec keeps, and in a round
+   through it what is kept and what is sent are together what there was, to the bit. Method: a
+   method made for it; the codec's states are read between steps, and its recursion is computed
+   separately. */
 #include <stdlib.h>
 
 #include "toy.h"
@@ -12,7 +13,7 @@ static const size_t count[TENSORS] = { 1000, 33, 500 };
 static const char *const names[TENSORS] = { "c", "b", "a" };
 
 typedef struct probe {
-    int64_t every;               /* the last of so many steps goes through the codec; 0: none */
+    int64_t every;               /* the last of every `every` steps goes through the codec; 0: none */
     const char *codec;
     double *whole, *sent;        /* TENSORS; declared */
     bool nan, complete;          /* of the last step: asked of a gradient that is not finite; all of g was there */

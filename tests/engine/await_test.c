@@ -51,7 +51,7 @@ static tutti_status open_engine(tutti_engine **e, tutti_world *world, const tutt
 enum { WELL, LATE, BROKEN };
 typedef struct waiter {
     tutti_monitor *door;
-    int64_t made; /* rounds; under door */
+    int64_t made; /* rounds; guarded by `door` */
     int64_t due;
 } waiter;
 static int kind; /* of the one test that runs */
@@ -164,7 +164,7 @@ static void a_hook_waits_for_a_service_and_the_time_is_exposed(void **state)
 }
 
 /* Worker 1's own service fails while its hook waits for it; the others' hooks wait for what never
-   comes, until they hear that worker 1 is gone. */
+   comes, until they learn that worker 1 is gone. */
 static void a_failed_service_ends_the_waiting_on_all_workers(void **state)
 {
     (void)state;

@@ -32,16 +32,16 @@ struct run {
     owner who;                    /* whose optimiser: the engine's, the client's, after step */
     bool own;                    /* the client has memory of its own */
     bool from;                   /* gradients come by ready_from, from new memory each time */
-    bool kept;                   /* gradients come from memory that the engine was told of */
+    bool kept;                   /* gradients come from memory that the engine knows */
     bool few;                    /* in tensors 0 and 2 two thirds of the gradient's rows are 0 */
     bool sparse;                 /* which are announced as rows */
     tutti_dtype dtype;           /* of both */
-    int wrong;                   /* what is said instead, if not 0 */
+    int wrong;                   /* what is announced instead, if not 0 */
     int steps;
     int bad_step;                /* where worker 1 has a gradient that is not finite; -1: nowhere */
     float bad;
     int left_out;                /* worker that never has a gradient of tensor 1; -1: all have */
-    double lr_after;             /* told by tutti_engine_lr before the fourth step; 0: not */
+    double lr_after;             /* set by tutti_engine_lr before the fourth step; 0: not */
     bool show;
     bool rounded;                /* gradients are written to g, rounded to dtype */
     bool judges;                 /* the client leaves steps out that are not finite */
@@ -95,7 +95,7 @@ static inline tutti_status held_out(void *user, double *loss, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_device *device;     /* that charges nobody */
+static tutti_device *device;     /* one that charges no simulated time */
 
 static inline void widen(tutti_dtype dtype, size_t n, const void *from, float *to)
 {

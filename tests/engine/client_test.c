@@ -397,8 +397,8 @@ static void numbers_that_are_not_finite_stay_what_they_are_in_16_bits(void **sta
         }
 }
 
-/* Nothing else moves x: the client's optimiser works on its own numbers of 16 bits, whoever calls
-   it. */
+/* Nothing else moves x: the client's optimiser works on its own numbers of 16 bits, whichever
+   side calls it. */
 static void a_client_in_16_bits_has_its_own_optimisers_bits(void **state)
 {
     static const tutti_dtype dtypes[] = { TUTTI_BF16, TUTTI_F16 };
@@ -423,8 +423,9 @@ static void a_client_in_16_bits_has_its_own_optimisers_bits(void **state)
         }
 }
 
-/* Where others move x, it keeps what 16 bits have no room for, and what is delivered is x rounded
-   (train looks). Models that average stay nearer to float32's than 16 bits alone would be. */
+/* Where others move x, the engine keeps the bits that 16-bit numbers cannot hold, and what is
+   delivered is x rounded (train looks). Models that average stay nearer to float32's than 16 bits
+   alone would be. */
 static void averages_keep_the_bits_that_the_client_does_not_see(void **state)
 {
     static const char *const methods[] = { "d-psgd", "local-sgd(period=2)", "ad-psgd", "sgp(overlap=1)" };
@@ -449,7 +450,8 @@ static void averages_keep_the_bits_that_the_client_does_not_see(void **state)
 
 /* ---- tables ---- */
 
-/* Rows that nobody has touched are zeros of the gradient, whoever updates and in whatever type. */
+/* Rows that no worker has touched are zeros of the gradient, whichever side updates and in
+   whatever type. */
 static void a_table_gives_the_bits_of_the_same_tensor_announced_whole(void **state)
 {
     static const struct { const char *method; owner who; } rows[] = {

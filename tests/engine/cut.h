@@ -55,7 +55,7 @@ static tutti_status cut_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     return tutti_late_declare(m, plan, s->late, 0, true, err);
 }
 
-/* So many, or where those would be of no power of two of workers one. */
+/* `teams` groups, or one if the workers of each would be no power of two. */
 static tutti_status cut_teams(tutti_method *m, tutti_error *err)
 {
     const cut *s = m->self;

@@ -1,8 +1,8 @@
-/* Goal: methods that drive (drive.h): each worker has its stage's range of the flat space and no
-   more; what the hook computes is booked, counted and traced as everywhere; a model that is shown
-   comes unit by unit, also where pipelines have cuts of their own, and no rank ever has two of
-   them; a checkpoint knows nothing of stages. Method: a plain pipeline of the test's own, one
-   micro-batch a step, beside `single` and `ddp`, to the bit. */
+/* Goal: methods that run the pipeline schedule (drive.h): each worker has its stage's range of
+   the flat space and no more; what the hook computes is booked, counted and traced as everywhere;
+   a model that is shown comes unit by unit, also where pipelines are partitioned differently, and
+   no rank ever has two of them; a checkpoint knows nothing of stages. Method: a plain pipeline of
+   the test's own, one micro-batch a step, compared with `single` and `ddp`, to the bit. */
 #include "scratch.h"
 #include "staged.h"
 #include "tutti/pipe.h"
@@ -382,7 +382,7 @@ static void test_what_has_no_room_while_it_is_shown_is_refused_at_once(void **st
     r.options.device_memory = enough;
     staged_runs(&r, "shm", 2);
     r.options.device_memory = enough - 1;
-    r.x[0][0] = 77; /* nobody comes as far as the model */
+    r.x[0][0] = 77; /* no run gets as far as the model */
     assert_int_equal(staged_run(&r, "shm", 2, &err), TUTTI_ERR_MEMORY);
     assert_non_null(strstr(err.text, "'shown' needs"));
     assert_float_equal(r.x[0][0], 77, 0);

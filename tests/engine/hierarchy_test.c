@@ -1,9 +1,9 @@
-/* codec-hierarchy.
-   Goal: workers of a team sum as they are and their first alone goes through the codec, so that to
-   it there are as many workers as teams. Method: gradients that know no network; beside the run of
-   W workers in teams of c another of W / c workers, each of which has by itself the mean that a
-   team comes to, added up as the collectives do. The same model, to the bit, and between teams the
-   same bytes, from and to their first alone. */
+/* codec-hierarchy. Goal: the workers of a node group sum unencoded, and the first of them alone
+   goes through the codec, so that to it there are as many workers as groups. Method: gradients
+   that do not depend on a network; the run of W workers in groups of c is compared with one of W
+   / c workers, where each has by itself the mean of one group, added up as the collectives do.
+   The same model, to the bit, and between groups the same bytes, from and to the first of each
+   alone. */
 #include <stdlib.h>
 
 #include "engine/engine_internal.h"
@@ -15,7 +15,7 @@ typedef struct job {
     toy t;
     int members;                           /* whose gradients one worker has by itself; 1: its own */
     bool alike;                            /* those of a team are the same */
-    int team;                              /* of which they are alike */
+    int team;                              /* workers of a group with equal gradients */
     int of_machine;                        /* workers of each machine that the world is made to tell of; 0: of one */
     int bad;                               /* a worker whose gradient, or part of one, is infinite in one step; or -1 */
     uint64_t hash[WORKERS][STEPS];
@@ -251,8 +251,8 @@ static void machines_are_teams_of_their_workers(void **state)
     }
 }
 
-/* A gradient that is not finite, of a worker that does not encode, is heard of by all; the step is
-   left out by all, and what codecs keep is as if it had not been. */
+/* All workers learn of a gradient that is not finite on a worker that does not encode; all skip
+   the step, and what codecs keep is as if it had not been. */
 static void a_step_is_left_out_by_all_teams(void **state)
 {
     static const char *const codecs[] = { "ef(topk(ratio=0.05))", "ef(powersgd(rank=1))" };

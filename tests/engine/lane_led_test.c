@@ -204,7 +204,7 @@ static void without_threads_jobs_run_as_they_are_started(void **state)
             fail_msg("worker %d: %s", r, why[r].text);
 }
 
-/* In a process of its own: code 3 if it has heard of the right one. */
+/* In a process of its own: code 3 if it has learned which rank died. */
 static int worker(int dies)
 {
     trouble t = { KILLED, dies };

@@ -179,7 +179,8 @@ static void the_most_urgent_is_next_and_equals_are_fifo(void **state)
     }
 }
 
-/* 0 is under way. 1 does not fit beside it; 2 would, but is less urgent; 3 overtakes both. */
+/* 0 is in flight. 1 does not fit in the remaining credit; 2 would, but is less urgent; 3
+   overtakes both. */
 static void what_waits_for_credit_is_overtaken_by_the_more_urgent_only(void **state)
 {
     static gate g;

@@ -1,7 +1,8 @@
-/* Goal: pieces may be cut anywhere. How they are cut, and cut anew, changes no bit of what is
-   trained, whatever the number of workers, lanes, passes and tables; a number that is not finite is
-   found where it is; and what needs whole tensors refuses to be cut. Method: pieces.h. The
-   reference is the same method with pieces that end between tensors, which is ddp. */
+/* Goal: pieces may be cut anywhere. Cutting them, and cutting them again differently, changes
+   no bit of what is trained, whatever the number of workers, lanes, passes and tables; a
+   number that is not finite is found where it is; and what needs whole tensors refuses to be
+   cut. Method: pieces.h. The reference is the same method with pieces that end between
+   tensors, which is ddp. */
 #include "pieces.h"
 
 /* n workers under ddp. */

@@ -13,7 +13,7 @@ typedef struct seen {
     uint64_t hash[RANKS], sent[RANKS][2];
     uint64_t payload[TOY_TENSORS];                      /* of rank 0, as all that follows */
     tutti_codec_record record[MOST_STEPS][TOY_TENSORS]; /* figure: not valid */
-    double bound[MOST_STEPS][TOY_TENSORS], levels[MOST_STEPS][TOY_TENSORS]; /* levels: their sum; -1: none was told */
+    double bound[MOST_STEPS][TOY_TENSORS], levels[MOST_STEPS][TOY_TENSORS]; /* levels: sum; -1: none reported */
     double mean[MOST_STEPS][TOY_TENSORS];               /* |mean gradient|, after the exchange */
     double kept[MOST_STEPS][TOY_TENSORS];               /* |codec.e|, after the step; -1: there is no such state */
     bool measured;

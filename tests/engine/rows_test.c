@@ -1,7 +1,7 @@
-/* Goal: tables whose rows are known train the bits that whole gradients train, whatever the number
-   of workers, the optimiser and how much is touched, send exactly what the rule says, and leave
-   alone what nobody touched. Method: a client whose gradients are a formula of (rank, step, pass),
-   given once by rows and once whole; ranks are threads. */
+/* Goal: tables whose rows are known train the bits that whole gradients train, whatever the
+   number of workers, the optimiser and how much is touched, send exactly what the rule says, and
+   leave alone the rows that no worker touched. Method: a client whose gradients are a formula of
+   (rank, step, pass), given once by rows and once whole; ranks are threads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -409,10 +409,10 @@ static void a_clipped_run_has_one_models_bits_for_all_pieces_and_threads(void **
 
 /* ---- traffic ---- */
 
-/* Tables of 200 x 7 and 3 x 2 and a vector of 37, 3 workers, one step. A run in which nobody
-   touches a row of the large table sends the vector, the small table, and counts of rows; one whose
-   method exchanges all whole sends the same without the two counts, and the table. So of each pair
-   is known what a table's exchange adds. */
+/* Tables of 200 x 7 and 3 x 2 and a vector of 37, 3 workers, one step. A run in which no worker
+   touches a row of the large table sends the vector, the small table, and counts of rows; one
+   whose method exchanges all whole sends the same without the two counts, and the table. The
+   difference is what a table's exchange adds, for each pair. */
 static void traffic_is_what_the_rule_says_for_every_pair(void **state)
 {
     static const tutti_method_ops mixed = {
@@ -424,7 +424,8 @@ static void traffic_is_what_the_rule_says_for_every_pair(void **state)
 
     (void)state;
     for (size_t k = 0; k < 2 * TUTTI_LENGTH(touched); k++) {
-        const bool lazy = k >= TUTTI_LENGTH(touched); /* a bit a row beside a whole table, in words of 8 bytes */
+        const bool lazy = k >= TUTTI_LENGTH(touched); /* in addition to a whole table a bit a
+                                                         row, in words of 8 bytes */
         const double share = touched[k % TUTTI_LENGTH(touched)];
         run none = run_of(200, 7, 0, 60 + k), whole = none, r = none;
         uint64_t rows[3] = { 0 }, all = 0;

@@ -94,9 +94,9 @@ static void run(job *j, int n)
         fail_msg("%s, %s: %s", j->t.options.method, j->t.options.loss_scale, err.text);
 }
 
-/* Products and sums of numbers times 2^k are the products and sums times 2^k, to the bit: gradients
-   here are far from both ends of float32. Whoever exchanges what, with state of its own or a codec,
-   has the gradient after the scale was taken out. */
+/* Products and sums of numbers times 2^k are the products and sums times 2^k, to the bit:
+   gradients here are far from both ends of float32. Whatever exchanges it, a method with state of
+   its own or a codec, has the gradient after the scale was divided out. */
 static void a_scale_that_is_a_power_of_two_changes_no_bit(void **state)
 {
     static const struct { const char *method, *codec; int64_t accumulate;

@@ -1,10 +1,9 @@
-/* Goal: workers that update a shard of each piece train the bits of workers that update all of it,
-   with gradients held whole or by piece, by one team or several: whatever the sizes, the optimiser,
-   the number of workers, clipping, steps that are left out, lanes and transports. Values are there
-   when they are needed.
-   Any number of workers resumes from any other, with shards and without. A failure is told and
-   nothing hangs. What does not go together is refused.
-   Method: pieces.h; the reference is the same method without shards. */
+/* Goal: workers that update a shard of each piece train the bits of workers that update all of
+   it, with gradients held whole or by piece, by one group or several: whatever the sizes, the
+   optimiser, the number of workers, clipping, steps that are left out, lanes and transports.
+   Values are there when they are acquired. Any number of workers resumes from any other, with
+   shards and without. A failure is reported and nothing hangs. What does not go together is
+   refused. Method: pieces.h; the reference is the same method without shards. */
 #include "pieces.h"
 #include "scratch.h"
 
@@ -17,7 +16,7 @@ static job *all_of_it(const job *like, int n)
     return j;
 }
 
-/* So many teams that update shards see and leave what these do. */
+/* `teams` groups that update shards see and leave what the workers of the reference do. */
 static void compare_teams(const job *a, const char *options, const char *transport, int n, bool held, int teams)
 {
     char method[200];

@@ -479,7 +479,7 @@ static inline void staged_runs(staged *r, const char *transport, int ranks)
     assert_int_equal(r->retagged, 0);
 }
 
-/* What `single` makes of it with so many samples a step. */
+/* What `single` makes of it with `batch` samples a step. */
 static inline staged staged_single(const staged *like, int64_t batch)
 {
     staged r = *like;

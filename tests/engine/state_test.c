@@ -489,13 +489,13 @@ static void a_checkpoint_of_equal_replicas_loads_at_any_number_of_workers(void *
         for (int n = 1; n <= 6; n += n == 1 ? 1 : 4) { /* 12 samples a step: 12 x 1, 6 x 2, 2 x 6 */
             s.t.options.batch = 12 / n;
             run(load_rank, &s, n);
-            assert_int_equal(s.loaded, three); /* every element, whoever saved it and whoever reads it */
+            assert_int_equal(s.loaded, three); /* every element, whichever workers saved it and read it */
         }
         drop(&s);
     }
 }
 
-/* Values at servers: all begin at the servers' model then, whoever had what. */
+/* Values at servers: all begin at the servers' model then, whatever each worker had. */
 static void a_checkpoint_of_servers_loads_at_any_number_of_workers(void **state)
 {
     static const char *const methods[] = {
@@ -568,8 +568,8 @@ static void workers_with_a_state_of_their_own_refuse_another_number(void **state
     drop(&s);
 }
 
-/* What the model is owed: the mean of what workers hold back, and what
-   the owners of the mean's parts do. */
+/* What the model has still to receive: the mean of what workers hold back, and what the owners of
+   the mean's parts do. */
 typedef struct owed { double mean[4096], owner[4096], momentum[4096]; } owed;
 
 static void add_up(const tutti_engine *e, const char *name, double by, double *sum)

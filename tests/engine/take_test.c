@@ -172,7 +172,8 @@ static void every_sample_of_an_epoch_is_taken_once(void **state)
         }
 }
 
-/* A batch or nothing is what a client of equal batches can follow, so that is told apart. */
+/* A client of equal batches can follow counts that are a batch or nothing, so those are told from
+   free counts. */
 static void an_engine_says_how_free_its_counts_are(void **state)
 {
     static const struct { const char *method; int takes; } cases[] = {
@@ -208,7 +209,7 @@ static void epochs_end_where_they_end_where_counts_are_known(void **state)
     }
 }
 
-/* 4:2:1 with loans: all come to the end together. */
+/* 4:2:1 with leases: all come to the end together. */
 static void a_run_has_no_tiny_step_at_its_end(void **state)
 {
     (void)state;

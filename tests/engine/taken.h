@@ -26,7 +26,7 @@ typedef struct taken {
     uint64_t samples;                       /* of the run; 0: `steps` steps */
     int steps;
     double seconds[TAKEN_RANKS];            /* that a sample costs a rank, virtual or not */
-    double (*slower)(int rank, uint64_t step); /* so many times, in that step; NULL: once */
+    double (*slower)(int rank, uint64_t step); /* that many times, in that step; NULL: once */
     int save_at;                            /* save before this step; 0: never */
     const char *save_to, *load_from;
     bool rests;                             /* the run is over when it has saved */

@@ -124,10 +124,10 @@ static void each_loss_is_an_event_and_the_others_go_on(const conformance_subject
 }
 
 /* Goal: ranks may be killed at any moment, several and together, and the others exchange
-   everything among themselves. Method: all with all in rounds of random sizes; each victim dies in
-   a random round after a random number of its posts, with all its requests in flight. Between
+   everything among themselves. Method: all with all in rounds of random sizes; each victim dies
+   in a random round after a random number of its posts, with all its requests in flight. Between
    survivors every request is done and whole, in every round, and receives from ANY are only ever
-   served by what somebody sent whole. */
+   served by messages that were sent whole. */
 enum { ROUNDS = 10, MOST = 300000 };
 static unsigned victims_of(const rank_context *c)
 {
@@ -267,9 +267,9 @@ static void a_receive_from_any_goes_back_when_who_filled_it_dies(const conforman
         some_die(s, 3, seed, 1u << 1, any_is_served_by_others);
 }
 
-/* Goal: an expelled rank learns who expelled it and why, whatever it does then; the others
-   go on without it; what it sends later comes to nobody. The seed is 8 times how many
-   expel it at once, and who it is. */
+/* Goal: an expelled rank learns which rank expelled it and why, whatever it does then; the others
+   continue without it; what it sends later reaches no rank. The seed is 8 times the number of
+   ranks that expel it at once, plus its rank. */
 static tutti_status expel(rank_context *c, tutti_error *err)
 {
     enum { BIG = 4 << 20 };
@@ -287,7 +287,7 @@ static tutti_status expel(rank_context *c, tutti_error *err)
         const int other = (victim + 1) % c->size;
         status = c->ops->recv(c->t, &r[0], other, 50, tutti_nothing(), err);
         if (status == TUTTI_OK)
-            status = c->ops->send(c->t, &r[1], other, 51, NULL, bytes_of(data, BIG), err); /* nobody receives it */
+            status = c->ops->send(c->t, &r[1], other, 51, NULL, bytes_of(data, BIG), err); /* no rank receives it */
         if (status == TUTTI_OK)
             status = c->ops->recv(c->t, &r[2], TUTTI_ANY, 52, tutti_nothing(), err);
         for (int k = 0; k < 3 && status == TUTTI_OK; k++) {
@@ -318,7 +318,7 @@ static tutti_status expel(rank_context *c, tutti_error *err)
     }
     free(data);
     TUTTI_TRY(status);
-    TUTTI_TRY(meet_members(c, ~(1u << victim), 500, err)); /* nobody waits for a word of it any more */
+    TUTTI_TRY(meet_members(c, ~(1u << victim), 500, err)); /* no rank waits for a message of it any more */
     c->ops->expel(c->t, c->rank, "nobody expels itself");
     if ((c->rank - victim - 1 + c->size) % c->size < expellers)
         c->ops->expel(c->t, victim, "it is in the way");
@@ -342,8 +342,8 @@ static void an_expelled_rank_is_told_and_the_others_go_on(const conformance_subj
     some_die(s, 2, 1 * 8 + 0, 1u << 0, expel);
 }
 
-/* Goal: a rank that is blamed by one that has failed is not told that it is expelled itself.
-   Method: the victim leaves with words that blame rank 0, which lives. */
+/* Goal: a rank that is blamed by one that has failed is not notified that it is expelled itself.
+   Method: the victim leaves with a failure report that blames rank 0, which lives. */
 static tutti_status blames_the_first(rank_context *c, tutti_error *err)
 {
     const int victim = (int)c->seed;
@@ -404,8 +404,8 @@ static void flags_of_the_living_come_through_after_a_loss(const conformance_subj
     some_die(s, 7, 3, 1u << 3, flags_after_a_loss);
 }
 
-/* Goal: a process that is stopped is silent, then back; stopped for longer it is lost, to all, and
-   when it goes on it is told. The seed says which. */
+/* Goal: a process that is stopped is silent, then back; stopped for longer it is lost, to all,
+   and is notified of that when it continues. The seed selects which. */
 static tutti_status silence(rank_context *c, tutti_error *err)
 {
     const int victim = c->size - 1;

@@ -1,6 +1,6 @@
-/* shm_test.c: what is shm's own: finding the region, its sentences, damaged rings, who
-   is to blame, and memory: none is allocated in a steady state, and any allocation may
-   fail. Linked with --wrap=tutti_alloc. */
+/* shm_test.c: what is shm's own: finding the region, its sentences, damaged rings, which rank is
+   to blame, and memory: none is allocated in a steady state, and any allocation may fail. Linked
+   with --wrap=tutti_alloc. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -225,7 +225,7 @@ static void a_limit_of_file_size_is_a_sentence(void **state)
     assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
 }
 
-/* ---- who is to blame ---- */
+/* ---- which rank is to blame ---- */
 static void fail_rank(const tutti_shm_region *region, int rank, tutti_status status, int because, int signal)
 {
     tutti_error err = { .status = status, .rank = because };
@@ -341,8 +341,7 @@ static tutti_status damaged(const tutti_launch *launch, void *arg, tutti_error *
         }
     }
     if (t != NULL)
-        /* the other one hears that this one has left: for the data
-           ring that is when it is looked at */
+        /* the other one learns that this one has left, and looks at the data ring then */
         shm()->close(t);
     tutti_runtime_close(rt);
     return status;

@@ -12,10 +12,10 @@
 enum { MOST = 7 };
 typedef struct division {
     int size;
-    const char *sides;           /* a letter a rank: ranks of equal letters hear each other */
+    const char *sides;           /* a letter a rank: ranks of equal letters are connected */
     bool counts;                 /* no arbiter: rank 0 serves the meeting place, which is not asked */
     const char *goes_on;         /* the side that does */
-    bool pair;                   /* only ranks 1 and 2 do not hear each other */
+    bool pair;                   /* only ranks 1 and 2 are not connected */
 } division;
 
 typedef struct member { const division *d; int rank; _Atomic int *ready; int lost; char told[480]; } member;
@@ -203,8 +203,9 @@ static void a_rank_judges_a_silence_by_peer_timeout(void **state)
 }
 
 /* ---- lines that are full ---- */
-/* What this rank sees of its lines and the most that a peer has told excuse a silence of worker 1,
-   up to ten times peer-timeout. So does what the other's kernel takes of much that is sent. */
+/* What this rank sees of its lines, and the longest delay that a peer has reported, excuse a
+   silence of worker 1, up to ten times peer-timeout. So does progress in what the other's kernel
+   accepts of a large send. */
 static tutti_status excuses(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
@@ -348,7 +349,7 @@ static void what_a_kernel_takes_of_much_is_a_sign_of_life(void **state)
     run_close(&run);
 }
 
-/* ---- in which order it is heard ---- */
+/* ---- the order in which the losses are learned ---- */
 typedef struct heard { bool in_time; _Atomic bool end; } heard;
 
 /* Worker 1 says that it gives up because of worker 2, before anything is known of that one. */
@@ -410,13 +411,13 @@ static void who_gave_up_because_of_another_is_gone_when_it_is_known_why_or_a_mom
         if (rank_end(&ranks[0]) != TUTTI_OK)
             fail_msg("%s", ranks[0].err.text);
         for (int r = 1; r < 3; r++)
-            rank_end(&ranks[r]); /* it has been told that it is lost, or leaves before: both are well */
+            rank_end(&ranks[r]); /* it has learned that it is lost, or leaves before: both are well */
         run_close(&run);
     }
 }
 
-/* A runtime whose clock goes on when the test says so. Its waits are those of the real one, so only
-   who never waits until a time may have it: a meeting place. */
+/* A runtime whose clock advances when the test advances it. Its waits are those of the real one,
+   so it may be used only by code that never waits until a time: a meeting place. */
 static _Atomic int64_t held_ns;
 static int64_t held_now(void *self) { (void)self; return atomic_load(&held_ns); }
 
@@ -455,7 +456,7 @@ static void the_meeting_place_takes_who_says_nothing_for_lost_within_three_secon
     assert_int_equal(after(&run, 0.2), TUTTI_MEET_LOST);
     assert_says(tutti_meet_rank_of(run.meet, 1)->words, "it has been silent for 2.6 s");
     atomic_store(&end, true);
-    rank_end(&r); /* it has been told that it is alone, or leaves before: both are well */
+    rank_end(&r); /* it has learned that it is alone, or leaves before: both are well */
     fake_close(&f);
     run_close(&run);
 }
