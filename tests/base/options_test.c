@@ -239,7 +239,8 @@ static void reals_are_printed_in_their_shortest_form(void **state)
     assert_printed(DBL_MAX, "1.7976931348623157e308");
     assert_printed(9007199254740993.0, "9007199254740992");
 
-    for (uint64_t i = 0; i < 50000; i++) { /* every finite double reads back equal, all exponents alike */
+    for (uint64_t i = 0; i < 50000; i++) { /* every finite double reads back equal, all
+                                              exponents with equal probability */
         const uint64_t bits = tutti_random((tutti_rng){ 1, 0, 0 }, i);
         subject self = { 0 }, back = { 0 };
         char out[64];

@@ -112,8 +112,8 @@ static void each_element_crosses_between_hosts_once(void **state)
    another of their host: of an all-reduce over m nodes 2 n/m (each half sends every slice once);
    of a reduce-scatter, for each other host and for their own, the sums of the parts that belong
    to members of that node or to their counterparts on that host; of an all-gather those parts.
-   Members send to members of their own node and to their counterparts on other nodes only, and
-   those of other hosts receive as much as without nodes. */
+   Between the nodes of a host a member sends only to its counterpart at the same place of the
+   other node, and members of other hosts receive as much as without nodes. */
 static void each_element_crosses_between_nodes_once(void **state)
 {
     static const layout some[] = {

@@ -172,7 +172,8 @@ static void an_image_depends_on_its_own_pixels_and_index_only(void **state)
     free(changed);
 }
 
-/* Equal pictures at different indexes: were two turned alike, a method could learn the turns. */
+/* Equal pictures at different indexes: if two were turned equally, a method could learn the
+   turns. */
 static void no_two_images_are_distorted_alike(void **state)
 {
     uint8_t *images = malloc(SAMPLES * PIXELS), *one = pictures(1, HIGH, WIDE);

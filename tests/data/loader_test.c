@@ -151,7 +151,7 @@ static void a_turn_begins_where_the_worker_is_in_its_part(void **state)
 
     assert_int_equal(tutti_loader_open(&l, f->real, f->data, &s, 0, 0, 0, NULL), TUTTI_OK);
     for (uint64_t turn = 0; turn < 30; turn++) {
-        const uint64_t step = turn * 5 % 6, position = turn * 4; /* six full steps an epoch, whoever's turn they are */
+        const uint64_t step = turn * 5 % 6, position = turn * 4; /* six full steps an epoch, in any order of turns */
         uint64_t ids[4];
         uint8_t labels[4];
         float x[36];

@@ -278,7 +278,7 @@ static void apportioning_keeps_the_least_and_the_total(void **state)
     tutti_share_apportion(10, 3, (const double[]){ 1, 1, 1 }, 0, part);
     assert_true(part[0] == 4 && part[1] == 3 && part[2] == 3); /* ties to the lower rank */
     tutti_share_apportion(16, 2, (const double[]){ 2, 1 }, 1, part);
-    assert_true(part[0] == 11 && part[1] == 5); /* a least that nobody is below changes nothing */
+    assert_true(part[0] == 11 && part[1] == 5); /* a minimum that no part falls below changes nothing */
     tutti_share_apportion(20, 3, (const double[]){ 3, 1, 0.1 }, 2, part);
     /* 18 in proportion 3 : 1 is 13.5 : 4.5; the tie goes to the lower rank */
     assert_true(part[0] == 14 && part[1] == 4 && part[2] == 2);

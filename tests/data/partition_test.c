@@ -1,7 +1,7 @@
-/* Goal: a partition gives every sample to exactly one worker, nobody nothing, with the skew that
-   was asked for; and workers go over their own parts again and again. Method: parts of random
-   labels, workers and seeds are checked sample by sample; known statistics at the ends of alpha's
-   range; the sequence of a worker is compared with the plain definition. */
+/* Goal: a partition gives every sample to exactly one worker, none an empty part, with the skew
+   that was asked for; and workers go over their own parts again and again. Method: parts of
+   random labels, workers and seeds are checked sample by sample; known statistics at the ends of
+   alpha's range; the sequence of a worker is compared with the plain definition. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static tutti_status draw(drawn *d, const char *spec, const uint8_t *labels, uint
     if (status != TUTTI_OK)
         return status;
     assert_true(tutti_partition_bytes(samples, workers, &bytes));
-    d->memory = malloc(bytes); /* exactly as much as it said */
+    d->memory = malloc(bytes); /* exactly as much as it requires */
     assert_non_null(d->memory);
     memset(d->memory, 0xA5, bytes);
     status = tutti_partition_draw(&p, labels, samples, classes, workers, seed, d->memory, err);
@@ -108,7 +108,7 @@ static void every_sample_is_in_exactly_one_part(void **state)
         for (uint64_t i = 0; i < samples; i++)
             labels[i] = (uint8_t)(tutti_random(rng, 10 + i) % (uint64_t)classes);
         if (draw(&d, spec, labels, samples, classes, workers, turn, &err) != TUTTI_OK) {
-            assert_int_equal(err.status, TUTTI_ERR_USAGE); /* too few samples or classes for so many workers */
+            assert_int_equal(err.status, TUTTI_ERR_USAGE); /* too few samples or classes for that many workers */
             continue;
         }
         done++;
@@ -282,7 +282,8 @@ static void shares_have_the_variance_of_the_distribution(void **state)
         }
         assert_int_equal(n, 4000);
         const double mean = sum / n, variance = squares / n - mean * mean, want = 1 / (4 * (2 * alphas[k] + 1));
-        /* below, draws that leave one of the two nothing are so many that repeating them is seen */
+        /* below 0.5, draws that leave one of the two nothing are frequent enough for repeating
+           them to be seen */
         if (alphas[k] >= 0.5) {
             assert_true(fabs(mean - 0.5) < 5 * sqrt(want / n));
             assert_true(fabs(variance / want - 1) < 0.12);

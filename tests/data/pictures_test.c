@@ -307,8 +307,8 @@ static void folders_say_which_class_and_which_split(void **state)
     detach(a);
 }
 
-/* Of 10 and 21 files a fifth are 2 and 4; the same ones whoever asks, others by another seed; each
-   file is in one split. */
+/* Of 10 and 21 files a fifth are 2 and 4; the same ones on every worker, others by another seed;
+   each file is in one split. */
 static void without_folders_a_draw_by_class_is_the_test(void **state)
 {
     fixture *f = *state;

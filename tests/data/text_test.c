@@ -144,7 +144,7 @@ static void any_bytes_come_back_exactly(void **state)
         assert_int_equal(tutti_bpe_decode(b, ids, count, back, n), n);
         assert_memory_equal(back, text, n);
         assert_int_equal(back[n], 0x55);
-        /* room for half: half, and the length all the same */
+        /* a buffer for half: half, and the length all the same */
         assert_int_equal(tutti_bpe_decode(b, ids, count, back, n / 2), n);
     }
     assert_int_equal(tutti_bpe_encode(b, text, 0, ids, &(uint64_t){ 1 }, NULL), TUTTI_OK);

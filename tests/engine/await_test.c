@@ -51,7 +51,7 @@ static tutti_status open_engine(tutti_engine **e, tutti_world *world, const tutt
 enum { WELL, LATE, BROKEN };
 typedef struct waiter {
     tutti_monitor *door;
-    int64_t made; /* rounds; guarded by `door` */
+    int64_t made; /* rounds; under the lock */
     int64_t due;
 } waiter;
 static int kind; /* of the one test that runs */

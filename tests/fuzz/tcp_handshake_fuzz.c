@@ -20,7 +20,7 @@ static void hello(const uint8_t *data)
     uint8_t out[TCP_HELLO_BYTES], again[TCP_HELLO_BYTES];
     tcp_hello h, back;
 
-    require(!tutti_tcp_hello_known(data, &key)); /* nobody guesses 32 bytes */
+    require(!tutti_tcp_hello_known(data, &key)); /* no fuzzer guesses 32 bytes */
     if (!tutti_tcp_hello_read(data, &h))
         return;
     require(h.size >= 1 && h.size <= TCP_RANKS && h.from >= 0 && h.from < h.size && h.to >= 0 && h.to < h.size &&

@@ -1,8 +1,7 @@
-/* The kernels of kernels.h.
-   Goal: every level gives the scalar reference's bits and touches nothing outside its arrays; the
-   reference is what the header says; rounding keeps the expectation; selection is exact.
-   Method: each kernel at each level beside the scalar one for all lengths, alignments and numbers;
-   formulas written out again; brute force. */
+/* The kernels of kernels.h. Goal: every level gives the scalar reference's bits and touches
+   nothing outside its arrays; the reference is what the header says; rounding keeps the
+   expectation; selection is exact. Method: each kernel at each level compared with the scalar one
+   for all lengths, alignments and numbers; formulas written out again; brute force. */
 #include "harness.h"
 #include <tutti/kernels.h>
 
@@ -143,7 +142,7 @@ static void run(tutti_device *d, int kernel, const job *j, const uint8_t *codes,
     case ROWS_DOT:
     case ROWS_SUM:
     case ROWS_ADD:
-    case ROWS_PRODUCT: { /* m rows and p vectors of what x has room for; the factor's columns are `step` apart */
+    case ROWS_PRODUCT: { /* as many m rows and p vectors as fit in x; the factor's columns are `step` apart */
         const int p = j->variant % 9 + 1;
         const size_t m = (size_t)(j->variant / 9 % 7), n = j->n / (m + (size_t)p), step = m + (size_t)j->variant % 2;
         const float *q = j->x + m * n;
@@ -231,8 +230,8 @@ static void every_level_gives_the_references_bits(void **state)
     harness_close(&l);
 }
 
-/* Beside sums in double; and no element changes with how many rows, or vectors, are given at once.
-   Rows of several runs and of none but a rest. */
+/* Compared with sums in double; and no element changes with how many rows, or vectors, are given
+   at once. Rows of several runs, and rows that are only a remainder. */
 static void products_with_few_vectors_are_the_formulas(void **state)
 {
     static const size_t widths[] = { 1, 15, 16, 100, 2047, 2048, 2049, 5003 };

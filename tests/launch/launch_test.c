@@ -55,7 +55,7 @@ static void nothing_is_left(void)
     struct dirent *entry;
 
     while ((entry = readdir(d)) != NULL)
-        /* those are folders of the command's tests, which may run beside this one */
+        /* those are folders of the command's tests, which may run at the same time */
         assert_true(strncmp(entry->d_name, "tutti", 5) != 0 || strncmp(entry->d_name, "tutti-test-", 11) == 0);
     closedir(d);
 }
@@ -428,9 +428,9 @@ static void what_cannot_be_started_is_told(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
-/* Goal: a /dev/shm without room, as in a container, is none of a run's business: neither the rings
-   nor a window of 16 MiB are there. Method: a tiny one in a mount namespace of a child; where that
-   is not allowed the test is skipped. */
+/* Goal: a /dev/shm without space, as in a container, does not affect a run: neither the rings nor
+   a window of 16 MiB are there. Method: a tiny one in a mount namespace of a child; where that is
+   not allowed the test is skipped. */
 static bool put(const char *path, const char *text)
 {
     const int fd = open(path, O_WRONLY);
@@ -488,8 +488,9 @@ static void a_small_dev_shm_is_enough(void **state)
     assert_int_equal(o.exit_code, 0);
 }
 
-/* poll() takes no more entries than files may be open, so some limits let workers start and then
-   nobody saw them end. Whatever the limit is, the run is over or refused, and nothing stays. */
+/* poll() takes no more entries than files may be open, so some limits would let workers start and
+   then no longer see them end. Whatever the limit is, the run is over or refused, and nothing
+   stays. */
 static void too_few_open_files_are_a_sentence(void **state)
 {
     const char *const argv[] = { "/bin/true", NULL };
@@ -517,7 +518,7 @@ static void too_few_open_files_are_a_sentence(void **state)
     }
 }
 
-/* What so many looks for work take a thread that nobody interrupts, in ns. */
+/* The time that `looks` looks for work take a thread that is not interrupted, in ns. */
 static int64_t time_of_looks(int64_t looks)
 {
     int64_t least = INT64_MAX;
@@ -659,8 +660,7 @@ static bool is_there(const char *folder, const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* One owner at a time, named to others; directories that nobody has
-   used go with it, from the lowest up. */
+/* One owner at a time, named to others; unused directories go with it, from the lowest up. */
 static void a_directory_is_one_owner_s(void **state)
 {
     char folder[] = "/tmp/tutti-claim-XXXXXX", below[200], name[120], host[64] = "", path[240];

@@ -155,7 +155,7 @@ static void slurm_below_another_launcher_is_no_contradiction(void **state)
             "Slurm that it is rank 1 of 4");
 }
 
-/* Every launcher present or not, agreeing or not, alone or of several: who wins is the first of
+/* Every launcher present or not, agreeing or not, alone or of several: the winner is the first of
    several ranks in the order, unless two of several differ. */
 static void any_mixture_follows_the_one_order(void **state)
 {
@@ -433,7 +433,7 @@ static void lists_of_hosts_are_expanded_as_slurm_writes_them(void **state)
             err.text,
             "is no list of hosts; write names with commas between, and numbers in brackets: node[01-03,7],login"));
     }
-    /* too long for the room: refused, not cut */
+    /* too long for the buffer: refused, not cut */
     assert_int_equal(tutti_launch_host_at("abcdefgh", 0, name, sizeof name, NULL), TUTTI_ERR_USAGE);
     assert_int_equal(tutti_launch_host_at("abcdefg", 0, name, sizeof name, NULL), TUTTI_OK);
 }

@@ -1,8 +1,9 @@
-/* Goal: networks of categories compute PyTorch's numbers and their formulas, and keep the promises
-   of nn.h: the tree over blocks to the bit, with whole gradients and with rows alike, rows named
-   exactly, nothing else touched, evaluations that do not depend on how they are cut, and sentences.
-   Method: categories.h from PyTorch (categories.py); an oracle in double that only goes forward,
-   and central differences of its loss; every allocation failing in turn. */
+/* Goal: networks of categories compute PyTorch's numbers and their formulas, and keep the
+   promises of nn.h: the tree over blocks to the bit, with whole gradients as well as with
+   rows, rows named exactly, nothing else touched, evaluations that do not depend on how they
+   are split, and error sentences. Method: categories.h from PyTorch (categories.py); an
+   oracle in double that only goes forward, and central differences of its loss; every
+   allocation failing in turn. */
 #include "nn/sequence.h"
 #include "allocations.h"
 #include "nn_test.h"

@@ -487,7 +487,7 @@ static void what_an_evaluation_needs_is_given_back(void **state)
             assert_int_equal(
                 tutti_nn_evaluate(nn, e.x, e.labels, 20, (const float *const *)e.values, &loss, &correct, NULL),
                 TUTTI_OK);
-            bytes = tutti_nn_bytes(nn); /* with a plan of its tiles, of which a small batch has had none */
+            bytes = tutti_nn_bytes(nn); /* includes a plan of its tiles; a small batch has had none */
             allocations_left = 0;
             after = run_pass(nn, &e, batch, false, NULL);
             allocations_left = -1;

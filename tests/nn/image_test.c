@@ -114,7 +114,7 @@ static example bent(const nn_net *net, int64_t samples, uint64_t seed)
     return e;
 }
 
-/* Opens `backend` on the network anew: opening takes what a network owns. */
+/* Opens `backend` on a new network: opening takes what a network owns. */
 static tutti_nn *open_list(const list *l, const char *backend, int64_t batch)
 {
     const nn_net net = build(l);

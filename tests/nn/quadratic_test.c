@@ -19,7 +19,7 @@ static nn_net quadratic_of(int dim, double condition, bool simplex)
     return net;
 }
 
-/* x of the example drawn, since the initial values of a quadratic are all alike. */
+/* x of the example drawn, since the initial values of a quadratic are all equal. */
 static example drawn(const nn_net *net, int64_t samples, uint64_t seed)
 {
     example e = example_of(net, samples, seed);

@@ -1,9 +1,9 @@
 /* Goal: a network that drops activations and computes them again has the bits of one that keeps
    them: losses, gradients, running statistics; it holds as much less memory as the formula says;
-   it needs a segment's units before it computes them again, and charges for it. Method: each model
-   with recompute=on beside the same with off, over passes of one block and of several, precisions,
-   threads, both backends; hooks that refuse what comes in another order, and memory that is void
-   outside need and done. */
+   it needs a segment's units before it computes them again, and charges for it. Method: each
+   model with recompute=on compared with the same with off, over passes of one block and of
+   several, precisions, threads, both backends; hooks that refuse what comes in another order, and
+   memory that is void outside need and done. */
 #include "subject.h"
 
 /* model: a format with one %s, for on and off. */
@@ -243,7 +243,8 @@ static size_t bytes_of(const char *model, const char *recompute, const tutti_nn_
 }
 
 /* gpt(L,256,4), 8 windows of 128: rows of 256 floats are 1 MiB. A block keeps 16 of them, and one
-   if it is computed again; then the last keeps all. Beside them are slopes, statistics, logits. */
+   if it is computed again; then the last keeps all. In addition there are slopes, statistics,
+   logits. */
 static void a_block_keeps_what_goes_into_it(void **state)
 {
     const tutti_nn_task task = { .classes = 256, .context = 128 };

@@ -1,9 +1,9 @@
-/* Goal: a model in stages, however it is cut and in whatever order micro-batches take their turns,
-   gives each of them the loss and gradients of one pass through the whole network, to the bit, with
-   the values that its forward saw; activations come from a store whose bound holds, and go back
-   there; units of two networks may take turns; what cannot be cut is said in a sentence. Method:
-   every cut of every kind of model, k stages chained by hand, 1F1B and random orders, values of
-   their own for each micro-batch. */
+/* Goal: a model in stages, however it is partitioned and in whatever order micro-batches take
+   their turns, gives each of them the loss and gradients of one pass through the whole network,
+   to the bit, with the values that its forward saw; activations come from a store whose bound
+   holds, and go back there; units of two networks may take turns; what cannot be partitioned is
+   refused in a sentence. Method: every partition of every kind of model, k stages chained by
+   hand, 1F1B and random orders, values of their own for each micro-batch. */
 #include "allocations.h"
 #include "subject.h"
 #include "tutti/stages.h"
@@ -554,7 +554,7 @@ static size_t bytes_of(const char *model, int first, int end)
     return bytes;
 }
 
-/* A block's rows of 16 values and no more, beside what leaves. */
+/* A block's rows of 16 values and no more, in addition to the stage's output. */
 static void what_is_computed_again_is_not_kept(void **state)
 {
     const size_t rows = 8 * 24 * 16 * sizeof(float);

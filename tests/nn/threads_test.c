@@ -159,7 +159,7 @@ static void products_have_the_same_bits_with_any_number_of_threads(void **state)
 #endif
 }
 
-/* ---- the loops: every level the bits of the scalar one, nothing written beside the end ---- */
+/* ---- the loops: every level the bits of the scalar one, nothing written beyond the end ---- */
 enum { LONGEST = 300, GUARD = 8 };
 
 static void draw(float *x, size_t n, uint64_t seed)

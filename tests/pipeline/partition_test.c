@@ -1,6 +1,6 @@
-/* Goal: a partition is the best there is within memory, and what cannot be is said. Method: random
-   profiles of few units against every order of workers and every set of cuts; the choice of how
-   many are in flight against all of them; allocations by hand. */
+/* Goal: a partition is the best there is within memory, and what cannot be is refused. Method:
+   random profiles of few units against every order of workers and every partition; the choice of
+   how many are in flight against all of them; allocations by hand. */
 #include "tutti/pipeline.h"
 #include <math.h>
 #include <setjmp.h>

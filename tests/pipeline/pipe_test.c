@@ -329,7 +329,7 @@ static tutti_status wide_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-/* Micro-batches take turns in each stage, anew in each period, whatever the widths. */
+/* Micro-batches take turns in each stage, starting over in each period, whatever the widths. */
 static void stages_of_unlike_widths_take_turns(void **state)
 {
     static const wide cases[] = {

@@ -40,7 +40,7 @@ static void test_peaks_are_those_of_triangles(void **state)
     }
 }
 
-/* A triangle whose backward takes long has room for more waves than two, each above T/k. */
+/* A triangle whose backward takes long leaves space for more waves than two, each above T/k. */
 static void test_more_waves_hold_half_of_each(void **state)
 {
     double seconds[MANY], bytes[MANY];

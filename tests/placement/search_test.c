@@ -137,7 +137,7 @@ static void the_policy_finds_the_optimum_of_few_plans(void **state)
     assert_in_range(equal, 95, 100);
 }
 
-/* 2^16 plans, of which 4800 are drawn: what is found is what was learned. */
+/* 2^16 plans, 4800 of them drawn: what is found is what was learned. */
 static void the_policy_learns_where_plans_are_many(void **state)
 {
     double learned = 0, drawn = 0;

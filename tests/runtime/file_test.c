@@ -388,8 +388,8 @@ static tutti_status write_wide(tutti_runtime *rt, const char *path, const unsign
     return status == TUTTI_OK ? closed : status;
 }
 
-/* Short and interrupted calls, memory at a block's start and beside it; every call fails once, with
-   EINVAL too, which a disk says that wants larger blocks. */
+/* Short and interrupted calls, memory at a block's start and off it; every call fails once, also
+   with EINVAL, which a disk that needs larger blocks returns. */
 static void parts_in_any_order_make_the_file(void **state)
 {
     enum { BLOCK = TUTTI_FILE_BLOCK, BYTES = 5 * BLOCK + 77 };
@@ -457,7 +457,7 @@ static int shut_exists(void *self, const char *path)
     return EACCES;
 }
 
-/* As somebody else's home is to the system: there, and not to be looked into. */
+/* As another user's home is to the system: there, and not to be looked into. */
 static void a_directory_that_is_shut_is_no_file(void **state)
 {
     faults f = { .bite = 4 };

@@ -449,7 +449,7 @@ static void damage_to_a_tensor_names_file_tensor_and_range(void **state)
     assert_string_equal(err.text + strlen(err.text) - (sizeof end - 1), end);
     assert_int_equal(tutti_checkpoint_verify(c, &err), TUTTI_ERR_CORRUPT);
     assert_memory_equal(err.text, begin, sizeof begin - 1);
-    h.items[2].end = 18; /* who needs only what is sound may have it */
+    h.items[2].end = 18; /* a caller that needs only what is sound may have it */
     assert_int_equal(tutti_checkpoint_read(c, h.items, 4, &err), TUTTI_OK);
     tutti_checkpoint_close(c);
 }

@@ -18,7 +18,7 @@
 
    memory_files_open_wide gives files that several threads write at once (reserve and write_at are
    counted too). It needs a real runtime for the threads. With `dawdle_ns` a write_at that succeeds
-   comes back that much later. So others are in flight beside it, and one that fails is told
+   returns that much later. So others are in flight at the same time, and a failing one is reported
    first. */
 #ifndef TUTTI_TESTS_MEMORY_FILES_H
 #define TUTTI_TESTS_MEMORY_FILES_H
@@ -104,7 +104,7 @@ static inline void memory_entry_drop(memory_entries *e, const char *name)
         }
 }
 
-/* The entries as they are after a change, which is told for a crash. */
+/* Changes the entries, and records the change for a crash. */
 static inline void memory_change_entries(memory_node *directory, const char *from, const char *to,
                                          memory_node *node)
 {
@@ -298,7 +298,7 @@ static inline int memory_write_at(void *self, int fd, uint64_t offset, const voi
     cause = memory_strike(m, &half);
     *done = cause == 0 ? half ? (bytes + 1) / 2 : bytes : 0;
     node = m->fds[fd];
-    if (offset + bytes > node->bytes) /* nobody here writes past what was reserved */
+    if (offset + bytes > node->bytes) /* no code here writes past what was reserved */
         abort();
     memcpy(node->data + offset, from, cause == 0 ? *done : half ? bytes / 2 : 0);
     pthread_mutex_unlock(&m->lock);

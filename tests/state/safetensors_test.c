@@ -265,7 +265,7 @@ static void a_failing_disk_leaves_the_earlier_file(void **state)
 
 /* ---- attacks ---- */
 
-/* A file of this header and so many bytes of data, through parse and through open. */
+/* A file of this header and `data` bytes of data, through parse and through open. */
 static tutti_status take(fixture *f, const char *header, size_t data, tutti_error *err)
 {
     const size_t n = strlen(header);

@@ -161,7 +161,8 @@ static void several_lanes_share_a_tier_and_the_blocks_that_their_parts_meet_in(v
     tutti_runtime_close(rt);
 }
 
-/* More requests than may wait: who posts is held up, not refused, and closing waits for all. */
+/* More requests than may wait: the thread that posts is held up, not refused, and closing waits
+   for all. */
 static void what_is_posted_is_bounded_and_closing_waits_for_it(void **state)
 {
     enum { REQUESTS = 200 };
@@ -453,7 +454,7 @@ static void a_killed_process_leaves_nothing(void **state)
     tutti_runtime_close(rt);
 }
 
-/* The file has no name, so nobody can take it away either. */
+/* The file has no name, so it cannot be removed by others either. */
 static void a_directory_that_vanishes_takes_nothing_along(void **state)
 {
     char folder[] = DISK "/tier-XXXXXX", text[5] = "tier";

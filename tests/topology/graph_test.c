@@ -24,7 +24,7 @@ static const char *const specs[] = {
     "complete(weights=laplacian)", "random(3,weights=laplacian,lazy=true)", "ring(weights=push)",
 };
 
-/* All rounds of a period, or many of a graph that is drawn anew. */
+/* All rounds of a period, or many of a graph that is drawn again each round. */
 static uint64_t rounds_of(const tutti_graph *g)
 {
     return tutti_graph_period(g) > 0 ? tutti_graph_period(g) + 2 : 400;
@@ -167,7 +167,7 @@ static void gaps_are_those_known_in_closed_form(void **state)
     for (int n = 4; n <= 40; n += 3) {
         const double second = 2 - 2 * cos(2 * pi / n), last = 2 - 2 * cos(2 * pi * (n / 2) / n),
                      slow = (1 + (1 + 2 * cos(2 * pi / n)) / 3) / 2;
-        /* the best constant weight: both ends alike */
+        /* the best constant weight: both ends of the spectrum have the same magnitude */
         assert_true(fabs(gap_of("ring(weights=laplacian)", n) - (1 - (last - second) / (last + second))) < 1e-11);
         assert_true(fabs(gap_of("ring(lazy=true)", n) - (1 - slow)) < 1e-12);
         assert_true(fabs(gap_of("complete(weights=laplacian)", n) - 1) < 1e-11);

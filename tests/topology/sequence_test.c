@@ -1,6 +1,7 @@
 /* Goal: graphs of several rounds do what their papers say: base(k) and hyper-hypercube(k) end a
-   period at the mean within the published length, drawn graphs contract as the closed formulas say,
-   whoever asks gets the same round. Method: products of full matrices; many seeded rounds. */
+   period at the mean within the published length, drawn graphs contract as the closed formulas
+   state, and every caller gets the same round. Method: products of full matrices; many seeded
+   rounds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

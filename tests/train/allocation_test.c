@@ -1,12 +1,12 @@
-/* Goal: a step allocates nothing of ours once it is warm: not the engine, the network, the loader,
-   a lane, a service, a collective or the transport. Method: the trainer itself, its ranks threads
-   of this program, in which malloc and its kin are ours and count. tutti_engine_pass_begin and
-   tutti_engine_step are wrapped by the linker, so that a rank's own thread counts from the first
-   pass of a step to the step's end and not while it reports or evaluates; all other threads
-   (lanes, loaders, services) count from when every rank is warm until one comes near its end.
-   oneDNN allocates when it executes (5 to 7 times a primitive, and no setting avoids it): calls
-   that come from its library, or from the C++ and OpenMP libraries under it, are told apart by
-   their return address and not counted. */
+/* Goal: a step allocates nothing of ours once it is warm: not the engine, the network, the
+   loader, a lane, a service, a collective or the transport. Method: the trainer itself, its ranks
+   threads of this program, in which malloc and its kin are ours and count.
+   tutti_engine_pass_begin and tutti_engine_step are wrapped by the linker, so that a rank's own
+   thread counts from the first pass of a step to the step's end and not while it reports or
+   evaluates; all other threads (lanes, loaders, services) count from when every rank is warm
+   until one comes near its end. oneDNN allocates when it executes (5 to 7 times a primitive, and
+   no setting avoids it): calls that come from its library, or from the C++ and OpenMP libraries
+   under it, are recognised by their return address and not counted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ typedef struct range { uintptr_t begin, end; } range;
 static range foreign[LIBRARIES_MOST];
 static int n_foreign;
 
-static _Atomic int warm, ranks;              /* ranks that are warm, of so many */
+static _Atomic int warm, ranks;              /* ranks that are warm, of `ranks` */
 static _Atomic bool ended;
 static _Atomic uint64_t ours, theirs, watched; /* allocations of the warm; watched: steps that counted */
 static void *first_trace[FRAMES];            /* where the first of ours came from */

@@ -166,7 +166,7 @@ static tutti_status telling_rank_main(tutti_world *world, void *arg, tutti_error
     return tutti_train_worker(world, arg, &io, err);
 }
 
-/* Six pieces of 500, a look at the clock before each: said at once, then when 200 ms have
+/* Six pieces of 500, a look at the clock before each: reported at once, then when 200 ms have
    passed. */
 static void how_far_an_evaluation_is_is_told_a_few_times_a_second(void **state)
 {

@@ -24,7 +24,7 @@ typedef struct play {            /* a search from its first window to the end */
     double drift;                /* all becomes slower by so much from window to window */
     int points;
     uint64_t seed;
-    int resume;                  /* after so many windows another tuner goes on from the state; -1: never */
+    int resume;                  /* after that many windows another tuner continues from the state; -1: never */
     /* what it leaves */
     tutti_search_state *s;
     int64_t steps;               /* all of them, counted ones */

@@ -1,6 +1,7 @@
-/* Goal: the tuner asks for points of the box only and never twice, finds the fast ones in few, is a
-   function of what it was told, and refuses the rest in sentences. Method: functions whose least
-   value is known, boxes of every kind of knob, boxes so small that they are all tried. */
+/* Goal: the tuner asks for points of the box only and never twice, finds the fast ones in few, is
+   a function of the results it was given, and refuses the rest in sentences. Method: functions
+   whose least value is known, boxes of every kind of knob, boxes so small that they are all
+   tried. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -181,8 +182,8 @@ static void fifteen_points_find_what_is_nearly_the_fastest(void **state)
     }
 }
 
-/* Of many points alike up to noise, with one lucky number among them that is far from all others'
-   pattern, the best is by all that is known: not the lucky one. */
+/* Of many points equal up to noise, with one lucky number among them that is far from all others'
+   pattern, the best is judged by all that is known: it is not the lucky one. */
 static void the_best_is_not_the_luckiest(void **state)
 {
     const tutti_knob knob = { .name = "x", .low = 0, .high = 1, .first = 0 };
