@@ -388,7 +388,7 @@ static void accordion_in_epochs_adds_up_one_in_so_many(void **state)
 }
 
 /* low = high: the bits of the codec itself. A residual outside is one for both levels: nothing is
-   lost over switches. A codec that learns goes on. */
+   lost over switches. A codec that learns continues. */
 /* With an interval as long as the run, or half of it, nothing is ever compared: that is reported
    before the first step, once; the run continues as it is. */
 static void accordion_says_when_it_will_never_switch(void **state)

@@ -1,7 +1,7 @@
 /* Wrappers that feed back: ef's momentum, ef21, dgc; and the warm-up of topk. Goal: what is held
    back is conserved, estimates follow the papers, at both ends of the way; nothing that is not
    finite stays. Method: workers in one process; the recursions of the papers written out again;
-   small problems that tell methods apart. */
+   small problems that distinguish methods. */
 #include "subject.h"
 #include "codec/codec_internal.h"
 
@@ -287,11 +287,10 @@ static void dgc_is_its_recursion(void **state)
 }
 
 /* Momentum factor masking goes by the places that were sent, as the authors' code does (indices
-   filled with 0), and not by what is left of v.
-   Element 0 is never sent: its v comes to exactly 0 by itself, and its momentum goes on. A sum that
-   came to 0 and fills a selection up was sent, and its
-   momentum is forgotten. Also in 16 bits, by other lists of indexes,
-   and within wrappers that choose. */
+   filled with 0), and not by what is left of v. Element 0 is never sent: its v comes to exactly 0
+   by itself, and its momentum continues. A sum that came to 0 and fills a selection up was sent,
+   and its momentum is forgotten. Also in 16 bits, by other lists of indexes, and within wrappers
+   that choose. */
 static void dgc_knows_what_was_sent_by_its_place(void **state)
 {
     static const char *const specs[] = {
@@ -332,8 +331,8 @@ static void dgc_knows_what_was_sent_by_its_place(void **state)
     subject_close(s);
 }
 
-/* Each element of a message, whatever its value, and no other, of every codec that can tell: k of
-   them where zeros fill them up, those that are decoded to other than 0 where nothing is. */
+/* Each element of a message, whatever its value, and no other, of every codec that detects it: k
+   of them where zeros fill them up, those that are decoded to other than 0 where nothing is. */
 static void places_are_those_of_the_message(void **state)
 {
     static const struct { const char *spec; size_t k; } rows[] = { /* k: of N, where fewer are not 0; 0: those */

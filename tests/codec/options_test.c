@@ -91,8 +91,8 @@ static void any_multiplier_rounds_to_its_powers_without_bias(void **state)
 }
 
 /* ---- levels and tails ---- */
-/* As many as bits hold are what bits say, to the byte; any other number
-   takes the fewest bits that hold it. */
+/* As many as bits hold are what `bits` gives, to the byte; any other number takes the fewest bits
+   that hold it. */
 static void levels_travel_in_as_few_bits_as_hold_them(void **state)
 {
     enum { N = 3000 };

@@ -446,8 +446,8 @@ static void between_two_powers_an_eighth_of_the_square_is_lost_at_most(void **st
     subject_close(s);
 }
 
-/* Two bits of NUQSGD have the levels 0 and 1 (s = 0): those of QSGD with s = 1, code for code. The
-   codec refuses them and says so; the kernel is the same. */
+/* Two bits of NUQSGD have the levels 0 and 1 (s = 0): those of QSGD with s = 1, code for code.
+   The codec refuses them with a sentence; the kernel is the same. */
 static void two_bits_of_powers_are_two_bits_of_even_levels(void **state)
 {
     enum { N = 4096 };
@@ -504,7 +504,7 @@ static void any_levels_with_a_zero_keep_the_general_bound(void **state)
             fail_msg("round %d: %g of |v|^2 is lost, and the bound is %g + %g", round, loss, ratio, zero);
         nearest = fmax(nearest, loss / (ratio + zero));
     }
-    assert_true(nearest > 0.3); /* a bound that nothing comes near says nothing */
+    assert_true(nearest > 0.3); /* a bound that is never approached reports nothing */
 }
 
 /* At p = 1/2 AMQ's levels are NUQSGD's without the 0. What AMQ begins with has them until the first

@@ -159,7 +159,7 @@ static void it_gives_what_an_exchange_gives(void **state)
     }
 }
 
-/* Another relay that takes over the states and the steps goes on as the first. */
+/* Another relay that takes over the states and the steps continues as the first would. */
 static void what_it_keeps_can_be_carried_over(void **state)
 {
     static float g[WORKERS][MOST], again[WORKERS][MOST];

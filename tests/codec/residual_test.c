@@ -232,9 +232,10 @@ static void signs_go_uphill_and_error_feedback_leads_down(void **state)
     }
 }
 
-/* A codec that says that it always keeps a part does: |C(x) - x|^2 <= (1 - delta) |x|^2 with its
-   own delta, on all shapes of vectors, and on a matrix. One that does not say so exceeds |x|^2
-   somewhere, or may keep nothing. All codecs of the registry are asked, so a new one is too. */
+/* A codec that declares that it always keeps a part does: |C(x) - x|^2 <= (1 - delta) |x|^2 with
+   its own delta, on all shapes of vectors, and on a matrix. One that does not declare it exceeds
+   |x|^2 somewhere, or may keep nothing. All codecs of the registry are asked, so a new one is
+   too. */
 static void contractions_contract_and_the_others_do_not_say_so(void **state)
 {
     static const struct {

@@ -548,9 +548,9 @@ static tutti_status sent_messages(tutti_group *g, size_t count, const rank_memor
     return TUTTI_OK;
 }
 
-/* Messages tell which list ran: "exchange" 4, "doubling" of the members 0 .. 4 their own, "direct"
-   up to 8. "halving" is for powers of two: others take the next line that fits. Two members send
-   one message by whatever list the line for them names. */
+/* The messages show which list ran: "exchange" 4, "doubling" of the members 0 .. 4 their own,
+   "direct" up to 8. "halving" is for powers of two: others take the next line that fits. Two
+   members send one message by whatever list the line for them names. */
 tutti_status table_main(tutti_world *world, void *arg, tutti_error *err)
 {
     static const struct { const char *text, *small, *large;

@@ -212,9 +212,9 @@ static void messages_between_blocks_take_turns_at_their_ports(void **state)
     }
 }
 
-/* Goal: nodes are looked at where the model says that it pays, and only there. Method: both lists
-   priced with the constants of the rule (schedule.c): 8 GB/s a member, 20 GB/s a node's border, 2
-   us a message; near the break-even either is right. */
+/* Goal: nodes are looked at where the model predicts that it pays, and only there. Method: both
+   lists priced with the constants of the rule (schedule.c): 8 GB/s a member, 20 GB/s a node's
+   border, 2 us a message; near the break-even either is right. */
 static void nodes_count_where_the_model_says_so(void **state)
 {
     static const int sizes[] = { 2, 4, 8, 16 };

@@ -308,7 +308,7 @@ static void the_environment_says_how_many_nodes_a_host_has(void **state)
     (void)state;
     setenv("TUTTI_NODES", "2", 1);
     well((layout){ 8, 8, 4 }, NULL, false, nodes_main);
-    well((layout){ 8, 4, 2 }, unknown_of_one, false, nodes_main); /* whatever the machine says */
+    well((layout){ 8, 4, 2 }, unknown_of_one, false, nodes_main); /* whatever the machine reports */
     for (size_t k = 0; k < TUTTI_LENGTH(wrong); k++) {
         setenv("TUTTI_NODES", wrong[k], 1);
         assert_int_equal(run_nodes((layout){ 2, 2, 1 }, NULL, false, nodes_main, &err), TUTTI_ERR_USAGE);

@@ -1,6 +1,6 @@
-/* Goal: a world opens only where it has a place, says what is wrong otherwise, and a
-   collective that has run before allocates nothing. Method: environments set by hand;
-   the allocator underneath counted. */
+/* Goal: a world opens only where it has a place, reports what is wrong otherwise, and a
+   collective that has run before allocates nothing. Method: environments set by hand; the
+   allocator underneath counted. */
 #include "collective/collective_internal.h"
 #include "tutti/launch.h"
 #include "sanitized.h"

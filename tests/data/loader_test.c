@@ -1,5 +1,5 @@
-/* The loader: with any depth, from any step, the batches are those the
-   shares say; it ends from any state. */
+/* The loader: with any depth, from any step, the batches are those the shares prescribe; it ends
+   from any state. */
 #include "make.h"
 #include <stdatomic.h>
 
@@ -139,7 +139,7 @@ static void what_it_takes_is_known_before(void **state)
     assert_int_equal(tutti_loader_bytes(f->data, &s, 0, 0), 48 * sizeof(float) + 5 + 5 * sizeof(uint64_t));
 }
 
-/* At one's own pace a turn says how far this worker is in its part; the step does not. */
+/* In asynchronous runs a turn is how far this worker is in its part; the step does not. */
 static void a_turn_begins_where_the_worker_is_in_its_part(void **state)
 {
     fixture *f = *state;

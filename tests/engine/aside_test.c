@@ -27,7 +27,7 @@ typedef struct trial {
     bool at_servers;
     int rests;                   /* phases */
     bool common;                 /* steps: points are of steps, and each worker makes all */
-    bool late;                   /* an averaging may be under way at a point: the sum tells */
+    bool late;                   /* an averaging may be in flight at a point: only the sum is known */
     bool equal;                  /* one model, and the last gradient of each step may be left out */
     int behind;                  /* of steps at servers: that many of each other worker's may be missing */
 } trial;

@@ -1,6 +1,6 @@
-/* Goal: declared state where it lies is all that a run has to go on from. Method: run k steps, take
-   a copy of every piece (tutti_engine_state), write the copies into fresh engines of the same
-   ranks, run on: the bits of a run that went through. */
+/* Goal: declared state where it lies is all that a run needs to continue from. Method: run k
+   steps, take a copy of every piece (tutti_engine_state), write the copies into fresh engines of
+   the same ranks, run on: the bits of a run that went through. */
 #include <stdlib.h>
 #include <string.h>
 

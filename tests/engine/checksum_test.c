@@ -19,7 +19,7 @@ typedef struct flip {
     bool checked;
     int from, to;                /* from < 0: none */
     uint64_t bit;                /* modulo the message's bits */
-    uint64_t hash[RANKS];        /* at the end; 0: it did not come to that */
+    uint64_t hash[RANKS];        /* at the end; 0: that was not reached */
     tutti_status status[RANKS];
     bool named[RANKS];           /* CORRUPT, with a sentence that names a tensor and a worker */
     bool sender[RANKS];          /* that sentence names `from` */

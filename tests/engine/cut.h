@@ -1,4 +1,5 @@
-/* cut.h: a method whose pieces are cut, ordered and updated as its options say. Else it is ddp. */
+/* cut.h: a method whose pieces are cut, ordered and updated as its options prescribe. Else it is
+   ddp. */
 #ifndef TUTTI_TESTS_CUT_H
 #define TUTTI_TESTS_CUT_H
 #include <stdio.h>

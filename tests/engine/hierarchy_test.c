@@ -14,9 +14,9 @@ enum { WORKERS = 8, STEPS = 6, BAD_STEP = 3, ELEMENTS = 10 + 3000 + 33 + 2001 + 
 typedef struct job {
     toy t;
     int members;                           /* whose gradients one worker has by itself; 1: its own */
-    bool alike;                            /* those of a team are the same */
+    bool alike;                            /* those of a group are the same */
     int team;                              /* workers of a group with equal gradients */
-    int of_machine;                        /* workers of each machine that the world is made to tell of; 0: of one */
+    int of_machine;                        /* workers of each machine that the world is made to report; 0: of one */
     int bad;                               /* a worker whose gradient, or part of one, is infinite in one step; or -1 */
     uint64_t hash[WORKERS][STEPS];
     uint64_t bytes[WORKERS][WORKERS];      /* from, to: in all steps */
@@ -126,7 +126,7 @@ static void run_alike(job *a, job *b, int n)
 
 static const struct { int workers, team; } layouts[] = { { 4, 2 }, { 6, 3 }, { 8, 2 } }; /* 8 / 2: owners of parts */
 
-/* What a team sends itself for one sum of the whole and for handing it on, in its members'
+/* What a group sends internally for one sum of the whole and for handing it on, in its members'
    places. */
 typedef struct dense { size_t n; uint64_t bytes[WORKERS][WORKERS]; } dense;
 static tutti_status dense_rank(tutti_world *world, void *arg, tutti_error *err)
@@ -218,7 +218,7 @@ static void teams_are_workers_to_the_codec(void **state)
         }
 }
 
-/* Teams of one, and the one of a single worker, are no teams. */
+/* Groups of one, and the one of a single worker, are no groups. */
 static void teams_of_one_change_nothing(void **state)
 {
     static const struct {

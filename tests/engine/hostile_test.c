@@ -106,8 +106,8 @@ static uint64_t draw(uint64_t *state)
     return *state = (*state * 6364136223846793005u + 1442695040888963407u) ^ *state >> 29;
 }
 
-/* As gather() and to_owners() tell each other lengths, and then send. Bytes: mostly zeros and small
-   numbers, so that lengths among them are often near what they should be. */
+/* As gather() and to_owners() announce lengths to each other, and then send. Bytes: mostly zeros
+   and small numbers, so that lengths among them are often near what they should be. */
 static tutti_status be_bad(const attack *a, side *s, tutti_error *err)
 {
     const bool owners = s->group.size >= OWNERS_FROM;

@@ -1,7 +1,7 @@
 /* Goal: tables whose rows are known train the bits that whole gradients train, whatever the
-   number of workers, the optimiser and how much is touched, send exactly what the rule says, and
-   leave alone the rows that no worker touched. Method: a client whose gradients are a formula of
-   (rank, step, pass), given once by rows and once whole; ranks are threads. */
+   number of workers, the optimiser and how much is touched, send exactly what the rule
+   prescribes, and leave alone the rows that no worker touched. Method: a client whose gradients
+   are a formula of (rank, step, pass), given once by rows and once whole; ranks are threads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -463,8 +463,8 @@ static void traffic_is_what_the_rule_says_for_every_pair(void **state)
 
 /* ---- lazy rows ---- */
 
-/* Momentum 1/2, rate 1/8, one worker or two: all products are exact, so the rule can be followed in
-   float. The table travels as rows or whole, which must not tell. */
+/* Momentum 1/2, rate 1/8, one worker or two: all products are exact, so the rule can be followed
+   in float. The table travels as rows or whole, which must make no difference. */
 static void follow_lazy_rows(int n, size_t cols, double share)
 {
     run r = run_of(40, cols, share, 77);

@@ -1,8 +1,8 @@
-/* Goal: loss scaling as src/engine/scaler.c promises it: a power of two changes no bit; an overflow
-   leaves the step out for those whom it concerns and moves nothing but the scale and the counts;
-   the scale follows its rule; it survives a checkpoint. Method: the toy client, whose gradient is
-   multiplied by pass.scale as it is computed; overflows put in where the test says; hashes of
-   models; scales against tables worked out by hand from the rule. */
+/* Goal: loss scaling as src/engine/scaler.c promises it: a power of two changes no bit; an
+   overflow leaves the step out for those that it concerns and moves nothing but the scale and the
+   counts; the scale follows its rule; it survives a checkpoint. Method: the toy client, whose
+   gradient is multiplied by pass.scale as it is computed; overflows put in where the test wants
+   them; hashes of models; scales against tables worked out by hand from the rule. */
 #include <stdlib.h>
 #include <unistd.h>
 

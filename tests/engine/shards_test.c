@@ -245,7 +245,7 @@ static job *resumable(const char *method, const char *directory)
     return j;
 }
 
-/* `to` workers go on from the checkpoint in that directory. */
+/* `to` workers continue from the checkpoint in that directory. */
 static job *goes_on(const char *method, const char *directory, int to)
 {
     job *j = resumable(method, directory);
@@ -255,9 +255,9 @@ static job *goes_on(const char *method, const char *directory, int to)
     return j;
 }
 
-/* n workers save under each of the methods. From each of these checkpoints any number up to `most`
-   goes on, under a method in turn, and sees and leaves what as many of the first method do that go
-   on from the first. */
+/* n workers save under each of the methods. From each of these checkpoints any number up to
+   `most` continues, with the methods in turn, and sees and leaves what as many workers of the
+   first method do when they continue from the first. */
 static void resumes(const char *const *methods, int n_methods, int n, int most)
 {
     char directory[METHODS_MOST][SCRATCH_PATH];

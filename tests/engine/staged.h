@@ -76,7 +76,7 @@ struct staged {
     uint64_t samples;
     int full_most[STAGED_RANKS], forwards_most[STAGED_RANKS];
     size_t held_most[STAGED_RANKS];
-    double told[STAGED_RANKS][4]; /* whatever `watch` notes of a rank */
+    double told[STAGED_RANKS][4]; /* whatever `watch` records of a rank */
     uint64_t retagged;
     void (*watch)(staged_seat *s); /* before the engine is closed; of simulated ranks it asserts
                                       nothing */

@@ -22,13 +22,15 @@ typedef struct saved_run {
     /* after the load, as rank 0's server has it: versions that workers have, less that of the
        model; steps that they have been given */
     double off, quotas;
-    uint64_t told;             /* of rank 0's gradients: how many it tells of, and of how many how old they were; of a
-                                  method's own figures those that do not depend on time */
+    uint64_t told;             /* of rank 0's gradients: how many it reports, and of how many
+                                  the age is known; of a method's own figures those that do not
+                                  depend on time */
     int states;                /* declared that are not scratch */
     char zeroed[64];
 } saved_run;
 
-/* What rank 0 has at the end: its model, and what it says of its gradients of the whole run. */
+/* What rank 0 has at the end: its model, and what it reports of its gradients of the whole
+   run. */
 static void look_at(saved_run *s, tutti_engine *e)
 {
     static const char *const timeless[] = { "gradient_evaluations", "mixing_steps", "drift" };
@@ -285,7 +287,7 @@ static void a_resumed_run_ends_with_the_same_bits(void **state)
     }
 }
 
-/* Saved in an epoch after the first: what a codec does by the epoch goes on from there, and is
+/* Saved in an epoch after the first: what a codec does by the epoch continues from there, and is
    not what it would be in the first. */
 static void codecs_go_on_in_the_epoch_in_which_they_were_saved(void **state)
 {
@@ -349,7 +351,7 @@ static void every_declared_state_that_is_not_scratch_matters(void **state)
         assert_true(s.states >= 3); /* x, progress, at least one slot */
         for (s.zero = 0; s.zero < s.states; s.zero++) {
             tutti_error err = { .rank = -1 };
-            /* some cannot be 0, and say so */
+            /* some cannot be 0, and are refused */
             if (tutti_world_run("shm", cases[i].n, load_rank, &s, &err) == TUTTI_OK && s.hash == plain &&
                 s.told == told)
                 fail_msg("%s, %s: zeroing '%s' changed nothing: it need not be declared, or it is not restored",
@@ -442,7 +444,7 @@ static void a_state_that_older_checkpoints_lack_begins_with_the_first_that_has_i
     drop(&s);
 }
 
-/* A residual is a team's: what it would be of other teams is not known. */
+/* A residual is a group's: what it would be for other groups is not known. */
 static void a_checkpoint_of_teams_is_resumed_by_the_same_teams(void **state)
 {
     static const struct { const char *saved, *hierarchy; int n; const char *sentence; } rows[] = {

@@ -1,8 +1,8 @@
-/* Goal: steps of as many samples as their workers take (steps.h, free sample counts): every sample
-   of an epoch is taken once, weights follow from what was taken, the run ends by samples, and what
-   was recorded is replayed to the bit. Method: a toy method whose counts are a function of rank and
-   step, with ranks that take nothing for a while, in each of the three ways in which counts can be
-   known; a client that notes each sample (taken.h). */
+/* Goal: steps of as many samples as their workers take (steps.h, free sample counts): every
+   sample of an epoch is taken once, weights follow from what was taken, the run ends by samples,
+   and what was recorded is replayed to the bit. Method: a toy method whose counts are a function
+   of rank and step, with ranks that take nothing for a while, in each of the three ways in which
+   counts can be known; a client that records each sample (taken.h). */
 #include <math.h>
 
 #include "scratch.h"

@@ -1,6 +1,6 @@
-/* taken.h: a client of methods with free sample counts (steps.h). It notes which samples each rank
-   took, and how many in each step. A sample's gradient has three bits and does not depend on x, so
-   sums of them are exact in any order. Ranks are threads, or simulated. */
+/* taken.h: a client of methods with free sample counts (steps.h). It records which samples each
+   rank took, and how many in each step. A sample's gradient has three bits and does not depend on
+   x, so sums of them are exact in any order. Ranks are threads, or simulated. */
 #ifndef TUTTI_TESTS_TAKEN_H
 #define TUTTI_TESTS_TAKEN_H
 #include <setjmp.h>
@@ -32,12 +32,13 @@ typedef struct taken {
     bool rests;                             /* the run is over when it has saved */
     int zero;                               /* declared state that is zeroed after the load
                                                (zeroed.h); -1: none */
-    const struct taken *feed;               /* samples are those that its ranks took in this step,
-                                               in order of rank, whatever the engine says */
+    const struct taken *feed;               /* samples are those that its ranks took in this
+                                               step, in order of rank, whatever the engine
+                                               reports */
 
     /* what a run leaves */
     int workers, done;                      /* steps made here */
-    int takes;                              /* what tutti_engine_takes says */
+    int takes;                              /* what tutti_engine_takes returns */
     uint8_t times[TAKEN_RANKS][TAKEN_SET];  /* how often each rank took each sample */
     int64_t took[TAKEN_STEPS][TAKEN_RANKS];
     uint16_t id[TAKEN_STEPS][TAKEN_RANKS][TAKEN_IDS]; /* the first of each step */

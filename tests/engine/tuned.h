@@ -1,6 +1,6 @@
-/* tuned.h: runs that tune themselves, of a toy method whose exchange takes as long as a formula of
-   its knobs says. Ranks are threads, or simulated. What a run leaves is in memory that a forked
-   process shares. */
+/* tuned.h: runs that tune themselves, of a toy method whose exchange takes as long as a formula
+   of its knobs gives. Ranks are threads, or simulated. What a run leaves is in memory that a
+   forked process shares. */
 #ifndef TUTTI_TESTS_TUNED_H
 #define TUTTI_TESTS_TUNED_H
 #include <setjmp.h>

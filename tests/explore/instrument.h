@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 void explore_pause(void);
-#define TUTTI_BOARD_GLANCES 1  /* each look is a choice of whom to run */
+#define TUTTI_BOARD_GLANCES 1  /* each look is a choice of the fiber to run */
 #define TUTTI_BOARD_PATIENCE 2
 #define TUTTI_BOARD_CORES 1024 /* the same runs on every machine */
 void *explore_copy(void *to, const void *from, size_t bytes);

@@ -261,8 +261,9 @@ static void settle(x_run *run)
     }
 }
 
-/* Own requests end; what travels as a copy arrives, unless the rank was killed: then it is lost
-   with it, or, where the run goes on, what went to one is and what went to another is not. */
+/* Own requests end; what travels as a copy arrives, unless the rank was killed: then it is
+   lost with it, or, where the run continues, what went to one rank is and what went to
+   another is not. */
 static void end_own(x_run *run, int rank, bool killed)
 {
     bool arrives[EXPLORE_RANKS] = { false };
@@ -325,7 +326,7 @@ void x_depart(x_run *run, int rank, x_state state, const tutti_error *why)
     run->due_at = run->now;
 }
 
-/* ---- losses that the run goes on after ---- */
+/* ---- losses that the run continues after ---- */
 static void lose(x_run *run, int observer, int rank, const char *why)
 {
     x_rank *const o = &run->ranks[observer];

@@ -35,7 +35,7 @@ typedef struct bounds {
 /* What the ranks share, in c->shared. */
 typedef struct common {
     int begun[EXPLORE_RANKS], ended[EXPLORE_RANKS]; /* steps of each: whose gradient was computed, that are over */
-    double done[EXPLORE_RANKS];    /* gradients that each has added to its team's mean */
+    double done[EXPLORE_RANKS];    /* gradients that each has added to its group's mean */
     uint64_t stale[EXPLORE_RANKS]; /* what the oldest of its gradients may be, by the bounds */
     /* what each began a step at, where the average begun last had to be there */
     struct { bool there; double x[LOOKS]; } read[PHASES * STEPS][EXPLORE_RANKS];
@@ -82,7 +82,7 @@ static void fill_initial(void *user, int tensor, float *values)
         values[i] = (float)(i % PERIOD) / 8 - 2;
 }
 
-/* Workers of a team compute at the same model. */
+/* Workers of a node group compute at the same model. */
 static tutti_status check_team(const tutti_method *m, common *s, tutti_error *err)
 {
     const int k = s->steps[m->rank]++, first = m->rank / m->team * m->team;
@@ -206,8 +206,8 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, const bounds *b, 
     return status;
 }
 
-/* All ranks are between steps and none goes on before all have looked (show is collective): the
-   agreed model is the initial one less eta sum m_i c_i / n. */
+/* All ranks are between steps and none continues before all have looked (eval_begin is
+   collective): the agreed model is the initial one less eta sum m_i c_i / n. */
 static tutti_status check_mean(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -926,7 +926,7 @@ static const tutti_method_ops relay_own_ops = {
     .traits = TUTTI_ASYNC,
 };
 
-/* One whose service fails by itself: it says so, and all others end because of it. */
+/* One whose service fails by itself: it reports that, and all others end because of it. */
 static tutti_status judge_failure(const explore_case *c, tutti_error *err)
 {
     int broken = 0;

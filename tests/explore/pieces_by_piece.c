@@ -12,7 +12,7 @@ enum { STEPS = 4, TENSORS = 5, UNITS = 3 };
 static const size_t counts[TENSORS] = { 40, 5, 33, 3, 50 };
 static const int units[TENSORS] = { 2, 2, 1, 0, 0 };
 
-/* The rate of a step, which the client tells before it. */
+/* The rate of a step, which the client sets before it. */
 static double rate(int step)
 {
     return 0.125 * (1 + step);
@@ -308,7 +308,7 @@ static tutti_status infinity(tutti_world *world, explore_case *c, tutti_error *e
     return steps(world, c, method, tutti_methods, far(c), err);
 }
 
-/* Shards of pieces that end inside tensors, on several threads, of one team or more. */
+/* Shards of pieces that end inside tensors, on several threads, of one group or more. */
 static tutti_status shards(tutti_world *world, explore_case *c, tutti_error *err)
 {
     char method[200];

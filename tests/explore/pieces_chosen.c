@@ -1,6 +1,6 @@
 /* Piece: biased-local-sgd, whose passes name their samples. What every worker visited is written
    down in memory of all, and the run is found again from that: which samples slow workers had to
-   take, by the newest losses, and the model that all must come to. */
+   take, by the newest losses, and the model at which all must arrive. */
 #include "explore.h"
 #include "tutti/engine.h"
 #include <math.h>

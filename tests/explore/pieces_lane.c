@@ -38,7 +38,7 @@ static bool may_fail(const explore_case *c)
     return c->piece->judge != NULL || c->piece->deaths;
 }
 
-/* Not all members leave it at the same time: member 0 is done when its word is away. */
+/* Not all members leave it at the same time: member 0 is done when its message is sent. */
 static tutti_status hand_on(led *l, const tutti_job *job, tutti_error *err)
 {
     const tutti_port port = tutti_port_of("chain", (uint64_t)job->index, (uint64_t)l->step);

@@ -128,7 +128,7 @@ static tutti_status judge_teams(const explore_case *c, int team, int failing, tu
             whole = whole && (mate == r || (c->rank[mate].end != EXPLORE_DIED && !c->rank[mate].expelled));
         if ((c->rank[r].status == TUTTI_ERR_PEER && c->rank[r].err.rank == r) ||
             (team > 1 && c->rank[r].status == TUTTI_ERR_STATE && !whole))
-            continue; /* given up; or its team is not whole any more */
+            continue; /* given up; or its group is not whole any more */
         if (r == failing && c->rank[r].status == TUTTI_ERR_STATE && strcmp(c->rank[r].err.text, by_itself) == 0)
             continue;
         EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK, "worker %d: %s", r, c->rank[r].err.text);
@@ -147,7 +147,7 @@ static tutti_status judge(const explore_case *c, tutti_error *err)
     return judge_teams(c, 1, -1, err);
 }
 
-/* ---- training that goes on ---- */
+/* ---- training that continues ---- */
 
 enum { STEPS = 6, SHOW_EVERY = 2, TENSORS = 2 };
 
@@ -374,7 +374,7 @@ static tutti_status averages_in_a_row(tutti_world *world, explore_case *c, tutti
                      NULL, false, 4 * STEPS, 4 * STEPS, err);
 }
 
-/* ---- at one's own pace ---- */
+/* ---- asynchronous ---- */
 
 enum { GRADIENTS = 256 };
 static tutti_status judge_failing(const explore_case *c, tutti_error *err);

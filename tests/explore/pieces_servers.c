@@ -131,7 +131,7 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
     return status;
 }
 
-/* All ranks are between steps, none goes on before all have looked. */
+/* All ranks are between steps, none continues before all have looked. */
 static tutti_status check_model(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -357,11 +357,11 @@ static tutti_status any(tutti_world *world, explore_case *c, tutti_error *err)
     return all[explore_draw(c, "any", TUTTI_LENGTH(all))](world, c, err);
 }
 
-/* ---- runs that go on ---- */
+/* ---- runs that continue ---- */
 
 /* Behind `common`. */
 typedef struct fate {
-    int workers, first, holders;   /* ranks first ... first + holders - 1 have slices */
+    int workers, first, holders;   /* ranks first ... first + holders - 1 have shards */
     int fails, fails_at;           /* a worker that fails by itself, before gradient fails_at; -1: none */
     uint64_t model[EXPLORE_RANKS]; /* hash of the last one, as agreed */
 } fate;
@@ -480,7 +480,7 @@ static tutti_status any_loss(void *user, double *loss, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* one: server, whatever the number of slices could be. half: of all ranks at least only serve. */
+/* one: server, whatever the number of shards could be. half: of all ranks at least only serve. */
 typedef struct served { const char *method; bool one, half; } served;
 
 static tutti_status with_servers(tutti_world *world, explore_case *c, const served *methods, size_t n, bool fails,

@@ -464,7 +464,7 @@ static x_fiber *choose(x_run *run)
     return best;
 }
 
-/* Virtual time goes on to the next thing that happens by itself; false: nothing will. */
+/* Virtual time advances to the next thing that happens by itself; false: nothing will. */
 static bool advance(x_run *run)
 {
     int64_t next = x_messages_next(run);

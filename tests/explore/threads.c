@@ -23,7 +23,7 @@ static void sleep_until(void *self, int64_t time_ns)
         x_block(run, X_IN_SLEEP, NULL, time_ns);
 }
 
-/* Computing takes as long as the seed likes. */
+/* Computing takes as long as the seed draws. */
 static void charge(void *self, double flops, double bytes)
 {
     (void)flops;

@@ -1,6 +1,7 @@
-/* Any bytes as what a stranger says: HELLO, ANSWER, PROOF, and an entry of the table. The first
-   byte says which, and whether the bytes get a right MAC, so that the fuzzer gets past it. Without
-   one nothing is known; with one, what is read obeys its bounds and is written back the same. */
+/* Any bytes as what a stranger sends: HELLO, ANSWER, PROOF, and an entry of the table. The first
+   byte selects which, and whether the bytes get a right MAC, so that the fuzzer gets past it.
+   Without one nothing is known; with one, what is read obeys its bounds and is written back the
+   same. */
 #include <stdlib.h>
 #include <string.h>
 #include "../../src/transport/tcp/wire.h"

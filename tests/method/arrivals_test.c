@@ -1,6 +1,6 @@
 /* Goal: what ringmaster-asgd, ringleader-asgd and dude-asgd promise of any order of arrival, on
    ranks that are real threads: one worker, what is counted how often, the table's mean, delays,
-   exact traffic of every pair. Gradients are constants of few bits a worker, so the model says
+   exact traffic of every pair. Gradients are constants of few bits a worker, so the model shows
    exactly which were applied. Schedules in their hundreds are tests/explore's; what depends on
    speeds is in tests/cli/arrivals_test.py. */
 #include "trial.h"
@@ -220,8 +220,8 @@ static void a_group_of_all_is_synchronous_sgd(void **state)
         }
 }
 
-/* Between a run of 9 steps and one of 4 lie 5 of each worker: up a gradient, down a model, but for
-   ringleader's workers that go on; nothing between others. */
+/* Between a run of 9 steps and one of 4 lie 5 of each worker: up a gradient, down a model, except
+   for ringleader's workers that continue; nothing between others. */
 static void every_pair_sends_what_the_sheet_says(void **state)
 {
     static const char *const methods[] = {

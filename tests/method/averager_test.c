@@ -353,7 +353,7 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
     assert_int_equal(refused("rand-psgd(mixing=delay-by-one,pace=own)", 3, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "so pace=own is not possible; use pace=step, or a graph"));
     assert_int_equal(refused("rand-psgd(mixing=delay-by-one,rounds=2)", 3, &err), TUTTI_ERR_USAGE);
-    for (int outstanding = 0; outstanding <= 2; outstanding++) { /* all but -1, which says what is so anyway */
+    for (int outstanding = 0; outstanding <= 2; outstanding++) { /* all but -1, which asks for what is so anyway */
         char method[80];
         snprintf(method, sizeof method, "rand-psgd(outstanding=%d)", outstanding);
         assert_int_equal(refused(method, 3, &err), TUTTI_ERR_USAGE);

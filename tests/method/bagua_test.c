@@ -1,7 +1,8 @@
-/* Goal: each algorithm of bagua is what its equations say, sends what they say to whom they say,
-   and its switches change how and not what. Method: identities to the bit with methods that share a
-   part; recursions replayed in plain C; traffic of a step as the difference of two runs. Schedules
-   and losses are tests/explore's, resuming is tests/engine/state_test.c. */
+/* Goal: each algorithm of bagua is what its equations state and sends what they prescribe to the
+   peers they prescribe, and its switches change how and not what. Method: identities to the bit
+   with methods that share a part; recursions replayed in plain C; traffic of a step as the
+   difference of two runs. Schedules and losses are tests/explore's, resuming is
+   tests/engine/state_test.c. */
 #include <time.h>
 
 #include "trial.h"
@@ -64,7 +65,7 @@ static void exact_sums_are_ddp_to_the_bit_however_they_are_made(void **state)
         same_at_every_step(cases[i].method, "ddp", "sgd(lr=0.1,momentum=0.9)", cases[i].n);
 }
 
-/* Teams of three are no branch of the tree. */
+/* Groups of three do not fit the binary tree of the sum. */
 static void teams_of_any_size_sum_to_rounding(void **state)
 {
     trial a = trial_of("bagua(hierarchical=3)", "sgd(lr=0.1)", 6), b = trial_of("ddp", "sgd(lr=0.1)", 6);
@@ -198,7 +199,7 @@ static void pairs_are_those_published(void **state)
     }
 }
 
-/* x_(t+1) = mix(x_t) - lr g(x_t), mixed in every `interval`-th step, teams as one. */
+/* x_(t+1) = mix(x_t) - lr g(x_t), mixed in every `interval`-th step, groups as one. */
 static void check_mixing(const char *method, int n, int team, int interval, bool shifts)
 {
     enum { STEPS = 9 };
@@ -366,7 +367,8 @@ static void copies_are_their_owners_models_bit_for_bit(void **state)
                 const rung *one = &seen[r][s], *left = &seen[(r + n - team) % n][s], *right = &seen[(r + team) % n][s];
                 assert_true(trial_same(&t, one->of[0], left->of[1]));
                 assert_true(trial_same(&t, one->of[2], right->of[1]));
-                /* and each model is what the neighbours have of it; so is that of the whole team */
+                /* and each model equals the neighbours' copies of it; so does that of the whole
+                   group */
                 for (int j = 0; j < team && s % cases[c].every == 0; j++)
                     assert_true(trial_same(&t, t.x[r + j][s], one->of[1]));
                 if (s % cases[c].every != 0)

@@ -207,7 +207,7 @@ static void expect(const dealt *d, int step, const float *score, int among, int 
     }
 }
 
-/* n workers of whom some are slow, for several data passes of `rounds`. */
+/* n workers, some of them slow, for several data passes of `rounds`. */
 static void slow_workers_take_the_top(const char *method, int n, int rounds, int passes, int want, int among)
 {
     dealt d = chosen_of(method, 4, 1, rounds * passes, SET);
@@ -337,7 +337,8 @@ static void models_are_weighed_and_momenta_treated_as_asked(void **state)
     }
 }
 
-/* A client that does not say how many samples there are has no epochs that would end a round. */
+/* A client that does not state how many samples there are has no epochs that would end a
+   round. */
 static void without_a_number_of_samples_a_round_is_whole(void **state)
 {
     (void)state;
@@ -398,7 +399,7 @@ static void traffic_is_an_all_reduce_a_round_and_the_visits_of_a_pass(void **sta
 
 /* ---- checkpoints ---- */
 
-/* Saved in the middle of the second data pass, of a run that goes on to the fourth. */
+/* Saved in the middle of the second data pass, of a run that continues to the fourth. */
 static void every_declared_state_matters(void **state)
 {
     static const char *const methods[] = {
@@ -519,7 +520,7 @@ static void invalid_options_are_rejected(void **state)
     }
 }
 
-/* A client that says that it tells losses has to. */
+/* A client that declares that it reports losses has to. */
 static float silent(uint64_t sample, uint64_t step)
 {
     (void)sample, (void)step;

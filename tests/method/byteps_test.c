@@ -165,7 +165,8 @@ static void each_pair_sends_what_the_split_says(void **state)
     }
 }
 
-/* Of a rank each way, per step, what the formula says but for a rounding a chunk and server. */
+/* Of a rank each way, per step, what the formula gives, except for a rounding a chunk and
+   server. */
 static void links_carry_what_the_formula_says(void **state)
 {
     (void)state;
@@ -213,7 +214,8 @@ static void without_servers_it_is_the_parameter_server_and_with_n_the_classic_on
     check_same_traffic("byteps", "parameter-server", 3, 5);
 }
 
-/* Layers first: worker 0 tells each other worker every chunk, in a message without payload. */
+/* Layers first: worker 0 notifies each other worker of every chunk, in a message without
+   payload. */
 static void a_led_lane_sends_a_turn_for_each_chunk(void **state)
 {
     trial a = trial_served("byteps(partition_bytes=1024)", "sgd(lr=0.1)", STEPS, 1),
@@ -337,8 +339,8 @@ static void one_worker_alone_is_local_sgd(void **state)
         }
 }
 
-/* Each pair sends what the other has of the model, once a gradient each way. At the end all gather
-   it; or, where ranks only serve, the first worker does, and tells the others. */
+/* Each pair sends what the other has of the model, once a gradient each way. At the end all
+   gather it; or, where ranks only serve, the first worker does, and notifies the others. */
 static void async_sends_by_the_same_parts(void **state)
 {
     static const struct { int n, k; uint32_t parts[TRIAL_RANKS]; } cases[] = {

@@ -280,9 +280,9 @@ static float apart_once(int rank, uint64_t step, size_t i, float x)
     return step == 0 ? (float)((rank * 11 + (int)i * 7) % 23) : 0;
 }
 
-/* Without gradients a round leaves at most |lambda_2| of the distance from the mean
-   (invariant 4): of a ring (1 + 2 cos(2 pi / n)) / 3, of others what the graph says; and
-   so much, in the end, of a ring's. */
+/* Without gradients a round leaves at most |lambda_2| of the distance from the mean (invariant
+   4): of a ring (1 + 2 cos(2 pi / n)) / 3, of others what the graph gives; and so much, in the
+   end, of a ring's. */
 static void a_round_shrinks_the_distance_from_the_mean_as_the_gap_says(void **state)
 {
     static const char *const kinds[] = { "ring", "complete", "torus", "exponential", "star", "ring(lazy=true)" };

@@ -141,7 +141,7 @@ static void no_gradient_is_lost_or_counted_twice(void **state)
                 }
                 for (int r = n; r < n + servers; r++)
                     assert_int_equal(t.done[r], 0);
-                /* what the server has counted, as worker 0 tells it */
+                /* what the server has counted, as worker 0 reports it */
                 if (servers == 1 && kind == 1 && strncmp(cases[k].method, "ring", 4) == 0) {
                     double applied = 0;
                     for (int r = 0; r < n; r++)
@@ -167,7 +167,7 @@ static void slices_go_between_workers_and_servers_only(void **state)
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
         for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
             const int n = sizes[p].workers, s = sizes[p].servers;
-            const bool gathers = k > 1; /* at the end the slices go to every worker, and to no server */
+            const bool gathers = k > 1; /* at the end the shards go to every worker, and to no server */
             trial t = trial_served(methods[k], "sgd(lr=0.0625)", 5, s);
             uint64_t beyond = 0;
             if (k == 0 && n == 1)

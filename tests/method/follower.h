@@ -192,7 +192,7 @@ static inline bool follower_open(follower *f)
     return well && tutti_plan_carry_out(f->plan, NULL, NULL) == TUTTI_OK;
 }
 
-/* x[steps] is what it comes to. false: no memory, or a wrong optimizer. */
+/* x[steps] is the model at its end. false: no memory, or a wrong optimizer. */
 static inline bool follower_run(follower *f, int steps)
 {
     const bool well = follower_open(f);

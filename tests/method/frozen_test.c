@@ -1,6 +1,6 @@
 /* Goal: onebit-adam and qadam are Adam until v is frozen, and afterwards what
-   docs/methods/onebit-adam.md and qadam.md say. Method: the toy client on ranks that are threads;
-   a second, separate computation where there is a formula. */
+   docs/methods/onebit-adam.md and qadam.md define. Method: the toy client on ranks that are
+   threads; a second, separate computation where there is a formula. */
 #include "encoded.h"
 
 /* One worker: the gradient is known, so all of it can be computed separately. With bias

@@ -37,7 +37,7 @@ typedef struct run {
     } w[N];
     int64_t jitter;    /* a step is longer by up to 1/jitter */
     int64_t spread_ns; /* not 0: it is anything up to that */
-    bool verdicts;     /* members say how it ended */
+    bool verdicts;     /* members report how it ended */
     bool lost_in[N];
     int64_t frozen_until_ns[N];
     int with[N][N]; /* groups of both */
@@ -529,7 +529,7 @@ static void who_is_frozen_is_left_out_and_served_again(void **state)
             others += !held[v];
             after += !held[v] && r->w[v].left < 950;
         }
-        if (after != others) /* the others went on */
+        if (after != others) /* the others continued */
             fail_msg("schedule %llu: %d of %d went on: %lld %lld %lld, %llu left out", (unsigned long long)dice, after,
                      others, (long long)r->w[0].left, (long long)r->w[1].left, (long long)r->w[3].left,
                      (unsigned long long)tutti_groups_look(r->g)->left_out);

@@ -360,8 +360,9 @@ static void before_anybody_has_pushed_the_model_is_the_workers_merged_by_the_ser
 
 /* ---- the wire ---- */
 
-/* Between a run of 9 steps and one of 4 lie 5 rounds of each worker. A push: a word, the model up
-   and down, its loss. A round without one: a word with the time, where sizes follow from it. */
+/* Between a run of 9 steps and one of 4 lie 5 rounds of each worker. A push: a control message,
+   the model up and down, its loss. A round without one: a control message with the time, where
+   sizes follow from it. */
 static void every_pair_sends_what_the_sheet_says(void **state)
 {
     static const struct {

@@ -485,8 +485,8 @@ static void one_machine_sums_by_itself(void **state)
     }
 }
 
-/* Worker 1 is lost: worker 0 cannot sum without it and leaves, too. The other node goes on with the
-   mean of what it has. */
+/* Worker 1 is lost: worker 0 cannot sum without it and leaves, too. The other node continues with
+   the mean of what it has. */
 typedef struct lost {
     int workers, servers;
     tutti_status ended[TRIAL_RANKS];
@@ -555,7 +555,8 @@ static void a_node_leaves_with_its_worker_and_the_others_go_on(void **state)
         for (int r = 2; r < 4 + servers; r++)
             if (l.ended[r] != TUTTI_OK)
                 fail_msg("rank %d ended with %d: %s", r, (int)l.ended[r], l.text[r]);
-        /* three steps of all, whose mean is 2.5; five of workers 2 and 3, of whom it is 3.5 */
+        /* three steps of all workers, whose mean is 2.5; five of workers 2 and 3, whose mean is
+           3.5 */
         assert_true(l.x[2] == -0.25f * (3 * 2.5f + 5 * 3.5f));
         assert_true(l.x[3] == l.x[2]);
     }

@@ -223,8 +223,8 @@ static void test_widths_make_up_for_slow_stages(void **state)
     assert_true(r.told[3][0] > 0 && r.told[3][0] < 6.0 / (32 + 6));
 }
 
-/* Bits after a resume are those without one. With one worker a stage any number of stages goes on,
-   and `single` with as many passes. */
+/* Bits after a resume are those without one. With one worker a stage any number of stages can
+   continue, and `single` with as many passes. */
 static void test_a_resumed_run_has_the_same_bits(void **state)
 {
     static const size_t of[] = { 2, 4, 6, 10 };

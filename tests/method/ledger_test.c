@@ -43,7 +43,7 @@ typedef struct scene {
     double factor;
     int frozen; /* worker that stops for ever, and where; -1 */
     int64_t frozen_at;
-    bool frozen_mixed; /* once it has mixed, before it goes on */
+    bool frozen_mixed; /* once it has mixed, before it continues */
     int dies;          /* -1 */
     bool wrong_order;  /* gives before it takes, as the mutant would */
 

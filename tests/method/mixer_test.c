@@ -1,5 +1,6 @@
-/* Goal: the mixer alone, with a method made for it: the complete graph gives an all-reduce's bits,
-   rounds contract as the gap says, push-sum's weight travels, chunks and places do not matter. */
+/* Goal: the mixer alone, with a method made for it: the complete graph gives an all-reduce's
+   bits, rounds contract as the gap predicts, push-sum's weight travels, chunks and places do not
+   matter. */
 #include "trial.h"
 #include "tutti/gossip.h"
 

@@ -7,8 +7,8 @@
 #include "tutti/codec.h"
 
 enum { WORKERS = 4, STEPS = 6, MOST = 128, PART = 12, SET = WORKERS * PART, BYTES = 9 };
-/* What does not go by its name alone, or has several forms; follows: the clock, though
-   the method's traits do not say so. */
+/* Methods that need more than their name, or have several forms. follows: the method depends on
+   the clock, though its traits do not show that. */
 static const struct { const char *name, *spec; bool follows;
 } forms[] = {
     { "parameter-server", "parameter-server(servers=3)" },
@@ -132,7 +132,7 @@ static tutti_status look(trial *t, int rank, const tutti_pass *p, tutti_error *e
 
     for (int64_t k = 0; p->ids != NULL && k < p->samples; k++)
         t->seen[rank] = t->seen[rank] * 31 + p->ids[k] + 1;
-    for (int64_t k = 0; p->losses != NULL && k < p->samples; k++) /* as hard as its place says */
+    for (int64_t k = 0; p->losses != NULL && k < p->samples; k++) /* a loss that depends on its position */
         p->losses[k] = (float)((p->position + (uint64_t)k) * 29 % 17);
     for (int64_t k = 0; k < p->received; k++, come += BYTES) {
         uint64_t id;

@@ -680,7 +680,7 @@ static tutti_status train_own(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-/* 0.1 x 2 / 0.4 is a half, 0.25 x 2 / 0.4 beyond 1. A client's rate is known when it tells. */
+/* 0.1 x 2 / 0.4 is a half, 0.25 x 2 / 0.4 beyond 1. A client's rate is known when it sets it. */
 static void a_clients_rate_is_judged_step_by_step(void **state)
 {
     own good = { .lr = 0.1, .later = 0.2 }, raised = { .lr = 0.1, .later = 0.25 }, untold = { .lr = -1, .later = -1 };

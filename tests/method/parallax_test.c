@@ -1,9 +1,9 @@
-/* Goal: parallax: dense tensors go by all-reduce and tables by servers, with ddp's bits; bytes and
-   messages are the formula's from pair to pair; over the density of tables what is sent is the less
-   of a gather and of servers; the search of parts finds the least of its model; a checkpoint goes
-   on with any workers and servers. Method: a client whose gradients are a formula of the rows that
-   it has asked for, so that an old row shows; two runs, one of one step, whose difference is what
-   steps send. */
+/* Goal: parallax: dense tensors go by all-reduce and tables by servers, with ddp's bits; bytes
+   and messages are the formula's from pair to pair; over the density of tables what is sent is
+   the less of a gather and of servers; the search of parts finds the least of its model; a
+   checkpoint resumes with any number of workers and servers. Method: a client whose gradients are
+   a formula of the rows that it has asked for, so that an old row shows; two runs, one of one
+   step, whose difference is what steps send. */
 #include <math.h>
 #include <string.h>
 
@@ -269,7 +269,7 @@ static uint64_t touched(const run *r, int rank, uint64_t step, int tensor, size_
     return n;
 }
 
-/* Words, and messages, that worker i sends server k in a step, and gets. */
+/* 4-byte words, and messages, that worker i sends server k in a step, and receives. */
 static void between(const run *r, int i, int k, int servers, int chunks, uint64_t step, uint64_t *up, uint64_t *down,
                     uint64_t *asks, uint64_t *answers)
 {
@@ -369,7 +369,7 @@ static void a_model_without_tables_has_ddps_bytes(void **state)
             run a = run_of("parallax", "adamw(lr=0.01)", 0.3), b = a;
             b.options.method = "ddp";
             a.no_tables = b.no_tables = form == 0;
-            a.asks = b.asks = false; /* or a client that does not say what rows it reads */
+            a.asks = b.asks = false; /* or a client that does not declare which rows it reads */
             a.options.clip_norm = b.options.clip_norm = 1;
             a.options.nonfinite = b.options.nonfinite = TUTTI_NONFINITE_SKIP;
             carry_out_steps(&a, n);
@@ -418,7 +418,7 @@ static void over_the_density_it_is_the_lower_envelope(void **state)
                 assert_true(fabs((double)sent(&servers, n) / (4 * rows * (2 * 64 + 2) * (n - 1) / n) - 1) <
                             0.03 + 2 / sqrt(rows));
             least = fmin((double)sent(&gather, n), (double)sent(&servers, n));
-            least += 16.0 * TENSORS * n * n; /* what all tell of their densities */
+            least += 16.0 * TENSORS * n * n; /* the densities that all report */
             least += alpha[k] == 1 ? 4.0 * 2 * 1024 * 64 * (n - 1) : 0; /* a table that leaves its servers */
             if ((double)sent(&both, n) > (1.03 + 2 / sqrt(rows)) * least)
                 fail_msg("density %g on %d: %llu bytes, but a gather has %llu and servers %llu", alpha[k], n,

@@ -1,7 +1,7 @@
 /* Goal: pipe-sgd.md's invariants, on ranks that are threads. Method: the reference is ddp itself,
-   whose gradients are taken at the models of some steps ago. So it has the same codecs, optimisers,
-   schedules and skipped steps, and all must be the same to the bit. Runs that go on longer than a
-   trial, and workers that are held up, have a loop of their own. Resuming is in
+   whose gradients are taken at the models of some steps ago. So it has the same codecs,
+   optimisers, schedules and skipped steps, and all must be the same to the bit. Runs that are
+   longer than a trial, and workers that are held up, have a loop of their own. Resuming is in
    tests/engine/state_test.c. */
 #include <time.h>
 
@@ -400,8 +400,8 @@ static void it_is_stable_exactly_up_to_its_bound(void **state)
     }
 }
 
-/* A step does not wait for its own exchange: worker 1 comes to the end of a step only when worker 0
-   has left it. Under ddp they would wait for each other. */
+/* A step does not wait for its own exchange: worker 1 reaches the end of a step only when worker
+   0 has left it. Under ddp they would wait for each other. */
 static void no_step_waits_for_its_own_exchange(void **state)
 {
     loop l = { .method = "pipe-sgd(width=2,warmup=0)", .lr = 0.1, .steps = 20, .holds = true, .lane = 1 };

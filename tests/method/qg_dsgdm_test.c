@@ -187,7 +187,7 @@ static void models_and_buffers_follow_the_recursion_in_every_form(void **state)
 
 /* ---- identities ---- */
 
-/* Whatever the options say of a buffer that is not there. */
+/* Whatever the options ask of a buffer that is not there. */
 static void without_momentum_it_is_d_psgd_to_the_bit(void **state)
 {
     static const struct { const char *qg, *plain, *codec; int n; } cases[] = {

@@ -14,7 +14,7 @@ typedef struct recursion {
     bool sum;                            /* waves are added as they are, not their mean */
     tutti_share share;                   /* of pipelines, in micro-batches */
 
-    /* w_p at p mod window; what servers have; what all come to */
+    /* w_p at p mod window; what servers have; the model at which all arrive */
     float version[PIPELINES_MOST][WINDOW_MOST][STAGED_VALUES], server[STAGED_VALUES];
 
     tutti_plan *plan;
@@ -73,7 +73,7 @@ static inline bool recursion_open(recursion *r)
     return well && tutti_plan_carry_out(r->plan, NULL, NULL) == TUTTI_OK;
 }
 
-/* Leaves in `server` what the run comes to. false: no memory, or a wrong optimizer. */
+/* Leaves in `server` the model at the end of the run. false: no memory, or a wrong optimizer. */
 static inline bool recursion_run(recursion *r)
 {
     const float share = r->sum ? 1 : 1.0F / (float)r->pipelines;

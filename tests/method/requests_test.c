@@ -105,7 +105,7 @@ static const tutti_method_ops asks_rows_ops = {
     .services = services, .declare = asks_declare, .step = asks_step, .final_model = asks_final_model,
 };
 
-/* What tutti_exchange makes of a table: all tell how many rows they have touched; then ids and
+/* What tutti_exchange makes of a table: all report how many rows they have touched; then ids and
    rows, or, where the table travels whole under a lazy optimiser, a bit a row. */
 static tutti_status sums_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
@@ -226,7 +226,7 @@ static void rows_that_a_server_has_not_got_are_refused_by_name(void **state)
     send_rows("asks-rows", (struct rows_sent){ 2, { 3, 3 }, 0, 0, 0 }, "worker 1 sent row 3 of table at place 1");
     send_rows("asks-rows", (struct rows_sent){ ROWS + 1, { 3, 5 }, 0, 0, 0 },
               "worker 1 sent 41 rows of table, of which 40 are served here");
-    /* fewer than it tells of */
+    /* fewer than it announces */
     send_rows("asks-rows", (struct rows_sent){ 3, { 3, 5 }, 0, 0, 0 },
               "worker 1 sent 444 bytes, which do not make a slice of ");
     /* more */

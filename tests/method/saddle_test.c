@@ -18,7 +18,7 @@ typedef struct rule {
 
 static const double eta = 0.125;
 
-/* The gradient of |x - b_r|^2 / 2, at x or as far away as the rule says. */
+/* The gradient of |x - b_r|^2 / 2, at x or as far away as the rule gives. */
 static void sam(const rule *p, int r, int step, const double *x, double *g)
 {
     double norm = 0;

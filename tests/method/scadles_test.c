@@ -272,8 +272,8 @@ static void all_that_arrived_is_trained_waiting_or_dropped(void **state)
 }
 
 /* On the running clock: what came lies between what a rate brings in the least and the most time
-   that the clock can have run, which stands between steps. What is taken is counted by the client.
-   So the figures are compared with nothing that the method tells. */
+   that the clock can have run, which stands between steps. What is taken is counted by the
+   client. So the figures are compared with nothing that the method reports. */
 static void so_it_is_on_the_running_clock_and_nobody_waits_beyond_the_window(void **state)
 {
     static const struct { const char *policy; int64_t max, cap; } cases[] = {
@@ -326,7 +326,7 @@ static void so_it_is_on_the_running_clock_and_nobody_waits_beyond_the_window(voi
     assert_true(most_dropped > 0 && most_waiting > 0);
 }
 
-/* Nothing comes to the workers of the replayed run: it takes what is written down. */
+/* Nothing arrives at the workers of the replayed run: it takes what is written down. */
 static void what_was_recorded_is_replayed_to_the_bit(void **state)
 {
     static const char *const options = "batch_max=5,batch_min=2,inject_alpha=0.5,inject_beta=0.5,compress_ratio=0.3";
@@ -564,8 +564,8 @@ static float ever_steeper(int rank, uint64_t step, size_t i, float x)
     return (i % 13 == 0 ? 2 + (float)rank / 4 + 2 * (float)step : 1) * (i % 2 == 0 ? 1 : -1);
 }
 
-/* From four workers up floor(D / 2) are two votes and more. What each would lose it tells itself;
-   owners of parts look at parts of tensors, so that is near the oracle's. */
+/* From four workers up floor(D / 2) are two votes and more. What each would lose it reports
+   itself; owners of parts look at parts of tensors, so that is near the oracle's. */
 static void as_many_votes_are_needed_as_half_of_the_workers(void **state)
 {
     (void)state;
@@ -593,8 +593,8 @@ static void as_many_votes_are_needed_as_half_of_the_workers(void **state)
     }
 }
 
-/* Uncompressed rounds, so that the oracle needs no residual. It says where the mean, and no round's
-   own share, comes below a bound: there the first round is compressed. */
+/* Uncompressed rounds, so that the oracle needs no residual. It reports where the mean, and no
+   round's own share, comes below a bound: there the first round is compressed. */
 static void the_mean_of_what_would_be_lost_is_exponential(void **state)
 {
     enum { STEPS = 8 };

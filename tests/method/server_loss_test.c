@@ -23,7 +23,7 @@ typedef struct scene {
     int workers, servers, steps;
     int lost_before[MOST];       /* the step before which it goes; 0: it stays */
     bool together;               /* all begin each step together, so that it is known which worker has done what */
-    bool asks;                   /* by tutti_engine_more, as methods at their own pace do it */
+    bool asks;                   /* by tutti_engine_more, as asynchronous methods do it */
     float x[MOST][COUNT];        /* at the end */
     int done[MOST];
     tutti_figures figures[MOST];
@@ -154,13 +154,13 @@ static void play(scene *s)
 static void others_went_on(const scene *s)
 {
     for (int r = 0; r < s->workers + s->servers; r++)
-        /* at its own pace it may never have come so far */
+        /* an asynchronous worker may never have come so far */
         if (s->ended[r] != (s->lost_before[r] > 0 ? TUTTI_ERR_IO : TUTTI_OK) && !(s->asks && s->ended[r] == TUTTI_OK))
             fail_msg("%s on %d and %d servers: rank %d ended with %d: %s", s->method, s->workers, s->servers, r,
                      (int)s->ended[r], s->text[r]);
 }
 
-/* Its workers have slices as long as there are fewer servers than machines. */
+/* Its workers have shards as long as there are fewer servers than machines. */
 static bool byteps(const char *method)
 {
     return strncmp(method, "byteps", 6) == 0;
@@ -279,7 +279,7 @@ static void nobody_is_left_waiting(void **state)
         }
 }
 
-/* ---- slices ---- */
+/* ---- shards ---- */
 
 static void a_lost_slice_ends_the_run_and_is_named(void **state)
 {

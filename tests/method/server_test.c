@@ -183,7 +183,7 @@ static void the_parameter_server_sends_each_slice_once_each_way(void **state)
         }
 }
 
-/* A gradient up and a model down each, and an all-gather of the slices at the end. */
+/* A gradient up and a model down each, and an all-gather of the shards at the end. */
 static void a_push_sends_a_gradient_and_brings_a_model(void **state)
 {
     static const char *const methods[] = {
@@ -506,8 +506,8 @@ static void without_staleness_ssp_is_the_mean_gradient_of_each_step(void **state
 
 /* ---- backup-workers ---- */
 
-/* Element i counts the gradients of worker i mod n. The last worker comes to its first gradient
-   when another, at least, is two steps further. */
+/* Element i counts the gradients of worker i mod n. The last worker computes its first gradient
+   when at least one other is two steps further. */
 static float count_mine(int rank, uint64_t step, size_t i, float x)
 {
     (void)x;
@@ -554,7 +554,7 @@ static void a_step_takes_exactly_the_first_gradients_and_never_a_late_one(void *
                              (unsigned long long)t.figures[r].samples, STEPS, needed);
             if (all != STEPS * needed)
                 fail_msg("%s on %d: %g gradients were taken in %d steps of %d", method, n, all, STEPS, needed);
-            for (size_t i = 0; i < trial_size(&t); i++) /* the same ones in all slices, on all workers */
+            for (size_t i = 0; i < trial_size(&t); i++) /* the same ones in all shards, on all workers */
                 for (int r = 0; r < n; r++)
                     if (t.x[r][STEPS][i] != trial_initial_value(i) - (float)(taken[i % (size_t)n] / needed))
                         fail_msg("%s on %d, worker %d: element %zu has taken other gradients than the first slice",

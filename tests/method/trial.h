@@ -52,7 +52,7 @@ typedef struct trial {
     uint64_t seen[TRIAL_RANKS];             /* what look() makes of it */
     tutti_figures figures[TRIAL_RANKS];
 
-    /* what worker 0 tells at the end; names are copied, for the engine's go with it */
+    /* what worker 0 reports at the end; names are copied, for the engine's go with it */
     tutti_metric_record metric[TRIAL_METRICS];
     char metric_name[TRIAL_METRICS][64];
     int metrics;

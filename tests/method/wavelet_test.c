@@ -10,7 +10,7 @@
 #include "scratch.h"
 #include "tutti/pipeline.h"
 
-/* What `like` comes to. */
+/* The model at which `like` arrives. */
 static void follow(const staged *like, int ranks, int stages, int waves, int mode, int rounds, float x[STAGED_VALUES])
 {
     static follower f;
@@ -118,7 +118,7 @@ static void test_every_mode_is_its_recursion(void **state)
             }
 }
 
-/* Both modes that are synchronous come to what ddp does, but for the order of sums. */
+/* Both synchronous modes arrive at ddp's model, except for the order of sums. */
 static void test_joint_and_averaged_waves_are_near_ddp(void **state)
 {
     (void)state;
@@ -311,7 +311,7 @@ static void test_a_resumed_run_has_the_same_bits(void **state)
     scratch_remove(folder);
 }
 
-/* One wave goes on from ddp's checkpoint, and ddp from one wave's. */
+/* One wave continues from ddp's checkpoint, and ddp from one wave's. */
 static void test_one_wave_and_ddp_go_on_from_each_other(void **state)
 {
     static const char *const methods[] = { "ddp", "wavelet(waves=1)" };

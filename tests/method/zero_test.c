@@ -1,10 +1,10 @@
-/* Goal: zero.md's invariants, on ranks that are threads. All stages train ddp's bits, clipped too;
-   each worker updates n/N elements and keeps what its stage says; between two workers travel the
-   bytes of an all-reduce, no more and no fewer, and with clip-norm the sums of blocks besides. In
-   groups all that is inside them, and shards' gradients alone travel between.
-   Method: a client with memory of its own, which hands its gradients over; the reference is ddp.
-   What shards and buffers do by themselves, resuming and failures are in
-   tests/engine/shards_test.c, schedules in tests/explore. */
+/* Goal: zero.md's invariants, on ranks that are threads. All stages train ddp's bits, clipped
+   too; each worker updates n/N elements and keeps what its stage prescribes; between two workers
+   travel the bytes of an all-reduce, no more and no fewer, and with clip-norm the sums of blocks
+   besides. In groups all that is inside them, and shards' gradients alone travel between. Method:
+   a client with memory of its own, which hands its gradients over; the reference is ddp. What
+   shards and buffers do by themselves, resuming and failures are in tests/engine/shards_test.c,
+   schedules in tests/explore. */
 #include "sharded.h"
 
 #define SIZES "bucket_mb=0.012,first_bucket_mb=0.003"

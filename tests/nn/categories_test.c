@@ -272,8 +272,8 @@ static void check_equal(const clicks *c, float *const *a, float *const *b, const
             fail_msg("%s: %s differs", what, c->p[k].name);
 }
 
-/* Blocks of 64 and a tree over them: 450 samples have 8 blocks, the last one short; every prefix is
-   another tree. Whole gradients and rows have the same bits, and rows say exactly what they
+/* Blocks of 64 and a tree over them: 450 samples have 8 blocks, the last one short; every prefix
+   is another tree. Whole gradients and rows have the same bits, and rows name exactly what they
    touched: a NaN that stands in any other row stays. */
 static void a_pass_is_the_tree_of_its_blocks_with_rows_and_without(void **state)
 {

@@ -1,7 +1,7 @@
 /* Goal: a network that drops activations and computes them again has the bits of one that keeps
-   them: losses, gradients, running statistics; it holds as much less memory as the formula says;
-   it needs a segment's units before it computes them again, and charges for it. Method: each
-   model with recompute=on compared with the same with off, over passes of one block and of
+   them: losses, gradients, running statistics; it holds as much less memory as the formula
+   states; it needs a segment's units before it computes them again, and charges for it. Method:
+   each model with recompute=on compared with the same with off, over passes of one block and of
    several, precisions, threads, both backends; hooks that refuse what comes in another order, and
    memory that is void outside need and done. */
 #include "subject.h"

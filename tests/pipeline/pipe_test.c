@@ -1,7 +1,7 @@
-/* Goal: stages on ranks give each micro-batch the bits of one pass through the whole network, send
-   one message a micro-batch, boundary and direction, hold no more than they say, wait at gates
-   without stopping for good, and end with a sentence when a rank is gone. Method: a small gpt in
-   stages, ranks that are threads; stages of arithmetic for the rest. */
+/* Goal: stages on ranks give each micro-batch the bits of one pass through the whole network,
+   send one message a micro-batch, boundary and direction, hold no more than they declare, wait at
+   gates without stopping for good, and end with a sentence when a rank is gone. Method: a small
+   gpt in stages, ranks that are threads; stages of arithmetic for the rest. */
 #include "../nn/subject.h"
 #include "tutti/pipe.h"
 #include "tutti/stages.h"
@@ -88,7 +88,7 @@ static tutti_status nn_rank(tutti_world *world, void *arg, tutti_error *err)
                                                      BATCH * tutti_nn_stage_enters(t.stage),
                                                      BATCH * tutti_nn_stage_leaves(t.stage) },
                               err));
-    TUTTI_TRY(tutti_pipe_run(pipe, 5, &work, err)); /* and goes on where it was */
+    TUTTI_TRY(tutti_pipe_run(pipe, 5, &work, err)); /* and continues where it was */
     TUTTI_TRY(tutti_pipe_run(pipe, MICRO, &work, err));
     tutti_pipe_sent(pipe, &messages, &bytes);
     sent = tutti_nn_stage_enters(t.stage) + tutti_nn_stage_leaves(t.stage);
@@ -311,7 +311,7 @@ static tutti_status wide_rank(tutti_world *world, void *arg, tutti_error *err)
     o.enters = w.stage > 0 ? 3 : 0;
     o.leaves = w.stage < w.stages - 1 ? 3 : 0;
     TUTTI_TRY(tutti_pipe_open(&pipe, world, &o, err));
-    for (size_t i = 0; i < TUTTI_LENGTH(lasts) && status == TUTTI_OK; i++) { /* and goes on where it was */
+    for (size_t i = 0; i < TUTTI_LENGTH(lasts) && status == TUTTI_OK; i++) { /* and continues where it was */
         status = tutti_pipe_run(pipe, lasts[i], &work, err);
         while (next_of(&w, due) <= lasts[i]) {
             due = next_of(&w, due);

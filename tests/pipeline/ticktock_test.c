@@ -1,7 +1,7 @@
-/* Goal: the rules of tick and tock (pipeline.h): no two in forward, none begins before the offset,
-   none overtakes, a worker is never idle where something may go on, and the peaks are those of
-   triangles: A, 1.25 A and 1.33 A where backward takes one, two and three times as long as forward.
-   Method: profiles of many parts, and drawn ones, played to the end. */
+/* Goal: the rules of tick and tock (pipeline.h): no two in forward, none begins before the
+   offset, none overtakes, a worker is never idle where something may be computed, and the peaks
+   are those of triangles: A, 1.25 A and 1.33 A where backward takes one, two and three times as
+   long as forward. Method: profiles of many parts, and drawn ones, played to the end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -16,7 +16,7 @@
 typedef struct faults {
     tutti_runtime *below;
     size_t bite;                 /* most bytes of one read or write */
-    int interrupts;              /* every n-th call says EINTR first; 0: never */
+    int interrupts;              /* every n-th call returns EINTR first; 0: never */
     int fail_at, cause;          /* the k-th call from now on fails; 0: none */
     int calls, opened, closed;
     bool stuck;                  /* writes take nothing */

@@ -436,7 +436,7 @@ static void damage_to_a_tensor_names_file_tensor_and_range(void **state)
 
     assert_int_equal(save_plain(&f->m->rt, "a", 2, 10, 1, 1), TUTTI_OK);
     data = memory_files_get(f->m, "a/step-00000010/rank-00001-of-00002.safetensors", &n);
-    for (size_t at = 8; at < n; at++) /* the F64 slice is first in the file: find its first value */
+    for (size_t at = 8; at < n; at++) /* the F64 shard is first in the file: find its first value */
         if (data[at] == value_of(2, -1, 144, 1) && data[at + 1] == value_of(2, -1, 145, 1) &&
             data[at + 2] == value_of(2, -1, 146, 1)) {
             data[at + 9] ^= 4;

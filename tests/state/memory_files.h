@@ -160,8 +160,8 @@ static inline memory_node *memory_find(memory_files *m, const char *path, memory
     return at;
 }
 
-/* Under the lock: counts a mutating operation; an errno when the fault says so. *half:
-   this write is to be torn or short. */
+/* Under the lock: counts a mutating operation; an errno when the fault requires it. *half: this
+   write is to be torn or short. */
 static inline int memory_strike(memory_files *m, bool *half)
 {
     *half = false;
@@ -582,7 +582,7 @@ static inline void memory_files_crash_with_some(memory_files *m, bool lose_conte
             memory_node **there = memory_entry(&kept, change->from);
             if (tutti_random(draw, k++) % 2 == 0)
                 continue;
-            /* else the name has come to be another's, or never was this one's */
+            /* else the name is another's by now, or never was this one's */
             if (there != NULL && *there == change->node)
                 memory_entry_drop(&kept, change->from);
             if (change->to[0] != '\0')

@@ -25,7 +25,7 @@ typedef struct faults {
     int transfers;               /* since `begin` */
     int fail_at, cause;          /* the k-th transfer fails; 0: none */
     int nothing_at;              /* the k-th and all later ones move nothing */
-    int interrupts;              /* every n-th one says EINTR */
+    int interrupts;              /* every n-th one returns EINTR */
     size_t bite;                 /* and no transfer moves more */
     int reap_fails;              /* a cause */
     int opening_fails;           /* a cause, of the queue */
@@ -200,8 +200,8 @@ static void short_and_interrupted_transfers_are_no_failure(void **state)
     tutti_runtime_close(f.below);
 }
 
-/* Each transfer of a write with two ends, in turn: it alone fails, its neighbours keep their bytes,
-   and the tier goes on. */
+/* Each transfer of a write with two ends, in turn: it alone fails, its neighbours keep their
+   bytes, and the tier continues. */
 static void each_failed_transfer_ends_its_request_with_a_sentence_and_no_other(void **state)
 {
     static const struct { int cause; const char *words; } causes[] = {

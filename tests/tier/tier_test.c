@@ -315,7 +315,7 @@ static void more_than_the_disk_has_is_refused_before_any_work(void **state)
     tutti_runtime_close(rt);
 }
 
-/* ---- what /proc/self/io says ---- */
+/* ---- what /proc/self/io reports ---- */
 static uint64_t proc_io(const char *name)
 {
     FILE *f = fopen("/proc/self/io", "r");

@@ -541,8 +541,8 @@ static bool meet(const tutti_graph *g, int i, int j)
     return false;
 }
 
-/* Whom each member may meet: only across roles, both say so, everybody is connected with everybody,
-   and nothing but edges within a role is left out. */
+/* The partners that each member may meet: only across roles, both say so, everybody is connected
+   with everybody, and nothing but edges within a role is left out. */
 static void roles_connect_every_graph_and_nobody_asks_one_who_asks(void **state)
 {
     (void)state;

@@ -249,7 +249,7 @@ static void watch_on(const char *spec, const char *method, const char *model, co
     ranks = 0;
     if (status != TUTTI_OK)
         fail_msg("%s", err.text);
-    assert_true(watched >= STEPS - WARM); /* at their own pace one rank may have made most of them */
+    assert_true(watched >= STEPS - WARM); /* in an asynchronous run one rank may have made most of them */
     if (ours > 0) {
         backtrace_symbols_fd(first_trace, first_frames, STDERR_FILENO);
         fail_msg("%s, %s: %llu allocations of ours in %llu steps; the first came from the trace above (addr2line -fe)",

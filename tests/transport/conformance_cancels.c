@@ -95,9 +95,9 @@ static void a_cancelled_receive_has_consumed_nothing(const conformance_subject *
     all_well(s, 7, 1, cancel_unmatched);
 }
 
-/* Goal: the same in the middle of a transfer. Method: rank 0 sends much and makes progress
-   only between words; rank 1 cancels after a few words, and at last receives the message
-   whole, in its place before a later one. */
+/* Goal: the same in the middle of a transfer. Method: rank 0 sends much and makes progress only
+   between control messages; rank 1 cancels after a few control messages, and at last receives the
+   message whole, in its place before a later one. */
 static tutti_status receive_midway(rank_context *c, transfer *t, tutti_error *err)
 {
     tutti_request big = { 0 }, later = { 0 };
@@ -214,8 +214,8 @@ static void a_message_given_up_goes_to_the_next_receive(const conformance_subjec
     all_well(s, 2, 1, pass_on);
 }
 
-/* Goal: a cancelled send vanishes: unmatched, or in mid-transfer, when its receive goes on to wait
-   for the next message. The sender's memory is its own again at once. */
+/* Goal: a cancelled send vanishes: unmatched, or in mid-transfer, when its receive then waits for
+   the next message. The sender's memory is its own again at once. */
 static tutti_status send_midway(rank_context *c, transfer *t, tutti_error *err)
 {
     unsigned char small[8];
@@ -316,8 +316,8 @@ static void a_cancelled_send_to_oneself_vanishes(const conformance_subject *s)
 
 /* Goal: cancelling at random moments, both ends at once, loses nothing and corrupts nothing.
    Method: rank 0 sends numbered messages, sometimes takes one back and sends it again; rank 1
-   receives with random short deadlines. Every number arrives once, in order, whole: a send that is
-   taken back either has not arrived or says that it is done. */
+   receives with random short deadlines. Every number arrives once, in order, whole: a send that
+   is taken back either has not arrived or reports that it is done. */
 static tutti_status random_cancels(rank_context *c, tutti_error *err)
 {
     enum { COUNT = 60, MOST = 2000000 };

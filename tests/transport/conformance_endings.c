@@ -21,7 +21,7 @@ static tutti_status leave_early(rank_context *c, tutti_error *err)
     }
     if (c->rank == 0) {
         TUTTI_TRY(c->ops->recv(c->t, &r, 1, 2, tutti_nothing(), err)); /* never sent */
-        if (!c->subject->strict) { /* else it does not leave before its words are taken */
+        if (!c->subject->strict) { /* else it does not leave before its messages are received */
             TUTTI_TRY(wait_one(c, &r, err));
             CHECK(r.status == TUTTI_ERR_PEER && r.rank == 1);
         }
@@ -71,8 +71,8 @@ static tutti_status meet_without(rank_context *c, int victim, uint64_t tag, tutt
 }
 
 /* Goal: every kind of request that needs a dead rank ends with PEER and its rank: small and large
-   sends, receives, one in transfer; those that do not need it go on; a receive from ANY ends only
-   when no other rank is left. */
+   sends, receives, one in transfer; those that do not need it continue; a receive from ANY ends
+   only when no other rank is left. */
 static tutti_status need_the_dead(rank_context *c, tutti_error *err)
 {
     enum { BIG = 4 << 20 };
@@ -124,7 +124,7 @@ static tutti_status need_the_dead(rank_context *c, tutti_error *err)
         CHECK(any.status == TUTTI_ERR_PEER && any.rank == victim);
         return TUTTI_OK;
     }
-    CHECK(!any.done || any.status == TUTTI_OK); /* a fast survivor's word may be there */
+    CHECK(!any.done || any.status == TUTTI_OK); /* a fast survivor's message may be there */
     TUTTI_TRY(send_word(c, (c->rank + 1) % victim, 5, 42, err)); /* the survivors have their ring */
     TUTTI_TRY(wait_one(c, &any, err));
     CHECK(any.status == TUTTI_OK && any.note.a == 42);

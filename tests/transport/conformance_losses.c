@@ -1,5 +1,5 @@
-/* conformance_losses.c: ranks that are lost while the others go on, for transports that outlive
-   that: events, several losses, expulsion, silence. */
+/* conformance_losses.c: ranks that are lost while the others continue, for transports that
+   outlive that: events, several losses, expulsion, silence. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,8 +56,8 @@ static tutti_status check_losses(rank_context *c, unsigned victims, tutti_error 
     return TUTTI_OK;
 }
 
-/* Two rounds of words between all members of the set. All at once: a strict transport's send
-   is over only when it is received. */
+/* Two rounds of control messages between all members of the set. All at once: a strict
+   transport's send is over only when it is received. */
 static tutti_status meet_members(rank_context *c, unsigned members, uint64_t tag, tutti_error *err)
 {
     for (uint64_t round = 0; round < 2; round++) {
@@ -92,9 +92,9 @@ static tutti_status meet_members(rank_context *c, unsigned members, uint64_t tag
     return TUTTI_OK;
 }
 
-/* Goal: each loss is an event, learnt without waiting for anything. Method: ranks leave the
-   world of the living one after the other, the first rank too; after each the others see it,
-   meet, and go on, down to the last. */
+/* Goal: each loss is an event, learnt without waiting for anything. Method: ranks leave the world
+   of the living one after the other, the first rank too; after each the others see it, meet, and
+   continue, down to the last. */
 static tutti_status one_after_the_other(rank_context *c, tutti_error *err)
 {
     unsigned lost = 0;
@@ -324,7 +324,7 @@ static tutti_status expel(rank_context *c, tutti_error *err)
         c->ops->expel(c->t, victim, "it is in the way");
     TUTTI_TRY(await_events(c, TUTTI_PEER_LOST, 1, &event, err));
     c->ops->expel(c->t, victim, "it was in the way"); /* nothing */
-    /* the expeller's words, or those with which it left */
+    /* the expeller's reason, or the failure report with which it left */
     CHECK(event.rank == victim && strstr(event.why, "has expelled it: it is in the way") != NULL);
     TUTTI_TRY(c->ops->recv(c->t, &r[0], victim, 60, tutti_nothing(), err));
     TUTTI_TRY(wait_one(c, &r[0], err));
@@ -361,7 +361,7 @@ static tutti_status blames_the_first(rank_context *c, tutti_error *err)
     TUTTI_TRY(c->ops->recv(c->t, &r[1], victim, 51, tutti_nothing(), err)); /* after it is known */
     TUTTI_TRY(wait_one(c, &r[1], err));
     for (int k = 0; k < 2; k++)
-        /* the words may come after the end */
+        /* the failure report may come after the end */
         CHECK(r[k].status == TUTTI_ERR_PEER && (r[k].rank == victim || (r[k].rank == 0 && c->rank != 0)));
     CHECK(c->rank != 0 ||
           (c->ops->dead_peer(c->t, why, sizeof why) == victim && strstr(why, "says that worker 0 did it") != NULL));
@@ -375,7 +375,7 @@ static void who_is_blamed_is_not_expelled(const conformance_subject *s)
     some_die(s, 2, 1, 1u << 1, blames_the_first);
 }
 
-/* Goal: words of live ranks come through after a loss, and a wait for the dead one's ends. */
+/* Goal: flags of live ranks come through after a loss, and a wait for the dead one's ends. */
 static tutti_status flags_after_a_loss(rank_context *c, tutti_error *err)
 {
     const int victim = (int)(c->seed % (uint64_t)c->size);

@@ -1,5 +1,5 @@
-/* events_test.c: what is noted of peers, and the rule by which one side of a divided run goes
-   on. */
+/* events_test.c: what is recorded of peers, and the rule by which one side of a divided run
+   continues. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -170,7 +170,7 @@ static int funneled(rank *c, tutti_error *err)
     return 0;
 }
 
-/* Rank 0 leaves at once and ends; the others go on, and MPI's end waits for them. */
+/* Rank 0 leaves at once and ends; the others continue, and MPI's end waits for them. */
 static int leaves(rank *c, tutti_error *err)
 {
     tutti_request got = { 0 };
@@ -265,7 +265,7 @@ static int wrong_size(rank *c, tutti_error *err)
     return 0;
 }
 
-/* All on this host; and each is where it says it is. */
+/* All on this host; and each is where it reports to be. */
 static int places(rank *c, tutti_error *err)
 {
     for (int r = 0; r < c->place.size; r++) {

@@ -255,7 +255,7 @@ static void blame_goes_to_the_root(void **state)
     assert_int_equal(tutti_shm_culprit(&region), 2);
     fail_rank(&region, 4, TUTTI_ERR_STATE, -1, SIGSEGV); /* killed beats reports */
     assert_int_equal(tutti_shm_culprit(&region), 4);
-    fail_rank(&region, 2, TUTTI_ERR_USAGE, -1, 0); /* the first words stay */
+    fail_rank(&region, 2, TUTTI_ERR_USAGE, -1, 0); /* the first failure report stays */
     assert_int_equal(region.header->ranks[2].status, TUTTI_ERR_NUMBER);
     tutti_shm_describe(&region, 2, text, sizeof text);
     assert_string_equal(text, "worker 2 failed: words of 2");
@@ -455,8 +455,8 @@ static void nothing_is_allocated_in_a_steady_state(void **state)
     }
 }
 
-/* Method: fail the 1st, 2nd, 3rd ... allocation until the run needs no more. No hang, no leak (the
-   address sanitizer sees), and a status that says what happened. */
+/* Method: fail the 1st, 2nd, 3rd ... allocation until the run needs no more. No hang, no leak
+   (the address sanitizer sees), and a status that fits what happened. */
 static void any_allocation_may_fail(void **state)
 {
     long k;
@@ -512,7 +512,7 @@ static tutti_status come_unless_one(const tutti_launch *launch, void *arg, tutti
     void *t;
 
     if (launch->rank == 1)
-        return *(tutti_status *)arg; /* never opens, and says nothing */
+        return *(tutti_status *)arg; /* never opens, and reports nothing */
     TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
     status = shm()->open(&t, rt, launch, err);
     if (status == TUTTI_OK)

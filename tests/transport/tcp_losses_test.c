@@ -1,7 +1,7 @@
 /* tcp_losses_test.c: divided runs. Ranks stop hearing each other in every direction that a test
-   wants, while all live; exactly one side goes on, whether a launcher's meeting place decides or
-   each side counts. A way is cut by taking its connection out of the receiver's epoll: what comes
-   is never read, as if it had never come. */
+   wants, while all live; exactly one side continues, whether a launcher's meeting place decides
+   or each side counts. A way is cut by taking its connection out of the receiver's epoll: what
+   comes is never read, as if it had never come. */
 #include <linux/tcp.h>
 #include <stdio.h>
 #include <string.h>
@@ -142,8 +142,8 @@ static const double timeout = 60; /* so long that the real clock never finds wha
 
 static int64_t seconds(double s) { return (int64_t)(s * 1e9); }
 
-/* Worker 1 joins and says no more. A third of the time is worth a word, five sixths and a tick end
-   it; an arbiter has a second to answer. */
+/* Worker 1 joins and sends no more. After a third of the time there is a warning, five sixths and
+   a tick end it; an arbiter has a second to answer. */
 static tutti_status judges_silence(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
 {
     const bool counts = *(const bool *)arg;
@@ -352,7 +352,7 @@ static void what_a_kernel_takes_of_much_is_a_sign_of_life(void **state)
 /* ---- the order in which the losses are learned ---- */
 typedef struct heard { bool in_time; _Atomic bool end; } heard;
 
-/* Worker 1 says that it gives up because of worker 2, before anything is known of that one. */
+/* Worker 1 reports that it gives up because of worker 2, before anything is known of that one. */
 static tutti_status hears_of_a_survivor_first(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
 {
     const tcp_departure first = { 1, 2, 0, TUTTI_MEET_FAILED, TUTTI_ERR_PEER, "rank 2 is gone" },

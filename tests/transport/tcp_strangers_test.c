@@ -54,7 +54,7 @@ static ssize_t heard_until_hung_up(int fd, uint8_t *to, size_t room)
     }
 }
 
-/* Both ranks of the run meet after all, and a word goes round. */
+/* Both ranks of the run meet after all, and a message goes round. */
 static tutti_status exchange(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
 {
     tutti_request s = { 0 }, r = { 0 }, *list[2] = { &s, &r };
@@ -115,7 +115,7 @@ static void garbage_is_turned_away_unanswered(void **state)
     run_close(&run);
 }
 
-/* One that says nothing, or byte after byte, is put out after 5 s. */
+/* One that sends nothing, or byte after byte, is disconnected after 5 s. */
 static void a_slow_stranger_is_put_out(void **state)
 {
     uint8_t answer[8];
@@ -458,7 +458,7 @@ static void nonsense_from_a_rank_ends_its_connection_with_a_sentence(void **stat
     }
 }
 
-/* Words about messages that never were are dropped. */
+/* Control messages about messages that never existed are dropped. */
 static void strange_ids_are_dropped(void **state)
 {
     static const uint32_t kinds[] = { TCP_CLEAR, TCP_TAKEN, TCP_REWIND, TCP_WITHDRAW };

@@ -344,7 +344,7 @@ static tutti_status wait_for_word(void *t, tutti_runtime *rt, void *arg, tutti_e
 }
 
 /* A stopped process answers nothing while its kernel still acknowledges: only the missing
-   heartbeats tell. One that computes for long is not silent. */
+   heartbeats show it. One that computes for long is not silent. */
 static void a_stopped_rank_is_lost_and_a_busy_one_is_not(void **state)
 {
     silence *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -589,8 +589,9 @@ static void a_thread_that_waits_is_not_woken_for_others_messages(void **state)
 enum { LONG_ONE = 4 << 20, SHORT_ONE = 128 << 10, LINE_RATE = 4 << 20 }; /* the long one takes a second */
 typedef struct { bool over[2]; } crossing;
 
-/* Rank 0 sends a long message; rank 1 begins one of its own when that is well under way. Neither is
-   sent before the other side has asked for it, in a word that goes the way of the other message. */
+/* Rank 0 sends a long message; rank 1 begins one of its own when that is well under way. Neither
+   is sent before the other side has asked for it, in a control message that travels in the
+   direction of the other message. */
 static tutti_status crosses(void *t, int rank, tutti_runtime *rt, crossing *c, tutti_error *err)
 {
     const unsigned rate = LINE_RATE;
@@ -652,8 +653,8 @@ static void a_message_does_not_wait_until_the_one_that_comes_is_over(void **stat
     assert_true(c.over[1]);
 }
 
-/* Method: fail the 1st, 2nd, 3rd ... allocation until the run needs no more. No hang, no leak (the
-   address sanitizer sees), and a status that says what happened. */
+/* Method: fail the 1st, 2nd, 3rd ... allocation until the run needs no more. No hang, no leak
+   (the address sanitizer sees), and a status that fits what happened. */
 static void any_allocation_may_fail(void **state)
 {
     long k;
@@ -684,7 +685,7 @@ static tutti_status come_unless_one(const tutti_launch *launch, void *arg, tutti
     void *t;
 
     if (launch->rank == 1)
-        return *(tutti_status *)arg; /* never opens, and says nothing */
+        return *(tutti_status *)arg; /* never opens, and reports nothing */
     TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
     status = tcp()->open(&t, rt, launch, err);
     if (status == TUTTI_OK)

@@ -1,7 +1,7 @@
-/* Goal: a run that tunes itself ends at a fast point or at its default, never at one that is slower
-   than that by more than its windows are uncertain; clearly slow points are given up early; what
-   was decided is enough to go on from. Method: steps whose time is a formula of the point plus
-   draws, for hundreds of seeds; no clock anywhere. */
+/* Goal: a run that tunes itself ends at a fast point or at its default, never at one that is
+   slower than that by more than its windows are uncertain; clearly slow points are given up
+   early; what was decided is enough to continue from. Method: steps whose time is a formula of
+   the point plus draws, for hundreds of seeds; no clock anywhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -87,7 +87,7 @@ static void a_small_box_is_tried_out(void **state)
         }
 }
 
-/* A run that is resumed tells what it knows, and goes on as the other would have. */
+/* A run that is resumed passes on what it knows, and continues as the other would have. */
 static void what_it_asks_for_follows_from_what_it_was_told(void **state)
 {
     const tutti_knob knobs[2] = { partition, credit };
