@@ -404,7 +404,7 @@ static void a_layer_of_zeros_or_beyond_float_stays_low(void **state)
     subject_close(s);
 }
 
-/* Neither a warm-up nor a cosine is a fall of the rate, but for the cosine's last three steps,
+/* Neither a warm-up nor a cosine is a fall of the rate, except for the cosine's last three steps,
    whose rates are as 9 : 4 : 1; a step to a half is. */
 static void rates_that_rise_or_fall_slowly_trigger_nothing(void **state)
 {

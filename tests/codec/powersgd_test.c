@@ -233,11 +233,11 @@ static void memory_is_the_residual_and_the_factors(void **state)
     }
 }
 
-/* factor_dtype: the first product of a matrix goes as float32, then in two bytes a number, whatever
-   the gradients' size, a millionth of a millionth or a million, which powers of two on the wire
-   keep in range; what comes out is what float32 gives but for the rounding of factors, and the
-   parts that error feedback takes for sent are what the mean is made of. A size that falls by 2^30
-   from one step to the next is found again. */
+/* factor_dtype: the first product of a matrix goes as float32, then in two bytes a number,
+   whatever the gradients' size, a millionth of a millionth or a million, which powers of two on
+   the wire keep in range; what comes out is what float32 gives except for the rounding of
+   factors, and the parts that error feedback takes for sent are what the mean is made of. A size
+   that falls by 2^30 from one step to the next is found again. */
 static void factors_of_sixteen_bits_keep_their_range_and_their_sum(void **state)
 {
     enum { ROWS = 40, COLS = 56, N = ROWS * COLS, STEPS = 8 };

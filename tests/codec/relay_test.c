@@ -140,7 +140,7 @@ static void it_gives_what_an_exchange_gives(void **state)
                     x[w] = g[w] + v.first, y[w] = out[w] + v.first;
                 subject_exchange_view(other, WORKERS, v, false, x, y);
             }
-            begin(&r); /* two parcels, under way at once */
+            begin(&r); /* two parcels, in flight at once */
             send(&r, 1, 1, 2, mine, f[1], status[1]);
             send(&r, 0, 0, 1, mine, f[0], status[0]);
             bring(&r, 1, f[1], status[1]);

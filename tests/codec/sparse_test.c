@@ -133,7 +133,7 @@ static void ties_zeros_and_nan_are_chosen_by_rule(void **state)
             const tutti_view v = subject_view(s, 0);
             uint8_t *m;
             size_t bytes, wanted[700], found = 0;
-            for (int kind = 0; kind < 4; kind++) { /* equal; equal but for the sign; zeros; negative zeros */
+            for (int kind = 0; kind < 4; kind++) { /* equal; equal except for the sign; zeros; negative zeros */
                 for (size_t i = 0; i < n; i++)
                     x[i] = kind == 0 ? 0.3f : kind == 1 ? i % 3 == 0 ? -2.0f : 2.0f : kind == 2 ? 0.0f : -0.0f;
                 m = subject_encode(s, &v, x, &bytes);

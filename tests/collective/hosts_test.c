@@ -193,7 +193,7 @@ static tutti_status expect(const char *what, crossing got, crossing expected, tu
 }
 
 /* Of n elements a member of a node of q has n/q to share with the m nodes of its host, and of a
-   host of q m members n/(q m) with the P hosts; each goes twice, but for what is its own. */
+   host of q m members n/(q m) with the P hosts; each goes twice, except for what is its own. */
 static crossing once(void)
 {
     const uint64_t nodes = (uint64_t)(shape.host / shape.node), hosts = (uint64_t)(shape.p / shape.host);

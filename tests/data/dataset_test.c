@@ -191,7 +191,7 @@ static tutti_status try_set(fixture *f, tutti_error *err)
     return status;
 }
 
-/* A sound set, but for one file of these bytes. */
+/* A sound set, except for one file of these bytes. */
 static void expect(void **state, const char *name, const uint8_t *data, size_t n, tutti_status status, const char *text)
 {
     fixture *f = *state;

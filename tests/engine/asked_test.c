@@ -233,7 +233,7 @@ static void what_is_not_finite_is_said_and_left_out(void **state)
         for (int r = 0; r < WORKERS; r++)
             assert_int_equal(j->nan[s][r], s == 4 && r == 1);
     for (int r = 0; r < WORKERS; r++) {
-        assert_true(j->kept[4][r]); /* the step is left out of the codec, too */
+        assert_true(j->kept[4][r]); /* the step is skipped by the codec, too */
         assert_memory_equal(j->x[4][r], j->x[3][r], sizeof j->x[3][r]);
         assert_memory_equal(j->x[3][r], without->x[3][r], sizeof j->x[3][r]);
     }

@@ -207,7 +207,7 @@ static tutti_status out_of_order(tutti_world *world, void *arg, tutti_error *err
     assert_int_equal(tutti_engine_state_written(e, err), TUTTI_ERR_STATE);
     assert_non_null(strstr(err->text, "state is written before the first pass only"));
     TUTTI_TRY(tutti_engine_eval_begin(e, err));
-    if (tutti_engine_state(e, &piece, &n, err) == TUTTI_OK) /* the model that is shown is the same anyway */
+    if (tutti_engine_state(e, &piece, &n, err) == TUTTI_OK) /* the model of an evaluation is the same anyway */
         c->hash = n;
     else
         assert_non_null(strstr(err->text, "state is legal between steps only"));

@@ -442,7 +442,7 @@ static inline void drop(run *r)
     }
 }
 
-/* Of as many workers. */
+/* The same with as many workers. */
 static inline tutti_status on_threads(run *r, int workers, tutti_error *err)
 {
     *err = (tutti_error){ .rank = -1 };

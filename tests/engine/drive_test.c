@@ -1,8 +1,9 @@
 /* Goal: methods that run the pipeline schedule (drive.h): each worker has its stage's range of
    the flat space and no more; what the hook computes is booked, counted and traced as everywhere;
-   a model that is shown comes unit by unit, also where pipelines are partitioned differently, and
-   no rank ever has two of them; a checkpoint knows nothing of stages. Method: a plain pipeline of
-   the test's own, one micro-batch a step, compared with `single` and `ddp`, to the bit. */
+   a model in an evaluation comes unit by unit, also where pipelines are partitioned differently,
+   and no rank ever has two of them; a checkpoint knows nothing of stages. Method: a plain
+   pipeline of the test's own, one micro-batch a step, compared with `single` and `ddp`, to the
+   bit. */
 #include "scratch.h"
 #include "staged.h"
 #include "tutti/pipe.h"
@@ -114,7 +115,7 @@ static staged relay_default(void)
     return r;
 }
 
-/* ---- a method of two pipelines with cuts of their own, which computes nothing ---- */
+/* ---- a method of two pipelines that are partitioned differently, which computes nothing ---- */
 
 typedef struct unlike {
     int64_t alike, sums, cut;    /* sums: asks for a mean; cut: of the second pipeline */
@@ -164,7 +165,8 @@ static const tutti_method_ops *const unlike_methods[] = { &unlike_ops, NULL };
 
 /* ---- tests ---- */
 
-/* The model that is shown is that of the first pipeline's stages, which are no stages of others. */
+/* The model in an evaluation is that of the first pipeline's stages, which are no stages of
+   others. */
 static void test_pipelines_may_have_cuts_of_their_own(void **state)
 {
     static const struct { const char *method, *says; } cases[] = {
@@ -193,7 +195,7 @@ static void test_pipelines_may_have_cuts_of_their_own(void **state)
     }
 }
 
-/* With several calls of drive the model is shown between them. */
+/* With several calls of drive an evaluation begins between them. */
 static void test_stages_are_single_to_the_bit(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9,weight_decay=0.01)", "adam(lr=0.01)" };

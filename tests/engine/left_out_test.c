@@ -1,9 +1,9 @@
-/* Goal: a step that is left out has not been, to whatever a codec keeps; and an overflow in the
-   codec is not taken for one of the gradient. Method: a quadratic of each worker's own, whose
-   gradient depends on the model alone, so that a run with steps left out must be, to the last
-   bit, the run without them: residuals, momenta, estimates, factors and sums of gradients are
-   all in it. The number that is not finite is in the last tensor alone, so that all others have
-   been exchanged when it is found. */
+/* Goal: a skipped step leaves whatever a codec keeps as if it had not been; and an overflow in
+   the codec is not taken for one of the gradient. Method: a quadratic of each worker's own, whose
+   gradient depends on the model alone, so that a run with skipped steps must be, to the last bit,
+   the run without them: residuals, momenta, estimates, factors and sums of gradients are all in
+   it. The number that is not finite is in the last tensor alone, so that all others have been
+   exchanged when it is found. */
 #include "toy.h"
 
 enum { RANKS = 5, STEPS = 24, ELEMENTS = 10 + 3000 + 33 + 2001 + 7 };

@@ -1,7 +1,7 @@
-/* Goal: client state (running statistics and the like) is each worker's own while it
-   trains, the same mean on all while the model is shown and after the end, and part of
-   checkpoints. Method: every worker counts something of its own; expected values are
-   integers or halves, so equality is exact. */
+/* Goal: client state (running statistics and the like) is each worker's own while it trains, the
+   same mean on all during an evaluation and after the end, and part of checkpoints. Method: every
+   worker counts something of its own; expected values are integers or halves, so equality is
+   exact. */
 #include <stdlib.h>
 #include <unistd.h>
 

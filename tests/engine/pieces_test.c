@@ -228,7 +228,7 @@ static void what_does_not_go_with_a_cut_is_refused_in_a_sentence(void **state)
             "of the step");
 }
 
-/* Two workers fail by themselves in different pieces that are under way at the same time: neither
+/* Two workers fail by themselves in different pieces that are in flight at the same time: neither
    waits for the other in its piece. */
 static void two_that_fail_in_different_pieces_do_not_wait_for_each_other(void **state)
 {

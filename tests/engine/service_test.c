@@ -153,7 +153,7 @@ static tutti_status one_step(tutti_engine *e, tutti_error *err)
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
 
-/* All clients are here: nothing may be under way, and nothing may begin. */
+/* nothing may be in flight, and nothing may begin */
 static tutti_status look(tutti_engine *e, tutti_world *world, tutti_error *err)
 {
     tutti_group all = tutti_group_workers(world, 99);

@@ -1,9 +1,9 @@
 /* Goal: workers that update a shard of each piece train the bits of workers that update all of
    it, with gradients held whole or by piece, by one group or several: whatever the sizes, the
-   optimiser, the number of workers, clipping, steps that are left out, lanes and transports.
-   Values are there when they are acquired. Any number of workers resumes from any other, with
-   shards and without. A failure is reported and nothing hangs. What does not go together is
-   refused. Method: pieces.h; the reference is the same method without shards. */
+   optimiser, the number of workers, clipping, skipped steps, lanes and transports. Values are
+   there when they are acquired. Any number of workers resumes from any other, with shards and
+   without. A failure is reported and nothing hangs. What does not go together is refused. Method:
+   pieces.h; the reference is the same method without shards. */
 #include "pieces.h"
 #include "scratch.h"
 

@@ -1,6 +1,6 @@
-/* staged.h: a client of the engine whose model is cut into stages (staged_model.h). It computes
-   whole passes, too, with the same sums in the same order, so that what a pipeline leaves can be
-   compared with `single` to the bit. Ranks are threads. */
+/* staged.h: a client of the engine whose model is partitioned into stages (staged_model.h). It
+   computes whole passes, too, with the same sums in the same order, so that what a pipeline
+   leaves can be compared with `single` to the bit. Ranks are threads. */
 #ifndef TUTTI_TESTS_STAGED_H
 #define TUTTI_TESTS_STAGED_H
 #include <setjmp.h>
@@ -300,7 +300,7 @@ static inline tutti_status staged_step(staged_seat *s, tutti_error *err)
 
 /* ---- a run ---- */
 
-/* The model that is shown. Of stages it comes unit by unit, which all ranks bring. */
+/* The model in an evaluation. Of stages it comes unit by unit, which all ranks bring. */
 static inline tutti_status staged_read(staged_seat *s, float *to, tutti_error *err)
 {
     for (int u = 0; u < UNITS; u++) {

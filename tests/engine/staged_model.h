@@ -1,7 +1,7 @@
-/* staged_model.h: a model that can be cut into stages: a chain of units y := tanh(w y + b), element
-   by element, over samples that are drawn. Its loss is half the square of the distance from a
-   draw. The weights of the first unit may be a table: of its rows a micro-batch names some, and the
-   others are 0 to it. */
+/* staged_model.h: a model that can be partitioned into stages: a chain of units y := tanh(w y +
+   b), element by element, over samples that are drawn. Its loss is half the square of the
+   distance from a draw. The weights of the first unit may be a table: of its rows a micro-batch
+   names some, and the others are 0 to it. */
 #ifndef TUTTI_TESTS_STAGED_MODEL_H
 #define TUTTI_TESTS_STAGED_MODEL_H
 #include <math.h>

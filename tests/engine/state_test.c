@@ -259,7 +259,7 @@ static const struct { const char *method, *optimizer; int n; const char *codec, 
     { "accordion(mode=localsteps,period_low=2,period_high=5,interval=1,unit=step,eta=5)", "sgd(lr=0.05,momentum=0.9)",
       2 },
     { "accordion(mode=localsteps,period_low=1,period_high=3,interval=2,unit=step,eta=5)", "adam(lr=0.01)", 3 },
-    /* sgd does not read how many updates it has made, but for the first */
+    /* sgd does not read how many updates it has made, except for the first */
     { "slowmo(period=2)", "sgd(lr=0.05,momentum=0.9)", 3 },
     /* two machines have no owners of parts */
     { "bagua(algorithm=bytegrad,hierarchical=2)", "sgd(lr=0.05)", 4 },

@@ -1,8 +1,8 @@
-/* Goal: values that are held by unit are there from need to done, whatever the client does. An
-   order that changes, from one step to the next or within one, gives the bits of ddp; a unit that
-   is needed twice, or skipped, too. Two workers that need different units end with a sentence that
-   names both. Clients that cannot be served are refused. Method: a client of four units whose order
-   is a list a step, on ranks that are threads, with a lane and without. */
+/* Goal: values that are held by unit are there from unit_acquire to unit_release, whatever the
+   client does. An order that changes, from one step to the next or within one, gives the bits of
+   ddp; a unit that is needed twice, or skipped, too. Two workers that need different units end
+   with a sentence that names both. Clients that cannot be served are refused. Method: a client of
+   four units whose order is a list a step, on ranks that are threads, with a lane and without. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -776,7 +776,7 @@ static void x_close(void *t)
     x_depart(me->run, me->rank, X_LEFT, NULL);
 }
 
-/* By the last to arrive. Zeroed lazily: the memory is large and mostly untouched. */
+/* Called by the last rank to arrive. Zeroed lazily: the memory is large and mostly untouched. */
 static void make_parts(const x_run *run, x_window *w)
 {
     size_t need = 0;

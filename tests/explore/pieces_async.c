@@ -236,8 +236,8 @@ static double figure(tutti_engine *e, const char *name, int worker)
     return -1;
 }
 
-/* Rounds are due by the gradients of all, and each is made by all or left out
-   by all, however far a worker is. */
+/* Rounds are due by the gradients of all, and each is made by all or skipped by all, however far
+   a worker is. */
 static tutti_status check_rounds(tutti_engine *e, explore_case *c, const bounds *b, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);

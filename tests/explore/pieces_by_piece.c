@@ -54,8 +54,8 @@ static tutti_status look(const explore_case *c, tutti_engine *e, int unit, int s
     return TUTTI_OK;
 }
 
-/* In the piece with a judge two ranks, or one, have a number that is not finite, in tensors of one
-   step: pieces that may be under way at the same time. */
+/* In the piece with a judge two ranks, or one, have a number that is not finite, in tensors of
+   one step: pieces that may be in flight at the same time. */
 static bool is_bad(const explore_case *c, int rank, int step, int tensor)
 {
     const int first = (int)explore_draw(c, "first", (uint64_t)c->ranks),
@@ -126,7 +126,7 @@ static tutti_status one_step(const explore_case *c, tutti_engine *e, int step, t
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
 
-/* Of a method of `methods`. */
+/* One of the methods in `methods`. */
 static tutti_status steps(tutti_world *world, explore_case *c, const char *method,
                           const tutti_method_ops *const *methods, double clip_norm, tutti_error *err)
 {

@@ -282,7 +282,7 @@ static tutti_status hetpipe(tutti_world *world, explore_case *c, tutti_error *er
     char method[160];
     tutti_engine_options o = { .method = method, .batch = 4, .accumulate = 1 + (int64_t)explore_draw(c, "waves", 2),
                                .data_samples = 4 * (uint64_t)c->ranks * 4 + 3 };
-    const bool unlike = explore_draw(c, "unlike", 3) > 0; /* so are, mostly, the cuts of the pipelines */
+    const bool unlike = explore_draw(c, "unlike", 3) > 0; /* so are, mostly, the partitions of the pipelines */
     int n = snprintf(method, sizeof method, "hetpipe(stages=%d,in_flight=%d,clock_distance=%d", stages, w.window,
                      (int)w.distance);
 

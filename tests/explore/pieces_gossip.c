@@ -143,8 +143,7 @@ static void step_push(training *t, int workers)
         }
 }
 
-/* slowmo.md, beta 1/2 and alpha 1, behind the last step of a round of its base; what is under way
-   counts. */
+/* what is in flight counts. */
 static void slow(training *t, int workers)
 {
     if ((t->step + 1) % t->is.round != 0)
@@ -301,7 +300,7 @@ static tutti_status sgp_ahead(tutti_world *world, explore_case *c, tutti_error *
                                          .next = step_push }, err);
 }
 
-/* Rounds end while models are under way, or with a thread of the mixer's that has just ended. */
+/* Rounds end while models are in flight, or with a thread of the mixer's that has just ended. */
 static tutti_status slowmo(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const graphs[] = { "ring", "star(weights=push)", "directed-ring" };

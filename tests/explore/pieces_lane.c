@@ -174,7 +174,7 @@ static tutti_status steps(led *l, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Nothing is under way: the whole credit is there. */
+/* Nothing is in flight: the whole credit is there. */
 static tutti_status pair(led *l, tutti_error *err)
 {
     if (!may_meet(l))

@@ -164,7 +164,7 @@ static void the_mean_is_over_samples_whatever_the_shares_of_steps(void **state)
     assert_true(apart < 1e-6);
 }
 
-/* A number that is not finite in any of them leaves out the update. */
+/* The update is skipped where a number in any of them is not finite. */
 static void an_overflow_in_a_step_that_waits_leaves_out_the_update(void **state)
 {
     merging j = merging_of(4, 1, 2, 5);
@@ -427,8 +427,8 @@ static void the_norm_is_all_workers_whoever_decides(void **state)
     }
 }
 
-/* Periods that never change are local-sgd's, to the bit, whatever the optimiser, and bytes are; but
-   for 4 bytes a worker that go to each other one at a check. */
+/* Periods that never change are local-sgd's, to the bit, whatever the optimiser, and bytes are;
+   except for 4 bytes a worker that go to each other one at a check. */
 static void periods_that_are_equal_are_local_sgd(void **state)
 {
     static const struct { const char *method, *as; int n, checks;

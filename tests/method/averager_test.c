@@ -135,7 +135,7 @@ static const struct { const char *method, *graph; int rounds; } paced[] = {
     { "rand-psgd(pace=own,mixing=star,outstanding=0,ahead=1)", "star", 1 },
 };
 
-/* After G gradients floor(G rounds / n) rounds were due, and each was made or left out. Each that
+/* After G gradients floor(G rounds / n) rounds were due, and each was made or skipped. Each that
    was made is a model along each of its edges. */
 static void check_traffic(const trial *t, const char *spec, int rounds)
 {

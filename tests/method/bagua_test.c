@@ -107,8 +107,8 @@ static void bytegrad_is_ddp_through_the_codec(void **state)
     }
 }
 
-/* What was delivered in T steps is T times the mean gradient but for the errors that are kept now:
-   half a step of the codes for a worker and as much for an owner. Without feedback the same
+/* What was delivered in T steps is T times the mean gradient except for the errors that are kept
+   now: half a step of the codes for a worker and as much for an owner. Without feedback the same
    rounding is made T times. */
 static void error_feedback_delivers_what_was_put_in(void **state)
 {
@@ -378,7 +378,7 @@ static void copies_are_their_owners_models_bit_for_bit(void **state)
     }
 }
 
-/* w moves by t but for half a step of the codes over the bucket, which here is a tensor. */
+/* w moves by t except for half a step of the codes over the bucket, which here is a tensor. */
 static void a_step_on_the_ring_is_the_recursion(void **state)
 {
     (void)state;

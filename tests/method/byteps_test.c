@@ -1,7 +1,7 @@
 /* Goal: what byteps.md asks of BytePS on ranks that are real threads: ddp's bits for every number
    of dedicated servers, chunk, window and machine; the paper's split, whose parts sum to the
    whole and load all links equally; without servers it is the parameter server to the byte, with
-   as many as machines the classic one; exact traffic of every pair; chunks under way; what is
+   as many as machines the classic one; exact traffic of every pair; chunks in flight; what is
    refused. Times in virtual time are tests/cli/byteps_test.py's, schedules tests/explore's. */
 #include "trial.h"
 
@@ -266,7 +266,7 @@ static void whole_chunks_go_to_who_is_least_full(void **state)
     }
 }
 
-/* ---- chunks under way ---- */
+/* ---- chunks in flight ---- */
 
 static void no_more_chunks_are_under_way_than_credits(void **state)
 {
@@ -318,7 +318,7 @@ static void what_workers_change_is_conserved(void **state)
         }
 }
 
-/* x + (x' - x) is x' but for its rounding, and x' itself where numbers are few bits. */
+/* x + (x' - x) is x' except for its rounding, and x' itself where numbers are few bits. */
 static void one_worker_alone_is_local_sgd(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=0.0625)", "sgd(lr=0.1,momentum=0.9)", "adamw(lr=0.01)" };

@@ -363,7 +363,7 @@ static void averaging_with_one_number_in_eight_converges_linearly_or_not_at_all(
 }
 
 /* The published 2 n are one sum of the neighbours' copies and one's own; here each neighbour has
-   one, (degree + 1) n, so that one that is lost can be left out (mixer_codec.c). And nothing else
+   one, (degree + 1) n, so that one that is lost can be excluded (mixer_codec.c). And nothing else
    over rounds. */
 static void memory_is_a_public_copy_of_every_neighbour_and_ones_own(void **state)
 {

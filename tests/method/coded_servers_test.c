@@ -288,7 +288,7 @@ static void invalid_options_are_rejected(void **state)
     check_refused("byteps(async=on)", "sign", TUTTI_NONFINITE_STOP, "codec is 'sign', but method 'byteps'");
 }
 
-/* Without residuals a step may be left out; the run ends over such a gradient otherwise. */
+/* Without residuals a step may be skipped; the run ends over such a gradient otherwise. */
 static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
 {
     trial a = coded("byteps", "topk(ratio=0.5)", 1), b = coded("byteps(feedback=off)", "topk(ratio=0.5)", 1);

@@ -377,7 +377,7 @@ static void failures_are_named_and_nobody_hangs(void **state)
         t.gradient = nan_at_worker_two_step_one;
         assert_int_equal(trial_try(&t, 5, &err), TUTTI_ERR_NUMBER);
         assert_non_null(strstr(err.text, "worker 2: the gradient of c is nan at element 0 in step 1"));
-        t.options.nonfinite = TUTTI_NONFINITE_SKIP; /* its own update is left out; it averages all the same */
+        t.options.nonfinite = TUTTI_NONFINITE_SKIP; /* its own update is skipped; it averages all the same */
         trial_run(&t, 5);
         assert_int_equal(t.figures[2].skipped, 1);
         assert_int_equal(t.figures[1].skipped, 0);

@@ -1,5 +1,5 @@
-/* dealt.h: a run in which methods deal out the passes of a step. Each sample has a gradient of
-   its own. A pass takes as long as its worker's speed gives. What every worker used and was dealt
+/* dealt.h: a run in which methods assign the passes of a step. Each sample has a gradient of its
+   own. A pass takes as long as its worker's speed gives. What every worker used and was assigned
    is written down, in memory that a forked child shares. Integer gradients and dyadic rates make
    every sum exact, so it cannot change a bit which worker computed what. */
 #ifndef TUTTI_TESTS_DEALT_H
@@ -30,7 +30,7 @@ typedef struct dealt_visit {
 
 typedef struct dealt_rank {
     float x[DEALT_SIZE];
-    int64_t passes[DEALT_STEPS][DEALT_RANKS]; /* dealt to each in a step, as this rank saw it */
+    int64_t passes[DEALT_STEPS][DEALT_RANKS]; /* assigned to each in a step, as this rank saw it */
     int64_t computed[DEALT_STEPS];            /* passes that this rank did compute */
     int64_t step_ns[DEALT_STEPS], compute_ns[DEALT_STEPS];
     uint16_t used[DEALT_SAMPLES];             /* how often this rank used a sample */
@@ -200,7 +200,7 @@ static inline tutti_status dealt_load(dealt *d, tutti_engine *e, tutti_error *er
     status = tutti_engine_load(e, c, err);
     tutti_checkpoint_close(c);
     states = zeroed_state(e, d->zero, &name, &memory);
-    /* a step of no passes is none: an even deal stands for 0 */
+    /* a step of no passes is none: an even assignment stands for 0 */
     for (int64_t r = 0; strcmp(name, "engine.passes") == 0 && r < m->workers; r++)
         ((int64_t *)memory)[r] = all / m->workers;
     if (m->rank == 0) {

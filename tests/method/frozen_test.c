@@ -102,8 +102,8 @@ static void a_warm_up_of_many_is_adam_of_the_mean_gradient(void **state)
     free(one);
 }
 
-/* With correction of the bias the warm-up is the optimiser adam under
-   ddp, but for the rounding of lr m. */
+/* With correction of the bias the warm-up is the optimiser adam under ddp, except for the
+   rounding of lr m. */
 static void a_corrected_warm_up_is_the_optimiser_adam(void **state)
 {
     enum { N = 10 };

@@ -275,7 +275,7 @@ static void push_sum_keeps_the_share_of_the_lost(void **state)
             play(s);
             check_models(s, "complete", true, true);
             free(s);
-            s = scene_of("sgp(graph=ring,overlap=1)", before, lost); /* what is under way, too */
+            s = scene_of("sgp(graph=ring,overlap=1)", before, lost); /* what is in flight, too */
             play(s);
             for (int r = 0; r < N; r++)
                 for (size_t i = 0; i < COUNT && !s->lost[r]; i++)

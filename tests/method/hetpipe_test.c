@@ -77,7 +77,7 @@ static void test_distance_0_is_the_recursion(void **state)
         { 5, 5, 5, 1, "" },  { 2, 1, 1, 1, "" }, { 2, 1, 4, 2, "" },  { 4, 2, 1, 1, "" }, { 4, 2, 2, 1, "" },
         { 4, 2, 4, 2, "" },  { 6, 3, 4, 1, "" }, { 6, 2, 4, 1, "" },  { 8, 2, 4, 1, "" }, { 4, 2, 4, 1, ",update=sum" },
         { 4, 2, 4, 1, ",allocation=np" }, { 8, 2, 4, 1, ",allocation=hd,node=2" },
-        /* virtual workers with unlike cuts */
+        /* virtual workers with different partitions */
         { 4, 2, 4, 2, ",speeds=1:1:4:1" }, { 6, 2, 4, 1, ",speeds=1:1:2:4:1:3" }, { 6, 3, 4, 1, ",speeds=3:1:1:1:1:2" },
         { 8, 2, 4, 1, ",speeds=1:1:2:1:4:1:3:2" }, { 8, 4, 2, 1, ",speeds=2:1:1:1:1:2:1:1,update=sum" },
     };
@@ -146,7 +146,7 @@ static void test_bounds_are_reached_and_not_exceeded(void **state)
                 double most = 0, furthest = 0;
                 const int64_t bound = tutti_wave_staleness(window, distance);
                 snprintf(method, sizeof method, "hetpipe(stages=2,in_flight=%d,clock_distance=%d%s)", window, distance,
-                         run % 2 == 0 ? "" : ",speeds=1:1:4:1"); /* of the second, unlike cuts */
+                         run % 2 == 0 ? "" : ",speeds=1:1:4:1"); /* of the second, a different partition */
                 r = staged_default(method);
                 r.steps = 12;
                 r.watch = watch_bounds;
@@ -274,7 +274,7 @@ static void test_a_resumed_run_has_the_same_bits(void **state)
         r.watch = NULL;
         if (cases[i].ranks != cases[i].stages)
             continue;
-        r.options.batch = 8 * cases[i].ranks; /* one pipeline, cut into one stage */
+        r.options.batch = 8 * cases[i].ranks; /* one pipeline of one stage */
         snprintf(method, sizeof method, "hetpipe(stages=1,in_flight=%d)", cases[i].window);
         staged_runs(&r, "shm", 1);
         assert_memory_equal(r.x[0], whole.x[0], sizeof r.x[0]);
@@ -416,8 +416,8 @@ static void test_traffic_of_every_pair_is_as_stated(void **state)
     }
 }
 
-/* A unit may be slow on one worker alone. Of two virtual workers each goes by its own.
-   What the run leaves is what it leaves with cuts by operations and speeds. */
+/* A unit may be slow on one worker alone. Of two virtual workers each goes by its own. What the
+   run leaves is what it leaves with partitions by operations and speeds. */
 static void test_stages_are_cut_by_what_was_measured(void **state)
 {
     static const double four[2 * UNITS] = { 4, 4, 4, 4, 4, 1, 1, 1, 1, 1 },
@@ -472,7 +472,8 @@ static void test_invalid_options_are_rejected(void **state)
     }
 }
 
-/* A model without cuts, and a number of workers that no number of stages divides: whole models. */
+/* A model without points to partition it at, and a number of workers that no number of stages
+   divides: whole models. */
 static void test_a_bare_name_finds_stages(void **state)
 {
     static const struct { int ranks; bool uncut; int stages; } cases[] = {

@@ -105,7 +105,8 @@ static void the_base_is_d_psgd_to_the_bit_whoever_is_late(void **state)
         }
 }
 
-/* hop.md, invariant 2: on a complete graph models are the same mean but for the own last step. */
+/* hop.md, invariant 2: on a complete graph models are the same mean except for the own last
+   step. */
 static void on_a_complete_graph_models_differ_by_one_step_at_most(void **state)
 {
     enum { N = 5, STEPS = 8 };
@@ -291,7 +292,8 @@ static double drift(const trial *t, int n, double eta, bool old)
     return sqrt(off / spread);
 }
 
-/* hop.md, invariant 11: the base keeps the mean. The others do not, once a worker was left out. */
+/* hop.md, invariant 11: the base keeps the mean. The others do not, once a worker was
+   excluded. */
 static void the_base_keeps_the_mean_and_how_far_the_others_drift_is_told(void **state)
 {
     static const struct { const char *method; bool base, old; } rows[] = {

@@ -51,7 +51,7 @@ typedef struct scene {
     worker w[MOST];
     letter post[LETTERS];
     int n_post;
-    int64_t flying[MOST][MOST]; /* tokens under way */
+    int64_t flying[MOST][MOST]; /* tokens in flight */
     double now, last[MOST][MOST][2];
     uint64_t draws;
     int64_t bound[MOST][MOST], most[MOST][MOST];

@@ -143,7 +143,7 @@ static void kinds_are_told_as_well_by_an_engine_that_only_declares(void **state)
     /* vectors of values, gradients, states, buffers on 3 workers, rounded down */
     static const struct { const char *method; int vectors[TUTTI_MEMORY_KINDS]; } rows[] = {
         { "ddp", { 1, 1, 1, 0, 0 } },
-        { "d-psgd(order=atc)", { 1, 1, 1, 0, 3 } }, /* what comes of two, and x while a model is shown */
+        { "d-psgd(order=atc)", { 1, 1, 1, 0, 3 } }, /* what comes of two, and x during an evaluation */
         { "slowmo", { 1, 1, 3, 0, 1 } },
     };
 
@@ -219,7 +219,7 @@ static void a_server_has_its_slices_and_room_for_what_is_under_way(void **state)
         { "tcp", "bytescheduler(over=servers,partition_mb=0.03125,credit_mb=0.0625)", 2, 1, 2 * 3 / 8.0 },
         { "tcp", "herring(node=none,fusion_mb=0.03125,min_shard_kb=0,slots=2)", 3, 1, 3 * 2 / 8.0 },
         { "tcp", "parameter-server", 1, 1, 1 },
-        /* what is under way stays in the workers' windows */
+        /* what is in flight stays in the workers' windows */
         { "shm", "asgd", 3, 1, 2 },
         { "shm", "ssp", 3, 2, 2 },
         { "shm", "backup-workers(backup=1)", 4, 1, 2 },

@@ -9,7 +9,7 @@
 #include "tutti/codec.h"
 
 /* at: "<" with the least value, ">" with the greatest, a text with that choice, NULL with any.
-   with: options of the same table but for the one that is tested, in place of what its `when`
+   with: options of the same table except for the one that is tested, in place of what its `when`
    says; batch, accumulate: of the run; opens: with the greatest no step is made, which would take
    days. The first row that fits counts. */
 static const struct also {

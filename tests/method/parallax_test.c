@@ -1,8 +1,8 @@
 /* Goal: parallax: dense tensors go by all-reduce and tables by servers, with ddp's bits; bytes
-   and messages are the formula's from pair to pair; over the density of tables what is sent is
-   the less of a gather and of servers; the search of parts finds the least of its model; a
-   checkpoint resumes with any number of workers and servers. Method: a client whose gradients are
-   a formula of the rows that it has asked for, so that an old row shows; two runs, one of one
+   and messages are the formula's from pair to pair; for every density of tables the bytes sent
+   are the lesser of a gather's and of servers'; the search of parts finds the least of its model;
+   a checkpoint resumes with any number of workers and servers. Method: a client whose gradients
+   are a formula of the rows that it has asked for, so that an old row shows; two runs, one of one
    step, whose difference is what steps send. */
 #include <math.h>
 #include <string.h>
@@ -382,9 +382,9 @@ static void a_model_without_tables_has_ddps_bytes(void **state)
         }
 }
 
-/* Over the density: ddp is the less of a gather of rows and an all-reduce. Servers send 2 / n of
-   the gather; where they would send as much as the all-reduce the table is exchanged, once that is
-   known. */
+/* Over the density: ddp is the lesser of a gather of rows and an all-reduce. Servers send 2 / n
+   of the gather; where they would send as much as the all-reduce the table is exchanged, once
+   that is known. */
 static void over_the_density_it_is_the_lower_envelope(void **state)
 {
     static const double alpha[] = { 0.01, 0.1, 0.3, 0.9, 1 };

@@ -137,7 +137,7 @@ static float bad_once(int rank, uint64_t step, size_t i, float x)
     return rank == 1 && step == 3 && i == 1010 ? NAN : gradient(rank, step, i, x);
 }
 
-/* Where a gradient is not finite its step is left out, late, by all. */
+/* Where a gradient is not finite its step is skipped, late, by all. */
 static void a_gradient_that_is_not_finite_is_left_out_when_it_is_due(void **state)
 {
     static const char *const codecs[] = { NULL, "ef(topk(ratio=0.1))" };

@@ -21,8 +21,8 @@ static void one_worker_is_single_bit_for_bit(void **state)
     }
 }
 
-/* Invariant 1: a group of all after every step is synchronous training: local-sgd with period 1 to
-   the bit, and ddp but for the order of sums. */
+/* Invariant 1: a group of all after every step is synchronous training: local-sgd with period 1
+   to the bit, and ddp except for the order of sums. */
 static void groups_of_all_are_synchronous_training(void **state)
 {
     static const char *const generators[] = { "smart", "random", "static" };

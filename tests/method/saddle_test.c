@@ -566,8 +566,8 @@ static void a_codec_that_loses_nothing_changes_rounding_alone(void **state)
     }
 }
 
-/* What is lost of cross-gradients is made good: constant ones have moved the models as far, in the
-   end, but for one residual. And bytes of both are those of the codec. */
+/* What is lost of cross-gradients is made good: constant ones have moved the models as far, in
+   the end, except for one residual. And bytes of both are those of the codec. */
 static void cross_gradients_through_a_codec_lose_nothing_in_the_long_run(void **state)
 {
     static const char *const codecs[] = { "int8", "sign", "topk(ratio=0.2)", "fp16" };

@@ -133,7 +133,7 @@ static void expect(const trial *t, const tutti_graph *g, int tau, double eta)
             sum_w += w[r] + fly_w[r];
         }
         assert_true(fabs(sum_w - n) < 1e-9);
-        for (int r = 0; r < n; r++) /* agreed: the mean of what is there and under way */
+        for (int r = 0; r < n; r++) /* the mean of what is there and in flight */
             if (!(fabs(t->x[r][t->steps][i] - sum_x / n) <= 1e-5 * fmax(1, fabs(sum_x / n))))
                 fail_msg("%s on %d, element %zu: agreed on %.9g, expected %.9g", t->method, n, i,
                          (double)t->x[r][t->steps][i], sum_x / n);

@@ -74,7 +74,7 @@ static inline tutti_status pass(tutti_engine *e, const tutti_pass *p, float *mem
                 memory[i] = whole ? whole_number(m, p, i)
                                   : gradient_of(alike ? 0 : m->rank, m->step, i, x[i]);
             if (whole && m->step == 2 && p->index == 0 && k == 3 && m->rank == m->workers - 1)
-                memory[7] = NAN; /* of one pass of one worker: all leave out the step */
+                memory[7] = NAN; /* all skip the step */
             TUTTI_TRY(tutti_engine_grad_ready_from(e, k, memory, TUTTI_F32, err));
         }
         TUTTI_TRY(tutti_engine_unit_release(e, u, true, err));

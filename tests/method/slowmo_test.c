@@ -256,7 +256,7 @@ static void slow_momentum_and_anchor_are_the_same_on_all_to_the_bit(void **state
 }
 
 /* Gradients c_r whatever the model: the mean moves by gamma sum c / n a step, with any base and
-   whatever is under way, so a round moves by Delta = gamma H mean(c). Nothing of it is lost or
+   whatever is in flight, so a round moves by Delta = gamma H mean(c). Nothing of it is lost or
    counted twice at a slow step; u -> Delta / (gamma (1 - beta)). */
 static void a_constant_displacement_adds_up_to_what_momentum_makes_of_it(void **state)
 {
@@ -324,7 +324,7 @@ static void models_are_equal_to_the_bit_after_a_slow_step_and_only_then(void **s
         }
 }
 
-/* On graphs that are irregular too, and with what is under way. */
+/* On graphs that are irregular too, and with what is in flight. */
 static void the_mean_of_push_sum_is_sgps_agreed_model_to_the_bit(void **state)
 {
     static const char *const options[] = {

@@ -367,8 +367,8 @@ static inline float trial_bad(int rank, uint64_t step, size_t i, float x)
     return rank == 1 && step == 3 && i == 1010 ? NAN : 1;
 }
 
-/* Worker 1 of 4 computes a gradient that is not finite. That ends the run. From here on such a step
-   is left out. */
+/* Worker 1 of 4 computes a gradient that is not finite. That ends the run. From here on such a
+   step is skipped. */
 static inline void trial_ends_when_not_finite(trial *t)
 {
     tutti_error err;
@@ -449,7 +449,7 @@ static inline void trial_is_ddp(const char *method, const char *optimizer, int n
     trial_drop(&b);
 }
 
-/* Where part j begins of `count` elements that are cut in such parts. / How many it has. */
+/* Where part j begins of `count` elements that are divided in such parts. / How many it has. */
 static inline uint64_t trial_part_begin(const uint32_t *parts, int n, int j, uint64_t count)
 {
     uint64_t before = 0, all = 0;

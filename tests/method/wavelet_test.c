@@ -219,7 +219,7 @@ static void test_a_wave_hides_the_others_exchange(void **state)
     staged_runs(&two, "sim", 2);
     cycle = 40 * 10 * 20e-6; /* 10 parts a micro-batch */
     assert_true(one.told[0][WALL] > 1.2 * cycle);  /* there is something to hide */
-    assert_true(two.told[0][WALL] < 1.05 * cycle); /* and it is hidden, but for the last one */
+    assert_true(two.told[0][WALL] < 1.05 * cycle); /* and it is hidden, except for the last one */
 }
 
 static void watch_pairs(staged_seat *s)
@@ -370,7 +370,8 @@ static void test_invalid_options_are_rejected(void **state)
     }
 }
 
-/* A gradient that is no number ends the run by its name, on all workers, whatever is under way. */
+/* A gradient that is no number ends the run by its name, on all workers, whatever is in
+   flight. */
 static void test_a_gradient_that_is_no_number_is_named(void **state)
 {
     static staged r;

@@ -1,8 +1,8 @@
 /* Goal: networks with LSTMs, of tokens and of frames, compute their formulas and keep every
    promise of nn.h. Method: an oracle in double that only goes forward, from the formulas of
-   PyTorch's LSTM, and central differences of its loss; one direction and both, alone and
-   stacked, in branches, awkward widths and lengths from 1 on; equal bits of blocks, of
-   evaluations however they are cut, of sums. */
+   PyTorch's LSTM, and central differences of its loss; one direction and both, alone and stacked,
+   in branches, awkward widths and lengths from 1 on; equal bits of blocks, of evaluations however
+   they are split, of sums. */
 #include "nn/sequence.h"
 #include "allocations.h"
 #include "nn_test.h"

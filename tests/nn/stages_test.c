@@ -442,7 +442,7 @@ static size_t slot_bytes(const tutti_nn_stage *stage, int first, int end)
     return all;
 }
 
-/* 1F1B: stage q of k has min(k - q, micro-batches) under way at most. */
+/* 1F1B: stage q of k has min(k - q, micro-batches) in flight at most. */
 static void one_forward_one_backward_holds_as_much_as_is_under_way(void **state)
 {
     static const char *const model = "gpt(layers=4,dim=16,heads=2)";
@@ -519,7 +519,7 @@ static void the_bound_holds(void **state)
     assert_in_range(f.used_most, 2 * each, 2 * each + 64);
     assert_in_range(f.held_most, 2 * each, 2 * each + 64);
 
-    /* what is under way has not suffered; the slot is free */
+    /* what is in flight has not suffered; the slot is free */
     assert_int_equal(tutti_nn_stage_backward(stage, 2, NULL, 70, false, d.gradients, NULL, &loss, &err),
                      TUTTI_ERR_USAGE);
     assert_int_equal(tutti_nn_stage_forward(stage, 1, &x, NULL, values, NULL, &err), TUTTI_ERR_USAGE);

@@ -182,7 +182,7 @@ static int64_t simple_admitted(void *self)
     return s->gate == 0 ? INT64_MAX : s->gate;
 }
 
-/* A gate that opens when nothing is under way. */
+/* A gate that opens when nothing is in flight. */
 static tutti_status simple_await(void *self, int64_t p, tutti_error *err)
 {
     simple *s = self;
@@ -348,7 +348,7 @@ static void stages_of_unlike_widths_take_turns(void **state)
     }
 }
 
-/* Two stages that are as fast: with one worker behind three each of these needs two under way. */
+/* Two stages that are as fast: with one worker behind three each of these needs two in flight. */
 static void slots_follow_from_widths(void **state)
 {
     static const int one[] = { 1, 1, 1 }, wide_first[] = { 3, 1 }, wide_last[] = { 1, 3 }, uneven[] = { 8, 1, 1, 1 };

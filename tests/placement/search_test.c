@@ -188,7 +188,7 @@ static void the_policy_takes_costs_without_proportions(void **state)
     p.type[0].price = p.type[1].price = 1e-300;
     assert_int_equal(tutti_placement_find(&p, "rl(hidden=4,rounds=100,penalty=1e6)", &plan, NULL), TUTTI_OK);
     assert_true(plan.cost > 0 && plan.cost < 1e-290);
-    /* so sure that chances are 0 but for the smallest number */
+    /* so sure that chances are 0 except for the smallest number */
     assert_int_equal(tutti_placement_find(&p, "rl(hidden=4,rounds=100,lr=100,entropy=100)", &plan, NULL), TUTTI_OK);
     p.floor = 1e9;
     assert_int_equal(tutti_placement_find(&p, "rl(hidden=4,rounds=20)", &plan, &err), TUTTI_ERR_USAGE);

@@ -17,7 +17,7 @@ void *__wrap_tutti_alloc(size_t count, size_t size)
     return until_failure != SIZE_MAX && until_failure-- == 0 ? NULL : __real_tutti_alloc(count, size);
 }
 
-/* Set while no request is under way, but for the count, which all threads of a tier change. */
+/* Set while no request is in flight, except for the count, which all threads of a tier change. */
 typedef struct faults {
     tutti_runtime rt;
     tutti_runtime_ops ops;
@@ -256,7 +256,7 @@ static void each_failed_transfer_ends_its_request_with_a_sentence_and_no_other(v
     tutti_runtime_close(f.below);
 }
 
-/* Of many requests under way the failed ones are those whose transfers failed. */
+/* Of many requests in flight the failed ones are those whose transfers failed. */
 static void requests_beside_a_failed_one_end_well(void **state)
 {
     enum { REQUESTS = 16 };

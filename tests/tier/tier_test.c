@@ -55,7 +55,7 @@ static tutti_status one(tutti_tier *t, bool write, uint64_t at, void *memory, si
 }
 
 /* Writes of the round are parts of the tier between random cuts, so they meet in blocks; all are
-   under way at once. Then as many reads of anything. */
+   in flight at once. Then as many reads of anything. */
 static void what_was_written_is_read_at_any_offset_size_and_address(void **state)
 {
     enum { BYTES = 3 * BLOCK * 16 + 77, AT_ONCE = 24, ROUNDS = 12 };
@@ -81,7 +81,7 @@ static void what_was_written_is_read_at_any_offset_size_and_address(void **state
                 uint64_t bytes = r + 1 == AT_ONCE ? BYTES - at : draw(&seed, 2 * BYTES / AT_ONCE);
                 if (bytes > BYTES - at)
                     bytes = BYTES - at;
-                if (r % 4 == 0) /* as far from a block as its place is: straight but for the ends */
+                if (r % 4 == 0) /* as far from a block as its place is: straight except for the ends */
                     from += (at + 2 * BLOCK - (uintptr_t)from % BLOCK) % BLOCK;
                 for (uint64_t i = 0; i < bytes; i++)
                     from[i] = image[at + i] = (char)(i * 7 + at + (uint64_t)round);

@@ -311,7 +311,7 @@ static tutti_status sees_what_is_taken(void *t, tutti_runtime *rt, void *arg, tu
     EXPECT(queue_moves_to(rt, fd, false, TCP_MUCH));
     tutti_tcp_lines(e, seconds(3));
     EXPECT(p->acked_ns == seconds(3));
-    for (int i = 0; i < 100; i++) /* what is still under way */
+    for (int i = 0; i < 100; i++) /* what is still in flight */
         pause_ms(rt, 5);
     tutti_tcp_lines(e, seconds(4));
     tutti_tcp_lines(e, seconds(5));

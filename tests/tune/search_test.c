@@ -21,7 +21,7 @@ static const tutti_knob size = { .name = "size", .low = 1 << 16, .high = 1 << 26
 typedef struct play {            /* a search from its first window to the end */
     double (*f)(double value);   /* seconds of a step without noise */
     double noise;                /* of a step, relative; one in ten steps is longer by ten times that */
-    double drift;                /* all becomes slower by so much from window to window */
+    double drift;                /* all becomes slower by that fraction from window to window */
     int points;
     uint64_t seed;
     int resume;                  /* after that many windows another tuner continues from the state; -1: never */
