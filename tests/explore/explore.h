@@ -11,7 +11,7 @@
      - how long a fiber dawdles there, and which rank is the slow one;
      - the latency of every message: different senders or tags arrive in any order, equal
        (sender, tag) in the order of sending;
-     - whether sends are strict (done when taken), or small ones are done at once;
+     - whether sends are strict (done when received), or small ones are done at once;
      - whether collectives use shared memory or messages;
      - wakes without a cause, which monitors may have.
    Where the piece says so, it also draws losses:
@@ -84,8 +84,8 @@ typedef struct explore_piece {
        events, expel). A connection may also be cut between two live ranks. */
     int losses;
 
-    /* With deaths or losses: about how many steps a run takes. The moment lies among them.
-       0: early ones more often, up to 4,096. */
+    /* With deaths or losses: about how many steps a run takes. The moment of a death is one of
+       them. 0: of up to 4,096, early ones more often. */
     unsigned steps;
     double seconds; /* of virtual time, at which all must have ended; 0: 100 */
 } explore_piece;
@@ -110,8 +110,8 @@ struct explore_case {
 /* 0 .. n-1, drawn from the seed; `what` names the draw: equal names give equal values on all
    ranks. */
 uint64_t explore_draw(const explore_case *c, const char *what, uint64_t n);
-/* With losses: this rank is past its beginning, which needs all. Deaths and cuts may come when all
-   ranks are. Their steps are counted from there. */
+/* With losses: this rank is past its beginning, which needs all ranks. Deaths and cuts may come
+   only when all ranks have called it. The steps of a death are counted from there. */
 void explore_ready(void);
 /* With losses: has a rank died, been expelled, or lost another? */
 bool explore_lost_any(void);

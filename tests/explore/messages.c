@@ -46,8 +46,8 @@ static void drop(x_op *op)
     free(op);
 }
 
-/* What a rank sends that lives but is lost to the receiver is thrown away; what a dead
-   one had sent before may still come. */
+/* A message of a rank that lives but is lost to the receiver is thrown away; what a dead one had
+   sent before may still come. */
 static bool fit(const x_run *run, const x_op *send, const x_op *recv)
 {
     return send->sends && !recv->sends && send->flies_with == NULL && recv->flies_with == NULL &&
@@ -74,7 +74,7 @@ static void wake_waiters(x_run *run, int rank, const tutti_request *r)
 static void meet(x_run *run, x_op *send, x_op *recv);
 static x_op *partner(const x_run *run, const x_op *op);
 
-/* `op` is out of the list: what it was on its way with is matched again. */
+/* `op` is out of the list: the operation that it was in flight with is matched again. */
 static void part(x_run *run, x_op *op)
 {
     x_op *const other = op->flies_with, *partner_of_other;
@@ -157,7 +157,8 @@ static void land(x_run *run)
         }
 }
 
-/* The first that has arrived and fits, of all senders; the first that was posted and fits. */
+/* For a send: the first receive that was posted and fits. For a receive: of all senders, the
+   message that arrived first and fits. */
 static x_op *partner(const x_run *run, const x_op *op)
 {
     x_op *best = NULL;
@@ -261,9 +262,8 @@ static void settle(x_run *run)
     }
 }
 
-/* Own requests end; what travels as a copy arrives, unless the rank was killed: then it is
-   lost with it, or, where the run continues, what went to one rank is and what went to
-   another is not. */
+/* The rank's own requests end. What travels as a copy arrives, unless the rank was killed: then
+   it is lost with the rank or, where the run continues, it may reach one rank and not another. */
 static void end_own(x_run *run, int rank, bool killed)
 {
     bool arrives[EXPLORE_RANKS] = { false };
@@ -279,7 +279,7 @@ static void end_own(x_run *run, int rank, bool killed)
     }
 }
 
-/* When what was sent will have been received, if its receive is posted by the time that it
+/* When the message will have been received, if its receive is posted by the time that it
    arrives. */
 static int64_t comes_at(const x_run *run, const x_op *op)
 {

@@ -26,18 +26,19 @@ typedef struct bounds {
        later; 0: none */
     int local_steps, max_delay;
     bool evaluates;                /* the client holds samples out: losses are evaluate()'s */
-    /* what the method promises of the agreed model, when all ranks are between
-       steps; NULL: that no gradient was lost */
+    /* what the method promises of the agreed model, when all ranks are between steps; NULL: that
+       no gradient is lost */
     checker check;
     const tutti_method_ops *const *methods; /* NULL: the library's */
 } bounds;
 
 /* What the ranks share, in c->shared. */
 typedef struct common {
-    int begun[EXPLORE_RANKS], ended[EXPLORE_RANKS]; /* steps of each: whose gradient was computed, that are over */
+    int begun[EXPLORE_RANKS], ended[EXPLORE_RANKS]; /* steps of each: those whose gradient was
+                                                       computed, those that are over */
     double done[EXPLORE_RANKS];    /* gradients that each has added to its group's mean */
-    uint64_t stale[EXPLORE_RANKS]; /* what the oldest of its gradients may be, by the bounds */
-    /* what each began a step at, where the average begun last had to be there */
+    uint64_t stale[EXPLORE_RANKS]; /* the greatest age that the bounds allow of its gradients */
+    /* where each began a step at which the last average had to be there */
     struct { bool there; double x[LOOKS]; } read[PHASES * STEPS][EXPLORE_RANKS];
     int taken[GRADIENTS];          /* how often each gradient was computed */
     int steps[EXPLORE_RANKS];
@@ -51,8 +52,8 @@ typedef struct common {
     bool merged;
     float global[PERIOD], own[EXPLORE_RANKS][PERIOD],
         base[EXPLORE_RANKS]
-            [PERIOD]; /* the server's model and its loss, each worker's at its last push, and what it had from
-                                      the server before */
+            [PERIOD]; /* the server's model and its loss; each worker's model at its last push,
+                         and the server's model that it had before */
     /* prague: the groups that each has made, and how many of them at its last look but one */
     struct { long long id; unsigned members; } group[EXPLORE_RANKS][GROUPS];
     int groups[EXPLORE_RANKS], told[EXPLORE_RANKS];

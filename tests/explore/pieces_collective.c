@@ -129,7 +129,7 @@ static tutti_status one_reduce_scatter(tutti_group *g, uint64_t round, float *x,
     return TUTTI_OK;
 }
 
-/* shared[rank] is the last barrier that the rank has come to. */
+/* shared[rank] is the last barrier that the rank has reached. */
 static tutti_status one_barrier(tutti_group *g, explore_case *c, uint32_t round, tutti_error *err)
 {
     uint32_t *const at = (uint32_t *)(void *)c->shared;
@@ -615,8 +615,8 @@ static tutti_status dies_in_tree(tutti_world *world, explore_case *c, tutti_erro
     return status;
 }
 
-/* Sums one after the other in one group: whose loss fails one of them on some
-   may let others through to the next. */
+/* Sums one after the other in one group: the loss that fails one of them on some ranks may let
+   others through to the next. */
 static tutti_status dies_in_a_row(tutti_world *world, explore_case *c, tutti_error *err)
 {
     tutti_group g = tutti_group_workers(world, 13);

@@ -42,7 +42,7 @@ static tutti_status answer_held(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Each by itself, or two at once, which are of one step. */
+/* Each request is answered by itself, or two of one step at once. */
 static tutti_status serve(tutti_method *m, tutti_error *err)
 {
     toy *t = m->self;
@@ -71,8 +71,8 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
     return status;
 }
 
-/* Every worker asks every one, itself too. Where two are answered at once all meet after each
-   step. */
+/* Every worker sends requests to every one, itself too. Where two are answered at once all meet
+   after each step. */
 static tutti_status step(tutti_method *m, tutti_error *err)
 {
     toy *t = m->self;

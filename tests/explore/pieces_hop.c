@@ -83,7 +83,7 @@ static tutti_status look_at_rest(const explore_case *c, const common *s, tutti_e
     return TUTTI_OK;
 }
 
-/* I stand still: after long enough all others have gone as far as they can. */
+/* This worker stands still: after long enough all others have gone as far as they can. */
 static tutti_status freeze(const explore_case *c, const common *s, const tutti_method *m, tutti_error *err)
 {
     const int order = ((const hop *)m->self)->order;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum { JOBS = 7, STEPS = 3, BYTES = 10, TURNS = JOBS * STEPS, FAILS_AT = JOBS / 2 };
-/* What a job does: nothing with others, a sum, a chain that member 0 is out of first. */
+/* What a job does: nothing with others, a sum, a chain that member 0 leaves first. */
 enum { ALONE, TOGETHER, HANDED };
 
 /* In the shared memory: for each sequence number, the job that the first rank ran. */
@@ -147,7 +147,7 @@ static void start_all(led *l)
     }
 }
 
-/* The first failure that is no mere consequence of one here. */
+/* The first failure that is no mere consequence of a failure in this lane. */
 static tutti_status wait_all(led *l, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;

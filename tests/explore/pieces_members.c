@@ -310,7 +310,7 @@ static tutti_status sgp_goes_on(tutti_world *world, explore_case *c, tutti_error
     return gossip(world, c, explore_draw(c, "large", 4) == 0, true, false, err);
 }
 
-/* Steps along what the models moved by: what is 4 on all has not moved. */
+/* Steps along the models' displacement: what is 4 on all has not moved. */
 static tutti_status momentum_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const codecs[] = { "topk(ratio=0.1)", "sign" };
@@ -366,7 +366,7 @@ static tutti_status clock_goes_on(tutti_world *world, explore_case *c, tutti_err
                      err);
 }
 
-/* Little else than averages, so that many losses fall into one. */
+/* Mostly averages, so that many losses fall into one. */
 static tutti_status averages_in_a_row(tutti_world *world, explore_case *c, tutti_error *err)
 {
     return in_common(world, c,
@@ -380,7 +380,8 @@ enum { GRADIENTS = 256 };
 static tutti_status judge_failing(const explore_case *c, tutti_error *err);
 static tutti_status grants_go_on(tutti_world *world, explore_case *c, tutti_error *err);
 
-/* A piece of two phases of a gradient each, in which losses come once all have begun the first. */
+/* A piece of two phases with one gradient each, in which losses come once all have begun the
+   first. */
 static bool is_brief(const explore_case *c)
 {
     return c->piece->rank_main == grants_go_on;

@@ -28,7 +28,7 @@ static common *shared_of(explore_case *c)
 
 static float pull(const common *s, int rank, int ranks, size_t i)
 {
-    if (s->needed > 0) /* element i counts gradients of worker i mod n */
+    if (s->needed > 0) /* element i counts the gradients of worker i mod n */
         return (int)(i % (size_t)ranks) == rank ? 1 : 0;
     if (s->table && i >= TABLE && ((i - TABLE) / ROW + (size_t)rank) % 3 == 0)
         return 0; /* a row that this worker leaves alone */
@@ -260,7 +260,7 @@ static tutti_status ssp(tutti_world *world, explore_case *c, tutti_error *err)
     return train(world, c, method, err);
 }
 
-/* Workers that are waited for: a power of two, so that means are exact. */
+/* The number of workers waited for is a power of two, so that means are exact. */
 static tutti_status backup_workers(tutti_world *world, explore_case *c, tutti_error *err)
 {
     int needed = 1 << explore_draw(c, "needed", 3);
@@ -480,7 +480,8 @@ static tutti_status any_loss(void *user, double *loss, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* one: server, whatever the number of shards could be. half: of all ranks at least only serve. */
+/* one: one server, whatever the number of shards could be. half: at least half of all ranks only
+   serve. */
 typedef struct served { const char *method; bool one, half; } served;
 
 static tutti_status with_servers(tutti_world *world, explore_case *c, const served *methods, size_t n, bool fails,
@@ -535,7 +536,7 @@ static tutti_status servers_go_on(tutti_world *world, explore_case *c, tutti_err
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
 }
 
-/* Of several buffers, with places for fewer; nodes leave as a whole, so there are none. */
+/* Several buffers, with slots for fewer; a node leaves as a whole, so there are no nodes here. */
 static tutti_status herring_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const served methods[] = {
@@ -614,9 +615,9 @@ static tutti_status timed_step(tutti_engine *e, int64_t *waited_ns, tutti_error 
     return status;
 }
 
-/* The last worker's link is slow. Between meetings, to which all come, the others
-   wait for none of its messages: a round trip of theirs is a matter of milliseconds,
-   or seconds if their rank is slow. */
+/* The last worker's link is slow. Between meetings, in which all take part, the others wait for
+   none of its messages: a round trip of theirs is a matter of milliseconds, or seconds if their
+   rank is slow. */
 static tutti_status phases_over_a_slow_link(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);

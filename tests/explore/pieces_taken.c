@@ -49,7 +49,8 @@ static tutti_status one_pass(tutti_engine *e, common *s, const tutti_pass *p, in
     return tutti_engine_pass_end(e, 0, err);
 }
 
-/* meets: steps from one after which all models are equal to the next; 0: only at the end. */
+/* meets: the number of steps from one after which all models are equal to the next such step; 0:
+   only at the end. */
 static tutti_status one_step(tutti_engine *e, common *s, int meets, int64_t dawdles_ns, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
@@ -83,7 +84,7 @@ static tutti_status run(tutti_world *world, explore_case *c, const char *method,
     tutti_engine *e = NULL;
     bool more = true;
     tutti_status status = tutti_engine_open(&e, world, &param, 1, &options, err);
-    /* some are slow: in the round's time that they have others take several passes */
+    /* some workers are slow: in the time that their round takes others take several passes */
     const int64_t dawdles_ns = 200000 * (1 + (int64_t)((uint64_t)tutti_world_rank(world) +
                                                        explore_draw(c, "slow", EXPLORE_RANKS)) % 4);
 

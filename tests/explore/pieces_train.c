@@ -172,9 +172,9 @@ static tutti_status check_pending(tutti_engine *e, int step, int late, double (*
     return TUTTI_OK;
 }
 
-/* pipe-sgd.md: the mean gradient of K - 1 steps ago is applied, and when the run ends the rest, if
-   it drains. One worker, `held`, comes to the end of a step when all others have left it: none of
-   them waits there for its exchange. Some look at the model on the way. */
+/* pipe-sgd.md: the mean gradient of K - 1 steps ago is applied, and when the run ends the rest,
+   if it drains. One worker, `held`, reaches the end of a step when all others have left it: none
+   of them waits there for its exchange. In some seeds the model is evaluated in between. */
 static tutti_status pipe_checked(training *t, explore_case *c, tutti_engine *e, int width, bool drains, int held,
                                  tutti_error *err)
 {

@@ -211,7 +211,7 @@ static void begin(void)
     leave(run, f, true);
 }
 
-/* By itself, since getcontext returns twice as far as a compiler knows. */
+/* A function of its own, since getcontext returns once more than the compiler knows. */
 static void prepare(ucontext_t *context, void *stack)
 {
     getcontext(context);
@@ -232,7 +232,7 @@ x_fiber *x_fiber_open(x_run *run, int rank, const char *name, void (*body)(void 
         free(f);
         return NULL;
     }
-    (void)mprotect(f->stack, 4096, PROT_NONE); /* a stack that runs over is a crash and not a riddle */
+    (void)mprotect(f->stack, 4096, PROT_NONE); /* a stack overflow is a crash then, and not memory corruption */
     f->run = run;
     f->rank = rank;
     f->number = run->n_fibers++;
@@ -249,7 +249,7 @@ x_fiber *x_fiber_open(x_run *run, int rank, const char *name, void (*body)(void 
 }
 
 /* ---- choices ---- */
-/* How long a thread that is slow takes at most; 0: it is none. */
+/* How long a slow thread takes at most; 0: it is not slow. */
 static int64_t slowness(const x_run *run, const x_fiber *f)
 {
     for (int k = 0; k < EXPLORE_SLOW_THREADS && run->slow_thread[k].name != NULL; k++)
@@ -276,7 +276,7 @@ void x_wake(x_run *run, x_fiber *f)
     f->ready_at = run->now + (slowness(run, f) > 0 || one_in(run, run->one_in_delay) ? dawdle(run, f) : 0);
 }
 
-/* A dying rank does not come back from here. */
+/* A dying rank does not return from here. */
 static void switch_now(x_run *run, x_fiber *f)
 {
     leave(run, f, false);

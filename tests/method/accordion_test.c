@@ -191,7 +191,7 @@ static void an_overflow_in_a_step_that_waits_leaves_out_the_update(void **state)
 }
 
 /* ---- the batch ---- */
-static const char *shape; /* of the gradient's size over the steps: a digit a step, the last for all that follow */
+static const char *shape; /* the gradient's size by step: a digit a step, the last one for all that follow */
 static float times = 1;   /* as large throughout */
 
 static float shaped(int rank, uint64_t step, size_t i, float x)
@@ -203,8 +203,8 @@ static float shaped(int rank, uint64_t step, size_t i, float x)
     return times * (float)(shape[step < n ? step : n - 1] - '0') * (1 + (float)((i + (size_t)rank) % 4)) / 16;
 }
 
-/* Each step's gradient is the mean over the workers of `shaped`, so what an update is of can be
-   read off how far the model has moved. */
+/* Each step's gradient is the mean over the workers of `shaped`, so the model's movement shows
+   which gradients an update contains. */
 static void check_moves(const char *method, const char *schedule, const char *sizes, const char *pattern)
 {
     enum { N = 2, STEPS = 16 };
@@ -228,7 +228,7 @@ static void check_moves(const char *method, const char *schedule, const char *si
             double sum = 0;
             for (int k = s - waited; k <= s; k++)
                 sum += ((double)shaped(0, (uint64_t)k, 8, 0) + shaped(1, (uint64_t)k, 8, 0)) / 2;
-            x[0] -= (float)(lr * sum); /* (waited + 1) times the rate, of the mean: numbers of few bits */
+            x[0] -= (float)(lr * sum); /* (waited + 1) times the rate, times the mean: numbers of few bits */
             waited = 0;
             updates++;
         }
@@ -271,9 +271,9 @@ static void the_batch_grows_where_the_sheet_says(void **state)
 
 /* ---- steps alone ---- */
 
-/* The gradient of worker r is `shaped`, times 1 + r: models are equal exactly after steps
-   with an 'a' in the pattern, and there the mean of what each has made of its own
-   gradients, whatever the periods were. */
+/* The gradient of worker r is `shaped`, times 1 + r: models are equal exactly after steps with an
+   'a' in the pattern, and there they are the mean of what each has made of its own gradients,
+   whatever the periods were. */
 static float shaped_by_rank(int rank, uint64_t step, size_t i, float x)
 {
     return shaped(0, step, i, x) * (float)(1 + rank);
@@ -427,8 +427,8 @@ static void the_norm_is_all_workers_whoever_decides(void **state)
     }
 }
 
-/* Periods that never change are local-sgd's, to the bit, whatever the optimiser, and bytes are;
-   except for 4 bytes a worker that go to each other one at a check. */
+/* Periods that never change give local-sgd's models, to the bit, whatever the optimiser, and its
+   bytes, except for 4 bytes from each worker to each other at a check. */
 static void periods_that_are_equal_are_local_sgd(void **state)
 {
     static const struct { const char *method, *as; int n, checks;
@@ -459,8 +459,8 @@ static void periods_that_are_equal_are_local_sgd(void **state)
     }
 }
 
-/* A worker whose gradient is not finite makes no step, alone; it counts neither in its norm nor in
-   what that is divided by, and all decide as one. */
+/* A worker whose gradient is not finite alone makes no step; it counts neither in its norm nor in
+   the divisor, and all decide equally. */
 static void a_worker_without_a_step_has_its_norm_from_the_others(void **state)
 {
     trial t = trial_of("accordion(mode=localsteps,period_high=4,interval=2,unit=step,eta=0.05)", "sgd(lr=0.5)", 8);

@@ -28,7 +28,8 @@ static void one_worker_is_single_bit_for_bit(void **state)
         }
 }
 
-/* What the average at the end sends from i to j: that of local-sgd, which sends nothing else. */
+/* What the average at the end sends from i to j: as much as that of local-sgd, which sends
+   nothing else. */
 static void of_the_end(int n, uint64_t bytes[TRIAL_RANKS][TRIAL_RANKS], uint64_t messages[TRIAL_RANKS][TRIAL_RANKS])
 {
     trial t = trial_of("local-sgd(period=1000)", "sgd(lr=0.1)", 2);
@@ -86,8 +87,8 @@ static void check_traffic(const trial *t, const char *spec, bool bipartite, int 
             uint64_t messages = t->messages[i][j] - end_messages[i][j];
             counted_bytes += t->bytes[i][j];
             counted_messages += t->messages[i][j];
-            /* with worker 0's empty ones, that hand out the gradients: one ahead a step, up to
-               one more of each, one that says no */
+            /* with worker 0's empty messages, which hand out the gradients: one in advance a
+               step, up to one more for each, one that refuses */
             if (t->asks && (i == 0 || j == 0) && i != j) {
                 const uint64_t empty = messages - bytes / model, steps = (uint64_t)t->done[i == 0 ? j : i];
                 assert_true(empty >= steps + 1 && empty <= 2 * steps + 1);
@@ -148,9 +149,9 @@ static void no_gradient_is_lost_and_every_pair_sends_what_the_sheet_says(void **
 }
 
 /* Averaging one pair after another takes 1 / (n - 1) of the squared distance if every pair is as
-   likely as any other (ad-psgd.md, invariant 3): random partners are, cyclic ones come equally
-   often. Without overlap: with it a neighbour that is late, as anybody is on a busy machine, does
-   not hold up the others, and is met less often. */
+   likely as any other (ad-psgd.md, invariant 3): random partners are, and cyclic ones come
+   equally often. Without overlap, since with it a late neighbour, as any is on a busy machine,
+   does not hold up the others, and is met less often. */
 static void every_pair_meets_as_often_as_any_other(void **state)
 {
     (void)state;

@@ -167,8 +167,8 @@ static float rounded(int rank, uint64_t step, size_t i, float x)
     return back;
 }
 
-/* One gradient in each entry: the direction is that gradient in 8 bits, and all that is made of it
-   has 24: momentum, second moments, the model. */
+/* One gradient in each entry: the direction is that gradient in 8 bits, and everything computed
+   from it has 24: momentum, second moments, the model. */
 static void a_table_in_two_bytes_rounds_gradients_and_nothing_else(void **state)
 {
     static const char *const methods[] = {
@@ -294,7 +294,7 @@ static tutti_status huge_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-/* Of a model that would fit: its machine promises more than it has. */
+/* For a model that would fit: the machine reports more memory than it has. */
 static void a_table_beyond_the_machine_is_refused_before_memory_is_taken(void **state)
 {
     static const char *const methods[] = { "ringleader-asgd", "dude-asgd" };

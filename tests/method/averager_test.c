@@ -25,9 +25,9 @@ static void one_worker_is_single_bit_for_bit(void **state)
     }
 }
 
-/* With common steps and a delay of at most one: averages are begun in steps H, 2H, ... (after the
-   warm-up), of the models that step's gradients are taken at if late, else before they are
-   taken. */
+/* With common steps and a delay of at most one: averages begin in steps H, 2H, ... (after the
+   warm-up). A late one averages the models at which that step's gradients are computed; otherwise
+   it is made before they are computed. */
 static void check_late(const char *method, int n, int h, bool late, int warmup)
 {
     const double eta = 0.125;
@@ -165,7 +165,7 @@ static void check_traffic(const trial *t, const char *spec, int rounds)
         assert_int_equal(t->figures[i].bytes_sent, sent);
         end += t->end_bytes[i];
     }
-    /* the mean at the end; all else is without bytes */
+    /* the mean at the end; all other messages have no bytes */
     assert_int_equal(beyond, 2 * (uint64_t)(n - 1) * 4 * trial_size(t));
     assert_true(end >= beyond);
 }

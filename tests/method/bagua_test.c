@@ -419,7 +419,8 @@ static double spread(const trial *t, int s)
     return sqrt(sum);
 }
 
-/* With nothing lost by the codec it is d-psgd's ring; and models that stay come together. */
+/* When the codec loses nothing it is d-psgd's ring; and models that no longer move agree in the
+   end. */
 static void the_ring_mixes_as_d_psgd_does_and_contracts(void **state)
 {
     (void)state;
@@ -668,7 +669,7 @@ static void averagings_keep_the_mean_and_the_run_ends(void **state)
         }
 }
 
-/* Gradients of the first four steps only, and time after them. */
+/* Gradients in the first four steps only, and then idle time. */
 static float then_nothing(int rank, uint64_t step, size_t i, float x)
 {
     if (i == 0 && step >= 4)
@@ -711,7 +712,8 @@ static void a_warm_up_is_ddp(void **state)
 
 /* ---- the tuner ---- */
 
-/* Buckets of other sizes, and leaders in turn with all: the bits are ddp's whatever is tried. */
+/* Buckets of other sizes, and leaders alternating with all workers: the bits are ddp's whatever
+   is tried. */
 static void a_tuned_run_has_the_bits_of_ddp(void **state)
 {
     static const char *const methods[] = {
@@ -802,7 +804,7 @@ static void what_the_run_says_besides_is_refused(void **state)
     }
 }
 
-/* Clipping, a codec and the client's optimiser are of algorithms, not of the method. */
+/* Clipping, a codec and the client's optimiser depend on the algorithm, not on the method. */
 static void traits_follow_from_the_algorithm(void **state)
 {
     static const struct { const char *spec; unsigned traits; } right[] = {

@@ -289,7 +289,7 @@ static void no_more_chunks_are_under_way_than_credits(void **state)
 
 /* ---- async ---- */
 
-/* Initial weights and all that was ever sent: in numbers that float32 has exactly. */
+/* The initial weights and all that was sent since: in numbers that float32 holds exactly. */
 static void what_workers_change_is_conserved(void **state)
 {
     static const struct { int n, servers; } sizes[] = { { 1, 0 }, { 1, 1 }, { 2, 0 }, { 3, 1 }, { 4, 0 },

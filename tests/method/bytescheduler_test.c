@@ -318,7 +318,7 @@ static void so_they_are_with_shares_and_passes(void **state)
     }
 }
 
-/* What needs all gradients has its barrier, and then the bits of ddp with it. */
+/* What needs all gradients has a barrier for it, and then ddp's bits. */
 static void the_barrier_is_kept_where_it_must_be_and_the_run_says_so(void **state)
 {
     static const struct { double clip; tutti_nonfinite nonfinite; const char *scale, *words; } cases[] = {
@@ -388,8 +388,8 @@ static void parts_are_cut_after_small_tensors_are_fused(void **state)
 }
 
 /* What ddp sends in all, or parameter-server, and a message without payload for each part from
-   worker 0 to each other. Parts of some bytes may take another algorithm, that sends more; these
-   are large enough. */
+   worker 0 to each other. Small parts may take another algorithm, which sends more; these are
+   large enough. */
 static void it_sends_what_ddp_does_and_a_turn_for_each_part(void **state)
 {
     (void)state;

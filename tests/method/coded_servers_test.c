@@ -52,7 +52,7 @@ static float brain(float x)
     return x;
 }
 
-/* Products rounded once, then neighbours, as all sums of the house. */
+/* Products rounded once, then sums of neighbours, as in all sums of the library. */
 static float tree(const float *v, int n)
 {
     int half = 1;
@@ -187,8 +187,8 @@ static void all_workers_have_the_same_bits_whatever_the_codec(void **state)
 
 /* ---- draws ---- */
 
-/* The same in every step. Of the largest or none, which 2 bits have exactly, so that a worker's
-   message draws nothing, and the server's does. */
+/* The same in every step. Each element is the largest value or 0, which 2 bits represent exactly,
+   so that only the server's message draws random numbers, not a worker's. */
 static float on_levels(int rank, uint64_t step, size_t i, float x)
 {
     (void)step;
@@ -196,7 +196,8 @@ static float on_levels(int rank, uint64_t step, size_t i, float x)
     return rank == 0 ? (float)(i % 3) - 1 : 3 * (float)(i / 3 % 3) - 3;
 }
 
-/* Worker 0's message draws, and what the server has of it is the largest or none. */
+/* Worker 0's message draws random numbers, and each element that the server gets is the largest
+   value or 0. */
 static float between_levels(int rank, uint64_t step, size_t i, float x)
 {
     (void)step;
@@ -204,8 +205,8 @@ static float between_levels(int rank, uint64_t step, size_t i, float x)
     return rank == 0 ? sinf((float)i) : 0;
 }
 
-/* What is rounded at random is rounded by other numbers in each step, at workers and at servers:
-   with the same gradient in each step, elements go another way in each. */
+/* Random rounding uses other draws in each step, at workers and at servers: with the same
+   gradient in each step, elements are rounded in different directions. */
 static void each_step_draws_anew(void **state)
 {
     (void)state;
@@ -228,7 +229,7 @@ static void each_step_draws_anew(void **state)
 
 /* ---- traffic ---- */
 
-/* Of a part, 2 bytes an element, and 4 a vector but the last. */
+/* For a part: 2 bytes an element, and 4 for each vector but the last. */
 static uint64_t message(uint64_t first, uint64_t count)
 {
     uint64_t vectors = 0;

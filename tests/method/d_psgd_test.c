@@ -135,8 +135,8 @@ static void the_mean_of_the_models_moves_by_the_mean_gradient(void **state)
         }
 }
 
-/* The complete graph is an all-reduce of models: update, then average, is local SGD with period 1,
-   to the bit and by another road (messages of the mixer against a collective). */
+/* The complete graph is an all-reduce of models: update, then average, is local SGD with period
+   1, to the bit, by another path (messages of the mixer instead of a collective). */
 static void the_complete_graph_is_an_all_reduce_of_models_to_the_bit(void **state)
 {
     (void)state;
@@ -263,7 +263,7 @@ static void several_passes_a_step_and_looking_at_the_agreed_model_disturb_nothin
     b.options.accumulate = 3; /* the trial's gradient is the same in each pass, and not added up */
     trial_run(&a, 3);
     trial_run(&b, 3);
-    assert_int_equal(b.messages[0][1], a.messages[0][1] + 6 * 2); /* the six looks, two messages each: one mix a step */
+    assert_int_equal(b.messages[0][1], a.messages[0][1] + 6 * 2); /* the six evaluations, two messages each; one mix a step */
     for (int r = 0; r < 3; r++)
         for (int s = 0; s <= 6; s++)
             assert_true(trial_same(&a, a.x[r][s], b.x[r][s]));

@@ -80,7 +80,7 @@ static void one_worker_fed_all_samples_makes_the_same_step(void **state)
     taken *a = taken_of(spec_of(",compute_ms=1", many), 4096, 0), *b = taken_of(spec_of(",compute_ms=1", one), 4096, 0);
 
     (void)state;
-    a->steps = b->steps = 5; /* sums and means of four are exact for so long */
+    a->steps = b->steps = 5; /* sums and means of four numbers are exact that long */
     b->feed = a;
     taken_run(a, 4);
     taken_run(b, 1);
@@ -134,8 +134,8 @@ static void weightings_are_one_where_all_take_as_much(void **state)
     free(t[1]);
 }
 
-/* Of a step's gradient, over many draws of its samples: that of one sample divided by b, and with
-   node that of a mean of means of b_i. */
+/* The variance of a step's gradient, over many draws of its samples: that of one sample divided
+   by b, and with node that of a mean of means of b_i. */
 static void the_variance_is_that_of_as_many_samples(void **state)
 {
     enum { DRAWS = 80 };
@@ -240,7 +240,7 @@ static uint64_t sent(const taken *t, int n)
     return bytes;
 }
 
-/* A model to each neighbour K times, and 8 bytes to everybody. */
+/* A model to each neighbour K times, and 8 bytes to every worker. */
 static void what_is_sent_is_what_the_page_says(void **state)
 {
     (void)state;
