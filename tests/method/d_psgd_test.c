@@ -263,7 +263,7 @@ static void several_passes_a_step_and_looking_at_the_agreed_model_disturb_nothin
     b.options.accumulate = 3; /* the trial's gradient is the same in each pass, and not added up */
     trial_run(&a, 3);
     trial_run(&b, 3);
-    assert_int_equal(b.messages[0][1], a.messages[0][1] + 6 * 2); /* the six evaluations, two messages each; one mix a step */
+    assert_int_equal(b.messages[0][1], a.messages[0][1] + 6 * 2); /* six evaluations of two messages; one mix a step */
     for (int r = 0; r < 3; r++)
         for (int s = 0; s <= 6; s++)
             assert_true(trial_same(&a, a.x[r][s], b.x[r][s]));

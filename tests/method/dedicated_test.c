@@ -290,9 +290,9 @@ static void run_saved(saved *s, int ranks)
                  s->before == 0 ? 4 : 0, err.text);
 }
 
-/* Saved with some servers and gone on from with others, the bits are those of the run that was not
-   interrupted. With one worker asgd and its kin have no choice, so theirs are, too: adam counts
-   updates, so versions must be right. */
+/* Saved with some servers and continued with others, the bits are those of the run that was not
+   interrupted. With one worker asgd and its relatives have no choice of order, so their bits are
+   the same, too: adam counts updates, so versions must be right. */
 static void a_checkpoint_goes_on_with_any_number_of_servers(void **state)
 {
     static const struct {

@@ -41,7 +41,7 @@ static void a_number_over_n_is_divided_and_nothing_else_is_touched(void **state)
     assert_false(tutti_method_default_of(&ops, "toy", "optimizer", "adam", 2, value));
 }
 
-/* A method whose default is another under an option of its own, and that adds to an adam. */
+/* A method whose default depends on its own options, and that adds to a given adam. */
 static void a_default_holds_under_its_condition_and_adds_to_what_is_given(void **state)
 {
     typedef struct toy { int64_t parts; int way; } toy;
@@ -223,7 +223,7 @@ static void an_engine_takes_the_methods_default_and_a_clients_word_before_it(voi
     }
 }
 
-/* What an adam that is given lacks, the method has; of what is given nothing is touched. */
+/* The method adds what a given adam lacks; what is given is not touched. */
 static void an_engine_adds_to_an_optimizer_that_is_given(void **state)
 {
     static const struct { const char *method, *optimizer; double eps; } cases[] = {

@@ -478,8 +478,8 @@ static void accordion_says_when_no_check_will_come(void **state)
     }
 }
 
-/* A line a check, of what the decision was by, in the words of the mode;
-   in a dry run the same with a mark. */
+/* One line a check, with what the decision was based on, in the terms of the mode; in a dry run
+   the same with a mark. */
 static void accordion_tells_the_norms_it_went_by(void **state)
 {
     static const struct { const char *method, *low, *high;
@@ -584,7 +584,7 @@ static void signum_steps_where_most_momenta_point(void **state)
     }
 }
 
-/* Workers of one mind and fewer than half against them: the bits of the one; half of them: a tie,
+/* All workers agree, with fewer than half against them: the bits of the one; half of them: a tie,
    which is +; and more, the other way. */
 static void a_minority_of_liars_changes_no_bit(void **state)
 {

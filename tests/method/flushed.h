@@ -1,5 +1,5 @@
 /* flushed.h: steps of heterps (docs/methods/heterps.md) as one loop over whole gradients of the
-   model of engine/staged_model.h: of each stage each worker's own sum, and their sum. */
+   model of engine/staged_model.h: for each stage each worker's own sum, and their sum. */
 #ifndef TUTTI_TESTS_FLUSHED_H
 #define TUTTI_TESTS_FLUSHED_H
 #include <stdio.h>
@@ -54,7 +54,7 @@ static inline void flushed_micro_batch(flushed *s, const tutti_pass *p)
     }
 }
 
-/* Of a stage, in pairs, and pairs of pairs. */
+/* Sums a stage's gradients in pairs, and pairs of pairs. */
 static inline void flushed_add(flushed *s, int q)
 {
     for (int u = s->first[q]; u < s->first[q + 1]; u++)

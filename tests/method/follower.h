@@ -36,7 +36,7 @@ typedef struct follower {
     float y[UNITS + 1][SAMPLES_MOST * WIDTH], target[SAMPLES_MOST * WIDTH], d[SAMPLES_MOST * WIDTH];
 } follower;
 
-/* Of a micro-batch at x, written, or added to. */
+/* The gradient of a micro-batch at x, written, or added to. */
 static inline void follower_gradient(follower *f, const tutti_pass *p, const float *x, float *g)
 {
     staged_draw(&f->share, p, 1, f->y[0]);
@@ -160,7 +160,7 @@ static inline void follower_one_step(follower *f, int t)
         follower_mean_of_models(f, f->x[t + 1]);
 }
 
-/* Of a run with these options (optimizer, batch, accumulate, samples, seed). */
+/* For a run with these options (optimizer, batch, accumulate, samples, seed). */
 static inline void follower_set(follower *f, const tutti_engine_options *o, int ranks, int stages,
                                 int waves, int mode, int rounds)
 {

@@ -227,8 +227,8 @@ static void on_the_complete_graph_the_models_are_those_of_the_formula_to_the_bit
             }
 }
 
-/* Public copies, through a codec that loses nothing: the same models, and a worker that is lost
-   weighs nothing though its copy is still there. */
+/* Public copies, through a codec that loses nothing: the same models, and a lost worker has no
+   weight though its copy is still there. */
 static void through_a_codec_the_lost_weigh_nothing_either(void **state)
 {
     (void)state;
@@ -264,8 +264,8 @@ static void other_graphs_move_the_weight_of_the_lost_to_the_diagonal_too(void **
     }
 }
 
-/* A sender keeps what it would have given to a lost one. W being symmetric that is the same as its
-   taker's keeping what it would have had, and weights of 1/2 and 1 are exact. */
+/* A sender keeps what it would have given to a lost one. With W symmetric that equals the
+   receiver's keeping what it would have received, and weights of 1/2 and 1 are exact. */
 static void push_sum_keeps_the_share_of_the_lost(void **state)
 {
     (void)state;
@@ -294,8 +294,8 @@ static void the_loss_is_told_and_samples_are_those_that_were_computed(void **sta
     for (int r = 0; r < 3; r++) {
         assert_string_equal(s->events[r], "lost of 3 in 1 after 3;");
         assert_int_equal(s->figures[r].steps, STEPS);
-        /* Steps of 8 samples, two of each worker. Nothing was agreed on before the end, so of the
-           lost one's nothing is known for sure. */
+        /* Steps of 8 samples, two of each worker. Nothing was agreed on before the end, so
+           nothing is known for sure of the lost worker's samples. */
         assert_int_equal(s->figures[r].samples, 6 * STEPS);
     }
     free(s);
@@ -371,7 +371,7 @@ static void a_checkpoint_is_that_of_a_run_of_those_who_are_left(void **state)
     scratch_remove(directory);
 }
 
-/* ---- failures of one's own in a meeting ---- */
+/* ---- a rank's own failures in a meeting ---- */
 
 static tutti_status agree_or_fail(tutti_method *m, tutti_error *err)
 {

@@ -319,7 +319,7 @@ static void losses_at_any_moment_leave_nobody_waiting(void **state)
     }
 }
 
-/* Invariant 7: what the first of idle workers plans is a partition, without a group of one. */
+/* Invariant 7: what the first idle worker plans is a partition, without a group of one. */
 static void a_division_is_a_partition_without_a_group_of_one(void **state)
 {
     (void)state;
@@ -393,7 +393,7 @@ static bool others_are_through(const run *r, int but, int64_t left)
     return true;
 }
 
-/* Invariant 8: once a worker lags, it is in no group of the others but those that it asks for
+/* Invariant 8: once a worker lags, it is in no group of the others except those that it asks for
    itself. Frozen, it costs the others nothing; slow, it is served. */
 static void with_the_filter_a_slow_worker_holds_up_nobody(void **state)
 {
@@ -439,7 +439,7 @@ static void with_the_filter_a_slow_worker_holds_up_nobody(void **state)
                 left = v != SLOW && r->w[v].left > left ? r->w[v].left : left;
             while (!others_are_through(r, SLOW, 0))
                 assert_true(step(r));
-            for (int v = 0; v < N; v++) /* not all at one time, as they are not where one has come now and then */
+            for (int v = 0; v < N; v++) /* not all at the same time, as they do not where one has come now and then */
                 even->w[v].until_ns = (int64_t)draw(even, 1000);
             while (!others_are_through(even, SLOW, left))
                 assert_true(step(even));

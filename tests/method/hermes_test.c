@@ -300,7 +300,7 @@ static void a_loss_that_stays_is_never_pushed_and_nothing_is_sent(void **state)
     trial_drop(&t);
 }
 
-/* Of every worker above all of its own before: no z is below 0. */
+/* Every worker pushes when its loss is below all of its own before: no z is below 0. */
 static double rises(trial *t, int rank, const float *x)
 {
     (void)t;
@@ -308,8 +308,8 @@ static double rises(trial *t, int rank, const float *x)
     return (rank + 1) * (1 + asked[rank]++);
 }
 
-/* What the server's rule makes of all workers' models after their
-   last steps, each over its last loss. */
+/* What the server's rule makes of all workers' models after their last steps, each weighted by
+   its last loss. */
 static void check_unpushed(const trial *t, int n, bool mean)
 {
     double sum = 0;

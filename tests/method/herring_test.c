@@ -263,7 +263,7 @@ static void memory_goes_by_slots(void **state)
 
 /* ---- traffic ---- */
 
-/* Part k of s of n elements at multiples of 4, which differ by 4 at most. */
+/* Part k of s of n elements, at multiples of 4; parts differ by 4 at most. */
 static uint64_t shard(uint64_t n, uint64_t s, uint64_t k)
 {
     const uint64_t units = (n + 3) / 4, end = k + 1 == s ? n : units * (k + 1) / s * 4;
@@ -301,7 +301,8 @@ static uint64_t due(const traffic *c, uint64_t n, int i, int j, uint64_t *messag
     return elements;
 }
 
-/* What the members of a node send each other of a buffer: reduce-scatter, all-gather of slots. */
+/* What the members of a node send each other for a buffer: reduce-scatter, all-gather of
+   slots. */
 static uint64_t inside(const traffic *c, uint64_t n, int i, int j)
 {
     const int u = i % c->node, v = j % c->node;

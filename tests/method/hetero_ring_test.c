@@ -107,8 +107,8 @@ static void any_allocation_is_one_worker_with_the_whole_step(void **state)
         }
 }
 
-/* Here times are whatever this machine's noise makes them, and every step may move
-   micro-batches: a random test of the rounding. */
+/* Here times are this machine's noise, and every step may move micro-batches: a random test of
+   the rounding. */
 static void a_deal_that_follows_noise_is_the_same_everywhere_and_changes_no_bit(void **state)
 {
     int moved = 0;

@@ -115,8 +115,8 @@ static void test_one_worker_a_stage_is_single_with_as_many_passes(void **state)
 }
 
 /* Of any widths, with a table in the first stage, of several micro-batches a worker, with last
-   steps in which some have none, wherever it rests. Gradients of the first unit are small: rates
-   are such that roundings of their sums are seen. */
+   steps in which some have none, wherever the run is interrupted. Gradients of the first unit are
+   small: rates are chosen so that roundings of their sums are seen. */
 static void test_a_step_is_the_sum_of_its_micro_batches(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=30)", "sgd(lr=10,momentum=0.5,weight_decay=0.001)" };
@@ -143,7 +143,7 @@ static void test_a_step_is_the_sum_of_its_micro_batches(void **state)
     }
 }
 
-/* No worker has more between forward and backward than keeps it busy. */
+/* No worker holds more micro-batches between forward and backward than keep it busy. */
 static void test_slots_are_bounded(void **state)
 {
     (void)state;

@@ -69,7 +69,7 @@ static void test_one_micro_batch_at_a_time_is_single(void **state)
         }
 }
 
-/* Of one virtual worker, then of several, wherever it rests. */
+/* With one virtual worker, then with several, wherever the run is interrupted. */
 static void test_distance_0_is_the_recursion(void **state)
 {
     static const struct { int ranks, stages, window, accumulate; const char *more; } cases[] = {
@@ -300,7 +300,7 @@ static void test_stages_are_cut_by_speed_and_memory(void **state)
     assert_int_equal(end_of[0], UNITS);
 }
 
-/* Units of each worker that virtual workers of two have. At the last that a worker is fast is of no
+/* Units of each worker, with virtual workers of two. In the last place a worker's speed is of no
    use, as it has memory for three units only: 2400 bytes each in the first place, 2016 in the
    second. */
 static void test_virtual_workers_have_cuts_of_their_own(void **state)
@@ -416,8 +416,8 @@ static void test_traffic_of_every_pair_is_as_stated(void **state)
     }
 }
 
-/* A unit may be slow on one worker alone. Of two virtual workers each goes by its own. What the
-   run leaves is what it leaves with partitions by operations and speeds. */
+/* A unit may be slow on one worker alone. Each of two virtual workers goes by its own times. What
+   the run leaves is what it leaves with partitions by operations and speeds. */
 static void test_stages_are_cut_by_what_was_measured(void **state)
 {
     static const double four[2 * UNITS] = { 4, 4, 4, 4, 4, 1, 1, 1, 1, 1 },

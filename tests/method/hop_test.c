@@ -25,8 +25,8 @@ static float slow_one(int rank, uint64_t step, size_t i, float x)
     return trial_quadratic(rank, step, i, x);
 }
 
-/* In each fourth step worker 1 looks until the others are three on, however slow the machine is, or
-   so long that they wait for something else; and then until their tokens are here. */
+/* In each fourth step worker 1 waits until the others are three steps ahead, however slow the
+   machine is, or until they wait for something else; and then until their tokens are here. */
 static _Atomic uint64_t begun[6];
 static float overtaken_one(int rank, uint64_t step, size_t i, float x)
 {
@@ -134,7 +134,7 @@ static void on_a_complete_graph_models_differ_by_one_step_at_most(void **state)
     trial_drop(&t);
 }
 
-/* A step more is a model for each that takes it, and a token for each that gives one. */
+/* One more step is one more model for each that takes it, and a token for each that gives one. */
 static void traffic_is_exactly_the_graph(void **state)
 {
     static const struct {
@@ -212,7 +212,8 @@ static void old_models_are_no_older_than_they_may_be(void **state)
     }
 }
 
-/* Squared, of worker 0's model from where the mean of the losses is least; NULL: of the first. */
+/* Squared distance of worker 0's model from the minimum of the mean of the losses; NULL: of the
+   initial model. */
 static double from_optimum(const trial *t, int n, const float *x)
 {
     double sum = 0;
@@ -265,10 +266,10 @@ static float overtaken_pull(int rank, uint64_t step, size_t i, float x)
     return trial_constant(rank, step, i, x);
 }
 
-/* How far the mean of the models is from where the mean of the gradients leads, in parts of how far
-   apart (root of the mean square) the workers would be alone. Models are means of models, and all
-   have the same iterations behind them: none may be outside of what the workers would make alone.
-   old: models of fewer gradients may be among them. */
+/* The distance of the mean of the models from where the mean of the gradients leads, relative to
+   how far apart (root of the mean square) the workers would be alone. Models are means of models,
+   and all have the same iterations behind them: none may be outside of what the workers would
+   make alone. old: models of fewer gradients may be among them. */
 static double drift(const trial *t, int n, double eta, bool old)
 {
     double off = 0, spread = 0;

@@ -402,8 +402,8 @@ static void random_graphs_have_no_deadlock(void **state)
         }
 }
 
-/* What a worker that has stopped lets the others reach: of every way from it the shortest, over
-   edges in either direction with what each lets through. */
+/* The iterations that a stopped worker lets the others reach: the shortest of all paths from it,
+   over edges in either direction, each as long as the gap that it allows. */
 static int64_t reach(const scene *s, int who)
 {
     int64_t far[MOST];
@@ -469,8 +469,8 @@ static void a_frozen_worker_lets_the_others_reach_the_table(void **state)
             fail_msg("%s: nobody has reached the table", modes[k].name);
 }
 
-/* A worker that stays slow is where the others are, again and again; they never wait for what it
-   left out. */
+/* A worker that stays slow catches up with the others again and again by jumps; they never wait
+   for what it left out. */
 static void a_slow_worker_jumps_and_holds_up_nobody(void **state)
 {
     static const tutti_ledger_rules rules[] = {

@@ -55,7 +55,7 @@ static void a_worker_keeps_as_many_vectors_as_its_page_says(void **state)
         { "prague(generator=random,group_size=5)", 5, 3, 0 },
         { "prague(generator=static,group_size=2,inter_intra=2,overlap=on)", 8, 3, 0 },
         { "prague", 1, 1, 0 },
-        /* what comes from neighbours: 2 of a ring, 4 of a complete graph */
+        /* models that come from neighbours: 2 of a ring, 4 of a complete graph */
         { "d-psgd(order=atc)", 5, 2, 0 },
         { "d-psgd(order=atc,graph=complete)", 5, 4, 0 },
         /* two more, and one with a period */
@@ -143,7 +143,7 @@ static void kinds_are_told_as_well_by_an_engine_that_only_declares(void **state)
     /* vectors of values, gradients, states, buffers on 3 workers, rounded down */
     static const struct { const char *method; int vectors[TUTTI_MEMORY_KINDS]; } rows[] = {
         { "ddp", { 1, 1, 1, 0, 0 } },
-        { "d-psgd(order=atc)", { 1, 1, 1, 0, 3 } }, /* what comes of two, and x during an evaluation */
+        { "d-psgd(order=atc)", { 1, 1, 1, 0, 3 } }, /* the models of two neighbours, and x during an evaluation */
         { "slowmo", { 1, 1, 3, 0, 1 } },
     };
 
@@ -201,7 +201,8 @@ static tutti_status count_server(tutti_world *world, void *arg, tutti_error *err
     return status;
 }
 
-/* Values and a momentum: 2, where values are kept. n R, and what the rule asks for. */
+/* Values and a momentum: 2, where values are kept. In addition n R, and what the rule asks
+   for. */
 static void a_server_has_its_slices_and_room_for_what_is_under_way(void **state)
 {
     static const served rows[] = {

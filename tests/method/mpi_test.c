@@ -100,7 +100,7 @@ static double held_out(trial *t, int rank, const float *x)
     return (double)x[0] * (double)x[0] + 1;
 }
 
-/* ---- samples by name, and on the way ---- */
+/* ---- samples by name, and samples sent ---- */
 
 static uint64_t part_first[WORKERS + 1];
 static uint32_t part_sample[SET];
@@ -125,7 +125,7 @@ static int label(void *user, uint64_t id)
     return (int)(id / PART);
 }
 
-/* What is named, and what came, is the same over any transport, so a hash of it is. */
+/* A hash of the named samples and of those received, which are the same over any transport. */
 static tutti_status look(trial *t, int rank, const tutti_pass *p, tutti_error *err)
 {
     const uint8_t *come = p->given;
@@ -202,7 +202,7 @@ static void all(list *l)
     }
 }
 
-/* Squared, of the mean of the workers' optima. */
+/* Squared distance from the mean of the workers' optima. */
 static double from_optimum(const trial *t, const float *x)
 {
     double sum = 0;

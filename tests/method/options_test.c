@@ -182,8 +182,8 @@ static const struct also *find(const table *t, const tutti_option *o, const char
     return a != NULL ? a : find_in(also, TUTTI_LENGTH(also), t, o, value);
 }
 
-/* ",solver=closed" of "solver=closed", of "select=randk|blockk" the
-   first, of "momentum>0" one that is. */
+/* `,solver=closed` for the condition "solver=closed"; for "select=randk|blockk" the first choice;
+   for "momentum>0" a value that fits. */
 static void meet(const table *t, const char *when, char *out, size_t bytes)
 {
     char text[200], *rest = text;

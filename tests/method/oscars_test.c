@@ -1,5 +1,5 @@
 /* Goal: what oscars promises of any order of arrival, on ranks that are real threads: one worker,
-   no step lost, everybody's model at the end, exact traffic of every pair, what its interval is
+   no step lost, the model of all at the end, exact traffic of every pair, what its interval is
    after any number of rounds, and what it is when all are waited for. Schedules in their hundreds
    are tests/explore's; what depends on speeds is in tests/cli/oscars_test.py. */
 #include "trial.h"
@@ -75,8 +75,7 @@ static void every_step_is_applied_or_dropped_and_all_have_the_sum(void **state)
             }
 }
 
-/* A step each, all waited for: synchronous SGD. Of a worker's weight nothing is left to see
-   then. */
+/* A step each, all waited for: synchronous SGD. Then a worker's weight has no effect. */
 static void a_step_at_a_time_with_all_is_synchronous_sgd(void **state)
 {
     static const char *const weights[] = { "steps", "uniform", "normalised" };
@@ -101,7 +100,7 @@ static void a_step_at_a_time_with_all_is_synchronous_sgd(void **state)
 }
 
 /* All make the same displacement: w makes it too, to the bit where the weights' sum is a power of
-   two, else but for the rounding of 1 / sum. */
+   two, else up to the rounding of 1 / sum. */
 static void displacements_that_agree_are_made(void **state)
 {
     (void)state;

@@ -3,7 +3,8 @@
    every other method's. */
 #include "trial.h"
 
-/* The coins as the method's opening says them: a function of seed, worker and step. */
+/* The coins, as the method's opening comment defines them: a function of seed, worker and
+   step. */
 static bool mixes(uint64_t seed, int worker, uint64_t step, double p, bool shared)
 {
     const tutti_rng coin = { seed, UINT64_C(0x636f696e) + ((shared ? 0 : (uint64_t)worker + 1) << 32), step };
@@ -429,8 +430,8 @@ static double expected_drift(const trial *t, int steps, double lr, double eta, d
     return sum;
 }
 
-/* At one mix_rate: any p drifts less than none. Between them there is no order: a small p pulls
-   far, a great one makes the gradients between, and their noise, longer. */
+/* At one mix_rate any p > 0 drifts less than p = 0. Between them there is no order: a small p
+   pulls far, a great one makes the gradients between, and their noise, longer. */
 static void at_one_rate_of_mixing_the_drift_is_that_of_the_drawn_steps(void **state)
 {
     enum { STEPS = 8, SEEDS = 6 };
@@ -527,7 +528,8 @@ static tutti_status take(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-/* A step that mixes takes nothing: a run by epochs has each sample once an epoch, in more steps. */
+/* A mixing step takes no samples: a run by epochs has each sample once an epoch, in more
+   steps. */
 static void every_sample_of_an_epoch_is_taken_once(void **state)
 {
     static const char *const methods[] = {
@@ -594,7 +596,7 @@ static void a_pull_beyond_the_global_model_is_refused_with_the_largest_rate(void
     }
 }
 
-/* What the sentence names is taken, whatever the numbers. */
+/* The rate that the error sentence names is accepted, whatever the numbers. */
 static void the_largest_rate_that_is_named_is_taken(void **state)
 {
     static const double rates[] = { 0.7, 0.3, 0.06, 1.1, 0.0123 }, ps[] = { 0.1, 0.05, 0.33 };

@@ -10,7 +10,8 @@
 /* ---- methods: sums; a model at its servers ---- */
 
 typedef struct parted {
-    int64_t workers_part, servers_part, servers, node, step; /* step: what the k-th has more than the one before */
+    int64_t workers_part, servers_part, servers, node, step; /* step: by how much the k-th part
+                                                                exceeds the one before */
     double bucket;
     tutti_server_sums *sums;
     tutti_server *server;
@@ -61,7 +62,7 @@ static tutti_status sums_serve(tutti_method *m, tutti_error *err)
     return tutti_server_sums_run(((parted *)m->self)->sums, err);
 }
 
-/* values += d, and everybody gets what there is. */
+/* values += d, and every worker gets the current values. */
 static tutti_status model_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     tutti_server *server = ((parted *)m->self)->server;

@@ -11,7 +11,7 @@ enum { STEPS = 12, SIZE = 1533 };
 
 /* ---- the reference ---- */
 
-/* Models that each rank has seen, by step. delay: of the reference, whose model after u steps is
+/* Models that each rank has seen, by step. delay: for the reference, whose model after u steps is
    the pipe's after u + delay. */
 static float seen[TRIAL_RANKS][TRIAL_STEPS][SIZE];
 static uint64_t delay, warmup;
@@ -110,7 +110,8 @@ static void so_it_is_through_any_codec(void **state)
         }
 }
 
-/* Clipping and schedules are of what is applied, and weights of the gradient's own step. */
+/* Clipping and schedules apply to the gradient that is applied, and weights are those of the
+   gradient's own step. */
 static void clipping_schedules_scales_and_weights_are_those_of_the_gradient(void **state)
 {
     static const int64_t shares[] = { 2, 6, 4 };
@@ -166,7 +167,8 @@ static void a_gradient_that_is_not_finite_is_left_out_when_it_is_due(void **stat
         }
 }
 
-/* The others are in the exchange that this worker has not begun: it begins none of those behind. */
+/* The others are in the exchange that this worker has not begun: it begins none of those after
+   it. */
 static float bad_at_first(int rank, uint64_t step, size_t i, float x)
 {
     (void)x;
@@ -380,7 +382,7 @@ static void loop_run(loop *l, int n)
         fail_msg("%s on %d: %s", l->method, n, err.text);
 }
 
-/* x' = x - a x of K - 1 steps ago: stable iff a < 2 sin(pi / (4 K - 2)). One percent on both
+/* x' = x - a x(K - 1 steps ago): stable iff a < 2 sin(pi / (4 K - 2)). One percent on both
    sides. */
 static void it_is_stable_exactly_up_to_its_bound(void **state)
 {

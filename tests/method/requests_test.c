@@ -20,7 +20,7 @@
 enum { WORKERS = 3, COUNT = 100, MOST = 2, ROWS = 40, COLS = 4, WORD_BITS = 64 };
 typedef enum { AS_EVER, TWICE, NEWER, SHORTER, EMPTY, THERE, BY_ROWS } how; /* BY_ROWS: and those behind it */
 typedef struct asks { tutti_server *server; tutti_note held[WORKERS]; int n; } asks;
-static how now; /* of the one test that runs: a method's ops have no place for it, nor for the next */
+static how now; /* of the one test that runs: a method's ops have no place for a pointer, nor for the next */
 /* dropped: words at the end; touched, bits: of sums */
 static struct rows_sent { uint32_t told, ids[2]; size_t dropped; int64_t touched; uint64_t bits; } sent;
 
@@ -47,8 +47,8 @@ static tutti_status asks_serve(tutti_method *m, tutti_error *err)
     return tutti_server_run(((asks *)m->self)->server, err);
 }
 
-/* slice.h: w as it stands, then how many rows of the table, their ids, the rows. Gives the
-   words. */
+/* slice.h: w as it stands, then how many rows of the table, their ids, the rows. Gives the number
+   of 4-byte words. */
 static size_t by_rows(float *words)
 {
     memset(words, 0, COUNT * sizeof *words);
@@ -199,7 +199,7 @@ static void requests_that_no_worker_of_its_version_makes_are_refused_by_name(voi
     }
 }
 
-/* One case: as sent by worker 1; sentence: NULL: the run ends well. */
+/* One case, as sent by worker 1. sentence: NULL: the run ends well. */
 static void send_rows(const char *method, struct rows_sent what, const char *sentence)
 {
     tutti_error err = { .rank = -1 };

@@ -362,7 +362,7 @@ static void what_was_recorded_is_replayed_to_the_bit(void **state)
     scratch_remove(folder);
 }
 
-/* By many seeds: what is drawn, and that samples come at it. */
+/* Over many seeds: the samples that are drawn, and that samples arrive at the drawn rate. */
 static void rates_are_drawn_as_they_say(void **state)
 {
     enum { SEEDS = 32, WORKERS = 8, DRAWS = SEEDS * WORKERS };
@@ -431,7 +431,8 @@ static void the_gradient_is_that_of_all_samples_together_at_their_rate(void **st
     assert_true(still > 0);
 }
 
-/* Rates of twice as many samples, all the same: a step of twice the length, until the cap. */
+/* Rates of twice as many samples, otherwise the same: a step of twice the length, until the
+   cap. */
 static void the_rate_is_linear_in_the_samples_of_a_round(void **state)
 {
     const int rates[] = { 1, 2, 4, 8 };
@@ -557,7 +558,8 @@ static void the_vote_is_by_what_would_be_lost(void **state)
             }
 }
 
-/* Ever more of the norm is in every 13th element, the more the later and the higher the rank. */
+/* An ever larger part of the norm is in every 13th element, the more so the later the step and
+   the higher the rank. */
 static float ever_steeper(int rank, uint64_t step, size_t i, float x)
 {
     (void)x;

@@ -197,7 +197,8 @@ static void a_step_is_the_mean_of_those_who_are_left(void **state)
                                  r, i, (double)s.x[r][i], x);
             }
             assert_int_equal(s.figures[0].steps, STEPS);
-            /* nothing was agreed on before the end, so of the lost nothing is known for sure */
+            /* nothing was agreed on before the end, so nothing is known for sure of the lost
+               worker's */
             assert_int_equal(s.figures[0].samples, 2 * 2 * STEPS);
             assert_true(strstr(s.events[0], "lost of 1;") != NULL && strstr(s.events[0], "lost of 2;") != NULL);
         }
@@ -216,7 +217,7 @@ static void what_was_pushed_is_applied_and_nobody_waits_for_the_lost(void **stat
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
-        for (int first = 0; first < 2; first++) { /* the worker that hands out gradients is one as any other */
+        for (int first = 0; first < 2; first++) { /* the worker that hands out gradients is lost like any other */
             scene s = {
                 .method = cases[k].method, .workers = 4, .servers = strncmp(cases[k].method, "ring", 4) == 0 ? 1 : 2,
                 .steps = STEPS, .asks = cases[k].asks,

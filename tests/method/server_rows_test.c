@@ -64,7 +64,8 @@ static double draw(const run *r, int rank, uint64_t step, int64_t pass, uint64_t
     return tutti_uniform((tutti_rng){ r->options.seed + 1, 1000 + (uint64_t)rank, step * 64 + (uint64_t)pass }, what);
 }
 
-/* Where little is touched, of the small table one row at most, or it would travel whole. */
+/* Where little is touched, at most one row of the small table is, or that table would travel
+   whole. */
 static bool is_touched(const run *r, int rank, uint64_t step, int64_t pass, int tensor, size_t row)
 {
     return (!r->once || (rank == 0 && step == 0)) && (tensor != SMALL || row == 0 || r->touched > 0.1) &&

@@ -11,7 +11,7 @@
 
 static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
 
-/* ---- of a schedule: shared by the ranks, which are threads ---- */
+/* ---- state of a schedule: shared by the ranks, which are threads ---- */
 static _Atomic int begun[TRIAL_RANKS];         /* gradients that each has begun */
 static atomic_int turn;                        /* gradients that are applied, in turns */
 static atomic_bool late, beyond;               /* a wait was in vain; a bound was exceeded */
@@ -150,8 +150,8 @@ static uint64_t part(uint64_t n, int s, int k)
     return (k + 1 == s ? n : n / 16 * (uint64_t)(k + 1) / (uint64_t)s * 16) - n / 16 * (uint64_t)k / (uint64_t)s * 16;
 }
 
-/* Counted after finish(), which may be under way on one while the last step's answers of another
-   still go: so the end sends nothing. */
+/* Counted after finish(), which may still run on one rank while the last step's answers of
+   another are in flight: so the end sends nothing. */
 static void the_parameter_server_sends_each_slice_once_each_way(void **state)
 {
     static const uint64_t whole[] = { 1533 }, cut[] = { 1000, 533 };
@@ -293,7 +293,7 @@ static double eta_of(const char *method, int n, double delay)
     return strstr(method, "poly") != NULL ? pow(1 + delay, -0.25) : 1;
 }
 
-/* Of a gradient, what it is compensated for x having moved by `moved`; mean: of its squares. */
+/* What a gradient is compensated by for x having moved by `moved`; mean: that of its squares. */
 static double compensation_of(const char *method, double g, double moved, double *mean)
 {
     if (strstr(method, "constant") != NULL)
@@ -356,8 +356,8 @@ static void a_gradient_is_applied_as_its_delay_has_it(void **state)
                     fail_msg("%s on %d, element %zu: %.9g, expected %.9g", t.method, n, i, (double)t.x[0][TURNS + 1][i],
                              w);
             }
-            /* delays are r in the first turn, n - 1 from then on; only those of the last one,
-               which is 0, are not in our hands */
+            /* delays are r in the first turn, n - 1 from then on; only those of the last
+               gradient, which is 0, are not under the test's control */
             if (cases[k].softsync == 1) {
                 assert_int_equal(stalest, n - 1);
                 assert_true(t.figures[0].staleness_max >= stalest && t.figures[0].staleness_max <= 2 * stalest);
@@ -368,7 +368,7 @@ static void a_gradient_is_applied_as_its_delay_has_it(void **state)
 
 /* ---- ssp: the bound ---- */
 
-/* The others run ahead of worker 0 as far as they are let. */
+/* The others run ahead of worker 0 as far as allowed. */
 static float ahead(int rank, uint64_t step, size_t i, float x)
 {
     if (i == 0) {
@@ -411,8 +411,8 @@ static void workers_are_as_far_apart_as_they_may_be_and_no_further(void **state)
             }
 }
 
-/* Whatever speeds are recent: S_lo is reached while worker 0 has not pushed, since nothing is known
-   of it then, and S_hi never passed. */
+/* Whatever the recent speeds: S_lo is reached while worker 0 has not pushed, since nothing is
+   known of it then, and S_hi is never exceeded. */
 static void a_bound_that_follows_speeds_stays_between_its_two(void **state)
 {
     (void)state;
@@ -591,7 +591,7 @@ static atomic_bool torn;
 static float looks_around(int rank, uint64_t step, size_t i, float x)
 {
     static const size_t ends[] = { 1000, 1033, 1533 };
-    static _Thread_local float first; /* updates in the first element of this lock's */
+    static _Thread_local float first; /* updates in the first element that this lock covers */
 
     (void)rank;
     (void)step;
@@ -602,7 +602,7 @@ static float looks_around(int rank, uint64_t step, size_t i, float x)
     return 1;
 }
 
-/* Of 12 n updates by 1 each element has all, in whatever order, where without locks some would be
+/* Each element has all 12 n updates by 1, in whatever order, where without locks some would be
    lost; what a lock covers is read whole. */
 static void with_locks_hogwild_loses_no_update_and_reads_what_is_whole(void **state)
 {

@@ -58,7 +58,7 @@ static void equal_weights_are_d_psgd_to_the_bit(void **state)
         }
 }
 
-/* P of round k: p[i][j] of what j has goes to i. */
+/* P of round k: the fraction p[i][j] of what j has goes to i. */
 static void matrix(const tutti_graph *g, int n, uint64_t k, double p[TRIAL_RANKS][TRIAL_RANKS])
 {
     int in[TRIAL_RANKS], out[TRIAL_RANKS], n_in, n_out;
@@ -196,7 +196,7 @@ static float once(int rank, uint64_t step, size_t i, float x)
     return step == 0 ? (float)(rank * 8) : 0;
 }
 
-/* Invariants 5 and 6: the de-biased models find the mean though the weights are unlike; on pairs at
+/* Invariants 5 and 6: the de-biased models find the mean though the weights differ; on pairs at
    distances 1, 2, 4 exactly, after three rounds. */
 static void averaging_alone_ends_at_the_mean(void **state)
 {
@@ -339,8 +339,8 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
     assert_int_equal(refused("sgp(graph=hypercube)", 3, &err), TUTTI_ERR_USAGE);
 }
 
-/* What goes down the chain comes back through one edge of weight 1e-9: the workers
-   before it give away all they have. */
+/* What is sent down the chain returns through one edge of weight 1e-9: the workers before it give
+   away all they have. */
 static void a_worker_that_is_starved_says_so_and_nobody_hangs(void **state)
 {
     char path[] = "/tmp/tutti-sgp-XXXXXX", method[80];

@@ -119,7 +119,7 @@ static inline void keep_what_is_told(run *r, tutti_engine *e)
     }
 }
 
-/* Unit by unit, which is all that some have. */
+/* Copies unit by unit, since some methods hold no more than a unit. */
 static inline tutti_status copy_values(tutti_engine *e, float *to, tutti_error *err)
 {
     const tutti_layout *l = tutti_engine_method(e)->layout;

@@ -51,7 +51,7 @@ static void without_slow_momentum_it_is_local_sgd_bit_for_bit(void **state)
         }
 }
 
-/* A base's row with the mean of all models behind every third step. */
+/* A base method's row with the mean of all models after every third step. */
 static const tutti_method_ops *base_row;
 static tutti_status base_and_mean(tutti_method *m, tutti_error *err)
 {
@@ -202,7 +202,7 @@ static int period_of(const char *method)
     return atoi(strstr(method, "period=") + 7);
 }
 
-/* What is declared as the same on all, after every step, by bits. */
+/* The bits of all states that are declared as the same on all, after every step. */
 enum { SAME_STATES = 16 };
 static uint64_t same_bits[TRIAL_RANKS][TRIAL_STEPS][SAME_STATES];
 static int with_momentum;
@@ -429,7 +429,7 @@ static void a_round_goes_by_the_rate_of_its_first_step_and_by_none_if_that_is_0(
         }
 }
 
-/* A worker that leaves a step out has made fewer updates, so its schedule is behind. u is not. */
+/* A worker that skips a step has made fewer updates, so its schedule is behind. u is not. */
 static void workers_agree_though_one_has_left_a_step_out(void **state)
 {
     trial t = trial_of("slowmo(period=2)", "sgd(lr=0.1)", 12);
@@ -462,8 +462,8 @@ static float by_step_of_the_round(int rank, uint64_t step, size_t i, float x)
     return by_step(rank, step % 3, i, x);
 }
 
-/* One worker, gradients that do not depend on the model and are the same in all rounds. An
-   optimiser as new does in each round what it did in the first. */
+/* One worker, gradients that do not depend on the model and are the same in all rounds. A reset
+   optimiser does in each round what it did in the first. */
 static void reset_makes_the_optimiser_as_new(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=0.125,momentum=0.9,dampening=0.5)", "adam(lr=0.01)" };
@@ -491,7 +491,7 @@ static void reset_makes_the_optimiser_as_new(void **state)
         }
 }
 
-/* Unlike gradients in the first round, and the same ones from then on. */
+/* Different gradients in the first round, and equal ones from then on. */
 static float unlike_at_first(int rank, uint64_t step, size_t i, float x)
 {
     return by_step(step < 2 ? rank : 0, step, i, x);

@@ -69,8 +69,9 @@ static void replicas_stay_equal_and_near_ddps(void **state)
     }
 }
 
-/* n-2 hops of each chunk in phase 1, n in phase 2: 2 (n-1) d elements in all, as ddp. The straggler
-   sends and receives d in its exchanges and nothing else but what it passes on at the end. */
+/* n-2 hops of each chunk in phase 1, n in phase 2: 2 (n-1) d elements in all, as ddp. The
+   straggler sends and receives d in its exchanges and nothing else except what it passes on at
+   the end. */
 static void bytes_in_all_are_ddps_and_the_straggler_receives_the_vector_once(void **state)
 {
     (void)state;

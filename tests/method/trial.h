@@ -191,7 +191,7 @@ static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *er
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
 
-/* A rank that only serves: what the workers' clients call between their steps. */
+/* For a rank that only serves: the calls of the workers' clients between their steps. */
 static inline tutti_status trial_serve(trial *t, tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
@@ -284,8 +284,8 @@ static inline double trial_metric(const trial *t, const char *name, int worker)
     return NAN;
 }
 
-/* Of a worker's histogram: how many values there were, their sum and the greatest. They are exact
-   where all values are 1,024 at most. */
+/* Of a worker's histogram: the number of values, their sum and the greatest. They are exact where
+   no value exceeds 1,024. */
 typedef struct trial_counts { double n, sum, most; } trial_counts;
 static inline trial_counts trial_histogram(const trial *t, const char *name, int worker)
 {
@@ -379,7 +379,7 @@ static inline void trial_ends_when_not_finite(trial *t)
     t->options.nonfinite = TUTTI_NONFINITE_SKIP;
 }
 
-/* After another run: worker 1 alone has left a step out. */
+/* After another run: worker 1 alone has skipped a step. */
 static inline void trial_left_out_by_one(const trial *t)
 {
     for (int r = 0; r < 4; r++)
@@ -395,7 +395,8 @@ static inline void trial_drop(trial *t)
         }
 }
 
-/* A run that ends over a gradient, and one in which its worker alone leaves the step out. */
+/* A run that ends because of a gradient, and one in which the worker with that gradient alone
+   skips the step. */
 static inline void trial_not_finite(const char *method, const char *optimizer)
 {
     trial t = trial_of(method, optimizer, 6);
@@ -422,8 +423,8 @@ static inline double trial_apart(const trial *t, const float *a, const float *b)
     return most / fmax(size, 1);
 }
 
-/* Every worker has ddp's bits after every step. share: 0: all have as many samples; else unlike
-   numbers, drawn by it, whose rest worker 0 has. */
+/* Every worker has ddp's bits after every step. share: 0: all have as many samples; else
+   different numbers, drawn by it, where worker 0 has the rest. */
 static inline void trial_is_ddp(const char *method, const char *optimizer, int n, int servers,
                                 double clip, int64_t share)
 {

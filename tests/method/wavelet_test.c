@@ -196,8 +196,8 @@ static void test_one_wave_climbs_while_the_other_falls(void **state)
     }
 }
 
-/* On a line where a sum takes as long as the computation ddp's client would wait for it, as these
-   passes announce gradients one by one but compute whole; two waves never do. */
+/* On a line where a sum takes as long as the computation, ddp's client would wait for it, as
+   these passes announce gradients one by one but compute them together; two waves never wait. */
 static void test_a_wave_hides_the_others_exchange(void **state)
 {
     static staged one, two;
@@ -253,9 +253,9 @@ static void pairs(const char *method, int steps, double sent[4][4])
     }
 }
 
-/* Of shared and accumulate what ddp sends; of average as much for each wave. With two stages
-   activations of 2 x 8 samples there and slopes back, and half of the gradient between those that
-   have the same stage. */
+/* With shared and accumulate what ddp sends; with average that much for each wave. With two
+   stages also the activations of 2 x 8 samples forward and slopes back, and half of the gradient
+   between workers with the same stage. */
 static void test_traffic_of_every_pair_is_as_stated(void **state)
 {
     static const struct { const char *method; int sums; } cases[] = {
