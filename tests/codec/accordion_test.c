@@ -36,8 +36,8 @@ static size_t step_of(subject *const *s, int workers, uint64_t step, float (*g)[
     return bytes;
 }
 
-/* Gradients of one step whose sums over EACH steps have the norm that is asked for: any direction,
-   and each worker's its own. The mean square over the workers is what counts. */
+/* Gradients of one step whose sums over EACH steps have the requested norm, in any direction,
+   different for each worker. The mean square over the workers is what counts. */
 static void gradients(int workers, const double norm[LAYERS], float (*g)[N], const tutti_view *tensor, uint64_t *seed)
 {
     for (int w = 0; w < workers; w++)
@@ -68,8 +68,9 @@ static void replay(double eta, const double norm[WINDOWS][LAYERS], const double 
         }
 }
 
-/* Norms as recorded, met in one step of each window by other gradients in every run and by no other
-   step; three workers and one; times 1 and times 2^10. Levels and bytes are the replay's. */
+/* Recorded norms. In each run other gradients lead to them, in one step of each window and in
+   no other step; three workers and one; times 1 and times 2^10. Levels and bytes are the
+   replay's. */
 static void decisions_are_a_function_of_norms_and_rates(void **state)
 {
     static const double etas[] = { 0.5, 0.2, 3 };
@@ -133,7 +134,7 @@ static void decisions_are_a_function_of_norms_and_rates(void **state)
             for (int w = 0; w < workers; w++)
                 subject_close(s[w]);
         }
-        assert_true(switched >= 3 * EACH * 2); /* of the three runs together: there was something to decide */
+        assert_true(switched >= 3 * EACH * 2); /* in the three runs together there were decisions to make */
     }
 }
 

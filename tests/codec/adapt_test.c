@@ -7,8 +7,8 @@
 
 enum { WORKERS = 3 };
 
-/* No update, no difference: a codec that will fit its levels sends, until it does, the bytes of one
-   that never will. */
+/* No update, no difference: until a codec fits its levels it sends the bytes of one that never
+   does. */
 static void until_the_first_fit_nothing_differs_from_a_codec_that_never_fits(void **state)
 {
     enum { LONG = 3000 };
@@ -116,7 +116,7 @@ static void levels_are_fitted_at_the_steps_of_the_schedule_and_alike(void **stat
                 before = loss_of(s[0], step, x[0], y, 20);
         }
         subject_fill(LONG, x[0], 0, &seed);
-        { /* what a fit to the same kind of gradients is worth on the wire */
+        { /* what a fit to the same kind of gradients saves on the wire */
             subject_said again[WORKERS] = { { .n = 0 } };
             for (uint64_t step = 29; step <= 30; step++) {
                 subject_begin(s, WORKERS, step, 0, 0.05, again);
@@ -171,7 +171,7 @@ static void the_variance_of_levels_is_that_of_the_sheet(void **state)
 }
 
 /* Norm, mean and deviation of each whole bucket; with norm=max without the elements that are the
-   norm. What is no whole bucket is left out. */
+   norm. Incomplete buckets are skipped. */
 static void samples_are_what_the_sheet_says(void **state)
 {
     enum { BUCKET = 64, LONG = 4 * BUCKET + 10 };

@@ -41,8 +41,8 @@ static void elias_codes_say_what_fixed_codes_say(void **state)
                         assert_true(y[i] == z[i]);
                 }
             }
-    /* QSGD, theorem 3.2: with s = 1 and the 2-norm some sqrt(n) elements
-       are left: 13 bits each are plenty. */
+    /* QSGD, theorem 3.2: with s = 1 and the 2-norm about sqrt(n) elements are not 0: 13 bits each
+       are more than enough. */
     for (int round = 0; round < 10; round++) {
         subject *s = subject_open("qsgd(bits=2,bucket=2048,norm=l2,coding=elias)", 2048);
         subject_fill(2048, x, 0, &seed);
@@ -84,8 +84,8 @@ static void huffman_codes_are_as_short_as_can_be(void **state)
     }
 }
 
-/* Huffman's words of the same codes decode to the same numbers, in no more bytes than fixed width
-   and the table, and fewer where codes are uneven. */
+/* Huffman's encoding of the same codes decode to the same numbers, in no more bytes than fixed
+   width and the table, and fewer where codes are uneven. */
 static void huffman_messages_say_what_fixed_ones_say(void **state)
 {
     static const char *const all[] = {
@@ -329,8 +329,8 @@ static void the_majority_of_signs_decides(void **state)
         }
 }
 
-/* What comes out of a vote: 1 where its mean is 0 (of either sign), more, or infinite; -1 where it
-   is less; NaN where it is none, and there alone. */
+/* What comes out of a vote: 1 where its mean is 0 (of either sign), positive, or infinite; -1
+   where it is negative; NaN where it is NaN, and nowhere else. */
 static void a_vote_is_the_sign_of_its_mean(void **state)
 {
     static const float special[] = { 0, -0.0f, INFINITY, -INFINITY, 1e-45f, -1e-45f, NAN };

@@ -21,8 +21,8 @@ static void close_all(subject **s)
 
 #define ROW(x) ((float *[]){ x[0], x[1], x[2], x[3] })
 
-/* What all got and all still have is what they gave: with momentum, of what momentum makes of it;
-   and with the owner's residual at the way back. */
+/* The sum of what all received and all still keep is what they gave: with momentum, what momentum
+   makes of it; and with the owner's residual in the second message. */
 static void momentum_before_the_codec_is_conserved(void **state)
 {
     static const struct { const char *spec; bool nesterov, again; } rows[] = {
@@ -126,11 +126,9 @@ static void ef21_follows_the_gradients(void **state)
     }
 }
 
-/* Both ways written out again, in numbers that add without rounding. Every worker has an h_w of its
-   own and corrects that one, the owner corrects h:
-     c_w = v_w - h_w,  h_w += C(c_w);   d = mean C(c_w) + o,  h += C(d),  o = d -
-                       C(d);   v_w = (1 - eta) v_w + eta
-     g_w */
+/* Both directions written out again, in numbers that add without rounding. Every worker has an
+   h_w of its own and corrects that one, the owner corrects h: c_w = v_w - h_w, h_w += C(c_w); d =
+   mean C(c_w) + o, h += C(d), o = d - C(d); v_w = (1 - eta) v_w + eta g_w */
 static void ef21_is_its_recursion_at_both_ends(void **state)
 {
     enum { D = 8, K = 2, STEPS = 6 };
@@ -331,8 +329,8 @@ static void dgc_knows_what_was_sent_by_its_place(void **state)
     subject_close(s);
 }
 
-/* Each element of a message, whatever its value, and no other, of every codec that detects it: k
-   of them where zeros fill them up, those that are decoded to other than 0 where nothing is. */
+/* Each element of a message, whatever its value, and no other, of every codec that can list them:
+   k of them where zeros fill the selection up, else those that are decoded to other than 0. */
 static void places_are_those_of_the_message(void **state)
 {
     static const struct { const char *spec; size_t k; } rows[] = { /* k: of N, where fewer are not 0; 0: those */
@@ -425,7 +423,7 @@ static void topk_takes_the_listed_ratios_one_an_epoch(void **state)
     for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
         subject *s = subject_open(rows[k].spec, 20001);
         subject_said h = { .n = 0 };
-        /* and again from the first, as a run that is resumed in whatever epoch */
+        /* and again from the first, as in a run that is resumed in whatever epoch */
         for (uint64_t turn = 0; turn < 12; turn++) {
             const tutti_view v = subject_view(s, turn);
             size_t bytes;

@@ -139,9 +139,9 @@ static void levels_travel_in_as_few_bits_as_hold_them(void **state)
     }
 }
 
-/* tail=dense: the last elements of a tensor are exact where they fill no bucket, and what fills one
-   is what it is with short ones, to the byte; nothing changes where all are filled. Of a part of a
-   tensor that is not its end the last bucket is short. */
+/* tail=dense: the last elements of a tensor are exact where they fill no bucket, and full buckets
+   are the same as with tail=short, to the byte; nothing changes where all buckets are full. In a
+   part of a tensor that is not its end the last bucket is short. */
 static void a_dense_tail_is_exact_and_touches_nothing_else(void **state)
 {
     static const struct {
@@ -191,9 +191,9 @@ static void a_dense_tail_is_exact_and_touches_nothing_else(void **state)
         }
 }
 
-/* coding=elias, omega: the same numbers as of fixed width, in just the bits of Elias's codes of
-   each level's place in this order: the bucket's most frequent one first, then by turns one above
-   and one below. */
+/* coding=elias, omega: the same numbers as with fixed width, in exactly the bits of Elias's codes
+   of each level's place in this order: the bucket's most frequent one first, then by turns one
+   above and one below. */
 static void elias_codes_count_from_the_most_frequent_level(void **state)
 {
     static const struct { const char *spec; bool exponents;
@@ -646,8 +646,8 @@ static void what_an_owner_owes_goes_with_the_rate_too(void **state)
 }
 
 /* ---- accordion ---- */
-/* Worker 0's gradients fall to a fifth between the windows; all others', and so the mean,
-   hardly. */
+/* Worker 0's gradients fall to a fifth between the windows; those of all others, and so the mean,
+   hardly fall. */
 static void norms_are_of_whom_the_option_says(void **state)
 {
     enum { N = 64, WORKERS = 4 };

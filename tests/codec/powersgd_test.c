@@ -9,9 +9,9 @@
 enum { WORKERS = 4 };
 #define ROW(x) ((float *[]){ x[0], x[1], x[2], x[3] })
 
-/* What differs by rounding alone is made equal: the factors, and the mean of the residuals.
-   Where singular values lie close a rounding turns the factors of the next steps, and after a
-   hundred of them two runs of the same rule on other processors would be apart as well. Each
+/* What differs by rounding alone is made equal: the factors, and the mean of the residuals. Where
+   singular values are close a rounding error rotates the factors of the next steps, and after a
+   hundred of them two runs of the same rule on different processors would be apart as well. Each
    worker's own disagreement stays. */
 static void alike(subject *const *a, subject *const *b)
 {
@@ -32,7 +32,7 @@ static void alike(subject *const *a, subject *const *b)
                2 * a[0]->tensor.cols * sizeof(float));
 }
 
-/* Gradients: one that all have, which turns slowly, and noise of each worker's own. */
+/* Gradients: a common one, which turns slowly, and noise of each worker's own. */
 static void both_rules_of_error_feedback_move_the_model_alike(void **state)
 {
     enum { ROWS = 24, COLS = 30, N = ROWS * COLS, STEPS = 400, LOCAL = 0, AGGREGATED = 1 };
@@ -120,8 +120,8 @@ static void directions(int n, int size, double *d, uint64_t *seed)
 
 enum { VALUES = 6, RANK_MOST = 2 };
 
-/* Of the kept Q, r columns: what each has along the directions beyond the first r, in units of
-   what it has along those: B A^-1. */
+/* For r columns of the kept Q: their components along the directions beyond the first r, in units
+   of those along the first r: B A^-1. */
 static void tangents(int r, int cols, const float *q, const double *v, double t[VALUES][RANK_MOST])
 {
     double c[VALUES][RANK_MOST], inverse[RANK_MOST][RANK_MOST];
@@ -320,8 +320,8 @@ static void factors_of_sixteen_bits_keep_their_range_and_their_sum(void **state)
     }
 }
 
-/* G is the mean where that has no more than r directions, whatever each worker has: of 4 whose
-   matrices have all there are, and far longer than the mean. */
+/* G is the mean where the mean has no more than r directions, whatever each worker has: here 4
+   workers with matrices of full rank, far longer than the mean. */
 static void a_mean_of_the_rank_is_exact_whatever_the_workers_have(void **state)
 {
     enum { ROWS = 36, COLS = 44, N = ROWS * COLS, MOST = 4 };
@@ -364,9 +364,9 @@ static void a_mean_of_the_rank_is_exact_whatever_the_workers_have(void **state)
     }
 }
 
-/* Gradients times a power of two are decoded to the same times that power, to the bit: of 1e-30 as
-   of 1e30, whose products with a factor of their own size no float holds. Two of 16 bits: as long
-   as no residual is less than a float's least. */
+/* Gradients times a power of two are decoded to the same times that power, to the bit: for 1e-30
+   as well as for 1e30, whose products with a factor of their own size no float holds. With
+   factors of 16 bits: as long as no residual is below the least float. */
 static void the_size_of_gradients_changes_no_bit(void **state)
 {
     enum { ROWS = 30, COLS = 40, N = ROWS * COLS, STEPS = 8 };

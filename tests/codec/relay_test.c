@@ -75,7 +75,7 @@ static void carry(tutti_freight *f, uint8_t *all, size_t *counts)
         f[w].all = all, f[w].stride = stride, f[w].counts = counts;
 }
 
-/* Tensors [low, low + n) of all workers as far as their first freight, or on to the end. */
+/* Relays tensors [low, low + n) of all workers up to their first freight, or to the end. */
 static void send(relays *r, int k, int low, int n, float (*g)[MOST], tutti_freight *f, tutti_status *status)
 {
     const size_t first[TENSORS] = { 0, 2400, 2460 };

@@ -99,8 +99,8 @@ static void what_is_kept_is_what_was_held_less_what_is_on_the_wire(void **state)
                 for (int i = 0; i < N; i++)
                     p[i] = g[i] + e[i], first[i] = owner != NULL ? owner[i] : 0;
                 subject_exchange(&s, 1, step, server, (float *[]){ g }, (float *[]){ y });
-                /* of one worker the mean is what it sent; with a second encoding that is p -
-                   e, and the owner held owner + it */
+                /* with one worker the mean is what it sent; with a second encoding that is p - e,
+                   and the owner held owner + it */
                 for (int i = 0; i < N; i++) {
                     volatile float sent = server ? p[i] - e[i] : y[i], kept = p[i] - sent,
                                    held = server ? sent + first[i] : 0, owners = held - y[i];
@@ -163,9 +163,8 @@ static void the_virtual_iterate_is_that_of_the_gradients_after_a_thousand_steps(
     }
 }
 
-/* Always true: |e'| <= sqrt(1 - delta) (|g| + |e|); so with |g| <= G never above G sqrt(1 - delta)
-   / (1 - sqrt(1 - delta)). delta: of topk k / n, of sign what it is of the vector that was encoded.
-   */
+/* Always true: |e'| <= sqrt(1 - delta) (|g| + |e|); so with |g| <= G never above G sqrt(1 -
+   delta) / (1 - sqrt(1 - delta)). delta: for topk k / n, for sign that of the encoded vector. */
 static void the_residual_stays_within_its_bound(void **state)
 {
     static const struct {
@@ -387,8 +386,8 @@ static void a_flush_delivers_all_that_is_owed(void **state)
     }
 }
 
-/* Memory of a worker: numbers an element that are kept over steps, and bytes an element of scratch
-   besides. */
+/* Memory of a worker: numbers per element that are kept over steps, and bytes per element of
+   scratch in addition. */
 static void memory_is_what_the_sheets_say(void **state)
 {
     static const struct { const char *spec; size_t kept, scratch;
@@ -441,7 +440,7 @@ static void memory_is_what_the_sheets_say(void **state)
 
 /* ---- in parts ---- */
 
-/* A wrapper and a codec that write down what they are asked. */
+/* A wrapper and a codec that record the calls that they get. */
 enum { PARTS_MOST = 4096 };
 typedef struct asked { size_t first[PARTS_MOST], count[PARTS_MOST], n, whole; } asked;
 
@@ -478,8 +477,8 @@ static void note_part(tutti_codec *c, const tutti_view *v, size_t from, size_t c
     assert_true(*x == (float)from);
 }
 
-/* Goal: parts are whole rows, lie back to back from the end to the beginning, and are asked for
-   where both sides can; else there is one, the view. Method: a wrapper and a codec of the test's
+/* Goal: parts are whole rows, lie back to back from the end to the beginning, and are used where
+   both sides can; else there is one part, the view. Method: a wrapper and a codec of the test's
    own, shapes with rows longer and shorter than a part. */
 static void parts_are_whole_rows_from_the_end_on(void **state)
 {

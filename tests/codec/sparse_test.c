@@ -8,8 +8,8 @@
 enum { WORKERS = 4 };
 #define ROW(x) ((float *[]){ x[0], x[1], x[2], x[3] })
 
-/* The number that is sent is the sum of the probabilities on average, and A, where p = 1, is sent
-   always. */
+/* The number of elements sent is the sum of the probabilities on average, and the set A, where p
+   = 1, is always sent. */
 static void as_many_elements_travel_as_the_probabilities_add_up_to(void **state)
 {
     enum { N = 800, K = 1500 };
@@ -114,8 +114,8 @@ static void require_indexes(const uint8_t *m, size_t k, const size_t *wanted)
                      wanted[j]);
 }
 
-/* Exactly k whatever is equal, the lowest indexes first; k zeros of nothing but zeros, both
-   signs; a NaN is greater than all and seen by every decoder. On all processors, at lengths
+/* Exactly k whatever is equal, the lowest indexes first; k zeros where there are only zeros, of
+   both signs; a NaN is greater than all and seen by every decoder. On all processors, at lengths
    around their vectors. */
 static void ties_zeros_and_nan_are_chosen_by_rule(void **state)
 {

@@ -173,7 +173,7 @@ static void summed_rounds_are_the_scalar_ones_wherever_they_lie(void **state)
     free(x);
 }
 
-/* What wrappers keep and give back: three steps of two workers, one of which owns a sum in every
+/* What wrappers keep and give back: three steps of two workers, where one owns a sum in every
    other step; every byte of state and every element that reaches the model. */
 static const char *const wrapped[] = {
     "ef(sign)",
@@ -302,8 +302,8 @@ static int seeds_of(int k, int n)
     return found;
 }
 
-/* Each codec is in one of the lists above; what has messages of its own is
-   fuzzed; what is fuzzed has seeds. */
+/* Each codec is in one of the lists above; those with messages of their own are fuzzed; those
+   that are fuzzed have seeds. */
 static void every_codec_of_the_registry_is_looked_at(void **state)
 {
     static char fuzzed[64][100];

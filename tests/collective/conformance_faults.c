@@ -388,7 +388,8 @@ tutti_status ports_main(tutti_world *world, void *arg, tutti_error *err)
     CHECK(p == 1 || (bytes_after - bytes == 4 * (250 + 500 + 750 + 1000) && messages_after - messages == 5),
           "counted %llu bytes", (unsigned long long)(bytes_after - bytes));
 
-    /* Nothing comes: a time-out, and nothing stays posted that a later message could be lost in. */
+    /* No message comes: a time-out, and no receive stays posted in which a later message could be
+       lost. */
     CHECK(tutti_recv(world, TUTTI_ANY, tutti_port_of("late", 0, 0), &note, tutti_host(in, 1, TUTTI_I32),
                      tutti_now_ns(rt) + 2000000, &e) == TUTTI_TIMEOUT,
           "a receive of nothing: %s", e.text);

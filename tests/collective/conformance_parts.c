@@ -376,8 +376,8 @@ void subgroups_have_parts_too(void **state)
 
 /* ---- disagreement ---- */
 
-/* Rank 1 has another idea of how long a part is: of the same sum, where the parts are others' too,
-   of another sum, and where it thinks that a part is empty. */
+/* Rank 1 assumes another length of a part: in a part with the same total, where the parts are
+   others' too; in one with another total; and where it takes a part for empty. */
 static tutti_status disagree(const under_test *t, tutti_group *g, float *x, tutti_error *err)
 {
     const bool odd_one = g->index == 1;
@@ -405,7 +405,7 @@ static tutti_status disagree(const under_test *t, tutti_group *g, float *x, tutt
         counts[0] = odd_one ? 0 : 4;
         return tutti_alltoall_v(g, counts, tutti_f32(NULL, x, 4 * (size_t)g->size - (odd_one ? 4 : 0)),
                                 tutti_f32(NULL, x + 100, 4 * (size_t)g->size), err);
-    case 4: /* the same sum, and its own part is what all think */
+    case 4: /* the same total, and its own part is what all assume */
         if (odd_one && g->size > 3) {
             counts[2] = 3;
             counts[3] = 5;

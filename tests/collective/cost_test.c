@@ -97,7 +97,7 @@ static void stragglar_costs_what_its_sheet_says(void **state)
     }
 }
 
-/* Everybody waits for the latest in a ring: delta + T_ring where delta is its longest. */
+/* All wait for the latest in a ring: delta + T_ring where delta is its longest. */
 static void a_ring_starts_with_its_last_member(void **state)
 {
     double arrival[8] = { 0, 0, 0, 1, 0, 0, 0, 0 }, times[8];

@@ -81,9 +81,9 @@ static uint64_t to_host(tutti_schedule *const *lists, layout l, int from, int ho
     return sum;
 }
 
-/* All-reduce: each member of a host sends 2 n/(q P) to its like of each other host (of two hosts:
-   n/q). All-gather: each part goes to each other host once; reduce-scatter: one sum for each part.
-   Counts divide evenly here; segments make no difference. */
+/* All-reduce: each member of a host sends 2 n/(q P) to its counterpart of each other host (of two
+   hosts: n/q). All-gather: each part goes to each other host once; reduce-scatter: one sum for
+   each part. Counts divide evenly here; segments make no difference. */
 static void each_element_crosses_between_hosts_once(void **state)
 {
     static const layout some[] = {

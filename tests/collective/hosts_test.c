@@ -1,6 +1,6 @@
-/* Goal: where the transport reports several hosts, or of nodes (NUMA) of them, collectives cross
-   between them as rarely as the lists prescribe, with the bits of one host; and a layout that
-   does not fit is reported when the hierarchy is asked for by name. Method: shared memory's
+/* Goal: where the transport reports several hosts, or several nodes (NUMA) of a host, collectives
+   cross between them as rarely as the lists prescribe, with the bits of one host; and a layout
+   that does not fit is reported when the hierarchy is asked for by name. Method: shared memory's
    messages, with hosts and nodes that this test makes up. */
 #include "collective/collective_internal.h"
 #include "values.h"
@@ -131,7 +131,7 @@ static int shape_host(void *t, int rank)
     (void)t;
     return rank / shape.host;
 }
-/* Numbers of the host: those of another host are the same. */
+/* Node numbers within the host: nodes of another host have the same ones. */
 static int shape_node(void *t, int rank)
 {
     (void)t;
@@ -192,8 +192,9 @@ static tutti_status expect(const char *what, crossing got, crossing expected, tu
                       (unsigned long long)expected.nodes);
 }
 
-/* Of n elements a member of a node of q has n/q to share with the m nodes of its host, and of a
-   host of q m members n/(q m) with the P hosts; each goes twice, except for what is its own. */
+/* A member of a node of q shares n/q of n elements with the m nodes of its host, and a member of
+   a host of q m members shares n/(q m) with the P hosts; each share travels twice, except for the
+   member's own part. */
 static crossing once(void)
 {
     const uint64_t nodes = (uint64_t)(shape.host / shape.node), hosts = (uint64_t)(shape.p / shape.host);
@@ -223,7 +224,7 @@ static tutti_status nodes_main(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* By choice: flat for a small vector and where windows serve (arg), by nodes for a large one. */
+/* By default: flat for a small vector and where windows serve (arg), by nodes for a large one. */
 static tutti_status choice_main(tutti_world *world, void *arg, tutti_error *err)
 {
     crossing c, flat;

@@ -125,8 +125,8 @@ static void many_members_give_their_slices_and_take_them_back(void **state)
 }
 
 /* Types and operations without a kernel of their own go by tiles: lengths at the tiles' edges,
-   integers that any order of a wrong tree would still add up, so each member's input is marked in
-   bits of its own; and minima of doubles. */
+   for integers a wrong tree would give the same sum, so each member's input is marked in bits of
+   its own; and minima of doubles. */
 static tutti_status other_types(tutti_world *world, void *arg, tutti_error *err)
 {
     /* of 8 bytes */

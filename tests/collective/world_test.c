@@ -149,8 +149,8 @@ static void the_cpu_level_can_be_lowered_by_name_only(void **state)
     refused("", "TUTTI_CPU is 'sse9'; it must be scalar, avx2 or avx512");
 }
 
-/* Also one whose runtime is of another version, which it would hand over or be
-   handed, and such a runtime by itself. */
+/* Also a transport whose runtime has another version, whether it would hand that over or receive
+   it, and such a runtime alone. */
 static void transports_of_another_version_are_refused(void **state)
 {
     const tutti_transport_ops now = *tutti_transport_find("shm");
@@ -235,7 +235,7 @@ static tutti_status one_step(tutti_group *g, float *window, float *private, tutt
     return tutti_barrier(g, err);
 }
 
-/* Parts whose lengths are others each time (turn). */
+/* Parts whose lengths differ each time (turn). */
 static tutti_status varying_step(tutti_group *g, uint64_t turn, float *private, tutti_error *err)
 {
     static const char *const algorithms[] = { NULL, "direct", "tree" };
@@ -357,8 +357,8 @@ static void the_cache_is_bounded_and_gives_what_was_asked_for(void **state)
     tutti_world_close(world);
 }
 
-/* Counts are part of what fixes a list: those of equal sum that
-   differ in order only are other lists. */
+/* Counts are part of what fixes a list: counts of equal sum that differ in order only make
+   another list. */
 static void the_cache_tells_counts_apart(void **state)
 {
     enum { P = 6, SHIFTS = 400 };

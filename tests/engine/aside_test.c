@@ -28,7 +28,7 @@ typedef struct trial {
     int rests;                   /* phases */
     bool common;                 /* steps: points are of steps, and each worker makes all */
     bool late;                   /* an averaging may be in flight at a point: only the sum is known */
-    bool equal;                  /* one model, and the last gradient of each step may be left out */
+    bool equal;                  /* one model, and the last gradient of each step may be missing */
     int behind;                  /* of steps at servers: that many of each other worker's may be missing */
 } trial;
 
@@ -59,7 +59,7 @@ static void note_points(seen *s, uint64_t gradient)
     }
 }
 
-/* Gradient k pulls at element k by 1, and a little at what lies behind them all. */
+/* Gradient k pulls at element k by 1, and a little at the elements behind them all. */
 static tutti_status one_step(seen *s, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(s->e);
@@ -113,7 +113,8 @@ static tutti_status check_mean(const seen *s, tutti_group *all, int at, const fl
     return TUTTI_OK;
 }
 
-/* Averagings keep the sum of all models: with those that had begun before, and no others. */
+/* Averagings keep the sum of all models: the snapshot contains the averagings that had begun
+   before the point, and no others. */
 static tutti_status check_sum(const seen *s, tutti_group *all, int at, const float *x, tutti_error *err)
 {
     double pulled[VALUES];
@@ -126,8 +127,8 @@ static tutti_status check_sum(const seen *s, tutti_group *all, int at, const flo
     return TUTTI_OK;
 }
 
-/* Every worker's step k pulls at element k: none from the point on, and all of the one that passed
-   it first. */
+/* Every worker's step k pulls at element k: no pull from the point on, and all those of the
+   worker that passed it first. */
 static tutti_status check_steps(const seen *s, uint64_t point, const float *x, tutti_error *err)
 {
     const int n = tutti_engine_method(s->e)->workers;
@@ -141,7 +142,7 @@ static tutti_status check_steps(const seen *s, uint64_t point, const float *x, t
     return TUTTI_OK;
 }
 
-/* Of one or several servers: nothing from the point on, and of what is below all but two gradients
+/* With one or several servers: nothing from the point on, and from below it all but two gradients
    of a worker: one that it computes, and one that it was given ahead. */
 static tutti_status check_slices(const seen *s, uint64_t point, const float *x, tutti_error *err)
 {
@@ -171,7 +172,7 @@ static tutti_status check_own(const seen *s, tutti_group *all, int at, tutti_err
     return TUTTI_OK;
 }
 
-/* Batches that a point's gradient, or step, is of. */
+/* The number of batches of a point's gradient, or step. */
 static int samples_of(const seen *s)
 {
     const int n = tutti_engine_method(s->e)->workers;
@@ -266,7 +267,7 @@ static tutti_status work(seen *s, tutti_world *world, tutti_error *err)
             TUTTI_TRY(look_at_all(s, world, (phase - 1) * rest, rest, err));
     }
     TUTTI_TRY(tutti_engine_snapshots(s->e, &n, err)); /* when all have stopped, also where steps are common */
-    if (m->rank < m->workers) /* before finish: what was not passed is the worker's own of now */
+    if (m->rank < m->workers) /* before finish: for a point not passed it is the worker's model of now */
         note_points(s, GRADIENTS);
     TUTTI_TRY(tutti_engine_finish(s->e, err));
     apart = tutti_engine_apart(s->e);

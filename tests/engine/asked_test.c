@@ -16,7 +16,8 @@ typedef struct probe {
     int64_t every;               /* the last of every `every` steps goes through the codec; 0: none */
     const char *codec;
     double *whole, *sent;        /* TENSORS; declared */
-    bool nan, complete;          /* of the last step: asked of a gradient that is not finite; all of g was there */
+    bool nan, complete;          /* of the last step: the codec was asked about a gradient that
+                                    is not finite; all of g was there */
 } probe;
 
 static const tutti_option probe_options[] = {

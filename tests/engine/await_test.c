@@ -1,6 +1,6 @@
 /* Goal: a hook that waits at a monitor of the method's (tutti_await) continues when a service
    wakes it, at its deadline, and when a service of this or another worker has failed; the time is
-   exposed. A worker that sits steps out (tutti_sit_out) keeps step with the others: schedule,
+   exposed. A worker that sits steps out (tutti_sit_out) stays in step with the others: schedule,
    epochs and reports advance, updates and samples do not. Method: toy methods on ranks that are
    threads; numbers are whole, so equality is exact. */
 #include <setjmp.h>

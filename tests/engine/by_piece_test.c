@@ -55,7 +55,8 @@ static void in_any_order_and_with_any_credit(void **state)
         }
 }
 
-/* Values are still in use after the gradient of their unit is ready, and until it is done. */
+/* Values are still in use after the gradient of their unit is ready, and until the unit is
+   released. */
 static void nothing_is_updated_while_it_is_in_use(void **state)
 {
     job *j = job_of("", optimizers[0]);

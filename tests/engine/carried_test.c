@@ -111,7 +111,8 @@ static void drop(carried *c)
     free(c);
 }
 
-/* Positions of samples that no run can have: it would train for ever on none, or on some twice. */
+/* Positions of samples that no run can have: it would train for ever on none, or twice on
+   some. */
 typedef struct forgery { const char *state, *sentence; int64_t value; toy t; } forgery;
 
 static tutti_status forge(tutti_world *world, void *arg, tutti_error *err)

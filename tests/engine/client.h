@@ -44,15 +44,15 @@ struct run {
     double lr_after;             /* set by tutti_engine_lr before the fourth step; 0: not */
     bool show;
     bool rounded;                /* gradients are written to g, rounded to dtype */
-    bool judges;                 /* the client leaves steps out that are not finite */
+    bool judges;                 /* the client skips steps that are not finite */
     bool threads;                /* each call comes from a new thread */
     float *x[RANKS];             /* agreed at the end, TOTAL each */
     float *after[RANKS];         /* x after the second step */
     uint64_t updates[RANKS], skipped[RANKS];
     int unused[RANKS];           /* events that name an unused parameter */
 
-    /* a checkpoint before this step, if it is not 0: saved there, or the run begins with it. What
-       the client keeps of its optimiser is its own to keep. */
+    /* a checkpoint before this step, if it is not 0: saved there, or the run begins with it. The
+       client saves its own optimiser's state itself. */
     int save_at, load_at;
     const char *directory;
     float *momentum[RANKS];
@@ -108,7 +108,7 @@ static inline void narrow(tutti_dtype dtype, size_t n, const float *from, void *
                tutti_host(to, n, dtype));
 }
 
-/* The rule on the values where they stand, in their type. */
+/* The rule, applied to the values in place, in their type. */
 static inline tutti_status update(void *user, double factor, tutti_error *err)
 {
     seat *s = user;
@@ -213,7 +213,7 @@ static inline size_t touched(const tutti_method *m, int tensor, uint32_t *ids)
     return n;
 }
 
-/* Those rows of a whole table one behind the other, where they stand. */
+/* Those rows of a whole table, in place one after the other. */
 static inline void pack_rows(char *table, size_t bytes, const uint32_t *ids, size_t n)
 {
     for (size_t j = 0; j < n; j++)

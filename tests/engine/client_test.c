@@ -6,7 +6,7 @@
 
 /* ---- the methods ---- */
 
-/* Those that exchange gradients, and whose update is of x. */
+/* Methods that exchange gradients, and update x. */
 static const char *const exchanging[] = {
     "ddp", "bagua", "bagua(algorithm=bytegrad)", "parameter-server", "parallax", "byteps(partition_bytes=1000)",
     "bytescheduler(partition_mb=0.001,cross_barrier=off)", "hetero-ring(adapt_every=1000)",
@@ -213,7 +213,7 @@ static void apart_close(tutti_method *m)
         tutti_monitor_close(((apart *)m->self)->door);
 }
 
-/* The update is of a model of its own, by half the rate, and x stays as it was until then. */
+/* The update is of a separate model, by half the rate, and x stays as it was until then. */
 static tutti_status apart_step(tutti_method *m, tutti_error *err)
 {
     apart *s = m->self;
@@ -303,7 +303,7 @@ static void what_is_not_finite_passes_where_it_is_kept(void **state)
     drop(&r);
 }
 
-/* The client leaves such a step out, as a loss scaler does. What codecs keep back is that of a run
+/* The client skips such a step, as a loss scaler does. What codecs keep back is that of a run
    whose engine does so. */
 static void a_codec_keeps_nothing_of_a_step_that_the_client_leaves_out(void **state)
 {

@@ -101,7 +101,7 @@ static tutti_status cut_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
     .name = name_, .title = "Pieces", .family = "baseline", .options = cut_options, \
     .self_bytes = sizeof(cut), .traits = traits_, .declare = cut_declare, .pass = cut_pass
 /* blind: rows are not known to the method, so a table is cut like anything else. The others are
-   what may not be updated by piece. */
+   the settings that exclude updates by piece. */
 static const tutti_method_ops cut_method = {
     CUT("cut", TUTTI_REPLICAS_EQUAL | TUTTI_TAKES_CODEC | TUTTI_SPARSE_ROWS),
     .exchange = tutti_base_exchange,
@@ -119,7 +119,7 @@ static const tutti_method_ops cut_direction = {
 };
 static const tutti_method_ops cut_apart = { CUT("cut-apart", 0), .exchange = tutti_base_exchange };
 static const tutti_method_ops cut_alone = { CUT("cut-alone", TUTTI_REPLICAS_EQUAL) };
-/* Each worker updates its part of each piece; and what may not. */
+/* Each worker updates its part of each piece; and the settings that exclude that. */
 #define SHARDS(name_, traits_) \
     .name = name_, .title = "Shards", .family = "baseline", .options = cut_options, \
     .self_bytes = sizeof(cut), .traits = traits_, .declare = cut_declare_shards, \
@@ -128,7 +128,7 @@ static const tutti_method_ops cut_shards = {
     SHARDS("cut-shards", TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER),
     .exchange = tutti_shards_exchange,
 };
-/* And what it needs for that is away from the device. */
+/* And the state needed for that is off the device. */
 static const tutti_method_ops cut_offload = {
     .name = "cut-offload", .title = "Away", .family = "baseline", .options = cut_options,
     .self_bytes = sizeof(cut), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER,

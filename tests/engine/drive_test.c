@@ -225,8 +225,8 @@ static void test_stages_are_single_to_the_bit(void **state)
             }
 }
 
-/* Every rank has its range and no more: values, a gradient, the optimiser's slots. While the model
-   was looked at it had one unit besides. */
+/* Every rank has its range and no more: values, a gradient, the optimiser's slots. During an
+   evaluation it had one more unit. */
 static void watch_memory(staged_seat *s)
 {
     tutti_memory_record record[64];
@@ -368,7 +368,7 @@ static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err
     return status;
 }
 
-/* Of two ranks with the same memory: nothing is free for the unit that is looked at. */
+/* Two ranks with the same memory: nothing is free for the unit that an evaluation needs. */
 static void test_what_has_no_room_while_it_is_shown_is_refused_at_once(void **state)
 {
     static staged r;

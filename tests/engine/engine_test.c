@@ -1,6 +1,6 @@
 /* Goal: what engine.h and docs/methods/ddp.md promise of a step holds on ranks that are threads:
    equal replicas, exact means, exact traffic, order, errors. Method: the toy client; every fact
-   compared bit for bit where the contract says so. */
+   compared bit for bit where the contract demands it. */
 #include <limits.h>
 #include "toy.h"
 
@@ -212,7 +212,7 @@ static double apart(const job *a, const job *b, size_t n)
 }
 
 /* Three passes of two samples are one of six, up to rounding: a sum of three float32 in place of
-   one, each step. A run of two samples ends elsewhere. */
+   one, each step. A run of two samples ends with another model. */
 static void accumulation_sends_nothing_extra_and_equals_the_larger_batch(void **state)
 {
     job jobs[3] = { { .t = toy_default() }, { .t = toy_default() }, { .t = toy_default() } }, *a = &jobs[0],
@@ -462,7 +462,7 @@ static tutti_status mismatch_rank(tutti_world *world, void *arg, tutti_error *er
         t.count[1] = 70001;
     if (rank == 1 && m->which == 2)
         t.options.optimizer = "sgd(lr=0.06,momentum=0.9)";
-    if (rank == 3 && m->which == 4) /* what codecs draw by, as PowerSGD's first factors */
+    if (rank == 3 && m->which == 4) /* the seed of codecs' draws, as for PowerSGD's first factors */
         t.options.seed++;
     if (rank == 3 && m->which == 3)
         t.options.fingerprint = "model=other\n";

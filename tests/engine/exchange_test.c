@@ -316,8 +316,8 @@ static void messages_have_exactly_the_bytes_of_the_formula(void **state)
         }
 }
 
-/* However messages go: the same model on all workers, ddp's bits where nothing is lost, and what is
-   lost is made good where that was promised. */
+/* Whichever route messages take: the same model on all workers, ddp's bits where nothing is lost,
+   and losses are made good where that was promised. */
 static void replicas_are_equal_whichever_way_messages_go(void **state)
 {
     static const char *const ways[] = { "allgather", "alltoall" }, *const codecs[] = {
@@ -670,9 +670,9 @@ static void payload_is_what_was_encoded(void **state)
     }
 }
 
-/* Being weighed touches nothing of the run's, not its counts of bytes either; where the codec is
-   left away the run is one without. Which of the two is a matter of time, so either is right
-   here. */
+/* Measuring the codec changes nothing of the run, not its counts of bytes either; where the codec
+   is then not used the run is one without it. Which of the two happens is a matter of time, so
+   either is right here. */
 static void weighing_a_codec_changes_no_bit_and_leaving_it_away_is_ddp(void **state)
 {
     static const char *const codecs[] = {

@@ -8,7 +8,7 @@
 enum { WORKERS = 4, MOST = 40, STEPS = 12, BYTES = 13, ROUND = 3, PLAIN = 1000 };
 
 typedef struct probe {
-    int64_t wrong;               /* worker 1 expects one more of worker 2 than that gives */
+    int64_t wrong;               /* worker 1 expects one more from worker 2 than that sends */
     int64_t twice;               /* asks a second time */
 } probe;
 

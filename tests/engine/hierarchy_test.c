@@ -77,7 +77,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
             tutti_engine_close(e);
             return status;
         }
-        /* without what fills up the last places, which is by workers */
+        /* without the padding at the end, which depends on the number of workers */
         j->hash[rank][s] = tutti_hash(m->x, m->layout->used * sizeof *m->x);
     }
     for (int to = 0; to < size; to++) {
@@ -179,7 +179,7 @@ static void teams_are_workers_to_the_codec(void **state)
             const int workers = layouts[l].workers, team = layouts[l].team, teams = workers / team;
             char hierarchy[16];
             job *a, *b;
-            /* thirds of a number do not add up to it; half of all will do */
+            /* thirds of a number do not add up to it; halves do */
             if ((cases[c].alike && team == 3) || (c + l) % 2 == 1)
                 continue;
             snprintf(hierarchy, sizeof hierarchy, "%d", team);

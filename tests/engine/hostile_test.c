@@ -217,8 +217,8 @@ static void any_bytes_are_refused_by_name_or_are_the_same_to_all(void **state)
     assert_true(refused > 50);
 }
 
-/* codec-checksum: what comes is taken as it was written, and refused with any one bit of it
-   another, as another's, of another step or of another place. */
+/* codec-checksum: a message is accepted as it was written, and refused with any bit flipped, or
+   as another worker's, of another step or of another place. */
 static tutti_status checked_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     side *s = malloc(sizeof *s);

@@ -1,4 +1,4 @@
-/* Goal: a lane runs jobs in order, reports each status once with its sentence, and runs out what
+/* Goal: a lane runs jobs in order, reports each status once with its sentence, and completes what
    was started before it closes. Priorities and credit decide which comes next; a job that waits
    for credit is held by no thread. Method: jobs that stay until they are let go. */
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* Goal: a method that uses a facility against its contract is refused by a sentence, before a
    client computes by it: samples by name (names.c), gradients that are applied late (late.c), and
-   what is left out of a method's table (table.c). Method: methods that do it wrong, and one of
+   what is missing in a method's table (table.c). Method: methods that do it wrong, and one of
    each that does the same right at the limit. */
 #include "toy.h"
 

@@ -165,7 +165,7 @@ static void it_is_saved_and_another_number_of_workers_gets_the_mean(void **state
     save_and_load(false);
 }
 
-/* What stands in its memory is nothing that it has seen. */
+/* A worker's memory may hold values that do not come from samples of its own. */
 static void who_had_had_no_samples_does_not_count_for_other_workers_either(void **state)
 {
     (void)state;

@@ -301,7 +301,7 @@ static inline void job_run(job *j, const char *transport, int n)
                  err.text);
 }
 
-/* Everything that was seen, and what is left, from step `from` on. */
+/* All values that were seen, and the final ones, from step `from` on. */
 static inline void job_same(const job *a, const job *b, int n, int from)
 {
     for (int r = 0; r < n; r++) {
@@ -316,7 +316,7 @@ static inline void job_same(const job *a, const job *b, int n, int from)
     }
 }
 
-/* The same job under another method; nothing of what the first has left. */
+/* The same job under another method, without the results of the first. */
 static inline job *job_like(const job *like, const char *method)
 {
     job *j = job_of("", NULL);

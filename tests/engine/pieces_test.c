@@ -72,7 +72,7 @@ static void clipping_scales_passes_and_steps_left_out_are_as_ever(void **state)
         same_as_ddp(j, "cut(bytes=320)", n);
     j->options.loss_scale = NULL;
     j->options.nonfinite = TUTTI_NONFINITE_SKIP;
-    j->options.data_samples = 10; /* some steps are short: workers weigh differently, and have none */
+    j->options.data_samples = 10; /* some steps are short: workers weigh differently, and may have no samples */
     j->unused = 1;
     for (int n = 2; n <= 3; n++)
         same_as_ddp(j, "cut(bytes=320)", n);

@@ -27,9 +27,9 @@ typedef struct run {
     size_t rows, cols;           /* of the first table; the second has 3 x 2 */
     double touched[RANKS];       /* share of the rows that a pass of each rank names; above 1: it announces the whole */
     bool by_rows, own_memory;
-    bool from;                   /* rows named come one behind the other, from memory of the call */
-    /* of a pass without samples all rows are named, of a client's memory with whatever stands
-       there */
+    bool from;                   /* named rows come one after the other, in memory of the call */
+    /* in a pass without samples all rows are named, and the client's memory holds arbitrary
+       values */
     bool in_vain;
     bool shows;                  /* the agreed model, and how far this worker's is from it, after every step */
     int steps, bad_rank, bad_step;
@@ -69,7 +69,7 @@ static tutti_status hand_over(const run *r, tutti_engine *e, const float *table,
     return status;
 }
 
-/* The gradient of this pass: added where rows are not touched for the first time, as nn does it. */
+/* The gradient of this pass: added where a row has been touched before, as nn does it. */
 static tutti_status gradients(run *r, tutti_engine *e, const tutti_pass *p, float *const *memory, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
@@ -276,7 +276,8 @@ static void rows_and_whole_gradients_train_the_same_bits(void **state)
         }
 }
 
-/* A step that has samples for some workers only weighs them unlike, and leaves lists empty. */
+/* A step in which only some workers have samples weighs them differently, and leaves lists
+   empty. */
 static void uneven_shares_train_the_same_bits(void **state)
 {
     const int64_t shares[3] = { 4, 0, 2 };
@@ -336,7 +337,8 @@ static void methods_that_know_no_rows_get_the_whole_gradient(void **state)
 
 /* ---- the norm ---- */
 
-/* Of what has been exchanged: whole, up to the padding's end, in ranges of one to three blocks. */
+/* Of what has been exchanged: whole, including the padding at the end, in ranges of one to three
+   blocks. */
 static tutti_status look_at_blocks(tutti_method *m, tutti_error *err)
 {
     enum { BLOCKS = 32 };

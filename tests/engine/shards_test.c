@@ -33,7 +33,7 @@ static void compare_teams(const job *a, const char *options, const char *transpo
     drop(b);
 }
 
-/* One, and where they can be two, or as many as there are workers. */
+/* One group, and also two or one per worker where that is possible. */
 static void compare(const job *a, const char *options, const char *transport, int n, bool held)
 {
     compare_teams(a, options, transport, n, held, 1);
@@ -41,7 +41,7 @@ static void compare(const job *a, const char *options, const char *transport, in
         compare_teams(a, options, transport, n, held, n % 2 == 0 ? 2 : n);
 }
 
-/* Gradients are held whole, and by piece. With each of some options, the last of them NULL. */
+/* Gradients are held whole, and by piece. Each with some options, the last of them NULL. */
 static void same_with(const job *like, const char *const *options, const char *transport, int n)
 {
     job *a = all_of_it(like, n);
@@ -162,7 +162,7 @@ static void passes_schedules_and_short_steps_are_as_ever(void **state)
     drop(j);
 }
 
-/* Announced later than their place, too: then pieces that are not complete have all buffers. */
+/* Announced later than their place, too: then incomplete pieces hold all buffers. */
 static void what_has_no_gradient_or_comes_late_is_updated_too(void **state)
 {
     static const int units[2][TENSORS] = { { 0, 1, 2, 3, 0, 1, 2 }, { 0, 0, 1, 1, 2, 3, 3 } };
@@ -299,7 +299,7 @@ static void any_number_of_workers_resumes_from_any_other(void **state)
         resumes(methods, METHODS_MOST, n, RANKS);
 }
 
-/* The checkpoint waits for the update under way, and has it in masters alone. */
+/* The checkpoint waits for the update in progress, and has it in masters alone. */
 static void a_delayed_update_under_way_is_in_a_checkpoint(void **state)
 {
     static const char *const methods[] = { "cut-offload(bytes=500,delayed=yes)",

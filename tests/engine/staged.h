@@ -36,7 +36,8 @@ typedef struct staged_slot {
     float *out, *gradient, *to;
     double loss;
     float d[SAMPLES_MOST * WIDTH];
-    const float *values; /* that its forward had, and their hash: of a table what it names */
+    const float *values; /* that its forward had, and their hash: for a table of the rows that
+                            it names */
     uint64_t tag;
     bool named[WIDTH];
     float y[UNITS + 1][SAMPLES_MOST * WIDTH]; /* what enters each unit, what leaves the last */
@@ -300,7 +301,8 @@ static inline tutti_status staged_step(staged_seat *s, tutti_error *err)
 
 /* ---- a run ---- */
 
-/* The model in an evaluation. Of stages it comes unit by unit, which all ranks bring. */
+/* The model in an evaluation. With stages it comes unit by unit, and all ranks contribute
+   units. */
 static inline tutti_status staged_read(staged_seat *s, float *to, tutti_error *err)
 {
     for (int u = 0; u < UNITS; u++) {

@@ -361,7 +361,7 @@ static void every_declared_state_that_is_not_scratch_matters(void **state)
     }
 }
 
-/* ---- a method that has come to count its steps: older checkpoints have no such state ---- */
+/* ---- a method that has begun to count its steps: older checkpoints have no such state ---- */
 
 typedef struct aged { int64_t steps; } aged;
 static bool declares, late;
@@ -387,7 +387,7 @@ static const tutti_method_ops aged_ops = {
 };
 static const tutti_method_ops *const aged_methods[] = { &aged_ops, NULL };
 
-/* Two steps that are saved, or two more from there; s->states: what it then counts. */
+/* Two steps that are saved, or two more from there; s->states: the count at the end. */
 static tutti_status aged_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     saved_run *s = arg;

@@ -35,8 +35,8 @@ static const tutti_option taker_options[] = {
     { 0 }
 };
 
-/* What rank r would take in a step. Rank 1 stands still from step 5 to 14. CLOCK: what the
-   microseconds of the clock say, another number each time it is asked. */
+/* What rank r would take in a step. Rank 1 stands still from step 5 to 14. CLOCK: taken from the
+   microseconds of the clock, another number at each call. */
 static int64_t count_of(const tutti_method *m, int r)
 {
     const taker *s = m->self;
@@ -409,7 +409,7 @@ static char *with_file(const char *options, const char *key, const char *path)
     return text[turn];
 }
 
-/* Counts of a function of rank and step, and counts of the real clock. */
+/* Counts that are a function of rank and step, and counts of the real clock. */
 static void what_was_recorded_is_replayed_to_the_bit(void **state)
 {
     static const char *const options[] = { "way=told,counts=unlike,most=20", "way=lent,counts=unlike,most=20",
@@ -435,7 +435,7 @@ static void what_was_recorded_is_replayed_to_the_bit(void **state)
         taken_run(half, 3);
         taken_run(b, 3);
         taken_same(half, b, 3);
-        if (k >= 2) /* the clock's counts are others in every run, or this shows nothing */
+        if (k >= 2) /* the clock's counts differ in every run, or this test proves nothing */
             assert_memory_not_equal(a->took[5], half->took[5], (TAKEN_STEPS - 5) * sizeof a->took[0]);
         taken_refused(b, 2, "it must be the record of a run with {\"workers\":2,");
         b->samples = 500;

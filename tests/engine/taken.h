@@ -247,7 +247,7 @@ static inline void taken_refused(taken *t, int n, const char *sentence)
         fail_msg("'%s' is not in '%s'", sentence, err.text);
 }
 
-/* All ranks together have taken each sample of the set so often. */
+/* All ranks together have taken each sample of the set `times` times. */
 static inline void taken_each(const taken *t, int n, int times)
 {
     for (uint64_t s = 0; s < t->options.data_samples; s++) {

@@ -223,7 +223,7 @@ static inline tutti_status tuned_threads(tuned *t, int n, tutti_error *err)
     return tutti_world_run(t->transport != NULL ? t->transport : "shm", n, tuned_rank, t, err);
 }
 
-/* One knob of ten doublings, whose default is 4 Mi. */
+/* One knob over ten doublings, whose default is 4 Mi. */
 static inline tuned *tuned_of(double (*seconds)(const double *value), int steps)
 {
     tuned *t =
