@@ -79,8 +79,8 @@ static void allowed_values_are_written(void **state)
     assert_string_equal(set("inner", "none").inner, "none");
 }
 
-/* "auto|on|off" was on or off before it had a third position, and
-   files say so in the words of a bool. */
+/* "auto|on|off" was on or off before it had a third position, and files state it in the words of
+   a bool. */
 static void a_choice_with_on_and_off_takes_the_words_of_a_switch(void **state)
 {
     static const struct {

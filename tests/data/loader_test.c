@@ -29,7 +29,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Batch by batch against a gather of our own, tails and empty passes included. */
+/* Compares batch by batch with a gather of this test's own, including tails and empty passes. */
 static void batches_are_those_of_the_shares_in_order(void **state)
 {
     fixture *f = *state;
@@ -79,8 +79,8 @@ static void count_charge(void *self, double flops, double moved)
     atomic_fetch_add(&counted->gathered, 1);
 }
 
-/* A batch stays as it was until the next take, though the thread has gathered meanwhile all that it
-   may: DEPTH more. That it has is waited for, so that nothing passes unseen. */
+/* A batch stays as it was until the next take, though the thread has meanwhile gathered all that
+   it may: DEPTH more. The test waits until it has, so that no fault goes unseen. */
 static void a_batch_stays_still_until_the_next_take(void **state)
 {
     enum { DEPTH = 2 };
@@ -257,8 +257,8 @@ static bool wait_fails(void *self, void *monitor, int64_t deadline_ns)
     return false;
 }
 
-/* What was gathered before is handed out; then the sentence, as often as one asks; and it
-   closes. */
+/* What was gathered before is handed out; then the sentence, at every further call; and the
+   loader closes. */
 static void who_takes_is_told_that_the_thread_has_failed(void **state)
 {
     fixture *f = *state;

@@ -53,7 +53,7 @@ static void an_epoch_uses_every_sample_exactly_once(void **state)
     }
 }
 
-/* In a last step the workers differ by one sample at most, the first ones having more. */
+/* In a last step the workers differ by one sample at most, and the first ones have more. */
 static void a_tail_is_shared_as_evenly_as_it_can_be(void **state)
 {
     (void)state;
@@ -129,8 +129,8 @@ static void orders_differ_by_epoch_and_seed_and_repeat_otherwise(void **state)
     assert_true(by_epoch < 20 && by_seed < 20); /* one is expected of random permutations */
 }
 
-/* Two counters of a draw, and not their sum: else a second run by the next seed would go through
-   the orders of the first, an epoch late. */
+/* A draw has two counters, and not their sum: else a second run with the next seed would have the
+   orders of the first, an epoch late. */
 static void neither_epoch_nor_turn_is_added_to_the_seed(void **state)
 {
     enum { N = 1000 };
@@ -213,7 +213,7 @@ static void a_product_too_large_for_64_bits_makes_every_step_an_epoch(void **sta
     assert_int_equal(tutti_share_step(&s, 3, 6), 1);
 }
 
-/* Unequal workers: random shares, zeros among them; the same epoch, cut otherwise. */
+/* Unequal workers: random shares, zeros among them; the same epoch, split differently. */
 static void uneven_shares_use_every_sample_exactly_once_too(void **state)
 {
     (void)state;

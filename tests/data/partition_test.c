@@ -206,8 +206,8 @@ static double entropy_of(const drawn *d, int worker, const uint8_t *labels, uint
     return sum;
 }
 
-/* 16 workers in groups of 10 and of 6. alpha 10 is nearly even, of 0.1 a worker has 1 to 3 classes
-   mainly; what a group has stays in it. */
+/* 16 workers in groups of 10 and of 6. alpha 10 is nearly even, with 0.1 a worker has mainly 1 to
+   3 classes; a group's samples stay in it. */
 static void parts_that_are_cut_anew_are_of_one_size_and_as_skewed_as_alpha_says(void **state)
 {
     enum { SAMPLES = 3200, WORKERS = 16, SEEDS = 5 };
@@ -233,7 +233,7 @@ static void parts_that_are_cut_anew_are_of_one_size_and_as_skewed_as_alpha_says(
     free(labels);
 }
 
-/* A worker that has its 1/n of the set gets nothing of the classes that are dealt out after:
+/* A worker that has its 1/n of the set gets nothing of the classes that are assigned after that:
    without its last class it has less. */
 static void who_has_enough_gets_no_more(void **state)
 {
@@ -385,8 +385,8 @@ static void invalid_options_are_rejected(void **state)
 
 /* ---- share.h with parts ---- */
 
-/* The plain definition: worker r takes its part in an order of its own, again and again; how many a
-   step takes is what it takes without parts. */
+/* The plain definition: worker r takes its part in an order of its own, again and again; a step
+   takes as many samples as it does without parts. */
 static void workers_go_over_their_own_parts_again_and_again(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
-/* Goal: texts as tokens: encodings that give any bytes back and that are what the definition says,
-   files that are whole or refused, windows where they should be. Method: a slow trainer and encoder
-   straight from the definition are compared with the fast ones on random texts; every byte of small
-   files is flipped and every length tried. */
+/* Goal: texts as tokens: encodings that give any bytes back and that are what the definition
+   prescribes, files that are whole or refused, windows where they should be. Method: a slow
+   trainer and encoder straight from the definition are compared with the fast ones on random
+   texts; every byte of small files is flipped and every length tried. */
 #include "make.h"
 #include "data/text_internal.h"
 

@@ -3,7 +3,7 @@
    bit 0, the rest is laid over a valid message; bit 1, it has checksums. What is refused has a
    sentence that names the neighbour; memory is exactly as long as what came. Codecs that a mixer
    would not be given, since they do not contract, are among them: their messages state their
-   lengths. The source is taken in whole: its functions are its own. */
+   lengths. The source file is included, since its functions are static. */
 #include <stdlib.h>
 #include "../../src/gossip/mixer_codec.c"
 

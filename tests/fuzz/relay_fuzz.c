@@ -26,7 +26,7 @@ static void passed_on(void *user, int stream, const char *text, size_t bytes)
         *given += text[i] != '\n';
 }
 
-/* A file that begins with these bytes: read as a pipe would be whose other end is closed. */
+/* A file that begins with these bytes, read as a pipe whose other end is closed. */
 static int holds(const uint8_t *data, size_t size)
 {
     const int fd = memfd_create("said", MFD_CLOEXEC);

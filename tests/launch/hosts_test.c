@@ -513,7 +513,7 @@ static int setup(void **state)
     const int fd = mkstemp(record_path);
 
     (void)state;
-    /* ignored where a shell has put the tests in its background; then no launcher would take it */
+    /* ignored if a shell runs the tests in the background; then no launcher would handle it */
     signal(SIGINT, SIG_DFL);
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* what outlives a launcher is ours to reap, so that its end can be seen */
     return fd < 0 || close(fd) != 0;

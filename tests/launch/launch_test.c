@@ -574,7 +574,7 @@ static void workers_have_cores_and_threads_of_their_own(void **state)
             assert_int_equal(record.looks, -1);
         }
     }
-    /* each of several threads has a core, or there is one too many */
+    /* each of several threads has a core, or there is one thread too many */
     for (int more = 0; more < 2 && cores > 1; more++) {
         tutti_launch_options options = options_of(1, argv);
         char wanted[40];
@@ -583,7 +583,7 @@ static void workers_have_cores_and_threads_of_their_own(void **state)
         clear_records();
         assert_int_equal(tutti_launch_run(&options, &result, &err), TUTTI_OK);
         assert_string_equal(record_of(0).omp, wanted);
-        if (more == 0) { /* some tens of microseconds: a third of a busy machine's turn would be lost to more */
+        if (more == 0) { /* some tens of microseconds: more would waste a third of a time slice on a busy machine */
             assert_true(record_of(0).looks >= 1);
             assert_true(time_of_looks(record_of(0).looks) <= 100000);
         } else
@@ -685,7 +685,8 @@ static void a_directory_is_one_owner_s(void **state)
     tutti_launch_claim_close(claim);
     assert_false(is_there(folder, "a"));
 
-    snprintf(path, sizeof path, "%s/a", folder); /* what was there, and what has something in it, stays */
+    snprintf(path, sizeof path, "%s/a", folder); /* a directory that was there before, and one
+                                                    that is not empty, stay */
     assert_int_equal(mkdir(path, 0755), 0);
     assert_int_equal(tutti_launch_claim_open(&claim, rt, below, NULL), TUTTI_OK);
     snprintf(path, sizeof path, "%s/a/b/lock", folder); /* a file of that name without a lock is no claim */
@@ -728,8 +729,8 @@ int main(void)
     };
     int failed;
 
-    /* ignored where a shell has put the tests in its background, or nohup; then no launcher would
-       take them */
+    /* ignored if a shell runs the tests in the background, or nohup does; then no launcher would
+       handle them */
     signal(SIGINT, SIG_DFL);
     signal(SIGHUP, SIG_DFL);
     close(mkstemp(record_path));

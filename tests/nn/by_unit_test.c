@@ -60,8 +60,8 @@ static void blocks_side_by_side_have_the_bits_of_blocks_in_a_row(void **state)
     check("ctr(dim=3,hidden=8)", clicks, 400, plain);
 }
 
-/* Each block's backend has copies of weights. Those that a short pass has not used are not those of
-   its values. */
+/* Each block's backend has copies of weights. Those not used by a short pass are not those of the
+   current values. */
 static void values_that_some_blocks_have_not_seen_are_new_to_them(void **state)
 {
     static const char *const models[] = { "cnn", "mlp(hidden=24)" };

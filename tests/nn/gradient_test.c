@@ -268,7 +268,7 @@ static void same_weights_keeps_copies_and_a_change_is_seen_without_it(void **sta
     assert_true(again == loss);
     assert_same_bits(&e, first);
 
-    e.values[k][5] += 1; /* an evaluation of other values, then the old ones under same_weights */
+    e.values[k][5] += 1; /* an evaluation with other values, then the old ones under same_weights */
     assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 11, values, &other, &correct, NULL), TUTTI_OK);
     assert_true(other != loss);
     e.values[k][5] -= 1;

@@ -146,7 +146,7 @@ static void segments_may_end_anywhere(void **state)
 }
 
 /* ---- hooks ---- */
-/* What stands in the network's hands is void but from need to done. */
+/* Memory in the network's hands has no valid contents except from need to done. */
 typedef struct guard {
     const subject *s;
     side *d;
@@ -289,7 +289,7 @@ static void of_residual_blocks_the_inputs_are_kept(void **state)
     assert_in_range(on, 2 * map, 2 * map + map / 4);
 }
 
-/* What is computed again is charged: of a block all products but the last. */
+/* Recomputation is charged: for a block all products but the last. */
 static void what_is_computed_again_is_charged(void **state)
 {
     const tutti_nn_task task = { .classes = 256, .context = 128 };

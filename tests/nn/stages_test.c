@@ -138,8 +138,8 @@ static void backward(pipeline *p, int m, bool add, float *const *gradients)
     p->taken[q][slot] = false;
 }
 
-/* Forward and backward of any micro-batch that is next somewhere; which, is drawn. In each stage
-   micro-batches are taken in their order. */
+/* Computes forward or backward of a drawn micro-batch among those that are next in some stage. In
+   each stage micro-batches are taken in their order. */
 static bool step(pipeline *p, uint64_t draw)
 {
     int ready[2 * MICRO], n = 0;
@@ -261,7 +261,7 @@ static void stages_in_any_order_have_the_bits_of_the_whole(void **state)
 
 /* ---- unit by unit ---- */
 
-/* What goes in of a micro-batch, in memory that is gone once its first unit is over. */
+/* The input of a micro-batch, in memory that is freed once its first unit is done. */
 static tutti_status begin_forward(const pipeline *p, tutti_nn_stage *stage, int m, bool *over, tutti_error *err)
 {
     const tutti_nn_task *t = &p->s->task;

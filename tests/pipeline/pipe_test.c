@@ -348,7 +348,7 @@ static void stages_of_unlike_widths_take_turns(void **state)
     }
 }
 
-/* Two stages that are as fast: with one worker behind three each of these needs two in flight. */
+/* Two equally fast stages: with one worker behind three each of these needs two in flight. */
 static void slots_follow_from_widths(void **state)
 {
     static const int one[] = { 1, 1, 1 }, wide_first[] = { 3, 1 }, wide_last[] = { 1, 3 }, uneven[] = { 8, 1, 1, 1 };

@@ -70,7 +70,7 @@ static void drawn(uint64_t seed, double *seconds, double *bytes, tutti_ticktock_
     p->bytes = bytes;
 }
 
-/* Where one may begin and where it may not is drawn, as an exchange would have it. */
+/* Which wave may begin and when it must wait is drawn, as exchanges would cause it. */
 static void test_rules_hold_whatever_may_begin(void **state)
 {
     double seconds[64], bytes[64];

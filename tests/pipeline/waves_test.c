@@ -1,6 +1,6 @@
-/* Goal: turns of one forward, one backward come to the known bubble, hold as many micro-batches
-   as they declare and never stop for good; pipelines that go by waves are never further apart
-   than the bounds, which are reached. Method: stages in virtual time; 1,000 random schedules of
+/* Goal: one-forward-one-backward schedules have the known bubble, hold as many micro-batches as
+   they declare and never stop for good; pipelines that go by waves are never further apart than
+   the bounds, which are reached. Method: stages in virtual time; 1,000 random schedules of
    pipelines. */
 #include "tutti/pipeline.h"
 #include <math.h>

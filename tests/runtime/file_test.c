@@ -195,8 +195,8 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(tutti_file_close(f, NULL), TUTTI_OK);
 }
 
-/* Mapped where the table can, read where it has no such call or the call fails; either way the
-   descriptor is given back at once. */
+/* Mapped where the table can map, read where it has no such call or the call fails; either way
+   the descriptor is closed at once. */
 static void all_of_a_file_is_mapped_or_else_read(void **state)
 {
     place *p = *state;
@@ -578,9 +578,9 @@ static void renaming_replaces_and_tells_both_names(void **state)
     assert_int_equal(bytes, 0);
 }
 
-/* Goal: under its name a file is whole: the old one or the new one; nothing else is left but after
-   a kill. Method: fail the 1st, 2nd, 3rd ... call until all goes well, with and without an old one;
-   and an unfinished one of a try that was killed. */
+/* Goal: under its name a file is whole: the old one or the new one; nothing else is left, except
+   after a kill. Method: fail the 1st, 2nd, 3rd ... call until all goes well, with and without an
+   old one; and an unfinished one of a try that was killed. */
 static void a_file_appears_whole_or_not_at_all(void **state)
 {
     place *p = *state;

@@ -121,7 +121,7 @@ static void a_late_answer_is_thrown_away(void **state)
     atomic_store(&open_gate, true);
     while (atomic_load(&through) == 0)
         nap();
-    for (int k = 0; k < 50; k++) /* the thread has some instructions left: for the search for leaks */
+    for (int k = 0; k < 50; k++) /* the thread has some instructions left to run: for the leak checker */
         nap();
 }
 

@@ -115,8 +115,8 @@ static void only_the_newest_are_kept(void **state)
     expect_whole(&f->m->rt, "a/step-00000030", 1, 1, 30);
     expect_whole(&f->m->rt, "a/step-00000040", 1, 1, 40);
 
-    /* A run that went back to step 30 saves 35 now: it stays,
-       though two others have higher numbers. */
+    /* A run that went back to step 30 now saves step 35: that checkpoint stays, though two others
+       have higher numbers. */
     assert_int_equal(save_plain(&f->m->rt, "a", 1, 35, 35, 1), TUTTI_OK);
     assert_int_equal(memory_files_count(f->m, "a", ""), 1);
     expect_whole(&f->m->rt, "a/step-00000035", 1, 1, 35);

@@ -561,7 +561,7 @@ static inline void memory_files_crash(memory_files *m, bool lose_contents, bool 
     }
 }
 
-/* Changes of entries that a loss of power may find on the disk, or not. */
+/* Changes of entries that may, or may not, be on the disk after a loss of power. */
 static inline size_t memory_files_unsynced(const memory_files *m)
 {
     size_t n = 0;

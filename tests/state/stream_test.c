@@ -390,7 +390,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(no_memory_at_any_point_is_told_and_leaves_the_old_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_process_killed_in_any_write_leaves_the_old, set_up, tear_down),
     };
-#if SANITIZED_THREAD /* the rest fails an operation at a time, and takes minutes then */
+#if SANITIZED_THREAD /* there each operation of the rest fails in turn, which takes minutes */
     int failed = 0;
     static const char *const threads[] = {
         "a_file_is_the_same_whoever_writes_it", "damage_and_failing_reads_are_found_while_reading_ahead",

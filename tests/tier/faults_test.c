@@ -162,8 +162,8 @@ static char *pages(size_t bytes, int value)
     return memory;
 }
 
-/* A bite of 512 is no whole block: what it moved does not count past the page cache, and a transfer
-   that never moves a block is given up. */
+/* A short transfer of 512 bytes is no whole block: what it moved does not count when the page
+   cache is bypassed, and a transfer that never moves a block is given up. */
 static void short_and_interrupted_transfers_are_no_failure(void **state)
 {
     faults f;

@@ -1,7 +1,7 @@
 /* Goal: a tier gives back what was written, whatever the offsets, sizes, addresses, engine and
-   order. Past the page cache it moves exactly the bytes of the formula. It is bounded, and nothing
-   of it is left behind. Method: the same requests to a tier and to an array; /proc/self/io; a child
-   that is killed; a child to which the kernel refuses io_uring. */
+   order. When it bypasses the page cache it moves exactly the bytes of the formula. It is
+   bounded, and nothing of it is left behind. Method: the same requests to a tier and to an array;
+   /proc/self/io; a child that is killed; a child to which the kernel refuses io_uring. */
 #include "disk.h"
 #include <dirent.h>
 #include <errno.h>
@@ -81,7 +81,7 @@ static void what_was_written_is_read_at_any_offset_size_and_address(void **state
                 uint64_t bytes = r + 1 == AT_ONCE ? BYTES - at : draw(&seed, 2 * BYTES / AT_ONCE);
                 if (bytes > BYTES - at)
                     bytes = BYTES - at;
-                if (r % 4 == 0) /* as far from a block as its place is: straight except for the ends */
+                if (r % 4 == 0) /* as far from a block's start as its place is: direct except for the ends */
                     from += (at + 2 * BLOCK - (uintptr_t)from % BLOCK) % BLOCK;
                 for (uint64_t i = 0; i < bytes; i++)
                     from[i] = image[at + i] = (char)(i * 7 + at + (uint64_t)round);
@@ -119,7 +119,7 @@ typedef struct lane { tutti_tier *t; int index; bool failed; } lane;
 
 enum { LANES = 4, LANE_BYTES = 5 * BLOCK + 1000, TURNS = 60 };
 
-/* Its own part, whose ends are in blocks of its neighbours'. */
+/* A part of its own, whose ends lie in blocks of its neighbours' parts. */
 static tutti_status lane_run(void *arg, tutti_error *err)
 {
     lane *l = arg;

@@ -285,8 +285,8 @@ static void one_peer_exponential_of_six_misses_the_mean_by_a_twelfth(void **stat
     }
 }
 
-/* What a caller shows to a person: each property's own sentence, with
-   the member, the round and the sum. */
+/* What a caller shows to a user: each property's own sentence, with the member, the round and the
+   sum. */
 static void what_does_not_hold_is_shown_by_a_member_and_a_number(void **state)
 {
     static const struct { const char *spec; int n; const char *property, *sentence;
@@ -541,8 +541,8 @@ static bool meet(const tutti_graph *g, int i, int j)
     return false;
 }
 
-/* The partners that each member may meet: only across roles, both say so, everybody is connected
-   with everybody, and nothing but edges within a role is left out. */
+/* The partners that each member may meet: only across roles, symmetrically, with all members
+   connected, and no edges are missing except those within a role. */
 static void roles_connect_every_graph_and_nobody_asks_one_who_asks(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* Goal: a step allocates nothing of ours once it is warm: not the engine, the network, the
    loader, a lane, a service, a collective or the transport. Method: the trainer itself, its ranks
-   threads of this program, in which malloc and its kin are ours and count.
+   threads of this program, in which malloc and its relatives are ours and count.
    tutti_engine_pass_begin and tutti_engine_step are wrapped by the linker, so that a rank's own
    thread counts from the first pass of a step to the step's end and not while it reports or
    evaluates; all other threads (lanes, loaders, services) count from when every rank is warm
@@ -207,8 +207,8 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-/* An epoch of 600 samples is shorter than the warm-up, so that its last, shorter step and
-   an evaluation have been by then. */
+/* An epoch of 600 samples is shorter than the warm-up, so that its last, shorter step and an
+   evaluation come before it ends. */
 static void watch_on(const char *spec, const char *method, const char *model, const char *codec, int n,
                      int64_t accumulate)
 {
@@ -277,7 +277,7 @@ static void the_counter_sees_an_allocation_of_ours(void **state)
 static void a_warm_step_of_ddp_allocates_nothing_of_ours(void **state)
 {
     (void)state;
-    watch("ddp", "mlp(hidden=300)", 2, 1); /* its gradients are pieces above what goes to the lane */
+    watch("ddp", "mlp(hidden=300)", 2, 1); /* its gradients are pieces large enough for the lane */
     watch("ddp(bucket_mb=0.3)", "mlp(hidden=300)", 3, 2);
     watch("ddp", "cnn", 2, 1);
 }

@@ -1,6 +1,6 @@
-/* Goal: tutti_sample draws from softmax(logits / temperature) over the top k and from nothing else.
-   Method: frequencies of 20000 draws against the probabilities, computed here; ties, single choices
-   and numbers that are none by hand. */
+/* Goal: tutti_sample draws from softmax(logits / temperature) over the top k and from nothing
+   else. Method: frequencies of 20000 draws against the probabilities, computed here; ties, single
+   choices and NaN by hand. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

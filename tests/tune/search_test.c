@@ -152,7 +152,7 @@ static void where_the_default_is_the_best_nothing_is_measured_again(void **state
     }
 }
 
-/* Half a hundredth is to be had: not worth it. One and a half: it is. */
+/* A gain of half a hundredth is not worth it; one of one and a half is. */
 static double little(double value)
 {
     const double a = log2(value / (1 << 20)) / 4; /* the default is at 1 */
@@ -182,9 +182,9 @@ static void what_is_worth_less_than_a_hundredth_is_not_taken(void **state)
 
 /* ---- noise ---- */
 
-/* A window's median is uncertain by about 1.25 x noise x 0.6 / sqrt(STEPS): 2 % where noise is 10.
-   The best must win three pairs, so what is chosen is hardly ever slower than the default by more:
-   by 3 % in none of the seeds. And it is faster where there is something to be had. */
+/* A window's median is uncertain by about 1.25 x noise x 0.6 / sqrt(STEPS): 2 % where noise is
+   10. The best must win three pairs, so what is chosen is hardly ever slower than the default by
+   more: by 3 % in none of the seeds. And it is faster where there is a gain. */
 static void with_noise_no_run_ends_much_slower_than_the_default(void **state)
 {
     static double (*const f[])(double) = { flat, at_default, bowl };

@@ -58,7 +58,7 @@ static void the_default_is_the_first_and_points_are_of_the_box_and_new(void **st
     tutti_tuner_close(t);
 }
 
-/* 2, 3 and 2 x 3 points: all are asked for, each once, in whatever part of the points they come. */
+/* 2, 3 and 2 x 3 points: all are asked for, each once, in whatever order the points come. */
 static void a_small_box_is_tried_out(void **state)
 {
     const tutti_knob three = { .name = "three", .low = 1, .high = 3, .multiple = 1, .first = 2 },
