@@ -127,8 +127,9 @@ static void ef21_follows_the_gradients(void **state)
 }
 
 /* Both directions written out again, in numbers that add without rounding. Every worker has an
-   h_w of its own and corrects that one, the owner corrects h: c_w = v_w - h_w, h_w += C(c_w); d =
-   mean C(c_w) + o, h += C(d), o = d - C(d); v_w = (1 - eta) v_w + eta g_w */
+   h_w of its own and corrects that one, the owner corrects h:
+     c_w = v_w - h_w,  h_w += C(c_w);   d = mean C(c_w) + o,  h += C(d),  o = d - C(d);
+     v_w = (1 - eta) v_w + eta g_w */
 static void ef21_is_its_recursion_at_both_ends(void **state)
 {
     enum { D = 8, K = 2, STEPS = 6 };
