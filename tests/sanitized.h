@@ -27,6 +27,7 @@
 #endif
 #define SANITIZED (SANITIZED_ADDRESS || SANITIZED_THREAD)
 
-/* So many rounds, ranks or seeds; under the thread sanitizer so few. */
+/* A number of rounds, ranks or seeds: the usual one, and a smaller one under the thread
+   sanitizer. */
 #define UNLESS_THREADS_ARE_WATCHED(usual, few) (SANITIZED_THREAD ? (few) : (usual))
 #endif

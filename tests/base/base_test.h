@@ -1,5 +1,5 @@
-/* base_test.h: what the tests of this room share: cmocka with what it needs, and a
-   table with one option of each type. */
+/* base_test.h: what the tests of this module share: cmocka with what it needs, and a table with
+   one option of each type. */
 #ifndef TUTTI_BASE_TEST_H
 #define TUTTI_BASE_TEST_H
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* Goal: memory is zeroed, aligned and refused rather than wrapped round; hashes
-   and CPU levels are those of others. */
+/* Goal: memory is zeroed, aligned and refused rather than wrapped round; hashes and CPU levels
+   agree with independent sources. */
 #include "base_test.h"
 
 #include <errno.h>
@@ -105,8 +105,8 @@ static void the_cpu_level_agrees_with_the_compiler_s(void **state)
 #endif
 }
 
-/* As its whole name, not as the beginning of another; the first one
-   counts, and an empty value is one. */
+/* A variable's whole name counts, not its beginning; the first one counts, and an empty value is
+   a value. */
 static void a_variable_is_found_by_its_whole_name(void **state)
 {
     char longer[] = "RANKS=8", none[] = "RANK", first[] = "RANK=3", second[] = "RANK=4", empty[] = "EMPTY=";
@@ -120,7 +120,7 @@ static void a_variable_is_found_by_its_whole_name(void **state)
     assert_null(tutti_variable(NULL, "RANK"));
 }
 
-/* ---- control groups: what files in the places of Linux's say ---- */
+/* ---- control groups: files in the places of Linux's ---- */
 static int remove_entry(const char *path, const struct stat *s, int kind, struct FTW *where)
 {
     (void)s; (void)kind; (void)where;
@@ -169,7 +169,8 @@ static void limits_of_control_groups_are_read(void **state)
         INT_MAX, SIZE_MAX);
     /* a quarter of a core is one thread */
     limits_are((made_file[]){ { GROUP, "0::/\n" }, { TOP "/cpu.max", "25000 100000\n" }, { NULL, NULL } }, 1, SIZE_MAX);
-    /* the least on the way down counts, whichever group has it; what is not on the way does not */
+    /* the least limit on the path counts, whichever group has it; groups off the path do not
+       count */
     limits_are((made_file[]){ { GROUP, "0::/slice/job/step\n" },
                               { TOP "/slice/cpu.max", "400000 100000\n" },
                               { TOP "/slice/job/cpu.max", "300000 100000\n" },

@@ -79,8 +79,8 @@ static void allowed_values_are_written(void **state)
     assert_string_equal(set("inner", "none").inner, "none");
 }
 
-/* "auto|on|off" was on or off before it had a third position, and
-   files say so in the words of a bool. */
+/* "auto|on|off" was on or off before it had a third position, and files state it in the words of
+   a bool. */
 static void a_choice_with_on_and_off_takes_the_words_of_a_switch(void **state)
 {
     static const struct {
@@ -239,7 +239,8 @@ static void reals_are_printed_in_their_shortest_form(void **state)
     assert_printed(DBL_MAX, "1.7976931348623157e308");
     assert_printed(9007199254740993.0, "9007199254740992");
 
-    for (uint64_t i = 0; i < 50000; i++) { /* every finite double reads back equal, all exponents alike */
+    for (uint64_t i = 0; i < 50000; i++) { /* every finite double reads back equal, all
+                                              exponents with equal probability */
         const uint64_t bits = tutti_random((tutti_rng){ 1, 0, 0 }, i);
         subject self = { 0 }, back = { 0 };
         char out[64];

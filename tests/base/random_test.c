@@ -130,8 +130,8 @@ static void uniforms_stay_below_one(void **state)
     assert_true(most < 1 && most > 1 - 1e-4);
 }
 
-/* Moments of n normals: mean has deviation 1/sqrt(n), the variance sqrt(2/n),
-   skewness sqrt(6/n), kurtosis sqrt(24/n). */
+/* Moments of n normals: the mean has deviation 1/sqrt(n), the variance sqrt(2/n), skewness
+   sqrt(6/n), kurtosis sqrt(24/n). */
 static void normals_are_normal(void **state)
 {
     enum { DRAWS = 400000, CELLS = 64 };

@@ -466,7 +466,7 @@ static void files_are_read_or_refused_with_their_path(void **state)
     tutti_settings_close(s);
 }
 
-/* Leaves batch away, whatever it is; counts what it is shown. */
+/* Drops `batch`, whatever it is; counts the options that it is given. */
 static bool leaves_batch(void *user, const tutti_option *option, const char *value, const char *where)
 {
     int *shown = user;

@@ -1,5 +1,5 @@
-/* Goal: specs are read as the grammar says, what is no spec is refused with the place, and
-   a printed spec reads back equal. */
+/* Goal: specs are read as the grammar defines them, what is no spec is refused with the place,
+   and a printed spec reads back equal. */
 #include "base_test.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* Goal: a table of options that its writer has got wrong is refused with a sentence that says where
-   and what mends it, before a value is written. Method: a good table, with one thing of it changed
-   at a time. */
+/* Goal: a table of options that its writer has got wrong is refused with a sentence that names
+   the place and the remedy, before a value is written. Method: a good table, with one thing of it
+   changed at a time. */
 #include "base_test.h"
 
 #include <math.h>

@@ -1,9 +1,10 @@
 /* Accordion over several layers: which level each has when, from norms and rates alone, and what
-   that costs. Goal: decisions are a function of the norms and the learning rates, whatever the
-   gradients are that have them; equal levels touch no bit and no draw; bytes are the formula of the
-   levels; four bytes a layer and check are merged; zeros, numbers beyond float and not falling
-   rates leave a layer low. What codecs and residuals do over a switch is in adapt_test.c. Method:
-   norms of each window and layer from a table or drawn; the published rule beside it, in double. */
+   that costs. Goal: decisions are a function of the norms and the learning rates, whichever
+   gradients have these norms; equal levels touch no bit and no draw; bytes are the formula of the
+   levels; four bytes a layer and check are merged; zeros, numbers beyond float and rates that do
+   not fall leave a layer low. What codecs and residuals do over a switch is in adapt_test.c.
+   Method: norms of each window and layer from a table or drawn; the published rule, computed
+   separately in double. */
 #include "subject.h"
 
 enum { WORKERS = 3, LAYERS = 4, WINDOWS = 14, EACH = 3 };
@@ -35,8 +36,8 @@ static size_t step_of(subject *const *s, int workers, uint64_t step, float (*g)[
     return bytes;
 }
 
-/* Gradients of one step whose sums over EACH steps have the norm that is asked for: any direction,
-   and each worker's its own. The mean square over the workers is what counts. */
+/* Gradients of one step whose sums over EACH steps have the requested norm, in any direction,
+   different for each worker. The mean square over the workers is what counts. */
 static void gradients(int workers, const double norm[LAYERS], float (*g)[N], const tutti_view *tensor, uint64_t *seed)
 {
     for (int w = 0; w < workers; w++)
@@ -67,8 +68,9 @@ static void replay(double eta, const double norm[WINDOWS][LAYERS], const double 
         }
 }
 
-/* Norms as recorded, met in one step of each window by other gradients in every run and by no other
-   step; three workers and one; times 1 and times 2^10. Levels and bytes are the replay's. */
+/* Recorded norms. In each run other gradients lead to them, in one step of each window and in
+   no other step; three workers and one; times 1 and times 2^10. Levels and bytes are the
+   replay's. */
 static void decisions_are_a_function_of_norms_and_rates(void **state)
 {
     static const double etas[] = { 0.5, 0.2, 3 };
@@ -132,7 +134,7 @@ static void decisions_are_a_function_of_norms_and_rates(void **state)
             for (int w = 0; w < workers; w++)
                 subject_close(s[w]);
         }
-        assert_true(switched >= 3 * EACH * 2); /* of the three runs together: there was something to decide */
+        assert_true(switched >= 3 * EACH * 2); /* in the three runs together there were decisions to make */
     }
 }
 
@@ -195,9 +197,9 @@ static size_t bytes_of(const tutti_codec *c, const tutti_view *v)
 enum { RUN = 40 };
 typedef struct said { int n; char text[RUN][1300]; } said;
 
-/* The same gradients whatever is decided. Of the run that acts: what is said to be saved
-   is what `low` all the time would have sent above what was sent. Of the dry run: what
-   comes is the mean of what was given. */
+/* The gradients are the same whatever is decided. For the run that acts: the saving reported is
+   what `low` all the time would have sent, less what was sent. For the dry run: the result is the
+   mean of the inputs. */
 static void run_with(const char *spec, bool dry, said *heard)
 {
     static float g[WORKERS][N], y[WORKERS][N];
@@ -372,8 +374,8 @@ static void factors_and_residuals_survive_every_switch(void **state)
     }
 }
 
-/* A layer without gradients, and one whose norm is beyond float, are low at every check, and what
-   is said shows why; the other layers are not touched. */
+/* A layer without gradients, and one whose norm is beyond float, are low at every check, and the
+   report shows why; the other layers are not touched. */
 static void a_layer_of_zeros_or_beyond_float_stays_low(void **state)
 {
     static float g[WORKERS][N], y[WORKERS][N];
@@ -403,7 +405,7 @@ static void a_layer_of_zeros_or_beyond_float_stays_low(void **state)
     subject_close(s);
 }
 
-/* Neither a warm-up nor a cosine is a fall of the rate, but for the cosine's last three steps,
+/* Neither a warm-up nor a cosine is a fall of the rate, except for the cosine's last three steps,
    whose rates are as 9 : 4 : 1; a step to a half is. */
 static void rates_that_rise_or_fall_slowly_trigger_nothing(void **state)
 {

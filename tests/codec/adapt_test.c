@@ -7,8 +7,8 @@
 
 enum { WORKERS = 3 };
 
-/* No update, no difference: a codec that will fit its levels sends, until it does, the bytes of one
-   that never will. */
+/* No update, no difference: until a codec fits its levels it sends the bytes of one that never
+   does. */
 static void until_the_first_fit_nothing_differs_from_a_codec_that_never_fits(void **state)
 {
     enum { LONG = 3000 };
@@ -116,7 +116,7 @@ static void levels_are_fitted_at_the_steps_of_the_schedule_and_alike(void **stat
                 before = loss_of(s[0], step, x[0], y, 20);
         }
         subject_fill(LONG, x[0], 0, &seed);
-        { /* what a fit to the same kind of gradients is worth on the wire */
+        { /* what a fit to the same kind of gradients saves on the wire */
             subject_said again[WORKERS] = { { .n = 0 } };
             for (uint64_t step = 29; step <= 30; step++) {
                 subject_begin(s, WORKERS, step, 0, 0.05, again);
@@ -171,7 +171,7 @@ static void the_variance_of_levels_is_that_of_the_sheet(void **state)
 }
 
 /* Norm, mean and deviation of each whole bucket; with norm=max without the elements that are the
-   norm. What is no whole bucket is left out. */
+   norm. Incomplete buckets are skipped. */
 static void samples_are_what_the_sheet_says(void **state)
 {
     enum { BUCKET = 64, LONG = 4 * BUCKET + 10 };
@@ -238,9 +238,9 @@ static void what_cannot_be_fitted_changes_nothing_and_is_said(void **state)
 }
 
 /* initial=normal: before step 0 and no other, levels are those of least Psi under a normal
-   distribution whose mean square is that of a bucket's normalised elements, alike on all workers; a
-   normal gradient then loses what Psi says, and initial=powers, which loses a hundred times that
-   with the defaults, is warned of with the number. */
+   distribution whose mean square is that of a bucket's normalised elements, identical on all
+   workers; a normal gradient then loses what Psi predicts, and initial=powers, which loses a
+   hundred times that with the defaults, draws a warning with the number. */
 static void levels_begin_as_what_a_bucket_is_known_to_be(void **state)
 {
     enum { LONG = 3 * 8192 };
@@ -302,8 +302,8 @@ static int level_of(subject *s)
     return tutti_codec_chosen(s->codec, &v) == s->codec->inner[1];
 }
 
-/* Decisions are a function of norms and rates, as the paper has them; all workers take them alike;
-   what is sent is the chosen codec's. */
+/* Decisions are a function of norms and rates, as the paper has them; all workers make the same
+   ones; what is sent is the chosen codec's. */
 static void accordion_goes_by_the_norms(void **state)
 {
     /* windows of 5 steps: size of their gradients; the level in them */
@@ -388,9 +388,9 @@ static void accordion_in_epochs_adds_up_one_in_so_many(void **state)
 }
 
 /* low = high: the bits of the codec itself. A residual outside is one for both levels: nothing is
-   lost over switches. A codec that learns goes on. */
-/* With an interval as long as the run, or half of it, nothing is ever compared: said before the
-   first step, once; the run is as it is. */
+   lost over switches. A codec that learns continues. */
+/* With an interval as long as the run, or half of it, nothing is ever compared: that is reported
+   before the first step, once; the run continues as it is. */
 static void accordion_says_when_it_will_never_switch(void **state)
 {
     static const struct { const char *options; uint64_t steps, epochs; bool said; } rows[] = {
@@ -515,7 +515,8 @@ static void a_failed_sum_says_whose_it_was(void **state)
     subject_close(s);
 }
 
-/* Levels that nobody has saved are refused by name before anything is rounded to them. */
+/* Levels that cannot be what a run saved are refused by name before anything is rounded to
+   them. */
 static void levels_that_make_no_sense_are_refused(void **state)
 {
     int sums = 0;
@@ -539,8 +540,8 @@ static void levels_that_make_no_sense_are_refused(void **state)
     subject_close(s);
 }
 
-/* Which matrices are too small is said once, before step 0; of vectors, and of what is left out by
-   name, nobody expects it otherwise. */
+/* Which matrices are too small is reported once, before step 0. Nothing is reported of vectors
+   and of what is excluded by name: there it is expected. */
 static void matrices_that_large_leaves_as_they_are_are_told_once(void **state)
 {
     static const subject_shape shapes[] = { { 32, 9 }, { 1, 33 }, { 3, 50 }, { 60, 50 } };

@@ -1,6 +1,6 @@
-/* What each codec of the message form says of its own. Goal: what it loses, keeps and expects is
-   what its paper says, and its codes are as long as they must be. Method: formulas and second
-   computations beside the codec, on several shapes of vectors; messages that no encoder writes. */
+/* What each codec of the message form promises. Goal: what it loses, keeps and expects is what
+   its paper states, and its codes are as long as they must be. Method: formulas and second,
+   separate computations, on several shapes of vectors; messages that no encoder writes. */
 #include "subject.h"
 #include "codec/codec_internal.h"
 
@@ -41,8 +41,8 @@ static void elias_codes_say_what_fixed_codes_say(void **state)
                         assert_true(y[i] == z[i]);
                 }
             }
-    /* QSGD, theorem 3.2: with s = 1 and the 2-norm some sqrt(n) elements
-       are left: 13 bits each are plenty. */
+    /* QSGD, theorem 3.2: with s = 1 and the 2-norm about sqrt(n) elements are not 0: 13 bits each
+       are more than enough. */
     for (int round = 0; round < 10; round++) {
         subject *s = subject_open("qsgd(bits=2,bucket=2048,norm=l2,coding=elias)", 2048);
         subject_fill(2048, x, 0, &seed);
@@ -84,8 +84,8 @@ static void huffman_codes_are_as_short_as_can_be(void **state)
     }
 }
 
-/* Huffman's words of the same codes decode to the same numbers, in no more bytes than fixed width
-   and the table, and fewer where codes are uneven. */
+/* Huffman's encoding of the same codes decode to the same numbers, in no more bytes than fixed
+   width and the table, and fewer where codes are uneven. */
 static void huffman_messages_say_what_fixed_ones_say(void **state)
 {
     static const char *const all[] = {
@@ -282,8 +282,8 @@ static void votes_and_columns_refuse_what_no_encoder_writes(void **state)
     subject_close(s);
 }
 
-/* The majority, whoever votes first; the sign of 0 and a tie are +; a minority that votes against
-   all others changes nothing. The second message, an owner's, changes no vote. */
+/* The majority, whichever worker votes first; the sign of 0 and a tie are +; a minority that
+   votes against all others changes nothing. The second message, an owner's, changes no vote. */
 static void the_majority_of_signs_decides(void **state)
 {
     enum { N = 500 };
@@ -323,14 +323,14 @@ static void the_majority_of_signs_decides(void **state)
             subject_exchange(s, workers, 3, again, (float *[]){ g[0], g[1], g[2], g[3] },
                              (float *[]){ y[0], y[1], y[2], y[3] });
             for (int i = 0; i < N; i++)
-                assert_true(isnan(y[workers - 1][i])); /* heard of by all */
+                assert_true(isnan(y[workers - 1][i])); /* all learn of it */
             for (int w = 0; w < workers; w++)
                 subject_close(s[w]);
         }
 }
 
-/* What comes out of a vote: 1 where its mean is 0 (of either sign), more, or infinite; -1 where it
-   is less; NaN where it is none, and there alone. */
+/* What comes out of a vote: 1 where its mean is 0 (of either sign), positive, or infinite; -1
+   where it is negative; NaN where it is NaN, and nowhere else. */
 static void a_vote_is_the_sign_of_its_mean(void **state)
 {
     static const float special[] = { 0, -0.0f, INFINITY, -INFINITY, 1e-45f, -1e-45f, NAN };

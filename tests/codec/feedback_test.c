@@ -1,7 +1,7 @@
 /* Wrappers that feed back: ef's momentum, ef21, dgc; and the warm-up of topk. Goal: what is held
    back is conserved, estimates follow the papers, at both ends of the way; nothing that is not
    finite stays. Method: workers in one process; the recursions of the papers written out again;
-   small problems that tell methods apart. */
+   small problems that distinguish methods. */
 #include "subject.h"
 #include "codec/codec_internal.h"
 
@@ -21,8 +21,8 @@ static void close_all(subject **s)
 
 #define ROW(x) ((float *[]){ x[0], x[1], x[2], x[3] })
 
-/* What all got and all still have is what they gave: with momentum, of what momentum makes of it;
-   and with the owner's residual at the way back. */
+/* The sum of what all received and all still keep is what they gave: with momentum, what momentum
+   makes of it; and with the owner's residual in the second message. */
 static void momentum_before_the_codec_is_conserved(void **state)
 {
     static const struct { const char *spec; bool nesterov, again; } rows[] = {
@@ -114,7 +114,7 @@ static void ef21_follows_the_gradients(void **state)
         if (!(away < 1e-3 * all))
             fail_msg("%s, %s: %g of the mean gradient is still away", rows[k].spec,
                      rows[k].again ? "two stages" : "one stage", away / all);
-        g[1][7] = NAN; /* heard of, and over with it */
+        g[1][7] = NAN; /* seen by all, and then over */
         subject_exchange(s, WORKERS, 150, rows[k].again, ROW(g), ROW(y));
         assert_true(!tutti_finite(s[0]->device, N, y[0]) || strstr(rows[k].spec, "randomk") != NULL);
         g[1][7] = 0;
@@ -126,11 +126,10 @@ static void ef21_follows_the_gradients(void **state)
     }
 }
 
-/* Both ways written out again, in numbers that add without rounding. Every worker has an h_w of its
-   own and corrects that one, the owner corrects h:
-     c_w = v_w - h_w,  h_w += C(c_w);   d = mean C(c_w) + o,  h += C(d),  o = d -
-                       C(d);   v_w = (1 - eta) v_w + eta
-     g_w */
+/* Both directions written out again, in numbers that add without rounding. Every worker has an
+   h_w of its own and corrects that one, the owner corrects h:
+     c_w = v_w - h_w,  h_w += C(c_w);   d = mean C(c_w) + o,  h += C(d),  o = d - C(d);
+     v_w = (1 - eta) v_w + eta g_w */
 static void ef21_is_its_recursion_at_both_ends(void **state)
 {
     enum { D = 8, K = 2, STEPS = 6 };
@@ -198,7 +197,7 @@ static void ef21_is_its_recursion_at_both_ends(void **state)
 }
 
 /* f_w = |x|^2 / 2 +- b.x. Error feedback with top-1 keeps moving at the size of its steps, EF21
-   comes to rest at the optimum. */
+   stops at the optimum. */
 static void ef21_rests_where_error_feedback_moves(void **state)
 {
     static const char *const specs[] = { "ef(topk(ratio=0.01))", "ef21(topk(ratio=0.01))" };
@@ -229,9 +228,9 @@ static void ef21_rests_where_error_feedback_moves(void **state)
     assert_true(moved[0] > 1e-2 && moved[1] < 1e-4);
 }
 
-/* DGC's recursion written out, also where values travel in 16 bits, of which momentum is masked as
-   of others; with everything sent it is momentum SGD, and the mask, which is for what is held back,
-   leaves it alone; nothing is lost without the mask. */
+/* DGC's recursion written out, also where values travel in 16 bits: their momentum is masked like
+   that of others. With everything sent it is momentum SGD, and the mask, which is for what is
+   held back, leaves it alone; nothing is lost without the mask. */
 static void dgc_is_its_recursion(void **state)
 {
     static const struct { const char *spec; bool nesterov, masking; double ratio, clip; } rows[] = {
@@ -287,11 +286,10 @@ static void dgc_is_its_recursion(void **state)
 }
 
 /* Momentum factor masking goes by the places that were sent, as the authors' code does (indices
-   filled with 0), and not by what is left of v.
-   Element 0 is never sent: its v comes to exactly 0 by itself, and its momentum goes on. A sum that
-   came to 0 and fills a selection up was sent, and its
-   momentum is forgotten. Also in 16 bits, by other lists of indexes,
-   and within wrappers that choose. */
+   filled with 0), and not by what is left of v. Element 0 is never sent: its v comes to exactly 0
+   by itself, and its momentum continues. A sum that came to 0 and fills a selection up was sent,
+   and its momentum is forgotten. Also in 16 bits, by other lists of indexes, and within wrappers
+   that choose. */
 static void dgc_knows_what_was_sent_by_its_place(void **state)
 {
     static const char *const specs[] = {
@@ -332,8 +330,8 @@ static void dgc_knows_what_was_sent_by_its_place(void **state)
     subject_close(s);
 }
 
-/* Each element of a message, whatever its value, and no other, of every codec that can tell: k of
-   them where zeros fill them up, those that are decoded to other than 0 where nothing is. */
+/* Each element of a message, whatever its value, and no other, of every codec that can list them:
+   k of them where zeros fill the selection up, else those that are decoded to other than 0. */
 static void places_are_those_of_the_message(void **state)
 {
     static const struct { const char *spec; size_t k; } rows[] = { /* k: of N, where fewer are not 0; 0: those */
@@ -426,7 +424,7 @@ static void topk_takes_the_listed_ratios_one_an_epoch(void **state)
     for (size_t k = 0; k < TUTTI_LENGTH(rows); k++) {
         subject *s = subject_open(rows[k].spec, 20001);
         subject_said h = { .n = 0 };
-        /* and again from the first, as a run that is resumed in whatever epoch */
+        /* and again from the first, as in a run that is resumed in whatever epoch */
         for (uint64_t turn = 0; turn < 12; turn++) {
             const tutti_view v = subject_view(s, turn);
             size_t bytes;

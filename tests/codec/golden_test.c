@@ -64,8 +64,8 @@ static const struct { const char *spec, *bytes; } golden[] = {
     { "powersgd(rank=1)", "c84456c02e364c414a0e85401b9e47c13b3dadc04213a83f5a3c95bfa4233f40f4c4a73f890da7c0" },
 };
 
-/* All that is sent: a message, or the numbers of round after round, in which
-   this worker's stand for the mean. */
+/* All that is sent: a message, or the numbers of successive rounds, in which this worker's
+   numbers stand for the mean. */
 static size_t sent_of(const char *spec, tutti_cpu cpu, uint8_t *out)
 {
     subject *s = subject_open_as(spec, ROWS, COLS, 1, cpu);
@@ -116,8 +116,8 @@ static void messages_are_those_that_are_written_down(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* What was written down long ago is decoded to what is encoded now: a decoder reads what an
-   encoder of another machine wrote. */
+/* The recorded message is decoded to the same numbers as the message encoded now: a decoder reads
+   what an encoder of another machine wrote. */
 static void what_is_written_down_is_decoded(void **state)
 {
     (void)state;

@@ -220,8 +220,8 @@ static void orthonormalise(tutti_device *d, size_t n, size_t r, float *p)
     tutti_codec_orthonormalise(d, n, r / 2, r, column, (tutti_rng){ 1, 2, 3 });
 }
 
-/* Columns that are dependent, zero, tiny, huge, nearly parallel (condition number 1e6
-   and more): P^T P = 1 all the same. */
+/* Columns that are dependent, zero, tiny, huge, nearly parallel (condition number 1e6 and more):
+   P^T P = 1 in each case. */
 static void columns_become_orthonormal_whatever_they_are(void **state)
 {
     static const struct {
@@ -380,8 +380,8 @@ static void powersgd_projects_the_mean_whatever_the_workers(void **state)
     subject_close(one);
 }
 
-/* The published iterations, slowly and in double: each on what the ones before have left of every
-   worker's matrix, which is computed here, the products added up. */
+/* The published iterations, slowly and in double: each on what the previous ones have left of
+   every worker's matrix, which is computed here from the sum of the products. */
 static void iterations_of_powersgd_go_on_with_what_is_left(void **state)
 {
     enum { ROWS = 30, COLS = 45, N = ROWS * COLS, R = 3, ITERS = 4 };
@@ -527,11 +527,11 @@ static void powersgd_recovers_from_zeros_and_from_nan(void **state)
             mean(&s, 1, step, (float *[]){ x }, NULL, y);
             for (size_t i = 0; i < N; i++)
                 assert_true(isfinite(y[i]));
-            /* Step 5 of a warm start has drawn directions: it can but gain from what it was given;
-               the next one has found the matrix. */
+            /* Step 5 of a warm start has drawn directions: it can only gain from the start that
+               it was given; the next step has found the matrix. */
             assert_true(subject_loss(N, x, y) <= (warm && step == 5 ? 1 - 1e-4 : 1e-9) * subject_norm2(N, x));
         }
-        x[7] = NAN; /* heard of everywhere */
+        x[7] = NAN; /* seen by all workers */
         mean(&s, 1, 10, (float *[]){ x }, NULL, y);
         assert_true(isnan(y[0]) && isnan(y[N - 1]));
         product(ROWS, COLS, 1, x, &seed); /* and over with it */
@@ -747,7 +747,7 @@ static void specs_that_make_no_sense_are_refused_with_a_sentence(void **state)
     tutti_codec_close(NULL);
 }
 
-/* Every table in src/codec is registered once, and says what it must. */
+/* Every table in src/codec is registered once, and declares what it must. */
 static void the_registry_is_the_folder(void **state)
 {
     size_t in_folder = 0, registered = 0;

@@ -1,7 +1,7 @@
-/* What codecs of the message form have in common (each_test.c: what they have not). Goal: sizes on
-   the wire and expectations are the published ones; a message from a peer is refused with a
-   sentence or decoded, and never changes anything it does not say; all processors write the same
-   bytes. Method: one list of specs. */
+/* What codecs of the message form have in common (each_test.c: what they have not). Goal: sizes
+   on the wire and expectations are the published ones; a message from a peer is refused with a
+   sentence or decoded, and never changes anything that it does not name; all processors write the
+   same bytes. Method: one list of specs. */
 #include "subject.h"
 #include <float.h>
 #include "codec/codec_internal.h"
@@ -205,7 +205,7 @@ static void decoding_adds_a_multiple(void **state)
         }
 }
 
-/* A refusal has a sentence and leaves y alone; whatever is taken is harmless. */
+/* A refusal has a sentence and leaves y alone; whatever is accepted is harmless. */
 static void require_refusal_or_harmless(subject *s, const tutti_view *v, const uint8_t *in, size_t bytes, float *y,
                                         bool must_refuse)
 {
@@ -304,8 +304,8 @@ static void foreign_messages_are_refused_or_harmless(void **state)
     }
 }
 
-/* Of one worker to another, which goes for what is summed as well: refused unless it has exactly
-   its length, and no read goes beyond it. */
+/* A message of one worker to another, and likewise one of numbers to be summed: refused unless it
+   has exactly its length, and no read goes beyond it. */
 static void damaged_messages_from_one_worker_to_another_are_refused_or_harmless(void **state)
 {
     static const char *const all[] = {
@@ -350,9 +350,9 @@ static void damaged_messages_from_one_worker_to_another_are_refused_or_harmless(
         }
 }
 
-/* Bytes of variable messages: the codes that fixed width has of the same draws, each
-   as long as its code says. Elias: the shorter form of each bucket; Huffman: the
-   table, and no more than fixed width. */
+/* Bytes of variable messages: the codes that the fixed width gives with the same draws, each as
+   long as its prefix code. Elias: the shorter form of each bucket; Huffman: the table, and no
+   more than fixed width. */
 static void variable_messages_are_as_long_as_their_codes(void **state)
 {
     static const char *const names[] = { "elias", "omega", "huffman" };
@@ -558,9 +558,9 @@ static void numbers_that_are_not_finite_are_heard_of(void **state)
     }
 }
 
-/* Goal: whatever is finite goes through, at both ends of float's range: no message of
-   an encoder's own is refused, and of wangni's, whose values have no scale in common
-   with others, all come back finite. */
+/* Goal: whatever is finite goes through, at both ends of float's range: no message of an
+   encoder's own is refused, and wangni's values, which have no common scale, all come back
+   finite. */
 static void huge_and_tiny_numbers_go_through(void **state)
 {
     static const size_t lengths[] = { 1, 2, 17, 600 };
@@ -583,9 +583,9 @@ static void huge_and_tiny_numbers_go_through(void **state)
             }
 }
 
-/* Mean over K draws: its distance from x, in standard errors, element by element; and 2^-17 of a
-   level, which rounding resolves. An element that was rounded one way less than twenty times has no
-   standard error worth the name and is left out; most have one. */
+/* Mean over K draws: its distance from x, in standard errors, element by element; plus 2^-17 of a
+   level, the resolution of rounding. An element that was rounded one way less than twenty times
+   has no standard error worth the name and is left out; most have one. */
 static void unbiased_codecs_are_unbiased(void **state)
 {
     enum { N = 100, K = 6000 };

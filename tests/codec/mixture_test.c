@@ -1,5 +1,5 @@
 /* The mathematics of ALQ and AMQ. Goal: levels are at the optimum of their objective. Method:
-   closed forms beside quadrature, optima beside brute force. */
+   closed forms compared with quadrature, optima with brute force. */
 #include "subject.h"
 #include "codec/codec_internal.h"
 #include "codec/mixture.h"
@@ -125,12 +125,12 @@ static void descent_ends_where_no_level_gains(void **state)
     }
 }
 
-/* From 5 bits on levels move all at once, and thirty sweeps are enough to be where by turns they
-   would end: every level within a millionth of its interval of the best place between its
-   neighbours, which the quantile of the closed form finds. Psi is below that of all that may be
-   begun with, and of one normal distribution what theory has for many levels: (integral of
-   f^(1/3))^3 / (6 n^2) = sqrt(3) pi deviation^2 / n^2, n levels without the two at the ends. With
-   one level kept at 0, too; the slopes' variant, which is slower, never rises. */
+/* From 5 bits on all levels move at once, and thirty sweeps reach the point where moving them by
+   turns would end: every level within a millionth of its interval of the best place between its
+   neighbours, which the quantile of the closed form finds. Psi is below that of every start, and
+   for one normal distribution it is what theory gives for many levels: (integral of f^(1/3))^3 /
+   (6 n^2) = sqrt(3) pi deviation^2 / n^2, n levels without the two at the ends. With one level
+   kept at 0, too; the slopes' variant, which is slower, never rises. */
 static void many_levels_arrive_in_few_sweeps(void **state)
 {
     enum { PARTS = 64 };
@@ -178,8 +178,9 @@ static void many_levels_arrive_in_few_sweeps(void **state)
         }
 }
 
-/* Each sweep leaves Psi no greater, and they end where no slope is left: |dPsi/dl_j| < 1e-9, or one
-   of which double does not see Psi change any more: slope^2 against the sixteenth digit of Psi. */
+/* Each sweep leaves Psi no greater, and sweeps end where no slope is left: |dPsi/dl_j| < 1e-9, or
+   a slope so small that Psi in double no longer changes: slope^2 against the sixteenth digit of
+   Psi. */
 static void sweeps_never_go_up_and_end_where_nothing_slopes(void **state)
 {
     uint64_t seed = 21;

@@ -1,7 +1,7 @@
-/* Goal: what options beside the papers' defaults promise: multipliers and levels of NUQSGD, what
-   ALQ's fits see and where they end, what becomes of a residual when the learning rate changes,
-   whose norms Accordion compares. Method: against second computations that do not share code,
-   against other codecs that must then be the same to the byte, over many draws. */
+/* Goal: what options other than the papers' defaults promise: multipliers and levels of NUQSGD,
+   what ALQ's fits see and where they end, what becomes of a residual when the learning rate
+   changes, whose norms Accordion compares. Method: against second computations that do not share
+   code, against other codecs that must then be the same to the byte, over many draws. */
 #include "subject.h"
 
 #include <tutti/regime.h>
@@ -91,8 +91,8 @@ static void any_multiplier_rounds_to_its_powers_without_bias(void **state)
 }
 
 /* ---- levels and tails ---- */
-/* As many as bits hold are what bits say, to the byte; any other number
-   takes the fewest bits that hold it. */
+/* As many as bits hold are what `bits` gives, to the byte; any other number takes the fewest bits
+   that hold it. */
 static void levels_travel_in_as_few_bits_as_hold_them(void **state)
 {
     enum { N = 3000 };
@@ -139,9 +139,9 @@ static void levels_travel_in_as_few_bits_as_hold_them(void **state)
     }
 }
 
-/* tail=dense: the last elements of a tensor are exact where they fill no bucket, and what fills one
-   is what it is with short ones, to the byte; nothing changes where all are filled. Of a part of a
-   tensor that is not its end the last bucket is short. */
+/* tail=dense: the last elements of a tensor are exact where they fill no bucket, and full buckets
+   are the same as with tail=short, to the byte; nothing changes where all buckets are full. In a
+   part of a tensor that is not its end the last bucket is short. */
 static void a_dense_tail_is_exact_and_touches_nothing_else(void **state)
 {
     static const struct {
@@ -191,9 +191,9 @@ static void a_dense_tail_is_exact_and_touches_nothing_else(void **state)
         }
 }
 
-/* coding=elias, omega: the same numbers as of fixed width, in just the bits of Elias's codes of
-   each level's place in this order: the bucket's most frequent one first, then by turns one above
-   and one below. */
+/* coding=elias, omega: the same numbers as with fixed width, in exactly the bits of Elias's codes
+   of each level's place in this order: the bucket's most frequent one first, then by turns one
+   above and one below. */
 static void elias_codes_count_from_the_most_frequent_level(void **state)
 {
     static const struct { const char *spec; bool exponents;
@@ -587,9 +587,9 @@ static void what_is_forgotten_is_gone(void **state)
     subject_close(s), subject_close(drop);
 }
 
-/* server=on: what the owner of a sum owes goes with the rate as the workers' own residuals do.
-   inside: both weigh what they weighed, and rate times delivered and owed is rate times given;
-   rates are powers of two. reset_on_lr_drop: nobody owes anything after the fall. */
+/* server=on: the residual of the owner of a sum is rescaled with the rate, as the workers' own
+   residuals are. inside: both keep their weight, and rate times (delivered + residual) is rate
+   times input; rates are powers of two. reset_on_lr_drop: all residuals are 0 after the fall. */
 static void what_an_owner_owes_goes_with_the_rate_too(void **state)
 {
     enum { N = 400, STEPS = 24 };
@@ -646,8 +646,8 @@ static void what_an_owner_owes_goes_with_the_rate_too(void **state)
 }
 
 /* ---- accordion ---- */
-/* Worker 0's gradients fall to a fifth between the windows; all others', and so the mean,
-   hardly. */
+/* Worker 0's gradients fall to a fifth between the windows; those of all others, and so the mean,
+   hardly fall. */
 static void norms_are_of_whom_the_option_says(void **state)
 {
     enum { N = 64, WORKERS = 4 };
@@ -725,7 +725,7 @@ static void a_window_is_an_epoch_or_the_interval(void **state)
 }
 
 /* Levels that change with the layers' gradients, over 40 steps with a fall of the rate; then the
-   same from what was said, to the last bit, and nothing is summed for it. */
+   same from the reported replay, to the last bit, and nothing is summed for it. */
 static void a_replayed_run_is_the_run(void **state)
 {
     enum { N = 300, PARTS = 3, STEPS = 40 };
@@ -762,7 +762,8 @@ static void a_replayed_run_is_the_run(void **state)
             float g[N], y[N];
             const size_t summed = subject_begin_codec(&c, 1, step, 0, step < 25 ? 0.1 : 0.01, &h);
             assert_true(!again || (summed == 0 && h.n == 0));
-            /* a check and a fall may be before one step: the last word counts */
+            /* a check and a fall of the rate may come before the same step: the last report
+               counts */
             for (int k = 0; k < h.n && !again; k++) {
                 const char *word = strstr(h.text[k], "replay ") + strlen("replay ");
                 char *last = strrchr(replay, ':');

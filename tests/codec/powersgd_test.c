@@ -1,6 +1,6 @@
-/* PowerSGD over many steps: what linear_test.c, which looks at one, cannot see. Goal: both rules of
-   error feedback move the model alike, and what differs is what they keep; a constant matrix is
-   approached at the rate of subspace iteration, down to what no matrix of that rank has; all
+/* PowerSGD over many steps: what linear_test.c, which looks at one, cannot see. Goal: both rules
+   of error feedback move the model equally, and what differs is what they keep; a constant matrix
+   is approached at the rate of subspace iteration, down to what no matrix of that rank has; all
    workers hold the same factors to the bit; memory is the residual and the factors. Method:
    matrices with singular values that are given; the tangents of the kept factor towards the true
    directions, which each step multiplies by known numbers. */
@@ -9,9 +9,9 @@
 enum { WORKERS = 4 };
 #define ROW(x) ((float *[]){ x[0], x[1], x[2], x[3] })
 
-/* What differs by rounding alone is made equal: the factors, and the mean of the residuals.
-   Where singular values lie close a rounding turns the factors of the next steps, and after a
-   hundred of them two runs of the same rule on other processors would be apart as well. Each
+/* What differs by rounding alone is made equal: the factors, and the mean of the residuals. Where
+   singular values are close a rounding error rotates the factors of the next steps, and after a
+   hundred of them two runs of the same rule on different processors would be apart as well. Each
    worker's own disagreement stays. */
 static void alike(subject *const *a, subject *const *b)
 {
@@ -32,7 +32,7 @@ static void alike(subject *const *a, subject *const *b)
                2 * a[0]->tensor.cols * sizeof(float));
 }
 
-/* Gradients: one that all have, which turns slowly, and noise of each worker's own. */
+/* Gradients: a common one, which turns slowly, and noise of each worker's own. */
 static void both_rules_of_error_feedback_move_the_model_alike(void **state)
 {
     enum { ROWS = 24, COLS = 30, N = ROWS * COLS, STEPS = 400, LOCAL = 0, AGGREGATED = 1 };
@@ -84,8 +84,8 @@ static void both_rules_of_error_feedback_move_the_model_alike(void **state)
         }
         alike(s[LOCAL], s[AGGREGATED]);
     }
-    /* What is kept: as in a step where nobody disagrees; with the aggregated rule
-       also all disagreement there ever was, a random walk: twice as long in four
+    /* What is kept: with the local rule, as in a step where no workers disagree; with the
+       aggregated rule also all disagreement there ever was, a random walk: twice as long in four
        times as many steps, and far longer. */
     if (!(late[LOCAL] < 1.25 * early[LOCAL] && late[AGGREGATED] > 1.5 * early[AGGREGATED] &&
           late[AGGREGATED] > 2 * late[LOCAL]))
@@ -120,8 +120,8 @@ static void directions(int n, int size, double *d, uint64_t *seed)
 
 enum { VALUES = 6, RANK_MOST = 2 };
 
-/* Of the kept Q, r columns: what each has along the directions beyond the first r, in units of
-   what it has along those: B A^-1. */
+/* For r columns of the kept Q: their components along the directions beyond the first r, in units
+   of those along the first r: B A^-1. */
 static void tangents(int r, int cols, const float *q, const double *v, double t[VALUES][RANK_MOST])
 {
     double c[VALUES][RANK_MOST], inverse[RANK_MOST][RANK_MOST];
@@ -233,11 +233,11 @@ static void memory_is_the_residual_and_the_factors(void **state)
     }
 }
 
-/* factor_dtype: the first product of a matrix goes as float32, then in two bytes a number, whatever
-   the gradients' size, a millionth of a millionth or a million, which powers of two on the wire
-   keep in range; what comes out is what float32 gives but for the rounding of factors, and the
-   parts that error feedback takes for sent are what the mean is made of. A size that falls by 2^30
-   from one step to the next is found again. */
+/* factor_dtype: the first product of a matrix goes as float32, then in two bytes a number,
+   whatever the gradients' size, a millionth of a millionth or a million, which powers of two on
+   the wire keep in range; what comes out is what float32 gives except for the rounding of
+   factors, and the parts that error feedback takes for sent are what the mean is made of. A size
+   that falls by 2^30 from one step to the next is found again. */
 static void factors_of_sixteen_bits_keep_their_range_and_their_sum(void **state)
 {
     enum { ROWS = 40, COLS = 56, N = ROWS * COLS, STEPS = 8 };
@@ -320,8 +320,8 @@ static void factors_of_sixteen_bits_keep_their_range_and_their_sum(void **state)
     }
 }
 
-/* G is the mean where that has no more than r directions, whatever each worker has: of 4 whose
-   matrices have all there are, and far longer than the mean. */
+/* G is the mean where the mean has no more than r directions, whatever each worker has: here 4
+   workers with matrices of full rank, far longer than the mean. */
 static void a_mean_of_the_rank_is_exact_whatever_the_workers_have(void **state)
 {
     enum { ROWS = 36, COLS = 44, N = ROWS * COLS, MOST = 4 };
@@ -364,9 +364,9 @@ static void a_mean_of_the_rank_is_exact_whatever_the_workers_have(void **state)
     }
 }
 
-/* Gradients times a power of two are decoded to the same times that power, to the bit: of 1e-30 as
-   of 1e30, whose products with a factor of their own size no float holds. Two of 16 bits: as long
-   as no residual is less than a float's least. */
+/* Gradients times a power of two are decoded to the same times that power, to the bit: for 1e-30
+   as well as for 1e30, whose products with a factor of their own size no float holds. With
+   factors of 16 bits: as long as no residual is below the least float. */
 static void the_size_of_gradients_changes_no_bit(void **state)
 {
     enum { ROWS = 30, COLS = 40, N = ROWS * COLS, STEPS = 8 };
@@ -405,9 +405,9 @@ static void the_size_of_gradients_changes_no_bit(void **state)
         }
 }
 
-/* Before step 0 and at no other: which matrices travel as products, and of the others why
-   not; bytes are those of the widths. That some are too small for it is said to the
-   person who waits, too, in one line. */
+/* Reported before step 0 and at no other: which matrices travel as products, and why the others
+   do not; bytes are those of the widths. That some are too small for it is also shown to the
+   user, in one line. */
 static void what_becomes_of_each_matrix_is_told_once(void **state)
 {
     static const subject_shape shapes[] = { { 60, 50 }, { 1, 33 }, { 3, 667 }, { 20, 20 }, { 10, 500 } };

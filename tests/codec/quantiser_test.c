@@ -1,9 +1,10 @@
-/* Quantisers: the distribution of what they make of an element, and what follows of whole vectors.
-   Goal: what qsgd, nuqsgd, alq and amq promise about expectations: an element goes to one of its
-   two levels with the published probability, so its variance is N^2 (u - r)(r - l) and no bound of
-   it; how many elements are left; what independent workers make of it; where uneven levels are
-   better than even ones and where they are not. Method: levels written out here, in double; counts
-   over draws within 5.5 standard errors of the binomial they must have. */
+/* Quantisers: the distribution of what they make of an element, and what follows of whole
+   vectors. Goal: what qsgd, nuqsgd, alq and amq promise about expectations: an element goes to
+   one of its two levels with the published probability, so its variance is N^2 (u - r)(r - l) and
+   no bound of it; how many elements are not 0; what the mean over independent workers gives;
+   where uneven levels are better than even ones and where they are not. Method: levels written
+   out here, in double; counts over draws within 5.5 standard errors of the binomial they must
+   have. */
 #include "subject.h"
 #include "codec/codec_internal.h"
 
@@ -88,8 +89,8 @@ static int below(int n, const double *level, double r, double *up)
     return j;
 }
 
-/* Nothing but the two neighbours, as often as it must: then the mean is x and the variance of an
-   element (N^2 times) (u - r)(r - l), of QSGD (N / s)^2 f (1 - f). */
+/* Nothing but the two neighbours, as often as required: then the mean is x and the variance of an
+   element (N^2 times) (u - r)(r - l), for QSGD (N / s)^2 f (1 - f). */
 static void an_element_goes_to_its_two_levels_as_often_as_the_sheets_say(void **state)
 {
     enum { N = 60, K = 4000 };
@@ -141,8 +142,8 @@ static void an_element_goes_to_its_two_levels_as_often_as_the_sheets_say(void **
         }
 }
 
-/* QSGD: s |v_i| / N whole for all i: nothing is drawn, whatever the level. NUQSGD, ALQ and AMQ: the
-   same at their levels. And the sign is kept, zeros are. */
+/* QSGD: s |v_i| / N whole for all i: nothing is drawn, whatever the level. NUQSGD, ALQ and AMQ:
+   the same at their levels. And the sign is kept, and zeros stay zeros. */
 static void what_is_at_a_level_stays_there(void **state)
 {
     static float x[600], y[600];
@@ -168,9 +169,9 @@ static void what_is_at_a_level_stays_there(void **state)
         }
 }
 
-/* Q(x)_i depends on x_i, N and the draw of place i alone, so it commutes with a
-   permutation of numbers and draws: the draw that rounds an element up is one threshold
-   for all places, whatever stands round it. */
+/* Q(x)_i depends on x_i, N and the draw of place i alone, so it commutes with a permutation of
+   numbers and draws: the draw that rounds an element up is one threshold for all places, whatever
+   its neighbours are. */
 static void rounding_is_a_function_of_the_element_its_scale_and_its_draw(void **state)
 {
     enum { N = 1500 };
@@ -219,8 +220,8 @@ static void rounding_is_a_function_of_the_element_its_scale_and_its_draw(void **
         }
 }
 
-/* qsgd.md: E[elements left] = sum of min(s r, 1) <= s^2 + s sqrt(d), and |l|^2 <= 2 (s^2 + d)
-   always. Uniform vectors come near the first. */
+/* qsgd.md: E[elements that are not 0] = sum of min(s r, 1) <= s^2 + s sqrt(d), and |l|^2 <= 2
+   (s^2 + d) always. Uniform vectors come near the first. */
 static void no_more_elements_are_left_than_the_sheet_expects(void **state)
 {
     enum { LONGEST = 512, K = 300 };
@@ -316,11 +317,12 @@ static double lost(const char *spec, size_t n, const float *x)
     return loss / subject_norm2(n, x);
 }
 
-/* nuqsgd.md has it that on bell shapes NUQSGD loses less than QSGD of as many bits from d = 64 and
-   s = 4 on. What both lose says where that is so: even levels lose about d / 6 s^2 of |v|^2 where
-   levels are closer than elements are large, powers of two 1/14, so d must be above 0.43 s^2
-   (Laplace's tails: somewhat more): with 4 bits from 64 on, with 5 from 256, with 6 from 1024; and
-   with 8 bits and d = 64 even levels lose a hundredth of that. On a uniform vector it depends. */
+/* nuqsgd.md states that on bell shapes NUQSGD loses less than QSGD of as many bits from d = 64
+   and s = 4 on. What both lose shows where that is so: even levels lose about d / 6 s^2 of |v|^2
+   where levels are closer than elements are large, powers of two 1/14, so d must be above 0.43
+   s^2 (for Laplace's tails somewhat more): with 4 bits from 64 on, with 5 from 256, with 6 from
+   1024; and with 8 bits and d = 64 even levels lose a hundredth of that. On a uniform vector it
+   depends. */
 static void uneven_levels_lose_less_where_elements_crowd_near_zero(void **state)
 {
     enum { LONGEST = 2048 };
@@ -445,8 +447,8 @@ static void between_two_powers_an_eighth_of_the_square_is_lost_at_most(void **st
     subject_close(s);
 }
 
-/* Two bits of NUQSGD have the levels 0 and 1 (s = 0): those of QSGD with s = 1, code for code. The
-   codec refuses them and says so; the kernel is the same. */
+/* Two bits of NUQSGD have the levels 0 and 1 (s = 0): those of QSGD with s = 1, code for code.
+   The codec refuses them with a sentence; the kernel is the same. */
 static void two_bits_of_powers_are_two_bits_of_even_levels(void **state)
 {
     enum { N = 4096 };
@@ -503,11 +505,11 @@ static void any_levels_with_a_zero_keep_the_general_bound(void **state)
             fail_msg("round %d: %g of |v|^2 is lost, and the bound is %g + %g", round, loss, ratio, zero);
         nearest = fmax(nearest, loss / (ratio + zero));
     }
-    assert_true(nearest > 0.3); /* a bound that nothing comes near says nothing */
+    assert_true(nearest > 0.3); /* a bound that is never approached reports nothing */
 }
 
-/* At p = 1/2 AMQ's levels are NUQSGD's without the 0. What AMQ begins with has them until the first
-   fit: as few bits, twice the values near zero. */
+/* At p = 1/2 AMQ's levels are NUQSGD's without the 0. AMQ's initial levels are these until the
+   first fit: the same number of bits, twice the values near zero. */
 static void amq_begins_as_nuqsgd_without_a_zero(void **state)
 {
     (void)state;
@@ -528,7 +530,7 @@ static void amq_begins_as_nuqsgd_without_a_zero(void **state)
 }
 
 /* Scales are computed of several buckets at once, the codes of one after the other: a bucket's
-   bytes are those it has alone, whatever stands beside it. */
+   bytes are those it has alone, whatever the neighbouring buckets hold. */
 static void a_bucket_is_the_same_alone_and_among_others(void **state)
 {
     static const struct { const char *spec; size_t bucket, bits, n; } rows[] = {

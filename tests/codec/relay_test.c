@@ -1,9 +1,9 @@
-/* Codecs whose messages somebody else carries (relay.h). Goal: what comes out is what an exchange
-   of the same workers makes of the same gradients, step by step and with what codecs keep between
-   steps; what is carried has the lengths that were said; nothing that no worker sends gets further
-   than a sentence. Method: four workers in one process, their parcels side by side, against
-   subject_exchange_view, a tensor at a time. Codecs that ask for sums as a step begins are
-   exchanged by real processes in tests/python. */
+/* Codecs whose messages are transported by the caller (relay.h). Goal: what comes out is what an
+   exchange of the same workers makes of the same gradients, step by step and with what codecs
+   keep between steps; what is transported has the announced lengths; input that no worker sends
+   gets no further than an error sentence. Method: four workers in one process, with their parcels
+   in one array, against subject_exchange_view, a tensor at a time. Codecs that ask for sums as a
+   step begins are exchanged by real processes in tests/python. */
 #include "subject.h"
 #include <tutti/relay.h>
 
@@ -75,7 +75,7 @@ static void carry(tutti_freight *f, uint8_t *all, size_t *counts)
         f[w].all = all, f[w].stride = stride, f[w].counts = counts;
 }
 
-/* Tensors [low, low + n) of all workers as far as their first freight, or on to the end. */
+/* Relays tensors [low, low + n) of all workers up to their first freight, or to the end. */
 static void send(relays *r, int k, int low, int n, float (*g)[MOST], tutti_freight *f, tutti_status *status)
 {
     const size_t first[TENSORS] = { 0, 2400, 2460 };
@@ -128,7 +128,7 @@ static void it_gives_what_an_exchange_gives(void **state)
             tutti_status status[2][WORKERS];
             for (int w = 0; w < WORKERS; w++)
                 subject_fill(2467, g[w], (int)step % 2, &seed);
-            if (step == 3) /* is heard of by all */
+            if (step == 3) /* seen by all */
                 g[1][2430] = INFINITY;
             memcpy(mine, g, sizeof g);
             subject_begin(other, WORKERS, step, 0, 0.1, said);
@@ -140,7 +140,7 @@ static void it_gives_what_an_exchange_gives(void **state)
                     x[w] = g[w] + v.first, y[w] = out[w] + v.first;
                 subject_exchange_view(other, WORKERS, v, false, x, y);
             }
-            begin(&r); /* two parcels, under way at once */
+            begin(&r); /* two parcels, in flight at once */
             send(&r, 1, 1, 2, mine, f[1], status[1]);
             send(&r, 0, 0, 1, mine, f[0], status[0]);
             bring(&r, 1, f[1], status[1]);
@@ -159,7 +159,7 @@ static void it_gives_what_an_exchange_gives(void **state)
     }
 }
 
-/* Another relay that takes over the states and the steps goes on as the first. */
+/* Another relay that takes over the states and the steps continues as the first would. */
 static void what_it_keeps_can_be_carried_over(void **state)
 {
     static float g[WORKERS][MOST], again[WORKERS][MOST];

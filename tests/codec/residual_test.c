@@ -1,10 +1,10 @@
-/* Error feedback as theory has it: what wrappers keep, step by step and over a thousand steps, and
-   what codecs that they wrap may lose. Goal: what error feedback and one-bit codecs promise as
-   equalities or bounds: nothing kept where nothing is lost, p = D + e to the bit with D as it is on
-   the wire, the virtual iterate, the bound of the residual, EF21's rate, who is a contraction and
-   who is not; and what each wrapper needs of memory. Method: workers in one process; the other side
-   of each equation in double, or in floats where it is to the bit. The exchange's own order of the
-   same steps is in tests/engine/exchange_test.c. */
+/* Error feedback as theory has it: what wrappers keep, step by step and over a thousand steps,
+   and what codecs that they wrap may lose. Goal: what error feedback and one-bit codecs promise
+   as equalities or bounds: nothing kept where nothing is lost, p = D + e to the bit with D as it
+   is on the wire, the virtual iterate, the bound of the residual, EF21's rate, which codecs are
+   contractions and which are not; and what each wrapper needs of memory. Method: workers in one
+   process; the other side of each equation in double, or in floats where it is to the bit. The
+   exchange's own order of the same steps is in tests/engine/exchange_test.c. */
 #include "subject.h"
 
 enum { WORKERS = 4, ROWS = 24, COLS = 30, N = ROWS * COLS };
@@ -99,8 +99,8 @@ static void what_is_kept_is_what_was_held_less_what_is_on_the_wire(void **state)
                 for (int i = 0; i < N; i++)
                     p[i] = g[i] + e[i], first[i] = owner != NULL ? owner[i] : 0;
                 subject_exchange(&s, 1, step, server, (float *[]){ g }, (float *[]){ y });
-                /* of one worker the mean is what it sent; with a second encoding that is p -
-                   e, and the owner held owner + it */
+                /* with one worker the mean is what it sent; with a second encoding that is p - e,
+                   and the owner held owner + it */
                 for (int i = 0; i < N; i++) {
                     volatile float sent = server ? p[i] - e[i] : y[i], kept = p[i] - sent,
                                    held = server ? sent + first[i] : 0, owners = held - y[i];
@@ -155,17 +155,16 @@ static void the_virtual_iterate_is_that_of_the_gradients_after_a_thousand_steps(
                 e += (double)subject_state(s[w], "codec.e", TUTTI_OWN_MEAN)[i] / WORKERS;
             apart += pow(x[i] - lr * e - straight[i], 2), size += straight[i] * straight[i];
         }
-        /* The mean of numbers of sixteen bits is one, and what that rounds away nobody has: 2^-9
-           of each step's mean, up or down. */
+        /* The mean of numbers of sixteen bits is itself rounded to sixteen bits, and no residual
+           holds what that rounds away: 2^-9 of each step's mean, up or down. */
         if (!(sqrt(apart / size) <= (strstr(all[k], "bf16") != NULL ? 1e-3 : 1e-5)))
             fail_msg("%s: after %d steps the virtual iterate is %g away of %g", all[k], STEPS, sqrt(apart), sqrt(size));
         close_all(s);
     }
 }
 
-/* Always true: |e'| <= sqrt(1 - delta) (|g| + |e|); so with |g| <= G never above G sqrt(1 - delta)
-   / (1 - sqrt(1 - delta)). delta: of topk k / n, of sign what it is of the vector that was encoded.
-   */
+/* Always true: |e'| <= sqrt(1 - delta) (|g| + |e|); so with |g| <= G never above G sqrt(1 -
+   delta) / (1 - sqrt(1 - delta)). delta: for topk k / n, for sign that of the encoded vector. */
 static void the_residual_stays_within_its_bound(void **state)
 {
     static const struct {
@@ -232,9 +231,10 @@ static void signs_go_uphill_and_error_feedback_leads_down(void **state)
     }
 }
 
-/* A codec that says that it always keeps a part does: |C(x) - x|^2 <= (1 - delta) |x|^2 with its
-   own delta, on all shapes of vectors, and on a matrix. One that does not say so exceeds |x|^2
-   somewhere, or may keep nothing. All codecs of the registry are asked, so a new one is too. */
+/* A codec that declares that it always keeps a part does: |C(x) - x|^2 <= (1 - delta) |x|^2 with
+   its own delta, on all shapes of vectors, and on a matrix. One that does not declare it exceeds
+   |x|^2 somewhere, or may keep nothing. All codecs of the registry are asked, so a new one is
+   too. */
 static void contractions_contract_and_the_others_do_not_say_so(void **state)
 {
     static const struct {
@@ -340,9 +340,9 @@ static void ef21_converges_at_the_rate_of_its_theorem(void **state)
     close_all(s);
 }
 
-/* After the last of every flush_every steps nothing is owed, to the bit where `flush`
-   loses nothing, and the model has had the sum of all gradients; in between, and
-   after it, it is the wrapper without. */
+/* After the last of every flush_every steps no residual is left, to the bit where `flush` loses
+   nothing, and the model has had the sum of all gradients; in between, and after it, it is the
+   wrapper without. */
 static void a_flush_delivers_all_that_is_owed(void **state)
 {
     enum { EVERY = 4 };
@@ -386,8 +386,8 @@ static void a_flush_delivers_all_that_is_owed(void **state)
     }
 }
 
-/* Memory of a worker: numbers an element that are kept over steps, and bytes an element of scratch
-   besides. */
+/* Memory of a worker: numbers per element that are kept over steps, and bytes per element of
+   scratch in addition. */
 static void memory_is_what_the_sheets_say(void **state)
 {
     static const struct { const char *spec; size_t kept, scratch;
@@ -428,7 +428,7 @@ static void memory_is_what_the_sheets_say(void **state)
         if (subject_memory(s, false) != kept || subject_memory(s, true) != all)
             fail_msg("%s keeps %zu bytes and has %zu in all; %zu and %zu were expected", rows[k].spec,
                     subject_memory(s, false), subject_memory(s, true), kept, all);
-        /* by place: nothing of it moves when pieces are cut anew */
+        /* by place: nothing of it moves when pieces are cut again differently */
         for (size_t i = 0; i < tutti_plan_count(s->plan); i++) {
             const tutti_state *state_of = tutti_plan_state(s->plan, i, NULL);
             assert_true(state_of->keep == TUTTI_SCRATCH ||
@@ -440,7 +440,7 @@ static void memory_is_what_the_sheets_say(void **state)
 
 /* ---- in parts ---- */
 
-/* A wrapper and a codec that write down what they are asked. */
+/* A wrapper and a codec that record the calls that they get. */
 enum { PARTS_MOST = 4096 };
 typedef struct asked { size_t first[PARTS_MOST], count[PARTS_MOST], n, whole; } asked;
 
@@ -477,8 +477,8 @@ static void note_part(tutti_codec *c, const tutti_view *v, size_t from, size_t c
     assert_true(*x == (float)from);
 }
 
-/* Goal: parts are whole rows, lie back to back from the end to the beginning, and are asked for
-   where both sides can; else there is one, the view. Method: a wrapper and a codec of the test's
+/* Goal: parts are whole rows, lie back to back from the end to the beginning, and are used where
+   both sides can; else there is one part, the view. Method: a wrapper and a codec of the test's
    own, shapes with rows longer and shorter than a part. */
 static void parts_are_whole_rows_from_the_end_on(void **state)
 {

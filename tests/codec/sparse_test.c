@@ -1,15 +1,15 @@
 /* Sparsification: how many elements travel, which, and what workers together send. Goal: what
-   sparsification promises about numbers of elements: E[nnz] = sum p, the union of workers' choices,
-   division by the number of workers whoever sent, ties, zeros, NaN. Method: messages are read here
-   by their layout. */
+   sparsification promises about numbers of elements: E[nnz] = sum p, the union of workers'
+   choices, division by the number of all workers whichever of them sent, ties, zeros, NaN.
+   Method: messages are read here by their layout. */
 #include "subject.h"
 #include "codec/codec_internal.h"
 
 enum { WORKERS = 4 };
 #define ROW(x) ((float *[]){ x[0], x[1], x[2], x[3] })
 
-/* The number that is sent is the sum of the probabilities on average, and A, where p = 1, is sent
-   always. */
+/* The number of elements sent is the sum of the probabilities on average, and the set A, where p
+   = 1, is always sent. */
 static void as_many_elements_travel_as_the_probabilities_add_up_to(void **state)
 {
     enum { N = 800, K = 1500 };
@@ -52,9 +52,9 @@ static void as_many_elements_travel_as_the_probabilities_add_up_to(void **state)
         }
 }
 
-/* The union of what W workers choose has from k elements, where they choose alike, to W k, where
-   they do not; the mean is over all workers, whoever sent an element. Random-k with the shared
-   seed: k. */
+/* The union of what W workers choose has between k elements, where they choose the same, and W k,
+   where they choose disjointly; the mean is over all workers, whichever of them sent an element.
+   Random-k with the shared seed: k. */
 static void workers_choices_unite_and_are_divided_by_all_of_them(void **state)
 {
     enum { N = 1000, K = 50 };
@@ -62,7 +62,7 @@ static void workers_choices_unite_and_are_divided_by_all_of_them(void **state)
     uint64_t seed = 2;
     (void)state;
 
-    for (int kind = 0; kind < 3; kind++) { /* alike; apart; as it comes */
+    for (int kind = 0; kind < 3; kind++) { /* the same; disjoint; as it comes */
         subject *s[WORKERS];
         size_t all = 0;
         for (int w = 0; w < WORKERS; w++) {
@@ -76,7 +76,7 @@ static void workers_choices_unite_and_are_divided_by_all_of_them(void **state)
             double mean = 0;
             bool sent = false;
             for (int w = 0; w < WORKERS; w++) {
-                size_t above = 0; /* by a second count: who is among the k greatest of w */
+                size_t above = 0; /* an independent count of the elements above: is i among the k greatest of w? */
                 for (size_t j = 0; j < N; j++)
                     above += fabsf(g[w][j]) > fabsf(g[w][i]) || (fabsf(g[w][j]) == fabsf(g[w][i]) && j < i);
                 sent |= above < K;
@@ -114,9 +114,9 @@ static void require_indexes(const uint8_t *m, size_t k, const size_t *wanted)
                      wanted[j]);
 }
 
-/* Exactly k whatever is equal, the lowest indexes first; k zeros of nothing but zeros, both signs;
-   a NaN is greater than all and seen by whoever decodes. On all processors, at lengths around their
-   vectors. */
+/* Exactly k whatever is equal, the lowest indexes first; k zeros where there are only zeros, of
+   both signs; a NaN is greater than all and seen by every decoder. On all processors, at lengths
+   around their vectors. */
 static void ties_zeros_and_nan_are_chosen_by_rule(void **state)
 {
     static const size_t lengths[] = { 1, 8, 31, 33, 256, 700 };
@@ -133,7 +133,7 @@ static void ties_zeros_and_nan_are_chosen_by_rule(void **state)
             const tutti_view v = subject_view(s, 0);
             uint8_t *m;
             size_t bytes, wanted[700], found = 0;
-            for (int kind = 0; kind < 4; kind++) { /* equal; equal but for the sign; zeros; negative zeros */
+            for (int kind = 0; kind < 4; kind++) { /* equal; equal except for the sign; zeros; negative zeros */
                 for (size_t i = 0; i < n; i++)
                     x[i] = kind == 0 ? 0.3f : kind == 1 ? i % 3 == 0 ? -2.0f : 2.0f : kind == 2 ? 0.0f : -0.0f;
                 m = subject_encode(s, &v, x, &bytes);

@@ -206,9 +206,9 @@ static inline size_t subject_memory(const subject *s, bool scratch)
     return bytes;
 }
 
-/* A step of workers of one process as whoever exchanges makes it: y[w] = what w's model gets of the
-   mean of g. again: worker 0 owns the mean and encodes it once more (message codecs). Vectors that
-   are not finite are sent as they are. */
+/* A step of workers of one process, as an exchange makes it: y[w] = what w's model gets of the
+   mean of g. again: worker 0 owns the mean and encodes it once more (message codecs). Vectors
+   that are not finite are sent as they are. */
 enum { SUBJECT_WORKERS = 4, SUBJECT_ROUNDS = 8 };
 /* Element i of numbers on the wire := their mean over the workers. */
 static inline void subject_mean(subject *const *s, int workers, tutti_dtype dtype,
@@ -311,8 +311,8 @@ static inline void subject_exchange(subject *const *s, int workers, uint64_t ste
     subject_exchange_view(s, workers, subject_view(s[0], step), again, g, y);
 }
 
-/* A step begins: tutti_codec_begin for workers of one process, round by round; h: what each says.
-   Gives how many numbers were summed. */
+/* A step begins: tutti_codec_begin for workers of one process, round by round; h: what each
+   reports. Gives the number of summed numbers. */
 /* warning, matrices: the last of kind "codec", "matrices"; the rest one after the other */
 typedef struct subject_said {
     char text[8][1300], warning[400], matrices[1000];
@@ -386,7 +386,7 @@ static const size_t subject_lengths[] = { 0,   1,   7,   8,   9,   15,   16,   1
                                           128, 129, 511, 512, 513, 1023, 1024, 1025, 2500 };
 enum { SUBJECT_LONGEST = 2500 };
 
-/* How many of n elements are that share of them: one at least. */
+/* That share of n elements: at least one. */
 static inline size_t share(size_t n, double ratio)
 {
     return n == 0 ? 0 : (size_t)fmax(1, ceil(ratio * (double)n - 1e-9));

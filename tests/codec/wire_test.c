@@ -1,10 +1,10 @@
-/* Codecs at the lengths where kernels turn from one loop to the next, and at addresses that nobody
-   has aligned. Goal: the same bytes and the same decoded bits from every processor's kernels as
-   from the scalar ones, for n in {0, 1, 7, 8, 31, 32, 33, 255, 256, 257, 1e6+3}, wherever vectors
-   and messages lie; payloads of exactly the formula's length; a decoder that touches nothing but
-   its y, and reads nothing but its message (which a sanitizer sees). Method: the scalar kernels are
+/* Codecs at the lengths where kernels turn from one loop to the next, and at unaligned addresses.
+   Goal: the same bytes and the same decoded bits from every processor's kernels as from the
+   scalar ones, for n in {0, 1, 7, 8, 31, 32, 33, 255, 256, 257, 1e6+3}, wherever vectors and
+   messages lie; payloads of exactly the formula's length; a decoder that touches nothing but its
+   y, and reads nothing but its message (which a sanitizer sees). Method: the scalar kernels are
    the oracle; vectors begin 1 to 15 floats, messages 1 to 7 bytes, past a line of the cache. The
-   last test reads the lists: a codec that is registered and in none of them fails it. */
+   last test reads the lists: it fails for a codec that is registered and in none of them. */
 #include <dirent.h>
 #include "subject.h"
 
@@ -173,8 +173,8 @@ static void summed_rounds_are_the_scalar_ones_wherever_they_lie(void **state)
     free(x);
 }
 
-/* What wrappers keep and give back: three steps of two workers, of which one is the owner of a sum
-   in every other step; every byte of state and every element that reaches the model. */
+/* What wrappers keep and give back: three steps of two workers, where one owns a sum in every
+   other step; every byte of state and every element that reaches the model. */
 static const char *const wrapped[] = {
     "ef(sign)",
     "ef(topk(ratio=0.1),server=on)",
@@ -302,8 +302,8 @@ static int seeds_of(int k, int n)
     return found;
 }
 
-/* Each codec is in one of the lists above; what has messages of its own is
-   fuzzed; what is fuzzed has seeds. */
+/* Each codec is in one of the lists above; those with messages of their own are fuzzed; those
+   that are fuzzed have seeds. */
 static void every_codec_of_the_registry_is_looked_at(void **state)
 {
     static char fuzzed[64][100];

@@ -1,7 +1,8 @@
 /* Goal: on this transport every collective gives the serial tree's bits on every member, moves
-   exactly the bytes its list says, survives odd groups, threads and sizes, and tells of
-   disagreement and death instead of hanging. Method: ranks as threads; each computes by itself what
-   must come out. Ranks are not cmocka's thread: they report failures as a status and a sentence. */
+   exactly the bytes its list prescribes, survives odd groups, threads and sizes, and reports
+   disagreement and death instead of hanging. Method: ranks as threads; each computes by itself
+   what must come out. Ranks are not cmocka's thread: they report failures as a status and a
+   sentence. */
 #include "conformance_internal.h"
 #include <sys/mman.h>
 
@@ -50,7 +51,8 @@ unsigned char *vector_of(const rank_memory *m, memory_kind kind, int rank, size_
     return kind == UNALIGNED ? m->private + 3 * element : m->private;
 }
 
-/* What this rank has sent to each other one since the last call must be what the list says. */
+/* What this rank has sent to each other one since the last call must be what the list
+   prescribes. */
 tutti_status check_traffic(const tutti_group *g, tutti_collective kind, size_t count, const size_t *counts, int root,
                            tutti_dtype dtype, counts_sent *sent, tutti_error *err)
 {
@@ -279,8 +281,8 @@ tutti_status one_broadcast(tutti_group *g, const rank_memory *m, counts_sent *se
     return check_traffic(g, TUTTI_BROADCAST, count, NULL, root, dtype, sent, err);
 }
 
-/* Processes without windows share no counter, but they share their host's clock: nobody leaves a
-   barrier before the last one has come. */
+/* Processes without windows share no counter, but they share their host's clock: no member leaves
+   a barrier before the last one has come. */
 static tutti_status barrier_by_the_clock(tutti_group *g, tutti_error *err)
 {
     tutti_runtime *rt = tutti_world_runtime(g->world);
@@ -540,8 +542,8 @@ static void two_hundred_repetitions_give_equal_bits_on_all_ranks(void **state)
 
 tutti_status collective_conformance_rank(tutti_world *world, tutti_error *err)
 {
-    /* leaving_main last: rank 1 of three goes. table_main knows what up to five members
-       take when no table says otherwise. */
+    /* leaving_main last: rank 1 of three goes. table_main knows what up to five members take when
+       no table prescribes otherwise. */
     static tutti_status (*const mains[])(tutti_world *, void *, tutti_error *) = {
         ports_main,       allreduce_small_main, allreduce_large_main, other_kinds_main, parts_main,
         large_parts_main, table_main,           lanes_main,           own_order_main,   repeat_main,

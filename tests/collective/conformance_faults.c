@@ -1,5 +1,5 @@
-/* Goal: ports carry what was sent; wrong calls are refused; members who disagree, die or leave end
-   the calls that need them, with a sentence that names them. Method: see conformance.c. */
+/* Goal: ports carry what was sent; wrong calls are refused; members that disagree, die or leave
+   end the calls that need them, with a sentence that names them. Method: see conformance.c. */
 #include "conformance_internal.h"
 
 /* ---- small things that a caller can see ---- */
@@ -130,7 +130,7 @@ static tutti_status usage_main(tutti_world *world, void *arg, tutti_error *err)
           "overlap: %s", e.text);
     CHECK(tutti_broadcast(&g, 2, tutti_f32(NULL, x, 3), &e) == TUTTI_ERR_USAGE && strstr(e.text, "index 2") != NULL,
           "root: %s", e.text);
-    return tutti_barrier(&g, err); /* none of these took part in anything; `sequence` went on alike on both */
+    return tutti_barrier(&g, err); /* none of these took part in anything; `sequence` advanced equally on both */
 }
 
 void wrong_calls_are_refused_with_a_sentence(void **state)
@@ -159,7 +159,7 @@ static tutti_status insists_main(tutti_world *world, void *arg, tutti_error *err
             CHECK(tutti_allreduce(&g, TUTTI_SUM, tutti_f32(NULL, x, counts[c]), &e) == TUTTI_ERR_USAGE &&
                   strstr(e.text, "needs a transport with shared windows") != NULL, "without windows: %s", e.text);
     }
-    /* A broadcast from private memory cannot: all members are told, none has begun. */
+    /* A broadcast from private memory cannot: all members are notified, none has begun. */
     CHECK(tutti_broadcast(&g, 0, tutti_f32(NULL, (float *)(void *)m.private, 5000), &e) == TUTTI_ERR_USAGE &&
               strstr(e.text, "'window'") != NULL,
           "private memory: %s", e.text);
@@ -208,8 +208,8 @@ static tutti_status disagree_main(tutti_world *world, void *arg, tutti_error *er
     return status;
 }
 
-/* Each member hears it from a message or entry of the odd one; or, if that one was told
-   first and left, from its last words. */
+/* Each member learns of it from a message or entry of the odd one; or, if that one learned first
+   and left, from its failure report. */
 void members_who_disagree_are_told_both_sides(void **state)
 {
     static const char *const said[][2] = {
@@ -244,7 +244,8 @@ static tutti_status dying_main(tutti_world *world, void *arg, tutti_error *err)
     tutti_status status;
 
     TUTTI_TRY(memory_open(&m, world, err));
-    status = tutti_barrier(&g, e); /* who is late in it may hear there what has happened to others in the next */
+    status = tutti_barrier(&g, e); /* a member that is late in it may learn there what has
+                                      happened to others in the next */
     if (status == TUTTI_OK && rank == t->dying) {
         memory_close(&m);
         return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "the loss is not finite");
@@ -307,8 +308,8 @@ void a_rank_that_leaves_ends_only_the_calls_that_need_it(void **state)
     run_ranks(*state, 3, leaving_main);
 }
 
-/* Everybody but the lost one hears of it, by whatever chain of messages, while all of
-   them live on; and goes on without. */
+/* All except the lost one learn of it, by whatever chain of messages, while all of them live on;
+   and they continue without it. */
 static tutti_status survivors_main(tutti_world *world, void *arg, tutti_error *err)
 {
     static const char *const algorithms[] = { NULL, "exchange", "doubling", "tree", "direct" };
@@ -387,7 +388,8 @@ tutti_status ports_main(tutti_world *world, void *arg, tutti_error *err)
     CHECK(p == 1 || (bytes_after - bytes == 4 * (250 + 500 + 750 + 1000) && messages_after - messages == 5),
           "counted %llu bytes", (unsigned long long)(bytes_after - bytes));
 
-    /* Nothing comes: a time-out, and nothing stays posted that a later message could be lost in. */
+    /* No message comes: a time-out, and no receive stays posted in which a later message could be
+       lost. */
     CHECK(tutti_recv(world, TUTTI_ANY, tutti_port_of("late", 0, 0), &note, tutti_host(in, 1, TUTTI_I32),
                      tutti_now_ns(rt) + 2000000, &e) == TUTTI_TIMEOUT,
           "a receive of nothing: %s", e.text);
@@ -406,7 +408,7 @@ tutti_status ports_main(tutti_world *world, void *arg, tutti_error *err)
     CHECK(tutti_send(world, p, 1, NULL, tutti_nothing(), &e) == TUTTI_ERR_USAGE && strstr(e.text, "0 to") != NULL,
           "to nobody: %s", e.text);
 
-    /* Too large for the room: told at the receiver with the size. */
+    /* Too large for the buffer: reported at the receiver with the size. */
     if (p > 1 && rank == 0) {
         TUTTI_TRY(tutti_send(world, 1, tutti_port_of("large", 0, 0), NULL, tutti_host(out, 500, TUTTI_I32), err));
     } else if (rank == 1) {

@@ -1,7 +1,7 @@
 /* Goal: the collectives with a root or with parts (reduce, gather, scatter, all-to-all, and those
    with counts) give exact bits and bytes for all sizes, roots, types, memories, in place and not;
-   members with other counts hear it by name; a table changes which list runs and nothing else.
-   Method: see conformance.c. Values of another rank can be computed by each. */
+   members with other counts are named in an error; a table changes which list runs and nothing
+   else. Method: see conformance.c. Values of another rank can be computed by each. */
 #include "conformance_internal.h"
 
 #define HALF (VECTOR_BYTES / 2)
@@ -376,8 +376,8 @@ void subgroups_have_parts_too(void **state)
 
 /* ---- disagreement ---- */
 
-/* Rank 1 has another idea of how long a part is: of the same sum, where the parts are others' too,
-   of another sum, and where it thinks that a part is empty. */
+/* Rank 1 assumes another length of a part: in a part with the same total, where the parts are
+   others' too; in one with another total; and where it takes a part for empty. */
 static tutti_status disagree(const under_test *t, tutti_group *g, float *x, tutti_error *err)
 {
     const bool odd_one = g->index == 1;
@@ -405,7 +405,7 @@ static tutti_status disagree(const under_test *t, tutti_group *g, float *x, tutt
         counts[0] = odd_one ? 0 : 4;
         return tutti_alltoall_v(g, counts, tutti_f32(NULL, x, 4 * (size_t)g->size - (odd_one ? 4 : 0)),
                                 tutti_f32(NULL, x + 100, 4 * (size_t)g->size), err);
-    case 4: /* the same sum, and its own part is what all think */
+    case 4: /* the same total, and its own part is what all assume */
         if (odd_one && g->size > 3) {
             counts[2] = 3;
             counts[3] = 5;
@@ -548,9 +548,9 @@ static tutti_status sent_messages(tutti_group *g, size_t count, const rank_memor
     return TUTTI_OK;
 }
 
-/* Messages tell which list ran: "exchange" 4, "doubling" of the members 0 .. 4 their own, "direct"
-   up to 8. "halving" is for powers of two: others take the next line that fits. Two members send
-   one message by whatever list the line for them names. */
+/* The messages show which list ran: "exchange" 4, "doubling" of the members 0 .. 4 their own,
+   "direct" up to 8. "halving" is for powers of two: others take the next line that fits. Two
+   members send one message by whatever list the line for them names. */
 tutti_status table_main(tutti_world *world, void *arg, tutti_error *err)
 {
     static const struct { const char *text, *small, *large;

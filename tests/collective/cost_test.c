@@ -75,7 +75,7 @@ static void formulas_hold_on_homogeneous_clusters(void **state)
 
 static const tutti_cost free_sums = { ALPHA, BETA, 0, 4, NULL };
 
-/* The straggler comes after delta: max(delta, T_RS) + T_SAR, whoever it is. */
+/* The straggler comes after delta: max(delta, T_RS) + T_SAR, whichever member it is. */
 static void stragglar_costs_what_its_sheet_says(void **state)
 {
     static const double delays[] = { 0, 1e-3, 0.1, 3.0 };
@@ -97,7 +97,7 @@ static void stragglar_costs_what_its_sheet_says(void **state)
     }
 }
 
-/* Everybody waits for the latest in a ring: delta + T_ring where delta is its longest. */
+/* All wait for the latest in a ring: delta + T_ring where delta is its longest. */
 static void a_ring_starts_with_its_last_member(void **state)
 {
     double arrival[8] = { 0, 0, 0, 1, 0, 0, 0, 0 }, times[8];
@@ -212,9 +212,9 @@ static void messages_between_blocks_take_turns_at_their_ports(void **state)
     }
 }
 
-/* Goal: nodes are looked at where the model says that it pays, and only there. Method: both lists
-   priced with the constants of the rule (schedule.c): 8 GB/s a member, 20 GB/s a node's border, 2
-   us a message; near the break-even either is right. */
+/* Goal: nodes are looked at where the model predicts that it pays, and only there. Method: both
+   lists priced with the constants of the rule (schedule.c): 8 GB/s a member, 20 GB/s a node's
+   border, 2 us a message; near the break-even either is right. */
 static void nodes_count_where_the_model_says_so(void **state)
 {
     static const int sizes[] = { 2, 4, 8, 16 };

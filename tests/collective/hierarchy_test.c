@@ -1,5 +1,5 @@
-/* Goal: the lists that know hosts and their nodes give the tree's sums on every layout of hosts
-   that are alike, and cross between hosts, and between nodes, as rarely as they say. Method: the
+/* Goal: the lists that know hosts and their nodes give the tree's sums on every layout of equal
+   hosts, and cross between hosts, and between nodes, as rarely as they promise. Method: the
    checker proves the lists of whole groups; traffic between every two members is counted from the
    lists and compared with the formulas, in exact elements. */
 #include "collective/schedule.h"
@@ -81,9 +81,9 @@ static uint64_t to_host(tutti_schedule *const *lists, layout l, int from, int ho
     return sum;
 }
 
-/* All-reduce: each member of a host sends 2 n/(q P) to its like of each other host (of two hosts:
-   n/q). All-gather: each part goes to each other host once; reduce-scatter: one sum for each part.
-   Counts divide evenly here; segments make no difference. */
+/* All-reduce: each member of a host sends 2 n/(q P) to its counterpart of each other host (of two
+   hosts: n/q). All-gather: each part goes to each other host once; reduce-scatter: one sum for
+   each part. Counts divide evenly here; segments make no difference. */
 static void each_element_crosses_between_hosts_once(void **state)
 {
     static const layout some[] = {
@@ -109,10 +109,11 @@ static void each_element_crosses_between_hosts_once(void **state)
 }
 
 /* Inside a host the same holds of its nodes. What all members of a node send to the members of
-   another of their host: of an all-reduce over m nodes 2 n/m (each half sends every slice once); of
-   a reduce-scatter, for each other host and for their own, the sums of the parts that belong to
-   members of that node or to their likes; of an all-gather those parts. Members send to their mates
-   only, and those of other hosts hear as much as without nodes. */
+   another of their host: of an all-reduce over m nodes 2 n/m (each half sends every slice once);
+   of a reduce-scatter, for each other host and for their own, the sums of the parts that belong
+   to members of that node or to their counterparts on that host; of an all-gather those parts.
+   Between the nodes of a host a member sends only to its counterpart at the same place of the
+   other node, and members of other hosts receive as much as without nodes. */
 static void each_element_crosses_between_nodes_once(void **state)
 {
     static const layout some[] = {

@@ -1,7 +1,7 @@
-/* Goal: where the transport tells of several hosts, or of nodes (NUMA) of them, collectives cross
-   between them as rarely as the lists say, with the bits of one host; and a layout that does not
-   fit is said when the hierarchy is asked for by name. Method: shared memory's messages, with hosts
-   and nodes that this test makes up. */
+/* Goal: where the transport reports several hosts, or several nodes (NUMA) of a host, collectives
+   cross between them as rarely as the lists prescribe, with the bits of one host; and a layout
+   that does not fit is reported when the hierarchy is asked for by name. Method: shared memory's
+   messages, with hosts and nodes that this test makes up. */
 #include "collective/collective_internal.h"
 #include "values.h"
 #include <setjmp.h>
@@ -131,7 +131,7 @@ static int shape_host(void *t, int rank)
     (void)t;
     return rank / shape.host;
 }
-/* Numbers of the host: those of another host are the same. */
+/* Node numbers within the host: nodes of another host have the same ones. */
 static int shape_node(void *t, int rank)
 {
     (void)t;
@@ -192,8 +192,9 @@ static tutti_status expect(const char *what, crossing got, crossing expected, tu
                       (unsigned long long)expected.nodes);
 }
 
-/* Of n elements a member of a node of q has n/q to share with the m nodes of its host, and of a
-   host of q m members n/(q m) with the P hosts; each goes twice, but for what is its own. */
+/* A member of a node of q shares n/q of n elements with the m nodes of its host, and a member of
+   a host of q m members shares n/(q m) with the P hosts; each share travels twice, except for the
+   member's own part. */
 static crossing once(void)
 {
     const uint64_t nodes = (uint64_t)(shape.host / shape.node), hosts = (uint64_t)(shape.p / shape.host);
@@ -223,7 +224,7 @@ static tutti_status nodes_main(tutti_world *world, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* By choice: flat for a small vector and where windows serve (arg), by nodes for a large one. */
+/* By default: flat for a small vector and where windows serve (arg), by nodes for a large one. */
 static tutti_status choice_main(tutti_world *world, void *arg, tutti_error *err)
 {
     crossing c, flat;
@@ -308,7 +309,7 @@ static void the_environment_says_how_many_nodes_a_host_has(void **state)
     (void)state;
     setenv("TUTTI_NODES", "2", 1);
     well((layout){ 8, 8, 4 }, NULL, false, nodes_main);
-    well((layout){ 8, 4, 2 }, unknown_of_one, false, nodes_main); /* whatever the machine says */
+    well((layout){ 8, 4, 2 }, unknown_of_one, false, nodes_main); /* whatever the machine reports */
     for (size_t k = 0; k < TUTTI_LENGTH(wrong); k++) {
         setenv("TUTTI_NODES", wrong[k], 1);
         assert_int_equal(run_nodes((layout){ 2, 2, 1 }, NULL, false, nodes_main, &err), TUTTI_ERR_USAGE);

@@ -1,6 +1,6 @@
 /* Goal: what an agreement on the members gives its callers (comm.h), case by case; what schedules
-   and deaths do to it is the explorer's (pieces_members.c). Method: ranks are threads over shm; one
-   that is to be lost returns a failure of its own, which the others hear of as a loss. */
+   and deaths do to it is the explorer's (pieces_members.c). Method: ranks are threads over shm;
+   one that is to be lost returns a failure of its own, which the others see as a loss. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ static tutti_status run(int n, part what, tutti_error *err)
     return tutti_world_run("shm", n, rank_main, &what, err);
 }
 
-/* All of them must end well, but for one that fails as it was told, or was expelled. */
+/* All of them must end well, except one that fails as intended, or was expelled. */
 static void all_well(int n, part what)
 {
     tutti_error err;
@@ -60,7 +60,7 @@ static tutti_status fail_here(tutti_error *err)
     return tutti_fail(err, TUTTI_ERR_IO, 0, GONE);
 }
 
-/* ---- nobody is lost ---- */
+/* ---- no rank is lost ---- */
 
 static tutti_status well(tutti_world *world, tutti_members *m, tutti_error *err)
 {
@@ -199,7 +199,7 @@ static tutti_status one_goes(tutti_world *world, tutti_members *m, tutti_error *
     TUTTI_TRY(tutti_members_agree(m, TUTTI_OK, &again, err));
     if (tutti_world_rank(world) == gone)
         return fail_here(err);
-    do { /* some may have got through before it went: then all did, or it is done again */
+    do { /* some may have got through before it left: then all did, or the collective is repeated */
         tutti_error own;
         tutti_status status = sum(&g, 1 << tutti_world_rank(world), &all, &own);
         CHECK(status == TUTTI_OK || status == TUTTI_ERR_PEER);
@@ -224,7 +224,7 @@ static void who_is_lost_is_left_out_and_the_others_do_it_again(void **state)
 }
 
 /* Goal: a loss that lets a member through one collective and fails it on another ends the next
-   collective on the first. Method: worker 2 goes. Worker 1's part of a gather is a message to
+   collective on the first. Method: worker 2 leaves. Worker 1's part of a gather is a message to
    worker 0, which waits for worker 2's; so worker 1 is in the broadcast, from worker 0, over
    messages or through shared memory, when worker 0 gives up. */
 static bool on_board;
@@ -285,7 +285,7 @@ static tutti_status expelling(tutti_world *world, tutti_members *m, tutti_error 
     if (status != TUTTI_OK && err != NULL)
         *err = own;
     TUTTI_TRY(status);
-    if (tutti_members_has(m, 2)) /* worker 1 may have agreed before its word had come round */
+    if (tutti_members_has(m, 2)) /* worker 1 may have agreed before its message had come round */
         TUTTI_TRY(tutti_members_agree(m, TUTTI_OK, &again, err));
     CHECK(!tutti_members_has(m, 2) && tutti_members_epoch(m) == 1 && tutti_world_lost(world, 2, NULL, 0));
     return tutti_members_part(m, err);

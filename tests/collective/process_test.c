@@ -1,6 +1,6 @@
-/* Goal: the suite holds between processes too, and the launcher and the survivors name the one who
-   died. Method: this program starts itself as its own workers through tutti_launch_run; what a
-   worker finds wrong it says in its last words. */
+/* Goal: the suite holds between processes too, and the launcher and the survivors name the rank
+   that died. Method: this program starts itself as its own workers through tutti_launch_run; a
+   worker puts what it finds wrong into its failure report. */
 #include "conformance.h"
 #include "tutti/launch.h"
 #include <setjmp.h>
@@ -14,8 +14,8 @@
 
 static const char *program;
 
-/* Rank 2 is killed while the others wait for it in an all-reduce; they must hear its rank, or say
-   something else that makes the launcher's result wrong. */
+/* Rank 2 is killed while the others wait for it in an all-reduce; they must learn its rank, or
+   report something else that makes the launcher's result wrong. */
 static tutti_status killed_rank(tutti_world *world, tutti_error *err)
 {
     tutti_group g = tutti_group_workers(world, 1);

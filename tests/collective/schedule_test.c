@@ -201,7 +201,8 @@ static void the_choice_depends_on_kind_size_and_count(void **state)
     assert_string_equal(CHOSEN(TUTTI_ALLTOALL, 65, 1), "pairwise");
 }
 
-/* What leaves the one order of summation is never chosen, whatever the group and the count. */
+/* A list that does not keep the one order of summation is never chosen, whatever the group and
+   the count. */
 static void no_choice_leaves_the_tree(void **state)
 {
     (void)state;
@@ -245,8 +246,8 @@ static void ring_and_halving_send_what_the_formulas_say(void **state)
     }
 }
 
-/* What lets a transport answer for one large message before it sends another the same way
-   (builder.c). Broadcasts and trees go one way at a time. */
+/* The lists let a transport answer for one large message before it sends another in the same
+   direction (builder.c). Broadcasts and trees go in one direction at a time. */
 static void who_exchanges_with_a_member_posts_the_sending_first(void **state)
 {
     static const struct {
@@ -332,7 +333,8 @@ static void to_itself(tutti_schedule **l) { step_of(l[2], TUTTI_STEP_SEND, 0)->p
 static void outside(tutti_schedule **l) { step_of(l[2], TUTTI_STEP_SEND, 0)->from.at += 1000; }
 static void wait_early(tutti_schedule **l)
 {
-    /* The wait moves before the last message it covers: it waits for what is not posted. */
+    /* The wait moves before the last message that it covers: it waits for a message that is not
+       posted yet. */
     for (size_t k = 1; k < l[2]->n_steps; k++)
         if (l[2]->steps[k].kind == TUTTI_STEP_WAIT) {
             const tutti_step wait = l[2]->steps[k];

@@ -1,4 +1,5 @@
-/* The suite on the embedded transport: windows, boards and messages between threads. */
+/* The suite on the embedded transport: windows, the rendezvous table in shared memory, and
+   messages between threads. */
 #include "conformance.h"
 #include "sanitized.h"
 

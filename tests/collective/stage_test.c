@@ -84,7 +84,7 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
         float *x = (shared ? (float *)window : own) + (k * 5 + (size_t)rank * 3) % SHIFTS;
         status = one(&g, c, x, counts[k], k, err);
     }
-    /* the same stages at once again, nobody in step */
+    /* the same stages at once again, with no member in step with another */
     for (uint64_t turn = 100; turn < 140 && status == TUTTI_OK; turn++)
         status = one(&g, c, own + turn % 3, 1025 + (turn % 7) * 31, turn, err);
     tutti_free(own);
@@ -125,8 +125,8 @@ static void many_members_give_their_slices_and_take_them_back(void **state)
 }
 
 /* Types and operations without a kernel of their own go by tiles: lengths at the tiles' edges,
-   integers that any order of a wrong tree would still add up, so each member's input is marked in
-   bits of its own; and minima of doubles. */
+   for integers a wrong tree would give the same sum, so each member's input is marked in bits of
+   its own; and minima of doubles. */
 static tutti_status other_types(tutti_world *world, void *arg, tutti_error *err)
 {
     /* of 8 bytes */

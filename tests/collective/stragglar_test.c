@@ -1,6 +1,7 @@
 /* Goal: what docs/methods/stragglar.md promises holds for the lists of every group: rounds, one
-   send and one receipt a round, who exchanges when, exact traffic, every choice of straggler.
-   Method: read off the lists; sums and their equality on all members are the checker's. */
+   send and one receipt a round, which members exchange when, exact traffic, every choice of
+   straggler. Method: read off the lists; sums and their equality on all members are the
+   checker's. */
 #include "collective/schedule.h"
 #include "tutti/comm.h"
 #include <setjmp.h>
@@ -57,8 +58,8 @@ static int logical(const lists *l, int i)
     return i == l->straggler ? l->p - 1 : i < l->straggler ? i : i - 1;
 }
 
-/* Rounds of phase 2: those after the p - 2 of phase 1. Fails if somebody sends or receives twice in
-   a round, or not with whom it should in phase 1. */
+/* Rounds of phase 2: those after the p - 2 of phase 1. Fails if a member sends or receives twice
+   in a round, or with the wrong peer in phase 1. */
 static int rounds_of(const lists *l)
 {
     int last = -1;

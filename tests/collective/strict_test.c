@@ -1,5 +1,5 @@
-/* The suite where every send is a rendezvous and there are no
-   windows: nothing may lean on buffering. */
+/* The suite where every send is a rendezvous and there are no windows: nothing may rely on
+   buffering. */
 #include "conformance.h"
 #include "strict.h"
 

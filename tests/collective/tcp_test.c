@@ -1,4 +1,5 @@
-/* The suite over sockets: no windows, no boards, messages between threads of one process. */
+/* The suite over sockets: no windows, no shared memory, messages between threads of one
+   process. */
 #include "conformance.h"
 
 int main(void)

@@ -1,9 +1,9 @@
-/* values.h: inputs that any rank can compute for any other, and the sum in the one order,
-   written as plainly as it is said. */
+/* values.h: inputs that any rank can compute for any other, and the sum in the one prescribed
+   order, written in the plainest way. */
 #ifndef TUTTI_TESTS_VALUES_H
 #define TUTTI_TESTS_VALUES_H
 #include "tutti/comm.h"
-#define VALUES_WEIGHTED 4 /* beside tutti_reduction */
+#define VALUES_WEIGHTED 4 /* in addition to tutti_reduction */
 /* Element i of `rank` with `seed`; floats of many magnitudes; NaN and zeros of both signs
    where op is a maximum or minimum. */
 void values_fill(tutti_dtype dtype, int op, uint64_t seed, int rank, size_t first, size_t count,

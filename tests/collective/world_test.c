@@ -1,6 +1,6 @@
-/* Goal: a world opens only where it has a place, says what is wrong otherwise, and a
-   collective that has run before allocates nothing. Method: environments set by hand;
-   the allocator underneath counted. */
+/* Goal: a world opens only where it has a place, reports what is wrong otherwise, and a
+   collective that has run before allocates nothing. Method: environments set by hand; the
+   allocator underneath counted. */
 #include "collective/collective_internal.h"
 #include "tutti/launch.h"
 #include "sanitized.h"
@@ -149,8 +149,8 @@ static void the_cpu_level_can_be_lowered_by_name_only(void **state)
     refused("", "TUTTI_CPU is 'sse9'; it must be scalar, avx2 or avx512");
 }
 
-/* Also one whose runtime is of another version, which it would hand over or be
-   handed, and such a runtime by itself. */
+/* Also a transport whose runtime has another version, whether it would hand that over or receive
+   it, and such a runtime alone. */
 static void transports_of_another_version_are_refused(void **state)
 {
     const tutti_transport_ops now = *tutti_transport_find("shm");
@@ -235,7 +235,7 @@ static tutti_status one_step(tutti_group *g, float *window, float *private, tutt
     return tutti_barrier(g, err);
 }
 
-/* Parts whose lengths are others each time (turn). */
+/* Parts whose lengths differ each time (turn). */
 static tutti_status varying_step(tutti_group *g, uint64_t turn, float *private, tutti_error *err)
 {
     static const char *const algorithms[] = { NULL, "direct", "tree" };
@@ -269,7 +269,7 @@ static tutti_status varying_step(tutti_group *g, uint64_t turn, float *private, 
 
 static tutti_status steady_main(tutti_world *world, void *arg, tutti_error *err)
 {
-    /* where nothing is counted, whoever allocates would not be seen later either */
+    /* in builds where nothing is counted, an allocation would not be seen later either */
     enum { STEPS = SANITIZED ? 4 : 100 };
     tutti_group g = tutti_group_workers(world, 1);
     float *private = tutti_alloc(100000, sizeof(float));
@@ -287,7 +287,7 @@ static tutti_status steady_main(tutti_world *world, void *arg, tutti_error *err)
     if (atomic_load(&allocations) != before)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "%d allocations in %d steps", atomic_load(&allocations) - before,
                           STEPS / 2);
-    TUTTI_TRY(tutti_barrier(&g, err)); /* nobody frees before all have counted */
+    TUTTI_TRY(tutti_barrier(&g, err)); /* no rank frees before all have counted */
     tutti_free(private);
     return TUTTI_OK;
 }
@@ -323,7 +323,7 @@ static tutti_status borrow_main(void *arg, tutti_error *err)
         };
         tutti_schedule *s;
         TUTTI_TRY(tutti_schedule_borrow(world, &key, &s, err));
-        if (s->key.count != count || s->scratch != count) /* "tree" has room for one vector */
+        if (s->key.count != count || s->scratch != count) /* "tree" has scratch for one vector */
             return tutti_fail(err, TUTTI_ERR_STATE, 0, "asked for %zu, got %zu", count, s->key.count);
         tutti_schedule_return(world, s);
         for (size_t j = 0; j < P; j++)
@@ -357,8 +357,8 @@ static void the_cache_is_bounded_and_gives_what_was_asked_for(void **state)
     tutti_world_close(world);
 }
 
-/* Counts are part of what fixes a list: those of equal sum that
-   differ in order only are other lists. */
+/* Counts are part of what fixes a list: counts of equal sum that differ in order only make
+   another list. */
 static void the_cache_tells_counts_apart(void **state)
 {
     enum { P = 6, SHIFTS = 400 };

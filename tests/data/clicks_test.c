@@ -1,7 +1,7 @@
-/* Goal: click logs are read as their format says or refused at the field that is wrong; the
-   generator writes that format, its frequencies are Zipf's and its truth is the best score. Method:
-   lines by hand and lines of the generator, read back; frequencies against the law; the area under
-   the curve against counting all pairs. */
+/* Goal: click logs are read as their format defines or refused at the field that is wrong; the
+   generator writes that format, its frequencies are Zipf's and its truth is the best score.
+   Method: lines by hand and lines of the generator, read back; frequencies against the law; the
+   area under the curve against counting all pairs. */
 #include <math.h>
 
 #include "make.h"
@@ -237,7 +237,7 @@ static void the_truth_is_known(void **state)
 
 /* ---- as a data set ---- */
 
-/* Of the first 80 clicks: those that have the integer. */
+/* Mean and deviation of integer i over those of the first 80 clicks that have it. */
 static void moments(const tutti_click *clicks, int i, double *mean, double *deviation)
 {
     double n = 0, sum = 0, square = 0;

@@ -175,7 +175,7 @@ static tutti_status try_set(fixture *f, tutti_error *err)
     if (status == TUTTI_OK) {
         void *block = tutti_alloc(tutti_data_shape_of(d)->bytes, 1);
         status = tutti_data_attach(d, block, true, err);
-        if (status != TUTTI_OK) { /* others are not told that it was filled */
+        if (status != TUTTI_OK) { /* others do not learn that it was filled */
             tutti_error other;
             assert_int_equal(tutti_data_attach(d, block, false, &other), TUTTI_ERR_STATE);
             assert_non_null(strstr(
@@ -191,7 +191,7 @@ static tutti_status try_set(fixture *f, tutti_error *err)
     return status;
 }
 
-/* A sound set, but for one file of these bytes. */
+/* A sound set, except for one file of these bytes. */
 static void expect(void **state, const char *name, const uint8_t *data, size_t n, tutti_status status, const char *text)
 {
     fixture *f = *state;

@@ -1,6 +1,6 @@
-/* Distortions: goal, that the integer arithmetic is the formula of distort.c and that an image
-   depends on nothing but itself, its index and the options. Method: a reference in double precision
-   on random shapes, equalities between runs, one fixed hash that every machine must reach. */
+/* Distortions. Goal: the integer arithmetic is the formula of distort.c, and an image depends on
+   nothing but itself, its index and the options. Method: a reference in double precision on
+   random shapes, equalities between runs, one fixed hash that every machine must reach. */
 #include <math.h>
 #include "make.h"
 #include "data/data_internal.h"
@@ -172,7 +172,8 @@ static void an_image_depends_on_its_own_pixels_and_index_only(void **state)
     free(changed);
 }
 
-/* Equal pictures at different indexes: were two turned alike, a method could learn the turns. */
+/* Equal pictures at different indexes: if two were turned equally, a method could learn the
+   turns. */
 static void no_two_images_are_distorted_alike(void **state)
 {
     uint8_t *images = malloc(SAMPLES * PIXELS), *one = pictures(1, HIGH, WIDE);
@@ -188,8 +189,8 @@ static void no_two_images_are_distorted_alike(void **state)
     free(one);
 }
 
-/* The mean distance from the plain pixels grows with k. On wedges that shade off slowly: finer
-   patterns are as far from themselves as can be after two pixels. */
+/* The mean distance from the plain pixels grows with k. On wedges that shade off slowly: with
+   finer patterns the distance is at its maximum after two pixels. */
 static void a_greater_strength_changes_more(void **state)
 {
     uint8_t *plain = malloc(SAMPLES * PIXELS), *a = malloc(SAMPLES * PIXELS);

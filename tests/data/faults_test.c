@@ -27,7 +27,7 @@ static tutti_status use(tutti_runtime *real, memory_files *m, const char *spec, 
         status = tutti_data_attach(d, block, true, err);
     if (status == TUTTI_OK)
         status = tutti_loader_open(&l, real, d, &share, 0, 0, 2, err);
-    until_failure = SIZE_MAX; /* the loader's thread takes no memory, and others' may */
+    until_failure = SIZE_MAX; /* the loader's thread allocates nothing, and other threads may */
     if (status == TUTTI_OK)
         status = tutti_loader_take(l, &b, err);
     tutti_loader_close(l);

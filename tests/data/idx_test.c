@@ -1,5 +1,5 @@
-/* The header of an IDX file: what is taken, and for each thing that is not, a
-   sentence that says what was found. */
+/* The header of an IDX file: what is accepted, and for each thing that is not, a sentence that
+   states what was found. */
 #include "make.h"
 
 static void a_header_gives_its_dimensions(void **state)

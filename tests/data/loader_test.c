@@ -1,5 +1,5 @@
-/* The loader: with any depth, from any step, the batches are those the
-   shares say; it ends from any state. */
+/* The loader: with any depth, from any step, the batches are those the shares prescribe; it ends
+   from any state. */
 #include "make.h"
 #include <stdatomic.h>
 
@@ -29,7 +29,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Batch by batch against a gather of our own, tails and empty passes included. */
+/* Compares batch by batch with a gather of this test's own, including tails and empty passes. */
 static void batches_are_those_of_the_shares_in_order(void **state)
 {
     fixture *f = *state;
@@ -79,8 +79,8 @@ static void count_charge(void *self, double flops, double moved)
     atomic_fetch_add(&counted->gathered, 1);
 }
 
-/* A batch stays as it was until the next take, though the thread has gathered meanwhile all that it
-   may: DEPTH more. That it has is waited for, so that nothing passes unseen. */
+/* A batch stays as it was until the next take, though the thread has meanwhile gathered all that
+   it may: DEPTH more. The test waits until it has, so that no fault goes unseen. */
 static void a_batch_stays_still_until_the_next_take(void **state)
 {
     enum { DEPTH = 2 };
@@ -139,7 +139,7 @@ static void what_it_takes_is_known_before(void **state)
     assert_int_equal(tutti_loader_bytes(f->data, &s, 0, 0), 48 * sizeof(float) + 5 + 5 * sizeof(uint64_t));
 }
 
-/* At one's own pace a turn says how far this worker is in its part; the step does not. */
+/* In asynchronous runs a turn is how far this worker is in its part; the step does not. */
 static void a_turn_begins_where_the_worker_is_in_its_part(void **state)
 {
     fixture *f = *state;
@@ -151,7 +151,7 @@ static void a_turn_begins_where_the_worker_is_in_its_part(void **state)
 
     assert_int_equal(tutti_loader_open(&l, f->real, f->data, &s, 0, 0, 0, NULL), TUTTI_OK);
     for (uint64_t turn = 0; turn < 30; turn++) {
-        const uint64_t step = turn * 5 % 6, position = turn * 4; /* six full steps an epoch, whoever's turn they are */
+        const uint64_t step = turn * 5 % 6, position = turn * 4; /* six full steps an epoch, in any order of turns */
         uint64_t ids[4];
         uint8_t labels[4];
         float x[36];
@@ -257,8 +257,8 @@ static bool wait_fails(void *self, void *monitor, int64_t deadline_ns)
     return false;
 }
 
-/* What was gathered before is handed out; then the sentence, as often as one asks; and it
-   closes. */
+/* What was gathered before is handed out; then the sentence, at every further call; and the
+   loader closes. */
 static void who_takes_is_told_that_the_thread_has_failed(void **state)
 {
     fixture *f = *state;

@@ -1,4 +1,4 @@
-/* make.h: IDX files and gzip streams for the tests of this room, in memory. */
+/* make.h: IDX files and gzip streams for the tests of this module, in memory. */
 #ifndef TUTTI_TESTS_DATA_MAKE_H
 #define TUTTI_TESTS_DATA_MAKE_H
 #include <stdarg.h>

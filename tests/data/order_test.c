@@ -53,7 +53,7 @@ static void an_epoch_uses_every_sample_exactly_once(void **state)
     }
 }
 
-/* In a last step the workers differ by one sample at most, the first ones having more. */
+/* In a last step the workers differ by one sample at most, and the first ones have more. */
 static void a_tail_is_shared_as_evenly_as_it_can_be(void **state)
 {
     (void)state;
@@ -129,8 +129,8 @@ static void orders_differ_by_epoch_and_seed_and_repeat_otherwise(void **state)
     assert_true(by_epoch < 20 && by_seed < 20); /* one is expected of random permutations */
 }
 
-/* Two counters of a draw, and not their sum: else a second run by the next seed would go through
-   the orders of the first, an epoch late. */
+/* A draw has two counters, and not their sum: else a second run with the next seed would have the
+   orders of the first, an epoch late. */
 static void neither_epoch_nor_turn_is_added_to_the_seed(void **state)
 {
     enum { N = 1000 };
@@ -213,7 +213,7 @@ static void a_product_too_large_for_64_bits_makes_every_step_an_epoch(void **sta
     assert_int_equal(tutti_share_step(&s, 3, 6), 1);
 }
 
-/* Unequal workers: random shares, zeros among them; the same epoch, cut otherwise. */
+/* Unequal workers: random shares, zeros among them; the same epoch, split differently. */
 static void uneven_shares_use_every_sample_exactly_once_too(void **state)
 {
     (void)state;
@@ -278,7 +278,7 @@ static void apportioning_keeps_the_least_and_the_total(void **state)
     tutti_share_apportion(10, 3, (const double[]){ 1, 1, 1 }, 0, part);
     assert_true(part[0] == 4 && part[1] == 3 && part[2] == 3); /* ties to the lower rank */
     tutti_share_apportion(16, 2, (const double[]){ 2, 1 }, 1, part);
-    assert_true(part[0] == 11 && part[1] == 5); /* a least that nobody is below changes nothing */
+    assert_true(part[0] == 11 && part[1] == 5); /* a minimum that no part falls below changes nothing */
     tutti_share_apportion(20, 3, (const double[]){ 3, 1, 0.1 }, 2, part);
     /* 18 in proportion 3 : 1 is 13.5 : 4.5; the tie goes to the lower rank */
     assert_true(part[0] == 14 && part[1] == 4 && part[2] == 2);

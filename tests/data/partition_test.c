@@ -1,7 +1,7 @@
-/* Goal: a partition gives every sample to exactly one worker, nobody nothing, with the skew that
-   was asked for; and workers go over their own parts again and again. Method: parts of random
-   labels, workers and seeds are checked sample by sample; known statistics at the ends of alpha's
-   range; the sequence of a worker is compared with the plain definition. */
+/* Goal: a partition gives every sample to exactly one worker, none an empty part, with the skew
+   that was asked for; and workers go over their own parts again and again. Method: parts of
+   random labels, workers and seeds are checked sample by sample; known statistics at the ends of
+   alpha's range; the sequence of a worker is compared with the plain definition. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ static tutti_status draw(drawn *d, const char *spec, const uint8_t *labels, uint
     if (status != TUTTI_OK)
         return status;
     assert_true(tutti_partition_bytes(samples, workers, &bytes));
-    d->memory = malloc(bytes); /* exactly as much as it said */
+    d->memory = malloc(bytes); /* exactly as much as it requires */
     assert_non_null(d->memory);
     memset(d->memory, 0xA5, bytes);
     status = tutti_partition_draw(&p, labels, samples, classes, workers, seed, d->memory, err);
@@ -108,7 +108,7 @@ static void every_sample_is_in_exactly_one_part(void **state)
         for (uint64_t i = 0; i < samples; i++)
             labels[i] = (uint8_t)(tutti_random(rng, 10 + i) % (uint64_t)classes);
         if (draw(&d, spec, labels, samples, classes, workers, turn, &err) != TUTTI_OK) {
-            assert_int_equal(err.status, TUTTI_ERR_USAGE); /* too few samples or classes for so many workers */
+            assert_int_equal(err.status, TUTTI_ERR_USAGE); /* too few samples or classes for that many workers */
             continue;
         }
         done++;
@@ -206,8 +206,8 @@ static double entropy_of(const drawn *d, int worker, const uint8_t *labels, uint
     return sum;
 }
 
-/* 16 workers in groups of 10 and of 6. alpha 10 is nearly even, of 0.1 a worker has 1 to 3 classes
-   mainly; what a group has stays in it. */
+/* 16 workers in groups of 10 and of 6. alpha 10 is nearly even, with 0.1 a worker has mainly 1 to
+   3 classes; a group's samples stay in it. */
 static void parts_that_are_cut_anew_are_of_one_size_and_as_skewed_as_alpha_says(void **state)
 {
     enum { SAMPLES = 3200, WORKERS = 16, SEEDS = 5 };
@@ -233,7 +233,7 @@ static void parts_that_are_cut_anew_are_of_one_size_and_as_skewed_as_alpha_says(
     free(labels);
 }
 
-/* A worker that has its 1/n of the set gets nothing of the classes that are dealt out after:
+/* A worker that has its 1/n of the set gets nothing of the classes that are assigned after that:
    without its last class it has less. */
 static void who_has_enough_gets_no_more(void **state)
 {
@@ -282,7 +282,8 @@ static void shares_have_the_variance_of_the_distribution(void **state)
         }
         assert_int_equal(n, 4000);
         const double mean = sum / n, variance = squares / n - mean * mean, want = 1 / (4 * (2 * alphas[k] + 1));
-        /* below, draws that leave one of the two nothing are so many that repeating them is seen */
+        /* below 0.5, draws that leave one of the two nothing are frequent enough for repeating
+           them to be seen */
         if (alphas[k] >= 0.5) {
             assert_true(fabs(mean - 0.5) < 5 * sqrt(want / n));
             assert_true(fabs(variance / want - 1) < 0.12);
@@ -384,8 +385,8 @@ static void invalid_options_are_rejected(void **state)
 
 /* ---- share.h with parts ---- */
 
-/* The plain definition: worker r takes its part in an order of its own, again and again; how many a
-   step takes is what it takes without parts. */
+/* The plain definition: worker r takes its part in an order of its own, again and again; a step
+   takes as many samples as it does without parts. */
 static void workers_go_over_their_own_parts_again_and_again(void **state)
 {
     (void)state;

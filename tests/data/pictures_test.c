@@ -1,7 +1,7 @@
-/* Goal: directories of PNG and JPEG files become samples as pictures.h and pictures.c say,
-   CIFAR-10's files as cifar.c does, and what cannot be used is named before anybody trains.
-   Method: files are made here by the libraries' own writers, and a few by hand; what is expected is
-   computed from the rules, pixel by pixel. */
+/* Goal: directories of PNG and JPEG files become samples as pictures.h and pictures.c define,
+   CIFAR-10's files as cifar.c defines, and what cannot be used is named before training begins.
+   Method: files are made here by the libraries' own writers, and a few by hand; what is expected
+   is computed from the rules, pixel by pixel. */
 #include "make.h"
 #include "data/data_internal.h"
 #include "tutti/pictures.h"
@@ -177,8 +177,8 @@ static void refuses(const uint8_t *file, size_t n, tutti_status status, const ch
         fail_msg("'%s' lacks '%s'", err.text, sentence);
 }
 
-/* Every beginning of a file, and every byte of its body changed, is refused or decoded; never more
-   than that. A beginning of a JPEG that has all of its picture may pass. */
+/* Every prefix of a file, and the file with any byte changed, is refused or decoded; never more
+   than that. A prefix of a JPEG that contains the whole picture may be accepted. */
 static void damaged_files_are_refused_by_name(void **state)
 {
     bytes png = flat(9, 7, 10, 200, 30), jpeg;
@@ -205,7 +205,7 @@ static void damaged_files_are_refused_by_name(void **state)
     free(jpeg.data);
 }
 
-/* Four colours, as for print: whole, and not to be fetched again. */
+/* Four colour channels, as for print: the picture is whole, and is not to be downloaded again. */
 static void a_picture_in_four_colours_is_to_be_converted(void **state)
 {
     uint8_t cmyk[8 * 8 * 4] = { 0 };
@@ -217,7 +217,7 @@ static void a_picture_in_four_colours_is_to_be_converted(void **state)
     free(jpeg.data);
 }
 
-/* The header alone says how large it is, and no memory is taken on its word. */
+/* The header alone states how large it is, and no memory is allocated on its word. */
 static void too_large_a_picture_is_refused(void **state)
 {
     bytes png = flat(3, 3, 1, 2, 3);
@@ -307,8 +307,8 @@ static void folders_say_which_class_and_which_split(void **state)
     detach(a);
 }
 
-/* Of 10 and 21 files a fifth are 2 and 4; the same ones whoever asks, others by another seed; each
-   file is in one split. */
+/* Of 10 and 21 files a fifth are 2 and 4; the same ones on every worker, others by another seed;
+   each file is in one split. */
 static void without_folders_a_draw_by_class_is_the_test(void **state)
 {
     fixture *f = *state;
@@ -364,7 +364,7 @@ static void what_does_not_fit_is_named(void **state)
     cannot(f, "images(dir=nowhere)", TUTTI_ERR_USAGE, "no directory of pictures at 'nowhere'");
 }
 
-/* All are looked at, and the first is named, before anybody trains. */
+/* All are looked at, and the first is named, before training begins. */
 static void files_that_cannot_be_used_are_counted(void **state)
 {
     fixture *f = *state;

@@ -1,6 +1,6 @@
-/* Goal: a build without libpng and libjpeg-turbo refuses their files in a sentence that says what
-   to install, and reads no further. Method: the file of the decoders is compiled here, without
-   either, in place of the library's. */
+/* Goal: a build without libpng and libjpeg-turbo refuses their files in a sentence that names
+   what to install, and reads no further. Method: the file of the decoders is compiled here,
+   without either, in place of the library's. */
 #undef TUTTI_PNG
 #undef TUTTI_JPEG
 #include <stdarg.h>

@@ -148,8 +148,8 @@ static void samples_follow_seed_split_and_index_and_nothing_else(void **state)
     }
 }
 
-/* The samples of a step are the same whoever computes them, drift included: the loaders of
-   1 and of 4 workers, side by side. */
+/* The samples of a step are the same whichever workers compute them, drift included: the loaders
+   of 1 and of 4 workers are compared. */
 static void a_step_has_the_same_samples_for_any_number_of_workers(void **state)
 {
     set s = open_set(*state, "quadratic(dim=5,samples=160,drift=300)");

@@ -1,7 +1,7 @@
-/* Goal: texts as tokens: encodings that give any bytes back and that are what the definition says,
-   files that are whole or refused, windows where they should be. Method: a slow trainer and encoder
-   straight from the definition are compared with the fast ones on random texts; every byte of small
-   files is flipped and every length tried. */
+/* Goal: texts as tokens: encodings that give any bytes back and that are what the definition
+   prescribes, files that are whole or refused, windows where they should be. Method: a slow
+   trainer and encoder straight from the definition are compared with the fast ones on random
+   texts; every byte of small files is flipped and every length tried. */
 #include "make.h"
 #include "data/text_internal.h"
 
@@ -144,7 +144,7 @@ static void any_bytes_come_back_exactly(void **state)
         assert_int_equal(tutti_bpe_decode(b, ids, count, back, n), n);
         assert_memory_equal(back, text, n);
         assert_int_equal(back[n], 0x55);
-        /* room for half: half, and the length all the same */
+        /* a buffer for half: half, and the length all the same */
         assert_int_equal(tutti_bpe_decode(b, ids, count, back, n / 2), n);
     }
     assert_int_equal(tutti_bpe_encode(b, text, 0, ids, &(uint64_t){ 1 }, NULL), TUTTI_OK);

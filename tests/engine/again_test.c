@@ -1,8 +1,9 @@
-/* Goal: passes that look at the samples of the one before again (pass.h: tutti_pass.again): the
-   client is told so and given the same place in the order, with the values that the method has put
-   there, wherever these lie; of losses and samples the first pass alone counts; gradients within a
-   step come without the loss scale when they are asked for; clients that compute every batch once
-   are refused. Method: a method that looks three times, at x, x + 1 and x + 2. */
+/* Goal: passes that look again at the samples of the one before (pass.h: tutti_pass.again): the
+   client is notified of that and given the same place in the order, with the values that the
+   method has put there, wherever these lie; the losses and samples of the first pass alone count;
+   gradients within a step come without the loss scale when they are asked for; clients that
+   compute every batch once are refused. Method: a method that looks three times, at x, x + 1 and
+   x + 2. */
 #include "engine/engine_internal.h"
 #include "toy.h"
 

@@ -1,8 +1,8 @@
-/* Goal: a model that was put aside is the one that engine.h says: the mean over the workers of what
-   each computed its first gradient from the point on by, or at servers the slices with no gradient
-   from the point on; looking at it changes nothing, between steps and after the end. The reference
-   is written here: what the client saw in each pass, or all that it pulled at. Ranks are threads,
-   with random pauses. */
+/* Goal: a snapshot of the model is the one that engine.h defines: the mean over the workers of
+   what each computed its first gradient from the point on by, or at servers the shards with no
+   gradient from the point on; evaluating it changes nothing, between steps and after the end. The
+   reference is computed here: what the client saw in each pass, or all that it pulled at. Ranks
+   are threads, with random pauses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,9 +27,9 @@ typedef struct trial {
     bool at_servers;
     int rests;                   /* phases */
     bool common;                 /* steps: points are of steps, and each worker makes all */
-    bool late;                   /* an averaging may be under way at a point: the sum tells */
-    bool equal;                  /* one model, and the last gradient of each step may be left out */
-    int behind;                  /* of steps at servers: so many of each other worker's may be missing */
+    bool late;                   /* an averaging may be in flight at a point: only the sum is known */
+    bool equal;                  /* one model, and the last gradient of each step may be missing */
+    int behind;                  /* of steps at servers: that many of each other worker's may be missing */
 } trial;
 
 /* What a rank's client has seen. */
@@ -59,7 +59,7 @@ static void note_points(seen *s, uint64_t gradient)
     }
 }
 
-/* Gradient k pulls at element k by 1, and a little at what lies behind them all. */
+/* Gradient k pulls at element k by 1, and a little at the elements behind them all. */
 static tutti_status one_step(seen *s, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(s->e);
@@ -113,7 +113,8 @@ static tutti_status check_mean(const seen *s, tutti_group *all, int at, const fl
     return TUTTI_OK;
 }
 
-/* Averagings keep the sum of all models: with those that had begun before, and no others. */
+/* Averagings keep the sum of all models: the snapshot contains the averagings that had begun
+   before the point, and no others. */
 static tutti_status check_sum(const seen *s, tutti_group *all, int at, const float *x, tutti_error *err)
 {
     double pulled[VALUES];
@@ -126,8 +127,8 @@ static tutti_status check_sum(const seen *s, tutti_group *all, int at, const flo
     return TUTTI_OK;
 }
 
-/* Every worker's step k pulls at element k: none from the point on, and all of the one that passed
-   it first. */
+/* Every worker's step k pulls at element k: no pull from the point on, and all those of the
+   worker that passed it first. */
 static tutti_status check_steps(const seen *s, uint64_t point, const float *x, tutti_error *err)
 {
     const int n = tutti_engine_method(s->e)->workers;
@@ -141,7 +142,7 @@ static tutti_status check_steps(const seen *s, uint64_t point, const float *x, t
     return TUTTI_OK;
 }
 
-/* Of one or several servers: nothing from the point on, and of what is below all but two gradients
+/* With one or several servers: nothing from the point on, and from below it all but two gradients
    of a worker: one that it computes, and one that it was given ahead. */
 static tutti_status check_slices(const seen *s, uint64_t point, const float *x, tutti_error *err)
 {
@@ -171,7 +172,7 @@ static tutti_status check_own(const seen *s, tutti_group *all, int at, tutti_err
     return TUTTI_OK;
 }
 
-/* Batches that a point's gradient, or step, is of. */
+/* The number of batches of a point's gradient, or step. */
 static int samples_of(const seen *s)
 {
     const int n = tutti_engine_method(s->e)->workers;
@@ -236,7 +237,8 @@ static tutti_status look_at_all(seen *s, tutti_world *world, int looked, int lef
     TUTTI_TRY(tutti_engine_snapshots(s->e, &n, err));
     CHECK(n == there);
     if (tutti_engine_method(s->e)->rank < tutti_engine_method(s->e)->workers)
-        note_points(s, (uint64_t)(looked + left) * EVERY); /* who has passed fewer puts aside what it has now */
+        note_points(s, (uint64_t)(looked + left) * EVERY); /* a worker that has passed fewer
+                                                              points takes its snapshots now */
     for (int k = n; k-- > 0;) /* in any order */
         TUTTI_TRY(look(s, world, k, looked + k, err));
     CHECK(tutti_engine_eval_snapshot(s->e, n, err) == TUTTI_ERR_USAGE);
@@ -264,8 +266,8 @@ static tutti_status work(seen *s, tutti_world *world, tutti_error *err)
         if (phase < s->t->rests)
             TUTTI_TRY(look_at_all(s, world, (phase - 1) * rest, rest, err));
     }
-    TUTTI_TRY(tutti_engine_snapshots(s->e, &n, err)); /* at rest, also where steps are common */
-    if (m->rank < m->workers) /* before finish: what was not passed is the worker's own of now */
+    TUTTI_TRY(tutti_engine_snapshots(s->e, &n, err)); /* when all have stopped, also where steps are common */
+    if (m->rank < m->workers) /* before finish: for a point not passed it is the worker's model of now */
         note_points(s, GRADIENTS);
     TUTTI_TRY(tutti_engine_finish(s->e, err));
     apart = tutti_engine_apart(s->e);
@@ -337,7 +339,7 @@ static void slices_have_nothing_from_the_point_on(void **state)
         }
 }
 
-/* Of workers with steps in common, some of which are in front. */
+/* Of workers with steps in common, while some are ahead. */
 static void models_at_a_step_have_that_step_s_averagings_and_no_later_ones(void **state)
 {
     static const char *const prompt[] = { "asr-adpsgd(mixing=delay-by-one)", "lasgd(local_steps=5,max_delay=1)" },

@@ -1,8 +1,9 @@
-/* Goal: a method may look at its whole gradient before the first piece is sent, ask what its codec
-   would make of it, and then take the codec or leave it: what was asked is what is then sent, a
-   round past the codec is ddp's and moves nothing that the codec keeps, and in a round through it
-   what is kept and what is sent are together what there was, to the bit. Method: a method made for
-   it; the codec's states are read between steps, and its recursion is computed beside it. */
+/* Goal: a method may look at its whole gradient before the first piece is sent, ask what its
+   codec would make of it, and then take the codec or leave it: what was asked is what is then
+   sent, a round past the codec is ddp's and moves nothing that the codec keeps, and in a round
+   through it what is kept and what is sent are together what there was, to the bit. Method: a
+   method made for it; the codec's states are read between steps, and its recursion is computed
+   separately. */
 #include <stdlib.h>
 
 #include "toy.h"
@@ -12,10 +13,11 @@ static const size_t count[TENSORS] = { 1000, 33, 500 };
 static const char *const names[TENSORS] = { "c", "b", "a" };
 
 typedef struct probe {
-    int64_t every;               /* the last of so many steps goes through the codec; 0: none */
+    int64_t every;               /* the last of every `every` steps goes through the codec; 0: none */
     const char *codec;
     double *whole, *sent;        /* TENSORS; declared */
-    bool nan, complete;          /* of the last step: asked of a gradient that is not finite; all of g was there */
+    bool nan, complete;          /* of the last step: the codec was asked about a gradient that
+                                    is not finite; all of g was there */
 } probe;
 
 static const tutti_option probe_options[] = {
@@ -232,7 +234,7 @@ static void what_is_not_finite_is_said_and_left_out(void **state)
         for (int r = 0; r < WORKERS; r++)
             assert_int_equal(j->nan[s][r], s == 4 && r == 1);
     for (int r = 0; r < WORKERS; r++) {
-        assert_true(j->kept[4][r]); /* the step is left out of the codec, too */
+        assert_true(j->kept[4][r]); /* the step is skipped by the codec, too */
         assert_memory_equal(j->x[4][r], j->x[3][r], sizeof j->x[3][r]);
         assert_memory_equal(j->x[3][r], without->x[3][r], sizeof j->x[3][r]);
     }

@@ -1,7 +1,7 @@
-/* Goal: a hook that waits at a monitor of the method's (tutti_await) goes on when a service says
-   so, at its deadline, and when a service of this or another worker has failed; the time is
-   exposed. A worker that sits steps out (tutti_sit_out) keeps step with the others: schedule,
-   epochs and reports go on, updates and samples do not. Method: toy methods on ranks that are
+/* Goal: a hook that waits at a monitor of the method's (tutti_await) continues when a service
+   wakes it, at its deadline, and when a service of this or another worker has failed; the time is
+   exposed. A worker that sits steps out (tutti_sit_out) stays in step with the others: schedule,
+   epochs and reports advance, updates and samples do not. Method: toy methods on ranks that are
    threads; numbers are whole, so equality is exact. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,7 +51,7 @@ static tutti_status open_engine(tutti_engine **e, tutti_world *world, const tutt
 enum { WELL, LATE, BROKEN };
 typedef struct waiter {
     tutti_monitor *door;
-    int64_t made; /* rounds; under door */
+    int64_t made; /* rounds; under the lock */
     int64_t due;
 } waiter;
 static int kind; /* of the one test that runs */
@@ -164,7 +164,7 @@ static void a_hook_waits_for_a_service_and_the_time_is_exposed(void **state)
 }
 
 /* Worker 1's own service fails while its hook waits for it; the others' hooks wait for what never
-   comes, until they hear that worker 1 is gone. */
+   comes, until they learn that worker 1 is gone. */
 static void a_failed_service_ends_the_waiting_on_all_workers(void **state)
 {
     (void)state;
@@ -278,7 +278,7 @@ static void who_sits_out_keeps_step_and_has_no_update(void **state)
 
     (void)state;
     scratch_make(directory);
-    for (int half = 0; half < 2; half++) { /* the second in a run that goes on from the first */
+    for (int half = 0; half < 2; half++) { /* the second in a run that continues the first */
         tutti_error err = { .rank = -1 };
         const bool resumed = half == 1;
         if (tutti_world_run("shm", n, sit_rank, (void *)&resumed, &err) != TUTTI_OK)

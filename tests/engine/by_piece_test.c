@@ -1,9 +1,9 @@
 /* Goal: pieces that are updated as soon as they are exchanged train the bits of an update at the
    end of the step. A unit sees the values of the step before, all of them and no others, and they
-   stay while it computes, whatever the optimiser, the number of workers, passes, tables, lanes and
-   transports. A failure is told and nothing hangs. What needs all gradients first is refused.
-   Method: pieces.h; the reference waits at the end of the step (by_piece=no). When things happen is
-   in tests/sim/by_piece_test.c. */
+   stay while it computes, whatever the optimiser, the number of workers, passes, tables, lanes
+   and transports. A failure is reported and nothing hangs. What needs all gradients first is
+   refused. Method: pieces.h; the reference waits at the end of the step (by_piece=no). When
+   things happen is in tests/sim/by_piece_test.c. */
 #include "pieces.h"
 #include "scratch.h"
 
@@ -55,7 +55,8 @@ static void in_any_order_and_with_any_credit(void **state)
         }
 }
 
-/* Values are still in use after the gradient of their unit is ready, and until it is done. */
+/* Values are still in use after the gradient of their unit is ready, and until the unit is
+   released. */
 static void nothing_is_updated_while_it_is_in_use(void **state)
 {
     job *j = job_of("", optimizers[0]);
@@ -228,7 +229,7 @@ static void a_gradient_that_is_not_finite_ends_the_run_wherever_it_is(void **sta
     (void)state;
     for (int n = 1; n <= 3; n += 2)
         for (int k = 0; k < TENSORS; k++)
-            for (int step = 0; step < STEPS; step += STEPS - 1) /* the last one is told by finish */
+            for (int step = 0; step < STEPS; step += STEPS - 1) /* the last one is reported by finish */
                 job_has_nan(methods[k % 3], false, n, k, step);
 }
 

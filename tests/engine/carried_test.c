@@ -1,6 +1,6 @@
-/* Goal: declared state where it lies is all that a run has to go on from. Method: run k steps, take
-   a copy of every piece (tutti_engine_state), write the copies into fresh engines of the same
-   ranks, run on: the bits of a run that went through. */
+/* Goal: declared state where it lies is all that a run needs to continue from. Method: run k
+   steps, take a copy of every piece (tutti_engine_state), write the copies into fresh engines of
+   the same ranks, run on: the bits of a run that went through. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,7 +111,8 @@ static void drop(carried *c)
     free(c);
 }
 
-/* Positions of samples that no run can have: it would train for ever on none, or on some twice. */
+/* Positions of samples that no run can have: it would train for ever on none, or twice on
+   some. */
 typedef struct forgery { const char *state, *sentence; int64_t value; toy t; } forgery;
 
 static tutti_status forge(tutti_world *world, void *arg, tutti_error *err)
@@ -207,7 +208,7 @@ static tutti_status out_of_order(tutti_world *world, void *arg, tutti_error *err
     assert_int_equal(tutti_engine_state_written(e, err), TUTTI_ERR_STATE);
     assert_non_null(strstr(err->text, "state is written before the first pass only"));
     TUTTI_TRY(tutti_engine_eval_begin(e, err));
-    if (tutti_engine_state(e, &piece, &n, err) == TUTTI_OK) /* the model that is shown is the same anyway */
+    if (tutti_engine_state(e, &piece, &n, err) == TUTTI_OK) /* the model of an evaluation is the same anyway */
         c->hash = n;
     else
         assert_non_null(strstr(err->text, "state is legal between steps only"));

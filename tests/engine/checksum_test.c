@@ -1,8 +1,9 @@
-/* Goal: codec-checksum (src/engine/exchange/checksum.c): a bit that flips on the way between two
-   workers is never learnt from: the run ends on all of them, with the tensor and the sender;
-   without it the same bit changes the model. It changes no bit of a model, and costs eight bytes a
-   message (exchange_test). What cannot be looked at is refused or said. Method: the toy client on
-   ranks that are threads, over shm's own table with a `send` that flips one bit of a copy. */
+/* Goal: codec-checksum (src/engine/exchange/checksum.c): a bit that flips in a message between
+   two workers never enters the model: the run ends on all of them, with the tensor and the
+   sender; without it the same bit changes the model. It changes no bit of a model, and costs
+   eight bytes a message (exchange_test). What it cannot check is refused or reported. Method: the
+   toy client on ranks that are threads, over shm's own table with a `send` that flips one bit of
+   a copy. */
 #include <stdlib.h>
 #include "toy.h"
 
@@ -18,7 +19,7 @@ typedef struct flip {
     bool checked;
     int from, to;                /* from < 0: none */
     uint64_t bit;                /* modulo the message's bits */
-    uint64_t hash[RANKS];        /* at the end; 0: it did not come to that */
+    uint64_t hash[RANKS];        /* at the end; 0: that was not reached */
     tutti_status status[RANKS];
     bool named[RANKS];           /* CORRUPT, with a sentence that names a tensor and a worker */
     bool sender[RANKS];          /* that sentence names `from` */
@@ -59,7 +60,7 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     t.options.codec_hierarchy = f->hierarchy;
     t.options.codec_checksum = f->checked;
     t.options.lane = -1;
-    t.options.stop_on_loss = true; /* d-psgd would go on without the worker who has refused */
+    t.options.stop_on_loss = true; /* d-psgd would continue without the worker that has refused */
     t.count[1] = 3000, t.count[3] = 2001;
     status = toy_open(&e, world, &t, err);
     for (int s = 0; s < STEPS && status == TUTTI_OK; s++) {
@@ -148,8 +149,8 @@ static void one_flipped_bit_ends_the_run_on_all_workers_and_unseen_would_change_
     assert_true(unseen > 10);
 }
 
-/* To a codec worker 2 of 4 in teams of two is the second of two; to who
-   reads the sentence it is worker 2. */
+/* To a codec worker 2 of 4 in groups of two is the second of two; the error sentence names it
+   worker 2. */
 static void a_sender_is_named_by_its_rank_where_a_team_is_a_worker(void **state)
 {
     flip f = {

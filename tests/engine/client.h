@@ -32,27 +32,27 @@ struct run {
     owner who;                    /* whose optimiser: the engine's, the client's, after step */
     bool own;                    /* the client has memory of its own */
     bool from;                   /* gradients come by ready_from, from new memory each time */
-    bool kept;                   /* gradients come from memory that the engine was told of */
+    bool kept;                   /* gradients come from memory that the engine knows */
     bool few;                    /* in tensors 0 and 2 two thirds of the gradient's rows are 0 */
     bool sparse;                 /* which are announced as rows */
     tutti_dtype dtype;           /* of both */
-    int wrong;                   /* what is said instead, if not 0 */
+    int wrong;                   /* what is announced instead, if not 0 */
     int steps;
     int bad_step;                /* where worker 1 has a gradient that is not finite; -1: nowhere */
     float bad;
     int left_out;                /* worker that never has a gradient of tensor 1; -1: all have */
-    double lr_after;             /* told by tutti_engine_lr before the fourth step; 0: not */
+    double lr_after;             /* set by tutti_engine_lr before the fourth step; 0: not */
     bool show;
     bool rounded;                /* gradients are written to g, rounded to dtype */
-    bool judges;                 /* the client leaves steps out that are not finite */
+    bool judges;                 /* the client skips steps that are not finite */
     bool threads;                /* each call comes from a new thread */
     float *x[RANKS];             /* agreed at the end, TOTAL each */
     float *after[RANKS];         /* x after the second step */
     uint64_t updates[RANKS], skipped[RANKS];
     int unused[RANKS];           /* events that name an unused parameter */
 
-    /* a checkpoint before this step, if it is not 0: saved there, or the run begins with it. What
-       the client keeps of its optimiser is its own to keep. */
+    /* a checkpoint before this step, if it is not 0: saved there, or the run begins with it. The
+       client saves its own optimiser's state itself. */
     int save_at, load_at;
     const char *directory;
     float *momentum[RANKS];
@@ -95,7 +95,7 @@ static inline tutti_status held_out(void *user, double *loss, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_device *device;     /* that charges nobody */
+static tutti_device *device;     /* one that charges no simulated time */
 
 static inline void widen(tutti_dtype dtype, size_t n, const void *from, float *to)
 {
@@ -108,7 +108,7 @@ static inline void narrow(tutti_dtype dtype, size_t n, const float *from, void *
                tutti_host(to, n, dtype));
 }
 
-/* The rule on the values where they stand, in their type. */
+/* The rule, applied to the values in place, in their type. */
 static inline tutti_status update(void *user, double factor, tutti_error *err)
 {
     seat *s = user;
@@ -213,7 +213,7 @@ static inline size_t touched(const tutti_method *m, int tensor, uint32_t *ids)
     return n;
 }
 
-/* Those rows of a whole table one behind the other, where they stand. */
+/* Those rows of a whole table, in place one after the other. */
 static inline void pack_rows(char *table, size_t bytes, const uint32_t *ids, size_t n)
 {
     for (size_t j = 0; j < n; j++)
@@ -442,7 +442,7 @@ static inline void drop(run *r)
     }
 }
 
-/* Of as many workers. */
+/* The same with as many workers. */
 static inline tutti_status on_threads(run *r, int workers, tutti_error *err)
 {
     *err = (tutti_error){ .rank = -1 };

@@ -6,7 +6,7 @@
 
 /* ---- the methods ---- */
 
-/* Those that exchange gradients, and whose update is of x. */
+/* Methods that exchange gradients, and update x. */
 static const char *const exchanging[] = {
     "ddp", "bagua", "bagua(algorithm=bytegrad)", "parameter-server", "parallax", "byteps(partition_bytes=1000)",
     "bytescheduler(partition_mb=0.001,cross_barrier=off)", "hetero-ring(adapt_every=1000)",
@@ -213,7 +213,7 @@ static void apart_close(tutti_method *m)
         tutti_monitor_close(((apart *)m->self)->door);
 }
 
-/* The update is of a model of its own, by half the rate, and x stays as it was until then. */
+/* The update is of a separate model, by half the rate, and x stays as it was until then. */
 static tutti_status apart_step(tutti_method *m, tutti_error *err)
 {
     apart *s = m->self;
@@ -303,7 +303,7 @@ static void what_is_not_finite_passes_where_it_is_kept(void **state)
     drop(&r);
 }
 
-/* The client leaves such a step out, as a loss scaler does. What codecs keep back is that of a run
+/* The client skips such a step, as a loss scaler does. What codecs keep back is that of a run
    whose engine does so. */
 static void a_codec_keeps_nothing_of_a_step_that_the_client_leaves_out(void **state)
 {
@@ -397,8 +397,8 @@ static void numbers_that_are_not_finite_stay_what_they_are_in_16_bits(void **sta
         }
 }
 
-/* Nothing else moves x: the client's optimiser works on its own numbers of 16 bits, whoever calls
-   it. */
+/* Nothing else moves x: the client's optimiser works on its own numbers of 16 bits, whichever
+   side calls it. */
 static void a_client_in_16_bits_has_its_own_optimisers_bits(void **state)
 {
     static const tutti_dtype dtypes[] = { TUTTI_BF16, TUTTI_F16 };
@@ -423,8 +423,9 @@ static void a_client_in_16_bits_has_its_own_optimisers_bits(void **state)
         }
 }
 
-/* Where others move x, it keeps what 16 bits have no room for, and what is delivered is x rounded
-   (train looks). Models that average stay nearer to float32's than 16 bits alone would be. */
+/* Where others move x, the engine keeps the bits that 16-bit numbers cannot hold, and what is
+   delivered is x rounded (train looks). Models that average stay nearer to float32's than 16 bits
+   alone would be. */
 static void averages_keep_the_bits_that_the_client_does_not_see(void **state)
 {
     static const char *const methods[] = { "d-psgd", "local-sgd(period=2)", "ad-psgd", "sgp(overlap=1)" };
@@ -449,7 +450,8 @@ static void averages_keep_the_bits_that_the_client_does_not_see(void **state)
 
 /* ---- tables ---- */
 
-/* Rows that nobody has touched are zeros of the gradient, whoever updates and in whatever type. */
+/* Rows that no worker has touched are zeros of the gradient, whichever side updates and in
+   whatever type. */
 static void a_table_gives_the_bits_of_the_same_tensor_announced_whole(void **state)
 {
     static const struct { const char *method; owner who; } rows[] = {

@@ -1,4 +1,5 @@
-/* cut.h: a method whose pieces are cut, ordered and updated as its options say. Else it is ddp. */
+/* cut.h: a method whose pieces are cut, ordered and updated as its options prescribe. Else it is
+   ddp. */
 #ifndef TUTTI_TESTS_CUT_H
 #define TUTTI_TESTS_CUT_H
 #include <stdio.h>
@@ -55,7 +56,7 @@ static tutti_status cut_declare(tutti_method *m, tutti_plan *plan, tutti_error *
     return tutti_late_declare(m, plan, s->late, 0, true, err);
 }
 
-/* So many, or where those would be of no power of two of workers one. */
+/* `teams` groups, or one if the workers of each would be no power of two. */
 static tutti_status cut_teams(tutti_method *m, tutti_error *err)
 {
     const cut *s = m->self;
@@ -100,7 +101,7 @@ static tutti_status cut_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
     .name = name_, .title = "Pieces", .family = "baseline", .options = cut_options, \
     .self_bytes = sizeof(cut), .traits = traits_, .declare = cut_declare, .pass = cut_pass
 /* blind: rows are not known to the method, so a table is cut like anything else. The others are
-   what may not be updated by piece. */
+   the settings that exclude updates by piece. */
 static const tutti_method_ops cut_method = {
     CUT("cut", TUTTI_REPLICAS_EQUAL | TUTTI_TAKES_CODEC | TUTTI_SPARSE_ROWS),
     .exchange = tutti_base_exchange,
@@ -118,7 +119,7 @@ static const tutti_method_ops cut_direction = {
 };
 static const tutti_method_ops cut_apart = { CUT("cut-apart", 0), .exchange = tutti_base_exchange };
 static const tutti_method_ops cut_alone = { CUT("cut-alone", TUTTI_REPLICAS_EQUAL) };
-/* Each worker updates its part of each piece; and what may not. */
+/* Each worker updates its part of each piece; and the settings that exclude that. */
 #define SHARDS(name_, traits_) \
     .name = name_, .title = "Shards", .family = "baseline", .options = cut_options, \
     .self_bytes = sizeof(cut), .traits = traits_, .declare = cut_declare_shards, \
@@ -127,7 +128,7 @@ static const tutti_method_ops cut_shards = {
     SHARDS("cut-shards", TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER),
     .exchange = tutti_shards_exchange,
 };
-/* And what it needs for that is away from the device. */
+/* And the state needed for that is off the device. */
 static const tutti_method_ops cut_offload = {
     .name = "cut-offload", .title = "Away", .family = "baseline", .options = cut_options,
     .self_bytes = sizeof(cut), .traits = TUTTI_REPLICAS_EQUAL | TUTTI_SHARDED_OPTIMIZER,

@@ -1,8 +1,9 @@
-/* Goal: methods that drive (drive.h): each worker has its stage's range of the flat space and no
-   more; what the hook computes is booked, counted and traced as everywhere; a model that is shown
-   comes unit by unit, also where pipelines have cuts of their own, and no rank ever has two of
-   them; a checkpoint knows nothing of stages. Method: a plain pipeline of the test's own, one
-   micro-batch a step, beside `single` and `ddp`, to the bit. */
+/* Goal: methods that run the pipeline schedule (drive.h): each worker has its stage's range of
+   the flat space and no more; what the hook computes is booked, counted and traced as everywhere;
+   a model in an evaluation comes unit by unit, also where pipelines are partitioned differently,
+   and no rank ever has two of them; a checkpoint knows nothing of stages. Method: a plain
+   pipeline of the test's own, one micro-batch a step, compared with `single` and `ddp`, to the
+   bit. */
 #include "scratch.h"
 #include "staged.h"
 #include "tutti/pipe.h"
@@ -114,7 +115,7 @@ static staged relay_default(void)
     return r;
 }
 
-/* ---- a method of two pipelines with cuts of their own, which computes nothing ---- */
+/* ---- a method of two pipelines that are partitioned differently, which computes nothing ---- */
 
 typedef struct unlike {
     int64_t alike, sums, cut;    /* sums: asks for a mean; cut: of the second pipeline */
@@ -164,7 +165,8 @@ static const tutti_method_ops *const unlike_methods[] = { &unlike_ops, NULL };
 
 /* ---- tests ---- */
 
-/* The model that is shown is that of the first pipeline's stages, which are no stages of others. */
+/* The model in an evaluation is that of the first pipeline's stages, which are no stages of
+   others. */
 static void test_pipelines_may_have_cuts_of_their_own(void **state)
 {
     static const struct { const char *method, *says; } cases[] = {
@@ -193,7 +195,7 @@ static void test_pipelines_may_have_cuts_of_their_own(void **state)
     }
 }
 
-/* With several calls of drive the model is shown between them. */
+/* With several calls of drive an evaluation begins between them. */
 static void test_stages_are_single_to_the_bit(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=0.1,momentum=0.9,weight_decay=0.01)", "adam(lr=0.01)" };
@@ -223,8 +225,8 @@ static void test_stages_are_single_to_the_bit(void **state)
             }
 }
 
-/* Every rank has its range and no more: values, a gradient, the optimiser's slots. While the model
-   was looked at it had one unit besides. */
+/* Every rank has its range and no more: values, a gradient, the optimiser's slots. During an
+   evaluation it had one more unit. */
 static void watch_memory(staged_seat *s)
 {
     tutti_memory_record record[64];
@@ -366,7 +368,7 @@ static tutti_status refused_rank(tutti_world *world, void *arg, tutti_error *err
     return status;
 }
 
-/* Of two ranks with the same memory: nothing is free for the unit that is looked at. */
+/* Two ranks with the same memory: nothing is free for the unit that an evaluation needs. */
 static void test_what_has_no_room_while_it_is_shown_is_refused_at_once(void **state)
 {
     static staged r;
@@ -382,7 +384,7 @@ static void test_what_has_no_room_while_it_is_shown_is_refused_at_once(void **st
     r.options.device_memory = enough;
     staged_runs(&r, "shm", 2);
     r.options.device_memory = enough - 1;
-    r.x[0][0] = 77; /* nobody comes as far as the model */
+    r.x[0][0] = 77; /* no run gets as far as the model */
     assert_int_equal(staged_run(&r, "shm", 2, &err), TUTTI_ERR_MEMORY);
     assert_non_null(strstr(err.text, "'shown' needs"));
     assert_float_equal(r.x[0][0], 77, 0);

@@ -1,6 +1,6 @@
 /* Goal: what engine.h and docs/methods/ddp.md promise of a step holds on ranks that are threads:
    equal replicas, exact means, exact traffic, order, errors. Method: the toy client; every fact
-   compared bit for bit where the contract says so. */
+   compared bit for bit where the contract demands it. */
 #include <limits.h>
 #include "toy.h"
 
@@ -13,7 +13,7 @@ typedef struct job {
     tutti_figures figures[16];
     char event[16][200];
     int events[16];
-    float *x;                              /* worker 0's values at the end, where there is room for them */
+    float *x;                              /* worker 0's values at the end; NULL: not wanted */
 } job;
 
 static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
@@ -212,7 +212,7 @@ static double apart(const job *a, const job *b, size_t n)
 }
 
 /* Three passes of two samples are one of six, up to rounding: a sum of three float32 in place of
-   one, each step. A run of two samples ends elsewhere. */
+   one, each step. A run of two samples ends with another model. */
 static void accumulation_sends_nothing_extra_and_equals_the_larger_batch(void **state)
 {
     job jobs[3] = { { .t = toy_default() }, { .t = toy_default() }, { .t = toy_default() } }, *a = &jobs[0],
@@ -270,8 +270,8 @@ static void a_client_with_its_own_memory_gets_the_same_bits(void **state)
 
 /* ---- passes without samples, of clients that have their own memory ---- */
 
-/* As toy_step, but of a pass without samples only the end of each gradient is told: what stands in
-   its memory is what the client had there before. */
+/* As toy_step, but of a pass without samples only the end of each gradient is announced: its
+   memory contains what the client had there before. */
 static tutti_status step_of_few(tutti_engine *e, toy *t, tutti_error *err)
 {
     const tutti_share share = { t->options.data_samples, tutti_engine_method(e)->workers, t->options.batch,
@@ -462,7 +462,7 @@ static tutti_status mismatch_rank(tutti_world *world, void *arg, tutti_error *er
         t.count[1] = 70001;
     if (rank == 1 && m->which == 2)
         t.options.optimizer = "sgd(lr=0.06,momentum=0.9)";
-    if (rank == 3 && m->which == 4) /* what codecs draw by, as PowerSGD's first factors */
+    if (rank == 3 && m->which == 4) /* the seed of codecs' draws, as for PowerSGD's first factors */
         t.options.seed++;
     if (rank == 3 && m->which == 3)
         t.options.fingerprint = "model=other\n";
@@ -501,7 +501,7 @@ static void workers_that_differ_are_refused_on_all_with_both_values(void **state
 
 /* ---- what some ranks refuse by themselves ---- */
 
-typedef struct refused { unsigned who; tutti_status status[4]; char text[4][480]; } refused; /* who: a bit a rank */
+typedef struct refused { unsigned who; tutti_status status[4]; char text[4][480]; } refused; /* who: bits */
 
 static tutti_status refusal_rank(tutti_world *world, void *arg, tutti_error *err)
 {
@@ -612,7 +612,7 @@ static tutti_status second_rank(tutti_world *world, void *arg, tutti_error *err)
             TUTTI_TRY(toy_step(e, &t, err));
         }
         tutti_world_sent(world, TUTTI_ANY, &before, &messages);
-        if (again == 1 || rank == 0) /* nobody else need know of it */
+        if (again == 1 || rank == 0) /* no other rank need know of it */
             CHECK(toy_open(&late, world, &t, err) == TUTTI_ERR_STATE && late == NULL &&
                   strstr(err->text, "this world has had an engine already") != NULL);
         tutti_world_sent(world, TUTTI_ANY, &after, &messages);

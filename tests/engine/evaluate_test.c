@@ -71,7 +71,7 @@ static tutti_status asks_declare(tutti_method *m, tutti_plan *plan, tutti_error 
 
 static tutti_status asks_step(tutti_method *m, tutti_error *err)
 {
-    for (int k = 0; k < 2; k++) { /* twice, since what stands there has changed in between */
+    for (int k = 0; k < 2; k++) { /* twice, since the model has changed in between */
         const int64_t before = tutti_computed_ns(m);
         double loss;
         TUTTI_TRY(k == 0 ? tutti_base_step(m, err) : TUTTI_OK);

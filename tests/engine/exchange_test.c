@@ -245,7 +245,7 @@ static size_t bytes_int8(size_t n) { return 4 * ceil_div(n, 512) + n; }
 static void messages_have_exactly_the_bytes_of_the_formula(void **state)
 {
     enum { NEVER = 100 };
-    /* owners: from so many workers up */
+    /* owners: from that many workers up */
     static const struct {
         const char *codec;
         size_t (*bytes)(size_t n);
@@ -316,8 +316,8 @@ static void messages_have_exactly_the_bytes_of_the_formula(void **state)
         }
 }
 
-/* However messages go: the same model on all workers, ddp's bits where nothing is lost, and what is
-   lost is made good where that was promised. */
+/* Whichever route messages take: the same model on all workers, ddp's bits where nothing is lost,
+   and losses are made good where that was promised. */
 static void replicas_are_equal_whichever_way_messages_go(void **state)
 {
     static const char *const ways[] = { "allgather", "alltoall" }, *const codecs[] = {
@@ -502,8 +502,8 @@ static void what_error_feedback_keeps_and_what_was_applied_is_all_the_gradient(v
         }
 }
 
-/* powersgd.md, invariant 2: W workers give what one gives who has all samples: P^ Q^T depends on
-   the mean gradient alone. Bits differ, as those of any mean. */
+/* powersgd.md, invariant 2: W workers give what one worker with all samples gives: P^ Q^T depends
+   on the mean gradient alone. Bits differ, as those of any mean. */
 static void powersgd_does_not_depend_on_the_number_of_workers(void **state)
 {
     static const char *const codecs[] = { "ef(powersgd(rank=2))", "ef(powersgd(rank=3,warm_start=off))" };
@@ -670,9 +670,9 @@ static void payload_is_what_was_encoded(void **state)
     }
 }
 
-/* Being weighed touches nothing of the run's, not its counts of bytes either; where the codec is
-   left away the run is one without. Which of the two is a matter of time, so either is right
-   here. */
+/* Measuring the codec changes nothing of the run, not its counts of bytes either; where the codec
+   is then not used the run is one without it. Which of the two happens is a matter of time, so
+   either is right here. */
 static void weighing_a_codec_changes_no_bit_and_leaving_it_away_is_ddp(void **state)
 {
     static const char *const codecs[] = {
@@ -709,8 +709,9 @@ static void weighing_a_codec_changes_no_bit_and_leaving_it_away_is_ddp(void **st
         }
 }
 
-/* A clock by which a call of a collective takes the worker who came first 100 us and who came late
-   1 us; they come late in turn. It is read twice a call, and by all equally often. */
+/* A clock by which a call of a collective takes 100 us on the worker that came first and 1 us on
+   the one that came late; they come late in turn. It is read twice a call, and by all equally
+   often. */
 typedef struct turns { int rank, read; int64_t ns; } turns;
 
 static int64_t now_by_turns(void *self)
@@ -742,8 +743,8 @@ static tutti_status weigh_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-/* Whoever comes late has a short call. The best of each worker's would be 1
-   us here, which no exchange took. */
+/* The worker that comes late has a short call. The shortest of each worker's would be 1 us here,
+   which no exchange took. */
 static void a_call_is_priced_by_who_waited_longest_in_it(void **state)
 {
     job j = job_of("topk", "sgd(lr=0.05)", 1);

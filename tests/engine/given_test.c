@@ -1,14 +1,14 @@
-/* Goal: lists of samples come whole and in order where they were sent, with exactly their bytes in
-   the counters of exactly those pairs; what does not fit is a sentence; a client that has none to
-   give is refused while opening. Method: a method made for it, whose lists are drawn from (seed,
-   step, pair) alike on all workers; a client whose sample is a formula of its index; sockets and
-   shared memory. */
+/* Goal: lists of samples arrive whole and in order where they were sent, with exactly their bytes
+   in the counters of exactly those pairs; what does not fit is an error sentence; a client that
+   cannot give any is refused while opening. Method: a method made for it, whose lists are drawn
+   from (seed, step, pair), identically on all workers; a client whose sample is a formula of its
+   index; sockets and shared memory. */
 #include "toy.h"
 
 enum { WORKERS = 4, MOST = 40, STEPS = 12, BYTES = 13, ROUND = 3, PLAIN = 1000 };
 
 typedef struct probe {
-    int64_t wrong;               /* worker 1 expects one more of worker 2 than that gives */
+    int64_t wrong;               /* worker 1 expects one more from worker 2 than that sends */
     int64_t twice;               /* asks a second time */
 } probe;
 

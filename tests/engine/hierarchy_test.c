@@ -1,9 +1,9 @@
-/* codec-hierarchy.
-   Goal: workers of a team sum as they are and their first alone goes through the codec, so that to
-   it there are as many workers as teams. Method: gradients that know no network; beside the run of
-   W workers in teams of c another of W / c workers, each of which has by itself the mean that a
-   team comes to, added up as the collectives do. The same model, to the bit, and between teams the
-   same bytes, from and to their first alone. */
+/* codec-hierarchy. Goal: the workers of a node group sum unencoded, and the first of them alone
+   goes through the codec, so that to it there are as many workers as groups. Method: gradients
+   that do not depend on a network; the run of W workers in groups of c is compared with one of W
+   / c workers, where each has by itself the mean of one group, added up as the collectives do.
+   The same model, to the bit, and between groups the same bytes, from and to the first of each
+   alone. */
 #include <stdlib.h>
 
 #include "engine/engine_internal.h"
@@ -14,9 +14,9 @@ enum { WORKERS = 8, STEPS = 6, BAD_STEP = 3, ELEMENTS = 10 + 3000 + 33 + 2001 + 
 typedef struct job {
     toy t;
     int members;                           /* whose gradients one worker has by itself; 1: its own */
-    bool alike;                            /* those of a team are the same */
-    int team;                              /* of which they are alike */
-    int of_machine;                        /* workers of each machine that the world is made to tell of; 0: of one */
+    bool alike;                            /* those of a group are the same */
+    int team;                              /* workers of a group with equal gradients */
+    int of_machine;                        /* workers of each machine that the world is made to report; 0: of one */
     int bad;                               /* a worker whose gradient, or part of one, is infinite in one step; or -1 */
     uint64_t hash[WORKERS][STEPS];
     uint64_t bytes[WORKERS][WORKERS];      /* from, to: in all steps */
@@ -77,7 +77,7 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
             tutti_engine_close(e);
             return status;
         }
-        /* without what fills up the last places, which is by workers */
+        /* without the padding at the end, which depends on the number of workers */
         j->hash[rank][s] = tutti_hash(m->x, m->layout->used * sizeof *m->x);
     }
     for (int to = 0; to < size; to++) {
@@ -126,7 +126,7 @@ static void run_alike(job *a, job *b, int n)
 
 static const struct { int workers, team; } layouts[] = { { 4, 2 }, { 6, 3 }, { 8, 2 } }; /* 8 / 2: owners of parts */
 
-/* What a team sends itself for one sum of the whole and for handing it on, in its members'
+/* What a group sends internally for one sum of the whole and for handing it on, in its members'
    places. */
 typedef struct dense { size_t n; uint64_t bytes[WORKERS][WORKERS]; } dense;
 static tutti_status dense_rank(tutti_world *world, void *arg, tutti_error *err)
@@ -179,7 +179,7 @@ static void teams_are_workers_to_the_codec(void **state)
             const int workers = layouts[l].workers, team = layouts[l].team, teams = workers / team;
             char hierarchy[16];
             job *a, *b;
-            /* thirds of a number do not add up to it; half of all will do */
+            /* thirds of a number do not add up to it; halves do */
             if ((cases[c].alike && team == 3) || (c + l) % 2 == 1)
                 continue;
             snprintf(hierarchy, sizeof hierarchy, "%d", team);
@@ -218,7 +218,7 @@ static void teams_are_workers_to_the_codec(void **state)
         }
 }
 
-/* Teams of one, and the one of a single worker, are no teams. */
+/* Groups of one, and the one of a single worker, are no groups. */
 static void teams_of_one_change_nothing(void **state)
 {
     static const struct {
@@ -251,8 +251,8 @@ static void machines_are_teams_of_their_workers(void **state)
     }
 }
 
-/* A gradient that is not finite, of a worker that does not encode, is heard of by all; the step is
-   left out by all, and what codecs keep is as if it had not been. */
+/* All workers learn of a gradient that is not finite on a worker that does not encode; all skip
+   the step, and what codecs keep is as if it had not been. */
 static void a_step_is_left_out_by_all_teams(void **state)
 {
     static const char *const codecs[] = { "ef(topk(ratio=0.05))", "ef(powersgd(rank=1))" };

@@ -1,10 +1,10 @@
 /* Goal: what a worker announces and sends to the others through a codec is not trusted
    (src/engine/exchange/message.c): lengths beyond what the codec makes, negative ones, lengths
-   that do not fit what came, and any bytes at all end with the sender's name and nothing read
-   or written out of bounds (which a sanitizer sees), by gather and by the owners of parts;
-   whatever is taken leaves the others alike. Method: ranks that are threads; rank 1 takes part
-   in the same collectives by hand. The source is taken in whole: its functions are its own.
-   Decoders alone are in tests/fuzz. */
+   that do not fit what came, and any bytes at all end with the sender's name and nothing read or
+   written out of bounds (which a sanitizer sees), by gather and by the owners of parts; whatever
+   is accepted leaves the other workers equal. Method: ranks that are threads; rank 1 takes part
+   in the same collectives through calls of this file. The source file is included, since its
+   functions are static. Decoders alone are tested in tests/fuzz. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -106,8 +106,8 @@ static uint64_t draw(uint64_t *state)
     return *state = (*state * 6364136223846793005u + 1442695040888963407u) ^ *state >> 29;
 }
 
-/* As gather() and to_owners() tell each other lengths, and then send. Bytes: mostly zeros and small
-   numbers, so that lengths among them are often near what they should be. */
+/* As gather() and to_owners() announce lengths to each other, and then send. Bytes: mostly zeros
+   and small numbers, so that lengths among them are often near what they should be. */
 static tutti_status be_bad(const attack *a, side *s, tutti_error *err)
 {
     const bool owners = s->group.size >= OWNERS_FROM;
@@ -127,7 +127,7 @@ static tutti_status be_bad(const attack *a, side *s, tutti_error *err)
         TUTTI_TRY(tutti_allgather(&s->group, tutti_host(told, 1, TUTTI_I64),
                                   tutti_host(lengths, (size_t)s->group.size, TUTTI_I64), err));
     if (a->what == LENGTH)
-        return TUTTI_OK; /* nobody goes on */
+        return TUTTI_OK; /* no worker continues */
     for (int r = 0; r < s->group.size; r++) {
         counts[r] = (size_t)told[r];
         counts[s->group.size + r] = (size_t)lengths[r];
@@ -217,8 +217,8 @@ static void any_bytes_are_refused_by_name_or_are_the_same_to_all(void **state)
     assert_true(refused > 50);
 }
 
-/* codec-checksum: what comes is taken as it was written, and refused with any one bit of it
-   another, as another's, of another step or of another place. */
+/* codec-checksum: a message is accepted as it was written, and refused with any bit flipped, or
+   as another worker's, of another step or of another place. */
 static tutti_status checked_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     side *s = malloc(sizeof *s);

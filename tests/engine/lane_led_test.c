@@ -1,8 +1,8 @@
 /* Goal: the members of a led lane run their jobs in one order, that of member 0's priorities,
-   whatever becomes ready where and when, within the credit, for one message a turn to each other
-   member; and it ends in every case. Method: led_jobs.h on ranks that are threads, over shm and
-   tcp; then what fails, is killed (processes) or closes early. The simulator and the explorer run
-   it too. */
+   whatever becomes ready where and when, within the credit, with one message a sequence number to
+   each other member; and it ends in every case. Method: led_jobs.h on ranks that are threads,
+   over shm and tcp; then what fails, is killed (processes) or closes early. The simulator and the
+   explorer run it too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -204,7 +204,7 @@ static void without_threads_jobs_run_as_they_are_started(void **state)
             fail_msg("worker %d: %s", r, why[r].text);
 }
 
-/* In a process of its own: code 3 if it has heard of the right one. */
+/* In a process of its own: code 3 if it has learned which rank died. */
 static int worker(int dies)
 {
     trouble t = { KILLED, dies };

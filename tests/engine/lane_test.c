@@ -1,5 +1,5 @@
-/* Goal: a lane runs jobs in order, reports each status once with its sentence, and runs out
-   what was started before it closes. Priorities and credit say which comes next; a job that waits
+/* Goal: a lane runs jobs in order, reports each status once with its sentence, and completes what
+   was started before it closes. Priorities and credit decide which comes next; a job that waits
    for credit is held by no thread. Method: jobs that stay until they are let go. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -179,7 +179,8 @@ static void the_most_urgent_is_next_and_equals_are_fifo(void **state)
     }
 }
 
-/* 0 is under way. 1 does not fit beside it; 2 would, but is less urgent; 3 overtakes both. */
+/* 0 is in flight. 1 does not fit in the remaining credit; 2 would, but is less urgent; 3
+   overtakes both. */
 static void what_waits_for_credit_is_overtaken_by_the_more_urgent_only(void **state)
 {
     static gate g;

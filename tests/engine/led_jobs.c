@@ -18,7 +18,7 @@ typedef struct run {
     tutti_group all;
     int rank, step;
     atomic_size_t taken;  /* bytes of jobs that are in run */
-    atomic_size_t credit; /* the greatest that has held since the step began */
+    atomic_size_t credit; /* the greatest credit in force since the step began */
     atomic_int running;
     tutti_job job[LED_JOBS];
     int64_t x[LED_JOBS];
@@ -63,8 +63,8 @@ static tutti_status carry_out(tutti_job *job, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* What was admitted was the most urgent of what was there: whatever came later and is more urgent
-   was started later. Of equal ones the first. */
+/* The admitted job was the most urgent of those that were there: whatever came later and is more
+   urgent was started later. Of equal ones the first is admitted. */
 static tutti_status is_in_order(const run *r, tutti_error *err)
 {
     for (int i = 0; i < r->c->jobs; i++)

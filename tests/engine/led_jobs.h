@@ -11,7 +11,7 @@ typedef struct led_case {
     size_t credit;       /* bytes of a job are drawn, from 1 to LED_BYTES */
     bool sums;           /* a job sums over all; else it sends nothing: traffic is checked */
     bool equal;          /* priorities are equal: FIFO by readiness at member 0 */
-    bool changes;        /* the credit is changed while jobs are under way */
+    bool changes;        /* the credit is changed while jobs are in flight */
     int64_t pause_ns;    /* at most so long between two starts, and in a job */
 } led_case;
 #define LED_BYTES 1000

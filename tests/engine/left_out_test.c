@@ -1,9 +1,9 @@
-/* Goal: a step that is left out has not been, to whatever a codec keeps; and an overflow in the
-   codec is not taken for one of the gradient. Method: a quadratic of each worker's own, whose
-   gradient depends on the model alone, so that a run with steps left out must be, to the last
-   bit, the run without them: residuals, momenta, estimates, factors and sums of gradients are
-   all in it. The number that is not finite is in the last tensor alone, so that all others have
-   been exchanged when it is found. */
+/* Goal: a skipped step leaves whatever a codec keeps as if it had not been; and an overflow in
+   the codec is not taken for one of the gradient. Method: a quadratic of each worker's own, whose
+   gradient depends on the model alone, so that a run with skipped steps must be, to the last bit,
+   the run without them: residuals, momenta, estimates, factors and sums of gradients are all in
+   it. The number that is not finite is in the last tensor alone, so that all others have been
+   exchanged when it is found. */
 #include "toy.h"
 
 enum { RANKS = 5, STEPS = 24, ELEMENTS = 10 + 3000 + 33 + 2001 + 7 };
@@ -11,7 +11,7 @@ typedef struct job {
     toy t;
     uint64_t bad;                /* bit s: in step s a number that is not finite */
     int bad_rank;
-    /* what element 12 has for a gradient instead in those steps, on all workers; 0: nothing */
+    /* the gradient of element 12 in those steps instead, on all workers; 0: none */
     float steep;
     float x[ELEMENTS];           /* rank 0's at the end */
     uint64_t hash[RANKS], skipped[RANKS];
@@ -98,8 +98,8 @@ static void run(job *j, int n)
         assert_int_equal(j->hash[r], j->hash[0]);
 }
 
-/* None draws by the step's number, which differs. One lane or none,
-   one piece a tensor or one for all. */
+/* None draws by the step's number, which differs. With a lane and without, one piece a tensor and
+   one for all. */
 static void a_run_with_steps_left_out_is_the_run_without_them(void **state)
 {
     static const struct { const char *method, *codec; int n; } cases[] = {
@@ -143,7 +143,7 @@ static void a_run_with_steps_left_out_is_the_run_without_them(void **state)
     }
 }
 
-/* Levels are fitted to a sample of the step before; where that is left out, to the next one's. */
+/* Levels are fitted to a sample of the step before; where that is skipped, to the next one's. */
 static void a_sample_that_was_left_out_is_taken_in_the_next_step(void **state)
 {
     job j = job_of("ddp", "alq(bucket=256,first=4,second=9,every=0)", 12);
@@ -170,7 +170,7 @@ static void an_overflow_of_the_codec_does_not_move_the_loss_scale(void **state)
         j.t.options.loss_scale = "dynamic(init=256,interval=100)";
         j.steep = 1e6f;
         j.bad = 1 << 2;
-        /* the scale leaves overflows of gradients out; this one is for nonfinite to decide */
+        /* the scale skips overflows of gradients; this one is for nonfinite to decide */
         assert_int_equal(try_job(&j, 3, &err), TUTTI_ERR_NUMBER);
         assert_string_equal(err.text,
                             "the mean gradient of d.weight is inf at element 2 in step 2, as fp16 decoded it; lower "
@@ -188,7 +188,7 @@ static void an_overflow_of_the_codec_does_not_move_the_loss_scale(void **state)
     }
 }
 
-/* The mean of all is not finite either, on workers whose own gradient is. */
+/* The mean of all is not finite either, also on workers whose own gradient is. */
 static void a_gradient_of_somebodys_own_is_told_before_any_decoded_mean(void **state)
 {
     for (int skip = 0; skip < 2; skip++)

@@ -1,5 +1,5 @@
-/* machines.c: a world of one machine that tells of several. A file of its own, since what is inside
-   a world and what methods see of it have names in common. */
+/* machines.c: a world of one machine that reports several. A file of its own, since what is
+   inside a world and what methods see of it have names in common. */
 #include "collective/collective_internal.h"
 
 void put_on_machines(tutti_world *world, int of_machine, int first);

@@ -1,7 +1,7 @@
 /* Goal: a method that uses a facility against its contract is refused by a sentence, before a
    client computes by it: samples by name (names.c), gradients that are applied late (late.c), and
-   what is left out of a method's table (table.c). Method: methods that do it wrong, beside one of
-   each that does the same right at the border. */
+   what is missing in a method's table (table.c). Method: methods that do it wrong, and one of
+   each that does the same right at the limit. */
 #include "toy.h"
 
 enum { SET = 50, STEPS = 2 };
@@ -171,7 +171,7 @@ static void late_gradients_are_of_equal_replicas_that_exchange_in_every_step(voi
     }
 }
 
-/* ---- tables of methods that somebody has written, with something forgotten or wrong ---- */
+/* ---- tables of methods written by a user, with something forgotten or wrong ---- */
 
 static tutti_status mine_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
@@ -294,7 +294,7 @@ static void what_a_method_leaves_out_is_said_before_it_is_missed(void **state)
     }
 }
 
-/* However long it is; the names of methods beside the one that is asked for count, too. */
+/* However long the list is; the names of the other methods count, too. */
 static void a_list_of_methods_is_looked_through_to_its_end(void **state)
 {
     enum { OTHERS = 100 };

@@ -1,7 +1,7 @@
-/* Goal: client state (running statistics and the like) is each worker's own while it
-   trains, the same mean on all while the model is shown and after the end, and part of
-   checkpoints. Method: every worker counts something of its own; expected values are
-   integers or halves, so equality is exact. */
+/* Goal: client state (running statistics and the like) is each worker's own while it trains, the
+   same mean on all during an evaluation and after the end, and part of checkpoints. Method: every
+   worker counts something of its own; expected values are integers or halves, so equality is
+   exact. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -80,7 +80,7 @@ static tutti_status rank(tutti_world *world, void *arg, tutti_error *err)
     TUTTI_TRY(open_job(&e, world, &t, j, err));
     for (int i = 0; i < OWN; i++)
         CHECK(tutti_engine_client_state(e)[i] == 0);
-    TUTTI_TRY(tutti_engine_eval_begin(e, err)); /* nobody has had samples: nothing to agree on */
+    TUTTI_TRY(tutti_engine_eval_begin(e, err)); /* no worker has had samples: nothing to agree on */
     TUTTI_TRY(tutti_engine_eval_end(e, err));
     for (int k = 0; k < STEPS; k++) {
         TUTTI_TRY(step(e, &t, k, err));
@@ -113,7 +113,7 @@ static tutti_status load_rank(tutti_world *world, void *arg, tutti_error *err)
     TUTTI_TRY(tutti_engine_load(e, c, err));
     tutti_checkpoint_close(c);
     TUTTI_TRY(expect(e, j->counted, STEPS, n != j->saved_by, err));
-    TUTTI_TRY(tutti_engine_eval_begin(e, err)); /* who had samples is known from the checkpoint */
+    TUTTI_TRY(tutti_engine_eval_begin(e, err)); /* which workers had samples is known from the checkpoint */
     TUTTI_TRY(expect(e, j->counted, STEPS, true, err));
     TUTTI_TRY(tutti_engine_eval_end(e, err));
     tutti_engine_close(e);
@@ -165,7 +165,7 @@ static void it_is_saved_and_another_number_of_workers_gets_the_mean(void **state
     save_and_load(false);
 }
 
-/* What stands in its memory is nothing that it has seen. */
+/* A worker's memory may hold values that do not come from samples of its own. */
 static void who_had_had_no_samples_does_not_count_for_other_workers_either(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* Goal: with parts every worker goes over samples of its own, whatever pace its method has, and
-   goes on where it stopped. Method: each pass's position is compared with what the worker has
+   continues where it stopped. Method: each pass's position is compared with what the worker has
    computed so far; checkpoints are written half way and loaded by another engine. */
 #include <stdatomic.h>
 #include <stdlib.h>

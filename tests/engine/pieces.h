@@ -1,5 +1,5 @@
 /* pieces.h: a client that goes through its units one by one, under a method whose pieces are cut,
-   ordered and updated as its options say (cut.h). What a run leaves is compared with what another
+   ordered and updated by its options (cut.h). What a run leaves is compared with what another
    leaves: the values that each unit had when it was needed, in every step, and those at the end.
 
    A job is memory that a forked process shares. Ranks are threads. */
@@ -43,7 +43,8 @@ struct job {
     double flops;                /* of each unit, forward; backward takes twice that */
     int bad_rank, bad_tensor, bad_step; /* where a gradient is not finite; bad_rank -1: nowhere */
     size_t bad_element;
-    int quits_rank, quits_step;  /* who fails by itself, in that step; quits_rank -1: nobody */
+    int quits_rank, quits_step;  /* the worker that fails by itself, in that step; quits_rank
+                                    -1: none */
     int quits_unit;              /* in its backward; -1: once the step is over */
     int other_rank, other_tensor; /* in the same step; other_rank -1: nowhere else */
     int save_at, load_at;        /* before these steps; 0: not */
@@ -186,7 +187,7 @@ static inline tutti_status job_pass(seat *s, const tutti_pass *p, tutti_error *e
         tutti_charge(m->rt, j->flops, 0);
         if (j->dawdles)
             tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + 300000);
-        for (int k = 0; k < TENSORS; k++) /* nobody has updated what is in use */
+        for (int k = 0; k < TENSORS; k++) /* what is in use has not been updated */
             if (j->unit[k] == u && u != j->frozen)
                 CHECK(hash_of(s, k) == j->seen[s->rank][step][k]);
         if (!j->forgets && u != j->frozen)
@@ -300,7 +301,7 @@ static inline void job_run(job *j, const char *transport, int n)
                  err.text);
 }
 
-/* Everything that was seen, and what is left, from step `from` on. */
+/* All values that were seen, and the final ones, from step `from` on. */
 static inline void job_same(const job *a, const job *b, int n, int from)
 {
     for (int r = 0; r < n; r++) {
@@ -315,7 +316,7 @@ static inline void job_same(const job *a, const job *b, int n, int from)
     }
 }
 
-/* The same job under another method; nothing of what the first has left. */
+/* The same job under another method, without the results of the first. */
 static inline job *job_like(const job *like, const char *method)
 {
     job *j = job_of("", NULL);
@@ -354,8 +355,8 @@ static inline void job_has_nan(const char *method, bool own_memory, int n, int k
     drop(j);
 }
 
-/* Of three workers that one leaves, once after a step, once in its last unit and once in its first:
-   all are told why. */
+/* Of three workers that one leaves, once after a step, once in its last unit and once in its
+   first: all learn why. */
 static inline void job_is_left(const char *method, bool own_memory, int rank)
 {
     for (int unit = -1; unit < UNITS; unit += 3) {

@@ -1,7 +1,8 @@
-/* Goal: pieces may be cut anywhere. How they are cut, and cut anew, changes no bit of what is
-   trained, whatever the number of workers, lanes, passes and tables; a number that is not finite is
-   found where it is; and what needs whole tensors refuses to be cut. Method: pieces.h. The
-   reference is the same method with pieces that end between tensors, which is ddp. */
+/* Goal: pieces may be cut anywhere. Cutting them, and cutting them again differently, changes
+   no bit of what is trained, whatever the number of workers, lanes, passes and tables; a
+   number that is not finite is found where it is; and what needs whole tensors refuses to be
+   cut. Method: pieces.h. The reference is the same method with pieces that end between
+   tensors, which is ddp. */
 #include "pieces.h"
 
 /* n workers under ddp. */
@@ -71,7 +72,7 @@ static void clipping_scales_passes_and_steps_left_out_are_as_ever(void **state)
         same_as_ddp(j, "cut(bytes=320)", n);
     j->options.loss_scale = NULL;
     j->options.nonfinite = TUTTI_NONFINITE_SKIP;
-    j->options.data_samples = 10; /* some steps are short: workers weigh differently, and have none */
+    j->options.data_samples = 10; /* some steps are short: workers weigh differently, and may have no samples */
     j->unused = 1;
     for (int n = 2; n <= 3; n++)
         same_as_ddp(j, "cut(bytes=320)", n);
@@ -227,7 +228,7 @@ static void what_does_not_go_with_a_cut_is_refused_in_a_sentence(void **state)
             "of the step");
 }
 
-/* Two workers fail by themselves in different pieces that are under way at the same time: neither
+/* Two workers fail by themselves in different pieces that are in flight at the same time: neither
    waits for the other in its piece. */
 static void two_that_fail_in_different_pieces_do_not_wait_for_each_other(void **state)
 {

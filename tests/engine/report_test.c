@@ -13,7 +13,7 @@ typedef struct seen {
     uint64_t hash[RANKS], sent[RANKS][2];
     uint64_t payload[TOY_TENSORS];                      /* of rank 0, as all that follows */
     tutti_codec_record record[MOST_STEPS][TOY_TENSORS]; /* figure: not valid */
-    double bound[MOST_STEPS][TOY_TENSORS], levels[MOST_STEPS][TOY_TENSORS]; /* levels: their sum; -1: none was told */
+    double bound[MOST_STEPS][TOY_TENSORS], levels[MOST_STEPS][TOY_TENSORS]; /* levels: sum; -1: none reported */
     double mean[MOST_STEPS][TOY_TENSORS];               /* |mean gradient|, after the exchange */
     double kept[MOST_STEPS][TOY_TENSORS];               /* |codec.e|, after the step; -1: there is no such state */
     bool measured;
@@ -193,7 +193,7 @@ static void numbers_are_those_of_the_definitions(void **state)
             assert_string_equal(t->codec, "topk");
             assert_true(t->density == (double)k / (double)n && t->union_density == t->density);
             assert_true(topk.bound[s][i] == 1 - (double)k / (double)n && t->lost <= topk.bound[s][i]);
-            /* what is sent and what is not are at right angles */
+            /* what is sent and what is not are orthogonal */
             assert_true(fabs(t->lost - (1 - pow(topk.mean[s][i] / t->norm, 2))) < 1e-6);
             assert_true(q->bytes == (4 * n + 7) / 8 + 4 * ((n + 63) / 64) && qsgd.levels[s][i] == (double)n);
             assert_true(fabs(g->lost - (1 - g->rho * g->rho)) < 1e-6); /* of the scale |x|_1 / n */
@@ -270,8 +270,8 @@ static void the_residual_is_what_error_feedback_keeps(void **state)
         }
 }
 
-/* Messages of few workers are encoded once; a length of four bytes stands
-   before those whose length varies. */
+/* Messages of few workers are encoded once; a length of four bytes precedes those of variable
+   length. */
 static void bytes_add_up_to_the_payload(void **state)
 {
     static const struct {

@@ -1,10 +1,10 @@
-/* Goal: a step that its method begins anew (method.h: done gives TUTTI_CLOSED) is computed from
-   its first pass again, at the model that the method has put there meanwhile, on the same samples,
-   and nothing of what was computed before it counts: neither gradients of earlier passes nor what
-   the client has announced since, wherever values and gradients lie and whether or not the client
-   can leave a pass. Method: a method that restarts a step so many times, each at another unit and
-   pass, and moves the model by 1 before it; the gradient is a formula of the model as the client
-   sees it; what is dropped is NaN. */
+/* Goal: a step that its method restarts (method.h: unit_release gives TUTTI_CLOSED) is computed
+   from its first pass again, at the model that the method has put there meanwhile, on the same
+   samples, and nothing of what was computed before it counts: neither gradients of earlier passes
+   nor what the client has announced since, wherever values and gradients lie and whether or not
+   the client can leave a pass. Method: a method that restarts a step several times, each at
+   another unit and pass, and moves the model by 1 before it; the gradient is a formula of the
+   model as the client sees it; what is dropped is NaN. */
 #include "engine/engine_internal.h"
 #include "toy.h"
 
@@ -58,8 +58,8 @@ static const tutti_method_ops *const methods[] = { &anew_ops, NULL };
 
 static float wanted(int pass, int i) { return (float)((i * 5 + pass * 9) % 16) / 4; }
 
-/* One pass; `closed`: the step begins anew, and the client leaves if it can.
-   What is computed after that is NaN. */
+/* One pass; `closed`: the step is restarted, and the client leaves if it can. What is computed
+   after that is NaN. */
 static tutti_status one_pass(job *j, tutti_engine *e, const tutti_pass *p, float (*values)[COUNT],
                              float (*gradients)[COUNT], bool *closed, tutti_error *err)
 {

@@ -1,7 +1,7 @@
-/* Goal: tables whose rows are known train the bits that whole gradients train, whatever the number
-   of workers, the optimiser and how much is touched, send exactly what the rule says, and leave
-   alone what nobody touched. Method: a client whose gradients are a formula of (rank, step, pass),
-   given once by rows and once whole; ranks are threads. */
+/* Goal: tables whose rows are known train the bits that whole gradients train, whatever the
+   number of workers, the optimiser and how much is touched, send exactly what the rule
+   prescribes, and leave alone the rows that no worker touched. Method: a client whose gradients
+   are a formula of (rank, step, pass), given once by rows and once whole; ranks are threads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,9 +27,9 @@ typedef struct run {
     size_t rows, cols;           /* of the first table; the second has 3 x 2 */
     double touched[RANKS];       /* share of the rows that a pass of each rank names; above 1: it announces the whole */
     bool by_rows, own_memory;
-    bool from;                   /* rows named come one behind the other, from memory of the call */
-    /* of a pass without samples all rows are named, of a client's memory with whatever stands
-       there */
+    bool from;                   /* named rows come one after the other, in memory of the call */
+    /* in a pass without samples all rows are named, and the client's memory holds arbitrary
+       values */
     bool in_vain;
     bool shows;                  /* the agreed model, and how far this worker's is from it, after every step */
     int steps, bad_rank, bad_step;
@@ -69,7 +69,7 @@ static tutti_status hand_over(const run *r, tutti_engine *e, const float *table,
     return status;
 }
 
-/* The gradient of this pass: added where rows are not touched for the first time, as nn does it. */
+/* The gradient of this pass: added where a row has been touched before, as nn does it. */
 static tutti_status gradients(run *r, tutti_engine *e, const tutti_pass *p, float *const *memory, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
@@ -276,7 +276,8 @@ static void rows_and_whole_gradients_train_the_same_bits(void **state)
         }
 }
 
-/* A step that has samples for some workers only weighs them unlike, and leaves lists empty. */
+/* A step in which only some workers have samples weighs them differently, and leaves lists
+   empty. */
 static void uneven_shares_train_the_same_bits(void **state)
 {
     const int64_t shares[3] = { 4, 0, 2 };
@@ -336,7 +337,8 @@ static void methods_that_know_no_rows_get_the_whole_gradient(void **state)
 
 /* ---- the norm ---- */
 
-/* Of what has been exchanged: whole, up to the padding's end, in ranges of one to three blocks. */
+/* Of what has been exchanged: whole, including the padding at the end, in ranges of one to three
+   blocks. */
 static tutti_status look_at_blocks(tutti_method *m, tutti_error *err)
 {
     enum { BLOCKS = 32 };
@@ -409,10 +411,10 @@ static void a_clipped_run_has_one_models_bits_for_all_pieces_and_threads(void **
 
 /* ---- traffic ---- */
 
-/* Tables of 200 x 7 and 3 x 2 and a vector of 37, 3 workers, one step. A run in which nobody
-   touches a row of the large table sends the vector, the small table, and counts of rows; one whose
-   method exchanges all whole sends the same without the two counts, and the table. So of each pair
-   is known what a table's exchange adds. */
+/* Tables of 200 x 7 and 3 x 2 and a vector of 37, 3 workers, one step. A run in which no worker
+   touches a row of the large table sends the vector, the small table, and counts of rows; one
+   whose method exchanges all whole sends the same without the two counts, and the table. The
+   difference is what a table's exchange adds, for each pair. */
 static void traffic_is_what_the_rule_says_for_every_pair(void **state)
 {
     static const tutti_method_ops mixed = {
@@ -424,7 +426,8 @@ static void traffic_is_what_the_rule_says_for_every_pair(void **state)
 
     (void)state;
     for (size_t k = 0; k < 2 * TUTTI_LENGTH(touched); k++) {
-        const bool lazy = k >= TUTTI_LENGTH(touched); /* a bit a row beside a whole table, in words of 8 bytes */
+        const bool lazy = k >= TUTTI_LENGTH(touched); /* in addition to a whole table a bit a
+                                                         row, in words of 8 bytes */
         const double share = touched[k % TUTTI_LENGTH(touched)];
         run none = run_of(200, 7, 0, 60 + k), whole = none, r = none;
         uint64_t rows[3] = { 0 }, all = 0;
@@ -462,8 +465,8 @@ static void traffic_is_what_the_rule_says_for_every_pair(void **state)
 
 /* ---- lazy rows ---- */
 
-/* Momentum 1/2, rate 1/8, one worker or two: all products are exact, so the rule can be followed in
-   float. The table travels as rows or whole, which must not tell. */
+/* Momentum 1/2, rate 1/8, one worker or two: all products are exact, so the rule can be followed
+   in float. The table travels as rows or whole, which must make no difference. */
 static void follow_lazy_rows(int n, size_t cols, double share)
 {
     run r = run_of(40, cols, share, 77);

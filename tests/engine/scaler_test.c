@@ -1,8 +1,8 @@
-/* Goal: loss scaling as src/engine/scaler.c promises it: a power of two changes no bit; an overflow
-   leaves the step out for those whom it concerns and moves nothing but the scale and the counts;
+/* Goal: loss scaling as src/engine/scaler.c promises it: a power of two changes no bit; an
+   overflow makes the workers concerned skip the step and changes only the scale and the counts;
    the scale follows its rule; it survives a checkpoint. Method: the toy client, whose gradient is
-   multiplied by pass.scale as it is computed; overflows put in where the test says; hashes of
-   models; scales against tables worked out by hand from the rule. */
+   multiplied by pass.scale as it is computed; overflows put in where the test wants them; hashes
+   of models; scales against tables worked out by hand from the rule. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -94,9 +94,9 @@ static void run(job *j, int n)
         fail_msg("%s, %s: %s", j->t.options.method, j->t.options.loss_scale, err.text);
 }
 
-/* Products and sums of numbers times 2^k are the products and sums times 2^k, to the bit: gradients
-   here are far from both ends of float32. Whoever exchanges what, with state of its own or a codec,
-   has the gradient after the scale was taken out. */
+/* Products and sums of numbers times 2^k are the products and sums times 2^k, to the bit:
+   gradients here are far from both ends of float32. Whatever exchanges it, a method with state of
+   its own or a codec, has the gradient after the scale was divided out. */
 static void a_scale_that_is_a_power_of_two_changes_no_bit(void **state)
 {
     static const struct { const char *method, *codec; int64_t accumulate;
@@ -215,7 +215,7 @@ static void where_gradients_are_exchanged_all_leave_the_same_steps_out(void **st
     }
 }
 
-/* Each decides about itself: the others' steps, scales and counts are what they would have been. */
+/* Each decides for itself: the others' steps, scales and counts are what they would have been. */
 static void where_they_are_not_each_decides_for_itself(void **state)
 {
     static const char *const methods[] = { "local-sgd(period=4)", "d-psgd", "sgp" };
@@ -238,8 +238,8 @@ static void where_they_are_not_each_decides_for_itself(void **state)
     }
 }
 
-/* In its warm-up local-sgd exchanges gradients: there the verdict is
-   common, later each worker's own. */
+/* In its warm-up local-sgd exchanges gradients: there the verdict is common; later it is each
+   worker's own. */
 static void a_method_that_does_both_decides_as_the_step_does(void **state)
 {
     job j = job_of("local-sgd(period=4,warmup=3)", "dynamic(init=256)");

@@ -1,7 +1,7 @@
-/* Goal: services come to rest all over the run exactly when engine.h says, leave nothing under way,
-   go on afterwards and end; gradients of a method at its own pace are handed out once each. Method:
-   toy methods on ranks that are threads, with random pauses; what a service does is counted in
-   memory that all ranks share, and may not move while all is quiet. */
+/* Goal: services become quiescent all over the run exactly when engine.h states, leave nothing in
+   flight, continue afterwards and end; gradients of an asynchronous method are handed out once
+   each. Method: toy methods on ranks that are threads, with random pauses; what a service does is
+   counted in memory that all ranks share, and may not move while all are quiescent. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -153,7 +153,7 @@ static tutti_status one_step(tutti_engine *e, tutti_error *err)
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
 
-/* All clients are here: nothing may be under way, and nothing may begin. */
+/* nothing may be in flight, and nothing may begin */
 static tutti_status look(tutti_engine *e, tutti_world *world, tutti_error *err)
 {
     tutti_group all = tutti_group_workers(world, 99);
@@ -162,7 +162,7 @@ static tutti_status look(tutti_engine *e, tutti_world *world, tutti_error *err)
 
     if (now->show)
         TUTTI_TRY(tutti_engine_eval_begin(e, err));
-    TUTTI_TRY(tutti_barrier(&all, err)); /* nobody looks before all are quiet */
+    TUTTI_TRY(tutti_barrier(&all, err)); /* no rank looks before all are quiescent */
     CHECK(atomic_load(&now->active) == 0);
     before[0] = atomic_load(&now->asked);
     before[1] = atomic_load(&now->served);
@@ -170,7 +170,7 @@ static tutti_status look(tutti_engine *e, tutti_world *world, tutti_error *err)
     tutti_sleep_until(m->rt, tutti_now_ns(m->rt) + 2000000);
     CHECK(atomic_load(&now->active) == 0 && atomic_load(&now->asked) == before[0] &&
           atomic_load(&now->served) == before[1]);
-    TUTTI_TRY(tutti_barrier(&all, err)); /* nobody goes on before all have looked */
+    TUTTI_TRY(tutti_barrier(&all, err)); /* no rank continues before all have looked */
     return now->show ? tutti_engine_eval_end(e, err) : TUTTI_OK;
 }
 
@@ -288,7 +288,8 @@ static void a_service_that_fails_ends_the_run_with_its_sentence(void **state)
             s = shared_of(kind == 0 ? &own_pace : &together);
             s.show = true;
             s.bad_rank = round % 4;
-            s.bad_round = round % 5; /* each takes its first step whatever the others do, and owes two rounds a step */
+            s.bad_round = round % 5; /* each takes its first step whatever the others do, and
+                                        then asks for two rounds a step */
             assert_int_equal(tutti_world_run("shm", 4, run_rank, NULL, &err), TUTTI_ERR_STATE);
             assert_non_null(strstr(err.text, "the relay broke"));
         }

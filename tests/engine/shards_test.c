@@ -1,10 +1,9 @@
-/* Goal: workers that update a shard of each piece train the bits of workers that update all of it,
-   with gradients held whole or by piece, by one team or several: whatever the sizes, the optimiser,
-   the number of workers, clipping, steps that are left out, lanes and transports. Values are there
-   when they are needed.
-   Any number of workers resumes from any other, with shards and without. A failure is told and
-   nothing hangs. What does not go together is refused.
-   Method: pieces.h; the reference is the same method without shards. */
+/* Goal: workers that update a shard of each piece train the bits of workers that update all of
+   it, with gradients held whole or by piece, by one group or several: whatever the sizes, the
+   optimiser, the number of workers, clipping, skipped steps, lanes and transports. Values are
+   there when they are acquired. Any number of workers resumes from any other, with shards and
+   without. A failure is reported and nothing hangs. What does not go together is refused. Method:
+   pieces.h; the reference is the same method without shards. */
 #include "pieces.h"
 #include "scratch.h"
 
@@ -17,7 +16,7 @@ static job *all_of_it(const job *like, int n)
     return j;
 }
 
-/* So many teams that update shards see and leave what these do. */
+/* `teams` groups that update shards see and leave what the workers of the reference do. */
 static void compare_teams(const job *a, const char *options, const char *transport, int n, bool held, int teams)
 {
     char method[200];
@@ -34,7 +33,7 @@ static void compare_teams(const job *a, const char *options, const char *transpo
     drop(b);
 }
 
-/* One, and where they can be two, or as many as there are workers. */
+/* One group, and also two or one per worker where that is possible. */
 static void compare(const job *a, const char *options, const char *transport, int n, bool held)
 {
     compare_teams(a, options, transport, n, held, 1);
@@ -42,7 +41,7 @@ static void compare(const job *a, const char *options, const char *transport, in
         compare_teams(a, options, transport, n, held, n % 2 == 0 ? 2 : n);
 }
 
-/* Gradients are held whole, and by piece. With each of some options, the last of them NULL. */
+/* Gradients are held whole, and by piece. Each with some options, the last of them NULL. */
 static void same_with(const job *like, const char *const *options, const char *transport, int n)
 {
     job *a = all_of_it(like, n);
@@ -163,7 +162,7 @@ static void passes_schedules_and_short_steps_are_as_ever(void **state)
     drop(j);
 }
 
-/* Announced later than their place, too: then pieces that are not complete have all buffers. */
+/* Announced later than their place, too: then incomplete pieces hold all buffers. */
 static void what_has_no_gradient_or_comes_late_is_updated_too(void **state)
 {
     static const int units[2][TENSORS] = { { 0, 1, 2, 3, 0, 1, 2 }, { 0, 0, 1, 1, 2, 3, 3 } };
@@ -246,7 +245,7 @@ static job *resumable(const char *method, const char *directory)
     return j;
 }
 
-/* `to` workers go on from the checkpoint in that directory. */
+/* `to` workers continue from the checkpoint in that directory. */
 static job *goes_on(const char *method, const char *directory, int to)
 {
     job *j = resumable(method, directory);
@@ -256,9 +255,9 @@ static job *goes_on(const char *method, const char *directory, int to)
     return j;
 }
 
-/* n workers save under each of the methods. From each of these checkpoints any number up to `most`
-   goes on, under a method in turn, and sees and leaves what as many of the first method do that go
-   on from the first. */
+/* n workers save under each of the methods. From each of these checkpoints any number up to
+   `most` continues, with the methods in turn, and sees and leaves what as many workers of the
+   first method do when they continue from the first. */
 static void resumes(const char *const *methods, int n_methods, int n, int most)
 {
     char directory[METHODS_MOST][SCRATCH_PATH];
@@ -300,7 +299,7 @@ static void any_number_of_workers_resumes_from_any_other(void **state)
         resumes(methods, METHODS_MOST, n, RANKS);
 }
 
-/* The checkpoint waits for the update under way, and has it in masters alone. */
+/* The checkpoint waits for the update in progress, and has it in masters alone. */
 static void a_delayed_update_under_way_is_in_a_checkpoint(void **state)
 {
     static const char *const methods[] = { "cut-offload(bytes=500,delayed=yes)",

@@ -1,6 +1,6 @@
-/* staged.h: a client of the engine whose model is cut into stages (staged_model.h). It computes
-   whole passes, too, with the same sums in the same order, so that what a pipeline leaves can be
-   compared with `single` to the bit. Ranks are threads. */
+/* staged.h: a client of the engine whose model is partitioned into stages (staged_model.h). It
+   computes whole passes, too, with the same sums in the same order, so that what a pipeline
+   leaves can be compared with `single` to the bit. Ranks are threads. */
 #ifndef TUTTI_TESTS_STAGED_H
 #define TUTTI_TESTS_STAGED_H
 #include <setjmp.h>
@@ -36,7 +36,8 @@ typedef struct staged_slot {
     float *out, *gradient, *to;
     double loss;
     float d[SAMPLES_MOST * WIDTH];
-    const float *values; /* that its forward had, and their hash: of a table what it names */
+    const float *values; /* that its forward had, and their hash: for a table of the rows that
+                            it names */
     uint64_t tag;
     bool named[WIDTH];
     float y[UNITS + 1][SAMPLES_MOST * WIDTH]; /* what enters each unit, what leaves the last */
@@ -76,7 +77,7 @@ struct staged {
     uint64_t samples;
     int full_most[STAGED_RANKS], forwards_most[STAGED_RANKS];
     size_t held_most[STAGED_RANKS];
-    double told[STAGED_RANKS][4]; /* whatever `watch` notes of a rank */
+    double told[STAGED_RANKS][4]; /* whatever `watch` records of a rank */
     uint64_t retagged;
     void (*watch)(staged_seat *s); /* before the engine is closed; of simulated ranks it asserts
                                       nothing */
@@ -300,7 +301,8 @@ static inline tutti_status staged_step(staged_seat *s, tutti_error *err)
 
 /* ---- a run ---- */
 
-/* The model that is shown. Of stages it comes unit by unit, which all ranks bring. */
+/* The model in an evaluation. With stages it comes unit by unit, and all ranks contribute
+   units. */
 static inline tutti_status staged_read(staged_seat *s, float *to, tutti_error *err)
 {
     for (int u = 0; u < UNITS; u++) {
@@ -479,7 +481,7 @@ static inline void staged_runs(staged *r, const char *transport, int ranks)
     assert_int_equal(r->retagged, 0);
 }
 
-/* What `single` makes of it with so many samples a step. */
+/* What `single` makes of it with `batch` samples a step. */
 static inline staged staged_single(const staged *like, int64_t batch)
 {
     staged r = *like;

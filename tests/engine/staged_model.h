@@ -1,7 +1,7 @@
-/* staged_model.h: a model that can be cut into stages: a chain of units y := tanh(w y + b), element
-   by element, over samples that are drawn. Its loss is half the square of the distance from a
-   draw. The weights of the first unit may be a table: of its rows a micro-batch names some, and the
-   others are 0 to it. */
+/* staged_model.h: a model that can be partitioned into stages: a chain of units y := tanh(w y +
+   b), element by element, over samples that are drawn. Its loss is half the square of the
+   distance from a draw. The weights of the first unit may be a table: a micro-batch names some of
+   its rows, and the others count as 0 for it. */
 #ifndef TUTTI_TESTS_STAGED_MODEL_H
 #define TUTTI_TESTS_STAGED_MODEL_H
 #include <math.h>
@@ -52,7 +52,8 @@ static inline void staged_unit_forward(const float *w, const float *b, int64_t s
         out[k] = tanhf(w[k % WIDTH] * in[k] + b[k % WIDTH]);
 }
 
-/* What a micro-batch names of the table: ids, and the weights as it sees them. Gives how many. */
+/* What a micro-batch names of the table: ids, and the weights as it sees them. Gives their
+   number. */
 static inline size_t staged_named(const tutti_pass *p, uint32_t ids[TABLE_ROWS],
                                   bool named[WIDTH])
 {

@@ -22,13 +22,15 @@ typedef struct saved_run {
     /* after the load, as rank 0's server has it: versions that workers have, less that of the
        model; steps that they have been given */
     double off, quotas;
-    uint64_t told;             /* of rank 0's gradients: how many it tells of, and of how many how old they were; of a
-                                  method's own figures those that do not depend on time */
+    uint64_t told;             /* of rank 0's gradients: how many it reports, and of how many
+                                  the age is known; of a method's own figures those that do not
+                                  depend on time */
     int states;                /* declared that are not scratch */
     char zeroed[64];
 } saved_run;
 
-/* What rank 0 has at the end: its model, and what it says of its gradients of the whole run. */
+/* What rank 0 has at the end: its model, and what it reports of its gradients of the whole
+   run. */
 static void look_at(saved_run *s, tutti_engine *e)
 {
     static const char *const timeless[] = { "gradient_evaluations", "mixing_steps", "drift" };
@@ -257,7 +259,7 @@ static const struct { const char *method, *optimizer; int n; const char *codec, 
     { "accordion(mode=localsteps,period_low=2,period_high=5,interval=1,unit=step,eta=5)", "sgd(lr=0.05,momentum=0.9)",
       2 },
     { "accordion(mode=localsteps,period_low=1,period_high=3,interval=2,unit=step,eta=5)", "adam(lr=0.01)", 3 },
-    /* sgd does not read how many updates it has made, but for the first */
+    /* sgd does not read how many updates it has made, except for the first */
     { "slowmo(period=2)", "sgd(lr=0.05,momentum=0.9)", 3 },
     /* two machines have no owners of parts */
     { "bagua(algorithm=bytegrad,hierarchical=2)", "sgd(lr=0.05)", 4 },
@@ -285,7 +287,7 @@ static void a_resumed_run_ends_with_the_same_bits(void **state)
     }
 }
 
-/* Saved in an epoch after the first: what a codec does by the epoch goes on from there, and is
+/* Saved in an epoch after the first: what a codec does by the epoch continues from there, and is
    not what it would be in the first. */
 static void codecs_go_on_in_the_epoch_in_which_they_were_saved(void **state)
 {
@@ -349,7 +351,7 @@ static void every_declared_state_that_is_not_scratch_matters(void **state)
         assert_true(s.states >= 3); /* x, progress, at least one slot */
         for (s.zero = 0; s.zero < s.states; s.zero++) {
             tutti_error err = { .rank = -1 };
-            /* some cannot be 0, and say so */
+            /* some cannot be 0, and are refused */
             if (tutti_world_run("shm", cases[i].n, load_rank, &s, &err) == TUTTI_OK && s.hash == plain &&
                 s.told == told)
                 fail_msg("%s, %s: zeroing '%s' changed nothing: it need not be declared, or it is not restored",
@@ -359,7 +361,7 @@ static void every_declared_state_that_is_not_scratch_matters(void **state)
     }
 }
 
-/* ---- a method that has come to count its steps: older checkpoints have no such state ---- */
+/* ---- a method that has begun to count its steps: older checkpoints have no such state ---- */
 
 typedef struct aged { int64_t steps; } aged;
 static bool declares, late;
@@ -385,7 +387,7 @@ static const tutti_method_ops aged_ops = {
 };
 static const tutti_method_ops *const aged_methods[] = { &aged_ops, NULL };
 
-/* Two steps that are saved, or two more from there; s->states: what it then counts. */
+/* Two steps that are saved, or two more from there; s->states: the count at the end. */
 static tutti_status aged_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     saved_run *s = arg;
@@ -442,7 +444,7 @@ static void a_state_that_older_checkpoints_lack_begins_with_the_first_that_has_i
     drop(&s);
 }
 
-/* A residual is a team's: what it would be of other teams is not known. */
+/* A residual is a group's: what it would be for other groups is not known. */
 static void a_checkpoint_of_teams_is_resumed_by_the_same_teams(void **state)
 {
     static const struct { const char *saved, *hierarchy; int n; const char *sentence; } rows[] = {
@@ -489,13 +491,13 @@ static void a_checkpoint_of_equal_replicas_loads_at_any_number_of_workers(void *
         for (int n = 1; n <= 6; n += n == 1 ? 1 : 4) { /* 12 samples a step: 12 x 1, 6 x 2, 2 x 6 */
             s.t.options.batch = 12 / n;
             run(load_rank, &s, n);
-            assert_int_equal(s.loaded, three); /* every element, whoever saved it and whoever reads it */
+            assert_int_equal(s.loaded, three); /* every element, whichever workers saved it and read it */
         }
         drop(&s);
     }
 }
 
-/* Values at servers: all begin at the servers' model then, whoever had what. */
+/* Values at servers: all begin at the servers' model then, whatever each worker had. */
 static void a_checkpoint_of_servers_loads_at_any_number_of_workers(void **state)
 {
     static const char *const methods[] = {
@@ -568,8 +570,8 @@ static void workers_with_a_state_of_their_own_refuse_another_number(void **state
     drop(&s);
 }
 
-/* What the model is owed: the mean of what workers hold back, and what
-   the owners of the mean's parts do. */
+/* What the model has still to receive: the mean of what workers hold back, and what the owners of
+   the mean's parts do. */
 typedef struct owed { double mean[4096], owner[4096], momentum[4096]; } owed;
 
 static void add_up(const tutti_engine *e, const char *name, double by, double *sum)

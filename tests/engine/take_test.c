@@ -1,8 +1,8 @@
-/* Goal: steps of as many samples as their workers take (steps.h, free sample counts): every sample
-   of an epoch is taken once, weights follow from what was taken, the run ends by samples, and what
-   was recorded is replayed to the bit. Method: a toy method whose counts are a function of rank and
-   step, with ranks that take nothing for a while, in each of the three ways in which counts can be
-   known; a client that notes each sample (taken.h). */
+/* Goal: steps of as many samples as their workers take (steps.h, free sample counts): every
+   sample of an epoch is taken once, weights follow from what was taken, the run ends by samples,
+   and what was recorded is replayed to the bit. Method: a toy method whose counts are a function
+   of rank and step, with ranks that take nothing for a while, in each of the three ways in which
+   counts can be known; a client that records each sample (taken.h). */
 #include <math.h>
 
 #include "scratch.h"
@@ -35,8 +35,8 @@ static const tutti_option taker_options[] = {
     { 0 }
 };
 
-/* What rank r would take in a step. Rank 1 stands still from step 5 to 14. CLOCK: what the
-   microseconds of the clock say, another number each time it is asked. */
+/* What rank r would take in a step. Rank 1 stands still from step 5 to 14. CLOCK: taken from the
+   microseconds of the clock, another number at each call. */
 static int64_t count_of(const tutti_method *m, int r)
 {
     const taker *s = m->self;
@@ -172,7 +172,8 @@ static void every_sample_of_an_epoch_is_taken_once(void **state)
         }
 }
 
-/* A batch or nothing is what a client of equal batches can follow, so that is told apart. */
+/* A client of equal batches can follow counts that are a batch or nothing, so those are told from
+   free counts. */
 static void an_engine_says_how_free_its_counts_are(void **state)
 {
     static const struct { const char *method; int takes; } cases[] = {
@@ -208,7 +209,7 @@ static void epochs_end_where_they_end_where_counts_are_known(void **state)
     }
 }
 
-/* 4:2:1 with loans: all come to the end together. */
+/* 4:2:1 with leases: all come to the end together. */
 static void a_run_has_no_tiny_step_at_its_end(void **state)
 {
     (void)state;
@@ -408,7 +409,7 @@ static char *with_file(const char *options, const char *key, const char *path)
     return text[turn];
 }
 
-/* Counts of a function of rank and step, and counts of the real clock. */
+/* Counts that are a function of rank and step, and counts of the real clock. */
 static void what_was_recorded_is_replayed_to_the_bit(void **state)
 {
     static const char *const options[] = { "way=told,counts=unlike,most=20", "way=lent,counts=unlike,most=20",
@@ -434,7 +435,7 @@ static void what_was_recorded_is_replayed_to_the_bit(void **state)
         taken_run(half, 3);
         taken_run(b, 3);
         taken_same(half, b, 3);
-        if (k >= 2) /* the clock's counts are others in every run, or this shows nothing */
+        if (k >= 2) /* the clock's counts differ in every run, or this test proves nothing */
             assert_memory_not_equal(a->took[5], half->took[5], (TAKEN_STEPS - 5) * sizeof a->took[0]);
         taken_refused(b, 2, "it must be the record of a run with {\"workers\":2,");
         b->samples = 500;

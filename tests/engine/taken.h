@@ -1,6 +1,6 @@
-/* taken.h: a client of methods with free sample counts (steps.h). It notes which samples each rank
-   took, and how many in each step. A sample's gradient has three bits and does not depend on x, so
-   sums of them are exact in any order. Ranks are threads, or simulated. */
+/* taken.h: a client of methods with free sample counts (steps.h). It records which samples each
+   rank took, and how many in each step. A sample's gradient has three bits and does not depend on
+   x, so sums of them are exact in any order. Ranks are threads, or simulated. */
 #ifndef TUTTI_TESTS_TAKEN_H
 #define TUTTI_TESTS_TAKEN_H
 #include <setjmp.h>
@@ -26,18 +26,19 @@ typedef struct taken {
     uint64_t samples;                       /* of the run; 0: `steps` steps */
     int steps;
     double seconds[TAKEN_RANKS];            /* that a sample costs a rank, virtual or not */
-    double (*slower)(int rank, uint64_t step); /* so many times, in that step; NULL: once */
+    double (*slower)(int rank, uint64_t step); /* that many times, in that step; NULL: once */
     int save_at;                            /* save before this step; 0: never */
     const char *save_to, *load_from;
     bool rests;                             /* the run is over when it has saved */
     int zero;                               /* declared state that is zeroed after the load
                                                (zeroed.h); -1: none */
-    const struct taken *feed;               /* samples are those that its ranks took in this step,
-                                               in order of rank, whatever the engine says */
+    const struct taken *feed;               /* samples are those that its ranks took in this
+                                               step, in order of rank, whatever the engine
+                                               reports */
 
     /* what a run leaves */
     int workers, done;                      /* steps made here */
-    int takes;                              /* what tutti_engine_takes says */
+    int takes;                              /* what tutti_engine_takes returns */
     uint8_t times[TAKEN_RANKS][TAKEN_SET];  /* how often each rank took each sample */
     int64_t took[TAKEN_STEPS][TAKEN_RANKS];
     uint16_t id[TAKEN_STEPS][TAKEN_RANKS][TAKEN_IDS]; /* the first of each step */
@@ -246,7 +247,7 @@ static inline void taken_refused(taken *t, int n, const char *sentence)
         fail_msg("'%s' is not in '%s'", sentence, err.text);
 }
 
-/* All ranks together have taken each sample of the set so often. */
+/* All ranks together have taken each sample of the set `times` times. */
 static inline void taken_each(const taken *t, int n, int times)
 {
     for (uint64_t s = 0; s < t->options.data_samples; s++) {

@@ -1,6 +1,6 @@
 /* Goal: a run that tunes itself changes its knobs on all workers in the same step, sends what the
-   header says and no more, ends when a worker is lost, and refuses what it cannot do. Method: a toy
-   method on threads (tuned.h). What it finds is tested in virtual time (sim/tune). */
+   header states and no more, ends when a worker is lost, and refuses what it cannot do. Method: a
+   toy method on threads (tuned.h). What it finds is tested in virtual time (sim/tune). */
 #include <stdlib.h>
 
 #include "tuned.h"
@@ -18,8 +18,8 @@ static void run(tuned *t, int n)
         fail_msg("%d workers: %s", n, err.text);
 }
 
-/* Words of 96 bytes: one at the end of a window, and one at its first quarter in windows of points
-   after the first; that of a point that is given up is its last. */
+/* Control messages of 96 bytes: one at the end of a window, and one at its first quarter in
+   windows of points after the first; that of a point that is given up is its last. */
 static int words(const tuned *t)
 {
     int n = 0;
@@ -86,8 +86,8 @@ static void one_worker_has_nothing_to_tune(void **state)
     tuned_drop(t);
 }
 
-/* A worker that gives up in the step before the others wait for its part of a word, or for worker
-   0's word: all end, with its sentence. */
+/* A worker that gives up in the step before the others wait for its part of a control message, or
+   for worker 0's: all end, with its sentence. */
 static void the_run_ends_with_a_worker_that_is_lost(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* tuned.h: runs that tune themselves, of a toy method whose exchange takes as long as a formula of
-   its knobs says. Ranks are threads, or simulated. What a run leaves is in memory that a forked
-   process shares. */
+/* tuned.h: runs that tune themselves, of a toy method whose exchange takes as long as a formula
+   of its knobs gives. Ranks are threads, or simulated. What a run leaves is in memory that a
+   forked process shares. */
 #ifndef TUTTI_TESTS_TUNED_H
 #define TUTTI_TESTS_TUNED_H
 #include <setjmp.h>
@@ -223,7 +223,7 @@ static inline tutti_status tuned_threads(tuned *t, int n, tutti_error *err)
     return tutti_world_run(t->transport != NULL ? t->transport : "shm", n, tuned_rank, t, err);
 }
 
-/* One knob of ten doublings, whose default is 4 Mi. */
+/* One knob over ten doublings, whose default is 4 Mi. */
 static inline tuned *tuned_of(double (*seconds)(const double *value), int steps)
 {
     tuned *t =

@@ -1,8 +1,8 @@
-/* Goal: values that are held by unit are there from need to done, whatever the client does. An
-   order that changes, from one step to the next or within one, gives the bits of ddp; a unit that
-   is needed twice, or skipped, too. Two workers that need different units end with a sentence that
-   names both. Clients that cannot be served are refused. Method: a client of four units whose order
-   is a list a step, on ranks that are threads, with a lane and without. */
+/* Goal: values that are held by unit are there from unit_acquire to unit_release, whatever the
+   client does. An order that changes, from one step to the next or within one, gives the bits of
+   ddp; a unit that is acquired twice, or skipped, too. Two workers that need different units end
+   with a sentence that names both. Clients that cannot be served are refused. Method: a client of
+   four units whose order is a list a step, on ranks that are threads, with a lane and without. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@ typedef struct script {
     const int *forward[STEPS]; /* by step; END-ended; NULL: 0 1 2 3 */
     const int *odd_one;          /* of the last worker in step 2; NULL: as the others */
     bool apart, values;
-    bool parts;                  /* a unit is through a part of its backward before it has gradients */
+    bool parts;                  /* a unit has done a part of its backward before it has gradients */
 
     float x[RANKS][SIZE];
     double live;
@@ -186,7 +186,7 @@ static void whatever_the_order_the_bits_are_ddps(void **state)
             }
 }
 
-/* Its gradients come with the last part, and until that is done its values stay. */
+/* Its gradients come with the last part, and until that is released its values stay. */
 static void a_unit_whose_backward_is_in_parts_keeps_its_values(void **state)
 {
     static const char *const methods[] = { "bytescheduler(cross_barrier=on)", "byteps(cross_barrier=on)",

@@ -1,7 +1,8 @@
-/* The suite of all transports on the explorer's own, under the schedule of a seed (the argument, or
-   1): what the pieces stand on keeps the contract. Two parts of it do not apply: cancels in the
-   middle of a transfer (here a message is taken in an instant), and a_rank_may_die_at_any_moment,
-   whose ranks count on all messages of a round being under way when one of them dies. */
+/* The suite of all transports on the explorer's own, under the schedule of a seed (the argument,
+   or 1): what the pieces stand on keeps the contract. Two parts of it do not apply: cancels in
+   the middle of a transfer (here a message is taken in an instant), and
+   a_rank_may_die_at_any_moment, whose ranks rely on all messages of a round being in flight when
+   one of them dies. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

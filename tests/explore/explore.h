@@ -6,25 +6,25 @@
    transport.h), so the product's code runs unchanged.
 
    A seed draws everything that a real machine decides:
-     - who runs next, at every call of the runtime and of the transport, and at every atomic and
-       copy of shared memory in the board (instrument.h);
+     - which fiber runs next, at every call of runtime and transport, and at every atomic and
+       copy in the rendezvous table in shared memory (instrument.h);
      - how long a fiber dawdles there, and which rank is the slow one;
      - the latency of every message: different senders or tags arrive in any order, equal
        (sender, tag) in the order of sending;
-     - whether sends are strict (done when taken), or small ones are done at once;
-     - whether the board or messages carry collectives;
+     - whether sends are strict (done when received), or small ones are done at once;
+     - whether collectives use shared memory or messages;
      - wakes without a cause, which monitors may have.
    Where the piece says so, it also draws losses:
      - the moments at which ranks die, and how long each of the others does not notice;
-     - what of their last messages still arrives, and at whom;
-     - that two live ranks lose each other, and what of it others hear.
+     - which of their last messages still arrive, and at which ranks;
+     - that two live ranks lose each other, and what the others learn of it.
 
    The strategies are a random walk, and priorities with few random changes (Burckhardt et al., "A
    Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010). Memory is
    sequentially consistent here. What only weaker orders break, the thread sanitizer has to find.
 
    Why not SimGrid: a schedule takes a millisecond here, and thirty there. A choice can be made at
-   every call here, and not only where somebody waits. The board runs here as well. The simulator
+   every call here, and not only where a rank waits. Shared memory is covered too. The simulator
    has tests of its own.
 
    What is a failure:
@@ -34,7 +34,7 @@
      - a monitor used wrongly: unlocked or woken by a fiber that does not hold it, locked twice, or
        closed in use;
      - a rank that fails where none may.
-   Each is told with who waits for whom and with the seed, which gives the same run again:
+   Each is reported with which fiber waits for which, and with the seed, which reproduces the run:
 
      explore PIECE --seeds 1..200        explore PIECE --seed 17 [--verbose]        explore --list
 
@@ -80,12 +80,12 @@ typedef struct explore_piece {
     explore_carrier carrier;
     bool deaths; /* one rank may die, at a moment that the seed draws */
 
-    /* So many ranks at most may die, never all, and the transport goes on (transport.h: events,
-       expel). A connection may also be cut between two that live. */
+    /* At most that many ranks may die, never all, and the transport continues (transport.h:
+       events, expel). A connection may also be cut between two live ranks. */
     int losses;
 
-    /* With deaths or losses: about how many steps a run takes. The moment lies among them.
-       0: early ones more often, up to 4,096. */
+    /* With deaths or losses: about how many steps a run takes. The moment of a death is one of
+       them. 0: of up to 4,096, early ones more often. */
     unsigned steps;
     double seconds; /* of virtual time, at which all must have ended; 0: 100 */
 } explore_piece;
@@ -94,7 +94,7 @@ struct explore_case {
     const explore_piece *piece;
     uint64_t seed;
     int ranks;
-    bool windows;          /* the board carries collectives */
+    bool windows;          /* collectives use shared memory */
     unsigned char *shared; /* EXPLORE_SHARED bytes, zeroed */
 
     /* for judge */
@@ -110,15 +110,15 @@ struct explore_case {
 /* 0 .. n-1, drawn from the seed; `what` names the draw: equal names give equal values on all
    ranks. */
 uint64_t explore_draw(const explore_case *c, const char *what, uint64_t n);
-/* With losses: this rank is past its beginning, which needs all. Deaths and cuts may come when all
-   ranks are. Their steps are counted from there. */
+/* With losses: this rank is past its beginning, which needs all ranks. Deaths and cuts may come
+   only when all ranks have called it. The steps of a death are counted from there. */
 void explore_ready(void);
 /* With losses: has a rank died, been expelled, or lost another? */
 bool explore_lost_any(void);
 /* A line in the log of the run, shown with a failure. */
 void explore_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* A point where others may run; instrument.h puts it before the atomics of the
-   board. Does nothing outside of a run. */
+/* A point where other fibers may run; instrument.h puts it before the atomics of the rendezvous
+   table in shared memory. Does nothing outside of a run. */
 void explore_pause(void);
 /* in two halves, with a pause between them */
 void *explore_copy(void *to, const void *from, size_t bytes);
@@ -127,7 +127,7 @@ void *explore_copy(void *to, const void *from, size_t bytes);
 #define EXPLORE_SLOW_NS INT64_C(100000000000)
 void explore_slow_link(int rank);
 /* From now on that thread of that rank takes up to most_ns, drawn, over each call and each wake:
-   what it has been told is old when it hears it. EXPLORE_SLOW_THREADS threads at most. */
+   what it learns is out of date by then. EXPLORE_SLOW_THREADS threads at most. */
 enum { EXPLORE_SLOW_THREADS = 4 };
 void explore_slow_thread(int rank, const char *name, int64_t most_ns);
 /* With losses: once all are ready that rank dies in a call of that thread, one of its first
@@ -148,8 +148,8 @@ void explore_dawdle(int64_t most_ns);
             return tutti_fail(err, TUTTI_ERR_NUMBER, 0, __VA_ARGS__); \
     } while (0)
 
-/* Runs one seed. A process may do so once. Gives TUTTI_OK, or the finding with its sentence. `log`
-   gets the last events and who waits for whom. */
+/* Runs one seed. A process may do so once. Gives TUTTI_OK, or the finding with its sentence.
+   `log` gets the last events and which fiber waits for which. */
 typedef struct explore_report {
     uint64_t steps, events_hash;
     double seconds;

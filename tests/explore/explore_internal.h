@@ -66,7 +66,7 @@ typedef struct x_rank {
     int blame;
     uint64_t order;
     char words[480];
-    int64_t noticed_at;          /* of a dead one: when the others hear of it */
+    int64_t noticed_at;          /* of a dead one: when the others learn of it */
 
     /* Pieces with losses, by the other rank. loses_at: when this rank notices the loss of that
        one; 0: never, below 0: it has noticed. */
@@ -135,7 +135,7 @@ struct x_run {
 /* ---- schedule.c ---- */
 x_run *x_now(void);                        /* the run of this process, while it runs */
 uint64_t x_random(x_run *run, uint64_t n); /* 0 .. n-1 */
-int64_t x_duration(x_run *run, int bits);  /* of all magnitudes up to 2^bits ns alike */
+int64_t x_duration(x_run *run, int bits);  /* all magnitudes up to 2^bits ns, equally likely */
 void x_event(x_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* a finding: the run ends at the next switch */
 void x_find(x_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,5 +1,5 @@
-/* explore: the command. A child process a seed, so that a crash, or what a killed
-   rank leaves behind, is one seed's. */
+/* explore: the command. Each seed has a child process, so that a crash, or what a killed rank
+   leaves behind, affects one seed only. */
 #include "explore.h"
 #include <errno.h>
 #include <inttypes.h>

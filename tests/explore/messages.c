@@ -3,9 +3,9 @@
 
    A message travels from its posting until `arrives_at`; then it lies at its receiver until a
    receive fits. Its payload is read at that moment and must be what it was at the posting. Over a
-   slow link (explore_slow_link) it is then still on its way, and takes the receive with it.
-   Messages of equal (from, to, tag) arrive in the order of posting, all others as they like. When a
-   rank goes, what of its was not taken is lost, and the others hear of it only after a while. */
+   slow link (explore_slow_link) it is then still in flight, and the receive stays taken.
+   Messages of equal (from, to, tag) arrive in the order of posting, all others in any order. When a
+   rank goes, its messages not yet received are lost, and the others learn of it after a delay. */
 #include "explore_internal.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -46,8 +46,8 @@ static void drop(x_op *op)
     free(op);
 }
 
-/* What a rank sends that lives but is lost to the receiver is thrown away; what a dead
-   one had sent before may still come. */
+/* A message of a rank that lives but is lost to the receiver is thrown away; what a dead one had
+   sent before may still come. */
 static bool fit(const x_run *run, const x_op *send, const x_op *recv)
 {
     return send->sends && !recv->sends && send->flies_with == NULL && recv->flies_with == NULL &&
@@ -74,7 +74,7 @@ static void wake_waiters(x_run *run, int rank, const tutti_request *r)
 static void meet(x_run *run, x_op *send, x_op *recv);
 static x_op *partner(const x_run *run, const x_op *op);
 
-/* `op` is out of the list: what it was on its way with is matched again. */
+/* `op` is out of the list: the operation that it was in flight with is matched again. */
 static void part(x_run *run, x_op *op)
 {
     x_op *const other = op->flies_with, *partner_of_other;
@@ -157,7 +157,8 @@ static void land(x_run *run)
         }
 }
 
-/* The first that has arrived and fits, of all senders; the first that was posted and fits. */
+/* For a send: the first receive that was posted and fits. For a receive: of all senders, the
+   message that arrived first and fits. */
 static x_op *partner(const x_run *run, const x_op *op)
 {
     x_op *best = NULL;
@@ -261,8 +262,8 @@ static void settle(x_run *run)
     }
 }
 
-/* Own requests end; what travels as a copy arrives, unless the rank was killed: then it is lost
-   with it, or, where the run goes on, what went to one is and what went to another is not. */
+/* The rank's own requests end. What travels as a copy arrives, unless the rank was killed: then
+   it is lost with the rank or, where the run continues, it may reach one rank and not another. */
 static void end_own(x_run *run, int rank, bool killed)
 {
     bool arrives[EXPLORE_RANKS] = { false };
@@ -278,7 +279,7 @@ static void end_own(x_run *run, int rank, bool killed)
     }
 }
 
-/* When what was sent will have been received, if its receive is posted by the time that it
+/* When the message will have been received, if its receive is posted by the time that it
    arrives. */
 static int64_t comes_at(const x_run *run, const x_op *op)
 {
@@ -318,14 +319,14 @@ void x_depart(x_run *run, int rank, x_state state, const tutti_error *why)
     for (int o = 0; o < run->size && run->losses && state >= X_FAILED; o++)
         if (o != rank && run->ranks[o].loses_at[rank] == 0)
             run->ranks[o].loses_at[rank] = r->noticed_at + (state == X_LOST ? x_duration(run, 20) : 0);
-    /* who has lost its connection to it sees that end, and not a good one */
+    /* a rank that has lost its connection to it sees that end, and not a good one */
     for (int o = 0; o < run->size && run->losses && state == X_LEFT; o++)
         if (run->ranks[o].loses_at[rank] > r->noticed_at)
             run->ranks[o].loses_at[rank] = r->noticed_at;
     run->due_at = run->now;
 }
 
-/* ---- losses that the run goes on after ---- */
+/* ---- losses that the run continues after ---- */
 static void lose(x_run *run, int observer, int rank, const char *why)
 {
     x_rank *const o = &run->ranks[observer];
@@ -775,7 +776,7 @@ static void x_close(void *t)
     x_depart(me->run, me->rank, X_LEFT, NULL);
 }
 
-/* By the last to arrive. Lazily zeroed: the board is large and mostly untouched. */
+/* Called by the last rank to arrive. Zeroed lazily: the memory is large and mostly untouched. */
 static void make_parts(const x_run *run, x_window *w)
 {
     size_t need = 0;

@@ -1,8 +1,8 @@
-/* Pieces: workers at their own pace, services and quiet. Nothing is the same twice in the order of
+/* Pieces: asynchronous workers, services and quiescence. No two runs have the same order of
    events, so what is checked is what must hold after any: no gradient lost, each handed out once,
-   nothing under way when all is quiet, and the published bounds on how old a gradient or an average
-   may be. In half of the seeds, or all, unless one dies, one worker pauses long now and then: up to
-   a hundred times what the others compute. */
+   nothing in flight when all services are quiescent, and the published bounds on how old a
+   gradient or an average may be. In half of the seeds, or in all of them, unless one rank dies,
+   one worker pauses long now and then: up to a hundred times what the others compute. */
 #include "explore.h"
 #include "tutti/engine.h"
 #include <math.h>
@@ -14,30 +14,31 @@ enum { PERIOD = 32, PHASES = 3, STEPS = 4, MANY_STEPS = 16, GRADIENTS = 256, ALL
        GROUPS = 512 };
 static const double rate = 0.0625;
 
-/* What the method was told, as far as it bounds staleness. */
+/* The method's options, as far as they bound staleness. */
 typedef tutti_status (*checker)(tutti_engine *e, explore_case *c, tutti_error *err);
 typedef struct bounds {
     int exchanges, outstanding;    /* ad-psgd; outstanding -1: no bound */
-    /* for every `workers` gradients; 0: not an averager at its own pace. With
-       outstanding -1 nobody waits for one */
+    /* for every `workers` gradients; 0: not an asynchronous averager. With outstanding -1 no
+       worker waits for one */
     int rounds;
     bool many;                     /* steps between meetings */
-    /* averages of all that come late: begun every so many steps, there
-       after so many gradients; 0: none */
+    /* late averages of all: one begins every local_steps steps, and is there max_delay gradients
+       later; 0: none */
     int local_steps, max_delay;
     bool evaluates;                /* the client holds samples out: losses are evaluate()'s */
-    /* what the method promises of the agreed model, when all ranks are between
-       steps; NULL: that no gradient was lost */
+    /* what the method promises of the agreed model, when all ranks are between steps; NULL: that
+       no gradient is lost */
     checker check;
     const tutti_method_ops *const *methods; /* NULL: the library's */
 } bounds;
 
 /* What the ranks share, in c->shared. */
 typedef struct common {
-    int begun[EXPLORE_RANKS], ended[EXPLORE_RANKS]; /* steps of each: whose gradient was computed, that are over */
-    double done[EXPLORE_RANKS];    /* gradients that each has added to its team's mean */
-    uint64_t stale[EXPLORE_RANKS]; /* what the oldest of its gradients may be, by the bounds */
-    /* what each began a step at, where the average begun last had to be there */
+    int begun[EXPLORE_RANKS], ended[EXPLORE_RANKS]; /* steps of each: those whose gradient was
+                                                       computed, those that are over */
+    double done[EXPLORE_RANKS];    /* gradients that each has added to its group's mean */
+    uint64_t stale[EXPLORE_RANKS]; /* the greatest age that the bounds allow of its gradients */
+    /* where each began a step at which the last average had to be there */
     struct { bool there; double x[LOOKS]; } read[PHASES * STEPS][EXPLORE_RANKS];
     int taken[GRADIENTS];          /* how often each gradient was computed */
     int steps[EXPLORE_RANKS];
@@ -51,8 +52,8 @@ typedef struct common {
     bool merged;
     float global[PERIOD], own[EXPLORE_RANKS][PERIOD],
         base[EXPLORE_RANKS]
-            [PERIOD]; /* the server's model and its loss, each worker's at its last push, and what it had from
-                                      the server before */
+            [PERIOD]; /* the server's model and its loss; each worker's model at its last push,
+                         and the server's model that it had before */
     /* prague: the groups that each has made, and how many of them at its last look but one */
     struct { long long id; unsigned members; } group[EXPLORE_RANKS][GROUPS];
     int groups[EXPLORE_RANKS], told[EXPLORE_RANKS];
@@ -82,7 +83,7 @@ static void fill_initial(void *user, int tensor, float *values)
         values[i] = (float)(i % PERIOD) / 8 - 2;
 }
 
-/* Workers of a team compute at the same model. */
+/* Workers of a node group compute at the same model. */
 static tutti_status check_team(const tutti_method *m, common *s, tutti_error *err)
 {
     const int k = s->steps[m->rank]++, first = m->rank / m->team * m->team;
@@ -96,7 +97,8 @@ static tutti_status check_team(const tutti_method *m, common *s, tutti_error *er
     return TUTTI_OK;
 }
 
-/* Who averages as often as the network allows does so all the while: there a pause is short. */
+/* A worker that averages as often as the network allows does so all the while: there a pause is
+   short. */
 static void compute(explore_case *c, const bounds *b, const tutti_method *m)
 {
     const int64_t most = b->exchanges + b->rounds + b->local_steps > 0 ? 10000000 : 300000;
@@ -107,8 +109,7 @@ static void compute(explore_case *c, const bounds *b, const tutti_method *m)
     explore_dawdle(pauses ? most : 100000);
 }
 
-/* So many rounds at most can have changed this worker's model since
-   `ended` was what it is given as. */
+/* At most that many rounds can have changed this worker's model since `ended` was recorded. */
 static uint64_t most_rounds(const common *s, const bounds *b, int rank, int workers, const int *ended)
 {
     int64_t others = 0, all = 0;
@@ -118,18 +119,18 @@ static uint64_t most_rounds(const common *s, const bounds *b, int rank, int work
     for (int r = 0; r < workers; r++) {
         const int began = s->begun[r] - ended[r];
         all += began + b->outstanding + 1;
-        /* asked by r for these, and for what it owed before */
+        /* asked by r for these, and for its pending ones from before */
         others += r == rank ? 0 : b->exchanges * began + b->outstanding + b->exchanges + late;
     }
-    /* Rounds of the beat are granted by gradients told. Who is k neighbours away from member
-       0 may be k + 1 rounds behind it. */
+    /* Rounds of the beat are granted by reported gradients. A worker that is k neighbours away
+       from member 0 may be k + 1 rounds behind it. */
     return (uint64_t)(b->rounds > 0 ? (b->rounds * all + workers - 1) / workers + workers + 1
                                     : others + b->outstanding + late);
 }
 
-/* An average that has to be there by now: so all begin at what is the same for all, less steps
-   of their own since it began. How many, if more than one, is not told: a worker's part is
-   taken when its service comes to it. */
+/* An average that has to be there by now: so all begin at the same values, except for steps of
+   their own since it began. If there may be more than one such step, their number is not known: a
+   worker's part is read when its service gets to it. */
 static tutti_status check_late(common *s, const bounds *b, const tutti_method *m, tutti_error *err)
 {
     const int now = (int)m->step, last = b->max_delay > 0 ? now - 1 : now, begun = last - last % b->local_steps,
@@ -206,8 +207,8 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, const bounds *b, 
     return status;
 }
 
-/* All ranks are between steps and none goes on before all have looked (show is collective): the
-   agreed model is the initial one less eta sum m_i c_i / n. */
+/* All ranks are between steps and none continues before all have looked (eval_begin is
+   collective): the agreed model is the initial one less eta sum m_i c_i / n. */
 static tutti_status check_mean(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -236,8 +237,8 @@ static double figure(tutti_engine *e, const char *name, int worker)
     return -1;
 }
 
-/* Rounds are due by the gradients of all, and each is made by all or left out
-   by all, however far a worker is. */
+/* Rounds are due by the gradients of all, and each is made by all or skipped by all, however far
+   a worker is. */
 static tutti_status check_rounds(tutti_engine *e, explore_case *c, const bounds *b, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -276,7 +277,7 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, const bounds *b
         }
         TUTTI_TRY(tutti_engine_eval_begin(e, err));
         TUTTI_TRY(check(e, c, err));
-        if (b->rounds > 0 && m->rank == 0) /* who grants knows what was left out */
+        if (b->rounds > 0 && m->rank == 0) /* the worker that grants rounds knows how many were left out */
             TUTTI_TRY(check_rounds(e, c, b, err));
         TUTTI_TRY(tutti_barrier(&all, err));
         TUTTI_TRY(tutti_engine_eval_end(e, err));
@@ -296,9 +297,9 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, const bounds *b
     return TUTTI_OK;
 }
 
-/* hermes with push=always: a worker's own model and the server's are evaluated in turn.
-   What it then has must follow from the server's model before and from its own alone,
-   and nobody else's comes between. */
+/* hermes with push=always: a worker's own model and the server's are evaluated in turn. What it
+   then has must follow from the server's model before and from its own alone, with no other
+   worker's in between. */
 static tutti_status evaluate(void *user, double *loss, tutti_error *err)
 {
     const seat *at = user;
@@ -450,8 +451,8 @@ static tutti_status prague(tutti_world *world, explore_case *c, tutti_error *err
                  &(bounds){ .many = explore_draw(c, "many", 2) == 0, .outstanding = -1, .check = check_prague }, err);
 }
 
-/* From its second step on nobody but the worker behind the slow link waits as
-   long as one message takes over it. */
+/* From its second step on no worker except the one behind the slow link waits as long as one
+   message takes over it. */
 static tutti_status steps_beside_a_slow_link(tutti_engine *e, explore_case *c, const bounds *b, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -519,7 +520,7 @@ static tutti_status ad_psgd_free(tutti_world *world, explore_case *c, tutti_erro
                  &(bounds){ .exchanges = 0 }, err);
 }
 
-/* A method's step that waits for nobody: so no moment of it counts as waiting. */
+/* A step of a method that waits for no other worker: no moment of it may count as waiting. */
 static tutti_status step_without_waiting(tutti_method *m, tutti_error *err)
 {
     tutti_figures before, after;
@@ -554,8 +555,8 @@ static tutti_status averager(tutti_world *world, explore_case *c, tutti_error *e
     return train(world, c, methods[k].method, &b, err);
 }
 
-/* More averagings than there is time for: whoever does not wait for those it owes has a model that
-   many others change while it computes. */
+/* More averagings than there is time for: a worker that does not wait for its pending ones has a
+   model that many others change while it computes. */
 static tutti_status behind(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const struct { const char *method; bounds b;
@@ -699,8 +700,8 @@ static tutti_status dude(tutti_world *world, explore_case *c, tutti_error *err)
     return train(world, c, method, &(bounds){ .check = check_table }, err);
 }
 
-/* Every step was applied, in time or late by so many rounds at most, or dropped; and the model is
-   the sum of what was applied, as it weighs. */
+/* Every step was applied, in time or at most max_late rounds late, or dropped; and the model is
+   the sum of what was applied, by its weights. */
 static tutti_status check_oscars(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -755,7 +756,7 @@ static tutti_status check_hermes(tutti_engine *e, explore_case *c, tutti_error *
     const common *const s = shared_of(c);
 
     for (size_t i = 0; i < PERIOD; i++) {
-        double x = (double)i / 8 - 2; /* nobody has pushed, and no loss is known: the mean of their models */
+        double x = (double)i / 8 - 2; /* no worker has pushed, and no loss is known: the mean of their models */
         for (int r = 0; r < m->workers; r++)
             x -= rate * s->passes[r] * pull(r, i) / m->workers;
         EXPLORE_EXPECT(s->merged || fabs((double)m->x[i] - x) <= 1e-4, "nobody has pushed; the agreed model at %zu is"
@@ -789,7 +790,7 @@ static tutti_status hermes(tutti_world *world, explore_case *c, tutti_error *err
     return train(world, c, method, &(bounds){ .evaluates = true, .check = check_hermes }, err);
 }
 
-/* Turns that are late overlap: nobody waits for ever, and all that were granted are pushed. */
+/* Late turns overlap: no worker waits for ever, and all turns that were granted are pushed. */
 static tutti_status check_pushes(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -903,7 +904,7 @@ static tutti_status relay_step(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Called on each rank when all is quiet, and before anybody goes on. */
+/* Called on each rank when all services are quiescent, and before any rank continues. */
 static tutti_status relay_look(tutti_method *m, tutti_error *err)
 {
     const common *s = shared_of(relay_case);
@@ -926,7 +927,7 @@ static const tutti_method_ops relay_own_ops = {
     .traits = TUTTI_ASYNC,
 };
 
-/* One whose service fails by itself: it says so, and all others end because of it. */
+/* One whose service fails by itself: it reports that, and all others end because of it. */
 static tutti_status judge_failure(const explore_case *c, tutti_error *err)
 {
     int broken = 0;
@@ -940,7 +941,7 @@ static tutti_status judge_failure(const explore_case *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* A service that only counts its rounds: when all is quiet every round that was owed has been
+/* A service that only counts its rounds: when all are quiescent every pending round has been
    made. */
 static tutti_status count_rounds(tutti_method *m, tutti_error *err)
 {

@@ -1,5 +1,5 @@
-/* Pieces: updates by piece. A unit has the values of the step before when it is needed, all of
-   them, and they stay until it is done, in whatever order and pieces they are exchanged. */
+/* Pieces: updates by piece. A unit has the values of the step before when it is acquired, all of
+   them, and they stay until it is released, in whatever order and pieces they are exchanged. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@ enum { STEPS = 4, TENSORS = 5, UNITS = 3 };
 static const size_t counts[TENSORS] = { 40, 5, 33, 3, 50 };
 static const int units[TENSORS] = { 2, 2, 1, 0, 0 };
 
-/* The rate of a step, which the client tells before it. */
+/* The rate of a step, which the client sets before it. */
 static double rate(int step)
 {
     return 0.125 * (1 + step);
@@ -24,7 +24,7 @@ static float gradient(int rank, int step, int tensor, size_t i)
     return 1 + (float)((rank * 5 + step * 7 + tensor * 3 + (int)i) % 16) / 4;
 }
 
-/* After so many steps. */
+/* The element's value after `steps` steps. */
 static double value(int ranks, int steps, int tensor, size_t i)
 {
     double x = 0;
@@ -35,8 +35,8 @@ static double value(int ranks, int steps, int tensor, size_t i)
     return x;
 }
 
-/* Updates that values of that step have not had, of those before it: with zero-offload's delayed
-   ones the last. */
+/* Updates of earlier steps that the values of that step lack: with zero-offload's delayed updates
+   the last one. */
 static int lag(const explore_case *c, int step)
 {
     return strncmp(c->piece->name, "zero-offload", 12) == 0 && explore_draw(c, "delayed", 2) == 1 &&
@@ -54,8 +54,8 @@ static tutti_status look(const explore_case *c, tutti_engine *e, int unit, int s
     return TUTTI_OK;
 }
 
-/* In the piece with a judge two ranks, or one, have a number that is not finite, in tensors of one
-   step: pieces that may be under way at the same time. */
+/* In the piece with a judge one or two ranks have a number that is not finite, in tensors of one
+   step: these may be in pieces that are in flight at the same time. */
 static bool is_bad(const explore_case *c, int rank, int step, int tensor)
 {
     const int first = (int)explore_draw(c, "first", (uint64_t)c->ranks),
@@ -88,7 +88,9 @@ static tutti_status judge_breaks(const explore_case *c, tutti_error *err)
 static tutti_status backward(const explore_case *c, tutti_engine *e, int step, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
-    const bool turned = explore_draw(c, "turned", 2) == 1; /* a unit's gradients, so pieces that are complete wait */
+    const bool turned = explore_draw(c, "turned", 2) == 1; /* units are announced the other way
+                                                              round, so pieces that are
+                                                              complete wait */
     float mine[64];
 
     for (int u = UNITS - 1; u >= 0; u--) {
@@ -126,7 +128,7 @@ static tutti_status one_step(const explore_case *c, tutti_engine *e, int step, t
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
 
-/* Of a method of `methods`. */
+/* One of the methods in `methods`. */
 static tutti_status steps(tutti_world *world, explore_case *c, const char *method,
                           const tutti_method_ops *const *methods, double clip_norm, tutti_error *err)
 {
@@ -173,7 +175,7 @@ static tutti_status by_piece(tutti_world *world, explore_case *c, tutti_error *e
     return steps(world, c, method, cut_methods, 0, err);
 }
 
-/* bytescheduler.md: whatever part, credit and priority, by all-reduce and over servers. */
+/* bytescheduler.md: any part, credit and priority, by all-reduce and over servers. */
 static tutti_status bytescheduler(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const forms[] = { "", ",fuse_mb=0", ",priority=fifo", ",cross_barrier=off" };
@@ -189,14 +191,14 @@ static tutti_status bytescheduler(tutti_world *world, explore_case *c, tutti_err
     return steps(world, c, method, tutti_methods, 0, err);
 }
 
-/* A norm that no gradient has: it is asked for, and clips nothing. */
+/* A bound that no norm of a gradient exceeds: the norm is asked for, and nothing is clipped. */
 static double far(const explore_case *c)
 {
     return explore_draw(c, "clip", 2) == 0 ? 0 : 1e9;
 }
 
-/* zero.md: whatever the buckets, with gradients held whole and by piece, and values by unit, cut
-   over all workers, pairs of them, or none but each itself. */
+/* zero.md: any buckets, with gradients held whole and by piece, and values by unit, sharded over
+   all workers, over pairs of them, or not at all. */
 static tutti_status zero(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int bucket = 64 + 64 * (int)explore_draw(c, "bucket", 6), stage = 1 + (int)explore_draw(c, "stage", 3);
@@ -212,7 +214,8 @@ static tutti_status zero(tutti_world *world, explore_case *c, tutti_error *err)
     return steps(world, c, method, tutti_methods, far(c), err);
 }
 
-/* zero-offload.md: updates whose tiles several share, at once and beside the next step. */
+/* zero-offload.md: updates whose tiles several threads share, at once and during the next
+   step. */
 static tutti_status offload(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int bucket = 64 + 64 * (int)explore_draw(c, "bucket", 6);
@@ -225,8 +228,8 @@ static tutti_status offload(tutti_world *world, explore_case *c, tutti_error *er
     return steps(world, c, method, tutti_methods, far(c), err);
 }
 
-/* Disks in memory, one of each rank, while whose bytes are copied others run. All ranks of a run
-   have one runtime, and only one fiber runs at a time. */
+/* Disks in memory, one for each rank; while the bytes of one are copied other ranks run. All
+   ranks of a run have one runtime, and only one fiber runs at a time. */
 enum { DISKS = 8, FIRST = 1000, IMAGE = 8 * TUTTI_FILE_BLOCK };
 static struct {
     const tutti_runtime_ops *below;
@@ -307,7 +310,7 @@ static tutti_status infinity(tutti_world *world, explore_case *c, tutti_error *e
     return steps(world, c, method, tutti_methods, far(c), err);
 }
 
-/* Shards of pieces that end inside tensors, on several threads, of one team or more. */
+/* Shards of pieces that end inside tensors, on several threads, of one group or more. */
 static tutti_status shards(tutti_world *world, explore_case *c, tutti_error *err)
 {
     char method[200];

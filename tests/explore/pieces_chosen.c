@@ -1,6 +1,6 @@
-/* Piece: biased-local-sgd, whose passes name their samples. What every worker visited is written
-   down in memory of all, and the run is found again from that: which samples slow workers had to
-   take, by the newest losses, and the model that all must come to. */
+/* Piece: biased-local-sgd, whose passes name their samples. What every worker visited is recorded
+   in shared memory, and the run is recomputed from that: which samples slow workers had to take,
+   by the newest losses, and the model at which all must arrive. */
 #include "explore.h"
 #include "tutti/engine.h"
 #include <math.h>
@@ -77,7 +77,7 @@ static tutti_status run(tutti_engine *e, seen *s, int *first, tutti_error *err)
 
 /* ---- found again ---- */
 
-/* Of a round: the newest scores, of equal rounds the larger. */
+/* A round's scores: the newest; of those of the same round the larger. */
 static void rescore(const seen *s, int workers, int round, float *score)
 {
     float now[SAMPLES];
@@ -190,7 +190,7 @@ static tutti_status biased(tutti_world *world, explore_case *c, tutti_error *err
     status = tutti_engine_open(&e, world, &param, 1, &options, err);
     if (status == TUTTI_OK)
         status = run(e, s, first, err);
-    /* the last round's average has met all: they have written down all */
+    /* the last round's average has met all: all have recorded theirs */
     if (status == TUTTI_OK && tutti_world_rank(world) == 0)
         status = check_lists(tutti_engine_method(e), s, first, err);
     if (status == TUTTI_OK)

@@ -1,6 +1,6 @@
-/* Pieces: collectives of all kinds and algorithms, over messages and on the board; several groups
-   in flight on lanes; a rank that fails or dies in the middle. Values are small integers in floats,
-   so that a sum is exact in any order. */
+/* Pieces: collectives of all kinds and algorithms, over messages and over shared memory; several
+   groups in flight on lanes; a rank that fails or dies in the middle. Values are small integers
+   in floats, so that a sum is exact in any order. */
 #include "explore.h"
 #include "collective/schedule.h"
 #include "tutti/lane.h"
@@ -31,9 +31,9 @@ static uint64_t draw_of(const explore_case *c, const char *what, uint64_t round,
     return explore_draw(c, name, n);
 }
 
-/* A row of the table that serves the kind and size, by the round's draw; NULL,
-   which the board serves, two times in three where there is one, else one in three.
-   The texts stay: groups borrow them. */
+/* A row of the table that serves the kind and size, by the round's draw; NULL, which selects
+   shared memory, two times in three where there is one, else one in three. The texts stay valid:
+   groups borrow them. */
 static const char *algorithm_of(const explore_case *c, tutti_collective kind, uint64_t round, int size)
 {
     enum { ROWS = 64 };
@@ -129,7 +129,7 @@ static tutti_status one_reduce_scatter(tutti_group *g, uint64_t round, float *x,
     return TUTTI_OK;
 }
 
-/* shared[rank] is the last barrier that the rank has come to. */
+/* shared[rank] is the last barrier that the rank has reached. */
 static tutti_status one_barrier(tutti_group *g, explore_case *c, uint32_t round, tutti_error *err)
 {
     uint32_t *const at = (uint32_t *)(void *)c->shared;
@@ -168,7 +168,7 @@ static tutti_status several(tutti_world *world, explore_case *c, tutti_collectiv
     tutti_status status = memory_open(world, c, most, &window, &own, &x, err);
 
     for (uint32_t round = 1; round <= rounds && status == TUTTI_OK; round++) {
-        /* those of the board */
+        /* those over shared memory */
         const tutti_collective now = any ? (tutti_collective)draw_of(c, "kind", round, TUTTI_BARRIER + 1) : kind;
         const int root = (int)draw_of(c, "root", round, (uint64_t)g.size);
         const size_t count = count_of(c, round);
@@ -327,7 +327,8 @@ static tutti_status mixture(tutti_world *world, explore_case *c, tutti_error *er
     return several(world, c, TUTTI_BARRIER, true, 8, err);
 }
 
-/* Broadcasts have no echo: a root may be as far ahead as the board has entries, and further. */
+/* Broadcasts have no echo: a root may be as far ahead as the rendezvous table has entries, and
+   further. */
 static tutti_status far_ahead(tutti_world *world, explore_case *c, tutti_error *err)
 {
     tutti_group g = tutti_group_workers(world, 4);
@@ -363,8 +364,8 @@ static tutti_status run_piece(tutti_job *job, tutti_error *err)
     return one_allreduce(&p->group, p->round, p->x, p->count, err);
 }
 
-/* Where ranks die, some of those that have heard of it leave at once and some live on until all who
-   live have ended their collectives: neither may leave anybody behind. */
+/* Where ranks die, some of those that have learned of it leave at once and some stay until all
+   survivors have ended their collectives: neither may leave another rank waiting. */
 static void linger(tutti_world *world, const explore_case *c, uint64_t one_in)
 {
     tutti_request out[EXPLORE_RANKS] = { 0 }, in[EXPLORE_RANKS] = { 0 }, *one;
@@ -398,8 +399,8 @@ static tutti_status keyed(tutti_world *world, explore_case *c, tutti_error *err)
     TUTTI_TRY(memory_open(world, c, PIECES * 4096, &window, &own, &x, err));
     /* the same on all: 0 runs here */
     status = tutti_lane_open(&lane, tutti_world_runtime(world), "pieces", (int)explore_draw(c, "width", 4), err);
-    /* With deaths one turn, in which everybody makes every call: who does not call because it
-       knows more leaves others waiting. */
+    /* With deaths one turn, in which every rank makes every call: a rank that makes no call
+       because it knows more leaves others waiting. */
     for (uint32_t turn = 1; turn <= (c->piece->deaths ? 1 : TURNS) && status == TUTTI_OK; turn++) {
         for (int k = 0; k < PIECES; k++) {
             jobs[k].group = tutti_group_keyed(&all, (uint64_t)k + 1, turn);
@@ -456,7 +457,7 @@ static tutti_status two_groups(tutti_world *world, explore_case *c, tutti_error 
     return status == TUTTI_OK ? other : status;
 }
 
-/* Threads of a rank on its board at the same time, each with a group of its own. */
+/* Threads of a rank in shared memory at the same time, each with a group of its own. */
 static tutti_status run_board(void *arg, tutti_error *err)
 {
     const side *const s = arg;
@@ -486,7 +487,8 @@ static tutti_status board_threads(tutti_world *world, explore_case *c, tutti_err
 }
 
 /* ---- failures ---- */
-/* One collective of several phases on the board, a death in it, and survivors that live on. */
+/* One collective of several phases over shared memory, a death in it, and survivors that
+   continue. */
 static tutti_status dies_on_board(tutti_world *world, explore_case *c, tutti_error *err)
 {
     tutti_group g = tutti_group_workers(world, 9);
@@ -506,8 +508,8 @@ static tutti_status dies_on_board(tutti_world *world, explore_case *c, tutti_err
     return status;
 }
 
-/* One rank gives up between two collectives of its own accord: every other one hears of it by name,
-   in the same or a later call, or gets through all. */
+/* One rank gives up of its own accord between two collectives: each of the others learns which
+   rank it was, in the same or a later call, or gets through all. */
 static tutti_status gives_up(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int coward = (int)explore_draw(c, "coward", (uint64_t)c->ranks);
@@ -542,8 +544,8 @@ static tutti_status judge_gives_up(const explore_case *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* One rank makes another call: it and all others hear that calls differ, or
-   that somebody gave up because of it. */
+/* One rank makes another call: it and all others learn that calls differ, or that a rank gave up
+   because of it. */
 static tutti_status disagrees(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int odd = (int)explore_draw(c, "odd", (uint64_t)c->ranks);
@@ -555,8 +557,8 @@ static tutti_status disagrees(tutti_world *world, explore_case *c, tutti_error *
     return one_allreduce(&g, 2, x, tutti_world_rank(world) == odd ? 41 : 40, err);
 }
 
-/* One rank sends its neighbour less than that expects, or nothing. Who has all that it expects may
-   have ended before it could hear of it. */
+/* One rank sends its neighbour less than the neighbour expects, or nothing. A rank that has all
+   that it expects may have ended before it could learn of it. */
 static tutti_status disagrees_on_counts(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int odd = (int)explore_draw(c, "odd", (uint64_t)c->ranks);
@@ -598,8 +600,8 @@ static tutti_status judge_disagrees(const explore_case *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* A single call over messages, a death in it; of the survivors, who hear of it one
-   from another, some leave at once. */
+/* A single call over messages, a death in it; of the survivors, which learn of it one from
+   another, some leave at once. */
 static tutti_status dies_in_tree(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const names[] = { "tree", "tree", "doubling" };
@@ -613,8 +615,8 @@ static tutti_status dies_in_tree(tutti_world *world, explore_case *c, tutti_erro
     return status;
 }
 
-/* Sums one after the other in one group: whose loss fails one of them on some
-   may let others through to the next. */
+/* Sums one after the other in one group: the loss that fails one of them on some ranks may let
+   others through to the next. */
 static tutti_status dies_in_a_row(tutti_world *world, explore_case *c, tutti_error *err)
 {
     tutti_group g = tutti_group_workers(world, 13);

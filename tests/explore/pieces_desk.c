@@ -1,6 +1,6 @@
-/* Pieces: where services take requests and answer them (src/engine/service/desk.c), with few rooms
-   and fewer copies, so that services wait for both; or with rooms that are kept, as few as do. Who
-   asks knows what it must get. */
+/* Pieces: the request queue, in which services take requests and answer them
+   (src/engine/service/desk.c), with few buffers and fewer copies, so that services wait for both;
+   or with buffers that are kept, as few as suffice. A worker that asks knows what it must get. */
 #include "engine/engine_internal.h"
 #include "explore.h"
 
@@ -15,7 +15,7 @@ typedef struct toy {
 
 static explore_case *the_case; /* a method's ops have no place for it; a process has one run */
 
-/* The answer to who asks in a step, whichever the others are that share it: a number of the
+/* The answer to a worker that asks in a step, whichever others share that answer: a number of the
    step. */
 static float number_of(int64_t step, size_t i)
 {
@@ -42,7 +42,7 @@ static tutti_status answer_held(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Each by itself, or two at once, which are of one step. */
+/* Each request is answered by itself, or two of one step at once. */
 static tutti_status serve(tutti_method *m, tutti_error *err)
 {
     toy *t = m->self;
@@ -71,8 +71,8 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
     return status;
 }
 
-/* Every worker asks every one, itself too. Where two are answered at once all meet after each
-   step. */
+/* Every worker sends requests to every one, itself too. Where two are answered at once all meet
+   after each step. */
 static tutti_status step(tutti_method *m, tutti_error *err)
 {
     toy *t = m->self;
@@ -107,7 +107,7 @@ static tutti_status open_desk(tutti_method *m, tutti_error *err)
     const bool keeps = explore_draw(the_case, "keeps", 2) == 0, two = explore_draw(the_case, "two", 2) == 0;
     const int few = 1 + (int)explore_draw(the_case, "rooms", ROOMS_MOST);
     const tutti_desk_setup setup = {
-        .rooms = keeps && two ? m->workers : few, /* of those that are answered two by two none may wait for room */
+        .rooms = keeps && two ? m->workers : few, /* where requests are answered in pairs none may wait for a buffer */
         .copies = keeps ? 0 : 1 + (int)explore_draw(the_case, "copies", COPIES_MOST), .in = t->in, .out = t->out,
         .in_bytes = sizeof t->values, .out_bytes = sizeof t->values, .keeps = keeps,
     };

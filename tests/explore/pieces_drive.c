@@ -1,8 +1,8 @@
-/* Pieces: methods that drive. Stages take as long as the seed says, and so do messages between
-   them and requests of servers. At distance 0 hetpipe leaves what its recursion does, to the bit,
-   however late anything is; beyond, nobody misses more than its bound. wavelet leaves what its
-   recursions do, in any mode; heterps the sums of its steps, with rows of a table that are asked
-   for. A backward sees what its forward saw. */
+/* Pieces: methods that run the pipeline schedule. Stages take as long as the seed draws, and so
+   do messages between them and requests to servers. At distance 0 hetpipe leaves what its
+   recursion does, to the bit, however late anything is; beyond, no worker misses more than its
+   bound. wavelet leaves what its recursions do, in any mode; heterps the sums of its steps, with
+   rows of a table that are requested. A backward sees what its forward saw. */
 #include "explore.h"
 #include "method/flushed.h"
 #include "method/follower.h"
@@ -30,7 +30,7 @@ typedef struct seat {
     tutti_model model;
     int first, end;
     bool slow, apart, table;
-    int busy, forwards;          /* slots in the midst of something, of a forward */
+    int busy, forwards;          /* slots with a unit being computed, and with a forward in progress */
     slot slot[SLOTS];
     float target[SAMPLES_MOST * WIDTH];
 } seat;
@@ -52,7 +52,7 @@ static size_t at(const seat *s, int unit, bool bias)
     return staged_place(unit, bias) - tutti_engine_method(s->e)->own.first;
 }
 
-/* Of a table, of what the micro-batch names. */
+/* Of a table only the rows that the micro-batch names count. */
 static uint64_t tag_of(const seat *s, const slot *t, const float *values)
 {
     const size_t n = tutti_engine_method(s->e)->own.count;
@@ -64,7 +64,7 @@ static uint64_t tag_of(const seat *s, const slot *t, const float *values)
     return tutti_hash(seen, n * sizeof *seen);
 }
 
-/* The next unit; values are those of the beginning whenever it is looked. */
+/* Computes the next unit; its values are those of the beginning, whenever they are looked at. */
 static tutti_status go_on(void *self, int k, bool *over, double *loss, tutti_error *err)
 {
     seat *s = self;
@@ -164,7 +164,8 @@ static double figure(const tutti_engine *e, const char *name, int worker)
     return 0;
 }
 
-/* Has this rank that model? It looks at it unit by unit, as all do. NULL: it only looks. */
+/* Whether this rank has that model. It looks at the model unit by unit, as all do. NULL: it only
+   looks. */
 static tutti_status look(const seat *s, const float *model, bool *same, tutti_error *err)
 {
     for (int u = 0; u < UNITS; u++) {
@@ -177,7 +178,7 @@ static tutti_status look(const seat *s, const float *model, bool *same, tutti_er
     return TUTTI_OK;
 }
 
-/* Of a recursion at distance 0. */
+/* Compares the model with that of a recursion at distance 0. */
 static tutti_status compare(const seat *s, const tutti_engine_options *o, int pipelines, int window, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(s->e);
@@ -237,7 +238,7 @@ static tutti_status run(tutti_world *world, explore_case *c, tutti_engine_option
     return status;
 }
 
-/* Resting somewhere between, and looked at there. */
+/* Stops somewhere in between, and looks at the model there. */
 static tutti_status drive_to_the_end(seat *s, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(s->e);
@@ -269,7 +270,7 @@ static tutti_status by_waves(seat *s, const tutti_engine_options *o, void *arg, 
     return w->distance == 0 ? compare(s, o, w->pipelines, w->window, err) : TUTTI_OK;
 }
 
-/* As many pipelines of as many stages as the ranks and the seed make. */
+/* As many pipelines and stages as the number of ranks and the seed give. */
 static int stages_of(explore_case *c)
 {
     return c->ranks % 2 == 0 && explore_draw(c, "stages", 3) > 0 ? 2 : c->ranks <= UNITS ? c->ranks : 1;
@@ -282,7 +283,7 @@ static tutti_status hetpipe(tutti_world *world, explore_case *c, tutti_error *er
     char method[160];
     tutti_engine_options o = { .method = method, .batch = 4, .accumulate = 1 + (int64_t)explore_draw(c, "waves", 2),
                                .data_samples = 4 * (uint64_t)c->ranks * 4 + 3 };
-    const bool unlike = explore_draw(c, "unlike", 3) > 0; /* so are, mostly, the cuts of the pipelines */
+    const bool unlike = explore_draw(c, "unlike", 3) > 0; /* so are, mostly, the partitions of the pipelines */
     int n = snprintf(method, sizeof method, "hetpipe(stages=%d,in_flight=%d,clock_distance=%d", stages, w.window,
                      (int)w.distance);
 
@@ -365,7 +366,7 @@ static tutti_status heterps(tutti_world *world, explore_case *c, tutti_error *er
 
     EXPLORE_CHECK(r != NULL);
     r->table = explore_draw(c, "table", 3) > 0;
-    /* gradients of the first unit are small; so that roundings of their sums are seen */
+    /* gradients of the first unit are small, so that roundings of their sums are seen */
     r->optimizer = o.optimizer = explore_draw(c, "momentum", 2) > 0 ? "sgd(lr=30,momentum=0.5)" : "sgd(lr=30)";
     r->count = count < most ? 1 + count : 1 + (count % 3 == 0 && most > 1);
     r->steps = STEPS;

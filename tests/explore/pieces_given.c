@@ -1,5 +1,5 @@
-/* Pieces: scadles while workers send each other samples: what came is what was given, foreign and
-   as many as asked; everybody's model is the same after every round. */
+/* Pieces: scadles while workers send each other samples: what arrives is what was sent, foreign
+   and as many as asked; the model is the same on all after every round. */
 #include "explore.h"
 #include "tutti/engine.h"
 #include <math.h>
@@ -15,7 +15,7 @@ typedef struct common {
     bool has[ROUNDS];
 } common;
 
-/* A checksum, so that bytes of two messages in one buffer are seen. */
+/* A checksum, so that a mix of two messages in one buffer is seen. */
 static uint32_t check_of(uint64_t id)
 {
     return (uint32_t)(id * 2654435761u + 17);
@@ -86,7 +86,7 @@ static tutti_status scadles(tutti_world *world, explore_case *c, tutti_error *er
     tutti_engine *e = NULL;
     tutti_status status;
 
-    for (uint64_t r = 0; r <= (uint64_t)c->ranks; r++) /* the same, whoever writes it */
+    for (uint64_t r = 0; r <= (uint64_t)c->ranks; r++) /* the same, whichever rank writes it */
         s->first[r] = r * PART;
     for (uint32_t i = 0; i < (uint32_t)(c->ranks * PART); i++)
         s->sample[i] = i;

@@ -44,8 +44,8 @@ static void step_atc(training *t, int workers)
     mix(t, workers, t->step, u);
 }
 
-/* saddle: the gradient of worker r's samples at x, taken `climb` away. The norm is over all
-   places. */
+/* saddle: the gradient of worker r's samples at x perturbed by `climb`. The norm is over all
+   elements. */
 static const double climb = 2;
 static void sam(const training *t, int r, const double *x, double *g)
 {
@@ -104,8 +104,8 @@ static void step_twice(training *t, int workers) /* two rounds a step */
     }
 }
 
-/* sgp.md, overlap: what was sent `overlap` steps ago is added to numerator and weight, these are
-   split and sent; then a step at the de-biased model, on the numerator. */
+/* sgp.md, overlap: what was sent `overlap` steps ago is added to numerator and weight, and these
+   are split and sent; then comes a step at the de-biased model, applied to the numerator. */
 static void step_push(training *t, int workers)
 {
     const uint64_t every = (uint64_t)t->is.overlap, since = t->is.round > 0 ? t->step % t->is.round : t->step,
@@ -143,8 +143,7 @@ static void step_push(training *t, int workers)
         }
 }
 
-/* slowmo.md, beta 1/2 and alpha 1, behind the last step of a round of its base; what is under way
-   counts. */
+/* what is in flight counts. */
 static void slow(training *t, int workers)
 {
     if ((t->step + 1) % t->is.round != 0)
@@ -233,15 +232,14 @@ static tutti_status bagua_ahead(tutti_world *world, explore_case *c, tutti_error
     return bagua_with(world, c, true, err);
 }
 
-/* Differences to public copies, of which nothing is lost and all of which is
-   taken (gamma 1): d-psgd. A difference that is missed, or taken twice, or of
-   another round stays in a copy for good. */
+/* Differences to public copies (d-psgd with gamma 1): none is lost and each is applied in full. A
+   difference that is missed, applied twice, or of another round stays in a copy for good. */
 static tutti_status choco_with(tutti_world *world, explore_case *c, bool large, tutti_error *err)
 {
     static const char *const codecs[] = { "fp32", "topk(ratio=1)", "large(topk(ratio=1),min=200)" };
     static const char *const graphs[] = { "ring", "exponential", "complete", "directed-ring" };
     const char *const graph = graphs[explore_draw(c, "graph", TUTTI_LENGTH(graphs))];
-    /* the gradient first leaves nothing to compute beside the averaging */
+    /* the gradient first leaves nothing to compute during the averaging */
     const bool atc = explore_draw(c, "order", 2) == 0 && !large;
     char method[80];
 
@@ -262,7 +260,7 @@ static tutti_status choco_ahead(tutti_world *world, explore_case *c, tutti_error
     return choco_with(world, c, true, err);
 }
 
-/* Gradients go back to where models came from; codecs lose nothing. */
+/* Gradients travel back along the edges on which models came; codecs lose nothing. */
 static tutti_status saddle_with(tutti_world *world, explore_case *c, bool large, tutti_error *err)
 {
     static const char *const graphs[] = { "ring", "complete", "star", "random-matching" };
@@ -288,7 +286,7 @@ static tutti_status saddle_ahead(tutti_world *world, explore_case *c, tutti_erro
     return saddle_with(world, c, true, err);
 }
 
-/* What is kept is read while the mixer's own thread adds to it what comes. */
+/* What is kept is read while the mixer's own thread adds arriving models to it. */
 static tutti_status sgp_ahead(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const graphs[] = { "ring", "star(weights=push)", "directed-ring" };
@@ -302,7 +300,7 @@ static tutti_status sgp_ahead(tutti_world *world, explore_case *c, tutti_error *
                                          .next = step_push }, err);
 }
 
-/* Rounds end while models are under way, or with a thread of the mixer's that has just ended. */
+/* Rounds end while models are in flight, or with a thread of the mixer's that has just ended. */
 static tutti_status slowmo(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const graphs[] = { "ring", "star(weights=push)", "directed-ring" };

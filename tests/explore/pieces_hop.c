@@ -1,6 +1,6 @@
-/* Pieces: hop. Workers are late as the seed says, models and tokens are on their way for as long,
-   and nobody may be further ahead of anybody than the table of gaps says, at any moment that
-   anybody looks. The method is built once more in here, so that its queues can be looked at. */
+/* Pieces: hop. Workers are late as the seed draws, models and tokens are in flight as long, and
+   at every moment that a worker checks, none is further ahead of another than the table of gaps
+   allows. The method's source is built once more in here, to give access to its queues. */
 #include "explore.h"
 #include "tutti/engine.h"
 #include <math.h>
@@ -24,7 +24,8 @@ typedef struct common {
     int open;
     int64_t gradients[EXPLORE_RANKS]; /* that each has computed */
     bool freezes;                     /* one worker stands still in its third step, */
-    int64_t ahead;                    /* and the others go so far ahead; 0: so many edges as they are away on a ring */
+    int64_t ahead;                    /* and the others go `ahead` iterations ahead; 0: as many
+                                         as they are edges away on a ring */
 } common;
 
 static common *shared_of(explore_case *c)
@@ -45,7 +46,7 @@ static void fill_initial(void *user, int tensor, float *values)
         values[i] = (float)(i % 32) / 8 - 2;
 }
 
-/* Whoever looks sees all: one fiber runs at a time. */
+/* The worker that looks sees all: one fiber runs at a time. */
 static tutti_status look(const explore_case *c, const common *s, tutti_error *err)
 {
     if (s->open < c->ranks || c->piece->deaths) /* there the ledgers of those that have ended are gone */
@@ -66,7 +67,7 @@ static tutti_status look(const explore_case *c, const common *s, tutti_error *er
     return TUTTI_OK;
 }
 
-/* All is quiet: all are in one iteration, and have all tokens. */
+/* All are quiescent: all are in one iteration, and have all tokens. */
 static tutti_status look_at_rest(const explore_case *c, const common *s, tutti_error *err)
 {
     for (int i = 0; i < c->ranks && !c->piece->deaths; i++) {
@@ -82,7 +83,7 @@ static tutti_status look_at_rest(const explore_case *c, const common *s, tutti_e
     return TUTTI_OK;
 }
 
-/* I stand still: after long enough all others have gone as far as they can. */
+/* This worker stands still: after long enough all others have gone as far as they can. */
 static tutti_status freeze(const explore_case *c, const common *s, const tutti_method *m, tutti_error *err)
 {
     const int order = ((const hop *)m->self)->order;
@@ -170,7 +171,7 @@ static tutti_status run_phases(tutti_engine *e, explore_case *c, bool base, tutt
     EXPLORE_EXPECT(f.staleness_max <= (uint64_t)((const hop *)m->self)->options.staleness,
                    "worker %d has mixed a model that is %llu iterations old", m->rank,
                    (unsigned long long)f.staleness_max);
-    return tutti_barrier(&all, err); /* nobody's ledger goes while others look */
+    return tutti_barrier(&all, err); /* no ledger goes away while others look */
 }
 
 static tutti_status find_bounds(common *s, const hop *method, const char *graph, int n, tutti_error *err)
@@ -249,7 +250,7 @@ static tutti_status hop_late(tutti_world *world, explore_case *c, tutti_error *e
         "max_gap=5,staleness=2,backup=1,skip=on,trigger=2,max_jump=3",
     };
 
-    /* a directed ring has one in-neighbour, of which none can be left out */
+    /* a directed ring has one in-neighbour, and that one cannot be left out */
     return train(world, c, graphs[explore_draw(c, "graph", 3)],
                  options[explore_draw(c, "options", TUTTI_LENGTH(options))], false, err);
 }

@@ -6,10 +6,10 @@
 #include <string.h>
 
 enum { JOBS = 7, STEPS = 3, BYTES = 10, TURNS = JOBS * STEPS, FAILS_AT = JOBS / 2 };
-/* What a job does: nothing with others, a sum, a chain that member 0 is out of first. */
+/* What a job does: nothing with others, a sum, a chain that member 0 leaves first. */
 enum { ALONE, TOGETHER, HANDED };
 
-/* In the shared memory: by turn, the job that somebody ran. */
+/* In the shared memory: for each sequence number, the job that the first rank ran. */
 typedef struct log { int known[TURNS], job[TURNS]; } log;
 
 typedef struct led {
@@ -38,7 +38,7 @@ static bool may_fail(const explore_case *c)
     return c->piece->judge != NULL || c->piece->deaths;
 }
 
-/* Not all members leave it at the same time: member 0 is done when its word is away. */
+/* Not all members leave it at the same time: member 0 is done when its message is sent. */
 static tutti_status hand_on(led *l, const tutti_job *job, tutti_error *err)
 {
     const tutti_port port = tutti_port_of("chain", (uint64_t)job->index, (uint64_t)l->step);
@@ -147,7 +147,7 @@ static void start_all(led *l)
     }
 }
 
-/* The first failure that is no mere consequence of one here. */
+/* The first failure that is no mere consequence of a failure in this lane. */
 static tutti_status wait_all(led *l, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
@@ -174,7 +174,7 @@ static tutti_status steps(led *l, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Nothing is under way: the whole credit is there. */
+/* Nothing is in flight: the whole credit is there. */
 static tutti_status pair(led *l, tutti_error *err)
 {
     if (!may_meet(l))
@@ -238,7 +238,7 @@ static tutti_status judge_fails(const explore_case *c, tutti_error *err)
         if (r == odd)
             EXPLORE_EXPECT(c->rank[r].status == TUTTI_ERR_IO, "worker %d failed and ended with '%s': %s", r,
                            tutti_status_name(c->rank[r].status), c->rank[r].err.text);
-        else /* jobs that need nobody may all be over */
+        else /* jobs that need no other rank may all be over */
             EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK ||
                                (c->rank[r].status == TUTTI_ERR_PEER && c->rank[r].err.rank == odd),
                            "worker %d ended with '%s', rank %d: %s", r, tutti_status_name(c->rank[r].status),

@@ -1,5 +1,5 @@
-/* Pieces: agreements on who is still there, while ranks die, several of them and at any moment, and
-   connections break (explore.h: losses). */
+/* Pieces: agreements on which ranks are still there, while ranks die, several of them and at any
+   moment, and connections break (explore.h: losses). */
 #include "explore.h"
 #include "tutti/engine.h"
 #include <math.h>
@@ -28,8 +28,8 @@ static unsigned members_of(const tutti_members *m, int ranks)
     return set;
 }
 
-/* A meeting is a sum over the members, told in a collective that a loss spoils for some and not for
-   others, and perhaps, before it, what all tell one of them, in the same group or in another, which
+/* A meeting is a sum over the members, in a collective that a loss spoils for some and not for
+   others. Before it there may be a gather to one member, in the same group or in another, which
    lets most of them through whatever happens to the others. */
 static tutti_status meet(tutti_members *m, explore_case *c, int me, tutti_error *err)
 {
@@ -110,10 +110,11 @@ static tutti_status alike(const explore_case *c, int r, int q, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Who lives and was not given up has ended well, and all have decided alike in every meeting.
-   Only two whose connection is cut when nobody else is left go on apart: which side may is for
-   the transport to say (transport/events.h), and this one does not. failing: a rank that may
-   have failed by itself; -1: none. */
+/* Every rank that lives and was not given up has ended well, and all have decided equally in
+   every meeting. The exception is two ranks whose connection is cut when no others are left: they
+   continue separately. Which side may continue is for the transport to decide
+   (transport/events.h), and this one does not. failing: a rank that may have failed by itself;
+   -1: none. */
 static tutti_status judge_teams(const explore_case *c, int team, int failing, tutti_error *err)
 {
     bool any = false;
@@ -127,7 +128,7 @@ static tutti_status judge_teams(const explore_case *c, int team, int failing, tu
             whole = whole && (mate == r || (c->rank[mate].end != EXPLORE_DIED && !c->rank[mate].expelled));
         if ((c->rank[r].status == TUTTI_ERR_PEER && c->rank[r].err.rank == r) ||
             (team > 1 && c->rank[r].status == TUTTI_ERR_STATE && !whole))
-            continue; /* given up; or its team is not whole any more */
+            continue; /* given up; or its group is not whole any more */
         if (r == failing && c->rank[r].status == TUTTI_ERR_STATE && strcmp(c->rank[r].err.text, by_itself) == 0)
             continue;
         EXPLORE_EXPECT(c->rank[r].status == TUTTI_OK, "worker %d: %s", r, c->rank[r].err.text);
@@ -146,7 +147,7 @@ static tutti_status judge(const explore_case *c, tutti_error *err)
     return judge_teams(c, 1, -1, err);
 }
 
-/* ---- training that goes on ---- */
+/* ---- training that continues ---- */
 
 enum { STEPS = 6, SHOW_EVERY = 2, TENSORS = 2 };
 
@@ -199,7 +200,7 @@ static tutti_status write_down(tutti_engine *e, explore_case *c, tutti_error *er
     return TUTTI_OK;
 }
 
-/* The client's own collective: the sum of who is there. */
+/* The client's own collective: the sum over the ranks that are there. */
 static tutti_status count_all(tutti_engine *e, explore_case *c, tutti_group *group, tutti_error *err)
 {
     bool again;
@@ -269,8 +270,8 @@ static tutti_status in_common(tutti_world *world, explore_case *c, const char *m
     return with_optimizer(world, c, method, "sgd(lr=0.125)", codec, large, steps, show_every, err);
 }
 
-/* coded: models travel as differences to public copies; of equal ones these are 0, so what is
-   4 on all stays 4 whoever is lost. */
+/* coded: models travel as differences to public copies; for equal models these are 0, so what is
+   4 on all stays 4 whichever rank is lost. */
 static tutti_status gossip(tutti_world *world, explore_case *c, bool large, bool pushes, bool coded, tutti_error *err)
 {
     static const char *const codecs[] = { "fp32", "topk(ratio=0.1)", "sign", "large(int8,min=100,small=sign)" };
@@ -309,7 +310,7 @@ static tutti_status sgp_goes_on(tutti_world *world, explore_case *c, tutti_error
     return gossip(world, c, explore_draw(c, "large", 4) == 0, true, false, err);
 }
 
-/* Steps along what the models moved by: what is 4 on all has not moved. */
+/* Steps along the models' displacement: what is 4 on all has not moved. */
 static tutti_status momentum_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const codecs[] = { "topk(ratio=0.1)", "sign" };
@@ -341,7 +342,7 @@ static tutti_status hop_goes_on(tutti_world *world, explore_case *c, tutti_error
                      err);
 }
 
-/* Rings drawn anew after each step, and averages of all that come late. */
+/* Rings drawn again after each step, and averages of all that come late. */
 static tutti_status averages_go_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const methods[] = {
@@ -354,7 +355,7 @@ static tutti_status averages_go_on(tutti_world *world, explore_case *c, tutti_er
                      err);
 }
 
-/* Averages of all by a clock, who grants them dying too. */
+/* Averages of all by a clock; the worker that grants them may die too. */
 static tutti_status clock_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const methods[] = { "bagua(algorithm=async,sync_interval_ms=0)",
@@ -365,7 +366,7 @@ static tutti_status clock_goes_on(tutti_world *world, explore_case *c, tutti_err
                      err);
 }
 
-/* Little else than averages, so that many losses fall into one. */
+/* Mostly averages, so that many losses fall into one. */
 static tutti_status averages_in_a_row(tutti_world *world, explore_case *c, tutti_error *err)
 {
     return in_common(world, c,
@@ -373,26 +374,27 @@ static tutti_status averages_in_a_row(tutti_world *world, explore_case *c, tutti
                      NULL, false, 4 * STEPS, 4 * STEPS, err);
 }
 
-/* ---- at one's own pace ---- */
+/* ---- asynchronous ---- */
 
 enum { GRADIENTS = 256 };
 static tutti_status judge_failing(const explore_case *c, tutti_error *err);
 static tutti_status grants_go_on(tutti_world *world, explore_case *c, tutti_error *err);
 
-/* A piece of two phases of a gradient each, in which losses come once all have begun the first. */
+/* A piece of two phases with one gradient each, in which losses come once all have begun the
+   first. */
 static bool is_brief(const explore_case *c)
 {
     return c->piece->rank_main == grants_go_on;
 }
 
-/* Of its piece: who fails by itself, if it gets so far; often the first, which hands
+/* Of its piece: the rank that fails by itself, if it gets so far; often the first, which hands
    out gradients and grants rounds. */
 static int failing_of(const explore_case *c)
 {
     return explore_draw(c, "first fails", 2) == 0 ? 0 : (int)explore_draw(c, "who fails", (uint64_t)c->ranks);
 }
 
-/* Who has computed a gradient, a bit a rank; behind the diaries. */
+/* The ranks that have computed a gradient, a bit a rank; stored behind the diaries. */
 static uint32_t *computed_by(const explore_case *c)
 {
     return (uint32_t *)(void *)diary_of(c, EXPLORE_RANKS);
@@ -511,8 +513,8 @@ static tutti_status prague_goes_on(tutti_world *world, explore_case *c, tutti_er
     return at_own_pace(world, c, method, err);
 }
 
-/* The generator dies between its answers to the members of a group: worker 1 is slow to look at its
-   own, the others hear of the loss before that, and the next generator plans with all. */
+/* The generator dies between its answers to the members of a group: worker 1 is slow to look at
+   its own, the others learn of the loss before that, and the next generator plans with all. */
 static tutti_status prague_is_dismissed(tutti_world *world, explore_case *c, tutti_error *err)
 {
     explore_dies_in(0, "generate", 200);
@@ -532,7 +534,7 @@ static tutti_status schedule_goes_on(tutti_world *world, explore_case *c, tutti_
 }
 
 /* The last gradient of a phase grants a round, and none comes after it in the phase, which would
-   make up for one that was not heard of. */
+   make up for one that was not reported. */
 static tutti_status grants_go_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const char *const methods[] = {
@@ -577,7 +579,7 @@ static tutti_status judge_machines(const explore_case *c, tutti_error *err)
     return judge_teams(c, team_of(c), -1, err);
 }
 
-/* As `judge`, and nobody who has stayed to the end has computed what another had. */
+/* As `judge`, and no rank that has stayed to the end has computed what another had. */
 static tutti_status judge_dealt(const explore_case *c, int failing, tutti_error *err)
 {
     uint32_t stayed = 0;

@@ -31,7 +31,7 @@ static int64_t least_clock(const stage *s)
     return least;
 }
 
-/* What leaves says which values it was computed with, and has another length each time. */
+/* A stage's output states which values it was computed with, and has another length each time. */
 static tutti_status forward(void *self, int64_t p, int slot, const float *in, size_t entered, float *out, size_t *left,
                             tutti_error *err)
 {

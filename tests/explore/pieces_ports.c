@@ -39,7 +39,7 @@ static tutti_status ring(tutti_world *world, explore_case *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Rank 0 serves whoever asks, several receives from anybody at a time; every asker
+/* Rank 0 serves every request, with several receives from any rank posted at a time; every asker
    gets the answer to its own question. */
 static tutti_status serve(tutti_world *world, explore_case *c, tutti_error *err)
 {
@@ -76,7 +76,7 @@ static tutti_status serve(tutti_world *world, explore_case *c, tutti_error *err)
                 continue;
             answered[q.from]++;
             served++;
-            in[k].posted = false; /* counts as done from here: post it anew while questions are due */
+            in[k].posted = false; /* counts as done from here: post it again while questions are due */
             answer = q.from * 10 + q.a;
             TUTTI_TRY(tutti_send(world, q.from, tutti_port_of("home", (uint64_t)q.from, (uint64_t)q.a),
                                  &(tutti_note){ .a = q.a }, tutti_host(&answer, 1, TUTTI_I64), err));
@@ -90,7 +90,7 @@ static tutti_status serve(tutti_world *world, explore_case *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* A receiver that gives up and tries again loses nothing and hears nothing twice; nor does one
+/* A receiver that gives up and tries again loses nothing and receives nothing twice; nor does one
    that cancels what came too late. */
 static tutti_status impatient(tutti_world *world, explore_case *c, tutti_error *err)
 {

@@ -1,13 +1,13 @@
-/* Pieces: servers beside the computation. Gradients do not depend on the model and all numbers but
-   1/n are dyadic, so whatever comes first, what is left after all of them is known exactly; what a
-   bound forbids is looked for at every gradient. */
+/* Pieces: servers that run concurrently with the computation. Gradients do not depend on the
+   model and all numbers but 1/n are dyadic, so whatever comes first, what is left after all of
+   them is known exactly; what a bound forbids is looked for at every gradient. */
 #include "explore.h"
 #include "tutti/engine.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* of runs with a table: it follows so many elements */
+/* of runs with a table, which begins at element TABLE */
 enum { PERIOD = 32, COUNT = 3 * PERIOD, PHASES = 3, ROW = 2, TABLE = 24, ROWS = (COUNT - TABLE) / ROW };
 
 /* What the ranks share, in c->shared. */
@@ -28,7 +28,7 @@ static common *shared_of(explore_case *c)
 
 static float pull(const common *s, int rank, int ranks, size_t i)
 {
-    if (s->needed > 0) /* element i counts gradients of worker i mod n */
+    if (s->needed > 0) /* element i counts the gradients of worker i mod n */
         return (int)(i % (size_t)ranks) == rank ? 1 : 0;
     if (s->table && i >= TABLE && ((i - TABLE) / ROW + (size_t)rank) % 3 == 0)
         return 0; /* a row that this worker leaves alone */
@@ -45,7 +45,7 @@ static void fill_initial(void *user, int tensor, float *values)
         values[i] = (float)((first + i) % PERIOD) / 8 - 2;
 }
 
-/* Of backup-workers: x is w of so many steps, in every slice. */
+/* Of backup-workers: x is w after `steps` steps, in every shard. */
 static tutti_status check_steps(const tutti_method *m, const common *s, uint64_t steps, tutti_error *err)
 {
     double taken[EXPLORE_RANKS], all = 0;
@@ -65,7 +65,7 @@ static tutti_status check_steps(const tutti_method *m, const common *s, uint64_t
     return TUTTI_OK;
 }
 
-/* The rows of which this worker's gradient is other than 0. */
+/* The rows in which this worker's gradient is other than 0. */
 static size_t rows_of(const tutti_method *m, const common *s, uint32_t *ids)
 {
     size_t n = 0;
@@ -106,7 +106,7 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
 
     while ((status = tutti_engine_pass_begin(e, &p, err)) == TUTTI_OK) {
         s->begun[m->rank] += p.samples > 0;
-        /* who begins step c has had the first c - bound gradients of all */
+        /* a worker that begins step c has had the first c - bound gradients of all */
         for (int r = 0; s->bound >= 0 && r < m->workers; r++)
             EXPLORE_EXPECT(s->begun[r] >= s->begun[m->rank] - 1 - s->bound,
                            "worker %d begins gradient %d while worker %d has begun %d, with a staleness of %d at most",
@@ -131,7 +131,7 @@ static tutti_status one_step(tutti_engine *e, explore_case *c, tutti_error *err)
     return status;
 }
 
-/* All ranks are between steps, none goes on before all have looked. */
+/* All ranks are between steps, none continues before all have looked. */
 static tutti_status check_model(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -260,7 +260,7 @@ static tutti_status ssp(tutti_world *world, explore_case *c, tutti_error *err)
     return train(world, c, method, err);
 }
 
-/* Workers that are waited for: a power of two, so that means are exact. */
+/* The number of workers waited for is a power of two, so that means are exact. */
 static tutti_status backup_workers(tutti_world *world, explore_case *c, tutti_error *err)
 {
     int needed = 1 << explore_draw(c, "needed", 3);
@@ -322,9 +322,9 @@ static tutti_status parallax(tutti_world *world, explore_case *c, tutti_error *e
     return train(world, c, method, err);
 }
 
-/* Chunks that are cut over up to six servers, beside the workers and of their own, as they are
-   or as messages of a codec that loses nothing of these numbers, or deltas that they add: as many
-   servers as machines, fewer, more, none. */
+/* Chunks that are partitioned over up to six servers, on the workers' ranks and on dedicated
+   ones, as they are or as messages of a codec that loses nothing of these numbers, or deltas that
+   they add: as many servers as machines, fewer, more, none. */
 static tutti_status byteps(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const int servers = (int)explore_draw(c, "servers", (uint64_t)c->ranks), workers = c->ranks - servers;
@@ -357,12 +357,12 @@ static tutti_status any(tutti_world *world, explore_case *c, tutti_error *err)
     return all[explore_draw(c, "any", TUTTI_LENGTH(all))](world, c, err);
 }
 
-/* ---- runs that go on ---- */
+/* ---- runs that continue ---- */
 
 /* Behind `common`. */
 typedef struct fate {
-    int workers, first, holders;   /* ranks first ... first + holders - 1 have slices */
-    int fails, fails_at;           /* a worker that fails by itself, with so many gradients behind it; -1: nobody */
+    int workers, first, holders;   /* ranks first ... first + holders - 1 have shards */
+    int fails, fails_at;           /* a worker that fails by itself, before gradient fails_at; -1: none */
     uint64_t model[EXPLORE_RANKS]; /* hash of the last one, as agreed */
 } fate;
 
@@ -379,7 +379,8 @@ static float constant(int rank, size_t i)
 
 enum { BRISK_NS = 100000, SLOW_NS = 3000000 };
 
-/* Gradients matter little here, but that all who are left have the same model in the end. */
+/* Gradients matter little here; what matters is that all remaining ranks have the same model in
+   the end. */
 static tutti_status plain_step(tutti_engine *e, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -398,7 +399,7 @@ static tutti_status plain_step(tutti_engine *e, tutti_error *err)
 
 static const char by_itself[] = "this worker fails by itself";
 
-/* Who fails has the others wait for it first. */
+/* A worker that fails has the others wait for it first. */
 static tutti_status step_or_fail(tutti_engine *e, const explore_case *c, int begun, tutti_error *err)
 {
     if (tutti_engine_method(e)->rank != fate_of(c)->fails || begun != fate_of(c)->fails_at)
@@ -412,7 +413,7 @@ static tutti_status end_of_all(tutti_engine *e, explore_case *c, tutti_error *er
     const tutti_method *const m = tutti_engine_method(e);
 
     TUTTI_TRY(tutti_engine_finish(e, err));
-    if (m->x != NULL) /* who only serves has none */
+    if (m->x != NULL) /* a rank that only serves has none */
         fate_of(c)->model[m->rank] = tutti_hash(m->x, m->layout->used * sizeof(float));
     return tutti_engine_part(e, err);
 }
@@ -439,9 +440,9 @@ static tutti_status phases_with_losses(tutti_engine *e, explore_case *c, tutti_e
     return end_of_all(e, c, err);
 }
 
-/* Phases of LONE gradients: in one, whoever is left alone takes the model out of the
-   rounds that the lost had a part in; in each after that every gradient is an
-   update, along that gradient alone. */
+/* Phases of LONE gradients: in one, a worker that is left alone takes the model out of the rounds
+   that the lost had a part in; in each after that every gradient is an update, along that
+   gradient alone. */
 static tutti_status until_one_is_left(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     enum { LONE = 6, LONE_PHASES = 5 };
@@ -479,7 +480,8 @@ static tutti_status any_loss(void *user, double *loss, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* one: server, whatever the number of slices could be. half: of all ranks at least only serve. */
+/* one: one server, whatever the number of shards could be. half: at least half of all ranks only
+   serve. */
 typedef struct served { const char *method; bool one, half; } served;
 
 static tutti_status with_servers(tutti_world *world, explore_case *c, const served *methods, size_t n, bool fails,
@@ -534,7 +536,7 @@ static tutti_status servers_go_on(tutti_world *world, explore_case *c, tutti_err
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
 }
 
-/* Of several buffers, with places for fewer; nodes leave as a whole, so there are none. */
+/* Several buffers, with slots for fewer; a node leaves as a whole, so there are no nodes here. */
 static tutti_status herring_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const served methods[] = {
@@ -545,7 +547,8 @@ static tutti_status herring_goes_on(tutti_world *world, explore_case *c, tutti_e
     return with_servers(world, c, methods, TUTTI_LENGTH(methods), false, phases_with_losses, err);
 }
 
-/* Whoever has the turn may be lost, with others in line, or beside those whose push is late. */
+/* The worker that has the turn may be lost, with others in line, or together with those whose
+   push is late. */
 static tutti_status hermes_goes_on(tutti_world *world, explore_case *c, tutti_error *err)
 {
     static const served methods[] = {
@@ -612,9 +615,9 @@ static tutti_status timed_step(tutti_engine *e, int64_t *waited_ns, tutti_error 
     return status;
 }
 
-/* The last worker's link is slow. Between meetings, to which all come, the others
-   wait for none of its messages: a round trip of theirs is a matter of milliseconds,
-   or seconds if their rank is slow. */
+/* The last worker's link is slow. Between meetings, in which all take part, the others wait for
+   none of its messages: a round trip of theirs is a matter of milliseconds, or seconds if their
+   rank is slow. */
 static tutti_status phases_over_a_slow_link(tutti_engine *e, explore_case *c, tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -656,8 +659,8 @@ static bool has_failed(const explore_case *c, int rank)
            strcmp(c->rank[rank].err.text, by_itself) == 0;
 }
 
-/* While all slices are there, whoever is there ends well, and all
-   with the same model; else all end. */
+/* While all shards are there, each remaining rank ends well, and all with the same model; else
+   all end. */
 static tutti_status judge_fate(const explore_case *c, tutti_error *err)
 {
     const fate *const f = fate_of(c);
@@ -676,7 +679,7 @@ static tutti_status judge_fate(const explore_case *c, tutti_error *err)
                        "rank %d ended with %d: %s", r, (int)c->rank[r].status, c->rank[r].err.text);
         EXPLORE_EXPECT(!whole || !worker || c->rank[r].status == TUTTI_OK,
                        "all slices are there, but rank %d ended: %s", r, c->rank[r].err.text);
-        /* where replicas are equal who only serves has none */
+        /* where replicas are equal a rank that only serves has none */
         if (!whole || c->rank[r].status != TUTTI_OK || r >= f->workers)
             continue;
         EXPLORE_EXPECT(last < 0 || f->model[r] == f->model[last], "ranks %d and %d end with different models", r, last);

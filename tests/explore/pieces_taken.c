@@ -1,7 +1,7 @@
-/* Pieces: steps of free sample counts. dabmd, whose counts follow from the time that a schedule
-   lets pass, and palsgd, whose coins each worker throws for all. Under any schedule every sample of
-   an epoch is taken once, all have the same counts and loans after every step, models are equal
-   where the method says so, and all end together. */
+/* Pieces: steps of variable batch. dabmd, whose counts follow from the time that a schedule lets
+   pass, and palsgd, whose coins each worker throws for all. Under any schedule every sample of an
+   epoch is taken once, all have the same counts and leases after every step, models are equal
+   where the method promises it, and all end together. */
 #include "explore.h"
 #include "tutti/engine.h"
 #include "engine/engine_internal.h"
@@ -12,7 +12,7 @@ enum { SET = 90, EPOCHS = 2, STEPS = 400, COUNT = 24, PERIOD = 3 };
 
 typedef struct common {
     uint8_t times[EPOCHS][SET];
-    uint64_t same[STEPS];        /* what all have alike after a step, of the first that is over with it */
+    uint64_t same[STEPS];        /* what is the same on all after a step, written by the first that is over with it */
     float x[STEPS][COUNT];
     bool has[STEPS], ended;
     int steps;                   /* of the first that has ended */
@@ -49,7 +49,8 @@ static tutti_status one_pass(tutti_engine *e, common *s, const tutti_pass *p, in
     return tutti_engine_pass_end(e, 0, err);
 }
 
-/* meets: steps from one after which all models are equal to the next; 0: only at the end. */
+/* meets: the number of steps from one after which all models are equal to the next such step; 0:
+   only at the end. */
 static tutti_status one_step(tutti_engine *e, common *s, int meets, int64_t dawdles_ns, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
@@ -83,7 +84,7 @@ static tutti_status run(tutti_world *world, explore_case *c, const char *method,
     tutti_engine *e = NULL;
     bool more = true;
     tutti_status status = tutti_engine_open(&e, world, &param, 1, &options, err);
-    /* some are slow: in the round's time that they have others take several passes */
+    /* some workers are slow: in the time that their round takes others take several passes */
     const int64_t dawdles_ns = 200000 * (1 + (int64_t)((uint64_t)tutti_world_rank(world) +
                                                        explore_draw(c, "slow", EXPLORE_RANKS)) % 4);
 

@@ -1,6 +1,7 @@
-/* Pieces: tiers. Lanes share one, whose parts meet in blocks. What each has written it reads, by
-   the threads of a tier and by its queue. Closing waits for what is under way. The disk is memory,
-   and others run while it copies. The queue ends its transfers in an order that the seed draws. */
+/* Pieces: tiers. Several lanes share one tier, and their parts meet inside blocks. Each reads
+   what it has written, by the threads of a tier and by its queue. Closing waits for what is in
+   flight. The disk is memory, and other fibers run while it copies. The queue ends its transfers
+   in an order that the seed draws. */
 #include "explore.h"
 #include "tutti/tier.h"
 #include <errno.h>
@@ -100,7 +101,7 @@ static void queue_kick(void *self, void *queue)
     tutti_unlock(disk.bell);
 }
 
-/* Some of what is under way, in any order; or only a kick. */
+/* Some of what is in flight, in any order; or only a kick. */
 static int queue_reap(void *self, void *queue, bool block, tutti_queue_result *results, int room, int *n)
 {
     bool kicked;
@@ -132,7 +133,7 @@ static int queue_reap(void *self, void *queue, bool block, tutti_queue_result *r
 
 typedef struct lane { tutti_tier *tier; int index; } lane;
 
-/* Two requests at a time, whose ends are in one block, too. */
+/* Two requests at a time; their ends may lie in one block. */
 static tutti_status lane_run(void *arg, tutti_error *err)
 {
     const lane *l = arg;

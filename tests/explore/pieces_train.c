@@ -98,9 +98,9 @@ static tutti_status compare(const tutti_method *m, const double *x, const char *
     return TUTTI_OK;
 }
 
-/* Members of a graph wait for their neighbours only: of two, the one may be so many steps ahead as
-   the other is neighbours away (d-psgd.md, invariant 8). Breadth first, over who takes from
-   whom. */
+/* Members of a graph wait for their neighbours only: of two members, one may be as many steps
+   ahead as the other is neighbours away (d-psgd.md, invariant 8). The search is breadth first,
+   along in-neighbours. */
 static tutti_status check_lock_step(const training *t, const explore_case *c, const tutti_method *m, tutti_error *err)
 {
     const int *const begun = (const int *)(const void *)c->shared;
@@ -149,7 +149,8 @@ static tutti_status train_checked(training *t, explore_case *c, tutti_engine *e,
     return compare(m, mean, "agreed after", err);
 }
 
-/* At rest what is pending is exchanged, on all workers: the mean gradients of the last steps. */
+/* When all have stopped what is pending is exchanged, on all workers: the mean gradients of the
+   last steps. */
 static tutti_status check_pending(tutti_engine *e, int step, int late, double (*pulled)[PERIOD], tutti_error *err)
 {
     const tutti_method *const m = tutti_engine_method(e);
@@ -171,9 +172,9 @@ static tutti_status check_pending(tutti_engine *e, int step, int late, double (*
     return TUTTI_OK;
 }
 
-/* pipe-sgd.md: the mean gradient of K - 1 steps ago is applied, and when the run ends the rest, if
-   it drains. One worker, `held`, comes to the end of a step when all others have left it: none of
-   them waits there for its exchange. Some look at the model on the way. */
+/* pipe-sgd.md: the mean gradient of K - 1 steps ago is applied, and when the run ends the rest,
+   if it drains. One worker, `held`, reaches the end of a step when all others have left it: none
+   of them waits there for its exchange. In some seeds the model is evaluated in between. */
 static tutti_status pipe_checked(training *t, explore_case *c, tutti_engine *e, int width, bool drains, int held,
                                  tutti_error *err)
 {
@@ -408,7 +409,7 @@ static tutti_status checkpoint(tutti_world *world, explore_case *c, tutti_error 
         hold(c, tutti_world_rank(world), g, shared, own, items);
         explore_dawdle(10000);
         TUTTI_TRY(tutti_checkpoint_save(world, directory, (uint64_t)g, items, 2, "{}", 1, err));
-        *saved = g; /* from the moment that anybody was told of success */
+        *saved = g; /* from the moment that the first rank was notified of success */
         if (!c->piece->deaths)
             TUTTI_TRY(look(c, tutti_world_runtime(world), g, err));
     }

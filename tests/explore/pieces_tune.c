@@ -1,6 +1,6 @@
-/* Pieces: a run that tunes itself. What a step takes follows from the schedule, so points are
-   chosen, given up and measured again in ever other ways: all workers have the same knobs in every
-   step, and the model of a run without. */
+/* Pieces: a run that tunes itself. A step's time follows from the schedule, so points are chosen,
+   given up and measured again in a different way for each seed: all workers have the same knobs
+   in every step, and the model of a run without. */
 #include "explore.h"
 #include "tutti/engine.h"
 #include <string.h>

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* What explore_run has prepared for x_run_ranks, which the library calls in between. */
+/* What explore_run has prepared for x_run_ranks; the library calls the latter in between. */
 static struct {
     const explore_piece *piece;
     uint64_t seed;

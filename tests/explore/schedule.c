@@ -1,5 +1,5 @@
-/* schedule.c: fibers, virtual time, the choices that a seed makes, and what
-   is said when a run does not end. */
+/* schedule.c: fibers, virtual time, the choices that a seed makes, and what is reported when a
+   run does not end. */
 #include "explore_internal.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -87,7 +87,7 @@ void x_find(x_run *run, const char *format, ...)
     run->found = tutti_fail(&run->finding, TUTTI_ERR_STATE, 0, "%s", text);
 }
 
-/* ---- who waits for whom ---- */
+/* ---- which fiber waits for which ---- */
 /* What f waits for, in words; gives the fiber that could end it, or NULL. */
 static const x_fiber *waits_for(const x_run *run, const x_fiber *f, char *out, size_t bytes)
 {
@@ -145,8 +145,8 @@ static void tell_all(const x_run *run, char *text, size_t bytes)
             if (at == NULL && f->where != X_IN_WAIT && f->where != X_IN_GATE)
                 at = f;
         }
-    /* The chain from the first that waits for somebody by name: round
-       a circle, or to the one at fault. */
+    /* The chain from the first fiber that waits for a known one: round a circle, or to the one at
+       fault. */
     while (at != NULL && n < 8) {
         bool known = false;
         for (int k = 0; k < n; k++)
@@ -211,7 +211,7 @@ static void begin(void)
     leave(run, f, true);
 }
 
-/* By itself, since getcontext returns twice as far as a compiler knows. */
+/* A function of its own, since getcontext returns once more than the compiler knows. */
 static void prepare(ucontext_t *context, void *stack)
 {
     getcontext(context);
@@ -232,7 +232,7 @@ x_fiber *x_fiber_open(x_run *run, int rank, const char *name, void (*body)(void 
         free(f);
         return NULL;
     }
-    (void)mprotect(f->stack, 4096, PROT_NONE); /* a stack that runs over is a crash and not a riddle */
+    (void)mprotect(f->stack, 4096, PROT_NONE); /* a stack overflow is a crash then, and not memory corruption */
     f->run = run;
     f->rank = rank;
     f->number = run->n_fibers++;
@@ -249,7 +249,7 @@ x_fiber *x_fiber_open(x_run *run, int rank, const char *name, void (*body)(void 
 }
 
 /* ---- choices ---- */
-/* How long a thread that is slow takes at most; 0: it is none. */
+/* How long a slow thread takes at most; 0: it is not slow. */
 static int64_t slowness(const x_run *run, const x_fiber *f)
 {
     for (int k = 0; k < EXPLORE_SLOW_THREADS && run->slow_thread[k].name != NULL; k++)
@@ -276,7 +276,7 @@ void x_wake(x_run *run, x_fiber *f)
     f->ready_at = run->now + (slowness(run, f) > 0 || one_in(run, run->one_in_delay) ? dawdle(run, f) : 0);
 }
 
-/* A dying rank does not come back from here. */
+/* A dying rank does not return from here. */
 static void switch_now(x_run *run, x_fiber *f)
 {
     leave(run, f, false);
@@ -415,7 +415,7 @@ void x_kill(x_run *run, int rank)
     x_event(run, "worker %d dies", rank);
     for (x_fiber *f = run->fibers; f != NULL; f = f->next)
         if (f->rank == rank && f->where != X_ENDED)
-            f->where = X_DEAD; /* its stack and memory stay as they are: nobody cleans up after a killed process */
+            f->where = X_DEAD; /* its stack and memory stay as they are: a killed process is not cleaned up either */
     r->noticed_at = run->now + x_duration(run, 24);
     x_messages_died(run, rank);
 }
@@ -464,7 +464,7 @@ static x_fiber *choose(x_run *run)
     return best;
 }
 
-/* Virtual time goes on to the next thing that happens by itself; false: nothing will. */
+/* Virtual time advances to the next thing that happens by itself; false: nothing will. */
 static bool advance(x_run *run)
 {
     int64_t next = x_messages_next(run);

@@ -23,7 +23,7 @@ static void sleep_until(void *self, int64_t time_ns)
         x_block(run, X_IN_SLEEP, NULL, time_ns);
 }
 
-/* Computing takes as long as the seed likes. */
+/* Computing takes as long as the seed draws. */
 static void charge(void *self, double flops, double bytes)
 {
     (void)flops;
@@ -64,8 +64,8 @@ static int monitor_open(void *self, void **monitor)
     return 0;
 }
 
-/* Kept: a use after this is told by the address sanitizer in the library's own
-   part of it, and by the number here. */
+/* Kept: a use after this is reported by the address sanitizer in the library's own part of it,
+   and by the number here. */
 static void monitor_close(void *self, void *monitor)
 {
     x_run *const run = self;
@@ -106,7 +106,7 @@ static bool owns(x_run *run, const x_monitor *m, const char *doing)
     return false;
 }
 
-/* All that wait for the lock may try: who gets it is the schedule's choice. */
+/* All that wait for the lock may try: which one gets it is the schedule's choice. */
 static void leave(x_run *run, x_monitor *m)
 {
     m->holder = NULL;
@@ -147,7 +147,7 @@ static bool wait_on(void *self, void *monitor, int64_t deadline_ns)
     if (!owns(run, m, "waits on"))
         return true;
     if (run->one_in_spurious > 0 && x_random(run, run->one_in_spurious) == 0)
-        spurious = true; /* allowed: who waits has to look again */
+        spurious = true; /* allowed: a waiting thread has to look again */
     leave(run, m);
     m->waiting++;
     if (spurious)

@@ -1,5 +1,5 @@
-/* training.h: a training run of the engine on a quadratic, and the same algorithm computed alone in
-   double precision beside it. For the pieces of pieces_train.c, which has the run, and of
+/* training.h: a training run of the engine on a quadratic, and a separate computation of the same
+   algorithm in double precision. For the pieces of pieces_train.c, which has the run, and of
    pieces_gossip.c. */
 #ifndef TUTTI_TESTS_TRAINING_H
 #define TUTTI_TESTS_TRAINING_H
@@ -9,8 +9,8 @@
 enum { STEPS = 5, PERIOD = 64, TENSORS = 3 };
 static const double rate = 0.25;
 
-/* Where worker `rank` is drawn in that step. Element i behaves as element i % PERIOD, so that the
-   reference is short. */
+/* Where the optimum of worker `rank` is in that step. Element i behaves as element i % PERIOD, so
+   that the reference is short. */
 static inline double pull(int rank, uint64_t step, size_t i)
 {
     return (double)((rank * 13 + (int)step * 29 + (int)(i % PERIOD) * 7) % 41) / 4 - 5;
@@ -24,7 +24,7 @@ typedef struct training_case {
     const char *method, *codec, *graph; /* codec, graph: NULL: none */
     int overlap;                        /* of push-sum; 0: the graph is no push graph */
     uint64_t round;                     /* slowmo: steps of a round; 0: there is none */
-    bool large;                         /* the first piece is above what a lane is worth */
+    bool large;                         /* the first piece is large enough for a lane */
     reference next;
 } training_case;
 

@@ -2,8 +2,8 @@
    what exchange/message.c cuts it into (`take`), and what it decodes of that (`add`). Byte 0
    chooses the codec, byte 1 how many tensors (1 to 4), bytes 2 and 3 their elements, byte 4 how:
    bit 0, the rest is laid over valid messages; bit 1, they have checksums. Every cut lies within
-   what came; what is refused has a sentence; what was decoded before stays. The source is taken in
-   whole: its functions are its own. */
+   what came; what is refused has a sentence; what was decoded before stays. The source file is
+   included, since its functions are static. */
 #include <stdlib.h>
 #include "../../src/engine/exchange/message.c"
 

@@ -1,7 +1,7 @@
-/* Any bytes as what ranks say that gather: HELLO, ANSWER. The first byte says which, whether its
-   head is made right, so that the fuzzer gets past it, and whether a descriptor came along; the
-   second how many ranks the run has. What is taken for true obeys its bounds, whatever came has
-   texts that end, and who is refused gets a sentence. */
+/* Any bytes as what ranks that gather send: HELLO, ANSWER. The first byte selects which, whether
+   its header is made right, so that the fuzzer gets past it, and whether a descriptor came along;
+   the second how many ranks the run has. What is accepted obeys its bounds, whatever came has
+   texts that end, and a rank that is refused gets a sentence. */
 #include <stdlib.h>
 #include <string.h>
 

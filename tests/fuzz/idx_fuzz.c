@@ -1,8 +1,8 @@
-/* Any bytes as an IDX file. The first byte says how: 0 the header alone; otherwise as the training
-   images of a set whose other files are sound, opened and filled: bit 1 compresses the rest first,
-   so that the fuzzer gets behind gzip's checksum, bit 2 takes the rest as labels instead. A set
-   that opens asks for no more memory than a thousand times its files, and what is filled is
-   whole. */
+/* Any bytes as an IDX file. The first byte selects how: 0 the header alone; otherwise as the
+   training images of a set whose other files are sound, opened and filled: bit 1 compresses the
+   rest first, so that the fuzzer gets behind gzip's checksum, bit 2 takes the rest as labels
+   instead. A set that opens asks for no more memory than a thousand times its files, and what is
+   filled is whole. */
 #include <zlib.h>
 #include "../state/memory_files.h"
 #include "tutti/data.h"

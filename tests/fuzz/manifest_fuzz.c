@@ -1,4 +1,4 @@
-/* Any text as a checkpoint's manifest. The first byte says how: bit 0 puts the seal of
+/* Any text as a checkpoint's manifest. The first byte selects how: bit 0 puts the seal of
    manifest.c behind it, so that the fuzzer gets past the hash. What is taken is printed as a
    manifest that reads back the same. */
 #include "../state/seal.h"

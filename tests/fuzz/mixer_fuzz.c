@@ -2,8 +2,8 @@
    mixer_codec.c decodes of it. Byte 0 chooses the codec, bytes 1 and 2 the elements, byte 3 how:
    bit 0, the rest is laid over a valid message; bit 1, it has checksums. What is refused has a
    sentence that names the neighbour; memory is exactly as long as what came. Codecs that a mixer
-   would not be given, since they do not contract, are among them: their messages say their lengths.
-   The source is taken in whole: its functions are its own. */
+   would not be given, since they do not contract, are among them: their messages state their
+   lengths. The source file is included, since its functions are static. */
 #include <stdlib.h>
 #include "../../src/gossip/mixer_codec.c"
 

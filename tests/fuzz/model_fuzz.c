@@ -1,6 +1,6 @@
-/* Any bytes as model.json of a run, whose model.safetensors is a sound one of logistic(4 pixels, 2
-   classes). It is opened and asked, or refused with a sentence. What it says of sizes takes no
-   memory before the weights agree. */
+/* Any bytes as model.json of a run, whose model.safetensors is a sound one of logistic(4 pixels,
+   2 classes). It is opened and asked, or refused with a sentence. The sizes that it states take
+   no memory before the weights agree. */
 #include <stdlib.h>
 #include <string.h>
 

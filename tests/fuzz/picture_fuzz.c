@@ -1,8 +1,9 @@
-/* Any bytes as a picture: the first says how many channels (bit 0: one, else three) and to which
-   size it is brought (bits 1 to 3). Bit 7 puts the beginning of a JPEG before the rest, bit 6 that
-   of a PNG, so that the fuzzer gets to the decoders at once. What is taken has written all of its
-   pixels and nothing behind them, and is the same a second time; what is not has a sentence. The
-   decoders are packaged libraries: what is held here is how they are called. */
+/* Any bytes as a picture: the first selects the number of channels (bit 0: one, else three) and
+   the size to which it is scaled (bits 1 to 3). Bit 7 puts the beginning of a JPEG before the
+   rest, bit 6 that of a PNG, so that the fuzzer gets to the decoders at once. What is accepted
+   has written all of its pixels and nothing behind them, and is the same a second time; what is
+   not has a sentence. The decoders are packaged libraries: what is tested here is how they are
+   called. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -29,7 +29,7 @@ static void environment_of(char *text, size_t size)
     for (size_t i = 0; i < n; i++)
         require(more[i] == list[i]);
     list[n] = NULL;
-    if (p.by != TUTTI_BY_NOBODY) { /* what a transport reads says the same */
+    if (p.by != TUTTI_BY_NOBODY) { /* what a transport reads agrees with that */
         tutti_launch_place again;
         require(tutti_launch_find_place(more, &again, NULL) == TUTTI_OK);
         require(again.rank == p.rank && again.size == p.size && again.by == TUTTI_BY_TUTTI);

@@ -1,5 +1,5 @@
 /* Any text as a file of resources or as a schedule (src/placement/file.c): it is refused with a
-   sentence, or is what placement.h says: a sound problem, stages that follow one another. */
+   sentence, or is what placement.h defines: a sound problem, stages that follow one another. */
 #include "tutti/placement.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* Any bytes as what an agent writes, as what its ssh says beside it, and as what a worker writes.
-   The first byte says which; of an agent also whether it has greeted already and whether rank 0 is
-   its own. Of workers that are not this agent's nothing is believed, lines come whole, and what a
-   worker writes is lost nowhere. */
+/* Any bytes as what an agent writes, as what its ssh writes in between, and as what a worker
+   writes. The first byte selects which; of an agent also whether it has greeted already and
+   whether rank 0 is its own. Nothing is believed of workers that are not this agent's, lines come
+   whole, and nothing that a worker writes is lost. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,7 +26,7 @@ static void passed_on(void *user, int stream, const char *text, size_t bytes)
         *given += text[i] != '\n';
 }
 
-/* A file that begins with these bytes: read as a pipe would be whose other end is closed. */
+/* A file that begins with these bytes, read as a pipe whose other end is closed. */
 static int holds(const uint8_t *data, size_t size)
 {
     const int fd = memfd_create("said", MFD_CLOEXEC);

@@ -1,6 +1,7 @@
-/* Any bytes as a safetensors file. The first byte says how: bit 0, the header's length is put right
-   first, so that the fuzzer need not guess it; bit 1, the file is said to have as many more bytes
-   as the next eight say. What is taken keeps the rules, and is written and read back equal. */
+/* Any bytes as a safetensors file. The first byte selects how: bit 0, the header's length is
+   corrected first, so that the fuzzer need not guess it; bit 1, the file is declared to have as
+   many more bytes as the next eight state. What is accepted keeps the rules, and is written and
+   read back equal. */
 #include "../state/memory_files.h"
 #include "tutti/safetensors.h"
 

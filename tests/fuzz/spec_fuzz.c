@@ -34,8 +34,8 @@ static void read_back(const subject *self)
 
     require(text != NULL && (size_t)tutti_spec_print("x", subject_options, self, text, bytes) == bytes - 1);
     if (tutti_spec_open(&spec, text, NULL) != TUTTI_OK) {
-        /* Quotes and written-out names may make it too long, a spec that stood in quotes a
-           level too deep; nothing else fails. */
+        /* Quotes and written-out names may make it too long, or a quoted spec a level too deep;
+           nothing else fails. */
         require(bytes - 1 > 4096 || levels(self->inner) >= 16);
     } else {
         require(tutti_spec_apply(spec, "again", subject_options, &back, NULL) == TUTTI_OK);

@@ -1,6 +1,7 @@
-/* Any bytes as what a stranger says: HELLO, ANSWER, PROOF, and an entry of the table. The first
-   byte says which, and whether the bytes get a right MAC, so that the fuzzer gets past it. Without
-   one nothing is known; with one, what is read obeys its bounds and is written back the same. */
+/* Any bytes as what a stranger sends: HELLO, ANSWER, PROOF, and an entry of the table. The first
+   byte selects which, and whether the bytes get a right MAC, so that the fuzzer gets past it.
+   Without one nothing is known; with one, what is read obeys its bounds and is written back the
+   same. */
 #include <stdlib.h>
 #include <string.h>
 #include "../../src/transport/tcp/wire.h"
@@ -20,7 +21,7 @@ static void hello(const uint8_t *data)
     uint8_t out[TCP_HELLO_BYTES], again[TCP_HELLO_BYTES];
     tcp_hello h, back;
 
-    require(!tutti_tcp_hello_known(data, &key)); /* nobody guesses 32 bytes */
+    require(!tutti_tcp_hello_known(data, &key)); /* no fuzzer guesses 32 bytes */
     if (!tutti_tcp_hello_read(data, &h))
         return;
     require(h.size >= 1 && h.size <= TCP_RANKS && h.from >= 0 && h.from < h.size && h.to >= 0 && h.to < h.size &&

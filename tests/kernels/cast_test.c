@@ -118,7 +118,7 @@ static void float_and_double_convert_as_c_does(void **state)
     harness_close(&l);
 }
 
-/* Conversions of NaN included: all bits are promised. */
+/* Conversions of NaN included: all bits are specified. */
 static void every_level_casts_to_the_references_bits(void **state)
 {
     static const tutti_dtype pairs[][2] = {
@@ -189,8 +189,8 @@ static void narrowing_agrees_over_the_whole_range(void **state)
     harness_close(&l);
 }
 
-/* Results so long that they go past the caches are those of short ones, whatever the
-   alignment, and end where they should. */
+/* Results larger than the caches are the same as those of short ones, whatever the alignment, and
+   end where they should. */
 static void long_casts_are_short_ones(void **state)
 {
     enum { LONG = (17 << 19) + 5, SHORT = 100000, GUARD = 64 }; /* 17 MiB of halves */

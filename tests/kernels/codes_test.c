@@ -1,8 +1,7 @@
-/* The kernels of kernels.h.
-   Goal: every level gives the scalar reference's bits and touches nothing outside its arrays; the
-   reference is what the header says; rounding keeps the expectation; selection is exact.
-   Method: each kernel at each level beside the scalar one for all lengths, alignments and numbers;
-   formulas written out again; brute force. */
+/* The kernels of kernels.h. Goal: every level gives the scalar reference's bits and touches
+   nothing outside its arrays; the reference is what the header defines; rounding keeps the
+   expectation; selection is exact. Method: each kernel at each level compared with the scalar one
+   for all lengths, alignments and numbers; formulas written out again; brute force. */
 #include "harness.h"
 #include <tutti/kernels.h>
 
@@ -143,7 +142,7 @@ static void run(tutti_device *d, int kernel, const job *j, const uint8_t *codes,
     case ROWS_DOT:
     case ROWS_SUM:
     case ROWS_ADD:
-    case ROWS_PRODUCT: { /* m rows and p vectors of what x has room for; the factor's columns are `step` apart */
+    case ROWS_PRODUCT: { /* as many m rows and p vectors as fit in x; the factor's columns are `step` apart */
         const int p = j->variant % 9 + 1;
         const size_t m = (size_t)(j->variant / 9 % 7), n = j->n / (m + (size_t)p), step = m + (size_t)j->variant % 2;
         const float *q = j->x + m * n;
@@ -206,7 +205,7 @@ static void every_level_gives_the_references_bits(void **state)
                     for (size_t i = 0; i < n; i++)
                         y[i] = (float)i - 7, index[i] = 0xdeadbeef;
                     run(l.device[level], kernel, &j, in, out, y, index, sums);
-                    if (kernel == ABOVE) /* beyond what was found a vector's store may have left something */
+                    if (kernel == ABOVE) /* beyond what was found a vector store may have written something */
                         for (size_t i = (size_t)sums[0]; i < n; i++)
                             y[i] = 0, index[i] = 0;
                     if (level == 0) {
@@ -231,8 +230,8 @@ static void every_level_gives_the_references_bits(void **state)
     harness_close(&l);
 }
 
-/* Beside sums in double; and no element changes with how many rows, or vectors, are given at once.
-   Rows of several runs and of none but a rest. */
+/* Compared with sums in double; and no element changes with how many rows, or vectors, are given
+   at once. Rows of several runs, and rows that are only a remainder. */
 static void products_with_few_vectors_are_the_formulas(void **state)
 {
     static const size_t widths[] = { 1, 15, 16, 100, 2047, 2048, 2049, 5003 };
@@ -299,8 +298,8 @@ static void products_with_few_vectors_are_the_formulas(void **state)
     harness_close(&l);
 }
 
-/* Results so long that they go past the caches are those of short ones, whatever the
-   alignment, and end where they should. */
+/* Results larger than the caches are the same as those of short ones, whatever the alignment, and
+   end where they should. */
 static void long_products_are_short_ones(void **state)
 {
     enum { ROWS = 1100, WIDE = 4003, GUARD = 64 };
@@ -352,8 +351,8 @@ static void draws_are_the_halves_of_tutti_random(void **state)
     harness_close(&l);
 }
 
-/* Over all 65536 draws the sum of levels is what the fraction says, to half a draw:
-   the expectation is exact to 2^-17. */
+/* Over all 65536 draws the sum of levels is what the fraction gives, to half a draw: the
+   expectation is exact to 2^-17. */
 static void rounding_keeps_the_expectation_over_all_draws(void **state)
 {
     harness_levels l = harness_open();
@@ -389,7 +388,7 @@ static void rounding_keeps_the_expectation_over_all_draws(void **state)
     harness_close(&l);
 }
 
-/* The same of any levels; and a level is itself, whatever is drawn. */
+/* The same for any levels; and a value on a level stays, whatever is drawn. */
 static void any_levels_keep_the_expectation_over_all_draws(void **state)
 {
     harness_levels l = harness_open();
@@ -429,10 +428,10 @@ static void any_levels_keep_the_expectation_over_all_draws(void **state)
             for (int i = 0; i < 256; i++)
                 assert_int_equal(codes[i], k);
         }
-        if (last > 3) /* as near as floats are: times the scale they may be one */
+        if (last > 3) /* as near as floats can be: times the scale they may be equal */
             level[last - 1] = 1 - 0x1p-24f, level[last - 2] = 1 - 0x1p-23f;
         assert_true(tutti_levels_make(&t, bits, level));
-        for (int k = 0; k <= last; k++) { /* what decodes to a level is sent as that level by any scale */
+        for (int k = 0; k <= last; k++) { /* what decodes to a level is sent as that level with any scale */
             for (int i = 0; i < 256; i++)
                 x[i] = level[k] * scale;
             tutti_round_levels(l.device[round % l.count], 256, x, scale, &t, draws + (harness_random(&seed) & 0xfeff),
@@ -478,7 +477,7 @@ static void codes_do_not_depend_on_the_binade_of_the_scale(void **state)
         for (int k = 0; k <= last; k++)
             level[k] = (float)k / (float)last * 2 - 1, level[k] *= fabsf(level[k]);
         assert_true(tutti_levels_make(&t, bits, level));
-        for (int i = 0; i < N; i++) { /* of 8 bits after the point, so that no power loses any */
+        for (int i = 0; i < N; i++) { /* with 8 bits after the point, so that no power loses any */
             draws[i] = (uint16_t)harness_random(&seed);
             x[i] = (float)((int)(harness_random(&seed) % 513) - 256) / 256;
         }
@@ -728,8 +727,8 @@ static void extents_are_those_of_the_numbers(void **state)
 }
 
 /* tutti_quantise is tutti_draws and tutti_round_* of each run: at every level, from any draw on,
-   for runs of any length, some with a scale of 0 or NaN, whatever memory is asked for ahead;
-   nothing is written beyond the codes. */
+   for runs of any length, some with a scale of 0 or NaN, whatever is prefetched; nothing is
+   written beyond the codes. */
 static void quantising_is_drawing_and_rounding(void **state)
 {
     enum { N = 900 };

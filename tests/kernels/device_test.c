@@ -48,8 +48,8 @@ static void random_fills_are_a_function_of_the_index(void **state)
     tutti_device_close(d);
 }
 
-/* Levels give the same bits at every length; a normal is that of base.h but for the last bit now
-   and then, since the library's log and cos may differ. */
+/* Levels give the same bits at every length; a normal is that of base.h except for the last bit
+   now and then, since the library's log and cos may differ. */
 static void random_fills_are_the_same_at_every_level(void **state)
 {
     enum { N = 100003 };

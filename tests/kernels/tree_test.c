@@ -50,7 +50,8 @@ static void compare(harness_levels *l, int p, size_t n, int kind, uint64_t seed)
     free(y);
 }
 
-/* As compare, into all of them; every vector's neighbours are the gaps between vectors. */
+/* As compare, with the sum in every vector; the gaps between vectors are checked as the vectors'
+   neighbours. */
 static void compare_all(harness_levels *l, int p, size_t n, int kind, uint64_t seed)
 {
     const size_t stride = n + 3, count = (size_t)p * stride + 1;

@@ -271,7 +271,7 @@ static void the_reference_is_the_formula(void **state)
         r = t + u, q = y, tutti_blend(d, 1, a, &x, b, &q), assert_true(harness_same(r, q));
         r = a * v, q = z, tutti_diff(d, 1, a, &x, &y, &q), assert_true(harness_same(r, q));
         u = a * v, r = z + u, q = z, tutti_add_diff(d, 1, a, &x, &y, &q), assert_true(harness_same(r, q));
-        { /* delay compensation of the gradient z, at x and no longer at y; b in place of the mean */
+        { /* delay compensation of the gradient z, which was computed at y, for x; b in place of the mean */
             const tutti_compensation c = { .a = a, .decay = 0.75f, .one_minus_decay = 0.25f, .eps = 1e-7f };
             float m = fabsf(b);
             volatile float square = z * z, w = a * square, kept = 0.75f * m, added = 0.25f * square,
@@ -335,8 +335,8 @@ static void one_number_that_is_not_finite_is_found_anywhere(void **state)
     harness_close(&l);
 }
 
-/* What overlap, shards and tiles rest on: an element's bits do not
-   depend on the range it came in with. */
+/* Overlap, shards and tiles rely on this: an element's bits do not depend on the range in which
+   it is processed. */
 static void steps_do_not_depend_on_the_split(void **state)
 {
     enum { N = 211 };

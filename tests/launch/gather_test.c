@@ -1,7 +1,7 @@
 /* gather_test.c: two processes gather by variables of torchrun. Goal: what a rank is handed is
-   whole, and a failure at any allocation leaves no descriptor, no file and nobody who waits for
-   ever. Method: the other rank is a forked child; here the n-th allocation fails, for each n. What
-   ranks do with it all is in tests/cli/gather_test.py. */
+   whole, and a failure at any allocation leaves no descriptor, no file and no rank that waits for
+   ever. Method: the other rank is a forked child; here the n-th allocation fails, for each n. How
+   ranks use the result is tested in tests/cli/gather_test.py. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

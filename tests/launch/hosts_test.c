@@ -1,6 +1,6 @@
 /* hosts_test.c: runs over several hosts, where a host is a process that a command of ours starts
-   here: what reaches the workers, what comes back, who is named when a worker, an agent, a host or
-   the launcher ends, and that nothing stays. Workers here do not meet (no meeting place);
+   here: what reaches the workers, what comes back, what is named when a worker, an agent, a host
+   or the launcher ends, and that nothing stays. Workers here do not meet (no meeting place);
    tests/cli/hosts_test.py has those that do. */
 #include <dirent.h>
 #include <errno.h>
@@ -429,8 +429,9 @@ static void any_allocation_may_fail_and_nothing_stays_open(void **state)
 
 /* ---- names ---- */
 
-/* The names of hosts here are nobody's, and a name service that is slow to say so (5 s each) would
-   be what is tested; its socket, too, is open for as long. Linked with --wrap=getaddrinfo. */
+/* The names of hosts here are not real, and a name service that is slow to report that (5 s
+   each) would be what is tested; its socket, too, is open for as long. Linked with
+   --wrap=getaddrinfo. */
 int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list);
 int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list)
 {
@@ -512,7 +513,7 @@ static int setup(void **state)
     const int fd = mkstemp(record_path);
 
     (void)state;
-    /* ignored where a shell has put the tests in its background; then no launcher would take it */
+    /* ignored if a shell runs the tests in the background; then no launcher would handle it */
     signal(SIGINT, SIG_DFL);
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* what outlives a launcher is ours to reap, so that its end can be seen */
     return fd < 0 || close(fd) != 0;

@@ -1,4 +1,4 @@
-/* launch_record.h: what a worker of the launcher's tests writes down for the test. */
+/* launch_record.h: what a worker of the launcher's tests records for the test. */
 #ifndef TUTTI_TESTS_LAUNCH_RECORD_H
 #define TUTTI_TESTS_LAUNCH_RECORD_H
 #include <stdint.h>

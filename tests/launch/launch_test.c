@@ -55,7 +55,7 @@ static void nothing_is_left(void)
     struct dirent *entry;
 
     while ((entry = readdir(d)) != NULL)
-        /* those are folders of the command's tests, which may run beside this one */
+        /* those are folders of the command's tests, which may run at the same time */
         assert_true(strncmp(entry->d_name, "tutti", 5) != 0 || strncmp(entry->d_name, "tutti-test-", 11) == 0);
     closedir(d);
 }
@@ -428,9 +428,9 @@ static void what_cannot_be_started_is_told(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
-/* Goal: a /dev/shm without room, as in a container, is none of a run's business: neither the rings
-   nor a window of 16 MiB are there. Method: a tiny one in a mount namespace of a child; where that
-   is not allowed the test is skipped. */
+/* Goal: a /dev/shm without space, as in a container, does not affect a run: neither the rings nor
+   a window of 16 MiB are there. Method: a tiny one in a mount namespace of a child; where that is
+   not allowed the test is skipped. */
 static bool put(const char *path, const char *text)
 {
     const int fd = open(path, O_WRONLY);
@@ -488,8 +488,9 @@ static void a_small_dev_shm_is_enough(void **state)
     assert_int_equal(o.exit_code, 0);
 }
 
-/* poll() takes no more entries than files may be open, so some limits let workers start and then
-   nobody saw them end. Whatever the limit is, the run is over or refused, and nothing stays. */
+/* poll() takes no more entries than files may be open, so some limits would let workers start and
+   then no longer see them end. Whatever the limit is, the run is over or refused, and nothing
+   stays. */
 static void too_few_open_files_are_a_sentence(void **state)
 {
     const char *const argv[] = { "/bin/true", NULL };
@@ -517,7 +518,7 @@ static void too_few_open_files_are_a_sentence(void **state)
     }
 }
 
-/* What so many looks for work take a thread that nobody interrupts, in ns. */
+/* The time that `looks` looks for work take a thread that is not interrupted, in ns. */
 static int64_t time_of_looks(int64_t looks)
 {
     int64_t least = INT64_MAX;
@@ -573,7 +574,7 @@ static void workers_have_cores_and_threads_of_their_own(void **state)
             assert_int_equal(record.looks, -1);
         }
     }
-    /* each of several threads has a core, or there is one too many */
+    /* each of several threads has a core, or there is one thread too many */
     for (int more = 0; more < 2 && cores > 1; more++) {
         tutti_launch_options options = options_of(1, argv);
         char wanted[40];
@@ -582,7 +583,7 @@ static void workers_have_cores_and_threads_of_their_own(void **state)
         clear_records();
         assert_int_equal(tutti_launch_run(&options, &result, &err), TUTTI_OK);
         assert_string_equal(record_of(0).omp, wanted);
-        if (more == 0) { /* some tens of microseconds: a third of a busy machine's turn would be lost to more */
+        if (more == 0) { /* some tens of microseconds: more would waste a third of a time slice on a busy machine */
             assert_true(record_of(0).looks >= 1);
             assert_true(time_of_looks(record_of(0).looks) <= 100000);
         } else
@@ -659,8 +660,7 @@ static bool is_there(const char *folder, const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* One owner at a time, named to others; directories that nobody has
-   used go with it, from the lowest up. */
+/* One owner at a time, named to others; unused directories go with it, from the lowest up. */
 static void a_directory_is_one_owner_s(void **state)
 {
     char folder[] = "/tmp/tutti-claim-XXXXXX", below[200], name[120], host[64] = "", path[240];
@@ -685,7 +685,8 @@ static void a_directory_is_one_owner_s(void **state)
     tutti_launch_claim_close(claim);
     assert_false(is_there(folder, "a"));
 
-    snprintf(path, sizeof path, "%s/a", folder); /* what was there, and what has something in it, stays */
+    snprintf(path, sizeof path, "%s/a", folder); /* a directory that was there before, and one
+                                                    that is not empty, stay */
     assert_int_equal(mkdir(path, 0755), 0);
     assert_int_equal(tutti_launch_claim_open(&claim, rt, below, NULL), TUTTI_OK);
     snprintf(path, sizeof path, "%s/a/b/lock", folder); /* a file of that name without a lock is no claim */
@@ -728,8 +729,8 @@ int main(void)
     };
     int failed;
 
-    /* ignored where a shell has put the tests in its background, or nohup; then no launcher would
-       take them */
+    /* ignored if a shell runs the tests in the background, or nohup does; then no launcher would
+       handle them */
     signal(SIGINT, SIG_DFL);
     signal(SIGHUP, SIG_DFL);
     close(mkstemp(record_path));

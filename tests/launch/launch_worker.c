@@ -102,11 +102,12 @@ static int traffic(const char *path, tutti_error *err)
     return fail(err);
 }
 
-/* ---- "survive": all talk with all in rounds and go on without who is lost. Of the environment:
-   ROUNDS; VICTIMS, a list "1,2", and what becomes of them after KILL_AFTER_US and so much again for
-   each in the list: HOW is kill, stop, words (last words), stay (last words, and does not end),
-   hang (worker 0 expels it, and it does not notice) or usage; CONT_AFTER_MS: a stopped one goes on.
-   WARNINGS: how many SILENT and BACK events each survivor must have seen. ---- */
+/* ---- "survive": all talk with all in rounds and continue without the lost workers. Of the
+   environment: ROUNDS; VICTIMS, a list "1,2", and what becomes of them after KILL_AFTER_US and
+   that much again for each in the list: HOW is kill, stop, words (a failure report), stay (a
+   failure report, and does not end), hang (worker 0 expels it, and it does not notice) or usage;
+   CONT_AFTER_MS: when a stopped one is continued. WARNINGS: how many SILENT and BACK events each
+   survivor must have seen. ---- */
 static int place_among(const char *list, int of)
 {
     int place = 1;
@@ -303,7 +304,7 @@ int main(int argc, char **argv)
         _exit(9);
     if (strcmp(kind, "vanish") == 0 && rank == 1)
         _exit(0);
-    /* does not hear SIGTERM, nor that a worker was lost */
+    /* ignores SIGTERM, and does not learn that a worker was lost */
     if (strcmp(kind, "stubborn") == 0 || strcmp(kind, "echo") == 0) {
         signal(SIGTERM, SIG_IGN);
         record(path, facts());

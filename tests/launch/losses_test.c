@@ -1,8 +1,8 @@
-/* losses_test.c: runs that go on after a worker is lost, workers that are stopped, and workers that
-   others have given up; over shared memory and over tcp. The workers are those of launch_worker.c,
-   kind "survive". Bounds on time are ten times what is promised. Each test is there once for each
-   transport, whose name is its state, and all go side by side (together.h): they wait for silences
-   and graces, and compute nothing. */
+/* losses_test.c: runs that continue after a worker is lost, workers that are stopped, and workers
+   that others have given up; over shared memory and over tcp. The workers are those of
+   launch_worker.c, kind "survive". Bounds on time are ten times what is promised. Each test is
+   there once for each transport, whose name is its state, and all go side by side (together.h):
+   they wait for silences and graces, and compute nothing. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -41,7 +41,7 @@ static launch_record record_of(int rank)
     return r;
 }
 
-/* What the launcher said meanwhile. */
+/* What the launcher reported meanwhile. */
 typedef struct told { int n; char lines[MOST][640]; int64_t at[MOST]; } told;
 
 static void hear(void *user, const char *line)
@@ -167,12 +167,12 @@ static void a_failure_of_one_worker_s_own_is_a_loss_and_a_refusal_is_not(void **
         (plan){ .workers = 3, .least = 1, .transport = *state, .victims = "1", .how = "usage", .rounds = "1000000" },
         &t);
     assert_int_equal(result.exit_code, 2);
-    assert_string_equal(result.text, "round 20 is one too many"); /* the command's sentence, whoever came to it */
+    assert_string_equal(result.text, "round 20 is one too many"); /* the command's sentence, whichever rank had it */
     assert_int_equal(t.n, 0);
 }
 
-/* Goal: who has said its last words and then does not end is ended, whether or not the run goes on,
-   and its words count, not our signal. */
+/* Goal: a worker that has left its failure report and then does not end is ended, whether or not
+   the run continues, and its report counts, not our signal. */
 static void who_has_failed_and_does_not_end_is_ended(void **state)
 {
     tutti_launch_result result;
@@ -305,8 +305,8 @@ static void a_job_that_is_stopped_as_a_whole_loses_nobody(void **state)
     assert_int_equal(status, 0);
 }
 
-/* A real process that stops and goes on, looked at at times of the test's choice:
-   so the bound itself is looked at. */
+/* A real process that is stopped and continued, looked at at times of the test's choice: so the
+   bound itself is looked at. */
 static void it_takes_two_and_a_half_seconds_to_be_lost_and_one_to_be_warned(void **state)
 {
     const int64_t ms = 1000000, begin = 7000 * ms, silence = 3000 * ms;
@@ -317,7 +317,7 @@ static void it_takes_two_and_a_half_seconds_to_be_lost_and_one_to_be_warned(void
     (void)state;
     assert_true(child >= 0);
     if (child == 0)
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failure below leaves nobody behind */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failure below leaves no process behind */
     for (; child == 0;)
         pause();
     assert_false(tutti_launch_stopped_look(&s, child, silence, begin - 1, false));
@@ -329,7 +329,7 @@ static void it_takes_two_and_a_half_seconds_to_be_lost_and_one_to_be_warned(void
     assert_false(s.warned);
     assert_false(tutti_launch_stopped_look(&s, child, silence, begin + 1000 * ms, false));
     assert_true(s.warned);
-    /* who looks has slept: it begins anew */
+    /* the caller has slept: the look starts again */
     assert_false(tutti_launch_stopped_look(&s, child, silence, begin + 2000 * ms, true));
     assert_false(s.warned);
     assert_false(tutti_launch_stopped_look(&s, child, silence, begin + 4499 * ms, false));

@@ -43,7 +43,7 @@ static void is_place(char *const *environment, tutti_launch_by by, int rank, int
     assert_string_equal(p.found, says);
 }
 
-/* Three workers of four go on, and two ranks serve: 0 1 2 (3) 4 5 become 0 1 2 and 3 4. */
+/* Three workers of four continue, and two ranks serve: 0 1 2 (3) 4 5 become 0 1 2 and 3 4. */
 static void fewer_take_part_than_a_launcher_has_started(void **state)
 {
     static const int now[] = { 0, 1, 2, -1, 3, 4 };
@@ -155,7 +155,7 @@ static void slurm_below_another_launcher_is_no_contradiction(void **state)
             "Slurm that it is rank 1 of 4");
 }
 
-/* Every launcher present or not, agreeing or not, alone or of several: who wins is the first of
+/* Every launcher present or not, agreeing or not, alone or of several: the winner is the first of
    several ranks in the order, unless two of several differ. */
 static void any_mixture_follows_the_one_order(void **state)
 {
@@ -238,7 +238,7 @@ static void ranks_learn_where_to_meet(void **state)
     assert_string_equal(tutti_launch_place_transport(&p), "shm");
     p = found(LIST("TUTTI_RANK=1", "TUTTI_SIZE=4", "TUTTI_MEET=h:1"));
     assert_false(p.one_host);
-    assert_true(p.meet_at_rank_0); /* a person's; a launcher of ours says 0 */
+    assert_true(p.meet_at_rank_0); /* set by a user; a launcher of ours sets 0 */
     assert_string_equal(tutti_launch_place_transport(&p), "tcp");
     p = found(LIST("TUTTI_RANK=1", "TUTTI_SIZE=4", "TUTTI_MEET=h:1", "TUTTI_MEET_AT_RANK_0=1"));
     assert_true(p.meet_at_rank_0);
@@ -254,7 +254,8 @@ static void ranks_learn_where_to_meet(void **state)
     }
 }
 
-/* What each launcher says of it, a step of Slurm around it, or an address that no host shares. */
+/* What each launcher reports of it, a step of Slurm around it, or an address that no host
+   shares. */
 static void ranks_learn_whether_they_are_on_one_host(void **state)
 {
     static const struct { const char *words[8]; bool one_host; const char *transport; } cases[] = {
@@ -357,7 +358,7 @@ static void a_transport_finds_the_place_in_its_own_words(void **state)
     tutti_free(a);
 }
 
-/* Rank, size, place and key are all that a person has to say. */
+/* Rank, size, place and key are all that a user has to give. */
 static void a_place_by_hand_needs_no_run_id(void **state)
 {
     static const char *const keys[] = { "TUTTI_RUN_KEY=k", "TUTTI_RUN_KEY_FILE=f" };
@@ -433,7 +434,7 @@ static void lists_of_hosts_are_expanded_as_slurm_writes_them(void **state)
             err.text,
             "is no list of hosts; write names with commas between, and numbers in brackets: node[01-03,7],login"));
     }
-    /* too long for the room: refused, not cut */
+    /* too long for the buffer: refused, not cut */
     assert_int_equal(tutti_launch_host_at("abcdefgh", 0, name, sizeof name, NULL), TUTTI_ERR_USAGE);
     assert_int_equal(tutti_launch_host_at("abcdefg", 0, name, sizeof name, NULL), TUTTI_OK);
 }

@@ -1,9 +1,9 @@
 /* Goal: merged steps are one step of more passes, to the bit; accordion(mode=batch) makes batches
    larger when, and only when, its rule says so, at a rate in proportion, the same on all workers;
-   mode=localsteps has workers go alone for longer at the same places; a dry run logs what would be
-   decided and is the run without it. Method: a method made for it that merges a given number of
-   steps, against ddp with as many passes; gradients that are a formula of the step, so that regimes
-   can be had as wanted; the mean over samples computed beside it. */
+   mode=localsteps has workers take more local steps in the same regimes; a dry run logs what
+   would be decided and is the run without it. Method: a method made for it that merges a given
+   number of steps, against ddp with as many passes; gradients that are a formula of the step, so
+   that a test can choose the regimes; the mean over samples is computed separately. */
 #include "../engine/toy.h"
 #include "trial.h"
 
@@ -146,8 +146,8 @@ static void steps_that_are_merged_are_one_of_more_passes(void **state)
     }
 }
 
-/* An epoch of 40 samples by three workers is steps of 12, 12, 12 and 4 samples, of which the last
-   are 2, 1 and 1: merged, they are the mean over all 40. */
+/* An epoch of 40 samples by three workers is steps of 12, 12, 12 and 4 samples, the last made of
+   2, 1 and 1: merged, they are the mean over all 40. */
 static void the_mean_is_over_samples_whatever_the_shares_of_steps(void **state)
 {
     merging whole = merging_of(1, 1, 2, 6), merged = merging_of(4, 1, 3, 6);
@@ -164,7 +164,7 @@ static void the_mean_is_over_samples_whatever_the_shares_of_steps(void **state)
     assert_true(apart < 1e-6);
 }
 
-/* A number that is not finite in any of them leaves out the update. */
+/* The update is skipped where a number in any of them is not finite. */
 static void an_overflow_in_a_step_that_waits_leaves_out_the_update(void **state)
 {
     merging j = merging_of(4, 1, 2, 5);
@@ -191,7 +191,7 @@ static void an_overflow_in_a_step_that_waits_leaves_out_the_update(void **state)
 }
 
 /* ---- the batch ---- */
-static const char *shape; /* of the gradient's size over the steps: a digit a step, the last for all that follow */
+static const char *shape; /* the gradient's size by step: a digit a step, the last one for all that follow */
 static float times = 1;   /* as large throughout */
 
 static float shaped(int rank, uint64_t step, size_t i, float x)
@@ -203,8 +203,8 @@ static float shaped(int rank, uint64_t step, size_t i, float x)
     return times * (float)(shape[step < n ? step : n - 1] - '0') * (1 + (float)((i + (size_t)rank) % 4)) / 16;
 }
 
-/* Each step's gradient is the mean over the workers of `shaped`, so what an update is of can be
-   read off how far the model has moved. */
+/* Each step's gradient is the mean over the workers of `shaped`, so the model's movement shows
+   which gradients an update contains. */
 static void check_moves(const char *method, const char *schedule, const char *sizes, const char *pattern)
 {
     enum { N = 2, STEPS = 16 };
@@ -228,7 +228,7 @@ static void check_moves(const char *method, const char *schedule, const char *si
             double sum = 0;
             for (int k = s - waited; k <= s; k++)
                 sum += ((double)shaped(0, (uint64_t)k, 8, 0) + shaped(1, (uint64_t)k, 8, 0)) / 2;
-            x[0] -= (float)(lr * sum); /* (waited + 1) times the rate, of the mean: numbers of few bits */
+            x[0] -= (float)(lr * sum); /* (waited + 1) times the rate, times the mean: numbers of few bits */
             waited = 0;
             updates++;
         }
@@ -271,9 +271,9 @@ static void the_batch_grows_where_the_sheet_says(void **state)
 
 /* ---- steps alone ---- */
 
-/* The gradient of worker r is `shaped`, times 1 + r: models are equal exactly after steps
-   with an 'a' in the pattern, and there the mean of what each has made of its own
-   gradients, whatever the periods were. */
+/* The gradient of worker r is `shaped`, times 1 + r: models are equal exactly after steps with an
+   'a' in the pattern, and there they are the mean of what each has made of its own gradients,
+   whatever the periods were. */
 static float shaped_by_rank(int rank, uint64_t step, size_t i, float x)
 {
     return shaped(0, step, i, x) * (float)(1 + rank);
@@ -399,9 +399,9 @@ static float shaped_of_first(int rank, uint64_t step, size_t i, float x)
     return rank == 0 ? shaped(0, step, i, x) : shaped(0, 0, i, x);
 }
 
-/* Worker 0's gradients fall to a quarter, and with worker 1's, which do not, the root mean square
-   from 4 to 2.9: nobody finds that critical at eta 0.5, and both do at 0.25, each at the same
-   step. */
+/* Worker 0's gradients fall to a quarter. With those of worker 1, which do not fall, the root
+   mean square goes from 4 to 2.9: neither worker finds that critical at eta 0.5, and both do at
+   0.25, at the same step. */
 static void the_norm_is_all_workers_whoever_decides(void **state)
 {
     static const struct {
@@ -427,8 +427,8 @@ static void the_norm_is_all_workers_whoever_decides(void **state)
     }
 }
 
-/* Periods that never change are local-sgd's, to the bit, whatever the optimiser, and bytes are; but
-   for 4 bytes a worker that go to each other one at a check. */
+/* Periods that never change give local-sgd's models, to the bit, whatever the optimiser, and its
+   bytes, except for 4 bytes from each worker to each other at a check. */
 static void periods_that_are_equal_are_local_sgd(void **state)
 {
     static const struct { const char *method, *as; int n, checks;
@@ -459,8 +459,8 @@ static void periods_that_are_equal_are_local_sgd(void **state)
     }
 }
 
-/* A worker whose gradient is not finite makes no step, alone; it counts neither in its norm nor in
-   what that is divided by, and all decide as one. */
+/* A worker whose gradient is not finite alone makes no step; it counts neither in its norm nor in
+   the divisor, and all decide equally. */
 static void a_worker_without_a_step_has_its_norm_from_the_others(void **state)
 {
     trial t = trial_of("accordion(mode=localsteps,period_high=4,interval=2,unit=step,eta=0.05)", "sgd(lr=0.5)", 8);
@@ -482,9 +482,10 @@ static void a_worker_without_a_step_has_its_norm_from_the_others(void **state)
 /* ---- models through the controller ---- */
 
 /* Nothing but displacements of models goes through it (local-sgd): equal levels are the codec
-   itself; what is sent is the levels' by the regime of the displacements, which here is that of the
-   gradients, to the byte, and so many numbers at each check; and all have the same model after an
-   averaging. Steps in which nothing travels count for a window and add nothing to it. */
+   itself; what is sent is the levels' by the regime of the displacements, which here is that of
+   the gradients, to the byte, and a fixed count of numbers at each check; and all have the same
+   model after an averaging. Steps in which nothing travels count for a window and add nothing to
+   it. */
 static void displacements_of_models_have_levels_too(void **state)
 {
     enum { STEPS = 16, N = 2, TENSORS = 3, PARTS = 3 };
@@ -535,9 +536,9 @@ static void displacements_of_models_have_levels_too(void **state)
 
 /* ---- a dry run ---- */
 
-/* The models of the run without Accordion, to the bit, and its bytes but for those of
-   decisions: so many numbers at so many checks. That the decisions are those of the run that
-   acts: tests/codec/accordion_test.c. */
+/* The models of the run without Accordion, to the bit, and its bytes, except for the bytes of
+   decisions: `numbers` at each of `checks`. That the decisions are those of the run that acts:
+   tests/codec/accordion_test.c. */
 static void a_dry_run_is_the_run_without(void **state)
 {
     static const struct { const char *method, *as; int checks, numbers;

@@ -28,7 +28,8 @@ static void one_worker_is_single_bit_for_bit(void **state)
         }
 }
 
-/* What the average at the end sends from i to j: that of local-sgd, which sends nothing else. */
+/* What the average at the end sends from i to j: as much as that of local-sgd, which sends
+   nothing else. */
 static void of_the_end(int n, uint64_t bytes[TRIAL_RANKS][TRIAL_RANKS], uint64_t messages[TRIAL_RANKS][TRIAL_RANKS])
 {
     trial t = trial_of("local-sgd(period=1000)", "sgd(lr=0.1)", 2);
@@ -59,8 +60,9 @@ static void check_sum(const trial *t, double eta)
     }
 }
 
-/* roles: of the paper's two groups; NULL: all ask and answer. Beside what the roles forbid: an
-   averaging is a model each way, and each worker that asks asks as often as it should. */
+/* roles: of the paper's two groups; NULL: all ask and answer. In addition to what the roles
+   forbid: an averaging is a model each way, and each worker that asks asks as often as it
+   should. */
 static void check_traffic(const trial *t, const char *spec, bool bipartite, int exchanges)
 {
     const uint64_t model = trial_size(t) * sizeof(float);
@@ -85,8 +87,8 @@ static void check_traffic(const trial *t, const char *spec, bool bipartite, int 
             uint64_t messages = t->messages[i][j] - end_messages[i][j];
             counted_bytes += t->bytes[i][j];
             counted_messages += t->messages[i][j];
-            /* with worker 0's empty ones, that hand out the gradients: one ahead a step, up to
-               one more of each, one that says no */
+            /* with worker 0's empty messages, which hand out the gradients: one in advance a
+               step, up to one more for each, one that refuses */
             if (t->asks && (i == 0 || j == 0) && i != j) {
                 const uint64_t empty = messages - bytes / model, steps = (uint64_t)t->done[i == 0 ? j : i];
                 assert_true(empty >= steps + 1 && empty <= 2 * steps + 1);
@@ -147,9 +149,9 @@ static void no_gradient_is_lost_and_every_pair_sends_what_the_sheet_says(void **
 }
 
 /* Averaging one pair after another takes 1 / (n - 1) of the squared distance if every pair is as
-   likely as any other (ad-psgd.md, invariant 3): random partners are, cyclic ones come equally
-   often. Without overlap: with it a neighbour that is late, as anybody is on a busy machine, does
-   not hold up the others, and is met less often. */
+   likely as any other (ad-psgd.md, invariant 3): random partners are, and cyclic ones come
+   equally often. Without overlap, since with it a late neighbour, as any is on a busy machine,
+   does not hold up the others, and is met less often. */
 static void every_pair_meets_as_often_as_any_other(void **state)
 {
     (void)state;
@@ -206,8 +208,9 @@ static void averaging_alone_keeps_the_mean_and_draws_the_models_together(void **
     }
 }
 
-/* All ask at once, round an even ring: with halves throughout the models would only change places.
-   Served by threads that meet as they like, so many trials, of which none may stay apart. */
+/* All ask at once, round an even ring: with weights of one half throughout the models would only
+   change places. The requests are served by threads in any order, hence this many trials; in each
+   the models must come together. */
 static void those_who_ask_each_other_at_once_meet_in_the_middle(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* Goal: what ringmaster-asgd, ringleader-asgd and dude-asgd promise of any order of arrival, on
    ranks that are real threads: one worker, what is counted how often, the table's mean, delays,
-   exact traffic of every pair. Gradients are constants of few bits a worker, so the model says
+   exact traffic of every pair. Gradients are constants of few bits a worker, so the model shows
    exactly which were applied. Schedules in their hundreds are tests/explore's; what depends on
    speeds is in tests/cli/arrivals_test.py. */
 #include "trial.h"
@@ -167,8 +167,8 @@ static float rounded(int rank, uint64_t step, size_t i, float x)
     return back;
 }
 
-/* One gradient in each entry: the direction is that gradient in 8 bits, and all that is made of it
-   has 24: momentum, second moments, the model. */
+/* One gradient in each entry: the direction is that gradient in 8 bits, and everything computed
+   from it has 24: momentum, second moments, the model. */
 static void a_table_in_two_bytes_rounds_gradients_and_nothing_else(void **state)
 {
     static const char *const methods[] = {
@@ -220,8 +220,8 @@ static void a_group_of_all_is_synchronous_sgd(void **state)
         }
 }
 
-/* Between a run of 9 steps and one of 4 lie 5 of each worker: up a gradient, down a model, but for
-   ringleader's workers that go on; nothing between others. */
+/* Between a run of 9 steps and one of 4 lie 5 of each worker: up a gradient, down a model, except
+   for ringleader's workers that continue; nothing between others. */
 static void every_pair_sends_what_the_sheet_says(void **state)
 {
     static const char *const methods[] = {
@@ -294,7 +294,7 @@ static tutti_status huge_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-/* Of a model that would fit: its machine promises more than it has. */
+/* For a model that would fit: the machine reports more memory than it has. */
 static void a_table_beyond_the_machine_is_refused_before_memory_is_taken(void **state)
 {
     static const char *const methods[] = { "ringleader-asgd", "dude-asgd" };

@@ -1,11 +1,11 @@
 /* Goal: ata.md's invariants that need no clock of speeds: the step is one worker's with all its
-   samples whatever the allocation, allocations sum to B, everybody is tried, the allocation for
-   known times against brute force. Speeds are said in virtual time in
+   samples whatever the allocation, allocations sum to B, every worker is tried, the allocation
+   for known times is compared with brute force. Speeds are tested in virtual time in
    tests/cli/arrivals_test.py. */
 #include "dealt.h"
 
-/* Integer gradients and powers of two: to the bit, whoever computed what. Times are this machine's
-   noise, so allocations are anything. */
+/* Integer gradients and powers of two: equal to the bit, whichever worker computed what. Times
+   are this machine's noise, so allocations are arbitrary. */
 static void any_allocation_is_one_worker_with_the_whole_step(void **state)
 {
     static const char *const methods[] = {

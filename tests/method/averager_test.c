@@ -1,7 +1,7 @@
-/* Goal: what is averaged beside the computation, by the three methods that do so: lasgd,
-   asr-adpsgd, rand-psgd. Method: recursions in double where steps are common, sums and exact
-   traffic at one's own pace. x after a step is the snapshot its gradient was taken at. Hundreds of
-   schedules are tests/explore's, resuming is tests/engine/state_test.c. */
+/* Goal: the three methods that average concurrently with the computation: lasgd, asr-adpsgd,
+   rand-psgd. Method: recursions in double where steps are common, sums and exact traffic where
+   workers are asynchronous. x after a step is the snapshot its gradient was taken at. Hundreds of
+   schedules are tested in tests/explore, resuming in tests/engine/state_test.c. */
 #include "trial.h"
 
 static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
@@ -25,9 +25,9 @@ static void one_worker_is_single_bit_for_bit(void **state)
     }
 }
 
-/* With common steps and a delay of at most one: averages are begun in steps H, 2H, ... (after the
-   warm-up), of the models that step's gradients are taken at if late, else before they are
-   taken. */
+/* With common steps and a delay of at most one: averages begin in steps H, 2H, ... (after the
+   warm-up). A late one averages the models at which that step's gradients are computed; otherwise
+   it is made before they are computed. */
 static void check_late(const char *method, int n, int h, bool late, int warmup)
 {
     const double eta = 0.125;
@@ -135,7 +135,7 @@ static const struct { const char *method, *graph; int rounds; } paced[] = {
     { "rand-psgd(pace=own,mixing=star,outstanding=0,ahead=1)", "star", 1 },
 };
 
-/* After G gradients floor(G rounds / n) rounds were due, and each was made or left out. Each that
+/* After G gradients floor(G rounds / n) rounds were due, and each was made or skipped. Each that
    was made is a model along each of its edges. */
 static void check_traffic(const trial *t, const char *spec, int rounds)
 {
@@ -165,7 +165,7 @@ static void check_traffic(const trial *t, const char *spec, int rounds)
         assert_int_equal(t->figures[i].bytes_sent, sent);
         end += t->end_bytes[i];
     }
-    /* the mean at the end; all else is without bytes */
+    /* the mean at the end; all other messages have no bytes */
     assert_int_equal(beyond, 2 * (uint64_t)(n - 1) * 4 * trial_size(t));
     assert_true(end >= beyond);
 }
@@ -200,7 +200,7 @@ static void at_ones_own_pace_no_gradient_is_lost_and_rounds_are_as_many_as_due(v
             t.show = kind == 2;
             trial_run(&t, sizes[p]);
             check_mean(&t);
-            /* 9 rounds a worker and no more are due, and so many may be ahead */
+            /* no more than 9 rounds a worker are due, and ahead=9 allows them all */
             assert_true(trial_metric(&t, "rounds_left_out", -1) == 0);
             if (kind < 2)
                 check_traffic(&t, paced[k].graph, paced[k].rounds);
@@ -208,7 +208,7 @@ static void at_ones_own_pace_no_gradient_is_lost_and_rounds_are_as_many_as_due(v
         }
 }
 
-/* Gradients take next to nothing here, so many rounds are due while one is made. */
+/* Gradients take next to no time here: many rounds fall due while one is made. */
 static void rounds_that_are_too_many_are_left_out_by_all_alike_and_no_gradient_is_lost(void **state)
 {
     (void)state;
@@ -230,8 +230,8 @@ static float once(int rank, uint64_t step, size_t i, float x)
     return step == 0 ? (float)((rank * 8 + (int)i) % 13) : 0;
 }
 
-/* Nobody goes on before all rounds of a step are made, and from the second step on the gradients
-   are 0: what is left are the rounds, and those are W's. */
+/* No worker continues before all rounds of a step are made, and from the second step on the
+   gradients are 0: what remains are the rounds, and those are W's. */
 static void rounds_beside_the_computation_are_those_of_the_graph(void **state)
 {
     (void)state;
@@ -245,7 +245,8 @@ static void rounds_beside_the_computation_are_those_of_the_graph(void **state)
             t.count[2] = 7;
             t.gradient = once;
             t.show = true;
-            t.together = true; /* several rounds a step: the first is granted before all have told their gradients */
+            t.together = true; /* several rounds a step: the first is granted before all have
+                                  reported their gradients */
             trial_run(&t, n);
             assert_int_equal(tutti_graph_open(&g, paced[k].graph, n, NULL), TUTTI_OK);
             for (int s = 1; s + 1 < 8; s++) {
@@ -352,7 +353,7 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
     assert_int_equal(refused("rand-psgd(mixing=delay-by-one,pace=own)", 3, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "so pace=own is not possible; use pace=step, or a graph"));
     assert_int_equal(refused("rand-psgd(mixing=delay-by-one,rounds=2)", 3, &err), TUTTI_ERR_USAGE);
-    for (int outstanding = 0; outstanding <= 2; outstanding++) { /* all but -1, which says what is so anyway */
+    for (int outstanding = 0; outstanding <= 2; outstanding++) { /* all but -1, which asks for what is so anyway */
         char method[80];
         snprintf(method, sizeof method, "rand-psgd(outstanding=%d)", outstanding);
         assert_int_equal(refused(method, 3, &err), TUTTI_ERR_USAGE);

@@ -1,7 +1,8 @@
-/* Goal: each algorithm of bagua is what its equations say, sends what they say to whom they say,
-   and its switches change how and not what. Method: identities to the bit with methods that share a
-   part; recursions replayed in plain C; traffic of a step as the difference of two runs. Schedules
-   and losses are tests/explore's, resuming is tests/engine/state_test.c. */
+/* Goal: each algorithm of bagua is what its equations state and sends what they prescribe to the
+   peers they prescribe, and its switches change how and not what. Method: identities to the bit
+   with methods that share a part; recursions replayed in plain C; traffic of a step as the
+   difference of two runs. Schedules and losses are tests/explore's, resuming is
+   tests/engine/state_test.c. */
 #include <time.h>
 
 #include "trial.h"
@@ -64,7 +65,7 @@ static void exact_sums_are_ddp_to_the_bit_however_they_are_made(void **state)
         same_at_every_step(cases[i].method, "ddp", "sgd(lr=0.1,momentum=0.9)", cases[i].n);
 }
 
-/* Teams of three are no branch of the tree. */
+/* Groups of three do not fit the binary tree of the sum. */
 static void teams_of_any_size_sum_to_rounding(void **state)
 {
     trial a = trial_of("bagua(hierarchical=3)", "sgd(lr=0.1)", 6), b = trial_of("ddp", "sgd(lr=0.1)", 6);
@@ -106,8 +107,8 @@ static void bytegrad_is_ddp_through_the_codec(void **state)
     }
 }
 
-/* What was delivered in T steps is T times the mean gradient but for the errors that are kept now:
-   half a step of the codes for a worker and as much for an owner. Without feedback the same
+/* What was delivered in T steps is T times the mean gradient except for the errors that are kept
+   now: half a step of the codes for a worker and as much for an owner. Without feedback the same
    rounding is made T times. */
 static void error_feedback_delivers_what_was_put_in(void **state)
 {
@@ -198,7 +199,7 @@ static void pairs_are_those_published(void **state)
     }
 }
 
-/* x_(t+1) = mix(x_t) - lr g(x_t), mixed in every `interval`-th step, teams as one. */
+/* x_(t+1) = mix(x_t) - lr g(x_t), mixed in every `interval`-th step, groups as one. */
 static void check_mixing(const char *method, int n, int team, int interval, bool shifts)
 {
     enum { STEPS = 9 };
@@ -366,7 +367,8 @@ static void copies_are_their_owners_models_bit_for_bit(void **state)
                 const rung *one = &seen[r][s], *left = &seen[(r + n - team) % n][s], *right = &seen[(r + team) % n][s];
                 assert_true(trial_same(&t, one->of[0], left->of[1]));
                 assert_true(trial_same(&t, one->of[2], right->of[1]));
-                /* and each model is what the neighbours have of it; so is that of the whole team */
+                /* and each model equals the neighbours' copies of it; so does that of the whole
+                   group */
                 for (int j = 0; j < team && s % cases[c].every == 0; j++)
                     assert_true(trial_same(&t, t.x[r + j][s], one->of[1]));
                 if (s % cases[c].every != 0)
@@ -376,7 +378,7 @@ static void copies_are_their_owners_models_bit_for_bit(void **state)
     }
 }
 
-/* w moves by t but for half a step of the codes over the bucket, which here is a tensor. */
+/* w moves by t except for half a step of the codes over the bucket, which here is a tensor. */
 static void a_step_on_the_ring_is_the_recursion(void **state)
 {
     (void)state;
@@ -417,7 +419,8 @@ static double spread(const trial *t, int s)
     return sqrt(sum);
 }
 
-/* With nothing lost by the codec it is d-psgd's ring; and models that stay come together. */
+/* When the codec loses nothing it is d-psgd's ring; and models that no longer move agree in the
+   end. */
 static void the_ring_mixes_as_d_psgd_does_and_contracts(void **state)
 {
     (void)state;
@@ -563,7 +566,8 @@ static void buckets_are_told(void **state)
     }
 }
 
-/* Two rounds of shift_one over four workers meet both opposite peers, and nobody else. */
+/* In two rounds of shift_one over four workers each meets both opposite peers, and no other
+   worker. */
 static void pairs_send_to_opposite_peers_only(void **state)
 {
     const sent s = sent_of("bagua(algorithm=decentralized,peer_selection=shift_one)", "sgd(lr=0.1)", 4);
@@ -638,8 +642,8 @@ static float slow_constant(int rank, uint64_t step, size_t i, float x)
     return trial_constant(rank, step, i, x);
 }
 
-/* However often models are averaged, and whoever is ahead: the mean of all moves by the mean of all
-   gradients, and the run ends. */
+/* However often models are averaged, and whichever worker is ahead: the mean of all moves by the
+   mean of all gradients, and the run ends. */
 static void averagings_keep_the_mean_and_the_run_ends(void **state)
 {
     static const char *const methods[] = { "bagua(algorithm=async,sync_interval_ms=0)",
@@ -665,7 +669,7 @@ static void averagings_keep_the_mean_and_the_run_ends(void **state)
         }
 }
 
-/* Gradients of the first four steps only, and time after them. */
+/* Gradients in the first four steps only, and then idle time. */
 static float then_nothing(int rank, uint64_t step, size_t i, float x)
 {
     if (i == 0 && step >= 4)
@@ -673,8 +677,8 @@ static float then_nothing(int rank, uint64_t step, size_t i, float x)
     return step < 4 ? trial_quadratic(rank, step, i, x) : 0;
 }
 
-/* Once nobody steps two averagings bring all models to the same bits. The machine may be busy: the
-   time that they are given doubles. */
+/* Once no worker steps any more, two averagings bring all models to the same bits. The machine
+   may be busy: the time that they are given doubles. */
 static void two_averagings_are_consensus(void **state)
 {
     bool same = false;
@@ -708,7 +712,8 @@ static void a_warm_up_is_ddp(void **state)
 
 /* ---- the tuner ---- */
 
-/* Buckets of other sizes, and leaders in turn with all: the bits are ddp's whatever is tried. */
+/* Buckets of other sizes, and leaders alternating with all workers: the bits are ddp's whatever
+   is tried. */
 static void a_tuned_run_has_the_bits_of_ddp(void **state)
 {
     static const char *const methods[] = {
@@ -729,7 +734,7 @@ static void a_tuned_run_has_the_bits_of_ddp(void **state)
         trial_drop(&a);
         trial_drop(&b);
     }
-    same_at_every_step("bagua(autotune=on)", "single", "sgd(lr=0.1)", 1); /* nobody to exchange with */
+    same_at_every_step("bagua(autotune=on)", "single", "sgd(lr=0.1)", 1); /* no peer to exchange with */
 }
 
 /* ---- what is refused ---- */
@@ -799,7 +804,7 @@ static void what_the_run_says_besides_is_refused(void **state)
     }
 }
 
-/* Clipping, a codec and the client's optimiser are of algorithms, not of the method. */
+/* Clipping, a codec and the client's optimiser depend on the algorithm, not on the method. */
 static void traits_follow_from_the_algorithm(void **state)
 {
     static const struct { const char *spec; unsigned traits; } right[] = {

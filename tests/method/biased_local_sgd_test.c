@@ -1,7 +1,7 @@
-/* Goal: biased-local-sgd.md's invariants that need no clock of speeds: what it is where nobody is
-   slow, who takes which samples, which scores count, what an averaging does, what is sent. Ranks
-   are threads; gradients and losses are functions of the sample. Speeds are said in virtual time,
-   in tests/cli/biased_test.py. */
+/* Goal: biased-local-sgd.md's invariants that need no clock of speeds: what it is where no worker
+   is slow, which worker takes which samples, which scores count, what an averaging does, what is
+   sent. Ranks are threads; gradients and losses are functions of the sample. Speeds are tested in
+   virtual time, in tests/cli/biased_test.py. */
 #include <unistd.h>
 
 #include "dealt.h"
@@ -54,12 +54,12 @@ static void one_worker_is_single_bit_for_bit(void **state)
             }
 }
 
-/* One step each, everybody's own positions: the mean of models is that of gradients. To the bit
-   where sums are exact; to rounding with momentum and weight decay, which are linear. */
+/* One step each, at each worker's own positions: the mean of models is that of gradients. To the
+   bit where sums are exact; to rounding with momentum and weight decay, which are linear. */
 static void one_step_each_is_synchronous(void **state)
 {
     static const char *const methods[] = { "biased-local-sgd(steps=1:1:1:1,bias_ratio=1)",
-                                           "biased-local-sgd(steps=1:1:1:1)", /* nobody is slow */
+                                           "biased-local-sgd(steps=1:1:1:1)", /* no worker is slow */
                                            "biased-local-sgd(steps=1:1:1:1,agg_mix=1)" };
 
     (void)state;
@@ -78,7 +78,8 @@ static void one_step_each_is_synchronous(void **state)
         }
 }
 
-/* To the bit, whatever the optimiser: the same samples in the same order, averaged as often. */
+/* To the bit, whatever the optimiser: the same samples in the same order, averaged equally
+   often. */
 static void equal_steps_are_local_sgd_bit_for_bit(void **state)
 {
     static const struct { int n; const char *method, *base; } cases[] = {
@@ -105,8 +106,8 @@ static void equal_steps_are_local_sgd_bit_for_bit(void **state)
             }
 }
 
-/* Without a bias a data pass has every sample once, whoever took it, also where the last round is a
-   part of one; the next pass begins with the next round. */
+/* Without a bias a data pass has every sample once, whichever worker took it, also where the last
+   round is incomplete; the next pass begins with the next round. */
 static void without_a_bias_a_pass_has_every_sample_once(void **state)
 {
     static const struct { int n; uint64_t samples; const char *method; int rounds; } cases[] = {
@@ -132,7 +133,7 @@ static void without_a_bias_a_pass_has_every_sample_once(void **state)
         }
 }
 
-/* ---- chosen samples, found again from what everybody visited ---- */
+/* ---- chosen samples, recomputed from what each worker visited ---- */
 
 /* Goes up and down as steps go by, so that the newest is neither the least nor the most. */
 static float waving(uint64_t sample, uint64_t step)
@@ -142,8 +143,8 @@ static float waving(uint64_t sample, uint64_t step)
 
 typedef struct pass_of { int from, to; } pass_of; /* steps */
 
-/* Scores after the visits of steps [from, to): the newest loss, of equal steps the larger; or that
-   part of the old score, if it is larger. Gives of how many it is. */
+/* Scores after the visits of steps [from, to): the newest loss, of those of one step the larger;
+   or `decay` times the old score, if that is larger. Gives the number of scores. */
 static int rescore(const dealt *d, int n, pass_of p, float decay, float *score)
 {
     float newest[SET];
@@ -173,7 +174,8 @@ static int rescore(const dealt *d, int n, pass_of p, float decay, float *score)
     return kept;
 }
 
-/* The samples that the method has named in these steps, one worker after the other: how many. */
+/* The samples that the method has named in these steps, one worker after the other; gives their
+   number. */
 static int named_in(const dealt *d, int n, pass_of p, uint16_t *named)
 {
     int count = 0;
@@ -187,8 +189,8 @@ static int named_in(const dealt *d, int n, pass_of p, uint16_t *named)
     return count;
 }
 
-/* C of a data pass that begins with `step`, and which of it are to be taken: those of largest
-   score, of equal ones the first drawn. */
+/* The candidates C of a data pass that begins with `step`, and those of them to be taken: the
+   ones of largest score, of equal ones the first drawn. */
 static void expect(const dealt *d, int step, const float *score, int among, int want, bool *in, bool *taken)
 {
     const tutti_rng draw = { d->options.seed, tutti_port_of("biased.candidates", 0, 0), (uint64_t)step };
@@ -207,7 +209,7 @@ static void expect(const dealt *d, int step, const float *score, int among, int 
     }
 }
 
-/* n workers of whom some are slow, for several data passes of `rounds`. */
+/* n workers, some of them slow, for several data passes of `rounds`. */
 static void slow_workers_take_the_top(const char *method, int n, int rounds, int passes, int want, int among)
 {
     dealt d = chosen_of(method, 4, 1, rounds * passes, SET);
@@ -255,7 +257,7 @@ static void slow_workers_take_exactly_the_top_of_the_newest_scores(void **state)
     /* old scores fall by no more than that; loss that rises is followed at once */
     slow_workers_take_the_top("biased-local-sgd(steps=15:1,score_decay=0.5)", 2, 8, 6, 32, 128);
     slow_workers_take_the_top("biased-local-sgd(steps=14:1:14:3,score_decay=0.9)", 4, 4, 6, 64, 256);
-    /* of C no more than is taken: all of it, whatever the scores */
+    /* C has no more samples than are taken: all of it, whatever the scores */
     slow_workers_take_the_top("biased-local-sgd(steps=15:1,bias_ratio=1.001)", 2, 8, 3, 32, 32);
 }
 
@@ -337,7 +339,8 @@ static void models_are_weighed_and_momenta_treated_as_asked(void **state)
     }
 }
 
-/* A client that does not say how many samples there are has no epochs that would end a round. */
+/* A client that does not state how many samples there are has no epochs that would end a
+   round. */
 static void without_a_number_of_samples_a_round_is_whole(void **state)
 {
     (void)state;
@@ -398,7 +401,7 @@ static void traffic_is_an_all_reduce_a_round_and_the_visits_of_a_pass(void **sta
 
 /* ---- checkpoints ---- */
 
-/* Saved in the middle of the second data pass, of a run that goes on to the fourth. */
+/* Saved in the middle of the second data pass, of a run that continues to the fourth. */
 static void every_declared_state_matters(void **state)
 {
     static const char *const methods[] = {
@@ -447,7 +450,8 @@ static void every_declared_state_matters(void **state)
 
 /* ---- what is measured, and what cannot work ---- */
 
-/* Nobody is slow: all come to round_steps, or near it on a busy machine, once it is measured. */
+/* No worker is slow: once that is measured, all arrive at round_steps, or near it on a busy
+   machine. */
 static double alike(int rank, uint64_t step, int64_t pass, int64_t samples)
 {
     (void)rank, (void)step, (void)pass, (void)samples;
@@ -518,7 +522,7 @@ static void invalid_options_are_rejected(void **state)
     }
 }
 
-/* A client that says that it tells losses has to. */
+/* A client that declares that it reports losses has to. */
 static float silent(uint64_t sample, uint64_t step)
 {
     (void)sample, (void)step;

@@ -1,8 +1,8 @@
 /* Goal: what byteps.md asks of BytePS on ranks that are real threads: ddp's bits for every number
-   of servers of their own, chunk, window and machine; the paper's split, whose parts sum to all and
-   load all links alike; without servers the parameter server to the byte, with as many as machines
-   the classic one; exact traffic of every pair; chunks under way; what is refused. Times in virtual
-   time are tests/cli/byteps_test.py's, schedules tests/explore's. */
+   of dedicated servers, chunk, window and machine; the paper's split, whose parts sum to the
+   whole and load all links equally; without servers it is the parameter server to the byte, with
+   as many as machines the classic one; exact traffic of every pair; chunks in flight; what is
+   refused. Times in virtual time are tests/cli/byteps_test.py's, schedules tests/explore's. */
 #include "trial.h"
 
 /* ---- bits ---- */
@@ -165,7 +165,8 @@ static void each_pair_sends_what_the_split_says(void **state)
     }
 }
 
-/* Of a rank each way, per step, what the formula says but for a rounding a chunk and server. */
+/* Of a rank each way, per step, what the formula gives, except for a rounding a chunk and
+   server. */
 static void links_carry_what_the_formula_says(void **state)
 {
     (void)state;
@@ -213,7 +214,8 @@ static void without_servers_it_is_the_parameter_server_and_with_n_the_classic_on
     check_same_traffic("byteps", "parameter-server", 3, 5);
 }
 
-/* Layers first: worker 0 tells each other worker every chunk, in a message without payload. */
+/* Layers first: worker 0 notifies each other worker of every chunk, in a message without
+   payload. */
 static void a_led_lane_sends_a_turn_for_each_chunk(void **state)
 {
     trial a = trial_served("byteps(partition_bytes=1024)", "sgd(lr=0.1)", STEPS, 1),
@@ -264,7 +266,7 @@ static void whole_chunks_go_to_who_is_least_full(void **state)
     }
 }
 
-/* ---- chunks under way ---- */
+/* ---- chunks in flight ---- */
 
 static void no_more_chunks_are_under_way_than_credits(void **state)
 {
@@ -287,7 +289,7 @@ static void no_more_chunks_are_under_way_than_credits(void **state)
 
 /* ---- async ---- */
 
-/* Initial weights and all that was ever sent: in numbers that float32 has exactly. */
+/* The initial weights and all that was sent since: in numbers that float32 holds exactly. */
 static void what_workers_change_is_conserved(void **state)
 {
     static const struct { int n, servers; } sizes[] = { { 1, 0 }, { 1, 1 }, { 2, 0 }, { 3, 1 }, { 4, 0 },
@@ -307,7 +309,7 @@ static void what_workers_change_is_conserved(void **state)
                 double want = trial_initial_value(i);
                 for (int r = 0; r < n; r++)
                     want -= 0.0625 * t.done[r] * (double)trial_constant(r, 0, i, 0);
-                for (int r = 0; r < n; r++) /* who only serves has no x */
+                for (int r = 0; r < n; r++) /* a rank that only serves has no x */
                     if (t.x[r][8][i] != (float)want)
                         fail_msg("%s on %d and %d servers, rank %d, element %zu: %.9g, expected %.9g", t.method, n,
                                  sizes[p].servers, r, i, (double)t.x[r][8][i], want);
@@ -316,7 +318,7 @@ static void what_workers_change_is_conserved(void **state)
         }
 }
 
-/* x + (x' - x) is x' but for its rounding, and x' itself where numbers are few bits. */
+/* x + (x' - x) is x' except for its rounding, and x' itself where numbers are few bits. */
 static void one_worker_alone_is_local_sgd(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=0.0625)", "sgd(lr=0.1,momentum=0.9)", "adamw(lr=0.01)" };
@@ -337,8 +339,8 @@ static void one_worker_alone_is_local_sgd(void **state)
         }
 }
 
-/* Each pair sends what the other has of the model, once a gradient each way. At the end all gather
-   it; or, where ranks only serve, the first worker does, and tells the others. */
+/* Each pair sends what the other has of the model, once a gradient each way. At the end all
+   gather it; or, where ranks only serve, the first worker does, and notifies the others. */
 static void async_sends_by_the_same_parts(void **state)
 {
     static const struct { int n, k; uint32_t parts[TRIAL_RANKS]; } cases[] = {

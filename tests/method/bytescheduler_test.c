@@ -11,8 +11,8 @@
 #include "trial.h"
 
 enum { TENSORS = 6, STEPS = 6, MANY = 40, RANKS = 4 };
-/* In ready order: two of the last layer, of which the first is large; one in the middle that is
-   large; small ones. */
+/* In ready order: two tensors of the last layer, the first of them large; a large one in the
+   middle; small ones. */
 static const size_t counts[TENSORS] = { 5000, 40, 64, 3000, 900, 100 };
 static const int units[TENSORS] = { 3, 3, 2, 1, 1, 0 };
 enum { UNITS = 4, SIZE = 5000 + 40 + 64 + 3000 + 900 + 100 };
@@ -318,7 +318,7 @@ static void so_they_are_with_shares_and_passes(void **state)
     }
 }
 
-/* What needs all gradients has its barrier, and then the bits of ddp with it. */
+/* What needs all gradients has a barrier for it, and then ddp's bits. */
 static void the_barrier_is_kept_where_it_must_be_and_the_run_says_so(void **state)
 {
     static const struct { double clip; tutti_nonfinite nonfinite; const char *scale, *words; } cases[] = {
@@ -353,8 +353,9 @@ static void the_barrier_is_kept_where_it_must_be_and_the_run_says_so(void **stat
 
 /* ---- parts ---- */
 
-/* Each element is in one part, none of which has more than delta. Without fusing there are the sum
-   of ceil(s / delta); with it a part ends with the tensor by which it has fuse_mb. */
+/* Each element is in exactly one part, and no part exceeds delta. Without fusing the number of
+   parts is the sum of ceil(s / delta); with it a part ends at the tensor with which it reaches
+   fuse_mb. */
 static void parts_are_cut_after_small_tensors_are_fused(void **state)
 {
     /* fuse_mb in bytes: 0, 1 KiB, 4 KiB; delta of 1000 elements, rounded up to 64 bytes: 1008 */
@@ -387,8 +388,8 @@ static void parts_are_cut_after_small_tensors_are_fused(void **state)
 }
 
 /* What ddp sends in all, or parameter-server, and a message without payload for each part from
-   worker 0 to each other. Parts of some bytes may take another algorithm, that sends more; these
-   are large enough. */
+   worker 0 to each other. Small parts may take another algorithm, which sends more; these are
+   large enough. */
 static void it_sends_what_ddp_does_and_a_turn_for_each_part(void **state)
 {
     (void)state;
@@ -453,8 +454,9 @@ static int admissions(const run *r, uint64_t step, admission *log)
     return n;
 }
 
-/* Worker 1 begins when all of worker 0's gradients are ready. Until then worker 0 has admitted what
-   the credit has room for; from there on the order is that of layers, parts of a layer in turn. */
+/* Worker 1 begins when all of worker 0's gradients are ready. Until then worker 0 has admitted as
+   much as the credit allows; from there on the order is that of layers, with the parts of a layer
+   in sequence. */
 static void among_what_is_ready_the_first_layer_goes_first(void **state)
 {
     static admission log[1024];

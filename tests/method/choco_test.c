@@ -148,8 +148,8 @@ static const char *const contractive[] = {
     "randomk(ratio=0.3)", "randomk(ratio=0.3,block=8)", "large(sign,min=100)", "large(topk(ratio=0.3),small=fp16)",
 };
 
-/* Invariant 2, and that gamma as it is by default averages: after the one step that puts models
-   apart they come together, and their mean stays. */
+/* Invariant 2, and that the default gamma averages: after the one step that separates models they
+   come together, and their mean stays. */
 static void the_mean_is_kept_whatever_is_lost_and_the_models_agree(void **state)
 {
     (void)state;
@@ -319,9 +319,9 @@ static double apart_at(const averaging *a, int n, int k)
     return sum;
 }
 
-/* Invariant 6: a ring of 8, one of 8 numbers in a message. With gamma 0.2 the squares of what is
-   between the workers and their mean fall by the same factor in as many rounds again and again,
-   down to what float32 resolves; with 0.7 they grow. */
+/* Invariant 6: a ring of 8, one of 8 numbers in a message. With gamma 0.2 the squared distance
+   between the workers and their mean falls by the same factor in the same number of rounds, again
+   and again, down to what float32 resolves; with 0.7 it grows. */
 static void averaging_with_one_number_in_eight_converges_linearly_or_not_at_all(void **state)
 {
     static averaging a;
@@ -343,8 +343,8 @@ static void averaging_with_one_number_in_eight_converges_linearly_or_not_at_all(
         end++;
     if (end == ROUNDS / EVERY)
         fail_msg("after %d rounds the workers are still %g apart of %g", ROUNDS, apart_at(&a, 8, end), first);
-    /* on the way: no hundred rounds without a gain, and none without
-       the others' rate within a factor */
+    /* on the way: every EVERY rounds bring a gain, at a rate within a factor of the average
+       one */
     for (int k = 1; k < end; k++) {
         const double rate = log(apart_at(&a, 8, 0) / apart_at(&a, 8, end - 1)) / (end - 1),
                      now = log(apart_at(&a, 8, k - 1) / apart_at(&a, 8, k));
@@ -363,7 +363,7 @@ static void averaging_with_one_number_in_eight_converges_linearly_or_not_at_all(
 }
 
 /* The published 2 n are one sum of the neighbours' copies and one's own; here each neighbour has
-   one, (degree + 1) n, so that one that is lost can be left out (mixer_codec.c). And nothing else
+   one, (degree + 1) n, so that one that is lost can be excluded (mixer_codec.c). And nothing else
    over rounds. */
 static void memory_is_a_public_copy_of_every_neighbour_and_ones_own(void **state)
 {
@@ -429,7 +429,7 @@ static float huge_at_worker_one(int rank, uint64_t step, size_t i, float x)
     return rank == 1 && i == 1010 ? 70000 : 0.125f;
 }
 
-/* What all copies would take over must be a number. */
+/* A number that all copies would take over must be finite. */
 static void a_number_beyond_the_codecs_range_ends_the_run_before_it_is_sent(void **state)
 {
     static const char *const codecs[] = { "fp16", "large(topk(ratio=0.3),small=fp16)", "bf16", "int8",

@@ -1,7 +1,8 @@
-/* Goal: what src/server/coded.c promises of gradients through a codec at servers, on ranks that are
-   real threads: a codec that loses nothing changes nothing; the recursion of both residuals to the
-   bit, against one written here; equal replicas whatever the codec; exact traffic of every pair;
-   what is refused. Method: byteps, and 16-bit brain floats, whose rounding is written here anew. */
+/* Goal: what src/server/coded.c promises of gradients through a codec at servers, on ranks that
+   are real threads: a codec that loses nothing changes nothing; the recursion of both residuals
+   to the bit, against one written here; equal replicas whatever the codec; exact traffic of every
+   pair; what is refused. Method: byteps, and 16-bit brain floats, whose rounding is implemented
+   here again. */
 #include "trial.h"
 
 enum { ALL = 1533, STEPS = 6, TENSORS = 3 };
@@ -51,7 +52,7 @@ static float brain(float x)
     return x;
 }
 
-/* Products rounded once, then neighbours, as all sums of the house. */
+/* Products rounded once, then sums of neighbours, as in all sums of the library. */
 static float tree(const float *v, int n)
 {
     int half = 1;
@@ -142,8 +143,8 @@ static void residuals_of_workers_and_servers_are_the_recursions(void **state)
     }
 }
 
-/* A worker without samples in a step owes what it owed. All shares uneven: the mean is ddp's but
-   for what sixteen bits lose, which is made good. */
+/* A worker without samples in a step keeps the residual that it had. All shares uneven: the mean
+   is ddp's except for what sixteen bits lose, which the residual makes good. */
 static void what_is_owed_weighs_the_same_in_uneven_steps(void **state)
 {
     int64_t shares[TRIAL_RANKS] = { 5, 0, 1 };
@@ -186,8 +187,8 @@ static void all_workers_have_the_same_bits_whatever_the_codec(void **state)
 
 /* ---- draws ---- */
 
-/* The same in every step. Of the largest or none, which 2 bits have exactly, so that a worker's
-   message draws nothing, and the server's does. */
+/* The same in every step. Each element is the largest value or 0, which 2 bits represent exactly,
+   so that only the server's message draws random numbers, not a worker's. */
 static float on_levels(int rank, uint64_t step, size_t i, float x)
 {
     (void)step;
@@ -195,7 +196,8 @@ static float on_levels(int rank, uint64_t step, size_t i, float x)
     return rank == 0 ? (float)(i % 3) - 1 : 3 * (float)(i / 3 % 3) - 3;
 }
 
-/* Worker 0's message draws, and what the server has of it is the largest or none. */
+/* Worker 0's message draws random numbers, and each element that the server gets is the largest
+   value or 0. */
 static float between_levels(int rank, uint64_t step, size_t i, float x)
 {
     (void)step;
@@ -203,8 +205,8 @@ static float between_levels(int rank, uint64_t step, size_t i, float x)
     return rank == 0 ? sinf((float)i) : 0;
 }
 
-/* What is rounded at random is rounded by other numbers in each step, at workers and at servers:
-   with the same gradient in each step, elements go another way in each. */
+/* Random rounding uses other draws in each step, at workers and at servers: with the same
+   gradient in each step, elements are rounded in different directions. */
 static void each_step_draws_anew(void **state)
 {
     (void)state;
@@ -227,7 +229,7 @@ static void each_step_draws_anew(void **state)
 
 /* ---- traffic ---- */
 
-/* Of a part, 2 bytes an element, and 4 a vector but the last. */
+/* For a part: 2 bytes an element, and 4 for each vector but the last. */
 static uint64_t message(uint64_t first, uint64_t count)
 {
     uint64_t vectors = 0;
@@ -287,7 +289,7 @@ static void invalid_options_are_rejected(void **state)
     check_refused("byteps(async=on)", "sign", TUTTI_NONFINITE_STOP, "codec is 'sign', but method 'byteps'");
 }
 
-/* Without residuals a step may be left out; the run ends over such a gradient otherwise. */
+/* Without residuals a step may be skipped; the run ends over such a gradient otherwise. */
 static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
 {
     trial a = coded("byteps", "topk(ratio=0.5)", 1), b = coded("byteps(feedback=off)", "topk(ratio=0.5)", 1);

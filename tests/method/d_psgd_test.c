@@ -1,6 +1,6 @@
 /* Goal: d-psgd.md's invariants, on ranks that are threads: the recursion itself, the mean, the
-   traffic of every pair, the equalities. Method: models after every step against a computation in
-   double beside it. Resuming is in tests/engine/state_test.c. */
+   traffic of every pair, the identities. Method: models after every step are compared with a
+   separate computation in double. Resuming is tested in tests/engine/state_test.c. */
 #include "trial.h"
 
 static const char *const graphs[] = {
@@ -135,8 +135,8 @@ static void the_mean_of_the_models_moves_by_the_mean_gradient(void **state)
         }
 }
 
-/* The complete graph is an all-reduce of models: update, then average, is local SGD with period 1,
-   to the bit and by another road (messages of the mixer against a collective). */
+/* The complete graph is an all-reduce of models: update, then average, is local SGD with period
+   1, to the bit, by another path (messages of the mixer instead of a collective). */
 static void the_complete_graph_is_an_all_reduce_of_models_to_the_bit(void **state)
 {
     (void)state;
@@ -263,7 +263,7 @@ static void several_passes_a_step_and_looking_at_the_agreed_model_disturb_nothin
     b.options.accumulate = 3; /* the trial's gradient is the same in each pass, and not added up */
     trial_run(&a, 3);
     trial_run(&b, 3);
-    assert_int_equal(b.messages[0][1], a.messages[0][1] + 6 * 2); /* the six looks, two messages each: one mix a step */
+    assert_int_equal(b.messages[0][1], a.messages[0][1] + 6 * 2); /* six evaluations of two messages; one mix a step */
     for (int r = 0; r < 3; r++)
         for (int s = 0; s <= 6; s++)
             assert_true(trial_same(&a, a.x[r][s], b.x[r][s]));
@@ -280,9 +280,9 @@ static float apart_once(int rank, uint64_t step, size_t i, float x)
     return step == 0 ? (float)((rank * 11 + (int)i * 7) % 23) : 0;
 }
 
-/* Without gradients a round leaves at most |lambda_2| of the distance from the mean
-   (invariant 4): of a ring (1 + 2 cos(2 pi / n)) / 3, of others what the graph says; and
-   so much, in the end, of a ring's. */
+/* Without gradients a round leaves at most |lambda_2| of the distance from the mean (invariant
+   4): of a ring (1 + 2 cos(2 pi / n)) / 3, of others what the graph gives; and so much, in the
+   end, of a ring's. */
 static void a_round_shrinks_the_distance_from_the_mean_as_the_gap_says(void **state)
 {
     static const char *const kinds[] = { "ring", "complete", "torus", "exponential", "star", "ring(lazy=true)" };
@@ -377,7 +377,7 @@ static void failures_are_named_and_nobody_hangs(void **state)
         t.gradient = nan_at_worker_two_step_one;
         assert_int_equal(trial_try(&t, 5, &err), TUTTI_ERR_NUMBER);
         assert_non_null(strstr(err.text, "worker 2: the gradient of c is nan at element 0 in step 1"));
-        t.options.nonfinite = TUTTI_NONFINITE_SKIP; /* its own update is left out; it averages all the same */
+        t.options.nonfinite = TUTTI_NONFINITE_SKIP; /* its own update is skipped; it averages all the same */
         trial_run(&t, 5);
         assert_int_equal(t.figures[2].skipped, 1);
         assert_int_equal(t.figures[1].skipped, 0);

@@ -1,8 +1,8 @@
 /* Goal: dabmd is any-batch mirror descent: its step is that of one worker fed all samples of the
-   round, its maps are the argmin that they are said to be, averages keep the mean, and what it
-   sends is what its page says. Method: counts are given by a file of `replay`, a client notes which
-   samples were taken (../engine/taken.h), maps are compared with brute force and with the
-   three-point identity. */
+   round, its maps are the argmin that the page states, averages keep the mean, and it sends what
+   its page states. Method: a file of `replay` gives the counts, a client records which samples
+   were taken (../engine/taken.h), maps are compared with brute force and with the three-point
+   identity. */
 #include <math.h>
 
 #include "../engine/taken.h"
@@ -12,7 +12,8 @@
 
 static char directory[SCRATCH_PATH];
 
-/* A record in which the workers take these counts in each of so many steps; steps are rotated. */
+/* A record in which the workers take these counts in each of `steps` steps, rotated by one worker
+   each step. */
 static const char *record_of(const char *name, int workers, const int *counts, int steps, int pass, int most, int seed)
 {
     static char path[4][SCRATCH_PATH + 64];
@@ -79,7 +80,7 @@ static void one_worker_fed_all_samples_makes_the_same_step(void **state)
     taken *a = taken_of(spec_of(",compute_ms=1", many), 4096, 0), *b = taken_of(spec_of(",compute_ms=1", one), 4096, 0);
 
     (void)state;
-    a->steps = b->steps = 5; /* sums and means of four are exact for so long */
+    a->steps = b->steps = 5; /* sums and means of four numbers are exact that long */
     b->feed = a;
     taken_run(a, 4);
     taken_run(b, 1);
@@ -133,8 +134,8 @@ static void weightings_are_one_where_all_take_as_much(void **state)
     free(t[1]);
 }
 
-/* Of a step's gradient, over many draws of its samples: that of one sample divided by b, and with
-   node that of a mean of means of b_i. */
+/* The variance of a step's gradient, over many draws of its samples: that of one sample divided
+   by b, and with node that of a mean of means of b_i. */
 static void the_variance_is_that_of_as_many_samples(void **state)
 {
     enum { DRAWS = 80 };
@@ -239,7 +240,7 @@ static uint64_t sent(const taken *t, int n)
     return bytes;
 }
 
-/* A model to each neighbour K times, and 8 bytes to everybody. */
+/* A model to each neighbour K times, and 8 bytes to every worker. */
 static void what_is_sent_is_what_the_page_says(void **state)
 {
     (void)state;
@@ -307,8 +308,8 @@ static double apart_of(int d, const double *u, const float *x)
     return sum;
 }
 
-/* No point of a grid of the simplex is nearer, and the nearest of them is beside it: where all
-   elements stay above 0, where some do not, and on a corner. */
+/* No point of a grid on the simplex is nearer, and the nearest grid point is adjacent to the
+   projection: where all elements stay above 0, where some do not, and on a corner. */
 static void the_projection_is_the_nearest_point_by_brute_force(void **state)
 {
     enum { GRID = 400 };

@@ -1,7 +1,7 @@
-/* dealt.h: a run in which methods deal out the passes of a step. Each sample has a gradient of its
-   own. A pass takes as long as its worker's speed says. What every worker used and was dealt is
-   written down, in memory that a forked child shares. Integer gradients and dyadic rates make every
-   sum exact, so it cannot change a bit which worker computed what. */
+/* dealt.h: a run in which methods assign the passes of a step. Each sample has a gradient of its
+   own. A pass takes as long as its worker's speed gives. What every worker used and was assigned
+   is written down, in memory that a forked child shares. Integer gradients and dyadic rates make
+   every sum exact, so it cannot change a bit which worker computed what. */
 #ifndef TUTTI_TESTS_DEALT_H
 #define TUTTI_TESTS_DEALT_H
 #include <setjmp.h>
@@ -30,11 +30,11 @@ typedef struct dealt_visit {
 
 typedef struct dealt_rank {
     float x[DEALT_SIZE];
-    int64_t passes[DEALT_STEPS][DEALT_RANKS]; /* dealt to each in a step, as this rank saw it */
+    int64_t passes[DEALT_STEPS][DEALT_RANKS]; /* assigned to each in a step, as this rank saw it */
     int64_t computed[DEALT_STEPS];            /* passes that this rank did compute */
     int64_t step_ns[DEALT_STEPS], compute_ns[DEALT_STEPS];
     uint16_t used[DEALT_SAMPLES];             /* how often this rank used a sample */
-    dealt_visit visit[DEALT_VISITS];          /* the same one by one, the first so many */
+    dealt_visit visit[DEALT_VISITS];          /* the same one by one, the first DEALT_VISITS */
     int visits;
     uint64_t bytes[DEALT_RANKS], messages[DEALT_RANKS];
     char event[16][400];
@@ -45,7 +45,7 @@ typedef struct dealt {
     tutti_engine_options options;
     const char *method, *directory; /* of a checkpoint */
     int steps, save_at;             /* save_at 0: not */
-    bool load;                      /* go on from the checkpoint */
+    bool load;                      /* continue from the checkpoint */
     int zero;                       /* declared state that is zeroed after the load; -1: none */
     bool real;                      /* gradients that are no integers */
     dealt_rank *rank;               /* DEALT_RANKS */
@@ -68,7 +68,7 @@ static inline void dealt_draw(void)
             const uint64_t h =
                 (sample * 2654435761u + i * 40503u + 1) * UINT64_C(0x9E3779B97F4A7C15);
             dealt_gradient[0][sample][i] = (float)(h >> 60) - 8;
-            /* row 0 comes last: it says that all are there */
+            /* row 0 comes last: it marks that all are there */
             dealt_gradient[1][DEALT_SAMPLES - 1 - sample][i] =
                 (float)((double)(h >> 40) * 0x1p-24) - 0.5f;
         }
@@ -200,7 +200,7 @@ static inline tutti_status dealt_load(dealt *d, tutti_engine *e, tutti_error *er
     status = tutti_engine_load(e, c, err);
     tutti_checkpoint_close(c);
     states = zeroed_state(e, d->zero, &name, &memory);
-    /* a step of no passes is none: an even deal stands for 0 */
+    /* a step of no passes is none: an even assignment stands for 0 */
     for (int64_t r = 0; strcmp(name, "engine.passes") == 0 && r < m->workers; r++)
         ((int64_t *)memory)[r] = all / m->workers;
     if (m->rank == 0) {

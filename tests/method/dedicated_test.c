@@ -1,7 +1,7 @@
-/* Goal: ranks that only serve (engine_options.servers): the workers' numbers are those of a run of
-   so many workers, who serves has slices and computes nothing, traffic is the formula's from pair
-   to pair, and a checkpoint goes on with any number of servers. Method: ddp's and single's bits,
-   exact sums, exact traffic. */
+/* Goal: ranks that only serve (engine_options.servers): the workers' numbers are those of a run
+   of that many workers, a rank that serves has shards and computes nothing, traffic from pair to
+   pair is the formula's, and a checkpoint resumes with any number of servers. Method: ddp's and
+   single's bits, exact sums, exact traffic. */
 #include <unistd.h>
 
 #include "scratch.h"
@@ -141,7 +141,7 @@ static void no_gradient_is_lost_or_counted_twice(void **state)
                 }
                 for (int r = n; r < n + servers; r++)
                     assert_int_equal(t.done[r], 0);
-                /* what the server has counted, as worker 0 tells it */
+                /* what the server has counted, as worker 0 reports it */
                 if (servers == 1 && kind == 1 && strncmp(cases[k].method, "ring", 4) == 0) {
                     double applied = 0;
                     for (int r = 0; r < n; r++)
@@ -167,7 +167,7 @@ static void slices_go_between_workers_and_servers_only(void **state)
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++)
         for (size_t p = 0; p < TUTTI_LENGTH(sizes); p++) {
             const int n = sizes[p].workers, s = sizes[p].servers;
-            const bool gathers = k > 1; /* at the end the slices go to every worker, and to no server */
+            const bool gathers = k > 1; /* at the end the shards go to every worker, and to no server */
             trial t = trial_served(methods[k], "sgd(lr=0.0625)", 5, s);
             uint64_t beyond = 0;
             if (k == 0 && n == 1)
@@ -290,9 +290,9 @@ static void run_saved(saved *s, int ranks)
                  s->before == 0 ? 4 : 0, err.text);
 }
 
-/* Saved with some servers and gone on from with others, the bits are those of the run that was not
-   interrupted. With one worker asgd and its kin have no choice, so theirs are, too: adam counts
-   updates, so versions must be right. */
+/* Saved with some servers and continued with others, the bits are those of the run that was not
+   interrupted. With one worker asgd and its relatives have no choice of order, so their bits are
+   the same, too: adam counts updates, so versions must be right. */
 static void a_checkpoint_goes_on_with_any_number_of_servers(void **state)
 {
     static const struct {

@@ -1,7 +1,7 @@
-/* Goal: a method's defaults of the run's options hold where nobody has said anything, for
-   the number of workers there are; and a client that asks for epochs or samples trains as
-   long under every method. Method: rows of toys and of the registry; engines of two
-   threads' ranks, whose gradients are 0. */
+/* Goal: a method's defaults of the run's options hold where the user has not set them, for the
+   number of workers there are; and a client that asks for epochs or samples trains as long under
+   every method. Method: rows of toys and of the registry; engines on the ranks of two threads,
+   whose gradients are 0. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ static void a_number_over_n_is_divided_and_nothing_else_is_touched(void **state)
     assert_false(tutti_method_default_of(&ops, "toy", "optimizer", "adam", 2, value));
 }
 
-/* A method whose default is another under an option of its own, and that adds to an adam. */
+/* A method whose default depends on its own options, and that adds to a given adam. */
 static void a_default_holds_under_its_condition_and_adds_to_what_is_given(void **state)
 {
     typedef struct toy { int64_t parts; int way; } toy;
@@ -223,7 +223,7 @@ static void an_engine_takes_the_methods_default_and_a_clients_word_before_it(voi
     }
 }
 
-/* What an adam that is given lacks, the method has; of what is given nothing is touched. */
+/* The method adds what a given adam lacks; what is given is not touched. */
 static void an_engine_adds_to_an_optimizer_that_is_given(void **state)
 {
     static const struct { const char *method, *optimizer; double eps; } cases[] = {
@@ -243,10 +243,10 @@ static void an_engine_adds_to_an_optimizer_that_is_given(void **state)
     }
 }
 
-/* 100 samples in batches of 16: an epoch of two workers is 4 steps, or 7 gradients, the last
-   of them cut. Whom a step of backup-workers does not wait for has samples that nobody
-   counts, so there it waits for all. The clock of scadles runs a hundred times faster than by its
-   defaults. */
+/* 100 samples in batches of 16: an epoch of two workers is 4 steps, or 7 gradients, the last of
+   them cut. The samples of a worker that a step of backup-workers does not wait for are not
+   counted, so there it waits for all. The clock of scadles runs a hundred times faster than by
+   its defaults. */
 static void epochs_are_as_many_samples_under_every_method(void **state)
 {
     static const struct { const char *name, *spec; } otherwise[] = {

@@ -13,7 +13,8 @@ typedef struct job {
     toy t;
     int dead;                              /* an element whose gradient is 0, or -1 */
     bool alike;                            /* all workers have worker 0's gradients */
-    int liars;                             /* so many have them with the sign turned */
+    int liars;                             /* the number of workers that have them with the
+                                              sign turned */
     uint64_t hash[RANKS][STEPS];
     float x[STEPS + 1][ELEMENTS];          /* rank 0's before each step and at the end */
     float g[STEPS][ELEMENTS];              /* the mean gradient, of one worker */

@@ -1,6 +1,6 @@
 /* Goal: methods that are a codec under synchronous data parallelism are exactly that, with their
-   own defaults, and say what they must of it. Method: the toy client on ranks that are threads; a
-   second computation beside it where there is a formula. */
+   own defaults, and report what they must of it. Method: the toy client on ranks that are
+   threads; a second, separate computation where there is a formula. */
 #include "encoded.h"
 
 static const int sizes[] = { 1, 2, 4, 5 };
@@ -222,8 +222,8 @@ static void levels_are_fitted_when_it_is_time_and_never_is_said_at_once(void **s
     for (size_t c = 0; c < TUTTI_LENGTH(cases); c++) {
         job *j = job_of(cases[c].method, NULL, "sgd(lr=0.05)", 3);
         run_job(j, 2);
-        /* What levels begin as is said, too, and of what a method of a codec
-           leaves as it is for being small. */
+        /* the levels at the beginning are reported too, and what a method of a codec does not
+           encode because it is small */
         assert_int_equal(j->events,
                          (strstr(cases[c].method, "powers") == NULL) + (cases[c].said != NULL) + cases[c].small);
         assert_int_equal(was_said(j, "codec: large: 2 of 2 matrices"), cases[c].small);
@@ -267,8 +267,8 @@ static void dgc_is_its_codec_under_plain_sgd(void **state)
             same_as_ddp(cases[c].method, cases[c].codec, "sgd(lr=0.05)", sizes[p], 5);
 }
 
-/* Nothing is held back where all is sent (by ratio or by size) or where nobody is there to send to:
-   ordinary momentum, which masking leaves alone. */
+/* Nothing is held back where all is sent (by ratio or by size) or where there is no peer to send
+   to: the result is ordinary momentum, which masking leaves alone. */
 static void dgc_without_anything_held_back_is_sgd_with_momentum(void **state)
 {
     static const struct { const char *method, *optimizer; bool one; } cases[] = {
@@ -355,8 +355,9 @@ static void dgc_clips_tensors_of_a_single_worker(void **state)
 
 /* ---- powersgd ---- */
 
-/* A warm start goes on with the columns that were sent before: without error feedback it is said
-   what becomes of the rest; once, and with neither or one of them it is not. */
+/* A warm start continues with the columns that were sent before. Without error feedback the run
+   reports, once, what becomes of the rest; for any other setting of the two options it reports
+   nothing. */
 static void powersgd_warns_of_a_warm_start_without_error_feedback(void **state)
 {
     static const struct {
@@ -431,8 +432,8 @@ static void accordion_is_low_again_when_the_learning_rate_falls(void **state)
     free(j);
 }
 
-/* An interval as long as the run, or half of it: nothing would ever be
-   compared. Said before the first step. */
+/* An interval as long as the run, or half of it: nothing would ever be compared. The run reports
+   that before the first step. */
 static void accordion_says_when_no_check_will_come(void **state)
 {
     static const struct { const char *method; uint64_t steps; const char *said;
@@ -477,8 +478,8 @@ static void accordion_says_when_no_check_will_come(void **state)
     }
 }
 
-/* A line a check, of what the decision was by, in the words of the mode;
-   in a dry run the same with a mark. */
+/* One line a check, with what the decision was based on, in the terms of the mode; in a dry run
+   the same with a mark. */
 static void accordion_tells_the_norms_it_went_by(void **state)
 {
     static const struct { const char *method, *low, *high;
@@ -532,9 +533,9 @@ static void accordion_tells_the_norms_it_went_by(void **state)
 }
 
 /* ---- signum ---- */
-/* Through the engine: the vote of momenta beside it, in double; a momentum within rounding of 0 is
-   not judged. Replicas, bytes; `against`: so many workers have the others' gradients with the sign
-   turned. */
+/* Through the engine: the vote of momenta is compared with a separate computation in double; a
+   momentum within rounding of 0 is not judged. Replicas and bytes are checked too. `against` is
+   the number of workers that have the others' gradients with the sign turned. */
 static void signum_steps_where_most_momenta_point(void **state)
 {
     enum { N = 8 };
@@ -583,7 +584,7 @@ static void signum_steps_where_most_momenta_point(void **state)
     }
 }
 
-/* Workers of one mind and fewer than half against them: the bits of the one; half of them: a tie,
+/* All workers agree, with fewer than half against them: the bits of the one; half of them: a tie,
    which is +; and more, the other way. */
 static void a_minority_of_liars_changes_no_bit(void **state)
 {

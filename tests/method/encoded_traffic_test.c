@@ -1,19 +1,19 @@
 /* Goal: what methods with codecs send: bytes and messages of every ordered pair of workers, in
    every step, are the formula's; and the end of a run sends nothing. Method: the toy client on
-   ranks that are threads; the formula beside it, from the tensors' sizes alone. Over shared memory
+   ranks that are threads; the formula, computed from the tensors' sizes. Over shared memory
    (sums through windows) and over sockets (messages only); one bucket, a few, one a tensor.
 
    The formula, for W workers, of what i sends j in a step. Tensors are appended to a bucket until
    it has bucket_mb; what follows is of each bucket.
 
-     sum       of m numbers of w bytes: m w in one message up to 1024 numbers; else (|slice i| +
-               |slice j|) w in two, where the vector's lines of 16 numbers are dealt to the
-               workers in order, as evenly as they can be, the first ones one more: j's slice, for
+     sum       of m numbers of w bytes: m w in one message up to 1024 numbers; else (|shard i| +
+               |shard j|) w in two, where the vector's lines of 16 numbers are dealt to the
+               workers in order, as evenly as they can be, the first ones one more: j's shard, for
                j to add up, and the sum of i's own.
      to all    one message of the codes of all tensors that are encoded: the
                sum of b(c), c a tensor's elements.
      by owners two messages: the codes of all parts that j owns, and of all that i owns,
-     encoded anew. Part p of tensor t, of 64 ceil(c / 64 W) elements or what is left, is
+     encoded again. Part p of tensor t, of 64 ceil(c / 64 W) elements or what is left, is
      worker (p + t) mod W's. A part of no
                elements has no code; both messages are sent, empty where there is nothing in them.
                For codecs that may be encoded twice, from four workers up; else to all.
@@ -196,7 +196,7 @@ static void sum(size_t n, size_t numbers, size_t width, pair p[WORKERS][WORKERS]
                 continue;
             if (numbers <= 1024)
                 send(&p[i][k], numbers * width);
-            else { /* more lines than workers: nobody's slice is empty */
+            else { /* more lines than workers: no shard is empty */
                 send(&p[i][k], slice(numbers, n, k) * width);
                 send(&p[i][k], slice(numbers, n, i) * width);
             }

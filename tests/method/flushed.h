@@ -1,5 +1,5 @@
 /* flushed.h: steps of heterps (docs/methods/heterps.md) as one loop over whole gradients of the
-   model of engine/staged_model.h: of each stage each worker's own sum, and their sum. */
+   model of engine/staged_model.h: for each stage each worker's own sum, and their sum. */
 #ifndef TUTTI_TESTS_FLUSHED_H
 #define TUTTI_TESTS_FLUSHED_H
 #include <stdio.h>
@@ -14,7 +14,7 @@ typedef struct flushed {
     bool table;
     tutti_share share;           /* of one worker, in micro-batches */
 
-    float x[STAGED_VALUES];      /* what all come to */
+    float x[STAGED_VALUES];      /* the model at which all arrive */
 
     tutti_plan *plan;
     tutti_device *device;
@@ -54,7 +54,7 @@ static inline void flushed_micro_batch(flushed *s, const tutti_pass *p)
     }
 }
 
-/* Of a stage, in pairs, and pairs of pairs. */
+/* Sums a stage's gradients in pairs, and pairs of pairs. */
 static inline void flushed_add(flushed *s, int q)
 {
     for (int u = s->first[q]; u < s->first[q + 1]; u++)
@@ -80,7 +80,7 @@ static inline void flushed_step(flushed *s, uint64_t step)
                  &(tutti_rate){ tutti_optim_lr(s->optim), 1, step + 1 });
 }
 
-/* Leaves in x what the run comes to. false: no memory, or a wrong optimizer. */
+/* Leaves in x the model at the end of the run. false: no memory, or a wrong optimizer. */
 static inline bool flushed_run(flushed *s)
 {
     const bool well = tutti_device_open_host(&s->device, NULL, tutti_cpu_best(), NULL) ==

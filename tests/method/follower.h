@@ -36,7 +36,7 @@ typedef struct follower {
     float y[UNITS + 1][SAMPLES_MOST * WIDTH], target[SAMPLES_MOST * WIDTH], d[SAMPLES_MOST * WIDTH];
 } follower;
 
-/* Of a micro-batch at x, written, or added to. */
+/* The gradient of a micro-batch at x, written, or added to. */
 static inline void follower_gradient(follower *f, const tutti_pass *p, const float *x, float *g)
 {
     staged_draw(&f->share, p, 1, f->y[0]);
@@ -100,7 +100,8 @@ static inline void follower_tree(follower *f, int first, int n)
         f->g[first][k] += f->g[first + half][k];
 }
 
-/* g[0] := the mean of that wave's gradients at x (-1: of all passes); false: nobody has samples. */
+/* g[0] := the mean of that wave's gradients at x (-1: of all passes); false: no worker has
+   samples. */
 static inline bool follower_mean(follower *f, uint64_t step, int wave, const float *x)
 {
     int64_t all = 0;
@@ -159,7 +160,7 @@ static inline void follower_one_step(follower *f, int t)
         follower_mean_of_models(f, f->x[t + 1]);
 }
 
-/* Of a run with these options (optimizer, batch, accumulate, samples, seed). */
+/* For a run with these options (optimizer, batch, accumulate, samples, seed). */
 static inline void follower_set(follower *f, const tutti_engine_options *o, int ranks, int stages,
                                 int waves, int mode, int rounds)
 {
@@ -191,7 +192,7 @@ static inline bool follower_open(follower *f)
     return well && tutti_plan_carry_out(f->plan, NULL, NULL) == TUTTI_OK;
 }
 
-/* x[steps] is what it comes to. false: no memory, or a wrong optimizer. */
+/* x[steps] is the model at its end. false: no memory, or a wrong optimizer. */
 static inline bool follower_run(follower *f, int steps)
 {
     const bool well = follower_open(f);

@@ -1,10 +1,11 @@
 /* Goal: onebit-adam and qadam are Adam until v is frozen, and afterwards what
-   docs/methods/onebit-adam.md and qadam.md say. Method: the toy client on ranks that are threads; a
-   second computation beside it where there is a formula. */
+   docs/methods/onebit-adam.md and qadam.md define. Method: the toy client on ranks that are
+   threads; a second, separate computation where there is a formula. */
 #include "encoded.h"
 
-/* One worker: the gradient is known, so all of it can be computed beside it. With correction of the
-   bias that of v is frozen with it, and that of m goes on (BAGUA's pitfall). */
+/* One worker: the gradient is known, so all of it can be computed separately. With bias
+   correction, the correction of v is frozen with it, and that of m continues (BAGUA's
+   pitfall). */
 static void one_worker_is_adam_with_its_second_moment_frozen(void **state)
 {
     enum { N = 12 };
@@ -101,8 +102,8 @@ static void a_warm_up_of_many_is_adam_of_the_mean_gradient(void **state)
     free(one);
 }
 
-/* With correction of the bias the warm-up is the optimiser adam under
-   ddp, but for the rounding of lr m. */
+/* With correction of the bias the warm-up is the optimiser adam under ddp, except for the
+   rounding of lr m. */
 static void a_corrected_warm_up_is_the_optimiser_adam(void **state)
 {
     enum { N = 10 };
@@ -123,8 +124,8 @@ static void a_corrected_warm_up_is_the_optimiser_adam(void **state)
         }
 }
 
-/* A share of the run is so many steps of it; a run with no switch in it is told so when it
-   begins. */
+/* A share of the run is the corresponding number of steps; a run in which no switch falls is
+   notified of that when it begins. */
 static void a_warm_up_may_be_a_share_of_the_run(void **state)
 {
     static const struct { const char *method; int steps, frozen; const char *said;
@@ -162,8 +163,8 @@ static size_t bits_of(size_t n) { return 4 + ceil_div(n, 8); }
 static size_t bytes_of(size_t n) { return 8 + n; }
 static size_t chunks_of(size_t n) { return 8 * ceil_div(n, 256) + n; }
 
-/* To the byte, for lengths that are no multiples of 8 W; and all workers have the same x and m, of
-   which m is what the next step's message starts from. */
+/* To the byte, for lengths that are no multiples of 8 W; and all workers have the same x and m,
+   where m is what the next step's message starts from. */
 static void workers_are_equal_and_send_an_all_reduce_and_then_codes(void **state)
 {
     /* by_all: the messages of all go to all */

@@ -1,8 +1,8 @@
 /* Goal: what d-psgd computes after a loss, to the bit where the numbers allow it; what the engine
-   counts and tells; what a checkpoint of those who are left holds. Method: four threads over shm.
-   Those that are to be lost end with a failure before a step, and the others begin it when they
-   have heard of it, so that all know alike. Initial values, gradients and rates have few bits, so
-   sums and products with dyadic weights are exact in any order. */
+   counts and reports; what a checkpoint of the remaining workers holds. Method: four threads over
+   shm. Those that are to be lost end with a failure before a step, and the others begin it when
+   they have learned of the loss, so that all know the same. Initial values, gradients and rates
+   have few bits, so sums and products with dyadic weights are exact in any order. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,7 +79,7 @@ static tutti_status train(scene *s, tutti_engine *e, tutti_world *world, tutti_e
     for (int step = 0; step < STEPS; step++) {
         if (step == s->lost_before) {
             tutti_group all = tutti_group_workers(world, 77);
-            TUTTI_TRY(tutti_barrier(&all, err)); /* nobody goes while another still makes its step */
+            TUTTI_TRY(tutti_barrier(&all, err)); /* no worker leaves while another still makes its step */
             if (s->lost[m->rank])
                 return tutti_fail(err, TUTTI_ERR_IO, 0, GONE);
             for (int r = 0; r < N; r++)
@@ -227,8 +227,8 @@ static void on_the_complete_graph_the_models_are_those_of_the_formula_to_the_bit
             }
 }
 
-/* Public copies, through a codec that loses nothing: the same models, and a worker that is lost
-   weighs nothing though its copy is still there. */
+/* Public copies, through a codec that loses nothing: the same models, and a lost worker has no
+   weight though its copy is still there. */
 static void through_a_codec_the_lost_weigh_nothing_either(void **state)
 {
     (void)state;
@@ -264,8 +264,8 @@ static void other_graphs_move_the_weight_of_the_lost_to_the_diagonal_too(void **
     }
 }
 
-/* A sender keeps what it would have given to a lost one. W being symmetric that is the same as its
-   taker's keeping what it would have had, and weights of 1/2 and 1 are exact. */
+/* A sender keeps what it would have given to a lost one. With W symmetric that equals the
+   receiver's keeping what it would have received, and weights of 1/2 and 1 are exact. */
 static void push_sum_keeps_the_share_of_the_lost(void **state)
 {
     (void)state;
@@ -275,7 +275,7 @@ static void push_sum_keeps_the_share_of_the_lost(void **state)
             play(s);
             check_models(s, "complete", true, true);
             free(s);
-            s = scene_of("sgp(graph=ring,overlap=1)", before, lost); /* what is under way, too */
+            s = scene_of("sgp(graph=ring,overlap=1)", before, lost); /* what is in flight, too */
             play(s);
             for (int r = 0; r < N; r++)
                 for (size_t i = 0; i < COUNT && !s->lost[r]; i++)
@@ -294,8 +294,8 @@ static void the_loss_is_told_and_samples_are_those_that_were_computed(void **sta
     for (int r = 0; r < 3; r++) {
         assert_string_equal(s->events[r], "lost of 3 in 1 after 3;");
         assert_int_equal(s->figures[r].steps, STEPS);
-        /* Steps of 8 samples, two of each worker. Nothing was agreed on before the end, so of the
-           lost one's nothing is known for sure. */
+        /* Steps of 8 samples, two of each worker. Nothing was agreed on before the end, so
+           nothing is known for sure of the lost worker's samples. */
         assert_int_equal(s->figures[r].samples, 6 * STEPS);
     }
     free(s);
@@ -371,7 +371,7 @@ static void a_checkpoint_is_that_of_a_run_of_those_who_are_left(void **state)
     scratch_remove(directory);
 }
 
-/* ---- failures of one's own in a meeting ---- */
+/* ---- a rank's own failures in a meeting ---- */
 
 static tutti_status agree_or_fail(tutti_method *m, tutti_error *err)
 {
@@ -399,8 +399,9 @@ static tutti_status failing_main(tutti_world *world, void *arg, tutti_error *err
     return s->ended[rank];
 }
 
-/* Goal: who fails before it has done its part of a meeting is lost to the others; none waits for
-   another for ever. Method: the agreement on the model, with no memory on one worker. */
+/* Goal: a worker that fails before it has done its part of a meeting is lost to the others; none
+   waits for another for ever. Method: the agreement on the final model, with an allocation
+   failure on one worker. */
 static void who_fails_by_itself_in_a_meeting_is_lost_and_the_others_hold_it_without(void **state)
 {
     scene *s = calloc(1, sizeof *s);

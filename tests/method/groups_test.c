@@ -1,6 +1,7 @@
 /* Goal: prague.md's invariants 3, 4, 5, 7, 8, 9 of the group generator alone, which is pure code.
-   Method: workers that are a few numbers (computing until, asking, in a group until), under random
-   schedules, with losses and workers that freeze. What they are told is checked as it is told. */
+   Method: workers that are a few numbers (computing until, asking, in a group until), under
+   random schedules, with losses and workers that freeze. Each reply to them is checked when it is
+   given. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,13 +31,13 @@ typedef struct run {
         int64_t id; /* of its group */
         int member[N], n;
         int64_t last;
-        int64_t asked_ns, due_ns; /* by when it must be told of a group */
+        int64_t asked_ns, due_ns; /* by when it must be given a group */
         int64_t free_ns;          /* since when it computes */
         int groups;
     } w[N];
     int64_t jitter;    /* a step is longer by up to 1/jitter */
     int64_t spread_ns; /* not 0: it is anything up to that */
-    bool verdicts;     /* members say how it ended */
+    bool verdicts;     /* members report how it ended */
     bool lost_in[N];
     int64_t frozen_until_ns[N];
     int with[N][N]; /* groups of both */
@@ -124,8 +125,8 @@ static void drop(run *r)
     free(r);
 }
 
-/* All members of a group that has started are in it, and nobody else says so: groups that are made
-   at one time have no member in common, since a worker is in one. */
+/* All members of a group that has started are in it, and no other worker claims to be: groups
+   that exist at the same time have no member in common, since a worker is in one only. */
 static void check_groups(const run *r)
 {
     for (int v = 0; v < r->o.workers; v++) {
@@ -153,8 +154,8 @@ static void begin_collectives(run *r)
         }
 }
 
-/* By when v is told of a group: each group ahead of its own waits for one step at most, and takes
-   one P-Reduce. */
+/* By when v must be given a group: each group ahead of its own waits for at most one step, and
+   takes one P-Reduce. */
 static int64_t due_of(const run *r, int v)
 {
     int64_t groups = 1;
@@ -318,7 +319,7 @@ static void losses_at_any_moment_leave_nobody_waiting(void **state)
     }
 }
 
-/* Invariant 7: what the first of idle workers plans is a partition, without a group of one. */
+/* Invariant 7: what the first idle worker plans is a partition, without a group of one. */
 static void a_division_is_a_partition_without_a_group_of_one(void **state)
 {
     (void)state;
@@ -392,7 +393,7 @@ static bool others_are_through(const run *r, int but, int64_t left)
     return true;
 }
 
-/* Invariant 8: once a worker lags, it is in no group of the others but those that it asks for
+/* Invariant 8: once a worker lags, it is in no group of the others except those that it asks for
    itself. Frozen, it costs the others nothing; slow, it is served. */
 static void with_the_filter_a_slow_worker_holds_up_nobody(void **state)
 {
@@ -438,7 +439,7 @@ static void with_the_filter_a_slow_worker_holds_up_nobody(void **state)
                 left = v != SLOW && r->w[v].left > left ? r->w[v].left : left;
             while (!others_are_through(r, SLOW, 0))
                 assert_true(step(r));
-            for (int v = 0; v < N; v++) /* not all at one time, as they are not where one has come now and then */
+            for (int v = 0; v < N; v++) /* not all at the same time, as they do not where one has come now and then */
                 even->w[v].until_ns = (int64_t)draw(even, 1000);
             while (!others_are_through(even, SLOW, left))
                 assert_true(step(even));
@@ -457,8 +458,8 @@ static void with_the_filter_a_slow_worker_holds_up_nobody(void **state)
     }
 }
 
-/* Once the filter knows a worker that is 50 times slower, the others are as fast as without it, all
-   of them: who has waited for it does not count as slow for that. */
+/* Once the filter knows a worker that is 50 times slower, all the others are as fast as without
+   it: a worker that has waited for it does not count as slow for that. */
 static void who_has_waited_for_a_slow_worker_is_not_slow_itself(void **state)
 {
     enum { SLOW = 5, SETTLED = 200, STEPS = 1200 };
@@ -495,8 +496,8 @@ static void who_has_waited_for_a_slow_worker_is_not_slow_itself(void **state)
     }
 }
 
-/* A worker that does not come is left out after the timeout, and served when it comes. Where it is
-   stopped in the middle of a P-Reduce, it holds up that group and nobody else. */
+/* A worker that does not come is excluded after the timeout, and served when it comes. A worker
+   stopped in the middle of a P-Reduce holds up that group and no other worker. */
 static void who_is_frozen_is_left_out_and_served_again(void **state)
 {
     (void)state;
@@ -528,7 +529,7 @@ static void who_is_frozen_is_left_out_and_served_again(void **state)
             others += !held[v];
             after += !held[v] && r->w[v].left < 950;
         }
-        if (after != others) /* the others went on */
+        if (after != others) /* the others continued */
             fail_msg("schedule %llu: %d of %d went on: %lld %lld %lld, %llu left out", (unsigned long long)dice, after,
                      others, (long long)r->w[0].left, (long long)r->w[1].left, (long long)r->w[3].left,
                      (unsigned long long)tutti_groups_look(r->g)->left_out);
@@ -545,8 +546,8 @@ static void asks(run *r, int v, int64_t count)
     assert_int_equal(tutti_groups_request(r->g, v, count, unknown, false, 0, NULL), TUTTI_OK);
 }
 
-/* Of those that lag behind who asks by as much as the filter says none is taken, of those that lag
-   by less, however little, each. */
+/* Of the workers that lag behind the requester by at least as much as the filter states none is
+   taken; of those that lag by less, however little less, each is. */
 static void the_filter_leaves_out_who_lags_by_as_much_as_it_says(void **state)
 {
     (void)state;
@@ -599,8 +600,8 @@ static void of_two_that_cannot_reach_each_other_the_higher_goes(void **state)
     }
 }
 
-/* A new generator goes on where the reports of all end: with a lower number its groups would stand
-   before those that are known, and nobody would take them. */
+/* A new generator continues where the reports of all end: with a lower number its groups would
+   stand before those that are known, and no worker would take them. */
 static void a_new_generator_goes_on_with_the_numbers(void **state)
 {
     (void)state;

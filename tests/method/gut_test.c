@@ -1,6 +1,6 @@
-/* Goal: gut.md's invariants, on ranks that are threads: the recursion in the form of the sheet, in
+/* Goal: gut.md's invariants, on ranks that are threads: the recursion in the form of its page, in
    which each neighbour's update is known; the mean; the identities; the traffic. Method: models
-   after every step against a computation in double beside it. Resuming is in
+   after every step are compared with a separate computation in double. Resuming is in
    tests/engine/state_test.c, losses in goes_on_test.c. */
 #include "engine/engine_internal.h"
 #include "trial.h"
@@ -326,8 +326,8 @@ static tutti_status long_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-/* gut.md, invariant 4: the weighted sum that is kept is that of the models, and after 1000 steps it
-   is no further off. Of copies there are none: method/memory. */
+/* gut.md, invariant 4: the weighted sum that is kept is that of the models, and after 1000 steps
+   it is no further off. There are no copies of neighbours: method/memory. */
 static void the_sum_that_is_kept_is_that_of_the_models_however_long_it_runs(void **state)
 {
     static const char *const graphs[] = { "ring", "star" };
@@ -345,7 +345,7 @@ static void the_sum_that_is_kept_is_that_of_the_models_however_long_it_runs(void
     }
 }
 
-/* ---- beside the formula ---- */
+/* ---- compared with the formula ---- */
 
 static void every_pair_sends_what_d_psgd_sends(void **state)
 {
@@ -386,8 +386,8 @@ static void several_passes_a_step_and_looking_at_the_agreed_model_disturb_nothin
     trial_drop(&b);
 }
 
-/* Worker 1 has none in step 3: it has gossip alone, and its neighbours follow what it did. So the
-   mean moves by the mean of the gradients that there were. */
+/* Worker 1 has no gradient in step 3: it only gossips, and its neighbours follow what it did. So
+   the mean moves by the mean of the other gradients. */
 static void a_step_that_is_left_out_moves_the_mean_by_the_others(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=0.25)", "sgd(lr=0.25,momentum=0.5)" };

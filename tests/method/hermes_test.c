@@ -94,7 +94,8 @@ static void one_worker_is_single_bit_for_bit(void **state)
             }
 }
 
-/* Each model of the server is what the published rule makes of the one before and of who pushed. */
+/* Each model of the server is what the published rule makes of the one before and of the pushing
+   worker's. */
 static void check_merges(const trial *t, int n, bool mean, double error)
 {
     assert_int_equal(atomic_load(&n_seen), 9 * n);
@@ -299,7 +300,7 @@ static void a_loss_that_stays_is_never_pushed_and_nothing_is_sent(void **state)
     trial_drop(&t);
 }
 
-/* Of every worker above all of its own before: no z is below 0. */
+/* Every worker pushes when its loss is below all of its own before: no z is below 0. */
 static double rises(trial *t, int rank, const float *x)
 {
     (void)t;
@@ -307,8 +308,8 @@ static double rises(trial *t, int rank, const float *x)
     return (rank + 1) * (1 + asked[rank]++);
 }
 
-/* What the server's rule makes of all workers' models after their
-   last steps, each over its last loss. */
+/* What the server's rule makes of all workers' models after their last steps, each weighted by
+   its last loss. */
 static void check_unpushed(const trial *t, int n, bool mean)
 {
     double sum = 0;
@@ -348,7 +349,7 @@ static void before_anybody_has_pushed_the_model_is_the_workers_merged_by_the_ser
                 check_unpushed(&t, n, kinds[k].mean);
                 begin();
                 trial_run(&plain, n);
-                for (int r = 0; r < n; r++) { /* whoever looks disturbs nothing */
+                for (int r = 0; r < n; r++) { /* eval_begin on any worker disturbs nothing */
                     assert_true(trial_metric(&t, "pushes", r) == 0);
                     assert_true(trial_same(&t, t.x[r][steps - 1], plain.x[r][steps - 1]));
                 }
@@ -359,8 +360,9 @@ static void before_anybody_has_pushed_the_model_is_the_workers_merged_by_the_ser
 
 /* ---- the wire ---- */
 
-/* Between a run of 9 steps and one of 4 lie 5 rounds of each worker. A push: a word, the model up
-   and down, its loss. A round without one: a word with the time, where sizes follow from it. */
+/* Between a run of 9 steps and one of 4 lie 5 rounds of each worker. A push: a control message,
+   the model up and down, its loss. A round without one: a control message with the time, where
+   sizes follow from it. */
 static void every_pair_sends_what_the_sheet_says(void **state)
 {
     static const struct {

@@ -263,7 +263,7 @@ static void memory_goes_by_slots(void **state)
 
 /* ---- traffic ---- */
 
-/* Part k of s of n elements at multiples of 4, which differ by 4 at most. */
+/* Part k of s of n elements, at multiples of 4; parts differ by 4 at most. */
 static uint64_t shard(uint64_t n, uint64_t s, uint64_t k)
 {
     const uint64_t units = (n + 3) / 4, end = k + 1 == s ? n : units * (k + 1) / s * 4;
@@ -301,7 +301,8 @@ static uint64_t due(const traffic *c, uint64_t n, int i, int j, uint64_t *messag
     return elements;
 }
 
-/* What the members of a node send each other of a buffer: reduce-scatter, all-gather of slots. */
+/* What the members of a node send each other for a buffer: reduce-scatter, all-gather of
+   slots. */
 static uint64_t inside(const traffic *c, uint64_t n, int i, int j)
 {
     const int u = i % c->node, v = j % c->node;
@@ -485,8 +486,8 @@ static void one_machine_sums_by_itself(void **state)
     }
 }
 
-/* Worker 1 is lost: worker 0 cannot sum without it and leaves, too. The other node goes on with the
-   mean of what it has. */
+/* Worker 1 is lost: worker 0 cannot sum without it and leaves, too. The other node continues with
+   the mean of what it has. */
 typedef struct lost {
     int workers, servers;
     tutti_status ended[TRIAL_RANKS];
@@ -550,12 +551,13 @@ static void a_node_leaves_with_its_worker_and_the_others_go_on(void **state)
         tutti_error err = { .rank = -1 };
         tutti_world_run("shm", 4 + servers, lost_rank, &l, &err);
         assert_int_equal(l.ended[1], TUTTI_ERR_IO);
-        assert_int_equal(l.ended[0], TUTTI_ERR_PEER); /* for which nobody answers but worker 1 */
+        assert_int_equal(l.ended[0], TUTTI_ERR_PEER); /* for which worker 1 alone answers */
         assert_non_null(strstr(l.text[0], "worker 0 leaves the run: the workers of its node have lost worker 1"));
         for (int r = 2; r < 4 + servers; r++)
             if (l.ended[r] != TUTTI_OK)
                 fail_msg("rank %d ended with %d: %s", r, (int)l.ended[r], l.text[r]);
-        /* three steps of all, whose mean is 2.5; five of workers 2 and 3, of whom it is 3.5 */
+        /* three steps of all workers, whose mean is 2.5; five of workers 2 and 3, whose mean is
+           3.5 */
         assert_true(l.x[2] == -0.25f * (3 * 2.5f + 5 * 3.5f));
         assert_true(l.x[3] == l.x[2]);
     }

@@ -34,7 +34,7 @@ static void equal_allocation_is_ddp_with_accumulation(void **state)
                 check_equal_on_all(&a, n);
                 for (int r = 0; r < n; r++) {
                     assert_int_equal(a.rank[r].passes[3][r], 4);
-                    /* even who computes what */
+                    /* even which worker computes what */
                     assert_memory_equal(a.rank[r].used, b.rank[r].used, sizeof a.rank[r].used);
                 }
                 dealt_drop(&a);
@@ -42,7 +42,7 @@ static void equal_allocation_is_ddp_with_accumulation(void **state)
             }
 }
 
-/* The default asks for no ring, so a codec needs no word beside it, and is ddp's: halves and a
+/* The default asks for no ring, so a codec needs no further option, and is ddp's: halves and a
    selection whose losses are made good. */
 static void a_codec_carries_what_it_carries_for_ddp(void **state)
 {
@@ -107,8 +107,8 @@ static void any_allocation_is_one_worker_with_the_whole_step(void **state)
         }
 }
 
-/* Here times are whatever this machine's noise makes them, and every step may move
-   micro-batches: a random test of the rounding. */
+/* Here times are this machine's noise, and every step may move micro-batches: a random test of
+   the rounding. */
 static void a_deal_that_follows_noise_is_the_same_everywhere_and_changes_no_bit(void **state)
 {
     int moved = 0;

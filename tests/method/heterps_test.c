@@ -1,8 +1,9 @@
 /* Goal: a step of heterps is the sum that its page states, to the bit, on stages of any widths,
-   with and without tables, whatever the order of messages and wherever it rests; with one worker a
-   stage it is `single` with as many passes; a schedule decides who has what, and what cannot be is
-   said in a sentence. Method: a client whose model is a chain of units (staged.h), beside its steps
-   written down as one loop over whole gradients (flushed.h); simulated time. */
+   with and without tables, whatever the order of messages and wherever the run is interrupted and
+   resumed; with one worker a stage it is `single` with as many passes; a schedule decides which
+   worker has what, and what cannot be is refused in a sentence. Method: a client whose model is a
+   chain of units (staged.h), compared with its steps written as one loop over whole gradients
+   (flushed.h); simulated time. */
 #include "engine/staged.h"
 #include "method/flushed.h"
 #include "scratch.h"
@@ -43,7 +44,7 @@ static void write_schedule(const flushed *s, const char *more, char method[METHO
     write_text(text, more, method);
 }
 
-/* What a run comes to of which `like` says the rest. */
+/* The model at which a run with the options of `like` arrives, in `passes` passes a step. */
 static void follow(flushed *s, const staged *like, int64_t passes)
 {
     const int64_t accumulate = like->options.accumulate > 0 ? like->options.accumulate : 1,
@@ -114,8 +115,8 @@ static void test_one_worker_a_stage_is_single_with_as_many_passes(void **state)
 }
 
 /* Of any widths, with a table in the first stage, of several micro-batches a worker, with last
-   steps in which some have none, wherever it rests. Gradients of the first unit are small: rates
-   are such that roundings of their sums are seen. */
+   steps in which some have none, wherever the run is interrupted. Gradients of the first unit are
+   small: rates are chosen so that roundings of their sums are seen. */
 static void test_a_step_is_the_sum_of_its_micro_batches(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=30)", "sgd(lr=10,momentum=0.5,weight_decay=0.001)" };
@@ -142,7 +143,7 @@ static void test_a_step_is_the_sum_of_its_micro_batches(void **state)
     }
 }
 
-/* No worker has more between forward and backward than keeps it busy. */
+/* No worker holds more micro-batches between forward and backward than keep it busy. */
 static void test_slots_are_bounded(void **state)
 {
     (void)state;
@@ -191,7 +192,7 @@ static void test_bubbles_are_those_of_the_formula(void **state)
             r.options.data_samples = (uint64_t)(8 * k); /* all are whole */
             r.watch = watch_time;
             for (int rank = 0; rank < k; rank++)
-                r.delay_ns[rank] = 200000000; /* messages are nothing beside it */
+                r.delay_ns[rank] = 200000000; /* messages take a negligible part of that */
             staged_runs(&r, "sim", k);
             due = tutti_pipeline_bubble(k, each * 4 * k);
             for (int rank = 0; rank < k; rank++)
@@ -199,8 +200,8 @@ static void test_bubbles_are_those_of_the_formula(void **state)
         }
 }
 
-/* A first stage that is three times as slow has three workers: nobody waits but for filling and
-   emptying, which is less than a round of the slow stage at each end. */
+/* A first stage that is three times as slow has three workers: no worker waits except during
+   filling and emptying, which is less than a round of the slow stage at each end. */
 static void test_widths_make_up_for_slow_stages(void **state)
 {
     static staged r;
@@ -222,8 +223,8 @@ static void test_widths_make_up_for_slow_stages(void **state)
     assert_true(r.told[3][0] > 0 && r.told[3][0] < 6.0 / (32 + 6));
 }
 
-/* Bits after a resume are those without one. With one worker a stage any number of stages goes on,
-   and `single` with as many passes. */
+/* Bits after a resume are those without one. With one worker a stage any number of stages can
+   continue, and `single` with as many passes. */
 static void test_a_resumed_run_has_the_same_bits(void **state)
 {
     static const size_t of[] = { 2, 4, 6, 10 };

@@ -1,16 +1,18 @@
-/* Goal: hetpipe is the recursion that its page states, to the bit, however the model is cut,
-   however many micro-batches are under way, whatever the order of messages and wherever it rests;
-   no micro-batch misses more updates than its bound, and the bound is reached; backward sees what
-   forward saw; each virtual worker has the best cuts for its own workers, and every pair of
-   workers sends what the page states; what cannot be is said in a sentence. Method: a client
-   whose model is a chain of units (staged.h), beside the recursion written down as one loop over
-   whole gradients; simulated time, in which one virtual worker is slow. */
+/* Goal: hetpipe is the recursion that its page states, to the bit, however the model is
+   partitioned, however many micro-batches are in flight, whatever the order of messages and
+   wherever the run is resumed; no micro-batch misses more updates than its bound, and the bound
+   is reached; backward sees what forward saw; each virtual worker has the best partition for its
+   own workers, and every pair of workers sends what the page states; what cannot be is refused in
+   a sentence. Method: a client whose model is a chain of units (staged.h), compared with the
+   recursion written as one loop over whole gradients; simulated time, in which one virtual worker
+   is slow. */
 #include "engine/staged.h"
 #include "method/recursion.h"
 #include "scratch.h"
 #include "tutti/pipeline.h"
 
-/* What `like` comes to with so many virtual workers and micro-batches a wave, at distance 0. */
+/* The result of `like` with `pipelines` virtual workers and `window` micro-batches a wave, at
+   distance 0. */
 static void follow(const staged *like, int ranks, int pipelines, int window, bool sum, float x[STAGED_VALUES])
 {
     static recursion r;
@@ -38,7 +40,7 @@ static void all_have(const staged *r, int ranks, const float *x)
 
 /* ---- tests ---- */
 
-/* Where there is no simulator time is real, and who is late is whoever is. */
+/* Without the simulator time is real, and any worker may be the late one. */
 static bool simulates(void)
 {
     return tutti_world_check("sim", NULL) == TUTTI_OK;
@@ -67,7 +69,7 @@ static void test_one_micro_batch_at_a_time_is_single(void **state)
         }
 }
 
-/* Of one virtual worker, then of several, wherever it rests. */
+/* With one virtual worker, then with several, wherever the run is interrupted. */
 static void test_distance_0_is_the_recursion(void **state)
 {
     static const struct { int ranks, stages, window, accumulate; const char *more; } cases[] = {
@@ -75,7 +77,7 @@ static void test_distance_0_is_the_recursion(void **state)
         { 5, 5, 5, 1, "" },  { 2, 1, 1, 1, "" }, { 2, 1, 4, 2, "" },  { 4, 2, 1, 1, "" }, { 4, 2, 2, 1, "" },
         { 4, 2, 4, 2, "" },  { 6, 3, 4, 1, "" }, { 6, 2, 4, 1, "" },  { 8, 2, 4, 1, "" }, { 4, 2, 4, 1, ",update=sum" },
         { 4, 2, 4, 1, ",allocation=np" }, { 8, 2, 4, 1, ",allocation=hd,node=2" },
-        /* virtual workers with unlike cuts */
+        /* virtual workers with different partitions */
         { 4, 2, 4, 2, ",speeds=1:1:4:1" }, { 6, 2, 4, 1, ",speeds=1:1:2:4:1:3" }, { 6, 3, 4, 1, ",speeds=3:1:1:1:1:2" },
         { 8, 2, 4, 1, ",speeds=1:1:2:1:4:1:3:2" }, { 8, 4, 2, 1, ",speeds=2:1:1:1:1:2:1:1,update=sum" },
     };
@@ -144,7 +146,7 @@ static void test_bounds_are_reached_and_not_exceeded(void **state)
                 double most = 0, furthest = 0;
                 const int64_t bound = tutti_wave_staleness(window, distance);
                 snprintf(method, sizeof method, "hetpipe(stages=2,in_flight=%d,clock_distance=%d%s)", window, distance,
-                         run % 2 == 0 ? "" : ",speeds=1:1:4:1"); /* of the second, unlike cuts */
+                         run % 2 == 0 ? "" : ",speeds=1:1:4:1"); /* of the second, a different partition */
                 r = staged_default(method);
                 r.steps = 12;
                 r.watch = watch_bounds;
@@ -177,9 +179,9 @@ static void watch_time(staged_seat *s)
         (double)f.exposed_ns / (double)(f.exposed_ns + f.compute_ns);
 }
 
-/* Equal stages, as many micro-batches under way as there are stages: nothing but filling and
-   emptying is lost, once for all of the run and not at every step. Two virtual workers alike lose
-   no more: a gate at distance 0 opens beside the micro-batches before it. */
+/* Equal stages, as many micro-batches in flight as there are stages: only filling and emptying is
+   lost, once for all of the run and not at every step. Two equal virtual workers lose no more: a
+   gate at distance 0 opens while the micro-batches before it are still computed. */
 static void test_bubbles_are_those_of_the_formula(void **state)
 {
     (void)state;
@@ -200,7 +202,7 @@ static void test_bubbles_are_those_of_the_formula(void **state)
             r.at_a_time = each;
             r.watch = watch_time;
             for (int rank = 0; rank < ranks; rank++)
-                r.delay_ns[rank] = 200000000; /* messages are nothing beside it */
+                r.delay_ns[rank] = 200000000; /* messages take a negligible part of that */
             staged_runs(&r, "sim", ranks);
             due = tutti_pipeline_bubble(k, (each > 0 ? each : steps) * k);
             for (int rank = 0; rank < ranks; rank++)
@@ -217,9 +219,9 @@ static void watch_cuts(staged_seat *s)
     end_of[rank] = s->end;
 }
 
-/* Bits after a resume are those without one, with other cuts as well: the first unit is said to
-   take what the others take together, or virtual workers are cut unlike where they were alike, and
-   the other way round. */
+/* Bits after a resume are those without one, with another partition as well: the first unit is
+   declared to take what the others take together, or virtual workers are partitioned differently
+   where they were partitioned identically, and the other way round. */
 static void test_a_resumed_run_has_the_same_bits(void **state)
 {
     static const struct { int ranks, stages, window; } cases[] = {
@@ -272,7 +274,7 @@ static void test_a_resumed_run_has_the_same_bits(void **state)
         r.watch = NULL;
         if (cases[i].ranks != cases[i].stages)
             continue;
-        r.options.batch = 8 * cases[i].ranks; /* one pipeline, cut into one stage */
+        r.options.batch = 8 * cases[i].ranks; /* one pipeline of one stage */
         snprintf(method, sizeof method, "hetpipe(stages=1,in_flight=%d)", cases[i].window);
         staged_runs(&r, "shm", 1);
         assert_memory_equal(r.x[0], whole.x[0], sizeof r.x[0]);
@@ -298,7 +300,7 @@ static void test_stages_are_cut_by_speed_and_memory(void **state)
     assert_int_equal(end_of[0], UNITS);
 }
 
-/* Units of each worker that virtual workers of two have. At the last that a worker is fast is of no
+/* Units of each worker, with virtual workers of two. In the last place a worker's speed is of no
    use, as it has memory for three units only: 2400 bytes each in the first place, 2016 in the
    second. */
 static void test_virtual_workers_have_cuts_of_their_own(void **state)
@@ -352,8 +354,8 @@ static uint64_t part_of(uint64_t count, uint64_t k, uint64_t n)
     return (end < count ? end : count) - lines * k / n * 16;
 }
 
-/* Of a wave, between workers of two virtual workers: for each run of units that both have and that
-   nobody's cut goes through, the receiver's part of it is pushed, and the sender's part is the
+/* For one wave, between workers of two virtual workers: for each run of units that both have and
+   that no worker's boundary divides, the receiver's part is pushed, and the sender's part is the
    answer. v, u: the virtual workers of `from` and `to`. */
 static void due_of_a_wave(int ranks, int pipelines, int from, int to, int v, int u, uint64_t *bytes,
                           uint64_t *messages)
@@ -414,8 +416,8 @@ static void test_traffic_of_every_pair_is_as_stated(void **state)
     }
 }
 
-/* A unit may be slow on one worker alone. Of two virtual workers each goes by its own.
-   What the run leaves is what it leaves with cuts by operations and speeds. */
+/* A unit may be slow on one worker alone. Each of two virtual workers goes by its own times. What
+   the run leaves is what it leaves with partitions by operations and speeds. */
 static void test_stages_are_cut_by_what_was_measured(void **state)
 {
     static const double four[2 * UNITS] = { 4, 4, 4, 4, 4, 1, 1, 1, 1, 1 },
@@ -470,7 +472,8 @@ static void test_invalid_options_are_rejected(void **state)
     }
 }
 
-/* A model without cuts, and a number of workers that no number of stages divides: whole models. */
+/* A model without points to partition it at, and a number of workers that no number of stages
+   divides: whole models. */
 static void test_a_bare_name_finds_stages(void **state)
 {
     static const struct { int ranks; bool uncut; int stages; } cases[] = {

@@ -1,12 +1,13 @@
 /* Goal: hop's invariants in whole runs, on ranks that are threads: its base is d-psgd to the bit
-   whoever is late, traffic is exact, old models are as old as they may be, jumps leave steps and
-   samples out and hold up nobody. Method: trials against d-psgd and single. Who may go on when is
-   in ledger_test.c, and all orders of events in tests/explore. */
+   whichever worker is late, traffic is exact, old models are no older than allowed, jumps leave
+   steps and samples out and hold up no other worker. Method: trials against d-psgd and single.
+   Which worker may continue when is tested in ledger_test.c, and all orders of events in
+   tests/explore. */
 #include <time.h>
 
 #include "trial.h"
 
-/* Whoever it is, now and then a worker is late. */
+/* Any worker is late now and then. */
 static float late(int rank, uint64_t step, size_t i, float x)
 {
     const uint64_t draw = tutti_random((tutti_rng){ 3, (uint64_t)rank, step }, 0);
@@ -24,8 +25,8 @@ static float slow_one(int rank, uint64_t step, size_t i, float x)
     return trial_quadratic(rank, step, i, x);
 }
 
-/* In each fourth step worker 1 looks until the others are three on, however slow the machine is, or
-   so long that they wait for something else; and then until their tokens are here. */
+/* In each fourth step worker 1 waits until the others are three steps ahead, however slow the
+   machine is, or until they wait for something else; and then until their tokens are here. */
 static _Atomic uint64_t begun[6];
 static float overtaken_one(int rank, uint64_t step, size_t i, float x)
 {
@@ -104,7 +105,8 @@ static void the_base_is_d_psgd_to_the_bit_whoever_is_late(void **state)
         }
 }
 
-/* hop.md, invariant 2: on a complete graph models are the same mean but for the own last step. */
+/* hop.md, invariant 2: on a complete graph models are the same mean except for the own last
+   step. */
 static void on_a_complete_graph_models_differ_by_one_step_at_most(void **state)
 {
     enum { N = 5, STEPS = 8 };
@@ -132,7 +134,7 @@ static void on_a_complete_graph_models_differ_by_one_step_at_most(void **state)
     trial_drop(&t);
 }
 
-/* A step more is a model for each that takes it, and a token for each that gives one. */
+/* One more step is one more model for each that takes it, and a token for each that gives one. */
 static void traffic_is_exactly_the_graph(void **state)
 {
     static const struct {
@@ -210,7 +212,8 @@ static void old_models_are_no_older_than_they_may_be(void **state)
     }
 }
 
-/* Squared, of worker 0's model from where the mean of the losses is least; NULL: of the first. */
+/* Squared distance of worker 0's model from the minimum of the mean of the losses; NULL: of the
+   initial model. */
 static double from_optimum(const trial *t, int n, const float *x)
 {
     double sum = 0;
@@ -263,10 +266,10 @@ static float overtaken_pull(int rank, uint64_t step, size_t i, float x)
     return trial_constant(rank, step, i, x);
 }
 
-/* How far the mean of the models is from where the mean of the gradients leads, in parts of how far
-   apart (root of the mean square) the workers would be alone. Models are means of models, and all
-   have the same iterations behind them: none may be outside of what the workers would make alone.
-   old: models of fewer gradients may be among them. */
+/* The distance of the mean of the models from where the mean of the gradients leads, relative to
+   how far apart (root of the mean square) the workers would be alone. Models are means of models,
+   and all have the same iterations behind them: none may be outside of what the workers would
+   make alone. old: models of fewer gradients may be among them. */
 static double drift(const trial *t, int n, double eta, bool old)
 {
     double off = 0, spread = 0;
@@ -290,7 +293,8 @@ static double drift(const trial *t, int n, double eta, bool old)
     return sqrt(off / spread);
 }
 
-/* hop.md, invariant 11: the base keeps the mean. The others do not, once a worker was left out. */
+/* hop.md, invariant 11: the base keeps the mean. The others do not, once a worker was
+   excluded. */
 static void the_base_keeps_the_mean_and_how_far_the_others_drift_is_told(void **state)
 {
     static const struct { const char *method; bool base, old; } rows[] = {

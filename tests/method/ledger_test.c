@@ -1,7 +1,8 @@
-/* Goal: the rules of hop (src/gossip/ledger.h) keep what its sheet promises, whatever takes how
-   long: gaps stay within the table and reach it, tokens are max_gap + Iter(j) - Iter(i) at all
-   times, models fit into their slots, nobody waits for ever. Method: a discrete-event simulation
-   of workers that do what src/gossip/queues.c does, on many graphs, with drawn times. */
+/* Goal: the rules of hop (src/gossip/ledger.h) keep what its sheet promises, whatever
+   durations occur: gaps stay within the table and reach it, tokens are max_gap + Iter(j) -
+   Iter(i) at all times, models fit into their slots, no worker waits for ever. Method: a
+   discrete-event simulation of workers that do what src/gossip/queues.c does, on many graphs,
+   with drawn times. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +35,7 @@ typedef struct scene {
     const char *spec;
     int n;
     tutti_ledger_rules rules;
-    int64_t trigger, max_jump; /* trigger 0: nobody jumps */
+    int64_t trigger, max_jump; /* trigger 0: no worker jumps */
     int64_t steps;
     uint64_t seed;
     double far; /* the latency of one letter in ten */
@@ -42,7 +43,7 @@ typedef struct scene {
     double factor;
     int frozen; /* worker that stops for ever, and where; -1 */
     int64_t frozen_at;
-    bool frozen_mixed; /* once it has mixed, before it goes on */
+    bool frozen_mixed; /* once it has mixed, before it continues */
     int dies;          /* -1 */
     bool wrong_order;  /* gives before it takes, as the mutant would */
 
@@ -50,7 +51,7 @@ typedef struct scene {
     worker w[MOST];
     letter post[LETTERS];
     int n_post;
-    int64_t flying[MOST][MOST]; /* tokens under way */
+    int64_t flying[MOST][MOST]; /* tokens in flight */
     double now, last[MOST][MOST][2];
     uint64_t draws;
     int64_t bound[MOST][MOST], most[MOST][MOST];
@@ -401,8 +402,8 @@ static void random_graphs_have_no_deadlock(void **state)
         }
 }
 
-/* What a worker that has stopped lets the others reach: of every way from it the shortest, over
-   edges in either direction with what each lets through. */
+/* The iterations that a stopped worker lets the others reach: the shortest of all paths from it,
+   over edges in either direction, each as long as the gap that it allows. */
 static int64_t reach(const scene *s, int who)
 {
     int64_t far[MOST];
@@ -453,7 +454,7 @@ static void a_frozen_worker_lets_the_others_reach_the_table(void **state)
                     continue;
                 if (rules.backup == 0 && !rules.acks)
                     assert_int_equal(gap, due);
-                else if (rules.backup > 0 && gives) /* who gives it models stops for want of its tokens */
+                else if (rules.backup > 0 && gives) /* a worker that gives it models stops for lack of its tokens */
                     assert_int_equal(gap, rules.max_gap);
                 else
                     assert_true(gap <= due);
@@ -468,8 +469,8 @@ static void a_frozen_worker_lets_the_others_reach_the_table(void **state)
             fail_msg("%s: nobody has reached the table", modes[k].name);
 }
 
-/* A worker that stays slow is where the others are, again and again; they never wait for what it
-   left out. */
+/* A worker that stays slow catches up with the others again and again by jumps; they never wait
+   for what it left out. */
 static void a_slow_worker_jumps_and_holds_up_nobody(void **state)
 {
     static const tutti_ledger_rules rules[] = {
@@ -535,7 +536,8 @@ static void the_others_go_on_without_a_worker_that_is_lost(void **state)
         }
 }
 
-/* Who gives before it takes lets a neighbour run one too far: the check above would see it. */
+/* A worker that gives before it takes lets a neighbour run one too far: the check above would see
+   it. */
 static void tokens_that_are_given_before_they_are_taken_break_the_table(void **state)
 {
     static scene s;

@@ -249,9 +249,10 @@ static float by_step(int rank, uint64_t step, size_t i, float x)
     return (float)((rank * 37 + (int)(i % 29) * 5 + (int)step * 11) % 32) / 8 - 2;
 }
 
-/* Adam corrects by how many times it has been called: an update a period, counted from the
-   warm-up's end, neither steps nor from the run's beginning. Gradients do not depend on the model,
-   so a displacement is the rate times their sum over the period, and Adam is computed beside it. */
+/* Adam corrects by how many times it has been called: one update a period, counted from the
+   warm-up's end; neither steps, nor updates from the run's beginning. Gradients do not depend on
+   the model, so a displacement is the rate times their sum over the period, and Adam is computed
+   separately. */
 static void an_outer_adam_counts_its_own_updates(void **state)
 {
     enum { PERIOD = 3, WARMUP = 4, ROUNDS = 4 };
@@ -321,8 +322,8 @@ static void invalid_options_are_rejected(void **state)
     trial_drop(&t);
 }
 
-/* With a codec that loses nothing the mean displacement is that of before; with one that does,
-   models are still equal after an averaging, and the residual delivers what was kept. */
+/* With a codec that loses nothing the mean displacement is the same as without one; with one that
+   does, models are still equal after an averaging, and the residual delivers what was kept. */
 static void displacements_travel_through_the_codec(void **state)
 {
     static const char *const exact[] = { "fp32", "topk(ratio=1)", "ef(topk(ratio=1))" };
@@ -363,7 +364,7 @@ static void displacements_travel_through_the_codec(void **state)
     }
 }
 
-static float huge; /* what element 10 of b moves by in a step of worker 1 */
+static float huge; /* the displacement of element 10 of b in a step of worker 1 */
 
 static float huge_at_worker_one(int rank, uint64_t step, size_t i, float x)
 {
@@ -377,8 +378,8 @@ static float huge_all_over(int rank, uint64_t step, size_t i, float x)
     return huge;
 }
 
-/* A displacement goes into the model, so no number that a codec has not got may travel: the run
-   ends at the worker that has it, with its name. */
+/* A displacement goes into the model, so a number that a codec cannot represent may not travel:
+   the run ends at the worker that has it, with its name. */
 static void a_number_beyond_the_codecs_range_ends_the_run_before_it_reaches_a_model(void **state)
 {
     static const char mend[] = "; take a codec with a wider range (bf16 instead of fp16), lower the learning rate or "

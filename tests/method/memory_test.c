@@ -1,8 +1,9 @@
-/* Goal: what gossip methods keep beside the model, its gradient and the optimiser's, on every
-   worker, is what their pages and sheets say (prague.md 11, qg-dsgdm.md 8, gut.md 4, hop.md's
-   queues). And what a rank that only serves has is what server.h says: its slices and room for what
-   is under way, no x and no g. All memory that grows with the model is declared, so the
-   declarations are counted. Method: the plan of an open engine, in vectors of the model's size. */
+/* Goal: what gossip methods keep in addition to the model, its gradient and the optimiser's
+   state, on every worker, is what their pages and sheets state (prague.md 11, qg-dsgdm.md 8,
+   gut.md 4, hop.md's queues). And what a rank that only serves has is what server.h states: its
+   shards and buffers for what is in flight, no x and no g. All memory that grows with the model
+   is declared, so the declarations are counted. Method: the plan of an open engine, in vectors of
+   the model's size. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,7 +55,7 @@ static void a_worker_keeps_as_many_vectors_as_its_page_says(void **state)
         { "prague(generator=random,group_size=5)", 5, 3, 0 },
         { "prague(generator=static,group_size=2,inter_intra=2,overlap=on)", 8, 3, 0 },
         { "prague", 1, 1, 0 },
-        /* what comes from neighbours: 2 of a ring, 4 of a complete graph */
+        /* models that come from neighbours: 2 of a ring, 4 of a complete graph */
         { "d-psgd(order=atc)", 5, 2, 0 },
         { "d-psgd(order=atc,graph=complete)", 5, 4, 0 },
         /* two more, and one with a period */
@@ -83,7 +84,7 @@ static void a_worker_keeps_as_many_vectors_as_its_page_says(void **state)
         tutti_error err = { .rank = -1 };
         if (tutti_world_run("shm", rows[k].workers, count_rank, &j, &err) != TUTTI_OK)
             fail_msg("%s: %s", rows[k].method, err.text);
-        for (int r = 0; r < rows[k].workers; r++) /* numbers of their own are few beside a vector */
+        for (int r = 0; r < rows[k].workers; r++) /* numbers of their own are few compared with a vector */
             if (!(j.vectors[r] >= rows[k].vectors && j.vectors[r] < rows[k].vectors + 0.05) ||
                 !(j.kept[r] >= rows[k].kept && j.kept[r] < rows[k].kept + 0.05))
                 fail_msg("%s on %d: worker %d has %.3f vectors and keeps %.3f, expected %d and %d", rows[k].method,
@@ -142,7 +143,7 @@ static void kinds_are_told_as_well_by_an_engine_that_only_declares(void **state)
     /* vectors of values, gradients, states, buffers on 3 workers, rounded down */
     static const struct { const char *method; int vectors[TUTTI_MEMORY_KINDS]; } rows[] = {
         { "ddp", { 1, 1, 1, 0, 0 } },
-        { "d-psgd(order=atc)", { 1, 1, 1, 0, 3 } }, /* what comes of two, and x while a model is shown */
+        { "d-psgd(order=atc)", { 1, 1, 1, 0, 3 } }, /* the models of two neighbours, and x during an evaluation */
         { "slowmo", { 1, 1, 3, 0, 1 } },
     };
 
@@ -188,7 +189,7 @@ static tutti_status count_server(tutti_world *world, void *arg, tutti_error *err
     if (status == TUTTI_OK && rank >= j->row->workers) {
         for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
             const tutti_state *s = tutti_plan_state(e->plan, i, NULL);
-            if (strncmp(s->name, "engine.", 7) == 0) /* figures, few beside a model */
+            if (strncmp(s->name, "engine.", 7) == 0) /* figures, few compared with a model */
                 continue;
             j->vectors[rank] += (double)(s->count * tutti_dtype_bytes(s->dtype)) / (double)(ELEMENTS * sizeof(float));
         }
@@ -200,7 +201,8 @@ static tutti_status count_server(tutti_world *world, void *arg, tutti_error *err
     return status;
 }
 
-/* Values and a momentum: 2, where values are kept. n R, and what the rule asks for. */
+/* Values and a momentum: 2, where values are kept. In addition n R, and what the rule asks
+   for. */
 static void a_server_has_its_slices_and_room_for_what_is_under_way(void **state)
 {
     static const served rows[] = {
@@ -212,13 +214,13 @@ static void a_server_has_its_slices_and_room_for_what_is_under_way(void **state)
         { "tcp", "backup-workers(backup=1)", 4, 2, 2 + 4 },
         { "tcp", "ringmaster-asgd(stops=on)", 3, 1, 2 + 3 + 3 },
         { "tcp", "oscars", 3, 1, 1 + 3 + 1 },
-        /* one bucket; eight parts, of which a thread each is under way; buffers in turn */
+        /* one bucket; eight parts, with one in flight for each thread; buffers used in turn */
         { "tcp", "parameter-server", 3, 1, 3 },
         { "tcp", "parameter-server", 2, 3, 2 },
         { "tcp", "bytescheduler(over=servers,partition_mb=0.03125,credit_mb=0.0625)", 2, 1, 2 * 3 / 8.0 },
         { "tcp", "herring(node=none,fusion_mb=0.03125,min_shard_kb=0,slots=2)", 3, 1, 3 * 2 / 8.0 },
         { "tcp", "parameter-server", 1, 1, 1 },
-        /* what is under way stays in the workers' windows */
+        /* what is in flight stays in the workers' windows */
         { "shm", "asgd", 3, 1, 2 },
         { "shm", "ssp", 3, 2, 2 },
         { "shm", "backup-workers(backup=1)", 4, 1, 2 },

@@ -1,5 +1,6 @@
-/* Goal: the mixer alone, with a method made for it: the complete graph gives an all-reduce's bits,
-   rounds contract as the gap says, push-sum's weight travels, chunks and places do not matter. */
+/* Goal: the mixer alone, with a method made for it: the complete graph gives an all-reduce's
+   bits, rounds contract as the gap predicts, push-sum's weight travels, chunks and places do not
+   matter. */
 #include "trial.h"
 #include "tutti/gossip.h"
 
@@ -226,8 +227,8 @@ static void chunks_halves_and_places_change_no_bit(void **state)
             trial_drop(&t);
         }
         assert_int_equal(first.messages[1][2], 2 * ((trial_size(&first) + (1 << 20) - 1) >> 20));
-        /* every chunk has been mixed with its own: round 2 of a ring of 3 keeps the mean of round
-           1 */
+        /* every chunk has been mixed with the same chunk of the others: round 2 of a ring of 3
+           keeps the mean of round 1 */
         for (size_t i = 0; i < trial_size(&first); i += 997) {
             const float a = first.x[0][0][i];
             assert_true(fabsf(a - first.x[0][1][i]) < 1e-6f && fabsf(a - first.x[1][1][i]) < 1e-6f);

@@ -7,8 +7,8 @@
 #include "tutti/codec.h"
 
 enum { WORKERS = 4, STEPS = 6, MOST = 128, PART = 12, SET = WORKERS * PART, BYTES = 9 };
-/* What does not go by its name alone, or has several forms; follows: the clock, though
-   the method's traits do not say so. */
+/* Methods that need more than their name, or have several forms. follows: the method depends on
+   the clock, though its traits do not show that. */
 static const struct { const char *name, *spec; bool follows;
 } forms[] = {
     { "parameter-server", "parameter-server(servers=3)" },
@@ -100,7 +100,7 @@ static double held_out(trial *t, int rank, const float *x)
     return (double)x[0] * (double)x[0] + 1;
 }
 
-/* ---- samples by name, and on the way ---- */
+/* ---- samples by name, and samples sent ---- */
 
 static uint64_t part_first[WORKERS + 1];
 static uint32_t part_sample[SET];
@@ -125,14 +125,14 @@ static int label(void *user, uint64_t id)
     return (int)(id / PART);
 }
 
-/* What is named, and what came, is the same over any transport, so a hash of it is. */
+/* A hash of the named samples and of those received, which are the same over any transport. */
 static tutti_status look(trial *t, int rank, const tutti_pass *p, tutti_error *err)
 {
     const uint8_t *come = p->given;
 
     for (int64_t k = 0; p->ids != NULL && k < p->samples; k++)
         t->seen[rank] = t->seen[rank] * 31 + p->ids[k] + 1;
-    for (int64_t k = 0; p->losses != NULL && k < p->samples; k++) /* as hard as its place says */
+    for (int64_t k = 0; p->losses != NULL && k < p->samples; k++) /* a loss that depends on its position */
         p->losses[k] = (float)((p->position + (uint64_t)k) * 29 % 17);
     for (int64_t k = 0; k < p->received; k++, come += BYTES) {
         uint64_t id;
@@ -202,7 +202,7 @@ static void all(list *l)
     }
 }
 
-/* Squared, of the mean of the workers' optima. */
+/* Squared distance from the mean of the workers' optima. */
 static double from_optimum(const trial *t, const float *x)
 {
     double sum = 0;

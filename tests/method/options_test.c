@@ -3,13 +3,13 @@
    so a new option is tested as soon as it is there; one whose kind needs values that no table has
    (a text, a spec) fails until it has a row here. Four workers run with what is least or chosen;
    with what is greatest, which may be a million averagings a gradient, they open and end, and one
-   worker runs. A codec runs under ddp. What an option needs beside itself comes from its `when`;
-   what a sentence beyond tables asks for, from a row of `also`. */
+   worker runs. A codec runs under ddp. What an option needs in addition comes from its `when`;
+   what is required by a check beyond the tables, from a row of `also`. */
 #include "trial.h"
 #include "tutti/codec.h"
 
 /* at: "<" with the least value, ">" with the greatest, a text with that choice, NULL with any.
-   with: options of the same table but for the one that is tested, in place of what its `when`
+   with: options of the same table except for the one that is tested, in place of what its `when`
    says; batch, accumulate: of the run; opens: with the greatest no step is made, which would take
    days. The first row that fits counts. */
 static const struct also {
@@ -133,7 +133,8 @@ static const struct values {
     { NULL, "low", { "topk(ratio=0.5)", "topk" }, "tokp" },
     { NULL, "high", { "topk(ratio=0.5)", "topk" }, "tokp" },
 };
-/* Choices, and greatest numbers, that the model of this test cannot have, and what is said. */
+/* Choices, and greatest numbers, that the model of this test cannot have, and the error
+   sentence. */
 static const struct {
     const char *of, *option, *value, *sentence;
 } unfit[] = {
@@ -181,8 +182,8 @@ static const struct also *find(const table *t, const tutti_option *o, const char
     return a != NULL ? a : find_in(also, TUTTI_LENGTH(also), t, o, value);
 }
 
-/* ",solver=closed" of "solver=closed", of "select=randk|blockk" the
-   first, of "momentum>0" one that is. */
+/* `,solver=closed` for the condition "solver=closed"; for "select=randk|blockk" the first choice;
+   for "momentum>0" a value that fits. */
 static void meet(const table *t, const char *when, char *out, size_t bytes)
 {
     char text[200], *rest = text;
@@ -409,7 +410,7 @@ static void a_size_is_said_as_one_would_say_it(void **state)
     assert_true(found >= 10);
 }
 
-/* What changes nothing beside another option's value is a mistake of whoever gives it. */
+/* An option that changes nothing given another option's value is a mistake of the caller. */
 static void what_has_no_effect_is_refused(void **state)
 {
     static const struct {
@@ -451,8 +452,8 @@ static void what_has_no_effect_is_refused(void **state)
     }
 }
 
-/* Whoever has both sizes refuses a first bucket that is the larger one, and says so among its
-   constraints. One that nobody gave follows bucket_mb. */
+/* A method with both sizes refuses a first bucket that is the larger one, and states so among its
+   constraints. One that is not given follows bucket_mb. */
 static void a_first_bucket_is_not_the_larger_one(void **state)
 {
     static const struct {

@@ -1,5 +1,5 @@
 /* Goal: what oscars promises of any order of arrival, on ranks that are real threads: one worker,
-   no step lost, everybody's model at the end, exact traffic of every pair, what its interval is
+   no step lost, the model of all at the end, exact traffic of every pair, what its interval is
    after any number of rounds, and what it is when all are waited for. Schedules in their hundreds
    are tests/explore's; what depends on speeds is in tests/cli/oscars_test.py. */
 #include "trial.h"
@@ -75,8 +75,7 @@ static void every_step_is_applied_or_dropped_and_all_have_the_sum(void **state)
             }
 }
 
-/* A step each, all waited for: synchronous SGD. Of a worker's weight nothing is left to see
-   then. */
+/* A step each, all waited for: synchronous SGD. Then a worker's weight has no effect. */
 static void a_step_at_a_time_with_all_is_synchronous_sgd(void **state)
 {
     static const char *const weights[] = { "steps", "uniform", "normalised" };
@@ -101,7 +100,7 @@ static void a_step_at_a_time_with_all_is_synchronous_sgd(void **state)
 }
 
 /* All make the same displacement: w makes it too, to the bit where the weights' sum is a power of
-   two, else but for the rounding of 1 / sum. */
+   two, else up to the rounding of 1 / sum. */
 static void displacements_that_agree_are_made(void **state)
 {
     (void)state;
@@ -120,8 +119,8 @@ static void displacements_that_agree_are_made(void **state)
     }
 }
 
-/* Each request has a displacement, or is the word of who leaves with nothing new, of which there is
-   one at the most; each answer has the model. */
+/* Each request has a displacement, or is the message of a worker that leaves with nothing new, at
+   most one; each answer has the model. */
 static void every_pair_sends_what_the_sheet_says(void **state)
 {
     (void)state;
@@ -141,7 +140,7 @@ static void every_pair_sends_what_the_sheet_says(void **state)
                 assert_int_equal(t.bytes[r][0], pushes * model);
                 assert_int_equal(t.bytes[0][r], answers * model);
                 assert_true(answers == pushes || answers == pushes + 1);
-                if (way == 0) { /* nobody asks for gradients */
+                if (way == 0) { /* no worker asks for gradients */
                     assert_int_equal(t.messages[r][0], answers);
                     assert_int_equal(t.messages[0][r], answers);
                 }
@@ -183,7 +182,7 @@ static void the_interval_follows_the_loss_or_the_rounds(void **state)
                      strcmp(kinds[k].adapt, "grow") == 0 ? ",growth=0.75" : "");
             trial t = trial_of(method, "sgd(lr=0.0625)", steps);
             t.loss = kinds[k].loss;
-            t.show = true; /* a round a step, so many rounds in few steps */
+            t.show = true; /* a round a step, which makes many rounds in few steps */
             trial_run(&t, 3);
             rounds = trial_metric(&t, "rounds", -1);
             assert_true(rounds == steps);

@@ -1,9 +1,10 @@
-/* Goal: palsgd.md's invariants, on ranks that are threads. Which steps mix is computed here anew,
-   from the seed. Resuming in mid-period is in tests/engine/state_test.c, with every other
-   method's. */
+/* Goal: palsgd.md's invariants, on ranks that are threads. Which steps mix is computed here
+   independently, from the seed. Resuming in mid-period is in tests/engine/state_test.c, with
+   every other method's. */
 #include "trial.h"
 
-/* The coins as the method's opening says them: a function of seed, worker and step. */
+/* The coins, as the method's opening comment defines them: a function of seed, worker and
+   step. */
 static bool mixes(uint64_t seed, int worker, uint64_t step, double p, bool shared)
 {
     const tutti_rng coin = { seed, UINT64_C(0x636f696e) + ((shared ? 0 : (uint64_t)worker + 1) << 32), step };
@@ -351,7 +352,7 @@ static void evaluations_are_binomial(void **state)
         }
 }
 
-/* Bytes and messages of every pair: as where nobody mixes, which is local-sgd's. */
+/* Bytes and messages of every pair: as where no worker mixes, which is local-sgd's. */
 static void a_mixing_step_sends_nothing(void **state)
 {
     (void)state;
@@ -429,8 +430,8 @@ static double expected_drift(const trial *t, int steps, double lr, double eta, d
     return sum;
 }
 
-/* At one mix_rate: any p drifts less than none. Between them there is no order: a small p pulls
-   far, a great one makes the gradients between, and their noise, longer. */
+/* At one mix_rate any p > 0 drifts less than p = 0. Between them there is no order: a small p
+   pulls far, a great one makes the gradients between, and their noise, longer. */
 static void at_one_rate_of_mixing_the_drift_is_that_of_the_drawn_steps(void **state)
 {
     enum { STEPS = 8, SEEDS = 6 };
@@ -527,7 +528,8 @@ static tutti_status take(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-/* A step that mixes takes nothing: a run by epochs has each sample once an epoch, in more steps. */
+/* A mixing step takes no samples: a run by epochs has each sample once an epoch, in more
+   steps. */
 static void every_sample_of_an_epoch_is_taken_once(void **state)
 {
     static const char *const methods[] = {
@@ -594,7 +596,7 @@ static void a_pull_beyond_the_global_model_is_refused_with_the_largest_rate(void
     }
 }
 
-/* What the sentence names is taken, whatever the numbers. */
+/* The rate that the error sentence names is accepted, whatever the numbers. */
 static void the_largest_rate_that_is_named_is_taken(void **state)
 {
     static const double rates[] = { 0.7, 0.3, 0.06, 1.1, 0.0123 }, ps[] = { 0.1, 0.05, 0.33 };
@@ -622,7 +624,7 @@ static void the_largest_rate_that_is_named_is_taken(void **state)
 
 enum { SOME = 20, RAISED = 10 };
 typedef struct own {
-    double lr, later;                    /* of the steps before RAISED, and from there on; -1: not told */
+    double lr, later;                    /* of the steps before RAISED, and from there on; -1: not set */
     int done[2];
     float x[2][8];
     bool said[2];                        /* that the rate is 0 */
@@ -680,7 +682,7 @@ static tutti_status train_own(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-/* 0.1 x 2 / 0.4 is a half, 0.25 x 2 / 0.4 beyond 1. A client's rate is known when it tells. */
+/* 0.1 x 2 / 0.4 is a half, 0.25 x 2 / 0.4 beyond 1. A client's rate is known when it sets it. */
 static void a_clients_rate_is_judged_step_by_step(void **state)
 {
     own good = { .lr = 0.1, .later = 0.2 }, raised = { .lr = 0.1, .later = 0.25 }, untold = { .lr = -1, .later = -1 };
@@ -708,7 +710,7 @@ static void a_gradient_that_is_not_finite_is_found_in_a_gradient_step(void **sta
     trial_not_finite("palsgd(warmup=0,period=4)", "sgd(lr=0.1)");
 }
 
-/* ---- what is said ---- */
+/* ---- what is reported ---- */
 
 typedef struct told { const char *method; int said; } told;
 

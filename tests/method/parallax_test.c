@@ -1,9 +1,9 @@
-/* Goal: parallax: dense tensors go by all-reduce and tables by servers, with ddp's bits; bytes and
-   messages are the formula's from pair to pair; over the density of tables what is sent is the less
-   of a gather and of servers; the search of parts finds the least of its model; a checkpoint goes
-   on with any workers and servers. Method: a client whose gradients are a formula of the rows that
-   it has asked for, so that an old row shows; two runs, one of one step, whose difference is what
-   steps send. */
+/* Goal: parallax: dense tensors go by all-reduce and tables by servers, with ddp's bits; bytes
+   and messages are the formula's from pair to pair; for every density of tables the bytes sent
+   are the lesser of a gather's and of servers'; the search of parts finds the least of its model;
+   a checkpoint resumes with any number of workers and servers. Method: a client whose gradients
+   are a formula of the rows that it has asked for, so that an old row shows; two runs, one of one
+   step, whose difference is what steps send. */
 #include <math.h>
 #include <string.h>
 
@@ -119,7 +119,7 @@ static tutti_status train(run *r, tutti_engine *e, tutti_world *world, tutti_err
         r->bytes[m->rank][to] -= bytes[to];
         r->messages[m->rank][to] -= messages[to];
     }
-    if (m->rank < m->workers) /* who only serves has no x */
+    if (m->rank < m->workers) /* a rank that only serves has no x */
         memcpy(r->x[m->rank], m->x, size_of(r) * sizeof(float));
     return TUTTI_OK;
 }
@@ -190,7 +190,8 @@ static void same(const run *a, const run *b, int ranks)
 static const char *const optimizers[] = { "sgd(lr=0.125)", "sgd(lr=0.125,momentum=0.5,lazy=on)", "adamw(lr=0.01)" };
 static const double densities[] = { 0, 0.1, 0.5, 1 };
 
-/* Beside the workers, and on ranks of their own; shares of a step are uneven and may be none. */
+/* Servers on the workers' ranks, and on dedicated ranks; shares of a step are uneven and may be
+   none. */
 static void the_bits_are_those_of_ddp(void **state)
 {
     static const int64_t shares[] = { 1, 4, 0, 3 };
@@ -268,7 +269,7 @@ static uint64_t touched(const run *r, int rank, uint64_t step, int tensor, size_
     return n;
 }
 
-/* Words, and messages, that worker i sends server k in a step, and gets. */
+/* 4-byte words, and messages, that worker i sends server k in a step, and receives. */
 static void between(const run *r, int i, int k, int servers, int chunks, uint64_t step, uint64_t *up, uint64_t *down,
                     uint64_t *asks, uint64_t *answers)
 {
@@ -368,7 +369,7 @@ static void a_model_without_tables_has_ddps_bytes(void **state)
             run a = run_of("parallax", "adamw(lr=0.01)", 0.3), b = a;
             b.options.method = "ddp";
             a.no_tables = b.no_tables = form == 0;
-            a.asks = b.asks = false; /* or a client that does not say what rows it reads */
+            a.asks = b.asks = false; /* or a client that does not declare which rows it reads */
             a.options.clip_norm = b.options.clip_norm = 1;
             a.options.nonfinite = b.options.nonfinite = TUTTI_NONFINITE_SKIP;
             carry_out_steps(&a, n);
@@ -381,9 +382,9 @@ static void a_model_without_tables_has_ddps_bytes(void **state)
         }
 }
 
-/* Over the density: ddp is the less of a gather of rows and an all-reduce. Servers send 2 / n of
-   the gather; where they would send as much as the all-reduce the table is exchanged, once that is
-   known. */
+/* Over the density: ddp is the lesser of a gather of rows and an all-reduce. Servers send 2 / n
+   of the gather; where they would send as much as the all-reduce the table is exchanged, once
+   that is known. */
 static void over_the_density_it_is_the_lower_envelope(void **state)
 {
     static const double alpha[] = { 0.01, 0.1, 0.3, 0.9, 1 };
@@ -417,7 +418,7 @@ static void over_the_density_it_is_the_lower_envelope(void **state)
                 assert_true(fabs((double)sent(&servers, n) / (4 * rows * (2 * 64 + 2) * (n - 1) / n) - 1) <
                             0.03 + 2 / sqrt(rows));
             least = fmin((double)sent(&gather, n), (double)sent(&servers, n));
-            least += 16.0 * TENSORS * n * n; /* what all tell of their densities */
+            least += 16.0 * TENSORS * n * n; /* the densities that all report */
             least += alpha[k] == 1 ? 4.0 * 2 * 1024 * 64 * (n - 1) : 0; /* a table that leaves its servers */
             if ((double)sent(&both, n) > (1.03 + 2 / sqrt(rows)) * least)
                 fail_msg("density %g on %d: %llu bytes, but a gather has %llu and servers %llu", alpha[k], n,

@@ -1,15 +1,17 @@
-/* Goal: servers whose parts are not equal, beside the workers and of their own in one run
-   (setup.parts, setup.mixed). Bits are those of ddp whatever is whose. From pair to pair there goes
-   what the parts say, to the byte, and nothing where one has no part. Without ranks that only serve
-   a run with equal parts is parameter-server's, to the byte. A model that is kept in such slices
-   loses no gradient. Method: methods of this file, ddp's bits, the formula. */
+/* Goal: servers whose parts are not equal, on the workers' ranks and on dedicated ranks in one
+   run (setup.parts, setup.mixed). Bits are those of ddp whichever server has which part. Each
+   pair exchanges what the parts prescribe, to the byte, and nothing where one has no part.
+   Without ranks that only serve a run with equal parts is parameter-server's, to the byte. A
+   model that is kept in such shards loses no gradient. Method: methods of this file, ddp's bits,
+   the formula. */
 #include "trial.h"
 #include "tutti/server.h"
 
 /* ---- methods: sums; a model at its servers ---- */
 
 typedef struct parted {
-    int64_t workers_part, servers_part, servers, node, step; /* step: what the k-th has more than the one before */
+    int64_t workers_part, servers_part, servers, node, step; /* step: by how much the k-th part
+                                                                exceeds the one before */
     double bucket;
     tutti_server_sums *sums;
     tutti_server *server;
@@ -60,7 +62,7 @@ static tutti_status sums_serve(tutti_method *m, tutti_error *err)
     return tutti_server_sums_run(((parted *)m->self)->sums, err);
 }
 
-/* values += d, and everybody gets what there is. */
+/* values += d, and every worker gets the current values. */
 static tutti_status model_rule(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     tutti_server *server = ((parted *)m->self)->server;

@@ -1,7 +1,7 @@
 /* Goal: pipe-sgd.md's invariants, on ranks that are threads. Method: the reference is ddp itself,
-   whose gradients are taken at the models of some steps ago. So it has the same codecs, optimisers,
-   schedules and skipped steps, and all must be the same to the bit. Runs that go on longer than a
-   trial, and workers that are held up, have a loop of their own. Resuming is in
+   whose gradients are taken at the models of some steps ago. So it has the same codecs,
+   optimisers, schedules and skipped steps, and all must be the same to the bit. Runs that are
+   longer than a trial, and workers that are held up, have a loop of their own. Resuming is in
    tests/engine/state_test.c. */
 #include <time.h>
 
@@ -11,7 +11,7 @@ enum { STEPS = 12, SIZE = 1533 };
 
 /* ---- the reference ---- */
 
-/* Models that each rank has seen, by step. delay: of the reference, whose model after u steps is
+/* Models that each rank has seen, by step. delay: for the reference, whose model after u steps is
    the pipe's after u + delay. */
 static float seen[TRIAL_RANKS][TRIAL_STEPS][SIZE];
 static uint64_t delay, warmup;
@@ -110,7 +110,8 @@ static void so_it_is_through_any_codec(void **state)
         }
 }
 
-/* Clipping and schedules are of what is applied, and weights of the gradient's own step. */
+/* Clipping and schedules apply to the gradient that is applied, and weights are those of the
+   gradient's own step. */
 static void clipping_schedules_scales_and_weights_are_those_of_the_gradient(void **state)
 {
     static const int64_t shares[] = { 2, 6, 4 };
@@ -124,7 +125,7 @@ static void clipping_schedules_scales_and_weights_are_those_of_the_gradient(void
     follow(t, 3, 2, 2);
     t.options.batch_of = shares;
     t.options.batch = 4;
-    t.options.data_samples = 33; /* every third step is short, but nobody's part is empty */
+    t.options.data_samples = 33; /* every third step is short, but no worker's part is empty */
     follow(t, 2, 0, 3);
     t.options.codec = "ef(topk(ratio=0.1))";
     t.options.loss_scale = "static(scale=1024)";
@@ -137,7 +138,7 @@ static float bad_once(int rank, uint64_t step, size_t i, float x)
     return rank == 1 && step == 3 && i == 1010 ? NAN : gradient(rank, step, i, x);
 }
 
-/* Where a gradient is not finite its step is left out, late, by all. */
+/* Where a gradient is not finite its step is skipped, late, by all. */
 static void a_gradient_that_is_not_finite_is_left_out_when_it_is_due(void **state)
 {
     static const char *const codecs[] = { NULL, "ef(topk(ratio=0.1))" };
@@ -166,7 +167,8 @@ static void a_gradient_that_is_not_finite_is_left_out_when_it_is_due(void **stat
         }
 }
 
-/* The others are in the exchange that this worker has not begun: it begins none of those behind. */
+/* The others are in the exchange that this worker has not begun: it begins none of those after
+   it. */
 static float bad_at_first(int rank, uint64_t step, size_t i, float x)
 {
     (void)x;
@@ -380,7 +382,7 @@ static void loop_run(loop *l, int n)
         fail_msg("%s on %d: %s", l->method, n, err.text);
 }
 
-/* x' = x - a x of K - 1 steps ago: stable iff a < 2 sin(pi / (4 K - 2)). One percent on both
+/* x' = x - a x(K - 1 steps ago): stable iff a < 2 sin(pi / (4 K - 2)). One percent on both
    sides. */
 static void it_is_stable_exactly_up_to_its_bound(void **state)
 {
@@ -400,8 +402,8 @@ static void it_is_stable_exactly_up_to_its_bound(void **state)
     }
 }
 
-/* A step does not wait for its own exchange: worker 1 comes to the end of a step only when worker 0
-   has left it. Under ddp they would wait for each other. */
+/* A step does not wait for its own exchange: worker 1 reaches the end of a step only when worker
+   0 has left it. Under ddp they would wait for each other. */
 static void no_step_waits_for_its_own_exchange(void **state)
 {
     loop l = { .method = "pipe-sgd(width=2,warmup=0)", .lr = 0.1, .steps = 20, .holds = true, .lane = 1 };
@@ -410,8 +412,8 @@ static void no_step_waits_for_its_own_exchange(void **state)
     loop_run(&l, 2);
 }
 
-/* The default: the steps of an epoch, the last of which may be short. Where nobody says how many
-   samples there are a step is an epoch. */
+/* The default: the steps of an epoch; the last one may be short. Where the number of samples is
+   not given a step is an epoch. */
 static void the_warm_up_is_an_epoch_of_steps(void **state)
 {
     static const struct { int n; uint64_t samples; int64_t accumulate; int steps; } cases[] = {

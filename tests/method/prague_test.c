@@ -21,8 +21,8 @@ static void one_worker_is_single_bit_for_bit(void **state)
     }
 }
 
-/* Invariant 1: a group of all after every step is synchronous training: local-sgd with period 1 to
-   the bit, and ddp but for the order of sums. */
+/* Invariant 1: a group of all after every step is synchronous training: local-sgd with period 1
+   to the bit, and ddp except for the order of sums. */
 static void groups_of_all_are_synchronous_training(void **state)
 {
     static const char *const generators[] = { "smart", "random", "static" };
@@ -63,7 +63,7 @@ static float own_elements(int rank, uint64_t step, size_t i, float x)
     return step == 0 && i % TRIAL_RANKS == (size_t)rank ? -1 : 0;
 }
 
-/* What the first P-Reduces, of disjoint groups, made of the models: X F, X having a 1 for each
+/* What the first P-Reduces, of disjoint groups, made of the models: X F, where X has a 1 for each
    worker. */
 static void check_projection(const trial *t, int n)
 {
@@ -109,7 +109,7 @@ static void a_partial_reduce_is_symmetric_doubly_stochastic_and_a_projection(voi
         }
 }
 
-/* The same group again and again: what is equal stays. */
+/* The same group again and again: equal models stay equal. */
 static void a_partial_reduce_of_equal_models_changes_nothing(void **state)
 {
     static const char *const generators[] = { "smart", "random", "static" };
@@ -135,7 +135,8 @@ static void a_partial_reduce_of_equal_models_changes_nothing(void **state)
 
 /* ---- the log ---- */
 
-/* COUNT: elements. Members' parts of them, in lines of 16, are equal in groups of up to 6. */
+/* COUNT is the number of elements. Members' parts of them, in lines of 16, are equal in groups of
+   up to 6. */
 enum { LOG = 4096, COUNT = 960 };
 typedef struct line { long long id, begin_ns, end_ns; int by, member[TRIAL_RANKS], n; } line;
 typedef struct diary {

@@ -1,7 +1,7 @@
 /* Goal: qg-dsgdm.md's invariants, on ranks that are threads: the recursion of models and of the
-   quasi-global buffer in all its forms, the identities, the traffic. Method: a spy round the
-   method's step leaves the buffer after each; both against a computation in double beside it.
-   Resuming is in tests/engine/state_test.c, losses in goes_on_test.c. */
+   quasi-global buffer in all its forms, the identities, the traffic. Method: a spy around the
+   method's step records the buffer after each; both are compared with a separate computation in
+   double. Resuming is in tests/engine/state_test.c, losses in goes_on_test.c. */
 #include "trial.h"
 
 enum { D = 64, STEPS = 12 };
@@ -187,7 +187,7 @@ static void models_and_buffers_follow_the_recursion_in_every_form(void **state)
 
 /* ---- identities ---- */
 
-/* Whatever the options say of a buffer that is not there. */
+/* Whatever the options ask of a buffer that is not there. */
 static void without_momentum_it_is_d_psgd_to_the_bit(void **state)
 {
     static const struct { const char *qg, *plain, *codec; int n; } cases[] = {
@@ -327,7 +327,7 @@ static void equal_gradients_keep_the_models_equal_and_equal_to_one_worker(void *
     }
 }
 
-/* ---- beside the formula ---- */
+/* ---- compared with the formula ---- */
 
 static void every_pair_sends_what_d_psgd_sends(void **state)
 {
@@ -387,7 +387,7 @@ static void a_gradient_that_is_not_finite_spoils_no_buffer(void **state)
     trial_drop(&t);
 }
 
-/* Its first step is left out on one worker; PyTorch's sgd would begin its momentum anew in the
+/* Its first step is skipped on one worker; PyTorch's sgd would restart its momentum in the
    second. */
 static float bad_at_first(int rank, uint64_t step, size_t i, float x)
 {

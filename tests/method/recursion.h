@@ -14,7 +14,7 @@ typedef struct recursion {
     bool sum;                            /* waves are added as they are, not their mean */
     tutti_share share;                   /* of pipelines, in micro-batches */
 
-    /* w_p at p mod window; what servers have; what all come to */
+    /* w_p at p mod window; what servers have; the model at which all arrive */
     float version[PIPELINES_MOST][WINDOW_MOST][STAGED_VALUES], server[STAGED_VALUES];
 
     tutti_plan *plan;
@@ -73,7 +73,7 @@ static inline bool recursion_open(recursion *r)
     return well && tutti_plan_carry_out(r->plan, NULL, NULL) == TUTTI_OK;
 }
 
-/* Leaves in `server` what the run comes to. false: no memory, or a wrong optimizer. */
+/* Leaves in `server` the model at the end of the run. false: no memory, or a wrong optimizer. */
 static inline bool recursion_run(recursion *r)
 {
     const float share = r->sum ? 1 : 1.0F / (float)r->pipelines;
@@ -92,7 +92,7 @@ static inline bool recursion_run(recursion *r)
             tutti_diff(r->device, STAGED_VALUES, share, r->version[v][0], r->before, r->diff);
             tutti_add(r->device, STAGED_VALUES, r->diff, r->server);
         }
-        if (r->pipelines == 1) /* nobody else adds to it */
+        if (r->pipelines == 1) /* no other pipeline adds to it */
             memcpy(r->server, r->version[0][0], sizeof r->server);
         for (int v = 0; v < r->pipelines; v++)
             memcpy(r->version[v][0], r->server, sizeof r->server);

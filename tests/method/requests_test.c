@@ -1,10 +1,10 @@
-/* Goal: a server (src/server/rule.c) takes no request that no client of its version makes:
-   twice before an answer, with a version that does not exist yet, with another slice's length,
-   in a window that is none, with rows that a table has not got. Nor does who sums rows of tables
-   (src/engine/rows.c) take ids, numbers and bits beyond the table. The run ends, with the name
-   of who sent it. Method: a method with a server at worker 0 that keeps answers back until all
-   have asked, and one that sums; worker 1 asks, and sums, by hand, honestly too, so that it is
-   known to do it as the library does. */
+/* Goal: a server (src/server/rule.c) refuses every request that no client of its version makes:
+   twice before an answer, with a version that does not exist yet, with another shard's length, in
+   a window that is none, with rows that a table does not have. Likewise the worker that sums rows
+   of tables (src/engine/rows.c) refuses ids, numbers and bits beyond the table. The run ends,
+   with the name of the sender. Method: a method with a server at worker 0 that keeps answers back
+   until all have asked, and one that sums; worker 1 asks, and sums, through calls of this file,
+   correctly too, so that it is known to do it as the library does. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@
 enum { WORKERS = 3, COUNT = 100, MOST = 2, ROWS = 40, COLS = 4, WORD_BITS = 64 };
 typedef enum { AS_EVER, TWICE, NEWER, SHORTER, EMPTY, THERE, BY_ROWS } how; /* BY_ROWS: and those behind it */
 typedef struct asks { tutti_server *server; tutti_note held[WORKERS]; int n; } asks;
-static how now; /* of the one test that runs: a method's ops have no place for it, nor for the next */
+static how now; /* of the one test that runs: a method's ops have no place for a pointer, nor for the next */
 /* dropped: words at the end; touched, bits: of sums */
 static struct rows_sent { uint32_t told, ids[2]; size_t dropped; int64_t touched; uint64_t bits; } sent;
 
@@ -47,8 +47,8 @@ static tutti_status asks_serve(tutti_method *m, tutti_error *err)
     return tutti_server_run(((asks *)m->self)->server, err);
 }
 
-/* slice.h: w as it stands, then how many rows of the table, their ids, the rows. Gives the
-   words. */
+/* slice.h: w as it stands, then how many rows of the table, their ids, the rows. Gives the number
+   of 4-byte words. */
 static size_t by_rows(float *words)
 {
     memset(words, 0, COUNT * sizeof *words);
@@ -86,7 +86,7 @@ static tutti_status asks_step(tutti_method *m, tutti_error *err)
     }
     status =
         tutti_engine_calls(m->engine, 0, now == TWICE ? 2 : 1, member, note, request, NULL, reply, call, each, err);
-    /* it was ended, since a service here has heard of the server's end first */
+    /* it was ended because a service here has learned of the server's end first */
     return status == TUTTI_CLOSED ? tutti_engine_services_look(m->engine, err) : status;
 }
 
@@ -105,7 +105,7 @@ static const tutti_method_ops asks_rows_ops = {
     .services = services, .declare = asks_declare, .step = asks_step, .final_model = asks_final_model,
 };
 
-/* What tutti_exchange makes of a table: all tell how many rows they have touched; then ids and
+/* What tutti_exchange makes of a table: all report how many rows they have touched; then ids and
    rows, or, where the table travels whole under a lazy optimiser, a bit a row. */
 static tutti_status sums_exchange(tutti_method *m, tutti_piece *p, tutti_error *err)
 {
@@ -119,7 +119,7 @@ static tutti_status sums_exchange(tutti_method *m, tutti_piece *p, tutti_error *
     TUTTI_TRY(
         tutti_allgather(&p->group, tutti_host(&sent.touched, 1, TUTTI_I64), tutti_host(told, WORKERS, TUTTI_I64), err));
     if (sent.touched < 0 || sent.touched > ROWS)
-        return TUTTI_OK; /* nobody goes on */
+        return TUTTI_OK; /* no worker continues */
     for (int r = 0; r < WORKERS; r++)
         words += counts[r] = (size_t)told[r] * (1 + COLS);
     if (words >= 2 * (size_t)ROWS * COLS) {
@@ -199,7 +199,7 @@ static void requests_that_no_worker_of_its_version_makes_are_refused_by_name(voi
     }
 }
 
-/* One case: as sent by worker 1; sentence: NULL: the run ends well. */
+/* One case, as sent by worker 1. sentence: NULL: the run ends well. */
 static void send_rows(const char *method, struct rows_sent what, const char *sentence)
 {
     tutti_error err = { .rank = -1 };
@@ -226,7 +226,7 @@ static void rows_that_a_server_has_not_got_are_refused_by_name(void **state)
     send_rows("asks-rows", (struct rows_sent){ 2, { 3, 3 }, 0, 0, 0 }, "worker 1 sent row 3 of table at place 1");
     send_rows("asks-rows", (struct rows_sent){ ROWS + 1, { 3, 5 }, 0, 0, 0 },
               "worker 1 sent 41 rows of table, of which 40 are served here");
-    /* fewer than it tells of */
+    /* fewer than it announces */
     send_rows("asks-rows", (struct rows_sent){ 3, { 3, 5 }, 0, 0, 0 },
               "worker 1 sent 444 bytes, which do not make a slice of ");
     /* more */

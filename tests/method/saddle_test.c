@@ -1,7 +1,8 @@
-/* Goal: saddle.md's invariants, on ranks that are threads: both recursions against a computation in
-   double beside them; the perturbation itself, as the client sees it in each pass; the exchange of
-   gradients as a transpose; traffic; what is refused. Resuming is in tests/engine/state_test.c,
-   losses in goes_on_test.c, what the second pass does to a network in tests/cli/saddle_test.py. */
+/* Goal: saddle.md's invariants, on ranks that are threads: both recursions, compared with a
+   separate computation in double; the perturbation itself, as the client sees it in each pass;
+   the exchange of gradients as a transpose; traffic; what is refused. Resuming is in
+   tests/engine/state_test.c, losses in goes_on_test.c, what the second pass does to a network in
+   tests/cli/saddle_test.py. */
 #include "trial.h"
 
 enum { D = 1533, PASSES = 8 };
@@ -17,7 +18,7 @@ typedef struct rule {
 
 static const double eta = 0.125;
 
-/* The gradient of |x - b_r|^2 / 2, at x or as far away as the rule says. */
+/* The gradient of |x - b_r|^2 / 2, at x or as far away as the rule gives. */
 static void sam(const rule *p, int r, int step, const double *x, double *g)
 {
     double norm = 0;
@@ -253,8 +254,8 @@ static void one_worker_without_momentum_is_sam_in_closed_form(void **state)
 
 /* ---- sharpness ---- */
 
-/* F_r = sum over pairs of (u v - c_r)^2 / 2. All of u v = c are minima, flatter where u and v are
-   nearer. It begins in steep places. */
+/* F_r = sum over pairs of (u v - c_r)^2 / 2. All points with u v = c are minima, flatter where u
+   and v are closer to each other. It begins in steep ones. */
 enum { PAIRS = 8, VALLEY_RANKS = 4, VALLEY_STEPS = 300 };
 static const double valley_rho = 0.25;
 typedef struct valley { const char *method; float x[VALLEY_RANKS][2 * PAIRS]; } valley;
@@ -310,7 +311,7 @@ static tutti_status valley_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-/* The mean F of the workers' at x + far * d; its gradient there, unless NULL. */
+/* The mean F of the workers at x + far * d; its gradient there, unless NULL. */
 static double valley_at(const float *x, double far, const double *d, double *gradient)
 {
     double sum = 0;
@@ -356,7 +357,7 @@ static sharpness sharpness_of(const char *method)
     return s;
 }
 
-/* Invariant 10: where both have fitted, half as sharp. */
+/* Invariant 10: where both have fitted, the perturbed one's minimum is half as sharp. */
 static void at_equal_loss_it_is_less_sharp_than_qg_dsgdm(void **state)
 {
     static const char *const methods[] = { "saddle(rho=0.25)", "saddle(rho=0.25,variant=n)" };
@@ -388,7 +389,7 @@ static void one_worker_without_rho_and_momentum_is_single_bit_for_bit(void **sta
     }
 }
 
-/* Gradients that do not depend on x: where it was perturbed may not be seen in the model. */
+/* Gradients that do not depend on x: the model may not show where it was perturbed. */
 static void nothing_of_the_perturbation_stays_in_the_model(void **state)
 {
     static const char *const methods[][2] = {
@@ -525,8 +526,8 @@ static void a_model_an_edge_travels_and_with_n_a_gradient_too(void **state)
     }
 }
 
-/* Of a model of three chunks: still one gradient a neighbour; by the mixer's thread or without, the
-   same bits. */
+/* With a model of three chunks: still one gradient a neighbour; by the mixer's thread or without,
+   the same bits. */
 static void overlap_changes_no_bit(void **state)
 {
     trial a = trial_of("saddle(variant=n)", "sgd(lr=0.1)", 2), b = trial_of("saddle(variant=n)", "sgd(lr=0.1)", 2);
@@ -565,8 +566,8 @@ static void a_codec_that_loses_nothing_changes_rounding_alone(void **state)
     }
 }
 
-/* What is lost of cross-gradients is made good: constant ones have moved the models as far, in the
-   end, but for one residual. And bytes of both are those of the codec. */
+/* What is lost of cross-gradients is made good: constant ones have moved the models equally far,
+   in the end, except for one residual. And bytes of both are those of the codec. */
 static void cross_gradients_through_a_codec_lose_nothing_in_the_long_run(void **state)
 {
     static const char *const codecs[] = { "int8", "sign", "topk(ratio=0.2)", "fp16" };

@@ -1,11 +1,11 @@
 /* Goal: scadles is its algorithm. Whatever the policy, all that arrived is trained, waiting or
    dropped, to the sample, after every round. The gradient is that of all samples of a round
-   together; the rate follows their number up to its cap. A vote says the same to all, residuals
-   move in compressed rounds alone. Injected samples are foreign, exactly as many as asked, and
-   exactly their bytes are on the wire. Method: a client whose gradient is a formula of its samples,
-   with a clock that is simulated, so that an oracle beside it counts arrivals one by one, or with
-   the running clock between readings of its own; figures are read after every round; identities
-   with ddp to the bit. */
+   together; the rate follows their number up to its cap. A vote has the same result on all
+   workers, and residuals move in compressed rounds alone. Injected samples are foreign, exactly
+   as many as asked, and exactly their bytes are on the wire. Method: a client whose gradient is a
+   formula of its samples, with a simulated clock, so that a separate oracle counts arrivals one
+   by one, or with the running clock between its own readings; figures are read after every round;
+   identities with ddp to the bit. */
 #include <time.h>
 
 #include "../scratch.h"
@@ -242,7 +242,7 @@ static void all_that_arrived_is_trained_waiting_or_dropped(void **state)
         snprintf(method, sizeof method,
                  "scadles(rates=2:5:16:1,simulate_clock=on,batch_min=%lld,batch_max=%lld,policy=%s,compress=off)",
                  (long long)cases[c].min, (long long)cases[c].max, cases[c].policy);
-        t = streams_of(method, true); /* nobody's epoch is cut before SET samples */
+        t = streams_of(method, true); /* no worker's epoch is cut before SET samples */
         run(t);
         for (int s = 0; s < ROUNDS; s++) {
             bool less = false;
@@ -272,8 +272,8 @@ static void all_that_arrived_is_trained_waiting_or_dropped(void **state)
 }
 
 /* On the running clock: what came lies between what a rate brings in the least and the most time
-   that the clock can have run, which stands between steps. What is taken is counted by the client.
-   So the figures are compared with nothing that the method tells. */
+   that the clock can have run, which stands between steps. What is taken is counted by the
+   client. So the figures are compared with nothing that the method reports. */
 static void so_it_is_on_the_running_clock_and_nobody_waits_beyond_the_window(void **state)
 {
     static const struct { const char *policy; int64_t max, cap; } cases[] = {
@@ -326,7 +326,7 @@ static void so_it_is_on_the_running_clock_and_nobody_waits_beyond_the_window(voi
     assert_true(most_dropped > 0 && most_waiting > 0);
 }
 
-/* Nothing comes to the workers of the replayed run: it takes what is written down. */
+/* Nothing arrives at the workers of the replayed run: it takes what is written down. */
 static void what_was_recorded_is_replayed_to_the_bit(void **state)
 {
     static const char *const options = "batch_max=5,batch_min=2,inject_alpha=0.5,inject_beta=0.5,compress_ratio=0.3";
@@ -362,7 +362,7 @@ static void what_was_recorded_is_replayed_to_the_bit(void **state)
     scratch_remove(folder);
 }
 
-/* By many seeds: what is drawn, and that samples come at it. */
+/* Over many seeds: the samples that are drawn, and that samples arrive at the drawn rate. */
 static void rates_are_drawn_as_they_say(void **state)
 {
     enum { SEEDS = 32, WORKERS = 8, DRAWS = SEEDS * WORKERS };
@@ -399,7 +399,7 @@ static void rates_are_drawn_as_they_say(void **state)
     }
 }
 
-/* Of any round; one in which nobody has enough moves nothing. */
+/* Of any round; one in which no worker has enough samples moves nothing. */
 static void the_gradient_is_that_of_all_samples_together_at_their_rate(void **state)
 {
     static const char *const methods[] = {
@@ -431,7 +431,8 @@ static void the_gradient_is_that_of_all_samples_together_at_their_rate(void **st
     assert_true(still > 0);
 }
 
-/* Rates of twice as many samples, all the same: a step of twice the length, until the cap. */
+/* Rates of twice as many samples, otherwise the same: a step of twice the length, until the
+   cap. */
 static void the_rate_is_linear_in_the_samples_of_a_round(void **state)
 {
     const int rates[] = { 1, 2, 4, 8 };
@@ -557,15 +558,16 @@ static void the_vote_is_by_what_would_be_lost(void **state)
             }
 }
 
-/* Ever more of the norm is in every 13th element, the more the later and the higher the rank. */
+/* An ever larger part of the norm is in every 13th element, the more so the later the step and
+   the higher the rank. */
 static float ever_steeper(int rank, uint64_t step, size_t i, float x)
 {
     (void)x;
     return (i % 13 == 0 ? 2 + (float)rank / 4 + 2 * (float)step : 1) * (i % 2 == 0 ? 1 : -1);
 }
 
-/* From four workers up floor(D / 2) are two votes and more. What each would lose it tells itself;
-   owners of parts look at parts of tensors, so that is near the oracle's. */
+/* From four workers up floor(D / 2) are two votes and more. What each would lose it reports
+   itself; owners of parts look at parts of tensors, so that is near the oracle's. */
 static void as_many_votes_are_needed_as_half_of_the_workers(void **state)
 {
     (void)state;
@@ -593,8 +595,8 @@ static void as_many_votes_are_needed_as_half_of_the_workers(void **state)
     }
 }
 
-/* Uncompressed rounds, so that the oracle needs no residual. It says where the mean, and no round's
-   own share, comes below a bound: there the first round is compressed. */
+/* Uncompressed rounds, so that the oracle needs no residual. It reports where the mean, and no
+   round's own share, comes below a bound: there the first round is compressed. */
 static void the_mean_of_what_would_be_lost_is_exponential(void **state)
 {
     enum { STEPS = 8 };
@@ -679,7 +681,7 @@ static void all_elements_compressed_are_the_sum(void **state)
     }
 }
 
-/* All leave the step out: it is heard of in the sum. */
+/* All skip the step: they learn of it from the sum. */
 static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **state)
 {
     static const char *const methods[] = { "scadles(rates=2,simulate_clock=on,batch_min=1,delta=0.3)",

@@ -1,8 +1,8 @@
-/* Goal: methods on servers when a worker is lost that has no slice: the others go on by the
+/* Goal: methods on servers when a worker is lost that has no shard: the others continue by the
    method's rule, to the bit where the numbers allow it, and are never left waiting; when a server
-   is lost all end, and say whose slice is gone. Method: threads over shm; who is to be lost ends
-   with a failure, before a step or when the gradient that others wait for is due. Gradients do not
-   depend on the model and all numbers are dyadic, so sums are exact. */
+   is lost all end, and report whose shard is gone. Method: threads over shm; a worker that is to
+   be lost ends with a failure, before a step or when the gradient that others wait for is due.
+   Gradients do not depend on the model and all numbers are dyadic, so sums are exact. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,8 +22,8 @@ typedef struct scene {
     const char *method;
     int workers, servers, steps;
     int lost_before[MOST];       /* the step before which it goes; 0: it stays */
-    bool together;               /* all begin each step together, so that it is known who has done what */
-    bool asks;                   /* by tutti_engine_more, as methods at their own pace do it */
+    bool together;               /* all begin each step together, so that it is known which worker has done what */
+    bool asks;                   /* by tutti_engine_more, as asynchronous methods do it */
     float x[MOST][COUNT];        /* at the end */
     int done[MOST];
     tutti_figures figures[MOST];
@@ -67,7 +67,7 @@ static tutti_status one_step(scene *s, tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Until all who are still there have come as far, and all know of those who are not. */
+/* Waits until all remaining workers have reached this step, and all know which are lost. */
 static tutti_status come_together(scene *s, const tutti_method *m, int step, tutti_error *err)
 {
     int there[MOST], n = 0;
@@ -107,7 +107,7 @@ static tutti_status train(scene *s, tutti_engine *e, tutti_error *err)
             return tutti_fail(err, TUTTI_ERR_IO, 0, GONE);
     }
     TUTTI_TRY(tutti_engine_finish(e, err));
-    if (m->x != NULL) /* who only serves has none */
+    if (m->x != NULL) /* a rank that only serves has none */
         memcpy(s->x[m->rank], m->x, sizeof s->x[0]);
     tutti_engine_figures(e, &s->figures[m->rank]);
     for (int k = 0, n = tutti_engine_events(e, &events); k < n; k++)
@@ -154,13 +154,13 @@ static void play(scene *s)
 static void others_went_on(const scene *s)
 {
     for (int r = 0; r < s->workers + s->servers; r++)
-        /* at its own pace it may never have come so far */
+        /* an asynchronous worker may never have come so far */
         if (s->ended[r] != (s->lost_before[r] > 0 ? TUTTI_ERR_IO : TUTTI_OK) && !(s->asks && s->ended[r] == TUTTI_OK))
             fail_msg("%s on %d and %d servers: rank %d ended with %d: %s", s->method, s->workers, s->servers, r,
                      (int)s->ended[r], s->text[r]);
 }
 
-/* Its workers have slices as long as there are fewer servers than machines. */
+/* Its workers have shards as long as there are fewer servers than machines. */
 static bool byteps(const char *method)
 {
     return strncmp(method, "byteps", 6) == 0;
@@ -197,7 +197,8 @@ static void a_step_is_the_mean_of_those_who_are_left(void **state)
                                  r, i, (double)s.x[r][i], x);
             }
             assert_int_equal(s.figures[0].steps, STEPS);
-            /* nothing was agreed on before the end, so of the lost nothing is known for sure */
+            /* nothing was agreed on before the end, so nothing is known for sure of the lost
+               worker's */
             assert_int_equal(s.figures[0].samples, 2 * 2 * STEPS);
             assert_true(strstr(s.events[0], "lost of 1;") != NULL && strstr(s.events[0], "lost of 2;") != NULL);
         }
@@ -216,7 +217,7 @@ static void what_was_pushed_is_applied_and_nobody_waits_for_the_lost(void **stat
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(cases); k++)
-        for (int first = 0; first < 2; first++) { /* the worker that hands out gradients is one as any other */
+        for (int first = 0; first < 2; first++) { /* the worker that hands out gradients is lost like any other */
             scene s = {
                 .method = cases[k].method, .workers = 4, .servers = strncmp(cases[k].method, "ring", 4) == 0 ? 1 : 2,
                 .steps = STEPS, .asks = cases[k].asks,
@@ -236,7 +237,7 @@ static void what_was_pushed_is_applied_and_nobody_waits_for_the_lost(void **stat
         }
 }
 
-/* ---- whoever may be waited for goes, at whatever time ---- */
+/* ---- a worker that others may wait for is lost, at any time ---- */
 
 static void nobody_is_left_waiting(void **state)
 {
@@ -272,14 +273,14 @@ static void nobody_is_left_waiting(void **state)
                 .servers = one ? 1 : byteps(methods[k]) ? 4 : 1 + turn % 3, .steps = STEPS, .asks = own
             };
             s.lost_before[turn % 4] = 1 + turn % 3;
-            if (turn >= 3) /* two, of which one is lost later */
+            if (turn >= 3) /* two are lost, one of them later */
                 s.lost_before[(turn + 1) % 4] = 2 + turn % 4;
             play(&s);
             others_went_on(&s);
         }
 }
 
-/* ---- slices ---- */
+/* ---- shards ---- */
 
 static void a_lost_slice_ends_the_run_and_is_named(void **state)
 {
@@ -290,8 +291,8 @@ static void a_lost_slice_ends_the_run_and_is_named(void **state)
 
     (void)state;
     for (size_t k = 0; k < TUTTI_LENGTH(methods); k++) {
-        /* a rank that only serves hears at its own pace that all is computed, and goes
-           before the end; else within a step */
+        /* a rank that only serves learns asynchronously that all is computed, and goes before the
+           end; else within a step */
         const bool beside = strstr(methods[k], "servers=") != NULL, own = strstr(methods[k], "asgd") != NULL;
         scene s = {
             .method = methods[k], .workers = 3, .servers = beside ? 0 : 1, .steps = own && !beside ? STEPS : 100000,
@@ -344,8 +345,8 @@ static void beside_the_computation_any_other_worker_may_go(void **state)
 enum { LOCKERS = 4, TURNS = 200 };
 typedef struct lockers { tutti_status ended[LOCKERS]; uint32_t counted; } lockers;
 
-/* Worker 1 is lost with the lock; of all others each takes it some times, and
-   nobody at the same time as another. */
+/* Worker 1 is lost while it holds the lock; each of the others takes it several times, and never
+   two at the same time. */
 static tutti_status lock_rank(tutti_world *world, void *arg, tutti_error *err)
 {
     lockers *l = arg;
@@ -365,9 +366,9 @@ static tutti_status lock_rank(tutti_world *world, void *arg, tutti_error *err)
         return l->ended[1] = tutti_fail(err, TUTTI_ERR_IO, 0, GONE);
     for (int k = 0; k < TURNS; k++) {
         tutti_locks_take(&m, word);
-        word[1] += word[2] == 0; /* nobody else is inside */
+        word[1] += word[2] == 0; /* no other worker is inside */
         word[2] = 1;
-        if (k == 0) /* who waits for the lost worker's comes meanwhile */
+        if (k == 0) /* another worker, waiting for the lost worker's lock, comes meanwhile */
             tutti_sleep_until(m.rt, tutti_now_ns(m.rt) + 2000000);
         word[2] = 0;
         tutti_locks_leave(word);

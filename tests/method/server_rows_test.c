@@ -1,8 +1,8 @@
 /* Goal: tables under methods with servers: gradients go by rows, and rows come that were asked
-   for; bits, sums and traffic are those that the rule says, and no gradient is computed from an
-   old row. Method: a client whose gradients are a formula of (rank, step) and of the rows that it
-   reads; all others are poisoned in its eyes, since a formula never looks at them. Ranks are
-   threads. Other schedules are tests/explore's. */
+   for; bits, sums and traffic are those that the rule prescribes, and no gradient is computed
+   from an old row. Method: a client whose gradients are a formula of (rank, step) and of the rows
+   that it reads; all others are poisoned in its eyes, since a formula never looks at them. Ranks
+   are threads. Other schedules are tests/explore's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -31,7 +31,7 @@ typedef struct run {
     double touched;              /* share of the rows that a pass names */
     bool rows, asks, own_memory; /* the client knows rows; it asks for them */
     bool constant;               /* gradients that do not depend on the model, of dyadic numbers */
-    bool once;                   /* worker 0 touches rows in its first step, and nobody any others */
+    bool once;                   /* worker 0 touches rows in its first step, and no worker any others */
     bool shows;                  /* the agreed model after every step */
     int steps;
     const int64_t *reshare;      /* after step 1 */
@@ -64,7 +64,8 @@ static double draw(const run *r, int rank, uint64_t step, int64_t pass, uint64_t
     return tutti_uniform((tutti_rng){ r->options.seed + 1, 1000 + (uint64_t)rank, step * 64 + (uint64_t)pass }, what);
 }
 
-/* Where little is touched, of the small table one row at most, or it would travel whole. */
+/* Where little is touched, at most one row of the small table is, or that table would travel
+   whole. */
 static bool is_touched(const run *r, int rank, uint64_t step, int64_t pass, int tensor, size_t row)
 {
     return (!r->once || (rank == 0 && step == 0)) && (tensor != SMALL || row == 0 || r->touched > 0.1) &&
@@ -411,8 +412,8 @@ static void no_row_is_lost_or_counted_twice(void **state)
             }
 }
 
-/* Lazy momentum goes on where a row is taken for touched that is not,
-   in this update or in a later one. */
+/* Lazy momentum advances where an untouched row is taken for touched, in this update or in a
+   later one. */
 static void rows_that_are_collected_are_updated_once(void **state)
 {
     (void)state;
@@ -565,8 +566,8 @@ static bool anybody(const run *r, int rank, uint64_t step, int tensor, size_t ro
     return any;
 }
 
-/* Words that the elements [begin, end) make with the rows of tables by the rule. values: without
-   any rows. Of a request for those rows: asked, and what is given. */
+/* 4-byte words that the elements [begin, end) make with the rows of tables by the rule. values:
+   without any rows. Of a request for those rows: asked, and what is given. */
 static uint64_t words(const run *r, size_t begin, size_t end, touches *of, int rank, uint64_t step, uint64_t *asked,
                       uint64_t *given, uint64_t *values)
 {
@@ -633,7 +634,7 @@ static void pushes_and_pulls_send_rows_and_nothing_else(void **state)
                         beyond += r.bytes[i][j] - 4 * sent;
                         all += 4 * sent;
                     }
-                if (beyond != (uint64_t)(n - 1) * 4 * size_of(&r)) /* the slices, at the end */
+                if (beyond != (uint64_t)(n - 1) * 4 * size_of(&r)) /* the shards, at the end */
                     fail_msg("%s on %d, touched %g: %llu bytes besides the %llu expected, the end has %llu", methods[k],
                              n, r.touched, (unsigned long long)beyond, (unsigned long long)all,
                              (unsigned long long)((uint64_t)(n - 1) * 4 * size_of(&r)));

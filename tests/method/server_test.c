@@ -11,7 +11,7 @@
 
 static const int sizes[] = { 2, 3, 4, 5, 7, 8 };
 
-/* ---- of a schedule: shared by the ranks, which are threads ---- */
+/* ---- state of a schedule: shared by the ranks, which are threads ---- */
 static _Atomic int begun[TRIAL_RANKS];         /* gradients that each has begun */
 static atomic_int turn;                        /* gradients that are applied, in turns */
 static atomic_bool late, beyond;               /* a wait was in vain; a bound was exceeded */
@@ -32,7 +32,8 @@ static void nap(void)
     nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
 }
 
-/* Until so many of the others have come that far, however slow this machine is; 20 s at most. */
+/* Waits until `others` of the other workers have come that far, however slow this machine is; 20
+   s at most. */
 static void await_others(int others, int rank, int gradients)
 {
     for (int k = 0; k < 200000; k++) {
@@ -149,8 +150,8 @@ static uint64_t part(uint64_t n, int s, int k)
     return (k + 1 == s ? n : n / 16 * (uint64_t)(k + 1) / (uint64_t)s * 16) - n / 16 * (uint64_t)k / (uint64_t)s * 16;
 }
 
-/* Counted after finish(), which may be under way on one while the last step's answers of another
-   still go: so the end sends nothing. */
+/* Counted after finish(), which may still run on one rank while the last step's answers of
+   another are in flight: so the end sends nothing. */
 static void the_parameter_server_sends_each_slice_once_each_way(void **state)
 {
     static const uint64_t whole[] = { 1533 }, cut[] = { 1000, 533 };
@@ -182,7 +183,7 @@ static void the_parameter_server_sends_each_slice_once_each_way(void **state)
         }
 }
 
-/* A gradient up and a model down each, and an all-gather of the slices at the end. */
+/* A gradient up and a model down each, and an all-gather of the shards at the end. */
 static void a_push_sends_a_gradient_and_brings_a_model(void **state)
 {
     static const char *const methods[] = {
@@ -266,8 +267,8 @@ static void no_gradient_is_lost_or_counted_twice(void **state)
 
 /* ---- asgd: delays ---- */
 
-/* Worker 0's gradient, worker 1's, ..., again and again. Whoever begins its next one has had its
-   last one applied. The last one of each is 0, and comes after all others. */
+/* Worker 0's gradient, worker 1's, ..., again and again. When a worker begins its next one its
+   last one has been applied. The last one of each is 0, and comes after all others. */
 enum { TURNS = 6 };
 static float in_turns(int rank, uint64_t step, size_t i, float x)
 {
@@ -292,7 +293,7 @@ static double eta_of(const char *method, int n, double delay)
     return strstr(method, "poly") != NULL ? pow(1 + delay, -0.25) : 1;
 }
 
-/* Of a gradient, what it is compensated for x having moved by `moved`; mean: of its squares. */
+/* What a gradient is compensated by for x having moved by `moved`; mean: that of its squares. */
 static double compensation_of(const char *method, double g, double moved, double *mean)
 {
     if (strstr(method, "constant") != NULL)
@@ -355,8 +356,8 @@ static void a_gradient_is_applied_as_its_delay_has_it(void **state)
                     fail_msg("%s on %d, element %zu: %.9g, expected %.9g", t.method, n, i, (double)t.x[0][TURNS + 1][i],
                              w);
             }
-            /* delays are r in the first turn, n - 1 from then on; only those of the last one,
-               which is 0, are not in our hands */
+            /* delays are r in the first turn, n - 1 from then on; only those of the last
+               gradient, which is 0, are not under the test's control */
             if (cases[k].softsync == 1) {
                 assert_int_equal(stalest, n - 1);
                 assert_true(t.figures[0].staleness_max >= stalest && t.figures[0].staleness_max <= 2 * stalest);
@@ -367,18 +368,18 @@ static void a_gradient_is_applied_as_its_delay_has_it(void **state)
 
 /* ---- ssp: the bound ---- */
 
-/* The others run ahead of worker 0 as far as they are let. */
+/* The others run ahead of worker 0 as far as allowed. */
 static float ahead(int rank, uint64_t step, size_t i, float x)
 {
     if (i == 0) {
         begun[rank]++;
-        for (int r = 0; r < ranks; r++) /* who begins step c has had the first c - bound gradients of all */
+        for (int r = 0; r < ranks; r++) /* a worker that begins step c has had the first c - bound gradients of all */
             if (begun[r] < (int)step - bound)
                 beyond = true;
         if (rank == 0 && step == 0) {
             await_others(ranks - 1, 0, bound + 1);
             for (int k = 0; k < 100; k++)
-                nap(); /* time for who would go too far */
+                nap(); /* time for a worker that would go too far */
             for (int r = 1; r < ranks; r++)
                 if (begun[r] > bound + 1)
                     beyond = true;
@@ -410,8 +411,8 @@ static void workers_are_as_far_apart_as_they_may_be_and_no_further(void **state)
             }
 }
 
-/* Whatever speeds are recent: S_lo is reached while worker 0 has not pushed, since nothing is known
-   of it then, and S_hi never passed. */
+/* Whatever the recent speeds: S_lo is reached while worker 0 has not pushed, since nothing is
+   known of it then, and S_hi is never exceeded. */
 static void a_bound_that_follows_speeds_stays_between_its_two(void **state)
 {
     (void)state;
@@ -442,9 +443,9 @@ static float of_this_worker(int rank, uint64_t step, size_t i, float x)
     return (float)(1 << 4 * rank);
 }
 
-/* Each worker's gradients are a power of 16 of its own, so of every element of every model can be
-   read how many gradients of whom are in it: one's own all, nobody's fewer than before, and under
-   ssp everybody's but the last `staleness`. */
+/* Each worker's gradients are a power of 16 of its own. So every element of every model shows how
+   many gradients of each worker are in it: all of one's own, never fewer of any worker than
+   before, and under ssp all of every worker's but the last `staleness`. */
 static void a_worker_reads_what_it_has_written_and_never_less_than_before(void **state)
 {
     enum { N = 4, STEPS = 12 };
@@ -505,8 +506,8 @@ static void without_staleness_ssp_is_the_mean_gradient_of_each_step(void **state
 
 /* ---- backup-workers ---- */
 
-/* Element i counts the gradients of worker i mod n. The last worker comes to its first gradient
-   when another, at least, is two steps further. */
+/* Element i counts the gradients of worker i mod n. The last worker computes its first gradient
+   when at least one other is two steps further. */
 static float count_mine(int rank, uint64_t step, size_t i, float x)
 {
     (void)x;
@@ -553,7 +554,7 @@ static void a_step_takes_exactly_the_first_gradients_and_never_a_late_one(void *
                              (unsigned long long)t.figures[r].samples, STEPS, needed);
             if (all != STEPS * needed)
                 fail_msg("%s on %d: %g gradients were taken in %d steps of %d", method, n, all, STEPS, needed);
-            for (size_t i = 0; i < trial_size(&t); i++) /* the same ones in all slices, on all workers */
+            for (size_t i = 0; i < trial_size(&t); i++) /* the same ones in all shards, on all workers */
                 for (int r = 0; r < n; r++)
                     if (t.x[r][STEPS][i] != trial_initial_value(i) - (float)(taken[i % (size_t)n] / needed))
                         fail_msg("%s on %d, worker %d: element %zu has taken other gradients than the first slice",
@@ -590,7 +591,7 @@ static atomic_bool torn;
 static float looks_around(int rank, uint64_t step, size_t i, float x)
 {
     static const size_t ends[] = { 1000, 1033, 1533 };
-    static _Thread_local float first; /* updates in the first element of this lock's */
+    static _Thread_local float first; /* updates in the first element that this lock covers */
 
     (void)rank;
     (void)step;
@@ -601,7 +602,7 @@ static float looks_around(int rank, uint64_t step, size_t i, float x)
     return 1;
 }
 
-/* Of 12 n updates by 1 each element has all, in whatever order, where without locks some would be
+/* Each element has all 12 n updates by 1, in whatever order, where without locks some would be
    lost; what a lock covers is read whole. */
 static void with_locks_hogwild_loses_no_update_and_reads_what_is_whole(void **state)
 {
@@ -765,7 +766,7 @@ static void a_gradient_that_is_not_finite_ends_the_run_or_is_left_out(void **sta
         trial_run(&t, 4);
         for (size_t i = 0; i < trial_size(&t); i++)
             assert_true(isfinite(t.x[1][6][i]));
-        if (strcmp(methods[k], "parameter-server") == 0) /* ddp's rule: nobody makes that step */
+        if (strcmp(methods[k], "parameter-server") == 0) /* ddp's rule: no worker makes that step */
             assert_true(t.x[0][6][5] == trial_initial_value(5) - 5 * 0.0625f);
         trial_drop(&t);
     }

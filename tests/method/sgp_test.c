@@ -1,8 +1,8 @@
-/* Goal: sgp.md's invariants, on ranks that are threads: the recursion on any
-   column-stochastic graph, with and without overlap; push-sum's mean; d-psgd's bits where all
-   weights are equal; exact traffic. Method: de-biased models after every step against
-   numerators and weights in double beside them. Mass alone is in mixer_test.c, resuming in
-   tests/engine/state_test.c, losses in goes_on_test.c. */
+/* Goal: sgp.md's invariants, on ranks that are threads: the recursion on any column-stochastic
+   graph, with and without overlap; push-sum's mean; d-psgd's bits where all weights are equal;
+   exact traffic. Method: de-biased models after every step are compared with numerators and
+   weights computed separately in double. The push-sum weight alone is tested in mixer_test.c,
+   resuming in tests/engine/state_test.c, losses in goes_on_test.c. */
 #include <unistd.h>
 
 #include "trial.h"
@@ -58,7 +58,7 @@ static void equal_weights_are_d_psgd_to_the_bit(void **state)
         }
 }
 
-/* P of round k: p[i][j] of what j has goes to i. */
+/* P of round k: the fraction p[i][j] of what j has goes to i. */
 static void matrix(const tutti_graph *g, int n, uint64_t k, double p[TRIAL_RANKS][TRIAL_RANKS])
 {
     int in[TRIAL_RANKS], out[TRIAL_RANKS], n_in, n_out;
@@ -133,7 +133,7 @@ static void expect(const trial *t, const tutti_graph *g, int tau, double eta)
             sum_w += w[r] + fly_w[r];
         }
         assert_true(fabs(sum_w - n) < 1e-9);
-        for (int r = 0; r < n; r++) /* agreed: the mean of what is there and under way */
+        for (int r = 0; r < n; r++) /* the mean of what is there and in flight */
             if (!(fabs(t->x[r][t->steps][i] - sum_x / n) <= 1e-5 * fmax(1, fabs(sum_x / n))))
                 fail_msg("%s on %d, element %zu: agreed on %.9g, expected %.9g", t->method, n, i,
                          (double)t->x[r][t->steps][i], sum_x / n);
@@ -167,8 +167,8 @@ static void models_follow_push_sum_on_every_graph_with_every_overlap(void **stat
             check(graphs[k], sizes[(k + o) % TUTTI_LENGTH(sizes)], overlaps[o], 11);
 }
 
-/* Out-degrees 1, 2, 3, edges of one direction only; a sequence of two
-   rounds of which neither is connected. */
+/* Out-degrees 1, 2, 3, edges of one direction only; a sequence of two rounds, each alone not
+   connected. */
 static void directed_graphs_of_a_file_and_sequences_of_rounds_are_followed(void **state)
 {
     static const char *const texts[] = {
@@ -196,7 +196,7 @@ static float once(int rank, uint64_t step, size_t i, float x)
     return step == 0 ? (float)(rank * 8) : 0;
 }
 
-/* Invariants 5 and 6: the de-biased models find the mean though the weights are unlike; on pairs at
+/* Invariants 5 and 6: the de-biased models find the mean though the weights differ; on pairs at
    distances 1, 2, 4 exactly, after three rounds. */
 static void averaging_alone_ends_at_the_mean(void **state)
 {
@@ -298,8 +298,8 @@ static void traffic_is_one_model_an_edge_of_every_exchange(void **state)
                         edge[to] += to != from && p[to][from] > 0;
                 }
                 for (int to = 0; to < n; to++)
-                    /* at the end one sum over all: models, six digits of the
-                       weights, and who knows of no loss */
+                    /* at the end one sum over all: models, six digits of the weights, and how
+                       many know of no loss */
                     if (to != from) {
                         if (t.messages[from][to] != edge[to] + 2)
                             fail_msg("%s on %d: %d sent %d %llu messages, %llu are due", method, n, from, to,
@@ -339,8 +339,8 @@ static void options_at_their_ends_and_what_cannot_work(void **state)
     assert_int_equal(refused("sgp(graph=hypercube)", 3, &err), TUTTI_ERR_USAGE);
 }
 
-/* What goes down the chain comes back through one edge of weight 1e-9: the workers
-   before it give away all they have. */
+/* What is sent down the chain returns through one edge of weight 1e-9: the workers before it give
+   away all they have. */
 static void a_worker_that_is_starved_says_so_and_nobody_hangs(void **state)
 {
     char path[] = "/tmp/tutti-sgp-XXXXXX", method[80];

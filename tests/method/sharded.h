@@ -8,7 +8,7 @@ enum {
     TENSORS = 6, STEPS = 5, RANKS = 4, UNITS = 4, BLOCK = 4096,
     SIZE = 9001 + 40 + 64 + 3003 + 901 + 100
 };
-/* In ready order: two of the last layer, of which the first is large; small ones. */
+/* In ready order: two tensors of the last layer, the first of them large; small ones. */
 static const size_t counts[TENSORS] = { 9001, 40, 64, 3003, 901, 100 };
 static const int units[TENSORS] = { 3, 3, 2, 1, 1, 0 };
 
@@ -74,7 +74,7 @@ static inline tutti_status pass(tutti_engine *e, const tutti_pass *p, float *mem
                 memory[i] = whole ? whole_number(m, p, i)
                                   : gradient_of(alike ? 0 : m->rank, m->step, i, x[i]);
             if (whole && m->step == 2 && p->index == 0 && k == 3 && m->rank == m->workers - 1)
-                memory[7] = NAN; /* of one pass of one worker: all leave out the step */
+                memory[7] = NAN; /* all skip the step */
             TUTTI_TRY(tutti_engine_grad_ready_from(e, k, memory, TUTTI_F32, err));
         }
         TUTTI_TRY(tutti_engine_unit_release(e, u, true, err));
@@ -119,7 +119,7 @@ static inline void keep_what_is_told(run *r, tutti_engine *e)
     }
 }
 
-/* Unit by unit, which is all that some have. */
+/* Copies unit by unit, since some methods hold no more than a unit. */
 static inline tutti_status copy_values(tutti_engine *e, float *to, tutti_error *err)
 {
     const tutti_layout *l = tutti_engine_method(e)->layout;

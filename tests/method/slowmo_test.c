@@ -1,8 +1,8 @@
 /* Goal: slowmo.md's invariants, on ranks that are threads: what it is with options at their ends,
-   what slow momentum makes of displacements and rates, weights and what is under way at a slow
+   what slow momentum makes of displacements and rates, weights and what is in flight at a slow
    step, the optimiser's buffers, exact traffic, refusals. Method: bits of other methods, or of a
-   base's row with an average behind it; else the rule in double beside it. Resuming in mid-round is
-   in tests/engine/state_test.c. */
+   base's row with an average behind it; else the rule, computed separately in double. Resuming in
+   mid-round is in tests/engine/state_test.c. */
 #include "trial.h"
 
 #include "engine/engine_internal.h"
@@ -51,7 +51,7 @@ static void without_slow_momentum_it_is_local_sgd_bit_for_bit(void **state)
         }
 }
 
-/* A base's row with the mean of all models behind every third step. */
+/* A base method's row with the mean of all models after every third step. */
 static const tutti_method_ops *base_row;
 static tutti_status base_and_mean(tutti_method *m, tutti_error *err)
 {
@@ -202,7 +202,7 @@ static int period_of(const char *method)
     return atoi(strstr(method, "period=") + 7);
 }
 
-/* What is declared as the same on all, after every step, by bits. */
+/* The bits of all states that are declared as the same on all, after every step. */
 enum { SAME_STATES = 16 };
 static uint64_t same_bits[TRIAL_RANKS][TRIAL_STEPS][SAME_STATES];
 static int with_momentum;
@@ -256,7 +256,7 @@ static void slow_momentum_and_anchor_are_the_same_on_all_to_the_bit(void **state
 }
 
 /* Gradients c_r whatever the model: the mean moves by gamma sum c / n a step, with any base and
-   whatever is under way, so a round moves by Delta = gamma H mean(c). Nothing of it is lost or
+   whatever is in flight, so a round moves by Delta = gamma H mean(c). Nothing of it is lost or
    counted twice at a slow step; u -> Delta / (gamma (1 - beta)). */
 static void a_constant_displacement_adds_up_to_what_momentum_makes_of_it(void **state)
 {
@@ -324,7 +324,7 @@ static void models_are_equal_to_the_bit_after_a_slow_step_and_only_then(void **s
         }
 }
 
-/* On graphs that are irregular too, and with what is under way. */
+/* On graphs that are irregular too, and with what is in flight. */
 static void the_mean_of_push_sum_is_sgps_agreed_model_to_the_bit(void **state)
 {
     static const char *const options[] = {
@@ -429,7 +429,7 @@ static void a_round_goes_by_the_rate_of_its_first_step_and_by_none_if_that_is_0(
         }
 }
 
-/* A worker that leaves a step out has made fewer updates, so its schedule is behind. u is not. */
+/* A worker that skips a step has made fewer updates, so its schedule is behind. u is not. */
 static void workers_agree_though_one_has_left_a_step_out(void **state)
 {
     trial t = trial_of("slowmo(period=2)", "sgd(lr=0.1)", 12);
@@ -462,8 +462,8 @@ static float by_step_of_the_round(int rank, uint64_t step, size_t i, float x)
     return by_step(rank, step % 3, i, x);
 }
 
-/* One worker, gradients that do not depend on the model and are the same in all rounds. An
-   optimiser as new does in each round what it did in the first. */
+/* One worker, gradients that do not depend on the model and are the same in all rounds. A reset
+   optimiser does in each round what it did in the first. */
 static void reset_makes_the_optimiser_as_new(void **state)
 {
     static const char *const optimizers[] = { "sgd(lr=0.125,momentum=0.9,dampening=0.5)", "adam(lr=0.01)" };
@@ -491,7 +491,7 @@ static void reset_makes_the_optimiser_as_new(void **state)
         }
 }
 
-/* Unlike gradients in the first round, and the same ones from then on. */
+/* Different gradients in the first round, and equal ones from then on. */
 static float unlike_at_first(int rank, uint64_t step, size_t i, float x)
 {
     return by_step(step < 2 ? rank : 0, step, i, x);
@@ -540,7 +540,7 @@ static void average_makes_buffers_equal_and_maintain_leaves_them(void **state)
 
 /* ---- traffic, codecs, refusals ---- */
 
-/* Of `method` in so many steps. */
+/* A run of `method` over that many steps. */
 static trial sent(const char *method, const char *optimizer, int steps, int n)
 {
     trial t = trial_of(method, optimizer, steps);
@@ -550,7 +550,7 @@ static trial sent(const char *method, const char *optimizer, int steps, int n)
     return t;
 }
 
-/* What `all` sent is what `base` did without its last all-reduce, and so many all-reduces. */
+/* What `all` sent is what `base` did without its last all-reduce, plus `rounds` all-reduces. */
 static void expect_sent(const trial *all, const trial *base, const trial *one, int rounds, int n)
 {
     for (int r = 0; r < n; r++)

@@ -1,7 +1,7 @@
-/* Goal: stragglar is ddp with another all-reduce: replicas stay equal, sums are right
-   whoever is late, the same bytes in all; without a straggler it is ddp to the bit. Who is
-   late by itself, resume and time are tested in the simulator (tests/sim/stragglar_test.py).
-   Method: trials (trial.h) on threads. */
+/* Goal: stragglar is ddp with another all-reduce: replicas stay equal, sums are right whichever
+   worker is late, the total of bytes is the same; without a straggler it is ddp to the bit.
+   Finding the straggler, resume and time are tested in the simulator
+   (tests/sim/stragglar_test.py). Method: trials (trial.h) on threads. */
 #include "trial.h"
 
 static const char sgd[] = "sgd(lr=0.0625)";
@@ -69,8 +69,9 @@ static void replicas_stay_equal_and_near_ddps(void **state)
     }
 }
 
-/* n-2 hops of each chunk in phase 1, n in phase 2: 2 (n-1) d elements in all, as ddp. The straggler
-   sends and receives d in its exchanges and nothing else but what it passes on at the end. */
+/* n-2 hops of each chunk in phase 1, n in phase 2: 2 (n-1) d elements in all, as ddp. The
+   straggler sends and receives d in its exchanges and nothing else except what it passes on at
+   the end. */
 static void bytes_in_all_are_ddps_and_the_straggler_receives_the_vector_once(void **state)
 {
     (void)state;

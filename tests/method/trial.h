@@ -1,7 +1,7 @@
 /* trial.h: a run whose gradients are a formula of (rank, step, element, value). So a test can
    compute what a method must make of them. Ranks are threads. Each leaves its model after every
-   step, and how much it sent to whom. Under a method that has pieces under way beside the next step
-   its units are needed and done one by one, and its models are kept as the next step finds them
+   step, and the bytes sent to each rank. Under a method with pieces in flight in the next step
+   units are acquired and released one by one, and its models are kept as the next step finds them
    (not with `together`).
 
    A test fills in a `trial` (trial_of gives one), runs it (trial_run, or trial_try where it should
@@ -52,7 +52,7 @@ typedef struct trial {
     uint64_t seen[TRIAL_RANKS];             /* what look() makes of it */
     tutti_figures figures[TRIAL_RANKS];
 
-    /* what worker 0 tells at the end; names are copied, for the engine's go with it */
+    /* what worker 0 reports at the end; names are copied, for the engine's go with it */
     tutti_metric_record metric[TRIAL_METRICS];
     char metric_name[TRIAL_METRICS][64];
     int metrics;
@@ -121,8 +121,8 @@ static inline void trial_fill(void *user, int tensor, float *values)
         values[i] = trial_initial_value(first + i);
 }
 
-/* Of a method that has pieces under way beside the next step: what a step has left of a unit, which
-   is one tensor, is there when the next one needs it. */
+/* Of a method that has pieces in flight during the next step: what a step has left of a unit,
+   which is one tensor, is there when the next step acquires it. */
 static inline tutti_status trial_forward(trial *t, tutti_engine *e, int unit, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
@@ -191,7 +191,7 @@ static inline tutti_status trial_step(trial *t, tutti_engine *e, tutti_error *er
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
 
-/* A rank that only serves: what the workers' clients call between their steps. */
+/* For a rank that only serves: the calls of the workers' clients between their steps. */
 static inline tutti_status trial_serve(trial *t, tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(e);
@@ -249,7 +249,7 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
         t->bytes[rank][to] -= bytes[to];
         t->messages[rank][to] -= messages[to];
     }
-    for (int k = 0; k < TRIAL_TENSORS && rank < m->workers; k++) { /* who only serves has none */
+    for (int k = 0; k < TRIAL_TENSORS && rank < m->workers; k++) { /* servers have none */
         const tutti_tensor *tensor = &m->layout->tensor[k];
         TUTTI_TRY(tutti_engine_unit_acquire(e, tensor->unit, false, err));
         memcpy(t->x[rank][t->steps] + tensor->first, tutti_engine_values(e, k),
@@ -274,7 +274,7 @@ static inline tutti_status trial_train(trial *t, tutti_engine *e, tutti_world *w
     return TUTTI_OK;
 }
 
-/* What the method told of a worker (-1: of the run); NAN: nothing. */
+/* What the method reported of a worker (-1: of the run); NAN: nothing. */
 static inline double trial_metric(const trial *t, const char *name, int worker)
 {
     for (int k = 0; k < t->metrics; k++)
@@ -284,8 +284,8 @@ static inline double trial_metric(const trial *t, const char *name, int worker)
     return NAN;
 }
 
-/* Of a worker's histogram: how many values there were, their sum and the greatest. They are exact
-   where all values are 1,024 at most. */
+/* Of a worker's histogram: the number of values, their sum and the greatest. They are exact where
+   no value exceeds 1,024. */
 typedef struct trial_counts { double n, sum, most; } trial_counts;
 static inline trial_counts trial_histogram(const trial *t, const char *name, int worker)
 {
@@ -334,7 +334,7 @@ static inline trial trial_of(const char *method, const char *optimizer, int step
     };
 }
 
-/* The same with so many ranks behind the workers that only serve. */
+/* The same with `servers` ranks behind the workers that only serve. */
 static inline trial trial_served(const char *method, const char *optimizer, int steps, int servers)
 {
     trial t = trial_of(method, optimizer, steps);
@@ -367,8 +367,8 @@ static inline float trial_bad(int rank, uint64_t step, size_t i, float x)
     return rank == 1 && step == 3 && i == 1010 ? NAN : 1;
 }
 
-/* Worker 1 of 4 computes a gradient that is not finite. That ends the run. From here on such a step
-   is left out. */
+/* Worker 1 of 4 computes a gradient that is not finite. That ends the run. From here on such a
+   step is skipped. */
 static inline void trial_ends_when_not_finite(trial *t)
 {
     tutti_error err;
@@ -379,7 +379,7 @@ static inline void trial_ends_when_not_finite(trial *t)
     t->options.nonfinite = TUTTI_NONFINITE_SKIP;
 }
 
-/* After another run: worker 1 alone has left a step out. */
+/* After another run: worker 1 alone has skipped a step. */
 static inline void trial_left_out_by_one(const trial *t)
 {
     for (int r = 0; r < 4; r++)
@@ -395,7 +395,8 @@ static inline void trial_drop(trial *t)
         }
 }
 
-/* A run that ends over a gradient, and one in which its worker alone leaves the step out. */
+/* A run that ends because of a gradient, and one in which the worker with that gradient alone
+   skips the step. */
 static inline void trial_not_finite(const char *method, const char *optimizer)
 {
     trial t = trial_of(method, optimizer, 6);
@@ -422,8 +423,8 @@ static inline double trial_apart(const trial *t, const float *a, const float *b)
     return most / fmax(size, 1);
 }
 
-/* Every worker has ddp's bits after every step. share: 0: all have as many samples; else unlike
-   numbers, drawn by it, whose rest worker 0 has. */
+/* Every worker has ddp's bits after every step. share: 0: all have as many samples; else
+   different numbers, drawn by it, where worker 0 has the rest. */
 static inline void trial_is_ddp(const char *method, const char *optimizer, int n, int servers,
                                 double clip, int64_t share)
 {
@@ -449,7 +450,7 @@ static inline void trial_is_ddp(const char *method, const char *optimizer, int n
     trial_drop(&b);
 }
 
-/* Where part j begins of `count` elements that are cut in such parts. / How many it has. */
+/* Where part j begins of `count` elements that are divided in such parts. / How many it has. */
 static inline uint64_t trial_part_begin(const uint32_t *parts, int n, int j, uint64_t count)
 {
     uint64_t before = 0, all = 0;
@@ -471,9 +472,9 @@ static inline uint64_t trial_floats(uint64_t first, uint64_t count)
     return 4 * count;
 }
 
-/* After a run on so many ranks: in each step every worker has sent each rank its part of every
-   `chunk` elements of the model (0: of all at once), and has got the same from it. Parts of no
-   element do not travel. message: bytes of that of elements [first, first + count). */
+/* After a run on `ranks` ranks: in each step every worker has sent each rank its part of every
+   `chunk` elements of the model (0: of all at once), and has received the same from it. Parts of
+   no element do not travel. message: bytes of that of elements [first, first + count). */
 static inline void trial_parts_travel(const trial *t, int ranks, const uint32_t *parts,
                                       uint64_t chunk,
                                       uint64_t (*message)(uint64_t first, uint64_t count))

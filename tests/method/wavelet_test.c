@@ -1,15 +1,16 @@
-/* Goal: wavelet is the recursions that its page states, to the bit, however many waves and stages,
-   wherever it rests and whatever the order of messages; one wave is ddp; two forwards are never
-   under way at a time and two micro-batches are; what they hold is what the profile predicts; an
-   exchange is hidden by the other wave; what cannot be is said in a sentence. Method: a client
-   whose model is a chain of units that are computed one by one (staged.h), beside each recursion
-   written down as one loop over whole gradients; simulated time. */
+/* Goal: wavelet is the recursions that its page states, to the bit, however many waves and
+   stages, wherever the run is resumed and whatever the order of messages; one wave is ddp; two
+   forwards never run at the same time and two micro-batches do; what they hold is what the
+   profile predicts; an exchange is hidden by the other wave; what cannot be is refused in a
+   sentence. Method: a client whose model is a chain of units that are computed one by one
+   (staged.h), compared with each recursion written as one loop over whole gradients; simulated
+   time. */
 #include "engine/staged.h"
 #include "method/follower.h"
 #include "scratch.h"
 #include "tutti/pipeline.h"
 
-/* What `like` comes to. */
+/* The model at which `like` arrives. */
 static void follow(const staged *like, int ranks, int stages, int waves, int mode, int rounds, float x[STAGED_VALUES])
 {
     static follower f;
@@ -117,7 +118,7 @@ static void test_every_mode_is_its_recursion(void **state)
             }
 }
 
-/* Both modes that are synchronous come to what ddp does, but for the order of sums. */
+/* Both synchronous modes arrive at ddp's model, except for the order of sums. */
 static void test_joint_and_averaged_waves_are_near_ddp(void **state)
 {
     (void)state;
@@ -162,9 +163,9 @@ static void watch_peak(staged_seat *s)
     told[STALE] = (double)f.staleness_max;
 }
 
-/* 5 units, of which forward and backward take the same time: while one wave's units rise from 1 to
-   5 the other's fall from 5 to 1. So two hold a unit more than one, and the waves are at the same
-   time in flight. */
+/* 5 units, whose forward and backward take the same time: while one wave's units rise from 1 to 5
+   the other's fall from 5 to 1. So two waves hold one unit more than one wave, and both are in
+   flight at the same time. */
 static void test_one_wave_climbs_while_the_other_falls(void **state)
 {
     const double unit = 8 * WIDTH * sizeof(float);
@@ -195,8 +196,8 @@ static void test_one_wave_climbs_while_the_other_falls(void **state)
     }
 }
 
-/* On a line where a sum takes as long as the computation ddp's client would wait for it, as these
-   passes announce gradients one by one but compute whole; two waves never do. */
+/* On a line where a sum takes as long as the computation, ddp's client would wait for it, as
+   these passes announce gradients one by one but compute them together; two waves never wait. */
 static void test_a_wave_hides_the_others_exchange(void **state)
 {
     static staged one, two;
@@ -218,7 +219,7 @@ static void test_a_wave_hides_the_others_exchange(void **state)
     staged_runs(&two, "sim", 2);
     cycle = 40 * 10 * 20e-6; /* 10 parts a micro-batch */
     assert_true(one.told[0][WALL] > 1.2 * cycle);  /* there is something to hide */
-    assert_true(two.told[0][WALL] < 1.05 * cycle); /* and it is hidden, but for the last one */
+    assert_true(two.told[0][WALL] < 1.05 * cycle); /* and it is hidden, except for the last one */
 }
 
 static void watch_pairs(staged_seat *s)
@@ -233,7 +234,7 @@ static void watch_pairs(staged_seat *s)
     }
 }
 
-/* Bytes and messages from each worker to each other, of so many steps more. */
+/* Bytes and messages from each worker to each other, of `steps` further steps. */
 static void pairs(const char *method, int steps, double sent[4][4])
 {
     static staged r;
@@ -252,9 +253,9 @@ static void pairs(const char *method, int steps, double sent[4][4])
     }
 }
 
-/* Of shared and accumulate what ddp sends; of average as much for each wave. With two stages
-   activations of 2 x 8 samples there and slopes back, and half of the gradient between those that
-   have the same stage. */
+/* With shared and accumulate what ddp sends; with average that much for each wave. With two
+   stages also the activations of 2 x 8 samples forward and slopes back, and half of the gradient
+   between workers with the same stage. */
 static void test_traffic_of_every_pair_is_as_stated(void **state)
 {
     static const struct { const char *method; int sums; } cases[] = {
@@ -310,7 +311,7 @@ static void test_a_resumed_run_has_the_same_bits(void **state)
     scratch_remove(folder);
 }
 
-/* One wave goes on from ddp's checkpoint, and ddp from one wave's. */
+/* One wave continues from ddp's checkpoint, and ddp from one wave's. */
 static void test_one_wave_and_ddp_go_on_from_each_other(void **state)
 {
     static const char *const methods[] = { "ddp", "wavelet(waves=1)" };
@@ -369,7 +370,8 @@ static void test_invalid_options_are_rejected(void **state)
     }
 }
 
-/* A gradient that is no number ends the run by its name, on all workers, whatever is under way. */
+/* A gradient that is no number ends the run by its name, on all workers, whatever is in
+   flight. */
 static void test_a_gradient_that_is_no_number_is_named(void **state)
 {
     static staged r;

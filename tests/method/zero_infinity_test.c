@@ -52,8 +52,8 @@ static void passes_are_added_up_where_gradients_are(void **state)
     adds_up_as_ddp(places, TUTTI_LENGTH(places), lanes_differ);
 }
 
-/* From a disk, with buffers for all layers, nothing is gathered again for backward: there is no
-   reading that would be saved by letting go of it. */
+/* From a disk, with buffers for all layers, nothing is gathered again for backward: releasing a
+   layer would save no reading. */
 static void workers_send_what_stage_3_sends(void **state)
 {
     (void)state;
@@ -117,8 +117,9 @@ static void the_disk_moves_the_bytes_of_the_formula(void **state)
         }
 }
 
-/* Buffers for the largest layer and so many ahead, each with a block to begin anywhere in one, and
-   two of gradients. The three small layers fit in one. */
+/* Buffers for the largest layer and the layers ahead, each with one more block so that a
+   layer may begin anywhere in a block, and two buffers of gradients. The three small layers
+   fit in one. */
 static void the_device_has_the_layers_at_work_and_two_buckets(void **state)
 {
     const uint64_t unit = (9001 + 40 + 15) / 16 * 16 * 4 + 4096, bucket = (10485 + 255) / 256 * 256;
@@ -164,7 +165,7 @@ static int faulty_write_at(void *self, int fd, uint64_t offset, const void *from
     return strikes() ? ENOSPC : below->file_write_at(self, fd, offset, from, bytes, done);
 }
 
-/* Before there are workers: threads of a world read the table at any time. */
+/* Before there are workers: threads of a world may read the table at any time. */
 static tutti_status run_on_a_faulty_disk(tutti_runtime *rt, const tutti_launch *launch,
                                          tutti_status (*rank_main)(const tutti_launch *launch, void *arg,
                                                                    tutti_error *err), void *arg, tutti_error *err)
@@ -185,7 +186,7 @@ static tutti_status on_a_faulty_disk(run *r, tutti_error *err)
     return tutti_world_run_on(&faulty, "shm", 1, rank_of, r, err);
 }
 
-/* Wherever it strikes: initial values, layers, gradients, tiles. */
+/* Wherever the fault strikes: initial values, layers, gradients, tiles. */
 static void a_disk_that_fails_ends_the_run_with_a_sentence(void **state)
 {
     static run r;

@@ -73,8 +73,8 @@ static void each_updates_its_part_and_has_the_values_and_two_buckets(void **stat
 typedef struct loop { float x[SIZE], now[SIZE], g[SIZE]; } loop;
 
 /* x_i of the paper: update i is made with the gradient of step i, and from step `warmup` on,
-   counted from 0, x has it one step later. All workers' gradients are alike, so that with 1, 2 and
-   4 of them their mean is exact. */
+   counted from 0, x has it one step later. All workers' gradients are equal, so that with 1, 2
+   and 4 of them their mean is exact. */
 static void plain_loop(loop *l, uint64_t warmup, const float *initial)
 {
     tutti_device *d;

@@ -1,10 +1,10 @@
-/* Goal: zero.md's invariants, on ranks that are threads. All stages train ddp's bits, clipped too;
-   each worker updates n/N elements and keeps what its stage says; between two workers travel the
-   bytes of an all-reduce, no more and no fewer, and with clip-norm the sums of blocks besides. In
-   groups all that is inside them, and shards' gradients alone travel between.
-   Method: a client with memory of its own, which hands its gradients over; the reference is ddp.
-   What shards and buffers do by themselves, resuming and failures are in
-   tests/engine/shards_test.c, schedules in tests/explore. */
+/* Goal: zero.md's invariants, on ranks that are threads. All stages train ddp's bits, clipped
+   too; each worker updates n/N elements and keeps what its stage prescribes; between two workers
+   travel the bytes of an all-reduce, no more and no fewer, and with clip-norm the sums of blocks
+   besides. In groups all that is inside them, and shards' gradients alone travel between. Method:
+   a client with memory of its own, which hands its gradients over; the reference is ddp. What
+   shards and buffers do by themselves, resuming and failures are in tests/engine/shards_test.c,
+   schedules in tests/explore. */
 #include "sharded.h"
 
 #define SIZES "bucket_mb=0.012,first_bucket_mb=0.003"
@@ -70,7 +70,7 @@ static void short_steps_of_several_passes_are_exchanged_by_all(void **state)
 
 static const int64_t uneven[RANKS] = { 3, 1, 2, 2 };
 
-/* With shares of the step that differ, too. */
+/* With uneven shares of the step, too. */
 static void groups_train_ddps_bits(void **state)
 {
     static const char *const optimizers[] = { "adamw(lr=0.01)", "sgd(lr=0.05,momentum=0.9)" };
@@ -98,7 +98,7 @@ static void groups_train_ddps_bits(void **state)
         }
 }
 
-/* Elements of a piece that worker w has: as even as lines of 16 go. */
+/* Elements of a piece that worker w has: as evenly divided as lines of 16 permit. */
 static size_t shard(size_t all, int n, int w)
 {
     const size_t lines = (all + 15) / 16, mine = lines / (size_t)n + ((size_t)w < lines % (size_t)n);
@@ -164,8 +164,8 @@ static uint64_t sent(const run *r, int n)
     return sum;
 }
 
-/* Between two workers: the shard of the other's gradient, and one's own of the values, in stage 3
-   twice. Stages 2 and 3 have other pieces, which end inside tensors. */
+/* Between two workers: the shard of the other's gradient, and one's own shard of the values, in
+   stage 3 twice. Stages 2 and 3 have other pieces, which end inside tensors. */
 static void every_pair_sends_what_an_all_reduce_sends_or_half_as_much_again(void **state)
 {
     (void)state;
@@ -193,8 +193,9 @@ static void every_pair_sends_what_an_all_reduce_sends_or_half_as_much_again(void
     }
 }
 
-/* To the others of its group a worker sends as if there were no more; and the shard that it shares
-   with one worker of each other group goes to those by an all-reduce of its own. */
+/* To the others of its group a worker sends as if there were no other groups; and the shard
+   that it has in common with one worker of each other group goes to those by an all-reduce of
+   its own. */
 static void groups_send_shards_of_gradients_to_each_other_and_no_values(void **state)
 {
     (void)state;
@@ -252,7 +253,7 @@ static void a_worker_of_a_group_keeps_and_updates_as_one_of_so_many_workers(void
         }
 }
 
-/* Of layers that stay the values are sent once. With all of them it is stage 2's traffic. */
+/* The values of resident layers are sent once. With all of them it is stage 2's traffic. */
 static void what_persists_is_sent_once(void **state)
 {
     (void)state;
@@ -270,7 +271,8 @@ static void what_persists_is_sent_once(void **state)
     }
 }
 
-/* One at work and one ahead, or none where there is no thread for it, and those that stay. */
+/* One layer at work and one ahead, or none where there is no thread for it, and those that stay
+   resident. */
 static void no_more_units_are_there_than_one_and_one_ahead(void **state)
 {
     (void)state;
@@ -290,7 +292,7 @@ static void no_more_units_are_there_than_one_and_one_ahead(void **state)
         }
 }
 
-/* Who has element i. */
+/* The worker that has element i. */
 static int owner(const run *r, int n, size_t i)
 {
     int k = 0, w = 0;
@@ -304,7 +306,8 @@ static int owner(const run *r, int n, size_t i)
     return w;
 }
 
-/* 8 bytes a block by whoever has its first element, to whom the others' elements of it go. */
+/* 8 bytes a block by the worker that has its first element, to which the others' elements of it
+   go. */
 static void clipping_sends_sums_of_blocks_and_their_borders_besides(void **state)
 {
     (void)state;

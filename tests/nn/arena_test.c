@@ -18,7 +18,7 @@ static uint64_t drawn(uint64_t seed, int what, int i, uint64_t below)
     return tutti_random((tutti_rng){ .seed = seed, .stream = (uint64_t)what }, (uint64_t)i) % below;
 }
 
-/* A list's character follows from its seed: sizes alike or over six powers of two, short or long
+/* A list's character follows from its seed: sizes equal or over six powers of two, short or long
    lives, lives like those of a forward and a backward. */
 static int random_list(uint64_t seed, nn_buffer *list)
 {

@@ -136,8 +136,8 @@ static void four_workers_of_64_are_one_of_256(void **state)
     example_free(&e);
 }
 
-/* What a pass of so many blocks needs beside activations: of whole sets one less than the tree has
-   levels, for the caller's is one of them, and the room of the largest layer. */
+/* What a pass of that many blocks needs in addition to activations: sets of gradients, one less
+   than the tree has levels, for the caller's is one of them, and space for the largest layer. */
 static void sets_are_as_few_as_the_tree_allows(void **state)
 {
     static const struct { int64_t batch; size_t sets; } rows[] = {
@@ -159,7 +159,7 @@ static void sets_are_as_few_as_the_tree_allows(void **state)
         const size_t bytes = tutti_nn_bytes(nn);
         assert_in_range(bytes - tutti_nn_bytes(one), (rows[i].sets * all + layer) * 4,
                         (rows[i].sets * all + layer) * 4 + slack);
-        /* what a pass adds to is there beside them */
+        /* the gradients that a pass adds to come in addition */
         assert_int_equal(tutti_nn_net_model(&net, "mlp(hidden=160)", &task, NULL), TUTTI_OK);
         example e = example_of(&net, rows[i].batch, 5);
         assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, rows[i].batch, 1, true, false, (const float *const *)e.values,

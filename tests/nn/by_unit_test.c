@@ -1,8 +1,8 @@
-/* Goal: blocks that go through the network side by side give the bits of blocks one after another,
-   with the calls of a pass of one block, and write a gradient only from need to ready, so that all
-   units can have their gradients in one memory; what is held is as little as nn.h says. Method:
-   every kind of network, of 2 to 7 blocks with tails, written and added, precisions, segments; all
-   gradients in one room, taken from there when they are ready. */
+/* Goal: blocks that go through the network side by side give the bits of blocks one after
+   another, with the calls of a pass of one block, and write a gradient only from need to ready,
+   so that all units can have their gradients in one memory; what is held is as little as nn.h
+   states. Method: every kind of network, of 2 to 7 blocks with tails, written and added,
+   precisions, segments; all gradients in one buffer, taken from there when they are ready. */
 #include "allocations.h"
 #include "subject.h"
 
@@ -60,8 +60,8 @@ static void blocks_side_by_side_have_the_bits_of_blocks_in_a_row(void **state)
     check("ctr(dim=3,hidden=8)", clicks, 400, plain);
 }
 
-/* Each block's backend has copies of weights. Those that a short pass has not used are not those of
-   its values. */
+/* Each block's backend has copies of weights. Those not used by a short pass are not those of the
+   current values. */
 static void values_that_some_blocks_have_not_seen_are_new_to_them(void **state)
 {
     static const char *const models[] = { "cnn", "mlp(hidden=24)" };
@@ -262,9 +262,9 @@ static size_t bytes_of(int64_t batch, bool by_unit, tutti_dtype precision)
     return bytes;
 }
 
-/* 144-1024-1024-5. Of eight blocks: three rooms of the largest unit, one of them the leaf, and no
-   set; activations of each. One pair of blocks needs the leaf alone. In 16 bits each weight has two
-   bytes beside it, of one unit in place of all. */
+/* 144-1024-1024-5. Of eight blocks: three buffers of the largest unit, one of them the leaf, and
+   no set; activations of each. One pair of blocks needs the leaf alone. In 16 bits each weight of
+   one unit, instead of all, has two more bytes. */
 static void what_is_held_is_a_unit_s(void **state)
 {
     const size_t unit = (1024 * 1024 + 1024) * 4, one = bytes_of(64, false, TUTTI_F32),

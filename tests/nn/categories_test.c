@@ -1,8 +1,9 @@
-/* Goal: networks of categories compute PyTorch's numbers and their formulas, and keep the promises
-   of nn.h: the tree over blocks to the bit, with whole gradients and with rows alike, rows named
-   exactly, nothing else touched, evaluations that do not depend on how they are cut, and sentences.
-   Method: categories.h from PyTorch (categories.py); an oracle in double that only goes forward,
-   and central differences of its loss; every allocation failing in turn. */
+/* Goal: networks of categories compute PyTorch's numbers and their formulas, and keep the
+   promises of nn.h: the tree over blocks to the bit, with whole gradients as well as with
+   rows, rows named exactly, nothing else touched, evaluations that do not depend on how they
+   are split, and error sentences. Method: categories.h from PyTorch (categories.py); an
+   oracle in double that only goes forward, and central differences of its loss; every
+   allocation failing in turn. */
 #include "nn/sequence.h"
 #include "allocations.h"
 #include "nn_test.h"
@@ -271,8 +272,8 @@ static void check_equal(const clicks *c, float *const *a, float *const *b, const
             fail_msg("%s: %s differs", what, c->p[k].name);
 }
 
-/* Blocks of 64 and a tree over them: 450 samples have 8 blocks, the last one short; every prefix is
-   another tree. Whole gradients and rows have the same bits, and rows say exactly what they
+/* Blocks of 64 and a tree over them: 450 samples have 8 blocks, the last one short; every prefix
+   is another tree. Whole gradients and rows have the same bits, and rows name exactly what they
    touched: a NaN that stands in any other row stays. */
 static void a_pass_is_the_tree_of_its_blocks_with_rows_and_without(void **state)
 {

@@ -268,7 +268,7 @@ static void same_weights_keeps_copies_and_a_change_is_seen_without_it(void **sta
     assert_true(again == loss);
     assert_same_bits(&e, first);
 
-    e.values[k][5] += 1; /* an evaluation of other values, then the old ones under same_weights */
+    e.values[k][5] += 1; /* an evaluation with other values, then the old ones under same_weights */
     assert_int_equal(tutti_nn_evaluate(nn, e.x, e.labels, 11, values, &other, &correct, NULL), TUTTI_OK);
     assert_true(other != loss);
     e.values[k][5] -= 1;
@@ -281,7 +281,7 @@ static void same_weights_keeps_copies_and_a_change_is_seen_without_it(void **sta
                      TUTTI_OK);
     assert_true(fabs(other - loss) > 1e-4 * loss);
 
-    /* Values change, a pass without samples says so, the next one relies on it. */
+    /* Values change, a pass without samples declares that, the next one relies on it. */
     e.values[k][5] += 1;
     assert_int_equal(tutti_nn_pass(nn, e.x, e.labels, 0, 11, true, false, values, e.gradients, NULL, &again, NULL),
                      TUTTI_OK);
@@ -350,7 +350,7 @@ static void ties_go_to_the_lowest_class(void **state)
 }
 
 /* A 2x2 convolution that copies its upper left pixel, over a picture whose two largest copies are
-   equal but have different neighbours: the weights' gradient tells which of the two was taken.
+   equal but have different neighbours: the weights' gradient shows which of the two was taken.
    PyTorch takes the first, row by row. */
 static void pooling_takes_the_first_of_equal_values(void **state)
 {

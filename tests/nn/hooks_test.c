@@ -1,5 +1,5 @@
 /* The contract of a pass with its caller: order of the hooks, when values and gradients may be
-   touched, refusals, charging, failures of memory, and what `describe` and `bytes` tell. */
+   touched, refusals, charging, failures of memory, and what `describe` and `bytes` report. */
 #include "allocations.h"
 #include "nn_test.h"
 
@@ -416,7 +416,7 @@ static void the_sizes_used_last_keep_their_plans(void **state)
     tutti_nn_close(nn);
 }
 
-/* ---- what a network tells of itself ---- */
+/* ---- what a network reports about itself ---- */
 static void no_primitive_of_onednn_is_its_reference_code_and_each_is_named(void **state)
 {
     static const char *const expected[] = {
@@ -468,7 +468,7 @@ static void memory_stays_within_what_the_design_promises(void **state)
 }
 
 /* An evaluation of many rows needs more than small batches; a thousand simulated workers must not
-   keep it. Passes go on without asking for memory. */
+   keep it. Later passes ask for no memory. */
 static void what_an_evaluation_needs_is_given_back(void **state)
 {
     static const char *const models[] = { "mlp(hidden=64)", "cnn", "logistic" };
@@ -487,7 +487,7 @@ static void what_an_evaluation_needs_is_given_back(void **state)
             assert_int_equal(
                 tutti_nn_evaluate(nn, e.x, e.labels, 20, (const float *const *)e.values, &loss, &correct, NULL),
                 TUTTI_OK);
-            bytes = tutti_nn_bytes(nn); /* with a plan of its tiles, of which a small batch has had none */
+            bytes = tutti_nn_bytes(nn); /* includes a plan of its tiles; a small batch has had none */
             allocations_left = 0;
             after = run_pass(nn, &e, batch, false, NULL);
             allocations_left = -1;

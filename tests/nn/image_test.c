@@ -114,7 +114,7 @@ static example bent(const nn_net *net, int64_t samples, uint64_t seed)
     return e;
 }
 
-/* Opens `backend` on the network anew: opening takes what a network owns. */
+/* Opens `backend` on a new network: opening takes what a network owns. */
 static tutti_nn *open_list(const list *l, const char *backend, int64_t batch)
 {
     const nn_net net = build(l);
@@ -147,7 +147,7 @@ static double slope_of(tutti_nn *nn, example *e, int k, size_t i, float h)
 
 /* As gradient_test.c, with h = 2^-14: a norm divides by the spread of few values, and its second
    derivatives are large. Where half the step has another slope a ReLU or a pooling turns over
-   within it, and the place says nothing; these must be few. */
+   within it, and the place shows nothing; these must be few. */
 static void reference_gradients_are_the_slopes_of_the_loss(void **state)
 {
     int places = 0, kinks = 0;

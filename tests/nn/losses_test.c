@@ -44,7 +44,7 @@ static void every_loss_is_its_sample_s(void **state)
             const double alone = pass_over(nn, &s, (size_t)i, 1, values, gradients, NULL);
             if (!(fabs((double)told - alone) <= 1e-5 * (1 + fabs(alone))))
                 fail_msg("%s: the loss of sample %d is %g, and %g alone", kinds[c].model, i, (double)told, alone);
-            assert_true(losses[i] == told); /* nobody has asked for those of this pass */
+            assert_true(losses[i] == told); /* those of this pass were not asked for */
         }
         if (!(fabs(added - sum) <= 1e-6 * (1 + fabs(sum))))
             fail_msg("%s: losses sum to %.9g, not to %.9g", kinds[c].model, added, sum);

@@ -1,7 +1,7 @@
 /* Goal: attention and its backward are softmax(scale q k^T) v and its derivative, with the same
-   bits at every level and however units are cut; a query never sees a later position. Method: the
-   plain algorithm in double, whose derivative is itself held to central differences; lengths
-   round every tile, strides with gaps. */
+   bits at every level and however units are split; a query never sees a later position. Method:
+   the plain algorithm in double, whose derivative is itself checked against central differences;
+   lengths round every tile, strides with gaps. */
 #include "math_test.h"
 
 typedef struct sample {

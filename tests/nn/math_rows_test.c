@@ -1,6 +1,7 @@
-/* Goal: norms of rows, embeddings, positions and cross-entropy are their formulas, their backwards
-   the derivatives, with the same bits at every level and however they are cut. Method: formulas in
-   double and central differences of them; random shapes; parts against the whole bit for bit. */
+/* Goal: norms of rows, embeddings, positions and cross-entropy are their formulas, their
+   backwards the derivatives, with the same bits at every level and however they are split.
+   Method: formulas in double and central differences of them; random shapes; parts against the
+   whole bit for bit. */
 #include "math_test.h"
 
 static const size_t widths[] = { 1, 2, 3, 15, 16, 17, 31, 33, 63, 64, 65, 100, 128, 131, 256 };

@@ -38,7 +38,7 @@ static inline void assert_guarded(const char *what, const float *p, size_t n)
             fail_msg("%s: wrote %zu bytes behind its %zu values", what, i + 1, n);
 }
 
-/* N(0, 1) by scale, in a room. */
+/* N(0, 1) by scale, in a guarded buffer. */
 static inline float *drawn(size_t n, uint64_t seed, double scale)
 {
     float *p = room(n);

@@ -39,7 +39,7 @@ static tutti_status on_need(void *user, int unit, bool backward, tutti_error *er
                 g->values[k] = malloc(g->params[k].count * sizeof(float));
             memcpy(g->values[k], g->real[k], g->params[k].count * sizeof(float));
             if (!g->needed[k])
-                look(g, k); /* nobody has written it before */
+                look(g, k); /* it has not been written before */
             g->needed[k] = true;
         }
     return TUTTI_OK;

@@ -1,4 +1,4 @@
-/* nn_test.h: shared by the tests of this room: an example is a network's parameters, gradients,
+/* nn_test.h: shared by the tests of this module: an example is a network's parameters, gradients,
    samples and labels, drawn from a seed. */
 #ifndef TUTTI_NN_TEST_H
 #define TUTTI_NN_TEST_H

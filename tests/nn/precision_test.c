@@ -368,8 +368,8 @@ static void a_sample_s_loss_has_the_same_bits_in_any_company(void **state)
         }
 }
 
-/* Copies of weights: made anew for other values, an evaluation's of them included, and no sooner
-   than that (same_weights is the caller's word). A pass allocates nothing. */
+/* Copies of weights: made again for other values, an evaluation's of them included, and no sooner
+   than that (same_weights is the caller's statement). A pass allocates nothing. */
 static void copies_of_weights_follow_the_values(void **state)
 {
     (void)state;
@@ -429,8 +429,8 @@ static void two_threads_give_what_one_gives(void **state)
 #endif
 }
 
-/* 65504 is fp16's last number: slopes of a loss scaled too high become infinite, and whoever looks
-   at the gradient sees it. bf16 has float32's range. */
+/* 65504 is fp16's last number: slopes of a loss scaled too high become infinite, and that shows
+   in the gradient. bf16 has float32's range. */
 static void fp16_overflows_where_bf16_does_not(void **state)
 {
     static const tutti_dtype all[] = { TUTTI_F32, TUTTI_BF16, TUTTI_F16 };

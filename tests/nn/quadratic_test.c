@@ -19,7 +19,7 @@ static nn_net quadratic_of(int dim, double condition, bool simplex)
     return net;
 }
 
-/* x of the example drawn, since the initial values of a quadratic are all alike. */
+/* x of the example drawn, since the initial values of a quadratic are all equal. */
 static example drawn(const nn_net *net, int64_t samples, uint64_t seed)
 {
     example e = example_of(net, samples, seed);
@@ -29,9 +29,9 @@ static example drawn(const nn_net *net, int64_t samples, uint64_t seed)
     return e;
 }
 
-/* Goal: gradient lambda_j mean(x_j - xi_j), loss 1/2 sum lambda (x - xi)^2. Method: the formulas in
-   long double; the gradient is the float nearest to a sum of 64 or fewer differences, exact but for
-   two roundings in double and one in float: 1e-7 relative to the largest term. */
+/* Goal: gradient lambda_j mean(x_j - xi_j), loss 1/2 sum lambda (x - xi)^2. Method: the formulas
+   in long double; the gradient is the float nearest to a sum of 64 or fewer differences, exact
+   except for two roundings in double and one in float: 1e-7 relative to the largest term. */
 static void gradient_and_loss_are_the_closed_form(void **state)
 {
     static const int dims[] = { 1, 2, 15, 16, 17, 33, 100, 131 };
@@ -63,8 +63,8 @@ static void gradient_and_loss_are_the_closed_form(void **state)
         }
 }
 
-/* Central differences of a quadratic are exact but for rounding: (f(x + h) -
-   f(x - h)) / 2h, h a power of two. */
+/* Central differences of a quadratic are exact except for rounding: (f(x + h) - f(x - h)) / 2h, h
+   a power of two. */
 static void gradient_is_the_difference_quotient_of_the_loss(void **state)
 {
     (void)state;

@@ -1,9 +1,9 @@
 /* Goal: a network that drops activations and computes them again has the bits of one that keeps
-   them: losses, gradients, running statistics; it holds as much less memory as the formula says;
-   it needs a segment's units before it computes them again, and charges for it. Method: each model
-   with recompute=on beside the same with off, over passes of one block and of several, precisions,
-   threads, both backends; hooks that refuse what comes in another order, and memory that is void
-   outside need and done. */
+   them: losses, gradients, running statistics; it holds as much less memory as the formula
+   states; it needs a segment's units before it computes them again, and charges for it. Method:
+   each model with recompute=on compared with the same with off, over passes of one block and of
+   several, precisions, threads, both backends; hooks that refuse what comes in another order, and
+   memory that is void outside need and done. */
 #include "subject.h"
 
 /* model: a format with one %s, for on and off. */
@@ -146,7 +146,7 @@ static void segments_may_end_anywhere(void **state)
 }
 
 /* ---- hooks ---- */
-/* What stands in the network's hands is void but from need to done. */
+/* Memory in the network's hands has no valid contents except from need to done. */
 typedef struct guard {
     const subject *s;
     side *d;
@@ -243,7 +243,8 @@ static size_t bytes_of(const char *model, const char *recompute, const tutti_nn_
 }
 
 /* gpt(L,256,4), 8 windows of 128: rows of 256 floats are 1 MiB. A block keeps 16 of them, and one
-   if it is computed again; then the last keeps all. Beside them are slopes, statistics, logits. */
+   if it is computed again; then the last keeps all. In addition there are slopes, statistics,
+   logits. */
 static void a_block_keeps_what_goes_into_it(void **state)
 {
     const tutti_nn_task task = { .classes = 256, .context = 128 };
@@ -288,7 +289,7 @@ static void of_residual_blocks_the_inputs_are_kept(void **state)
     assert_in_range(on, 2 * map, 2 * map + map / 4);
 }
 
-/* What is computed again is charged: of a block all products but the last. */
+/* Recomputation is charged: for a block all products but the last. */
 static void what_is_computed_again_is_charged(void **state)
 {
     const tutti_nn_task task = { .classes = 256, .context = 128 };

@@ -1,8 +1,8 @@
 /* Goal: networks with LSTMs, of tokens and of frames, compute their formulas and keep every
    promise of nn.h. Method: an oracle in double that only goes forward, from the formulas of
-   PyTorch's LSTM, and central differences of its loss; one direction and both, alone and
-   stacked, in branches, awkward widths and lengths from 1 on; equal bits of blocks, of
-   evaluations however they are cut, of sums. */
+   PyTorch's LSTM, and central differences of its loss; one direction and both, alone and stacked,
+   in branches, awkward widths and lengths from 1 on; equal bits of blocks, of evaluations however
+   they are split, of sums. */
 #include "nn/sequence.h"
 #include "allocations.h"
 #include "nn_test.h"
@@ -372,8 +372,8 @@ static void a_pass_is_the_tree_of_its_blocks_bit_for_bit(void **state)
     }
 }
 
-/* A sample's mask is a function of its place in the run: blocks that are told theirs give the bits
-   of the whole. Gradients are those of the very losses. */
+/* A sample's mask is a function of its place in the run: blocks that are given the places of
+   their samples give the bits of the whole. Gradients are those of the very losses. */
 static void dropout_draws_for_samples_wherever_their_rows_stand(void **state)
 {
     const tutti_layer drop = { .kind = TUTTI_LAYER_DROPOUT, .rate = 0.4 };
@@ -556,7 +556,7 @@ static void parameters_have_pytorch_s_names_shapes_and_initial_values(void **sta
         assert_int_equal(p[k].rows, expected[k].rows);
         assert_int_equal(p[k].cols, expected[k].cols);
     }
-    for (int k = 0; k < count; k++) { /* uniform within 1 / sqrt(hidden), no two tensors alike */
+    for (int k = 0; k < count; k++) { /* uniform within 1 / sqrt(hidden), no two tensors equal */
         double most = 0;
         v[k] = calloc(p[k].count, sizeof(float));
         tutti_nn_initialise(&p[k], 2 * p[k].unit + (p[k].dims == 1), 5, v[k]);

@@ -1,9 +1,9 @@
-/* Goal: a model in stages, however it is cut and in whatever order micro-batches take their turns,
-   gives each of them the loss and gradients of one pass through the whole network, to the bit, with
-   the values that its forward saw; activations come from a store whose bound holds, and go back
-   there; units of two networks may take turns; what cannot be cut is said in a sentence. Method:
-   every cut of every kind of model, k stages chained by hand, 1F1B and random orders, values of
-   their own for each micro-batch. */
+/* Goal: a model in stages, however it is partitioned and in whatever order micro-batches take
+   their turns, gives each of them the loss and gradients of one pass through the whole network,
+   to the bit, with the values that its forward saw; activations come from a store whose bound
+   holds, and go back there; units of two networks may take turns; what cannot be partitioned is
+   refused in a sentence. Method: every partition of every kind of model, k stages chained by
+   hand, 1F1B and random orders, values of their own for each micro-batch. */
 #include "allocations.h"
 #include "subject.h"
 #include "tutti/stages.h"
@@ -138,8 +138,8 @@ static void backward(pipeline *p, int m, bool add, float *const *gradients)
     p->taken[q][slot] = false;
 }
 
-/* Forward and backward of any micro-batch that is next somewhere; which, is drawn. In each stage
-   micro-batches are taken in their order. */
+/* Computes forward or backward of a drawn micro-batch among those that are next in some stage. In
+   each stage micro-batches are taken in their order. */
 static bool step(pipeline *p, uint64_t draw)
 {
     int ready[2 * MICRO], n = 0;
@@ -261,7 +261,7 @@ static void stages_in_any_order_have_the_bits_of_the_whole(void **state)
 
 /* ---- unit by unit ---- */
 
-/* What goes in of a micro-batch, in memory that is gone once its first unit is over. */
+/* The input of a micro-batch, in memory that is freed once its first unit is done. */
 static tutti_status begin_forward(const pipeline *p, tutti_nn_stage *stage, int m, bool *over, tutti_error *err)
 {
     const tutti_nn_task *t = &p->s->task;
@@ -442,7 +442,7 @@ static size_t slot_bytes(const tutti_nn_stage *stage, int first, int end)
     return all;
 }
 
-/* 1F1B: stage q of k has min(k - q, micro-batches) under way at most. */
+/* 1F1B: stage q of k has min(k - q, micro-batches) in flight at most. */
 static void one_forward_one_backward_holds_as_much_as_is_under_way(void **state)
 {
     static const char *const model = "gpt(layers=4,dim=16,heads=2)";
@@ -519,7 +519,7 @@ static void the_bound_holds(void **state)
     assert_in_range(f.used_most, 2 * each, 2 * each + 64);
     assert_in_range(f.held_most, 2 * each, 2 * each + 64);
 
-    /* what is under way has not suffered; the slot is free */
+    /* what is in flight has not suffered; the slot is free */
     assert_int_equal(tutti_nn_stage_backward(stage, 2, NULL, 70, false, d.gradients, NULL, &loss, &err),
                      TUTTI_ERR_USAGE);
     assert_int_equal(tutti_nn_stage_forward(stage, 1, &x, NULL, values, NULL, &err), TUTTI_ERR_USAGE);
@@ -554,7 +554,7 @@ static size_t bytes_of(const char *model, int first, int end)
     return bytes;
 }
 
-/* A block's rows of 16 values and no more, beside what leaves. */
+/* A block's rows of 16 values and no more, in addition to the stage's output. */
 static void what_is_computed_again_is_not_kept(void **state)
 {
     const size_t rows = 8 * 24 * 16 * sizeof(float);

@@ -11,7 +11,7 @@ typedef struct side {
     tutti_nn *nn;
     float *values[ROOM], *gradients[ROOM];
     double loss;
-    bool same;                   /* the pass is told that values are those of the one before */
+    bool same;                   /* declares to the pass that values are those of the one before */
 } side;
 
 typedef struct subject {

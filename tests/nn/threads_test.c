@@ -124,7 +124,7 @@ static void two_threads_of_one_network_agree_with_the_reference(void **state)
 #endif
 }
 
-/* Where few rows meet few columns a product's sums may be cut among threads, and its edges are
+/* Where few rows meet few columns a product's sums may be split among threads, and its edges are
    another kernel's: shapes of both kinds, which gave other bits with AVX2. */
 static void products_have_the_same_bits_with_any_number_of_threads(void **state)
 {
@@ -159,7 +159,7 @@ static void products_have_the_same_bits_with_any_number_of_threads(void **state)
 #endif
 }
 
-/* ---- the loops: every level the bits of the scalar one, nothing written beside the end ---- */
+/* ---- the loops: every level the bits of the scalar one, nothing written beyond the end ---- */
 enum { LONGEST = 300, GUARD = 8 };
 
 static void draw(float *x, size_t n, uint64_t seed)
@@ -385,7 +385,7 @@ static void weights_of_plain_maps_are_their_definition_at_every_level(void **sta
     }
 }
 
-/* ---- loops cut among threads ---- */
+/* ---- loops split among threads ---- */
 enum { CUTS = 1000 };
 typedef struct cuts { unsigned char times[CUTS], thread[CUTS]; size_t least; } cuts;
 
@@ -421,8 +421,8 @@ static void a_loop_is_cut_into_parts_that_together_are_all_of_it(void **state)
             }
 }
 
-/* Large enough that every loop is cut. Loops give one thread's bits; oneDNN's products may be cut
-   otherwise, hence the tolerance. The same threads, the same bits. */
+/* Large enough that every loop is split. Loops give one thread's bits; oneDNN's products may be
+   split otherwise, hence the tolerance. The same threads, the same bits. */
 static void threads_of_a_network_of_rows_agree(void **state)
 {
 #if SANITIZED_THREAD

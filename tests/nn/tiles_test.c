@@ -1,5 +1,5 @@
 /* Goal: a linear layer in tiles is the layer. Method: gpt in tiles against gpt whole, of the same
-   values cut by rows: losses and gradients to rounding, in float32 and bf16, written and added,
+   values split by rows: losses and gradients to rounding, in float32 and bf16, written and added,
    with segments; names and units of the tiles. That the values of a tile are touched only while
    they are needed is nn/needs, and that the formulas are kept nn/sequence. */
 #include "subject.h"

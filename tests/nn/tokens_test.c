@@ -23,8 +23,8 @@ static void fill(const tutti_nn_param *p, int k, float *values)
     }
 }
 
-/* Tolerances: 1e-5 of the loss, 2e-5 of a tensor's norm for the norm and single elements and, for a
-   sum of n values, of norm sqrt(n), its largest; beside 2e-7 of all tensors' norm, which is what
+/* Tolerances: 1e-5 of the loss; 2e-5 of a tensor's norm for the norm and single elements and, for
+   a sum of n values, of norm sqrt(n), its largest; plus 2e-7 of all tensors' norm, which is what
    remains of sums that cancel: the slope of a key's bias is exactly 0. */
 static void losses_and_gradients_are_pytorch_s(void **state)
 {

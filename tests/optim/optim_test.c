@@ -332,7 +332,8 @@ static void slots_are_declared_as_state(void **state)
     tutti_device_close(d);
 }
 
-/* Whoever has parts of a vector updates them as whoever has all, and says of which it has slots. */
+/* A worker with parts of a vector updates them as one with all of it, and states for which it has
+   slots. */
 static void slots_of_several_ranges_are_those_of_the_whole(void **state)
 {
     static const tutti_range ranges[] = { { 16, 48 }, { 64, 0 }, { 100, 1 }, { 160, 33 }, { 200, 56 } };
@@ -442,8 +443,8 @@ static void what_makes_no_sense_is_refused_with_a_sentence(void **state)
            "and this has 299");
 }
 
-/* Values out of bounds come from the table; here only that each is
-   refused, and that its name is said. */
+/* Values out of bounds come from the table; here only that each is refused, and that its name is
+   in the sentence. */
 static void values_out_of_bounds_are_refused(void **state)
 {
     static const struct { const char *spec, *option; } rows[] = {

@@ -1,6 +1,6 @@
 /* Goal: an update of what is in a tier has the bits of one in memory, whatever the tile, the
    threads, the tier and the order of parts; parts are over in their order; a disk that fails ends
-   it with a sentence and leaves nothing under way. Method: several ranges of odd sizes, compared
+   it with a sentence and leaves nothing in flight. Method: several ranges of odd sizes, compared
    with the whole vector's update; a runtime whose k-th transfer fails. */
 #include "tier/disk.h"
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* Goal: a partition is the best there is within memory, and what cannot be is said. Method: random
-   profiles of few units against every order of workers and every set of cuts; the choice of how
-   many are in flight against all of them; allocations by hand. */
+/* Goal: a partition is the best there is within memory, and what cannot be is refused. Method:
+   random profiles of few units against every order of workers and every partition; the choice of
+   how many are in flight against all of them; allocations by hand. */
 #include "tutti/pipeline.h"
 #include <math.h>
 #include <setjmp.h>
@@ -188,7 +188,7 @@ static void invalid_options_are_rejected(void **state)
     assert_non_null(strstr(err.text, "unit 2 takes nan seconds on worker 0"));
 }
 
-/* The fastest slowest stage of all cuts and all widths from that unit on. */
+/* The least time of the slowest stage, over all partitions and all widths, from that unit on. */
 static double try_widths(int units, const bool *cut, const double *seconds, int unit, int stages, int workers)
 {
     double best = INFINITY, sum = 0;

@@ -1,7 +1,7 @@
-/* Goal: stages on ranks give each micro-batch the bits of one pass through the whole network, send
-   one message a micro-batch, boundary and direction, hold no more than they say, wait at gates
-   without stopping for good, and end with a sentence when a rank is gone. Method: a small gpt in
-   stages, ranks that are threads; stages of arithmetic for the rest. */
+/* Goal: stages on ranks give each micro-batch the bits of one pass through the whole network,
+   send one message a micro-batch, boundary and direction, hold no more than they declare, wait at
+   gates without stopping for good, and end with a sentence when a rank is gone. Method: a small
+   gpt in stages, ranks that are threads; stages of arithmetic for the rest. */
 #include "../nn/subject.h"
 #include "tutti/pipe.h"
 #include "tutti/stages.h"
@@ -88,7 +88,7 @@ static tutti_status nn_rank(tutti_world *world, void *arg, tutti_error *err)
                                                      BATCH * tutti_nn_stage_enters(t.stage),
                                                      BATCH * tutti_nn_stage_leaves(t.stage) },
                               err));
-    TUTTI_TRY(tutti_pipe_run(pipe, 5, &work, err)); /* and goes on where it was */
+    TUTTI_TRY(tutti_pipe_run(pipe, 5, &work, err)); /* and continues where it was */
     TUTTI_TRY(tutti_pipe_run(pipe, MICRO, &work, err));
     tutti_pipe_sent(pipe, &messages, &bytes);
     sent = tutti_nn_stage_enters(t.stage) + tutti_nn_stage_leaves(t.stage);
@@ -182,7 +182,7 @@ static int64_t simple_admitted(void *self)
     return s->gate == 0 ? INT64_MAX : s->gate;
 }
 
-/* A gate that opens when nothing is under way. */
+/* A gate that opens when nothing is in flight. */
 static tutti_status simple_await(void *self, int64_t p, tutti_error *err)
 {
     simple *s = self;
@@ -311,7 +311,7 @@ static tutti_status wide_rank(tutti_world *world, void *arg, tutti_error *err)
     o.enters = w.stage > 0 ? 3 : 0;
     o.leaves = w.stage < w.stages - 1 ? 3 : 0;
     TUTTI_TRY(tutti_pipe_open(&pipe, world, &o, err));
-    for (size_t i = 0; i < TUTTI_LENGTH(lasts) && status == TUTTI_OK; i++) { /* and goes on where it was */
+    for (size_t i = 0; i < TUTTI_LENGTH(lasts) && status == TUTTI_OK; i++) { /* and continues where it was */
         status = tutti_pipe_run(pipe, lasts[i], &work, err);
         while (next_of(&w, due) <= lasts[i]) {
             due = next_of(&w, due);
@@ -329,7 +329,7 @@ static tutti_status wide_rank(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-/* Micro-batches take turns in each stage, anew in each period, whatever the widths. */
+/* Micro-batches take turns in each stage, starting over in each period, whatever the widths. */
 static void stages_of_unlike_widths_take_turns(void **state)
 {
     static const wide cases[] = {
@@ -348,7 +348,7 @@ static void stages_of_unlike_widths_take_turns(void **state)
     }
 }
 
-/* Two stages that are as fast: with one worker behind three each of these needs two under way. */
+/* Two equally fast stages: with one worker behind three each of these needs two in flight. */
 static void slots_follow_from_widths(void **state)
 {
     static const int one[] = { 1, 1, 1 }, wide_first[] = { 3, 1 }, wide_last[] = { 1, 3 }, uneven[] = { 8, 1, 1, 1 };

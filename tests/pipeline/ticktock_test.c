@@ -1,7 +1,7 @@
-/* Goal: the rules of tick and tock (pipeline.h): no two in forward, none begins before the offset,
-   none overtakes, a worker is never idle where something may go on, and the peaks are those of
-   triangles: A, 1.25 A and 1.33 A where backward takes one, two and three times as long as forward.
-   Method: profiles of many parts, and drawn ones, played to the end. */
+/* Goal: the rules of tick and tock (pipeline.h): no two in forward, none begins before the
+   offset, none overtakes, a worker is never idle where something may be computed, and the peaks
+   are those of triangles: A, 1.25 A and 1.33 A where backward takes one, two and three times as
+   long as forward. Method: profiles of many parts, and drawn ones, played to the end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +40,7 @@ static void test_peaks_are_those_of_triangles(void **state)
     }
 }
 
-/* A triangle whose backward takes long has room for more waves than two, each above T/k. */
+/* A triangle whose backward takes long leaves space for more waves than two, each above T/k. */
 static void test_more_waves_hold_half_of_each(void **state)
 {
     double seconds[MANY], bytes[MANY];
@@ -70,7 +70,7 @@ static void drawn(uint64_t seed, double *seconds, double *bytes, tutti_ticktock_
     p->bytes = bytes;
 }
 
-/* Where one may begin and where it may not is drawn, as an exchange would have it. */
+/* Which wave may begin and when it must wait is drawn, as exchanges would cause it. */
 static void test_rules_hold_whatever_may_begin(void **state)
 {
     double seconds[64], bytes[64];

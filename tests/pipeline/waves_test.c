@@ -1,6 +1,6 @@
-/* Goal: turns of one forward, one backward come to the known bubble, hold as many micro-batches as
-   they say and never stop for good; pipelines that go by waves are never further apart than the
-   bounds, which are reached. Method: stages in virtual time; 1,000 random schedules of
+/* Goal: one-forward-one-backward schedules have the known bubble, hold as many micro-batches as
+   they declare and never stop for good; pipelines that go by waves are never further apart than
+   the bounds, which are reached. Method: stages in virtual time; 1,000 random schedules of
    pipelines. */
 #include "tutti/pipeline.h"
 #include <math.h>
@@ -174,7 +174,7 @@ static void pipelines_are_never_further_apart_than_the_bounds(void **state)
                 most.stale = b.stale > most.stale ? b.stale : most.stale;
                 most.own = b.own > most.own ? b.own : most.own;
                 most.apart = b.apart > most.apart ? b.apart : most.apart;
-                for (int k = 0; k < n; k++) { /* nobody waits for ever */
+                for (int k = 0; k < n; k++) { /* none waits for ever */
                     assert_int_equal(v[k].done, (int64_t)WAVES * in_flight);
                     assert_int_equal(v[k].clock, WAVES);
                 }

@@ -1,5 +1,6 @@
-/* Goal: a stage takes what Amdahl's law says, provisioning gives the cheapest numbers of units, and
-   what cannot be is said. Method: figures by hand; random problems against all numbers of units. */
+/* Goal: a stage takes as long as Amdahl's law states, provisioning gives the cheapest numbers of
+   units, and what cannot be is refused. Method: figures by hand; random problems against all
+   numbers of units. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

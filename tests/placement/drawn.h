@@ -1,4 +1,4 @@
-/* drawn.h: random problems of placement, for the tests of this folder. */
+/* drawn.h: random problems of placement, for the tests of this module. */
 #ifndef TUTTI_TESTS_PLACEMENT_DRAWN_H
 #define TUTTI_TESTS_PLACEMENT_DRAWN_H
 #include "tutti/placement.h"

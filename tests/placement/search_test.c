@@ -1,6 +1,7 @@
-/* Goal: exact searches are exact, the policy's gradient is one, what it finds is the optimum where
-   plans are few, and costs move as they must. Method: dp against all plans of random problems,
-   with units that are short and that are not; finite differences; a hundred seeds. */
+/* Goal: exact searches are exact, the policy's gradient is a gradient, what it finds is the
+   optimum where plans are few, and costs move as they must. Method: dp against all plans of
+   random problems, with units that are short and that are not; finite differences; a hundred
+   seeds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -137,7 +138,7 @@ static void the_policy_finds_the_optimum_of_few_plans(void **state)
     assert_in_range(equal, 95, 100);
 }
 
-/* 2^16 plans, of which 4800 are drawn: what is found is what was learned. */
+/* 2^16 plans, 4800 of them drawn: what is found is what was learned. */
 static void the_policy_learns_where_plans_are_many(void **state)
 {
     double learned = 0, drawn = 0;
@@ -157,7 +158,8 @@ static void the_policy_learns_where_plans_are_many(void **state)
     assert_true(learned - 1 < 0.7 * (drawn - 1));
 }
 
-/* Problems on which rewards of cost alone lead to a plan that is a tenth or more too dear. */
+/* Problems on which rewards from cost alone lead to a plan that is a tenth or more too
+   expensive. */
 static void the_policy_is_not_sure_of_a_plan_too_soon(void **state)
 {
     static const uint64_t seeds[] = { 0, 2 };
@@ -174,7 +176,7 @@ static void the_policy_is_not_sure_of_a_plan_too_soon(void **state)
     }
 }
 
-/* Plans that cost nothing, and none at all: rewards are numbers, and what is found is right. */
+/* Plans that cost nothing, and no plan at all: rewards are finite, and the result is right. */
 static void the_policy_takes_costs_without_proportions(void **state)
 {
     tutti_placement_problem p = drawn_problem(4, 6, 2, 50, 1);
@@ -188,7 +190,7 @@ static void the_policy_takes_costs_without_proportions(void **state)
     p.type[0].price = p.type[1].price = 1e-300;
     assert_int_equal(tutti_placement_find(&p, "rl(hidden=4,rounds=100,penalty=1e6)", &plan, NULL), TUTTI_OK);
     assert_true(plan.cost > 0 && plan.cost < 1e-290);
-    /* so sure that chances are 0 but for the smallest number */
+    /* so sure that chances are 0 except for the smallest number */
     assert_int_equal(tutti_placement_find(&p, "rl(hidden=4,rounds=100,lr=100,entropy=100)", &plan, NULL), TUTTI_OK);
     p.floor = 1e9;
     assert_int_equal(tutti_placement_find(&p, "rl(hidden=4,rounds=20)", &plan, &err), TUTTI_ERR_USAGE);

@@ -43,7 +43,7 @@ static void until(oracle *o, int64_t time)
             o->waiting++;
 }
 
-/* Rates of whole nanoseconds a sample, so that both count alike to the last one. */
+/* Rates of whole nanoseconds a sample, so that both counts are equal to the last one. */
 static void every_sample_is_waiting_taken_or_dropped_as_one_by_one(void **state)
 {
     (void)state;

@@ -16,7 +16,7 @@
 typedef struct faults {
     tutti_runtime *below;
     size_t bite;                 /* most bytes of one read or write */
-    int interrupts;              /* every n-th call says EINTR first; 0: never */
+    int interrupts;              /* every n-th call returns EINTR first; 0: never */
     int fail_at, cause;          /* the k-th call from now on fails; 0: none */
     int calls, opened, closed;
     bool stuck;                  /* writes take nothing */
@@ -195,8 +195,8 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(tutti_file_close(f, NULL), TUTTI_OK);
 }
 
-/* Mapped where the table can, read where it has no such call or the call fails; either way the
-   descriptor is given back at once. */
+/* Mapped where the table can map, read where it has no such call or the call fails; either way
+   the descriptor is closed at once. */
 static void all_of_a_file_is_mapped_or_else_read(void **state)
 {
     place *p = *state;
@@ -388,8 +388,8 @@ static tutti_status write_wide(tutti_runtime *rt, const char *path, const unsign
     return status == TUTTI_OK ? closed : status;
 }
 
-/* Short and interrupted calls, memory at a block's start and beside it; every call fails once, with
-   EINVAL too, which a disk says that wants larger blocks. */
+/* Short and interrupted calls, memory at a block's start and off it; every call fails once, also
+   with EINVAL, which a disk that needs larger blocks returns. */
 static void parts_in_any_order_make_the_file(void **state)
 {
     enum { BLOCK = TUTTI_FILE_BLOCK, BYTES = 5 * BLOCK + 77 };
@@ -457,7 +457,7 @@ static int shut_exists(void *self, const char *path)
     return EACCES;
 }
 
-/* As somebody else's home is to the system: there, and not to be looked into. */
+/* As another user's home is to the system: there, and not to be looked into. */
 static void a_directory_that_is_shut_is_no_file(void **state)
 {
     faults f = { .bite = 4 };
@@ -578,9 +578,9 @@ static void renaming_replaces_and_tells_both_names(void **state)
     assert_int_equal(bytes, 0);
 }
 
-/* Goal: under its name a file is whole: the old one or the new one; nothing else is left but after
-   a kill. Method: fail the 1st, 2nd, 3rd ... call until all goes well, with and without an old one;
-   and an unfinished one of a try that was killed. */
+/* Goal: under its name a file is whole: the old one or the new one; nothing else is left, except
+   after a kill. Method: fail the 1st, 2nd, 3rd ... call until all goes well, with and without an
+   old one; and an unfinished one of a try that was killed. */
 static void a_file_appears_whole_or_not_at_all(void **state)
 {
     place *p = *state;

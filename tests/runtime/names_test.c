@@ -98,8 +98,8 @@ static void numbers_need_no_name_service(void **state)
     assert_null(list);
 }
 
-/* Given up, and answered later: by then the names that were asked for are
-   gone, and nobody wants the answer. */
+/* Given up, and answered later: by then the names that were asked for are gone, and the answer is
+   not wanted. */
 static void a_late_answer_is_thrown_away(void **state)
 {
     char host[] = "here", service[] = "80";
@@ -121,7 +121,7 @@ static void a_late_answer_is_thrown_away(void **state)
     atomic_store(&open_gate, true);
     while (atomic_load(&through) == 0)
         nap();
-    for (int k = 0; k < 50; k++) /* the thread has some instructions left: for the search for leaks */
+    for (int k = 0; k < 50; k++) /* the thread has some instructions left to run: for the leak checker */
         nap();
 }
 

@@ -115,8 +115,8 @@ static void only_the_newest_are_kept(void **state)
     expect_whole(&f->m->rt, "a/step-00000030", 1, 1, 30);
     expect_whole(&f->m->rt, "a/step-00000040", 1, 1, 40);
 
-    /* A run that went back to step 30 saves 35 now: it stays,
-       though two others have higher numbers. */
+    /* A run that went back to step 30 now saves step 35: that checkpoint stays, though two others
+       have higher numbers. */
     assert_int_equal(save_plain(&f->m->rt, "a", 1, 35, 35, 1), TUTTI_OK);
     assert_int_equal(memory_files_count(f->m, "a", ""), 1);
     expect_whole(&f->m->rt, "a/step-00000035", 1, 1, 35);
@@ -436,7 +436,7 @@ static void damage_to_a_tensor_names_file_tensor_and_range(void **state)
 
     assert_int_equal(save_plain(&f->m->rt, "a", 2, 10, 1, 1), TUTTI_OK);
     data = memory_files_get(f->m, "a/step-00000010/rank-00001-of-00002.safetensors", &n);
-    for (size_t at = 8; at < n; at++) /* the F64 slice is first in the file: find its first value */
+    for (size_t at = 8; at < n; at++) /* the F64 shard is first in the file: find its first value */
         if (data[at] == value_of(2, -1, 144, 1) && data[at + 1] == value_of(2, -1, 145, 1) &&
             data[at + 2] == value_of(2, -1, 146, 1)) {
             data[at + 9] ^= 4;
@@ -449,7 +449,7 @@ static void damage_to_a_tensor_names_file_tensor_and_range(void **state)
     assert_string_equal(err.text + strlen(err.text) - (sizeof end - 1), end);
     assert_int_equal(tutti_checkpoint_verify(c, &err), TUTTI_ERR_CORRUPT);
     assert_memory_equal(err.text, begin, sizeof begin - 1);
-    h.items[2].end = 18; /* who needs only what is sound may have it */
+    h.items[2].end = 18; /* a caller that needs only what is sound may have it */
     assert_int_equal(tutti_checkpoint_read(c, h.items, 4, &err), TUTTI_OK);
     tutti_checkpoint_close(c);
 }

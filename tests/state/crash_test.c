@@ -1,10 +1,10 @@
 /* Goal: at every instant a valid checkpoint can be found, and it is the old one or the new one,
    whole. Method: the k-th mutating file operation is the last one that the process does, for
-   every k until the save succeeds; then the machine goes on with all that was done, or loses what
-   was not synced: contents, directory entries, or both. The same k-th operation also fails with
-   no space, an error, or half the bytes: then the save says so on every rank, and leaves the
-   older checkpoint and no trace. The simulated files know what was synced; a real process killed
-   on a real disk stands at the end. */
+   every k until the save succeeds; then the machine continues with all that was done, or loses
+   what was not synced: contents, directory entries, or both. The same k-th operation also fails
+   with no space, an error, or half the bytes: then the save reports it on every rank, and leaves
+   the older checkpoint and no trace. The simulated files know what was synced; a real process
+   killed on a real disk stands at the end. */
 #include "saved.h"
 #include <sys/stat.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
-/* Goal: no memory is an ordinary result here too. Method: tutti_alloc is wrapped at link
-   time; in each rank the 1st, 2nd, 3rd ... allocation inside the call fails until the call
-   succeeds. Everybody hears of it, the older checkpoint stays, nothing is left behind, and
-   the address sanitizer sees what leaks. */
+/* Goal: no memory is an ordinary result here too. Method: tutti_alloc is wrapped at link time; in
+   each rank the 1st, 2nd, 3rd ... allocation inside the call fails until the call succeeds. All
+   ranks learn of it, the older checkpoint stays, nothing is left behind, and the address
+   sanitizer sees what leaks. */
 #include "saved.h"
 
 static _Thread_local size_t until_failure = SIZE_MAX; /* of this rank; a failure makes it SIZE_MAX again */

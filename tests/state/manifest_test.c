@@ -1,5 +1,5 @@
-/* Manifests from an enemy: with a true seal, so that what is behind it is
-   reached. Each lie has its sentence. */
+/* Hostile manifests: with a valid seal, so that the code behind its check is reached. Each lie
+   has its sentence. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -18,7 +18,7 @@
 
    memory_files_open_wide gives files that several threads write at once (reserve and write_at are
    counted too). It needs a real runtime for the threads. With `dawdle_ns` a write_at that succeeds
-   comes back that much later. So others are in flight beside it, and one that fails is told
+   returns that much later. So others are in flight at the same time, and a failing one is reported
    first. */
 #ifndef TUTTI_TESTS_MEMORY_FILES_H
 #define TUTTI_TESTS_MEMORY_FILES_H
@@ -104,7 +104,7 @@ static inline void memory_entry_drop(memory_entries *e, const char *name)
         }
 }
 
-/* The entries as they are after a change, which is told for a crash. */
+/* Changes the entries, and records the change for a crash. */
 static inline void memory_change_entries(memory_node *directory, const char *from, const char *to,
                                          memory_node *node)
 {
@@ -160,8 +160,8 @@ static inline memory_node *memory_find(memory_files *m, const char *path, memory
     return at;
 }
 
-/* Under the lock: counts a mutating operation; an errno when the fault says so. *half:
-   this write is to be torn or short. */
+/* Under the lock: counts a mutating operation; an errno when the fault requires it. *half: this
+   write is to be torn or short. */
 static inline int memory_strike(memory_files *m, bool *half)
 {
     *half = false;
@@ -298,7 +298,7 @@ static inline int memory_write_at(void *self, int fd, uint64_t offset, const voi
     cause = memory_strike(m, &half);
     *done = cause == 0 ? half ? (bytes + 1) / 2 : bytes : 0;
     node = m->fds[fd];
-    if (offset + bytes > node->bytes) /* nobody here writes past what was reserved */
+    if (offset + bytes > node->bytes) /* no code here writes past what was reserved */
         abort();
     memcpy(node->data + offset, from, cause == 0 ? *done : half ? bytes / 2 : 0);
     pthread_mutex_unlock(&m->lock);
@@ -561,7 +561,7 @@ static inline void memory_files_crash(memory_files *m, bool lose_contents, bool 
     }
 }
 
-/* Changes of entries that a loss of power may find on the disk, or not. */
+/* Changes of entries that may, or may not, be on the disk after a loss of power. */
 static inline size_t memory_files_unsynced(const memory_files *m)
 {
     size_t n = 0;
@@ -582,7 +582,7 @@ static inline void memory_files_crash_with_some(memory_files *m, bool lose_conte
             memory_node **there = memory_entry(&kept, change->from);
             if (tutti_random(draw, k++) % 2 == 0)
                 continue;
-            /* else the name has come to be another's, or never was this one's */
+            /* else the name is another's by now, or never was this one's */
             if (there != NULL && *there == change->node)
                 memory_entry_drop(&kept, change->from);
             if (change->to[0] != '\0')

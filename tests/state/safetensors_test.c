@@ -1,6 +1,6 @@
 /* The file format: what is written is what is read, byte for byte as published; what is not the
-   format is refused in a sentence, and a failing disk leaves the earlier file. The attacks are made
-   here rather than stored: the code says what is wrong with each. */
+   format is refused in a sentence, and a failing disk leaves the earlier file. The attacks are
+   made here rather than stored: the code shows what is wrong with each. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -222,7 +222,7 @@ static void what_no_file_can_hold_is_not_written(void **state)
 }
 
 /* Fault number k for every k: an error and the earlier file whole, or success and the new one; no
-   part file is left but by a kill. */
+   part file is left, except by a kill. */
 static void a_failing_disk_leaves_the_earlier_file(void **state)
 {
     fixture *f = *state;
@@ -265,7 +265,7 @@ static void a_failing_disk_leaves_the_earlier_file(void **state)
 
 /* ---- attacks ---- */
 
-/* A file of this header and so many bytes of data, through parse and through open. */
+/* A file of this header and `data` bytes of data, through parse and through open. */
 static tutti_status take(fixture *f, const char *header, size_t data, tutti_error *err)
 {
     const size_t n = strlen(header);

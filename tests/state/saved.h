@@ -1,6 +1,6 @@
 /* saved.h: a small run's state, saved by any number of ranks that are threads and read by any
-   number of others. Every value is a function of what it is and of the save's `generation`, so that
-   old and new checkpoints can be told apart, and mixes found. */
+   number of others. Every value is a function of what it is and of the save's `generation`, so
+   that old and new checkpoints can be distinguished, and mixes found. */
 #ifndef TUTTI_TESTS_STATE_SAVED_H
 #define TUTTI_TESTS_STATE_SAVED_H
 #include <stdarg.h>

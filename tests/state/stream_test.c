@@ -1,6 +1,6 @@
 /* Large files, which threads write and read ahead: the same bytes as by plain calls; a failure of
-   any operation or allocation is told, and leaves the earlier file and no trace; a stop at any
-   operation leaves the old checkpoint or the new one. */
+   any operation or allocation is reported, and leaves the earlier file and no trace; a stop at
+   any operation leaves the old checkpoint or the new one. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -136,7 +136,7 @@ static void a_failing_operation_is_told_and_leaves_the_earlier_file(void **state
             m->operations = 0;
             m->fault = fault;
             m->fault_at = ++k;
-            m->dawdle_ns = 2000000; /* blocks beside the one that fails are written well, and after it */
+            m->dawdle_ns = 2000000; /* blocks written during the one that fails are written well, and those after it */
             status = write_parts(&m->rt, "a", f->values, parts, 1, hashes, NULL, &err);
             ended = m->operations < k;
             memory_files_get(m, "a", &bytes);
@@ -390,7 +390,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(no_memory_at_any_point_is_told_and_leaves_the_old_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_process_killed_in_any_write_leaves_the_old, set_up, tear_down),
     };
-#if SANITIZED_THREAD /* the rest fails an operation at a time, and takes minutes then */
+#if SANITIZED_THREAD /* there each operation of the rest fails in turn, which takes minutes */
     int failed = 0;
     static const char *const threads[] = {
         "a_file_is_the_same_whoever_writes_it", "damage_and_failing_reads_are_found_while_reading_ahead",

@@ -1,6 +1,6 @@
-/* Goal: what is taken is counted to the byte, under its name; a limit holds, and the refusal says
-   what is needed, what there is and who has it. Method: sizes, names and alignments; threads that
-   take and give at once. */
+/* Goal: what is taken is counted to the byte, under its name; a limit holds, and the refusal
+   states what is needed, what there is and which names have it. Method: sizes, names and
+   alignments; threads that take and give at once. */
 #include "disk.h"
 
 static void what_is_taken_is_counted_by_name(void **state)

@@ -1,5 +1,5 @@
 /* disk.h: a directory on a disk for the tests of tiers: the build's. Where that is in memory, or
-   refuses to go past the page cache, what needs a disk is skipped, and that is printed. */
+   refuses to bypass the page cache, tests that need a disk are skipped, and print that. */
 #ifndef TUTTI_TESTS_DISK_H
 #define TUTTI_TESTS_DISK_H
 #include <setjmp.h>
@@ -22,7 +22,7 @@ static inline tutti_runtime *runtime_of_test(void)
     return rt;
 }
 
-/* "on" where the disk goes past the page cache, else "off". */
+/* "on" where the disk can bypass the page cache, else "off". */
 static inline const char *disk_direct(tutti_runtime *rt)
 {
     static const char *known;

@@ -1,7 +1,7 @@
-/* Goal: whatever the disk, the kernel or the memory refuses is a sentence. It ends the request that
-   it befell and no other, and corrupts nothing. Short transfers are no failure. Method: a runtime
-   whose transfers, of the queue and of the calls alike, are cut short, interrupted, and failed at
-   the k-th; tutti_alloc is wrapped at link time. */
+/* Goal: whatever the disk, the kernel or the memory refuses is a sentence. It ends the request
+   that it befell and no other, and corrupts nothing. Short transfers are no failure. Method: a
+   runtime whose transfers, of the queue as well as of the calls, are cut short, interrupted, and
+   failed at the k-th; tutti_alloc is wrapped at link time. */
 #include "disk.h"
 #include <errno.h>
 
@@ -17,7 +17,7 @@ void *__wrap_tutti_alloc(size_t count, size_t size)
     return until_failure != SIZE_MAX && until_failure-- == 0 ? NULL : __real_tutti_alloc(count, size);
 }
 
-/* Set while no request is under way, but for the count, which all threads of a tier change. */
+/* Set while no request is in flight, except for the count, which all threads of a tier change. */
 typedef struct faults {
     tutti_runtime rt;
     tutti_runtime_ops ops;
@@ -25,7 +25,7 @@ typedef struct faults {
     int transfers;               /* since `begin` */
     int fail_at, cause;          /* the k-th transfer fails; 0: none */
     int nothing_at;              /* the k-th and all later ones move nothing */
-    int interrupts;              /* every n-th one says EINTR */
+    int interrupts;              /* every n-th one returns EINTR */
     size_t bite;                 /* and no transfer moves more */
     int reap_fails;              /* a cause */
     int opening_fails;           /* a cause, of the queue */
@@ -49,7 +49,7 @@ static int strike(faults *f, size_t *bytes)
     return 0;
 }
 
-/* What the disk has moved is not told in full: more of it is moved again, which changes nothing. */
+/* Less is reported than the disk has moved: the rest is moved again, which changes nothing. */
 static int faulty_read(void *self, int fd, uint64_t offset, void *to, size_t bytes, size_t *done)
 {
     faults *f = self;
@@ -162,8 +162,8 @@ static char *pages(size_t bytes, int value)
     return memory;
 }
 
-/* A bite of 512 is no whole block: what it moved does not count past the page cache, and a transfer
-   that never moves a block is given up. */
+/* A short transfer of 512 bytes is no whole block: what it moved does not count when the page
+   cache is bypassed, and a transfer that never moves a block is given up. */
 static void short_and_interrupted_transfers_are_no_failure(void **state)
 {
     faults f;
@@ -200,8 +200,8 @@ static void short_and_interrupted_transfers_are_no_failure(void **state)
     tutti_runtime_close(f.below);
 }
 
-/* Each transfer of a write with two ends, in turn: it alone fails, its neighbours keep their bytes,
-   and the tier goes on. */
+/* Each transfer of a write with two ends, in turn: it alone fails, its neighbours keep their
+   bytes, and the tier continues. */
 static void each_failed_transfer_ends_its_request_with_a_sentence_and_no_other(void **state)
 {
     static const struct { int cause; const char *words; } causes[] = {
@@ -256,7 +256,7 @@ static void each_failed_transfer_ends_its_request_with_a_sentence_and_no_other(v
     tutti_runtime_close(f.below);
 }
 
-/* Of many requests under way the failed ones are those whose transfers failed. */
+/* Of many requests in flight the failed ones are those whose transfers failed. */
 static void requests_beside_a_failed_one_end_well(void **state)
 {
     enum { REQUESTS = 16 };
@@ -309,7 +309,7 @@ static void a_file_that_has_lost_its_end_is_a_sentence(void **state)
         assert_int_equal(one(t, false, BLOCK, in, BLOCK, &err), TUTTI_ERR_CORRUPT);
         assert_string_equal(err.text, "tier 'nvme': '" DISK "' ends at 4096 bytes, but 4096 bytes were expected at "
                                       "offset 4096; it was cut short or is another kind of file");
-        /* Nor does a write hang of which nothing is taken. */
+        /* Nor does a write hang when the disk takes nothing. */
         assert_int_equal(one(t, true, BLOCK, in, BLOCK, &err), TUTTI_ERR_IO);
         f.nothing_at = 0;
         tutti_tier_close(t);
@@ -331,7 +331,7 @@ static void a_full_disk_is_found_when_it_is_opened(void **state)
     assert_non_null(strstr(err.text, ": 5.0 MiB are needed in '" DISK "', which has room for 3.0 MiB; free space there "
                                      "or choose another place (No space left on device)"));
     f.space = 0;
-    f.scratch_fails = EDQUOT; /* there is room, but not for this user */
+    f.scratch_fails = EDQUOT; /* there is space, but not for this user */
     assert_int_equal(tutti_tier_open(&t, rt, spec_of(rt, false, ""), 5 << 20, NULL, &err), TUTTI_ERR_IO);
     assert_non_null(strstr(err.text, ": 5.0 MiB are needed in '" DISK "', which has room for "));
     f.scratch_fails = EACCES;
@@ -373,7 +373,7 @@ static void a_refused_queue_is_a_sentence_or_threads(void **state)
     tutti_runtime_close(f.below);
 }
 
-/* The queue itself is lost: every request hears of it, those of later too, and nothing waits for
+/* The queue itself is lost: every request learns of it, later ones too, and nothing waits for
    ever. */
 static void a_lost_queue_ends_all_requests(void **state)
 {

@@ -1,7 +1,7 @@
 /* Goal: a tier gives back what was written, whatever the offsets, sizes, addresses, engine and
-   order. Past the page cache it moves exactly the bytes of the formula. It is bounded, and nothing
-   of it is left behind. Method: the same requests to a tier and to an array; /proc/self/io; a child
-   that is killed; a child to which the kernel refuses io_uring. */
+   order. When it bypasses the page cache it moves exactly the bytes of the formula. It is
+   bounded, and nothing of it is left behind. Method: the same requests to a tier and to an array;
+   /proc/self/io; a child that is killed; a child to which the kernel refuses io_uring. */
 #include "disk.h"
 #include <dirent.h>
 #include <errno.h>
@@ -55,7 +55,7 @@ static tutti_status one(tutti_tier *t, bool write, uint64_t at, void *memory, si
 }
 
 /* Writes of the round are parts of the tier between random cuts, so they meet in blocks; all are
-   under way at once. Then as many reads of anything. */
+   in flight at once. Then as many reads of anything. */
 static void what_was_written_is_read_at_any_offset_size_and_address(void **state)
 {
     enum { BYTES = 3 * BLOCK * 16 + 77, AT_ONCE = 24, ROUNDS = 12 };
@@ -81,7 +81,7 @@ static void what_was_written_is_read_at_any_offset_size_and_address(void **state
                 uint64_t bytes = r + 1 == AT_ONCE ? BYTES - at : draw(&seed, 2 * BYTES / AT_ONCE);
                 if (bytes > BYTES - at)
                     bytes = BYTES - at;
-                if (r % 4 == 0) /* as far from a block as its place is: straight but for the ends */
+                if (r % 4 == 0) /* as far from a block's start as its place is: direct except for the ends */
                     from += (at + 2 * BLOCK - (uintptr_t)from % BLOCK) % BLOCK;
                 for (uint64_t i = 0; i < bytes; i++)
                     from[i] = image[at + i] = (char)(i * 7 + at + (uint64_t)round);
@@ -119,7 +119,7 @@ typedef struct lane { tutti_tier *t; int index; bool failed; } lane;
 
 enum { LANES = 4, LANE_BYTES = 5 * BLOCK + 1000, TURNS = 60 };
 
-/* Its own part, whose ends are in blocks of its neighbours'. */
+/* A part of its own, whose ends lie in blocks of its neighbours' parts. */
 static tutti_status lane_run(void *arg, tutti_error *err)
 {
     lane *l = arg;
@@ -161,7 +161,8 @@ static void several_lanes_share_a_tier_and_the_blocks_that_their_parts_meet_in(v
     tutti_runtime_close(rt);
 }
 
-/* More requests than may wait: who posts is held up, not refused, and closing waits for all. */
+/* More requests than may wait: the thread that posts is held up, not refused, and closing waits
+   for all. */
 static void what_is_posted_is_bounded_and_closing_waits_for_it(void **state)
 {
     enum { REQUESTS = 200 };
@@ -314,7 +315,7 @@ static void more_than_the_disk_has_is_refused_before_any_work(void **state)
     tutti_runtime_close(rt);
 }
 
-/* ---- what /proc/self/io says ---- */
+/* ---- what /proc/self/io reports ---- */
 static uint64_t proc_io(const char *name)
 {
     FILE *f = fopen("/proc/self/io", "r");
@@ -453,7 +454,7 @@ static void a_killed_process_leaves_nothing(void **state)
     tutti_runtime_close(rt);
 }
 
-/* The file has no name, so nobody can take it away either. */
+/* The file has no name, so it cannot be removed by others either. */
 static void a_directory_that_vanishes_takes_nothing_along(void **state)
 {
     char folder[] = DISK "/tier-XXXXXX", text[5] = "tier";

@@ -24,7 +24,7 @@ static const char *const specs[] = {
     "complete(weights=laplacian)", "random(3,weights=laplacian,lazy=true)", "ring(weights=push)",
 };
 
-/* All rounds of a period, or many of a graph that is drawn anew. */
+/* All rounds of a period, or many of a graph that is drawn again each round. */
 static uint64_t rounds_of(const tutti_graph *g)
 {
     return tutti_graph_period(g) > 0 ? tutti_graph_period(g) + 2 : 400;
@@ -167,7 +167,7 @@ static void gaps_are_those_known_in_closed_form(void **state)
     for (int n = 4; n <= 40; n += 3) {
         const double second = 2 - 2 * cos(2 * pi / n), last = 2 - 2 * cos(2 * pi * (n / 2) / n),
                      slow = (1 + (1 + 2 * cos(2 * pi / n)) / 3) / 2;
-        /* the best constant weight: both ends alike */
+        /* the best constant weight: both ends of the spectrum have the same magnitude */
         assert_true(fabs(gap_of("ring(weights=laplacian)", n) - (1 - (last - second) / (last + second))) < 1e-11);
         assert_true(fabs(gap_of("ring(lazy=true)", n) - (1 - slow)) < 1e-12);
         assert_true(fabs(gap_of("complete(weights=laplacian)", n) - 1) < 1e-11);
@@ -285,8 +285,8 @@ static void one_peer_exponential_of_six_misses_the_mean_by_a_twelfth(void **stat
     }
 }
 
-/* What a caller shows to a person: each property's own sentence, with
-   the member, the round and the sum. */
+/* What a caller shows to a user: each property's own sentence, with the member, the round and the
+   sum. */
 static void what_does_not_hold_is_shown_by_a_member_and_a_number(void **state)
 {
     static const struct { const char *spec; int n; const char *property, *sentence;
@@ -541,8 +541,8 @@ static bool meet(const tutti_graph *g, int i, int j)
     return false;
 }
 
-/* Whom each member may meet: only across roles, both say so, everybody is connected with everybody,
-   and nothing but edges within a role is left out. */
+/* The partners that each member may meet: only across roles, symmetrically, with all members
+   connected, and no edges are missing except those within a role. */
 static void roles_connect_every_graph_and_nobody_asks_one_who_asks(void **state)
 {
     (void)state;

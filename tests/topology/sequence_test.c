@@ -1,6 +1,7 @@
-/* Goal: graphs of several rounds do what their papers say: base(k) and hyper-hypercube(k) end a
-   period at the mean within the published length, drawn graphs contract as the closed formulas say,
-   whoever asks gets the same round. Method: products of full matrices; many seeded rounds. */
+/* Goal: graphs of several rounds do what their papers state: base(k) and hyper-hypercube(k) end a
+   period at the mean within the published length, drawn graphs contract as the closed formulas
+   state, and every caller gets the same round. Method: products of full matrices; many seeded
+   rounds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -305,7 +306,7 @@ static void whoever_asks_whenever_gets_the_same_round(void **state)
     }
 }
 
-/* Push-sum's columns: a sender's shares sum to 1 whatever its degree, and z = x / w comes to the
+/* Push-sum's columns: a sender's shares sum to 1 whatever its degree, and z = x / w reaches the
    mean where x alone does not (sgp.md, invariants 5 and 8). */
 static void push_weights_keep_the_mass_on_irregular_graphs(void **state)
 {

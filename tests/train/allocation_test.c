@@ -1,12 +1,12 @@
-/* Goal: a step allocates nothing of ours once it is warm: not the engine, the network, the loader,
-   a lane, a service, a collective or the transport. Method: the trainer itself, its ranks threads
-   of this program, in which malloc and its kin are ours and count. tutti_engine_pass_begin and
-   tutti_engine_step are wrapped by the linker, so that a rank's own thread counts from the first
-   pass of a step to the step's end and not while it reports or evaluates; all other threads
-   (lanes, loaders, services) count from when every rank is warm until one comes near its end.
-   oneDNN allocates when it executes (5 to 7 times a primitive, and no setting avoids it): calls
-   that come from its library, or from the C++ and OpenMP libraries under it, are told apart by
-   their return address and not counted. */
+/* Goal: a step allocates nothing of ours once it is warm: not the engine, the network, the
+   loader, a lane, a service, a collective or the transport. Method: the trainer itself, its ranks
+   threads of this program, in which malloc and its relatives are ours and count.
+   tutti_engine_pass_begin and tutti_engine_step are wrapped by the linker, so that a rank's own
+   thread counts from the first pass of a step to the step's end and not while it reports or
+   evaluates; all other threads (lanes, loaders, services) count from when every rank is warm
+   until one comes near its end. oneDNN allocates when it executes (5 to 7 times a primitive, and
+   no setting avoids it): calls that come from its library, or from the C++ and OpenMP libraries
+   under it, are recognised by their return address and not counted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ typedef struct range { uintptr_t begin, end; } range;
 static range foreign[LIBRARIES_MOST];
 static int n_foreign;
 
-static _Atomic int warm, ranks;              /* ranks that are warm, of so many */
+static _Atomic int warm, ranks;              /* ranks that are warm, of `ranks` */
 static _Atomic bool ended;
 static _Atomic uint64_t ours, theirs, watched; /* allocations of the warm; watched: steps that counted */
 static void *first_trace[FRAMES];            /* where the first of ours came from */
@@ -207,8 +207,8 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     return status;
 }
 
-/* An epoch of 600 samples is shorter than the warm-up, so that its last, shorter step and
-   an evaluation have been by then. */
+/* An epoch of 600 samples is shorter than the warm-up, so that its last, shorter step and an
+   evaluation come before it ends. */
 static void watch_on(const char *spec, const char *method, const char *model, const char *codec, int n,
                      int64_t accumulate)
 {
@@ -249,7 +249,7 @@ static void watch_on(const char *spec, const char *method, const char *model, co
     ranks = 0;
     if (status != TUTTI_OK)
         fail_msg("%s", err.text);
-    assert_true(watched >= STEPS - WARM); /* at their own pace one rank may have made most of them */
+    assert_true(watched >= STEPS - WARM); /* in an asynchronous run one rank may have made most of them */
     if (ours > 0) {
         backtrace_symbols_fd(first_trace, first_frames, STDERR_FILENO);
         fail_msg("%s, %s: %llu allocations of ours in %llu steps; the first came from the trace above (addr2line -fe)",
@@ -277,7 +277,7 @@ static void the_counter_sees_an_allocation_of_ours(void **state)
 static void a_warm_step_of_ddp_allocates_nothing_of_ours(void **state)
 {
     (void)state;
-    watch("ddp", "mlp(hidden=300)", 2, 1); /* its gradients are pieces above what goes to the lane */
+    watch("ddp", "mlp(hidden=300)", 2, 1); /* its gradients are pieces large enough for the lane */
     watch("ddp(bucket_mb=0.3)", "mlp(hidden=300)", 3, 2);
     watch("ddp", "cnn", 2, 1);
 }

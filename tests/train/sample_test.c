@@ -1,6 +1,6 @@
-/* Goal: tutti_sample draws from softmax(logits / temperature) over the top k and from nothing else.
-   Method: frequencies of 20000 draws against the probabilities, computed here; ties, single choices
-   and numbers that are none by hand. */
+/* Goal: tutti_sample draws from softmax(logits / temperature) over the top k and from nothing
+   else. Method: frequencies of 20000 draws against the probabilities, computed here; ties, single
+   choices and NaN by hand. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -30,7 +30,7 @@ static void check(const float *logits, size_t n, double temperature, int64_t top
         sum += in[k] ? exp((double)logits[k] / temperature) : 0;
     for (size_t k = 0; k < n; k++) {
         const double p = in[k] ? exp((double)logits[k] / temperature) / sum : 0, seen = (double)count[k] / DRAWS;
-        /* five deviations of a share of so many draws */
+        /* five deviations of a share of that many draws */
         if (!(fabs(seen - p) <= 5 * sqrt(p * (1 - p) / DRAWS)))
             fail_msg("temperature %g, top %lld: class %zu has %g of the draws, not %g", temperature, (long long)top_k,
                      k, seen, p);

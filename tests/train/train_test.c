@@ -166,7 +166,7 @@ static tutti_status telling_rank_main(tutti_world *world, void *arg, tutti_error
     return tutti_train_worker(world, arg, &io, err);
 }
 
-/* Six pieces of 500, a look at the clock before each: said at once, then when 200 ms have
+/* Six pieces of 500, a look at the clock before each: reported at once, then when 200 ms have
    passed. */
 static void how_far_an_evaluation_is_is_told_a_few_times_a_second(void **state)
 {
@@ -227,8 +227,8 @@ static void count_run(const char *out, int n, int64_t report_every)
         fail_msg("%s", err.text);
 }
 
-/* Up a binomial tree: every worker but the first sends one message, with seven doubles for
-   each worker that speaks through it. */
+/* Up a binomial tree: every worker but the first sends one message, with seven doubles for each
+   worker whose figures pass through it. */
 static void a_report_takes_a_message_of_every_worker_but_the_first(void **state)
 {
     static const struct {
@@ -307,7 +307,7 @@ static void targets_are_read_strictly(void **state)
     }
 }
 
-/* Always, sometimes, everybody; products; the same for the same seed, rank and step. */
+/* A chance of 1, of less, of all workers; products; the same for the same seed, rank and step. */
 static void slow_factors_are_drawn_by_worker_and_step(void **state)
 {
     int hit[3] = { 0 };

@@ -20,7 +20,7 @@ typedef struct conformance_subject {
        process: results come by status. */
     tutti_status (*run)(tutti_runtime *rt, int n, conformance_rank_main rank_main, void *arg,
                         tutti_error *err);
-    /* a rank dies by SIGKILL; else by leaving last words and returning */
+    /* a rank dies by SIGKILL; else by leaving a failure report and returning */
     bool processes;
     bool strict;                 /* every send is a rendezvous: done only when taken */
     /* processes that are stopped are noticed, by the transport or by what run() does meanwhile */

@@ -7,10 +7,10 @@ enum { CANCEL_ROUNDS = 8 };
 
 static tutti_buffer bytes_of(void *data, size_t bytes) { return tutti_host(data, bytes, TUTTI_U8); }
 
-/* A message of which not all gets through while a few words are exchanged. How much that is
-   depends on buffers of the machine's and on who is held up for how long, so it is found
-   out: whoever takes something back tells the other whether it was through already; then
-   both begin again with twice as much. */
+/* A message too large to get through completely while a few control messages are exchanged. How
+   large that is depends on the machine's buffers and on which rank is held up for how long, so it
+   is found by trial: the rank that cancels something reports to the other whether it was through
+   already; then both begin again with twice as much. */
 enum { MUCH = 4 << 20, TOO_MUCH = 1 << 30, TOLD = 99 };
 typedef struct transfer { size_t bytes; unsigned char *data, *trap; } transfer;
 
@@ -36,7 +36,7 @@ static void drop(transfer *t)
     free(t->trap);
 }
 
-/* By `who`, who has seen it, to the other. */
+/* From rank `who`, which has seen it, to the other. */
 static tutti_status tell(rank_context *c, int who, bool *through, tutti_error *err)
 {
     int64_t word = *through;
@@ -95,9 +95,9 @@ static void a_cancelled_receive_has_consumed_nothing(const conformance_subject *
     all_well(s, 7, 1, cancel_unmatched);
 }
 
-/* Goal: the same in the middle of a transfer. Method: rank 0 sends much and makes progress
-   only between words; rank 1 cancels after a few words, and at last receives the message
-   whole, in its place before a later one. */
+/* Goal: the same in the middle of a transfer. Method: rank 0 sends much and makes progress only
+   between control messages; rank 1 cancels after a few control messages, and at last receives the
+   message whole, in its place before a later one. */
 static tutti_status receive_midway(rank_context *c, transfer *t, tutti_error *err)
 {
     tutti_request big = { 0 }, later = { 0 };
@@ -214,8 +214,8 @@ static void a_message_given_up_goes_to_the_next_receive(const conformance_subjec
     all_well(s, 2, 1, pass_on);
 }
 
-/* Goal: a cancelled send vanishes: unmatched, or in mid-transfer, when its receive goes on to wait
-   for the next message. The sender's memory is its own again at once. */
+/* Goal: a cancelled send vanishes: unmatched, or in mid-transfer, when its receive then waits for
+   the next message. The sender's memory is its own again at once. */
 static tutti_status send_midway(rank_context *c, transfer *t, tutti_error *err)
 {
     unsigned char small[8];
@@ -245,7 +245,7 @@ static tutti_status send_midway(rank_context *c, transfer *t, tutti_error *err)
             if (round % 2 == 1)
                 TUTTI_TRY(c->ops->recv(c->t, &r, 0, 1, bytes_of(t->data, t->bytes), err));
             TUTTI_TRY(wait_one(c, &r, err));
-            /* it had all come before its sender heard that it had */
+            /* it had all come before its sender learned of that */
             if (r.status == TUTTI_OK && r.note.bytes == t->bytes && filled(t->data, t->bytes, 3)) {
                 through = true;
                 r = (tutti_request){ 0 };
@@ -316,8 +316,8 @@ static void a_cancelled_send_to_oneself_vanishes(const conformance_subject *s)
 
 /* Goal: cancelling at random moments, both ends at once, loses nothing and corrupts nothing.
    Method: rank 0 sends numbered messages, sometimes takes one back and sends it again; rank 1
-   receives with random short deadlines. Every number arrives once, in order, whole: a send that is
-   taken back either has not arrived or says that it is done. */
+   receives with random short deadlines. Every number arrives once, in order, whole: a send that
+   is taken back either has not arrived or reports that it is done. */
 static tutti_status random_cancels(rank_context *c, tutti_error *err)
 {
     enum { COUNT = 60, MOST = 2000000 };

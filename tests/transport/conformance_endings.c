@@ -21,7 +21,7 @@ static tutti_status leave_early(rank_context *c, tutti_error *err)
     }
     if (c->rank == 0) {
         TUTTI_TRY(c->ops->recv(c->t, &r, 1, 2, tutti_nothing(), err)); /* never sent */
-        if (!c->subject->strict) { /* else it does not leave before its words are taken */
+        if (!c->subject->strict) { /* else it does not leave before its messages are received */
             TUTTI_TRY(wait_one(c, &r, err));
             CHECK(r.status == TUTTI_ERR_PEER && r.rank == 1);
         }
@@ -70,9 +70,9 @@ static tutti_status meet_without(rank_context *c, int victim, uint64_t tag, tutt
     return TUTTI_OK;
 }
 
-/* Goal: every kind of request that needs a dead rank ends with PEER and its rank: small and
-   large sends, receives, one in transfer; those that do not need it go on; a receive from
-   ANY ends only when nobody is left. */
+/* Goal: every kind of request that needs a dead rank ends with PEER and its rank: small and large
+   sends, receives, one in transfer; those that do not need it continue; a receive from ANY ends
+   only when no other rank is left. */
 static tutti_status need_the_dead(rank_context *c, tutti_error *err)
 {
     enum { BIG = 4 << 20 };
@@ -119,16 +119,16 @@ static tutti_status need_the_dead(rank_context *c, tutti_error *err)
     TUTTI_TRY(status);
     CHECK(c->ops->dead_peer(c->t, why, sizeof why) == victim);
     CHECK(strstr(why, c->subject->processes ? "signal 9 (Killed)" : "as the test wants it") != NULL);
-    if (c->size == 2) { /* nobody is left */
+    if (c->size == 2) { /* no other rank is left */
         TUTTI_TRY(wait_one(c, &any, err));
         CHECK(any.status == TUTTI_ERR_PEER && any.rank == victim);
         return TUTTI_OK;
     }
-    CHECK(!any.done || any.status == TUTTI_OK); /* a fast survivor's word may be there */
+    CHECK(!any.done || any.status == TUTTI_OK); /* a fast survivor's message may be there */
     TUTTI_TRY(send_word(c, (c->rank + 1) % victim, 5, 42, err)); /* the survivors have their ring */
     TUTTI_TRY(wait_one(c, &any, err));
     CHECK(any.status == TUTTI_OK && any.note.a == 42);
-    /* Nobody leaves before all have theirs: else the last one's ANY could end by that. */
+    /* No rank leaves before all have theirs: else the last one's ANY could end by that. */
     return meet_without(c, victim, 6, err);
 }
 
@@ -139,9 +139,9 @@ static void requests_that_need_a_dead_rank_end_and_others_go_on(const conformanc
     dies(s, 7, 1, 6, need_the_dead);
 }
 
-/* Goal: who receives from anybody when nobody is left is told so, whether it asked
-   before the last one went or asks afterwards, and whether they left or died; what has
-   come, or comes from itself, is received. */
+/* Goal: a rank that receives from ANY when no other is left is notified of that, whether it asked
+   before the last one went or asks afterwards, and whether they left or died; what has come, or
+   comes from itself, is received. */
 static tutti_status nobody_left(rank_context *c, tutti_error *err)
 {
     tutti_request before = { 0 }, own = { 0 };
@@ -150,7 +150,7 @@ static tutti_status nobody_left(rank_context *c, tutti_error *err)
     if (c->rank != 0)
         return send_word(c, 0, 1, c->rank, err);
     TUTTI_TRY(c->ops->recv(c->t, &before, TUTTI_ANY, 2, tutti_nothing(), err));
-    if (!c->subject->strict) /* else nobody leaves before its word is taken */
+    if (!c->subject->strict) /* else no rank leaves before its message is received */
         TUTTI_TRY(wait_one(c, &before, err));
     for (int i = 1; i < c->size; i++) { /* asked when all are gone: their words are here */
         TUTTI_TRY(recv_word(c, TUTTI_ANY, 1, &word, err));
@@ -197,11 +197,12 @@ static void who_receives_from_anybody_is_told_that_nobody_is_left(const conforma
     dies(s, 2, 1, 1, nobody_lives);
 }
 
-/* Goal: a rank may die at any moment. Method: all exchange with all in rounds of random sizes; the
-   victim dies in a random round after a random number of its posts. In each round every request of
-   a survivor is done or PEER by the victim; data that is OK is whole. Who has small messages to and
-   from the victim only may be a round behind the others in hearing of its death, so all go through
-   all rounds; in the last one survivors still wait for a word of it. */
+/* Goal: a rank may die at any moment. Method: all exchange with all in rounds of random sizes;
+   the victim dies in a random round after a random number of its posts. In each round every
+   request of a survivor is done or PEER by the victim; data that is OK is whole. A rank that has
+   only small messages to and from the victim may learn of its death a round later than the
+   others, so all go through all rounds; in the last one survivors still wait for a message from
+   it. */
 static tutti_status random_death(rank_context *c, tutti_error *err)
 {
     enum { ROUNDS = 12, MOST = 300000 };

@@ -30,7 +30,7 @@ tutti_status wait_all(rank_context *c, tutti_request *const *r, size_t n, tutti_
 tutti_status wait_one(rank_context *c, tutti_request *r, tutti_error *err);
 tutti_status send_word(rank_context *c, int to, uint64_t tag, int64_t word, tutti_error *err);
 tutti_status recv_word(rank_context *c, int from, uint64_t tag, int64_t *word, tutti_error *err);
-tutti_status meet(rank_context *c, uint64_t tag, tutti_error *err); /* all ranks, by words */
+tutti_status meet(rank_context *c, uint64_t tag, tutti_error *err); /* all ranks, by messages */
 int64_t soon(rank_context *c, int64_t milliseconds);
 /* a pattern that depends on every byte's place */
 void fill(unsigned char *to, size_t bytes, uint64_t seed);

@@ -1,5 +1,5 @@
-/* conformance_losses.c: ranks that are lost while the others go on, for transports that outlive
-   that: events, several losses, expulsion, silence. */
+/* conformance_losses.c: ranks that are lost while the others continue, for transports that
+   outlive that: events, several losses, expulsion, silence. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,8 +56,8 @@ static tutti_status check_losses(rank_context *c, unsigned victims, tutti_error 
     return TUTTI_OK;
 }
 
-/* Two rounds of words between all members of the set. All at once: a strict transport's send
-   is over only when it is received. */
+/* Two rounds of control messages between all members of the set. All at once: a strict
+   transport's send is over only when it is received. */
 static tutti_status meet_members(rank_context *c, unsigned members, uint64_t tag, tutti_error *err)
 {
     for (uint64_t round = 0; round < 2; round++) {
@@ -92,9 +92,9 @@ static tutti_status meet_members(rank_context *c, unsigned members, uint64_t tag
     return TUTTI_OK;
 }
 
-/* Goal: each loss is an event, learnt without waiting for anything. Method: ranks leave the
-   world of the living one after the other, the first rank too; after each the others see it,
-   meet, and go on, down to the last. */
+/* Goal: each loss is an event, learnt without waiting for anything. Method: ranks leave the world
+   of the living one after the other, the first rank too; after each the others see it, meet, and
+   continue, down to the last. */
 static tutti_status one_after_the_other(rank_context *c, tutti_error *err)
 {
     unsigned lost = 0;
@@ -124,10 +124,10 @@ static void each_loss_is_an_event_and_the_others_go_on(const conformance_subject
 }
 
 /* Goal: ranks may be killed at any moment, several and together, and the others exchange
-   everything among themselves. Method: all with all in rounds of random sizes; each victim dies in
-   a random round after a random number of its posts, with all its requests in flight. Between
+   everything among themselves. Method: all with all in rounds of random sizes; each victim dies
+   in a random round after a random number of its posts, with all its requests in flight. Between
    survivors every request is done and whole, in every round, and receives from ANY are only ever
-   served by what somebody sent whole. */
+   served by messages that were sent whole. */
 enum { ROUNDS = 10, MOST = 300000 };
 static unsigned victims_of(const rank_context *c)
 {
@@ -267,9 +267,9 @@ static void a_receive_from_any_goes_back_when_who_filled_it_dies(const conforman
         some_die(s, 3, seed, 1u << 1, any_is_served_by_others);
 }
 
-/* Goal: an expelled rank learns who expelled it and why, whatever it does then; the others
-   go on without it; what it sends later comes to nobody. The seed is 8 times how many
-   expel it at once, and who it is. */
+/* Goal: an expelled rank learns which rank expelled it and why, whatever it does then; the others
+   continue without it; what it sends later reaches no rank. The seed is 8 times the number of
+   ranks that expel it at once, plus its rank. */
 static tutti_status expel(rank_context *c, tutti_error *err)
 {
     enum { BIG = 4 << 20 };
@@ -287,7 +287,7 @@ static tutti_status expel(rank_context *c, tutti_error *err)
         const int other = (victim + 1) % c->size;
         status = c->ops->recv(c->t, &r[0], other, 50, tutti_nothing(), err);
         if (status == TUTTI_OK)
-            status = c->ops->send(c->t, &r[1], other, 51, NULL, bytes_of(data, BIG), err); /* nobody receives it */
+            status = c->ops->send(c->t, &r[1], other, 51, NULL, bytes_of(data, BIG), err); /* no rank receives it */
         if (status == TUTTI_OK)
             status = c->ops->recv(c->t, &r[2], TUTTI_ANY, 52, tutti_nothing(), err);
         for (int k = 0; k < 3 && status == TUTTI_OK; k++) {
@@ -318,13 +318,13 @@ static tutti_status expel(rank_context *c, tutti_error *err)
     }
     free(data);
     TUTTI_TRY(status);
-    TUTTI_TRY(meet_members(c, ~(1u << victim), 500, err)); /* nobody waits for a word of it any more */
+    TUTTI_TRY(meet_members(c, ~(1u << victim), 500, err)); /* no rank waits for a message of it any more */
     c->ops->expel(c->t, c->rank, "nobody expels itself");
     if ((c->rank - victim - 1 + c->size) % c->size < expellers)
         c->ops->expel(c->t, victim, "it is in the way");
     TUTTI_TRY(await_events(c, TUTTI_PEER_LOST, 1, &event, err));
     c->ops->expel(c->t, victim, "it was in the way"); /* nothing */
-    /* the expeller's words, or those with which it left */
+    /* the expeller's reason, or the failure report with which it left */
     CHECK(event.rank == victim && strstr(event.why, "has expelled it: it is in the way") != NULL);
     TUTTI_TRY(c->ops->recv(c->t, &r[0], victim, 60, tutti_nothing(), err));
     TUTTI_TRY(wait_one(c, &r[0], err));
@@ -342,8 +342,8 @@ static void an_expelled_rank_is_told_and_the_others_go_on(const conformance_subj
     some_die(s, 2, 1 * 8 + 0, 1u << 0, expel);
 }
 
-/* Goal: a rank that is blamed by one that has failed is not told that it is expelled itself.
-   Method: the victim leaves with words that blame rank 0, which lives. */
+/* Goal: a rank that is blamed by one that has failed is not notified that it is expelled itself.
+   Method: the victim leaves with a failure report that blames rank 0, which lives. */
 static tutti_status blames_the_first(rank_context *c, tutti_error *err)
 {
     const int victim = (int)c->seed;
@@ -361,7 +361,7 @@ static tutti_status blames_the_first(rank_context *c, tutti_error *err)
     TUTTI_TRY(c->ops->recv(c->t, &r[1], victim, 51, tutti_nothing(), err)); /* after it is known */
     TUTTI_TRY(wait_one(c, &r[1], err));
     for (int k = 0; k < 2; k++)
-        /* the words may come after the end */
+        /* the failure report may come after the end */
         CHECK(r[k].status == TUTTI_ERR_PEER && (r[k].rank == victim || (r[k].rank == 0 && c->rank != 0)));
     CHECK(c->rank != 0 ||
           (c->ops->dead_peer(c->t, why, sizeof why) == victim && strstr(why, "says that worker 0 did it") != NULL));
@@ -375,7 +375,7 @@ static void who_is_blamed_is_not_expelled(const conformance_subject *s)
     some_die(s, 2, 1, 1u << 1, blames_the_first);
 }
 
-/* Goal: words of live ranks come through after a loss, and a wait for the dead one's ends. */
+/* Goal: flags of live ranks come through after a loss, and a wait for the dead one's ends. */
 static tutti_status flags_after_a_loss(rank_context *c, tutti_error *err)
 {
     const int victim = (int)(c->seed % (uint64_t)c->size);
@@ -404,8 +404,8 @@ static void flags_of_the_living_come_through_after_a_loss(const conformance_subj
     some_die(s, 7, 3, 1u << 3, flags_after_a_loss);
 }
 
-/* Goal: a process that is stopped is silent, then back; stopped for longer it is lost, to all, and
-   when it goes on it is told. The seed says which. */
+/* Goal: a process that is stopped is silent, then back; stopped for longer it is lost, to all,
+   and is notified of that when it continues. The seed selects which. */
 static tutti_status silence(rank_context *c, tutti_error *err)
 {
     const int victim = c->size - 1;

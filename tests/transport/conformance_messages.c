@@ -10,9 +10,9 @@ enum { GUARD = 32 };
 
 static tutti_buffer bytes_of(void *data, size_t bytes) { return tutti_host(data, bytes, TUTTI_U8); }
 
-/* Goal: every payload arrives whole, with its note, and nothing is written beyond it. Method: all
-   to all and to oneself, sizes round every edge, guard bytes behind the room; receives posted
-   before the sends on even ranks, after them on odd ones. */
+/* Goal: every payload arrives whole, with its header, and nothing is written beyond it. Method:
+   all to all and to oneself, sizes round every edge, guard bytes behind the buffer; receives
+   posted before the sends on even ranks, after them on odd ones. */
 static tutti_status exchange(rank_context *c, size_t bytes, uint64_t tag, tutti_error *err)
 {
     const size_t n = (size_t)c->size;
@@ -161,8 +161,8 @@ static void a_receive_takes_its_own_tag_only(const conformance_subject *s)
         all_well(s, n, 1, match_tags);
 }
 
-/* Goal: a receive takes its own sender only, and one from ANY takes
-   whoever comes, each sender's in order. */
+/* Goal: a receive takes messages of its own sender only, and one from ANY takes those of any
+   sender, each sender's in order. */
 static tutti_status match_any(rank_context *c, tutti_error *err)
 {
     enum { EACH = 20 };
@@ -258,9 +258,9 @@ static void bad_calls_are_refused_with_a_sentence(const conformance_subject *s)
     all_well(s, 2, 1, misuse);
 }
 
-/* Goal: a refused call leaves the request as it was, to the byte, and the other side hears nothing.
-   Method: each bad call on a request that is zeroed, done and in flight; then a word of the same
-   tag. */
+/* Goal: a refused call leaves the request as it was, to the byte, and the other side receives
+   nothing. Method: each bad call on a request that is zeroed, done and in flight; then a message
+   of the same tag. */
 static tutti_status refuse_all(rank_context *c, tutti_request *r, tutti_status expected, tutti_error *err)
 {
     static unsigned char byte;
@@ -314,9 +314,9 @@ static void a_refused_call_leaves_the_request_as_it_was(const conformance_subjec
     all_well(s, 2, 1, refused);
 }
 
-/* Goal: a call that fails for want of memory posts nothing. There is nothing in flight and nothing
-   to cancel, the other side hears nothing, and the request may be posted again.
-   Method: post without memory until it is needed. The seed says what: 0 receives, 1 sends. */
+/* Goal: a call that fails for want of memory posts nothing. There is nothing in flight and
+   nothing to cancel, the other side receives nothing, and the request may be posted again.
+   Method: post without memory until it is needed. The seed selects what: 0 receives, 1 sends. */
 enum { POSTS_MOST = 4096, POSTED_BYTES = 70000 };
 
 static tutti_status post(rank_context *c, tutti_request *r, unsigned char *data, tutti_error *err)
@@ -381,7 +381,7 @@ static void a_call_without_memory_posts_nothing(const conformance_subject *s)
         all_well(s, 2, seed, starved);
 }
 
-/* Goal: a payload larger than the room is CORRUPT at the receiver with its size, done
+/* Goal: a payload larger than the receive's buffer is CORRUPT at the receiver with its size, done
    at the sender, and harms no other. */
 static tutti_status too_large(rank_context *c, tutti_error *err)
 {
@@ -616,8 +616,8 @@ static void random_traffic_arrives_as_sent(const conformance_subject *s)
     }
 }
 
-/* Goal: nobody burns a core while it waits. Method: the CPU time of a thread that waits 300 ms, for
-   a message that does come and for one that does not. */
+/* Goal: no rank burns a core while it waits. Method: the CPU time of a thread that waits 300 ms,
+   for a message that does come and for one that does not. */
 static int64_t cpu_ns(void)
 {
     struct timespec t;

@@ -68,7 +68,7 @@ static void a_window_without_room_is_refused_on_every_rank(const conformance_sub
 }
 
 /* Goal: publish and await order plain data and lose no wake-up. Method: a token with a plain word
-   beside the flag goes round; the values pass 2^32. */
+   next to the flag goes round; the values pass 2^32. */
 static tutti_status ring(rank_context *c, tutti_error *err)
 {
     typedef struct { _Atomic uint32_t flag; uint32_t word; } place;
@@ -105,8 +105,8 @@ static void published_words_arrive_with_what_was_written_before(const conformanc
         all_well(s, n, 1, ring);
 }
 
-/* Goal: who awaits a word serves his messages meanwhile: rank 1 publishes only after it
-   has got a large one from rank 0. */
+/* Goal: a rank that awaits a word serves its messages meanwhile: rank 1 publishes only after it
+   has received a large one from rank 0. */
 static tutti_status serve_while_awaiting(rank_context *c, tutti_error *err)
 {
     enum { BIG = 3 << 20 };
@@ -139,7 +139,8 @@ static void who_awaits_serves_its_messages(const conformance_subject *s)
 }
 
 /* Goal: threads of a rank that await words, and one that waits for messages, do not take each
-   other's wake-ups. Method: each thread's token goes round by itself, a plain word beside it. */
+   other's wake-ups. Method: each thread's token goes round by itself, with a plain word next to
+   it. */
 enum { TOKENS = 3, LAPS = 50 };
 typedef struct token { _Atomic uint32_t flag; uint32_t word; } token;
 typedef struct carrier { rank_context *c; token *mine, *theirs; tutti_status status; tutti_error err; } carrier;
@@ -230,7 +231,7 @@ static void awaiting_a_dead_rank_ends(const conformance_subject *s)
     dies(s, 7, 1, 6, await_the_dead);
 }
 
-/* Goal: a rank that dies while windows are being opened is told to the others. */
+/* Goal: the loss of a rank that dies while windows are being opened is reported to the others. */
 static tutti_status die_in_window(rank_context *c, tutti_error *err)
 {
     tutti_error said = { 0 };

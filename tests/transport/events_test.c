@@ -1,5 +1,5 @@
-/* events_test.c: what is noted of peers, and the rule by which one side of a divided run goes
-   on. */
+/* events_test.c: what is recorded of peers, and the rule by which one side of a divided run
+   continues. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -54,8 +54,8 @@ static void words_are_cut_at_whole_characters_and_harmless(void **state)
     assert_string_equal(to, "");
 }
 
-/* Goal: of two sides exactly one goes on, of three at most one, whoever is dead. Method: every
-   division of up to 7 ranks into dead and two or three sides. */
+/* Goal: of two sides exactly one continues, of three at most one, whichever ranks are dead.
+   Method: every division of up to 7 ranks into dead and two or three sides. */
 static void of_disjoint_sides_exactly_one_goes_on(void **state)
 {
     (void)state;

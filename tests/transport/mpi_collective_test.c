@@ -1,7 +1,7 @@
 /* Goal: ports, collectives and led lanes hold over MPI too, with the transport as a program uses
    it: it starts MPI itself and ends it with the process. Method: jobs of several sizes run the
-   part of the suite that is for processes, and jobs on lanes of several threads; what a rank finds
-   wrong it says on standard error, and the job's exit code tells. */
+   part of the suite that is for processes, and jobs on lanes of several threads; a rank writes
+   what it finds wrong to standard error, and the job's exit code is the result. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

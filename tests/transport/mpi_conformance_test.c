@@ -3,10 +3,10 @@
    and a test of n ranks is done by the first n while the others wait. The program
    starts MPI, the transport finds it started.
 
-   A rank dies by its last words: MPI kills the whole job when a process is killed. Arguments:
+   A rank dies by a failure report: MPI kills the whole job when a process is killed. Arguments:
    thread level ("serialized", "multiple", "funneled"), and one test by name (* and ? allowed).
    Memory of ours is counted: all of it must have been given back once MPI has ended, which may hold
-   what a world left that was closed while a peer took no notice. */
+   what a world left that was closed while a peer did not react. */
 #include <mpi.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,7 +58,7 @@ static tutti_status as_job(tutti_runtime *rt, int n, conformance_rank_main rank_
     meet_quietly();
     MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
     for (int r = 0; r < here.size; r++) {
-        if (all[r].run != mine.run || all[r].n != n) { /* one of them has left a test early: it has said why */
+        if (all[r].run != mine.run || all[r].n != n) { /* one of them has left a test early: it has reported why */
             fprintf(stderr, "rank %d is at run %d, rank %d at run %d: a test has failed on one of them\n", here.rank,
                     mine.run, r, all[r].run);
             MPI_Abort(MPI_COMM_WORLD, 1);

@@ -41,10 +41,11 @@ int mpi_job_run(int n, char *const *arguments)
     argv[at++] = (char *)MPI_STARTER;
     if (strstr(MPI_STARTER, "mpich") == NULL) {
         argv[at++] = (char *)"--oversubscribe";
-        /* It refuses root unless told twice; where tests run in containers they are root. */
+        /* It refuses root unless both are set; where tests run in containers they are root. */
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-        /* A rank that waits in a call of MPI gives its core to the tests beside this one. */
+        /* A rank that waits in a call of MPI gives its core to the tests that run at the same
+           time. */
         setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);
     }
     argv[at++] = (char *)"-n";

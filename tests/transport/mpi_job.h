@@ -1,6 +1,6 @@
-/* mpi_job.h: a test that is a job of MPI's. Started plainly, the program starts itself
-   again under the launcher of the MPI it is linked with, so that ctest and a person run it
-   alike; then it is one of the ranks. */
+/* mpi_job.h: a test that is a job of MPI's. Started plainly, the program starts itself again
+   under the launcher of the MPI it is linked with, so that ctest and a person run it the same
+   way; then it is one of the ranks. */
 #ifndef TUTTI_TESTS_MPI_JOB_H
 #define TUTTI_TESTS_MPI_JOB_H
 #include <stdbool.h>

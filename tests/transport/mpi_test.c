@@ -1,6 +1,7 @@
-/* mpi_test.c: what is the mpi transport's own: whose launcher started this process, thread levels,
-   how a job ends. Method: environments as text for what is settled before MPI is started; jobs of
-   few ranks for the rest, each part of which is a function here, and whose exit code tells. */
+/* mpi_test.c: what is the mpi transport's own: whose launcher started this process, thread
+   levels, how a job ends. Method: environments as text for what is settled before MPI is started;
+   jobs of few ranks for the rest. Each part of such a job is a function here, and its exit code
+   gives the result. */
 #include <mpi.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -35,7 +36,7 @@ extern const tutti_transport_ops tutti_transport_plugin;
 #endif
 #define NO_PART 120              /* exit code */
 
-/* environ has no const; nobody writes to it. */
+/* environ has no const; no code writes to it. */
 static char *text(const char *constant)
 {
     return (char *)(uintptr_t)constant;
@@ -169,7 +170,7 @@ static int funneled(rank *c, tutti_error *err)
     return 0;
 }
 
-/* Rank 0 leaves at once and ends; the others go on, and MPI's end waits for them. */
+/* Rank 0 leaves at once and ends; the others continue, and MPI's end waits for them. */
 static int leaves(rank *c, tutti_error *err)
 {
     tutti_request got = { 0 };
@@ -220,7 +221,7 @@ static int killed(rank *c, tutti_error *err)
     return 0; /* MPI ends the others before this */
 }
 
-/* A thousand bytes to someone who does not look, then the end: MPI_Finalize brings them. */
+/* A thousand bytes to a rank that does not look, then the end: MPI_Finalize delivers them. */
 static int last_message(rank *c, tutti_error *err)
 {
     static unsigned char data[1000];
@@ -264,7 +265,7 @@ static int wrong_size(rank *c, tutti_error *err)
     return 0;
 }
 
-/* All on this host; and each is where it says it is. */
+/* All on this host; and each is where it reports to be. */
 static int places(rank *c, tutti_error *err)
 {
     for (int r = 0; r < c->place.size; r++) {
@@ -279,9 +280,9 @@ static int places(rank *c, tutti_error *err)
     return leaves(c, err);
 }
 
-/* Rank 0 closes its world while rank 1 takes no notice of anything: messages are under way to it,
-   and one from it. What MPI holds of them then is freed at MPI's end, and no sooner. Rank 1 wakes
-   when rank 0 has closed, of which a file tells it. The program has started MPI, and ends it. */
+/* Rank 0 closes its world while rank 1 reacts to nothing: messages are in flight to it, and one
+   from it. What MPI holds of them then is freed at MPI's end, and no sooner. Rank 1 wakes when
+   rank 0 has closed, which it learns from a file. The program has started MPI, and ends it. */
 static int unheard(rank *c, tutti_error *err)
 {
     enum { SMALL = 15000, MANY = 14, LARGE = 4 << 20 };

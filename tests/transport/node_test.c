@@ -1,5 +1,6 @@
 /* Goal: a process is on a node (NUMA) if all CPUs that it may use are of that node, and the
-   transports tell each other. Method: a runtime whose file system says which CPUs a node has. */
+   transports report that to each other. Method: a runtime whose file system lists the CPUs of a
+   node. */
 #include "transport/node.h"
 #include "tutti/transport.h"
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* shm_conformance_test.c: shared memory under the suite, once with ranks that are threads and once
-   with processes. The process ranks are forked here, with the launcher's protocol: the region's
-   descriptor in the environment, the parent writes down who ended how. */
+/* shm_conformance_test.c: shared memory under the suite, once with ranks that are threads and
+   once with processes. The process ranks are forked here, with the launcher's protocol: the
+   region's descriptor in the environment; the parent records how each rank ended. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

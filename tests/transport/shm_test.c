@@ -1,6 +1,6 @@
-/* shm_test.c: what is shm's own: finding the region, its sentences, damaged rings, who
-   is to blame, and memory: none is allocated in a steady state, and any allocation may
-   fail. Linked with --wrap=tutti_alloc. */
+/* shm_test.c: what is shm's own: finding the region, its sentences, damaged rings, which rank is
+   to blame, and memory: none is allocated in a steady state, and any allocation may fail. Linked
+   with --wrap=tutti_alloc. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -225,7 +225,7 @@ static void a_limit_of_file_size_is_a_sentence(void **state)
     assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
 }
 
-/* ---- who is to blame ---- */
+/* ---- which rank is to blame ---- */
 static void fail_rank(const tutti_shm_region *region, int rank, tutti_status status, int because, int signal)
 {
     tutti_error err = { .status = status, .rank = because };
@@ -255,7 +255,7 @@ static void blame_goes_to_the_root(void **state)
     assert_int_equal(tutti_shm_culprit(&region), 2);
     fail_rank(&region, 4, TUTTI_ERR_STATE, -1, SIGSEGV); /* killed beats reports */
     assert_int_equal(tutti_shm_culprit(&region), 4);
-    fail_rank(&region, 2, TUTTI_ERR_USAGE, -1, 0); /* the first words stay */
+    fail_rank(&region, 2, TUTTI_ERR_USAGE, -1, 0); /* the first failure report stays */
     assert_int_equal(region.header->ranks[2].status, TUTTI_ERR_NUMBER);
     tutti_shm_describe(&region, 2, text, sizeof text);
     assert_string_equal(text, "worker 2 failed: words of 2");
@@ -341,8 +341,7 @@ static tutti_status damaged(const tutti_launch *launch, void *arg, tutti_error *
         }
     }
     if (t != NULL)
-        /* the other one hears that this one has left: for the data
-           ring that is when it is looked at */
+        /* the other one learns that this one has left, and looks at the data ring then */
         shm()->close(t);
     tutti_runtime_close(rt);
     return status;
@@ -456,8 +455,8 @@ static void nothing_is_allocated_in_a_steady_state(void **state)
     }
 }
 
-/* Method: fail the 1st, 2nd, 3rd ... allocation until the run needs no more. No hang, no leak (the
-   address sanitizer sees), and a status that says what happened. */
+/* Method: fail the 1st, 2nd, 3rd ... allocation until the run needs no more. No hang, no leak
+   (the address sanitizer sees), and a status that fits what happened. */
 static void any_allocation_may_fail(void **state)
 {
     long k;
@@ -513,7 +512,7 @@ static tutti_status come_unless_one(const tutti_launch *launch, void *arg, tutti
     void *t;
 
     if (launch->rank == 1)
-        return *(tutti_status *)arg; /* never opens, and says nothing */
+        return *(tutti_status *)arg; /* never opens, and reports nothing */
     TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
     status = shm()->open(&t, rt, launch, err);
     if (status == TUTTI_OK)

@@ -1,7 +1,7 @@
 /* tcp_conformance_test.c: sockets under the suite: ranks that are threads and ranks that are
    processes, over local sockets and over loopback, with one and with several connections a pair.
-   The process ranks are forked here, with a launcher's part: the parent serves the meeting
-   place, and tells it who ended how. */
+   The process ranks are forked here, and the parent plays the launcher: it serves the meeting
+   place, and reports to it how each rank ended. */
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* tcp_losses_test.c: divided runs. Ranks stop hearing each other in every direction that a test
-   wants, while all live; exactly one side goes on, whether a launcher's meeting place decides or
-   each side counts. A way is cut by taking its connection out of the receiver's epoll: what comes
-   is never read, as if it had never come. */
+   wants, while all live; exactly one side continues, whether a launcher's meeting place decides
+   or each side counts. A way is cut by taking its connection out of the receiver's epoll: what
+   comes is never read, as if it had never come. */
 #include <linux/tcp.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,10 +12,10 @@
 enum { MOST = 7 };
 typedef struct division {
     int size;
-    const char *sides;           /* a letter a rank: ranks of equal letters hear each other */
+    const char *sides;           /* a letter a rank: ranks of equal letters are connected */
     bool counts;                 /* no arbiter: rank 0 serves the meeting place, which is not asked */
     const char *goes_on;         /* the side that does */
-    bool pair;                   /* only ranks 1 and 2 do not hear each other */
+    bool pair;                   /* only ranks 1 and 2 are not connected */
 } division;
 
 typedef struct member { const division *d; int rank; _Atomic int *ready; int lost; char told[480]; } member;
@@ -142,8 +142,8 @@ static const double timeout = 60; /* so long that the real clock never finds wha
 
 static int64_t seconds(double s) { return (int64_t)(s * 1e9); }
 
-/* Worker 1 joins and says no more. A third of the time is worth a word, five sixths and a tick end
-   it; an arbiter has a second to answer. */
+/* Worker 1 joins and sends no more. After a third of the time there is a warning, five sixths and
+   a tick end it; an arbiter has a second to answer. */
 static tutti_status judges_silence(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
 {
     const bool counts = *(const bool *)arg;
@@ -203,8 +203,9 @@ static void a_rank_judges_a_silence_by_peer_timeout(void **state)
 }
 
 /* ---- lines that are full ---- */
-/* What this rank sees of its lines and the most that a peer has told excuse a silence of worker 1,
-   up to ten times peer-timeout. So does what the other's kernel takes of much that is sent. */
+/* What this rank sees of its lines, and the longest delay that a peer has reported, excuse a
+   silence of worker 1, up to ten times peer-timeout. So does progress in what the other's kernel
+   accepts of a large send. */
 static tutti_status excuses(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
@@ -310,7 +311,7 @@ static tutti_status sees_what_is_taken(void *t, tutti_runtime *rt, void *arg, tu
     EXPECT(queue_moves_to(rt, fd, false, TCP_MUCH));
     tutti_tcp_lines(e, seconds(3));
     EXPECT(p->acked_ns == seconds(3));
-    for (int i = 0; i < 100; i++) /* what is still under way */
+    for (int i = 0; i < 100; i++) /* what is still in flight */
         pause_ms(rt, 5);
     tutti_tcp_lines(e, seconds(4));
     tutti_tcp_lines(e, seconds(5));
@@ -348,10 +349,10 @@ static void what_a_kernel_takes_of_much_is_a_sign_of_life(void **state)
     run_close(&run);
 }
 
-/* ---- in which order it is heard ---- */
+/* ---- the order in which the losses are learned ---- */
 typedef struct heard { bool in_time; _Atomic bool end; } heard;
 
-/* Worker 1 says that it gives up because of worker 2, before anything is known of that one. */
+/* Worker 1 reports that it gives up because of worker 2, before anything is known of that one. */
 static tutti_status hears_of_a_survivor_first(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
 {
     const tcp_departure first = { 1, 2, 0, TUTTI_MEET_FAILED, TUTTI_ERR_PEER, "rank 2 is gone" },
@@ -410,13 +411,13 @@ static void who_gave_up_because_of_another_is_gone_when_it_is_known_why_or_a_mom
         if (rank_end(&ranks[0]) != TUTTI_OK)
             fail_msg("%s", ranks[0].err.text);
         for (int r = 1; r < 3; r++)
-            rank_end(&ranks[r]); /* it has been told that it is lost, or leaves before: both are well */
+            rank_end(&ranks[r]); /* it has learned that it is lost, or leaves before: both are well */
         run_close(&run);
     }
 }
 
-/* A runtime whose clock goes on when the test says so. Its waits are those of the real one, so only
-   who never waits until a time may have it: a meeting place. */
+/* A runtime whose clock advances when the test advances it. Its waits are those of the real one,
+   so it may be used only by code that never waits until a time: a meeting place. */
 static _Atomic int64_t held_ns;
 static int64_t held_now(void *self) { (void)self; return atomic_load(&held_ns); }
 
@@ -455,7 +456,7 @@ static void the_meeting_place_takes_who_says_nothing_for_lost_within_three_secon
     assert_int_equal(after(&run, 0.2), TUTTI_MEET_LOST);
     assert_says(tutti_meet_rank_of(run.meet, 1)->words, "it has been silent for 2.6 s");
     atomic_store(&end, true);
-    rank_end(&r); /* it has been told that it is alone, or leaves before: both are well */
+    rank_end(&r); /* it has learned that it is alone, or leaves before: both are well */
     fake_close(&f);
     run_close(&run);
 }

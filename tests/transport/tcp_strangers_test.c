@@ -1,7 +1,8 @@
-/* tcp_strangers_test.c: who is not of the run, and who is but sends nonsense. Goal: nobody is taken
-   for a rank who has not the key; none of them holds more than its slot, delays the run or ends it;
-   and what a rank with the key sends is checked all the same. Method: raw sockets at the door of a
-   meeting place while a run comes about, and a rank played by hand (tcp_help.h). */
+/* tcp_strangers_test.c: programs that are not of the run, and ranks that send nonsense. Goal: no
+   program without the key is accepted as a rank; none of them holds more than its slot, delays
+   the run or ends it; and what a rank with the key sends is checked all the same. Method: raw
+   sockets at the port of a meeting place while a run is being set up, and a rank played by this
+   test (tcp_help.h). */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -53,7 +54,7 @@ static ssize_t heard_until_hung_up(int fd, uint8_t *to, size_t room)
     }
 }
 
-/* Both ranks of the run meet after all, and a word goes round. */
+/* Both ranks of the run meet after all, and a message goes round. */
 static tutti_status exchange(void *t, tutti_runtime *rt, void *arg, tutti_error *err)
 {
     tutti_request s = { 0 }, r = { 0 }, *list[2] = { &s, &r };
@@ -114,7 +115,7 @@ static void garbage_is_turned_away_unanswered(void **state)
     run_close(&run);
 }
 
-/* One that says nothing, or byte after byte, is put out after 5 s. */
+/* One that sends nothing, or byte after byte, is disconnected after 5 s. */
 static void a_slow_stranger_is_put_out(void **state)
 {
     uint8_t answer[8];
@@ -180,7 +181,7 @@ static void a_flood_of_strangers_keeps_no_rank_out(void **state)
     run_close(&run);
 }
 
-/* Somebody has recorded a whole handshake of rank 1 and says it again. */
+/* A stranger has recorded a whole handshake of rank 1 and replays it. */
 static void a_replayed_handshake_is_turned_away(void **state)
 {
     uint8_t hello[TCP_HELLO_BYTES], answer[TCP_ANSWER_BYTES], proof[TCP_PROOF_BYTES], first[TCP_FRAME_BYTES + 1];
@@ -213,7 +214,7 @@ static void a_replayed_handshake_is_turned_away(void **state)
     fd = knock(&run);
     say(&run, fd, hello, sizeof hello);
     say(&run, fd, proof, sizeof proof);
-    /* an answer to whoever has the key; not taken */
+    /* an answer to any caller with the key; not accepted */
     assert_int_equal(heard_until_hung_up(fd, first, sizeof first), TCP_ANSWER_BYTES);
     close(fd);
     assert_int_equal(run_strangers(&run), strangers + 1);
@@ -222,7 +223,7 @@ static void a_replayed_handshake_is_turned_away(void **state)
     run_close(&run);
 }
 
-/* Each is told as much as it may know, and the run comes about after all. */
+/* Each learns as much as it may know, and the run is set up after all. */
 static void ranks_of_another_run_or_key_or_size_are_turned_away_with_a_sentence(void **state)
 {
     real_rank r;
@@ -266,7 +267,7 @@ static void a_place_is_taken_once(void **state)
     rank_start(&r, &run, 1, "tcp", NULL, NULL);
     assert_int_equal(rank_end(&r), TUTTI_ERR_STATE);
     assert_says(r.err.text, "the place of worker 1 is taken already");
-    close(c.fd); /* it had not said who it is: the place is free again */
+    close(c.fd); /* it had not identified itself: the place is free again */
     pause_ms(*state, 200);
     comes_about(&run);
     fake_close(&first);
@@ -457,7 +458,7 @@ static void nonsense_from_a_rank_ends_its_connection_with_a_sentence(void **stat
     }
 }
 
-/* Words about messages that never were are dropped. */
+/* Control messages about messages that never existed are dropped. */
 static void strange_ids_are_dropped(void **state)
 {
     static const uint32_t kinds[] = { TCP_CLEAR, TCP_TAKEN, TCP_REWIND, TCP_WITHDRAW };
@@ -485,7 +486,7 @@ static void strange_ids_are_dropped(void **state)
     run_close(&run);
 }
 
-/* One that keeps sending what nobody asked for: its credit is bounded, and so is the memory. */
+/* A rank that keeps sending unrequested messages: its credit is bounded, and so is the memory. */
 static void more_unasked_messages_than_the_credit_end_the_connection(void **state)
 {
     uint8_t payload[300] = { 1 };

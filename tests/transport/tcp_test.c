@@ -172,7 +172,7 @@ static void a_rank_may_be_alone(void **state)
     tcp()->close(t);
 }
 
-/* As torchrun starts them: a port that all know, and nobody but rank 0 to serve it. */
+/* As torchrun starts them: a port that all know, and only rank 0 to serve it. */
 static void rank_0_may_serve_the_meeting_place(void **state)
 {
     char meet[64], at_0[] = "TUTTI_MEET_AT_RANK_0=1",
@@ -296,7 +296,7 @@ static void places_that_cannot_be_had_are_refused_with_a_sentence(void **state)
         "another program has the port; take another, or 0 to leave the choice to the kernel (Address already in use)");
     tutti_meet_close(first);
     o.port = 0;
-    o.address = "192.0.2.77"; /* of nobody */
+    o.address = "192.0.2.77"; /* an address of no host */
     assert_int_equal(tutti_meet_open(&second, *state, &o, &err), TUTTI_ERR_IO);
     assert_says(err.text, "cannot meet at 192.0.2.77, port 0; give an address of this host");
     o.size = 0;
@@ -344,7 +344,7 @@ static tutti_status wait_for_word(void *t, tutti_runtime *rt, void *arg, tutti_e
 }
 
 /* A stopped process answers nothing while its kernel still acknowledges: only the missing
-   heartbeats tell. One that computes for long is not silent. */
+   heartbeats show it. One that computes for long is not silent. */
 static void a_stopped_rank_is_lost_and_a_busy_one_is_not(void **state)
 {
     silence *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -539,7 +539,7 @@ static tutti_status turns(void *t, tutti_runtime *rt, int rank, tutti_error *err
     return TUTTI_OK;
 }
 
-/* Rank 0 with threads that wait beside the one that talks. */
+/* Rank 0 with threads that wait while another one talks. */
 static tutti_status talks_while_others_sleep(const tutti_launch *launch, void *arg, tutti_error *err)
 {
     sleeper *sleepers = arg;
@@ -568,7 +568,7 @@ static tutti_status talks_while_others_sleep(const tutti_launch *launch, void *a
     return status;
 }
 
-/* Of those that wait one polls, and hears of every message. The others sleep on. */
+/* Of the threads that wait one polls, and wakes for every message. The others sleep on. */
 static void a_thread_that_waits_is_not_woken_for_others_messages(void **state)
 {
     const tutti_launch launch = { .size = 2, .spec = "tcp(spin=0)" };
@@ -589,8 +589,9 @@ static void a_thread_that_waits_is_not_woken_for_others_messages(void **state)
 enum { LONG_ONE = 4 << 20, SHORT_ONE = 128 << 10, LINE_RATE = 4 << 20 }; /* the long one takes a second */
 typedef struct { bool over[2]; } crossing;
 
-/* Rank 0 sends a long message; rank 1 begins one of its own when that is well under way. Neither is
-   sent before the other side has asked for it, in a word that goes the way of the other message. */
+/* Rank 0 sends a long message; rank 1 begins one of its own when that is well under way. Neither
+   is sent before the other side has asked for it, in a control message that travels in the
+   direction of the other message. */
 static tutti_status crosses(void *t, int rank, tutti_runtime *rt, crossing *c, tutti_error *err)
 {
     const unsigned rate = LINE_RATE;
@@ -652,8 +653,8 @@ static void a_message_does_not_wait_until_the_one_that_comes_is_over(void **stat
     assert_true(c.over[1]);
 }
 
-/* Method: fail the 1st, 2nd, 3rd ... allocation until the run needs no more. No hang, no leak (the
-   address sanitizer sees), and a status that says what happened. */
+/* Method: fail the 1st, 2nd, 3rd ... allocation until the run needs no more. No hang, no leak
+   (the address sanitizer sees), and a status that fits what happened. */
 static void any_allocation_may_fail(void **state)
 {
     long k;
@@ -684,7 +685,7 @@ static tutti_status come_unless_one(const tutti_launch *launch, void *arg, tutti
     void *t;
 
     if (launch->rank == 1)
-        return *(tutti_status *)arg; /* never opens, and says nothing */
+        return *(tutti_status *)arg; /* never opens, and reports nothing */
     TUTTI_TRY(tutti_runtime_open_posix(&rt, err));
     status = tcp()->open(&t, rt, launch, err);
     if (status == TUTTI_OK)
@@ -707,7 +708,7 @@ static void a_rank_that_never_comes_does_not_hang_the_others(void **state)
     assert_int_equal(err.rank, 1);
 }
 
-/* ---- who is missing, while open waits ---- */
+/* ---- which ranks are missing, while open waits ---- */
 typedef struct heard {
     int n;
     char line[4][480];

@@ -1,7 +1,7 @@
 /* Goal: the hash of payloads is XXH3 with a seed, whichever instructions this processor has: two
-   hosts need not be alike. Method: against the header's plain C, compiled here, for all short
-   lengths, the edges of XXH3's own cases and of a chunk, at every misalignment. Frames and
-   handshakes are fuzzed (tests/fuzz). */
+   hosts may differ. Method: against the header's plain C, compiled here, for all short lengths,
+   the edges of XXH3's own cases and of a chunk, at every misalignment. Frames and handshakes are
+   fuzzed (tests/fuzz). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Goal: the tuner's Gaussian process is the one of the book, and expected improvement is that.
-   Method: numbers of an independent program (numpy: dense inverse and determinant, improvement by
+/* Goal: the tuner's Gaussian process and expected improvement are those of the textbook. Method:
+   numbers of an independent program (numpy: dense inverse and determinant, improvement by
    numerical integration), closed forms where there are some, and what must not break it. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -133,8 +133,8 @@ static void what_is_always_the_same_says_nothing_about_where_it_is_less(void **s
     tutti_gp_close(&g);
 }
 
-/* What is smooth has no noise; of two knobs the one that matters has the shorter length; what has
-   no shape is noise. */
+/* Smooth data has no noise; of two knobs the one that matters has the shorter length; data
+   without structure is noise. */
 static void lengths_and_noise_follow_what_was_told(void **state)
 {
     enum { N = 60 };

@@ -1,7 +1,7 @@
-/* Goal: a run that tunes itself ends at a fast point or at its default, never at one that is slower
-   than that by more than its windows are uncertain; clearly slow points are given up early; what
-   was decided is enough to go on from. Method: steps whose time is a formula of the point plus
-   draws, for hundreds of seeds; no clock anywhere. */
+/* Goal: a run that tunes itself ends at a fast point or at its default, never at one that is
+   slower than that by more than its windows are uncertain; clearly slow points are given up
+   early; what was decided is enough to continue from. Method: steps whose time is a formula of
+   the point plus draws, for hundreds of seeds; no clock anywhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,10 +21,10 @@ static const tutti_knob size = { .name = "size", .low = 1 << 16, .high = 1 << 26
 typedef struct play {            /* a search from its first window to the end */
     double (*f)(double value);   /* seconds of a step without noise */
     double noise;                /* of a step, relative; one in ten steps is longer by ten times that */
-    double drift;                /* all becomes slower by so much from window to window */
+    double drift;                /* all becomes slower by that fraction from window to window */
     int points;
     uint64_t seed;
-    int resume;                  /* after so many windows another tuner goes on from the state; -1: never */
+    int resume;                  /* after that many windows another tuner continues from the state; -1: never */
     /* what it leaves */
     tutti_search_state *s;
     int64_t steps;               /* all of them, counted ones */
@@ -152,7 +152,7 @@ static void where_the_default_is_the_best_nothing_is_measured_again(void **state
     }
 }
 
-/* Half a hundredth is to be had: not worth it. One and a half: it is. */
+/* A gain of half a hundredth is not worth it; one of one and a half is. */
 static double little(double value)
 {
     const double a = log2(value / (1 << 20)) / 4; /* the default is at 1 */
@@ -182,9 +182,9 @@ static void what_is_worth_less_than_a_hundredth_is_not_taken(void **state)
 
 /* ---- noise ---- */
 
-/* A window's median is uncertain by about 1.25 x noise x 0.6 / sqrt(STEPS): 2 % where noise is 10.
-   The best must win three pairs, so what is chosen is hardly ever slower than the default by more:
-   by 3 % in none of the seeds. And it is faster where there is something to be had. */
+/* A window's median is uncertain by about 1.25 x noise x 0.6 / sqrt(STEPS): 2 % where noise is
+   10. The best must win three pairs, so what is chosen is hardly ever slower than the default by
+   more: by 3 % in none of the seeds. And it is faster where there is a gain. */
 static void with_noise_no_run_ends_much_slower_than_the_default(void **state)
 {
     static double (*const f[])(double) = { flat, at_default, bowl };

@@ -1,6 +1,7 @@
-/* Goal: the tuner asks for points of the box only and never twice, finds the fast ones in few, is a
-   function of what it was told, and refuses the rest in sentences. Method: functions whose least
-   value is known, boxes of every kind of knob, boxes so small that they are all tried. */
+/* Goal: the tuner asks for points of the box only and never twice, finds the fast ones in few, is
+   a function of the results it was given, and refuses the rest in sentences. Method: functions
+   whose least value is known, boxes of every kind of knob, boxes so small that they are all
+   tried. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,7 +58,7 @@ static void the_default_is_the_first_and_points_are_of_the_box_and_new(void **st
     tutti_tuner_close(t);
 }
 
-/* 2, 3 and 2 x 3 points: all are asked for, each once, in whatever part of the points they come. */
+/* 2, 3 and 2 x 3 points: all are asked for, each once, in whatever order the points come. */
 static void a_small_box_is_tried_out(void **state)
 {
     const tutti_knob three = { .name = "three", .low = 1, .high = 3, .multiple = 1, .first = 2 },
@@ -86,7 +87,7 @@ static void a_small_box_is_tried_out(void **state)
         }
 }
 
-/* A run that is resumed tells what it knows, and goes on as the other would have. */
+/* A run that is resumed passes on what it knows, and continues as the other would have. */
 static void what_it_asks_for_follows_from_what_it_was_told(void **state)
 {
     const tutti_knob knobs[2] = { partition, credit };
@@ -181,8 +182,8 @@ static void fifteen_points_find_what_is_nearly_the_fastest(void **state)
     }
 }
 
-/* Of many points alike up to noise, with one lucky number among them that is far from all others'
-   pattern, the best is by all that is known: not the lucky one. */
+/* Of many points equal up to noise, with one lucky number among them that is far from all others'
+   pattern, the best is judged by all that is known: it is not the lucky one. */
 static void the_best_is_not_the_luckiest(void **state)
 {
     const tutti_knob knob = { .name = "x", .low = 0, .high = 1, .first = 0 };
