@@ -51,7 +51,7 @@ class Aside(Case):
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_so_it_is_where_steps_are_common(self):
         for k, (method, n) in enumerate(APART + (("ssp", 3),)):
-            # less than an epoch, at the end of which all meet for an evaluation unasked
+            # less than an epoch: at the end of one all synchronise for an evaluation by default
             more = ("--steps", 18, "--slow", "1:3", *(("--servers", 1) if k == len(APART) else ()))
             without = self.simulated("co%d" % k, method, n, *more)
             looked = self.simulated("cw%d" % k, method, n, *more, "--eval-every", 4)
@@ -120,7 +120,7 @@ class Aside(Case):
             lines, s = self.evaluations(out), summary(out)
             self.assertEqual(s["members"], [0, 1, 3])
             self.assertEqual([line["step"] for line in lines], [5, 10, 15, 20, 25])
-            for line in lines: # what the lost worker computed nobody knows
+            for line in lines: # how much the lost worker computed is not known
                 self.assertLessEqual(line["samples"], line["step"] * 4 * 8)
                 self.assertGreater(line["samples"], line["step"] * 3 * 8 * 0.5)
             self.assertLess(lines[-1]["test_loss"], lines[0]["test_loss"])

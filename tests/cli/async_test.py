@@ -106,8 +106,8 @@ class Asynchronous(Case):
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_one_slow_link_slows_nobody_but_the_worker_behind_it(self):
         """A gradient takes 10 ms, an averaging across the slow link half a second: a model of 31 kB
-        each way at 1 Mbit/s. The others have it as a neighbour, and make as many averagings as they
-        owe all the same."""
+        each way at 1 Mbit/s. The other workers have the one behind it as a neighbour, and still make
+        all their pending averagings."""
         common = ("--model", "logistic", "--data", self.data, "--batch", 10, "--steps", 800, "--seed", 1,
                   "--step-time", 0.01, "--transport", "sim", "--final-eval", "off")
         for i, (n, graph, exchanges) in enumerate(((4, "", 1), (4, "graph=complete,", 2), (5, "", 1),
@@ -124,7 +124,7 @@ class Asynchronous(Case):
 
     def test_machines_sum_inside_and_average_between(self):
         """h-adpsgd: one machine is ddp and machines of one are ad-psgd, to the bit; every sample
-        once by whoever; traffic; a slow machine slows nobody else; resuming."""
+        once, by any worker; traffic; a slow machine slows no other; resuming."""
         common = (*MODEL, "--data", self.data, "-n", 4, "--batch", 10, "--seed", 2)
         sim = ("--transport", "sim", "--steps", 40)
         ddp = self.train("ddp", *common, "--steps", 30, "--method", "ddp")

@@ -68,8 +68,8 @@ class Biased(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_who_chooses_among_all_samples_is_told_once(self):
-        """600 samples, of which the slow one takes four of 36: 67. In the first data pass two steps of
-        each have taken 16 before that is known: of the others it takes 65."""
+        """600 samples; the slow worker takes four of 36: 67. In the first data pass two steps of
+        each worker have taken 16 before that is known: of the remaining samples it takes 65."""
         for ratio, slow_samples in ((8, None), (9, 67), (10, 65)):
             s = summary(self.simulated("b", 2, "--epochs", 4, "--slow", "1:8", "--method",
                                        "biased-local-sgd(round_steps=8,bias_ratio=%d)" % ratio))

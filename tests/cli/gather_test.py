@@ -1,5 +1,5 @@
-"""Ranks of one host that somebody else's launcher starts: they find each other without a key's file,
-share memory, see each other die, and leave nothing. MEMBER is a program of the library
+"""Ranks of one host that another launcher starts: they find each other without a key file,
+share memory, see each other die, and leave nothing behind. MEMBER is a program of the library
 (member.c). Bounds on time are ten times the promises, since a test machine may be busy."""
 import os, re, shutil, signal, socket, stat, subprocess, sys, time, unittest
 
@@ -376,7 +376,7 @@ class Gathered(unittest.TestCase):
                 if words:
                     s.send(words)
         idle = []
-        for _ in range(20): # more than it hears at once
+        for _ in range(20): # more than it serves at once
             s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             s.connect(at)
             idle.append(s)

@@ -81,7 +81,7 @@ class Hosts(HostCase):
 
     @unittest.skipUnless(clocks_can_differ(), "this kernel or user gives no clock of its own (unshare --time)")
     def test_traces_of_hosts_are_on_one_clock(self):
-        """The second host's clock is 5000 s ahead. Nobody leaves an all-reduce before the other has come."""
+        """The second host's clock is 5000 s ahead. No host leaves an all-reduce before the other has arrived."""
         remote = ("sh -c 'case $0 in *.2) exec unshare --time --monotonic 5000 --fork -- sh -c \"$1\";; esac; "
                   "eval \"$1\"'")
         out = self.train("clocks", "--model", "mlp(hidden=48)", "--data", self.data, "--batch", 16, "--steps", 40,
@@ -227,7 +227,7 @@ class Hosts(HostCase):
 
 
 class Launchers(HostCase):
-    """Each process is a worker itself; its place comes from somebody else's variables."""
+    """Each process is a worker itself; its rank comes from variables of another launcher."""
     def together(self, name, environments, *arguments, out=True):
         runs = [subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=48)", "--data", self.data, "--batch", "16",
                                   "--epochs", "1", "--seed", "7", *(("--out", self.out(name)) if out else ()),
@@ -323,7 +323,7 @@ class Launchers(HostCase):
                          "checkpoints"} <= set(os.listdir(os.path.join(self.folder, "runs", runs[0]))))
 
     def told(self, runs):
-        """What each has said on standard error, and its exit code; one that hangs is killed, and
+        """The standard error of each run, and its exit code; one that hangs is killed, and
         the others with it."""
         try:
             return [(run.communicate(timeout=60)[1], run.returncode) for run in runs]
@@ -573,7 +573,7 @@ class Namespaces(HostCase):
         err = self.ended(run, 90)
         self.assertEqual(run.returncode, 3, err)
         self.assertRegex(err, r"tutti: .*worker \d was lost.*(tcp\(peer-timeout=3\)|timed out)")
-        self.assertLess(time.monotonic() - begin, 60)  # ten times 3 s, its last words, and the lab's own end
+        self.assertLess(time.monotonic() - begin, 60)  # ten times 3 s, its failure report, and the lab's own end
         self.nothing_is_left(out)
 
     def through(self, name, *faults):
@@ -645,10 +645,10 @@ class Namespaces(HostCase):
         self.assertGreaterEqual(sum(went_on), 4, went_on)
 
     def test_a_frozen_worker_stops_nobody_that_averages_in_pairs_or_rounds(self):
-        """Questions to it stay open, and others are asked. Rounds with it stay unmade. Gradients go on.
-        Computing is slowed, so that the cores have time to spare: else the kernel starves other
-        sessions, this run's and those of tests beside it (docs/CLUSTERS.md, several hosts on one
-        machine)."""
+        """Questions to it stay unanswered, and other workers are asked. Rounds with it stay pending.
+        Gradients continue. Computing is slowed, so that the cores are not fully used: otherwise the
+        kernel starves other sessions, this run's and those of concurrent tests (docs/CLUSTERS.md,
+        several hosts on one machine)."""
         for method in ("ad-psgd", "asr-adpsgd"):
             went_on = self.others_go_on("y-" + method, 3, "--method", method, "--model", "mlp(hidden=200)",
                                         "--optimizer", "sgd(lr=0.001)", "--batch", "128",
@@ -656,8 +656,8 @@ class Namespaces(HostCase):
             self.assertGreaterEqual(sum(went_on), 2, (method, went_on))
 
     def test_a_frozen_worker_stops_nobody_but_the_group_that_it_is_in(self):
-        """prague: groups that have not started go on without it after group_timeout. One that is stopped in the middle
-        of a P-Reduce holds up its partner, which may be worker 0, who writes."""
+        """prague: groups that have not started continue without it after group_timeout. A worker that is stopped in the
+        middle of a P-Reduce holds up its partner, which may be worker 0, the one that writes the output."""
         went_on = self.others_go_on("p", 4, "--method", "prague(group_size=2,inter_intra=off,group_timeout=0.2)",
                                     "--optimizer", "sgd(lr=0.001)", "--batch", "64", "--slow",
                                     "0:10,1:10,2:10,3:10", workers=4)

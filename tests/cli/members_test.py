@@ -1,5 +1,5 @@
-"""Methods without a centre go on without the workers they have lost: whoever is killed, whenever,
-the rest end well, say who was lost, and leave one whole model."""
+"""Methods without a central worker continue without lost workers: whichever worker is killed, and whenever,
+the others end normally, report which worker was lost, and leave one complete model."""
 import glob, math, os, random, re, sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
@@ -48,7 +48,7 @@ class Running(Case):
         return err
 
     def check(self, out, n, lost, accuracy=0.4):
-        """The summary and the model of a run of n workers of which those in `lost` were killed."""
+        """The summary and the model of a run of n workers after those in `lost` were killed."""
         s = summary(out)
         left = [r for r in range(n) if r not in lost]
         self.assertEqual(s["workers"], n)
@@ -192,7 +192,7 @@ class Members(Running):
             self.kill(self.until(run, out, 10), ranks)
             self.ended(run)
             s = self.check(out, 4, ranks)
-            # 400 gradients were given out; those that the lost ones had are computed by nobody
+            # 400 gradients were assigned; those of the lost workers are not computed by any other
             self.assertEqual(s["steps"], 100)
             self.assertLessEqual(s["samples"], 100 * 4 * 16)
             self.assertGreater(s["samples"], 100 * 4 * 16 // 2)
@@ -250,14 +250,14 @@ IN_SHORT = ("ad-psgd", "h-adpsgd(super_learner=2)", "asgd") # of each kind of me
 
 
 class GoesOn(Running):
-    """What is said at the end of a run that has lost somebody is what goes on with it, and so does
-    the line that began it, with --resume auto."""
+    """The command that is printed at the end of a run that has lost a worker resumes it, and so does
+    the original command, with --resume auto."""
     WORDS = ("--model", "quadratic(dim=32,samples=100000)", "--batch", "1", "--optimizer", "sgd(lr=0.0001)",
              "--checkpoint-on-signal", "--report-every", "20", "--eval-every", "0", "--final-eval", "off", "--quiet")
 
     def stopped(self, name, *words, lose=1, rank_of=None):
-        """Of four workers one is killed, and when the others have gone on SIGTERM comes. Gives the
-        folder, what was said last, and the step that was saved."""
+        """One of four workers is killed, and when the others have continued the run gets SIGTERM. Gives the
+        folder, the command that was printed last, and the step that was saved."""
         out = self.out(name)
         run = subprocess.Popen([TUTTI, "train", *words, *self.WORDS, "--steps", "100000000", "--out", out],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
@@ -290,7 +290,7 @@ class GoesOn(Running):
         copy = out + "-auto"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(out, copy)
-        # as it is said
+        # as it is printed
         self.assertEqual(said, "train --resume %s%s" % (out, "" if any_number else " -n %d" % left))
         done = self.shell("%s --steps %d" % (said, step + 40))
         self.assertEqual((done.returncode, done.stderr), (0, ""))

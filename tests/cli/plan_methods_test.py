@@ -1,6 +1,6 @@
 """`tutti plan`: short simulated runs of methods, in order of the time of a step. What it predicts is
 what a run of `tutti train` under the same conditions counts; table and JSON have the same figures;
-what a method refuses is listed with its sentence, and what nobody can do is refused at once."""
+what a method refuses is listed with its message, and what no method can do is refused at once."""
 import json, os, re, shlex, unittest
 from command import *
 

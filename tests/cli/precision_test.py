@@ -63,7 +63,7 @@ class Precision(Case):
         self.assertGreater(s["steps_skipped"], 20)
 
     def test_workers_at_their_own_pace_leave_out_what_overflows(self):
-        """Simulated, so that it runs alike every time."""
+        """Simulated, so that it runs identically every time."""
         arguments = [*COMMON, "--data", self.data, "-n", 3, "--method", "ad-psgd", "--transport", "sim", "--steps", 60,
                      "--precision", "fp16", "--loss-scale", "dynamic(init=1152921504606846976,interval=7)"]
         s, again = summary(self.train("pace", *arguments)), summary(self.train("pace-again", *arguments))

@@ -256,7 +256,7 @@ class FinalEvaluation(Case):
         self.assertAlmostEqual(a["final_train_loss"], computed, delta=1e-4)
         self.assertNotEqual(a["final_train_loss"], b["final_train_loss"])
         self.assertAlmostEqual(a["final_train_loss"], b["final_train_loss"], delta=0.3 * a["final_train_loss"])
-        # The same samples, whoever evaluates them; the models are equal to rounding.
+        # The same samples, whichever worker evaluates them; the models are equal to rounding.
         self.assertAlmostEqual(b["final_train_loss"], c["final_train_loss"], delta=1e-4)
 
     def test_of_a_problem_every_sample_counts(self):

@@ -6,8 +6,8 @@ from command import *
 
 class Train(Case):
     def test_closed_standard_streams_are_no_place_for_what_is_said(self):
-        """The first file that is opened gets the number of one that is closed, and everything that
-        is said."""
+        """Otherwise the first file that is opened would get the number of a closed stream, and all
+        output."""
         common = ("train", "--model", "logistic", "--steps", "60", "-n", "2", "--report-every", "5", "--seed", "3")
         open_streams = self.train("open", *common[1:])
         for k, (closed, more) in enumerate(((">&-", ()), ("<&-", ()), ("2>&-", ()), ("<&- >&- 2>&-", ()),
@@ -90,8 +90,8 @@ class Train(Case):
             self.assertEqual(summary(self.out(name))["steps"], summary(whole)["steps"])
 
     def test_losses_are_those_of_the_samples_they_are_named_after(self):
-        """Computed once more without the program: test set and training set, of which what is held
-        out is no part."""
+        """Computed once more without the program: test set and training set without the held-out
+        samples."""
         out = self.train("t", "--model", "mlp(hidden=12)", "--data", self.data, "-n", 3, "--batch", 10, "--steps", 30,
                          "--validation", 100, "--optimizer", "sgd(lr=0.1)", "--final-eval", "all")
         s, model = summary(out), os.path.join(out, "model.safetensors")

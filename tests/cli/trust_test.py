@@ -1,6 +1,6 @@
 """A folder from a stranger decides nothing beyond itself: no program is started, no file outside
-written or removed, because of what its files say. What it says of that kind is told, with the words
-that give it again."""
+written or removed, because of what its files say. Such settings are reported, with the arguments
+that set them again."""
 import ctypes, json, os, shutil, struct, unittest
 from command import *
 
@@ -77,7 +77,7 @@ class Trust(Case):
         self.assertEqual(summary(out)["steps"], 20)
 
     def test_every_option_is_one_of_those_or_stays_within_the_folder(self):
-        """Each text that the table has, set by a folder to a path outside: what is not told writes
+        """Each text that the table has, set by a folder to a path outside: a setting that is not reported writes
         nothing there. A new option with a reach has to be put in its place here."""
         done = tutti("config")
         known = set(json.loads(done.stdout)) | {"out", "overwrite", "meet", "resume"}

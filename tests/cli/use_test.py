@@ -271,7 +271,7 @@ class Use(Case):
 
     def check_greedy(self, run):
         """Every token is the largest of the logits that eval gives of the window before it: one that begins with the
-        prompt while there is room, then the last 16 tokens."""
+        prompt while the window has space, then the last 16 tokens."""
         told = self.story(run, "--prompt", "abc", "--length", 30, "--temperature", 0, "--seed", 9)
         tokens = told["tokens"]
         self.assertEqual((len(tokens), told["prompt_tokens"], bytes(tokens[:3])), (33, 3, b"abc"))

@@ -9,7 +9,7 @@ MLP = ("--model", "mlp(hidden=32)", "--seed", 3, "--threads", 1, "--quiet")
 GPT = "gpt(layers=2,dim=16,heads=2)"
 MODES = ("wavelet", "wavelet(waves=3)", "wavelet(sync_mode=average)", "wavelet(sync_mode=average,sync_rounds=3)",
          "wavelet(sync_mode=accumulate)", "wavelet(stages=2)", "wavelet(stages=2,sync_mode=average,sync_rounds=2)")
-# In virtual time units take as long every time, and exchanges are short, whoever else is at work.
+# In virtual time units take equally long every time, and exchanges are short, whatever else runs.
 STEADY = ("--transport", "sim", "--step-time", 0.01) if SIMULATOR else ()
 PARAMS = 784 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10
 

@@ -185,7 +185,7 @@ class Install(Case):
         mean = os.path.join(at, "mean")
         expected = f"mean 1; header {self.version}, library {self.version}\n"
         self.assertEqual(run(mean), expected)
-        if PLUGIN: # beside the library it is linked to, wherever the program itself lies
+        if PLUGIN: # next to the library it is linked to, wherever the program itself is
             self.assertEqual(run(mean, "sim"), expected)
         self.assertIn("no transport is named 'shn'", run(mean, "shn", code=1))
 

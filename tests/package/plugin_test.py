@@ -1,4 +1,4 @@
-"""Where a plug-in is looked for: beside the library, or the program that holds it; where an install
+"""Where a plug-in is looked for: next to the library, or the program that contains it; where an install
 puts libraries; ../lib. Never in the working directory."""
 import os, shutil, unittest
 from package import *
@@ -60,7 +60,7 @@ class Plugin(Case):
             self.at("bin/shared"))
         self.toy("other")
         self.assertEqual(self.probe("toy", program="shared", LD_LIBRARY_PATH=self.at("other")), "other\n")
-        # A library that was found by a relative path: nobody knows what that means now.
+        # A library that was found by a relative path, whose meaning has been lost since.
         self.assertIn("no transport is named 'toy'", self.probe("toy", self.at("lib"), program="shared", cwd=self.usr,
                                                                 LD_LIBRARY_PATH="other", code=1))
 

@@ -26,7 +26,7 @@ class Setup(Case):
             open(os.path.join(self.bin, name), "w").close()
 
     def setup(self, *more, uid=0):
-        """Exit code, what was said, and the calls of apt-get."""
+        """Exit code, output, and the calls of apt-get."""
         done = subprocess.run(["/bin/bash", SETUP, *more], capture_output=True, text=True, timeout=60,
                               stdin=subprocess.DEVNULL,
                               env={"PATH": self.bin + ":" + self.system(), "STATE": self.bin, "UID_OF_TEST": str(uid)})

@@ -61,9 +61,9 @@ def optimizer_of(method, workers, parameters):
 
 
 class Pace:
-    """Lets no rank be more than AHEAD steps before the slowest. A busy machine has one make all its steps before
-    another's first: a method whose rounds need a gradient of each then makes hardly any updates. Who has waited for a
-    second does so no more: the method itself holds the slowest until others have gone on."""
+    """Lets no rank be more than AHEAD steps ahead of the slowest. On a busy machine one rank may make all its steps
+    before another's first: a method whose rounds need a gradient of each then makes hardly any updates. A rank that
+    has waited for a second waits no more: then the method itself holds the slowest until others have continued."""
 
     def __init__(self, workers):
         self.made = memoryview(mmap.mmap(-1, 4 * workers)).cast("i")  # shared by forked ranks
@@ -107,7 +107,7 @@ def train(method, workers, pace, x, y):
         loss.backward()
         optimizer.step(loss=loss)
         optimizer.zero_grad()
-    pace.made[rank] = 2 * steps  # nobody waits for it any more
+    pace.made[rank] = 2 * steps  # no rank waits for it any more
     optimizer.finish()
     with torch.no_grad():
         losses.append(float(validation()))

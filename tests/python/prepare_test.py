@@ -367,7 +367,7 @@ def unequal(method, late):
 @pytest.mark.parametrize("method", cases("ddp", "d-psgd", "lasgd", "ssp"))
 def test_unequal_numbers_of_steps_are_a_sentence(method):
     answers = forked.ranks(3, unequal, method, 0.5)
-    said = [a.get("text", "") for a in answers]  # nobody is left waiting; who needs nothing of the others may finish
+    said = [a.get("text", "") for a in answers]  # no rank is left waiting; one that needs no other may finish
     assert any(f"under method '{method}' all workers make equally many steps" in text for text in said), answers
 
 
@@ -538,4 +538,4 @@ def test_a_script_trains_under_a_launcher(run, launcher, method, servers):
     ranks = run(SCRIPT, n=2 + servers, launcher=launcher, args=[method, servers]).ranks
     (loss, transport, weight), other = (ranks[r].last for r in range(2))
     assert transport == "shm" and weight == other[2] and loss < 1
-    assert all(not r.out for r in ranks[2:])  # who only serves has left within prepare()
+    assert all(not r.out for r in ranks[2:])  # a dedicated server has left within prepare()

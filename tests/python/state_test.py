@@ -80,7 +80,7 @@ SAME = [
     ("dgc", {"plain": True}),
     ("sgp", {}),
     ("sgp(overlap=1)", {}),
-    ("backup-workers(backup=0)", {"plain": True}),  # else whoever is late is left out
+    ("backup-workers(backup=0)", {"plain": True}),  # else the gradients of a late worker are dropped
     ("zero", {}),
     ("pipe-sgd(width=3,warmup=1)", {}),  # two gradients are pending
     ("pipe-sgd(width=2,warmup=0)", {"codec": "ef(topk(ratio=0.2))"}),
@@ -154,7 +154,7 @@ def test_loans_go_with_it_and_a_replayed_run_ends_with_the_same_bits(tmp_path):
     seen, model, names = halves_of(f"dabmd({options},replay={record})", str(tmp_path / "state"), 3)
     assert seen == [a["seen"] for a in through] and model == through[0]["model"]
     assert {n.split("/")[0] for n in names} >= {"take.loan", "take.next", "take.of", "dabmd.taken"}
-    # by the clock, too, nothing that was lent is lost or taken twice
+    # by the clock, too, no leased sample is lost or taken twice
     seen, _, _ = halves_of(f"dabmd({options})", str(tmp_path / "state"), 3)
     assert sorted(i for of in seen for i in of) == sorted(list(range(SAMPLES)) * LOOPS)
 
@@ -304,7 +304,7 @@ def test_when_it_cannot_be_had_is_a_sentence(what, method, n, servers, words):
     assert any(words in a.get("text", "") for a in answers), answers
 
 
-# ---- what is written beside the run ----
+# ---- what is written concurrently with the run ----
 
 
 def written(when):

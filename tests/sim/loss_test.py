@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../cli"))
 from command import scratch_folder
 
 command = sys.argv[1]
-# what the dead held is nobody's
+# memory of dead workers is not freed
 environment = dict(os.environ, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0")
 GOES_ON = ("d-psgd(graph=ring)", "qg-dsgdm", "gut", "saddle", "hop(graph=ring)",
            "hop(graph=complete,backup=2,skip=on)", "prague", "prague(generator=static)", "sgp", "sgp(overlap=2)",
@@ -69,8 +69,8 @@ with scratch_folder() as folder:
             assert lost[1]["text"].startswith("worker 5 failed: worker 5 leaves the run: "
                                               "the workers it sums with have lost worker 4"), lost
         elif method.startswith(("d-psgd", "qg-dsgdm", "gut", "sgp")):  # saddle's steps have two passes
-            # Nobody waits for the dead longer than for the time-out; what is done then is done by
-            # four.
+            # No worker waits for the dead longer than for the time-out; from then on four workers
+            # compute.
             assert 0.2034 + TIMEOUT <= s["wall_seconds"] < 40 * 0.01 + 2 * TIMEOUT + 0.05, s["wall_seconds"]
             assert 40 * 48 - 8 * (21 + 21) <= s["samples"] <= 40 * 48 - 8 * (20 + 12), s["samples"]
         # Again: the same bits, the same report, the same checkpoint.
@@ -91,7 +91,7 @@ with scratch_folder() as folder:
         assert s["members"] == ([2, 3, 4, 5] if "h-adpsgd" in method
                                 else [1, 2, 3, 4, 5]) and s["events"][-1]["kind"] != "deadlock", s["members"]
 
-    # Nobody is left of any machine: the run ends, and says who began it.
+    # Every machine has lost a worker: the run ends, and reports which worker was lost first.
     said = train(folder + "/machines", "--method", "h-adpsgd(super_learner=2)", "--fail", "1@0.1:3@0.15:5@0.2", code=3)
     assert said.endswith("tutti: worker 1 was lost: its host 'worker-1' failed at 0.100000000 s of virtual "
                          "time\n"), said
@@ -121,7 +121,7 @@ with scratch_folder() as folder:
     train(folder + "/profile", "--method", "sgp", "--platform", platform, "--on-loss", "continue", n=4)
     assert read(folder + "/profile", "model.safetensors", "rb") == read(folder + "/platform", "model.safetensors", "rb")
 
-    # A simulated run in which nobody is to fail holds no agreements on who is there.
+    # A simulated run in which no worker is to fail makes no agreements on the members.
     train(folder + "/nobody", "--method", "d-psgd")
     train(folder + "/continue", "--method", "d-psgd", "--on-loss", "continue")
     assert read(folder + "/nobody", "model.safetensors", "rb") == read(folder + "/continue", "model.safetensors", "rb")

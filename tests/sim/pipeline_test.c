@@ -112,7 +112,7 @@ static void a_pipeline_has_the_bubble_of_the_formula(void **state)
             *t = (trial){ .stages = stages, .floats = SHORT, .count = count, .forward_ns = 20000000,
                           .backward_ns = 40000000 };
             assert_true(fabs(1 - busy / simulated(t) - formula) <= 0.05 * formula + 1e-9);
-            for (int q = 0; q < stages; q++) /* the rest of the time is told as waiting, but what its end takes */
+            for (int q = 0; q < stages; q++) /* the rest of the time is reported as waiting, except its end */
                 assert_true(t->waited[q] <= t->took - busy + 1e-9);
             *t = (trial){ .stages = stages, .floats = LONG, .count = count, .forward_ns = 20000000,
                           .backward_ns = 40000000 };

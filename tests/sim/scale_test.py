@@ -27,7 +27,7 @@ def train(n, out, *more):
 
 with scratch_folder() as folder:
     # The three vectors of a worker's state, what a tree's partner sends, a batch of five,
-    # activations; room for as much again.
+    # activations; the bound is twice that.
     one = train(1, folder + "/one")[0]["peak_rss_bytes_per_worker"]
     many = train(64, folder + "/many")[0]["peak_rss_bytes_per_worker"]
     each = (many - one) / 63

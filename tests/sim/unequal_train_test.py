@@ -65,9 +65,9 @@ with scratch_folder() as folder:
     exchange = 2 * (LATENCY + (N - 1) * (4 * d / N + HEADER) / BYTES_A_SECOND)
     near(plain["wall_seconds"] / STEPS, T + exchange, 1e-3)
     near(even["wall_seconds"] / STEPS, SLOW * T + exchange, 2e-4)
-    # who comes late finds the others' slices added up
+    # a late worker finds the others' parts added up
     near(even["wall_seconds"] - plain["wall_seconds"], STEPS * (SLOW - 1) * T, 2e-5)
-    for r in range(N):  # everybody else waits for the slow one, and it waits for the exchange only
+    for r in range(N):  # all others wait for the slow one, and it waits for the exchange only
         near(even["by_worker"][r]["exposed_comm_seconds"] / STEPS, exchange + ((SLOW - 1) * T if r != 3 else 0), 1e-2)
     assert model(folder + "/plain") == model(folder + "/even"), "a slow worker changed the parameters"
 
@@ -170,8 +170,8 @@ with scratch_folder() as folder:
     ends = {name: told[name]["events"][0]["text"].split(": ")[-1] for name in ("best", "tree")}
     assert ends == {"best": "the ring is taken for all", "tree": "the ring is taken for none"}, ends
 
-    # Who goes on with another number of workers decides anew: four of one machine have other links
-    # than eight of two.
+    # A run resumed with another number of workers decides again: four of one machine have other
+    # links than eight of two.
     saved = ("--steps", "4", "--method", best, "--checkpoint-every", "2", "--checkpoint-keep", "9")
     train(folder + "/eight", *two, *saved)
     first = folder + "/eight/checkpoints/" + sorted(os.listdir(folder + "/eight/checkpoints"))[0]
