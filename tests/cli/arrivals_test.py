@@ -1,6 +1,6 @@
-"""ringmaster-asgd, ringleader-asgd, dude-asgd and ata as a person runs them: traffic against the
-formula, resuming to the bit under the simulator, unlike data, delays and allocations in virtual
-time, losses."""
+"""ringmaster-asgd, ringleader-asgd, dude-asgd and ata as a user runs them: traffic against the
+formula, resuming to the bit under the simulator, skewed data, delays and allocations in virtual
+time, lost workers."""
 import json, os, signal, subprocess, time, unittest
 from command import *
 
@@ -50,10 +50,10 @@ class Arrivals(Case):
                     self.assertGreater(s["bytes_sent_total"], up * 4 * PARAMS)
                 else:
                     self.assertEqual(s["bytes_sent_total"], (2 * up + 2) * 4 * PARAMS)
-                # How many updates a worker's late gradients leave, the machine decides; but
-                # whosever they are and however late, they take the loss to where about as many
-                # steps of one worker take it. Of a few the loss does not say much; of 180 it says
-                # if those that are late are lost (2.05 in place of 0.52), or all count twice.
+                # The number of updates depends on the machine. But whichever workers make them,
+                # and however late, they take the loss to where about as many steps of one worker
+                # take it. After a few updates the loss shows little; after 180 it shows whether
+                # late gradients are lost (2.05 in place of 0.52), or all count twice.
                 updates = int(s["method_figures"]["updates"] if "updates" in s["method_figures"]
                               else sum(s["method_figures"]["applied"]))
                 self.assertTrue(1 <= updates <= 180, (method, updates))

@@ -11,7 +11,7 @@ METHODS = (("ad-psgd", 4), ("prague", 5), ("rand-psgd(pace=own)", 3), ("h-adpsgd
 APART = (("bagua(algorithm=async,sync_interval_ms=25)", 3), ("ssp", 4),
          ("ssp(staleness=0)", 3), ("backup-workers", 4), ("lasgd", 4),
          ("lasgd(local_steps=3,max_delay=2)", 3), ("asr-adpsgd(mixing=delay-by-one)", 4))
-# what tells of the machine, or of memory, and not of the run
+# figures of the machine, or of memory, and not of the run
 MACHINE = ("host_seconds", "peak_rss_bytes_per_worker", "peak_rss_bytes", "memory")
 
 
@@ -85,8 +85,8 @@ class Aside(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_curve_is_what_meetings_would_have_shown(self):
-        """Of a worker alone nothing else goes on, so both are of the same model: here the run ends
-        at each point."""
+        """With one worker nothing else runs, so both are of the same model: here the run ends at
+        each point."""
         looked = self.evaluations(self.simulated("alone", "ad-psgd", 1, "--steps", 12, "--eval-every", 3))
         self.assertEqual([line["step"] for line in looked], [3, 6, 9])
         for line in looked:

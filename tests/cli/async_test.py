@@ -1,5 +1,5 @@
-"""ad-psgd as a person runs it: every worker at its own pace, each gradient once, traffic against
-the formula, one slow worker, resuming to the bit under the simulator."""
+"""ad-psgd as a user runs it: asynchronous workers, each gradient once, traffic against the formula,
+one slow worker, resuming to the bit under the simulator."""
 import json, os, signal, subprocess, time, unittest
 from command import *
 
@@ -88,8 +88,8 @@ class Asynchronous(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_one_slow_worker_slows_nobody_else(self):
-        """The paper's headline: ddp goes at the pace of the slowest, ad-psgd hardly notices it. A
-        gradient takes 10 ms; the last one of the slow worker is waited for."""
+        """The paper's headline: ddp is as slow as the slowest worker, ad-psgd is hardly affected. A
+        gradient takes 10 ms; at the end all wait for the last one of the slow worker."""
         common = ("--model", "quadratic(dim=50)", "-n", 8, "--steps", 400, "--batch", 16, "--transport", "sim",
                   "--step-time", 0.01)
         even = summary(self.train("even", *common, "--method", "ad-psgd"))
@@ -163,7 +163,7 @@ class Asynchronous(Case):
         equal = summary(self.train("equal", *common, "--method", "ddp"))
         self.assertEqual((equal["worst_test_loss"], equal["worst_test_accuracy"], equal["worst_worker"]),
                          (equal["final_test_loss"], equal["final_test_accuracy"], None))
-        # three that never meet: each is what one worker makes of its samples
+        # three that never average: each is what one worker makes of its samples
         alone = self.train("alone", *common, "--method", "single", "--checkpoint-every", 40)
         s = summary(alone)
         at = os.path.join(alone, "checkpoints", "step-00000040")

@@ -21,8 +21,8 @@ class Biased(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_all_end_a_round_together_whatever_their_speed(self):
-        """steps: as many as fit into the fastest one's. A round lasts as long as these, and those of
-        another pace idle for less than one of their own steps."""
+        """steps: as many as fit into the fastest one's. A round lasts as long as these, and workers
+        of other speeds idle for less than one of their own steps."""
         for factors, ratio, rounds in (((1, 1, 4), 1, 8), ((1, 3, 8), 2, 8), ((2, 1, 1, 1.5), 4, 6)):
             s = summary(self.simulated("u", len(factors), "--slow", slow(*factors), "--epochs", 4, "--method",
                                        "biased-local-sgd(round_steps=%d,bias_ratio=%g)" % (rounds, ratio)))

@@ -28,7 +28,8 @@ SIMULATOR = os.environ.get("TUTTI_SIMULATED") != "off" and os.path.exists(
 
 
 def narrowed(why):
-    """Says that this test, which goes on, shows less than it could. tools/skipped finds such lines."""
+    """Reports that this test, which continues, checks less than it could. tools/skipped finds such
+    lines."""
     print("\nskipped: " + why, flush=True)
 
 

@@ -1,5 +1,5 @@
-"""`tutti compare` and `tutti report`: the same numbers in table, CSV and page; what was killed goes
-on and ends with the same files; pages that need nothing but themselves."""
+"""`tutti compare` and `tutti report`: the same numbers in table, CSV and page; a killed comparison
+continues and ends with the same files; pages that need nothing but themselves."""
 import csv, html.parser, json, os, re, shutil, signal, subprocess, time, unittest
 from command import *
 

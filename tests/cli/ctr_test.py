@@ -1,6 +1,6 @@
 """Training click-through rates on a generated log: it comes near what the best possible ranking
-reaches, the number of workers does not change a bit, a run goes on where it stopped, and what does
-not fit is a sentence."""
+reaches, the number of workers does not change a bit, a run continues where it stopped, and
+mismatches give an error message."""
 import json, os, re, shutil, unittest
 
 from command import SIMULATOR, TUTTI, read, scratch, summary, tutti

@@ -49,7 +49,7 @@ class Defaults(Case):
         self.bare([(name, n) for k, name in enumerate(NAMES) if k % 2 == 1 for n in one_of(k, (2, 4, 8))])
 
     def test_a_network_of_convolutions_is_trained_too(self):
-        """Steps of each worker, so of an asynchronous method four times as many updates."""
+        """Steps of each worker, so an asynchronous method makes four times as many updates."""
         for name, steps in ON_IMAGES.items():
             out = self.train(name, "--model", "cnn", "--data", self.data, "-n", 4, "--batch", 16, "--method", name,
                              "--steps", steps, "--transport", "sim", "--quiet")

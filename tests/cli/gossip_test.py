@@ -1,6 +1,6 @@
-"""The gossip methods as a person runs them (every transport: transports_test.py): at one's own pace
-runs are the same to the bit where time is simulated, from a checkpoint, too; slow workers; graphs
-from files."""
+"""The gossip methods as a user runs them (every transport: transports_test.py): asynchronous runs
+are the same to the bit where time is simulated, from a checkpoint, too; slow workers; graphs from
+files."""
 import json, os, re, unittest
 from command import *
 
@@ -36,8 +36,8 @@ class Gossip(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_slow_worker_holds_up_nobody_on_rings_and_everybody_with_delay_by_one(self):
-        """asr-adpsgd.md, invariant 6: within 10 %. A gradient takes 10 ms; the slow worker's last
-        one, of 50 ms, is waited for."""
+        """asr-adpsgd.md, invariant 6: within 10 %. A gradient takes 10 ms; at the end all wait for
+        the slow worker's last one, of 50 ms."""
         common = ("--model", "quadratic(dim=50)", "-n", 8, "--steps", 200, "--batch", 16, "--transport", "sim",
                   "--step-time", 0.01, "--final-eval", "off")
         others = lambda s: sum(w["steps"] for w in s["by_worker"][1:]) / s["wall_seconds"]
@@ -88,7 +88,7 @@ class Gossip(Case):
             for times in (1.5, 2, 2.1, 5):
                 kept = run("%g" % times, "--slow", "%d:%g" % (n - 1, times)) / even
                 self.assertGreater(kept, 0.93, (n, times))
-        for n, least in ((6, 0.52), (16, 0.72)): # of 3/5 and 13/15 without the two that meet it
+        for n, least in ((6, 0.52), (16, 0.72)): # of 3/5 and 13/15 without the two that average with it
             paces = []
             for slower in (1, 100): # a model takes 0.08 of a step to cross
                 mbit = 50 * 4 * 8 / 0.0008 / 1e6
@@ -181,7 +181,7 @@ class Gossip(Case):
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_averages_by_a_clock_hold_up_no_step(self):
         """100 steps of 10 ms take a second and the last averages, whatever the link: 31 KB there and back at 10 Mbit/s
-        are 50 ms and more. A slow worker is waited for at the end alone: all make equally many steps."""
+        are 50 ms and more. Only at the end all wait for a slow worker: all make equally many steps."""
         common = ("--model", "logistic", "--data", self.data, "-n", 4, "--batch", 10, "--steps", 100, "--seed", 1,
                   "--step-time", 0.01, "--transport", "sim", "--final-eval", "off", "--method",
                   "bagua(algorithm=async,sync_interval_ms=%d)")

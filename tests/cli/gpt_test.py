@@ -1,5 +1,5 @@
-"""Training a GPT on a text: it learns, the number of workers does not change a bit, a run goes on
-where it stopped, and what does not fit is a sentence."""
+"""Training a GPT on a text: it learns, the number of workers does not change a bit, a run continues
+where it stopped, and mismatches give an error message."""
 import json, os, random, shutil, unittest
 
 from command import read, scratch, summary, tutti

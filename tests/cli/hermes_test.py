@@ -44,7 +44,7 @@ class Hermes(Case):
             s = summary(self.train("t", *common, "-n", n, "--steps", 12, "--transport", and_sim("shm")[-1]))
             self.assertEqual((s["samples"], s["servers"]), (12 * n * 10, 1))
             self.assertLess(s["final_train_loss"], 2.2)
-            if n > 1: # everybody's pushes cross the wire; at the end the model goes to the three workers
+            if n > 1: # all workers' pushes cross the network; at the end the model goes to the three workers
                 self.assertEqual(s["bytes_sent_total"],
                                  sum(s["method_figures"]["pushes"]) * 4 * PARAMS + 12 * PARAMS + 120)
 
@@ -60,7 +60,7 @@ class Hermes(Case):
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_slow_link_is_in_nobodys_way(self):
         """Every round is pushed, over links that take 0.0016 of a round for a model, each way. One is 1000 or 10000
-        times slower. While it is under way the others push. With late_after=0 they wait for it."""
+        times slower. While its push is in progress the others push. With late_after=0 they wait for it."""
         common = ("--model", "quadratic(dim=100,samples=4096)", "--validation", 4, "--transport", "sim",
                   "--optimizer", "sgd(lr=0.001)", "-n", 4, "--batch", 4, "--step-time", 0.01,
                   "--final-eval", "off", "--seed", 1)

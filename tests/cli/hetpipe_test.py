@@ -1,5 +1,6 @@
-"""hetpipe by the command: models in stages give `single`'s bytes, train by a bare name, are looked at and go on from
-checkpoints without a change of a bit; what cannot be is a sentence; a worker that is killed ends the run."""
+"""hetpipe by the command: models in stages give `single`'s bytes, train by a bare name, are evaluated and continue
+from checkpoints without a change of a bit; impossible options give an error message; a killed worker ends the
+run."""
 import os, signal, subprocess, time, unittest
 from command import *
 
@@ -51,7 +52,7 @@ class Hetpipe(Case):
         self.assertEqual(self.model(two), self.model(three))
 
     def test_a_checkpoint_goes_on_in_another_number_of_stages(self):
-        """With the number written, and other options that say where the model is cut; W and D must stay."""
+        """With the number given, and other options that determine the cuts; W and D must stay."""
         other = (*MLP, "--data", self.data, "--steps", 12, "--checkpoint-every", 4)
         two = self.train("two", *other, "-n", 2, "--batch", 12, "--method", "hetpipe(stages=2,in_flight=2)")
         half = ("--resume", os.path.join(two, "checkpoints", "step-00000008"))

@@ -27,7 +27,7 @@ class Loss(Case):
         return run, children_of(run.pid)
 
     def training(self, name, **more):
-        """start(), and all train, as the first line of the metrics says."""
+        """start(), and waits until all train, as the first line of the metrics shows."""
         run, workers = self.start(name, "--report-every", "1", **more)
         deadline = time.monotonic() + 60
         while lines_told(self.out(name)) == 0:
@@ -85,7 +85,7 @@ class Loss(Case):
         self.assertEqual(shm_entries(), before)
 
     def test_ctrl_c_of_a_terminal_reaches_the_whole_group_and_ends_it_cleanly(self):
-        """A terminal's signal goes to everybody in the group of its foreground job."""
+        """A terminal's signal goes to all processes in the group of its foreground job."""
         run, workers = self.training("g", n=2, start_new_session=True)
         self.assertEqual([os.getpgid(p) for p in workers], [run.pid] * 2)
         os.killpg(run.pid, signal.SIGINT)

@@ -29,8 +29,7 @@ class Running(Case):
             return []
 
     def until(self, run, out, step):
-        """Waits until a line of metrics tells of that step; gives the workers' processes, by
-        rank."""
+        """Waits until a line of metrics has that step; gives the workers' processes, by rank."""
         deadline = time.monotonic() + 60
         while not any(line["step"] >= step for line in self.lines(out, 1)):
             self.assertIsNone(run.poll(), run.stderr.read() if run.poll() is not None else "")
@@ -203,7 +202,7 @@ class Members(Running):
                                                         ("shm", "lasgd(local_steps=2)", [2]),
                                                         ("tcp", "asr-adpsgd(mixing=delay-by-one)", [0, 3]),
                                                         ("tcp", "bagua(algorithm=async,sync_interval_ms=2)", [0]))):
-            # gradients given out of at most 16 samples; 10 steps are an epoch
+            # assigned gradients of at most 16 samples; 10 steps are an epoch
             whole = 100 * 4 * 16 if k < 2 else 10 * 600
             run, out = self.start("a%d" % k, "--steps", 100, "--report-every", 2, "--eval-every", 50,
                                   "--transport", transport, method=method)
@@ -237,7 +236,7 @@ class Members(Running):
             self.assertEqual({e["pid"] for e in json.load(f)}, {1, 2, 3})
 
 
-# Methods that go on after a loss, and ranks that only serve: their workers then need no slice.
+# Methods that continue after a loss, and dedicated servers: the workers then need no shard.
 GO_ON = (("single", 0), ("bagua(algorithm=async)", 0), ("lasgd", 0), ("d-psgd", 0), ("qg-dsgdm", 0), ("gut", 0),
          ("saddle", 0), ("sgp", 0), ("ad-psgd", 0), ("rand-psgd", 0), ("asr-adpsgd", 0),
          ("h-adpsgd(super_learner=2)", 0), ("hop", 0), ("prague", 0), ("prague(generator=random,group_size=2)", 0),

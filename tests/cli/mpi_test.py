@@ -41,7 +41,7 @@ def libfabric():
 
 
 def under(kind, n, *arguments, command=(TUTTI,), timeout=120, **environment):
-    """Over mpi unless it says otherwise: on one host `tutti train` would take shm."""
+    """Over mpi unless another transport is given: on one host `tutti train` would take shm."""
     launcher, variables = mpirun(kind, n)
     environment.setdefault("TUTTI_TRANSPORT", "mpi")
     return subprocess.run([*launcher, *command, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,

@@ -1,5 +1,5 @@
-"""`tutti plan memory`: what it says beforehand is what the run then counts. A short run of each case
-is compared with its plan: every kind of every rank within 5 %, and to the byte where it depends on
+"""`tutti plan memory`: its prediction is what the run then counts. A short run of each case is
+compared with its plan: every kind of every rank within 5 %, and to the byte where it depends on
 nothing but the options; likewise what is sent."""
 import json, os, re, tempfile, unittest
 from command import *

@@ -1,4 +1,4 @@
-"""A killed run goes on as if nothing had happened, to the byte."""
+"""A killed run is resumed as if nothing had happened, to the byte."""
 import json, os, random, shutil, signal, struct, subprocess, tempfile, time, unittest
 from command import *
 
@@ -284,8 +284,8 @@ class Resume(Case):
                          os.path.join(coded, "checkpoints", "step-00000003"))
 
     def other_workers(self, k, method, checkpoint, n, batch):
-        """Goes on from there with n workers, to the model as it was, to the end, and to there
-        again; checks that this is a run of n workers from there."""
+        """Continues from there with n workers: to the saved model, to the end, and to the same
+        point again; checks that this is a run of n workers from there."""
         began, own_pace, one = 4, not method.startswith(("ssp", "param", "backup")), method.split("(")[0]
         before, step, name = states(checkpoint), int(checkpoint[-8:]), "%d-%s-%d" % (k, checkpoint[-2:], n)
         there = [0, 2, 3] if step == 25 else [0, 1, 2, 3]
@@ -305,7 +305,7 @@ class Resume(Case):
         self.assertEqual((s["steps"], s["workers"], s["resumed_at_step"], s["events"]), (40, n, step, []))
         if one != "backup-workers":
             self.assertEqual(s["samples"] - integers(before["engine.progress"])[1], batch * n * (40 - step))
-        # which worker of that run each goes on as
+        # which worker of that run each continues as
         if n >= began:
             parts = [k if k in there else None for k in range(n)]
         else:

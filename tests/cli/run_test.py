@@ -219,7 +219,8 @@ class Run(unittest.TestCase):
             time.sleep(0.01)
         self.assertEqual([alive(p) for p in pids], [False, False])
 
-    # A worker that is a wrapper: it tells the number of the program that it waits for, or leaves.
+    # A worker that is a wrapper: it prints the process id of the program for which it waits, or
+    # leaves.
     WRAPPER = "sh -c 'echo $$; exec sleep 300'; exit 7"
 
     def numbers(self, run, n):

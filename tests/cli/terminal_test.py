@@ -236,8 +236,8 @@ def softmax_loss(model, images, labels):
 
 
 class FinalEvaluation(Case):
-    """`on` reads the test set and a draw of the training set, `all` the whole of both; both say
-    what the model's loss there is."""
+    """`on` reads the test set and a draw of the training set, `all` the whole of both; both report
+    the model's loss there."""
 
     def test_all_is_the_whole_training_set_and_on_is_a_fixed_draw_of_it(self):
         common = ("--model", "logistic", "--data", self.data, "--batch", 20, "--steps", 30, "--threads", 1)

@@ -112,9 +112,9 @@ class Train(Case):
             self.assertNotEqual(a, c)
 
     def test_one_worker_and_four_agree_on_the_same_global_batch(self):
-        """Full steps of 256: the blocks' tree goes on in the workers' tree, so not only close: the
-        same bytes. Of a set without a tail. Bits that differ once never meet again: 12 steps are as
-        good as 300."""
+        """Full steps of 256: the blocks' tree is continued by the workers' tree, so the bytes are
+        the same and not only close. The set has no incomplete last step. Bits that differ once
+        never become equal again: 12 steps are as good as 300."""
         pictures = small_mnist(os.path.join(self.folder, "whole-steps"), 12 * 256)
         common = ("--model", "mlp", "--data", pictures, "--epochs", 1, "--final-eval", "off", "--seed", 7)
         one, two, four = (self.model(self.train("n%d" % n, *common, "-n", n, "--batch", 256 // n)) for n in (1, 2, 4))
@@ -219,7 +219,7 @@ class Train(Case):
     def test_a_slowed_worker_changes_no_bit_and_makes_fewer_steps_where_nobody_waits(self):
         """Counts only: how much the others wait is in the next test, in virtual time. Twenty times
         slower, asserted at two. The second model is large enough that a step is computing, not
-        waiting for a core to say something on: the slowness is of computing only."""
+        waiting for a core to communicate: only computing is slowed."""
         common = ("--model", "mlp(hidden=64)", "--data", self.data, "-n", 2, "--batch", 32, "--steps", 12,
                   "--threads", 1, "--final-eval", "off")
         plain, slow = self.train("plain", *common), self.train("slow", *common, "--slow", "1:6")

@@ -1,11 +1,12 @@
 """Every method of `tutti methods` and every codec of `tutti codecs`, over every transport and
-through a checkpoint: a run over shared memory that saves half-way is the measure, and from that
-checkpoint the second half is made over one of the others, in turn, in `make check-long` over each.
-So each is asked at once whether messages, sums and states give the same bits there; a method at its
-own pace does what is left, sends what is due and ends sane. A method or a codec that is new is in at
-once, and must give the same bits until a row says otherwise. MPI, in `make check-long`: those
-launchers that TUTTI_MPI names in turn, for every fourth method or codec, since a job takes its time
-to start (method/mpi-* has all of both under each, and cli/mpi goes on from checkpoints)."""
+through a checkpoint: a run over shared memory that saves half-way is the reference, and from that
+checkpoint the second half is made over one of the other transports, alternately, in `make
+check-long` over each. So each run tests whether messages, sums and states give the same bits there;
+an asynchronous method makes the remaining steps, sends the bytes that are due and ends with a finite
+loss. A new method or codec is included at once, and must give the same bits unless a row excludes
+it. MPI, in `make check-long`: the launchers that TUTTI_MPI names, alternately, for every fourth
+method or codec, since a job takes long to start (method/mpi-* has all of both under each, and
+cli/mpi resumes from checkpoints)."""
 import json, math, os, struct, unittest
 from command import *
 from mpi_test import LAUNCHERS, under

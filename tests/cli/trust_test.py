@@ -8,7 +8,7 @@ TRAIN = ["--model", "quadratic(dim=8)", "-n", "2", "--seed", "3", "--report-ever
 
 
 def options():
-    """Each option of train with what it does beyond the folder, as the sentences say it."""
+    """Each option of train with its effect beyond the folder, as the messages put it."""
     return {"hosts": ("127.0.0.1:1,127.0.0.2:1", "starts programs on other machines"),
             "rsh": ("touch %s", "starts a program"),
             "meet": ("127.0.0.1:1", "opens a port"),
@@ -21,7 +21,7 @@ class Trust(Case):
         return self.train(name, *TRAIN, "--steps", "10", "--checkpoint-every", "10", *arguments)
 
     def say(self, out, /, **settings):
-        """The folder's config.json says this too."""
+        """The folder's config.json has this too."""
         path = os.path.join(out, "config.json")
         with open(path) as f:
             config = json.load(f)

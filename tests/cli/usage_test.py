@@ -1,5 +1,5 @@
-"""What the command says: catalogue, help and refusals. Sentences are compared: value, place,
-mend."""
+"""The output of the command: catalogue, help and refusals. Error messages are compared: value,
+place, remedy."""
 import json, os, re, shutil, subprocess, sys, unittest
 from command import *
 

@@ -1,5 +1,5 @@
-"""Training in shards, as a person runs it: every kind of network has ddp's bits, and a process holds what its
-stage says."""
+"""Training in shards, as a user runs it: every kind of network has ddp's bits, and a process holds the memory
+of its stage."""
 import os, unittest
 from command import *
 

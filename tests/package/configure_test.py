@@ -48,7 +48,7 @@ class Configure(Case):
         self.assertTrue(told.startswith("Left out of this build:\n"), told)
         self.assertEqual([p for p in OPTIONAL if "  %s\n" % OPTIONAL[p][0] in told],
                          [p for p in OPTIONAL if p not in there])
-        # Every test is there, or one that says why it is not.
+        # Every test is there, or one that reports why it is not.
         tests = run(os.path.join(os.path.dirname(CMAKE), "ctest"), "-N", "--test-dir", at)
         for name in ("transport/mpi-openmpi", "transport/mpi-mpich", "method/mpi-openmpi", "method/mpi-mpich",
                      "cli/mpi", "sim/sim"):

@@ -26,7 +26,7 @@ class Plugin(Case):
         return os.path.join(self.usr, *path)
 
     def toy(self, place, *flags):
-        """A plug-in that says where it lies."""
+        """A plug-in that reports its own path."""
         run(CC, "-std=c11", "-shared", "-fPIC", INCLUDE, f'-DTOY_HELP="{place}"', *flags, HERE + "/toy.c", "-o",
             self.at(place, "libtutti_transport_toy.so"))
 

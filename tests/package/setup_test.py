@@ -1,5 +1,5 @@
-"""tools/setup, with a package manager of the test's own: what it installs, what it says where it
-may not, and what it can do without. And tools/skipped, again and failures."""
+"""tools/setup, with a package manager of the test's own: what it installs, what it reports where it
+may not, and what it does not need. And tools/skipped, again and failures."""
 import os, re, shutil, subprocess, sys, unittest
 from package import *
 

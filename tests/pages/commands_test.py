@@ -12,7 +12,7 @@ ROOT, BUILD = commands.ROOT, os.path.abspath(os.environ["TUTTI_BUILD"])
 PYTHON = os.environ.get("TUTTI_PYTHON") or os.path.join(ROOT, "build/python/bin/python")
 COLLECTED = commands.collected()
 AT_ONCE = 3
-# A login that stays on this machine, and says from where it came as sshd does.
+# A login that stays on this machine, and states its origin as sshd does.
 SSH = 'for last; do :; done; export SSH_CONNECTION="127.0.0.1 1 127.0.0.1 22"; exec sh -c "$last"'
 
 

@@ -1,4 +1,5 @@
-"""examples/pytorch: each pair of scripts differs by the lines that docs/PYTORCH.md shows, and both do what they say."""
+"""examples/pytorch: each pair of scripts differs by the lines that docs/PYTORCH.md shows, and both do what
+the page states."""
 
 import ctypes
 import difflib

@@ -1,7 +1,8 @@
 """Every method of the library trains MNIST through tutti.torch.prepare, with 2 and 3 workers.
 
-What is to be seen: the loss of the model that all agree on falls, and it is the same model on all. The methods are
-the registry's, so a new one is here by itself, and is to train or to refuse in a sentence that its page repeats.
+The tests check that the loss of the agreed model falls, and that the model is the same on all. The methods are
+those of the registry, so a new one is included automatically; it must train, or refuse with a message that its
+page repeats.
 """
 
 import ctypes
@@ -48,7 +49,7 @@ def digits():
 
 
 def optimizer_of(method, workers, parameters):
-    """torch's of the method's own default, which for some says that there is to be no momentum."""
+    """torch's form of the method's own default, which for some methods has no momentum."""
     text = ctypes.create_string_buffer(_abi.TUTTI_METHOD_DEFAULT_BYTES)
     if not _c.tutti_method_default_of(_c.tutti_method_find(method.encode()), method.encode(), b"optimizer", None,
                                       workers, text):

@@ -51,7 +51,7 @@ def environment(extra: Mapping[str, str | None] = {}) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN) and k not in FOREIGN_EXACTLY}
     env["PYTHONPATH"] = os.pathsep.join((str(ROOT / "python"), str(HERE)))
     env["PYTHONDONTWRITEBYTECODE"] = "1"
-    env["PYTHONFAULTHANDLER"] = "1"  # a run that takes too long is ended by SIGABRT and says where it was
+    env["PYTHONFAULTHANDLER"] = "1"  # a run that takes too long is ended by SIGABRT and prints where it was
     env["TUTTI_LIBRARY"] = str(build() / "lib/libtutti.so")
     env["OMP_NUM_THREADS"] = "1"
     for key, value in extra.items():
@@ -243,7 +243,7 @@ def mpi_launcher(wanted: str) -> list[str]:
 
 
 class Runner:
-    """The fixture `run`: called, it runs a script to its end; start() gives a run under way."""
+    """The fixture `run`: called, it runs a script to its end; start() gives a run in progress."""
 
     def __init__(self, folder: pathlib.Path, skip: Callable[[str], None]):
         self._folder, self._skip, self._jobs = folder, skip, []

@@ -1,5 +1,5 @@
-"""optimizer.state_dict() of a prepared optimizer has what the method keeps: a run goes on from it in new processes to
-the same bits, and what does not fit is a sentence."""
+"""optimizer.state_dict() of a prepared optimizer has what the method keeps: a run continues from it in new processes
+to the same bits, and mismatches give an error message."""
 
 import pytest
 
@@ -129,7 +129,7 @@ def chosen(method, folder, how, stop=0):
                 continue
             try:
                 state = optimizer.state_dict()
-            except StateError as e:  # this worker's step goes on
+            except StateError as e:  # this worker's step continues
                 assert "state_dict() within a step" in str(e)
                 continue
             torch.save({"model": model.state_dict(), "optimizer": state}, f"{folder}/{rank}")
@@ -141,7 +141,8 @@ def chosen(method, folder, how, stop=0):
 
 
 def halves_of(method, folder, stop, again=None):
-    """What three workers saw before and after they went on, the model of then, and the names in what was saved."""
+    """The samples of three workers before and after they were resumed, the model afterwards, and the names in the
+    saved state."""
     first = alone(chosen, method, folder, "first", stop, n=3)
     then = alone(chosen, again or method, folder, "then", n=3)
     return [a["seen"] + b["seen"] for a, b in zip(first, then, strict=True)], then[0]["model"], first[0]["names"]
@@ -168,7 +169,8 @@ def test_scores_go_with_it(tmp_path):
 
 
 def twice(method, folder, how):
-    """At their own pace a run is never the same again: what is loaded is what was saved."""
+    """An asynchronous run never repeats exactly: the test compares what is loaded with what was
+    saved."""
     model, optimizer = prepared(method, optimizer=plain, transport="shm" if "hogwild" in method else None)
     rank = optimizer.world.rank
     if how == "first":
@@ -214,7 +216,7 @@ def test_what_the_module_has_is_left_out():
     assert any(n.startswith("signum.m/") for n in alone(keys, "signum", plain, False)[0][1])
 
 
-# ---- what becomes a sentence ----
+# ---- what gives an error message ----
 
 
 def saving(method, options, folder):

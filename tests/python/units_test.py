@@ -1,5 +1,5 @@
 """zero(stage=3) under tutti.torch.prepare: values are there while their module runs, in forward and in backward, and
-nowhere else. The bits are those of workers that have all of them, and what cannot be is a sentence."""
+nowhere else. The bits are those of workers that have all of them, and impossible uses give an error message."""
 
 import inspect
 import signal
@@ -310,7 +310,7 @@ def test_who_looks_alone_after_the_end_is_told():
     assert first.get("error") == "PeerError", (first, second)
 
 
-# ---- going on ----
+# ---- resuming ----
 
 
 def through(net, folder, how, method, rule="adamw"):
@@ -546,7 +546,7 @@ def test_a_worker_that_goes_another_way_ends_the_run_of_all(kind, says):
 
 
 def alone_again():
-    """One worker that catches what a forward raises goes on with the same pass."""
+    """A worker that catches an exception of a forward continues with the same pass."""
     model, optimizer = prepared(STAGE3, Failing())
     model.fails = True
     with pytest.raises(ArithmeticError):

@@ -81,7 +81,7 @@ static void a_unit_waits_for_its_own_parameters_and_no_others(void **state)
                         ahead += x->end_ns > begin;
                 }
             }
-        /* the first unit computes while pieces of others are still under way */
+        /* the first unit computes while pieces of others are still in transit */
         assert_true(ahead >= 2 * (STEPS - 1));
         drop(j);
     }

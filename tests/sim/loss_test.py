@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Goal: hosts of simulated workers fail at moments of virtual time; a method that goes on does so,
-tells whom it lost and when, and does so to the bit again; one that needs all stops and names the
-worker and its host. Method: `tutti train --transport sim --fail`, exact times, and failures at
+"""Goal: hosts of simulated workers fail at moments of virtual time; a method that continues does
+so, reports whom it lost and when, and does so to the bit again; one that needs all stops and names
+the worker and its host. Method: `tutti train --transport sim --fail`, exact times, and failures at
 random ones."""
 import json
 import os
@@ -84,8 +84,8 @@ with scratch_folder() as folder:
         assert manifest["world"] == len(members) and members in ([[0, 1, 2, 3]] if method.startswith(
             ("d-psgd", "qg-dsgdm", "gut", "saddle", "sgp", "h-")) else [[0, 1, 2, 3], [0, 1, 2, 3, 5]]), (method,
                                                                                                           members)
-        # The first worker writes, prints and, at one's own pace, hands out gradients: another takes
-        # that over.
+        # The first worker writes, prints and, under asynchronous methods, assigns gradients:
+        # another takes that over.
         train(f"{folder}/first{k}", "--method", method, "--fail", "0@0.15", "--eval-every", "5")
         s = summary(f"{folder}/first{k}")
         assert s["members"] == ([2, 3, 4, 5] if "h-adpsgd" in method
@@ -126,7 +126,7 @@ with scratch_folder() as folder:
     train(folder + "/continue", "--method", "d-psgd", "--on-loss", "continue")
     assert read(folder + "/nobody", "model.safetensors", "rb") == read(folder + "/continue", "model.safetensors", "rb")
 
-    # Bad input: a sentence, exit code 2, nothing made.
+    # Bad input: an error message, exit code 2, no file.
     for words, sentence in ((("--fail", "6@1"), "no worker 6: with 6 workers they are 0 to 5"),
                             (("--fail", "1@x"), "write RANK@SECONDS"),
                             (("--fail", "1@1:1@2"), "worker 1 cannot fail twice")):
@@ -135,7 +135,7 @@ with scratch_folder() as folder:
                                                                                transport="shm")
     assert "name the fail once" in train(folder + "/no", "--fail", "1@1", code=2, transport="sim(fail=2@1)")
 
-    # Anybody, at any moment, several at once; of the machines of h-adpsgd one at least stays whole.
+    # Any worker, at any moment, several at once; at least one machine of h-adpsgd stays complete.
     rng = random.Random(int(sys.argv[2]) if len(sys.argv) > 2 else 5)
     for k in range(int(sys.argv[3]) if len(sys.argv) > 3 else 24):
         method = rng.choice(GOES_ON)

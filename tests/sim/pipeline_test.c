@@ -1,8 +1,9 @@
-/* Goal: a pipeline in the simulator takes as long as one forward, one backward says: where messages
-   are short nothing is waited for but the bubble, and where they are long each micro-batch waits
-   for one of them, for a stage has no more under way than there are stages behind it. Method:
-   equal stages that compute for a known time on the `sim` transport, a forked child a run; the last
-   end counts, against stages + micro-batches - 1 times a micro-batch, within 5 %. */
+/* Goal: a pipeline in the simulator takes the time of a one-forward-one-backward schedule: where
+   messages are short stages wait only for the bubble, and where they are long each micro-batch
+   waits for one message, since a stage has no more micro-batches in progress than there are stages
+   behind it. Method: equal stages that compute for a known time on the `sim` transport, a forked
+   child a run; the last end counts, against stages + micro-batches - 1 times a micro-batch, within
+   5 %. */
 #include "forked.h"
 #include "tutti/pipe.h"
 #include <math.h>

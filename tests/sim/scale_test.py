@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Goal: many simulated workers fit into one process, and their reports keep each worker's own
 figures in its own row. Method: memory of 64 workers above that of one, evaluation included, against
-twice what they need; a worker slowed four times among seven must be the one whose row says so."""
+twice what they need; a worker slowed four times among seven must be the one whose row shows it."""
 import json
 import os
 import subprocess

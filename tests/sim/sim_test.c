@@ -375,7 +375,7 @@ static void write_file(const char *path, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-/* The sentence has it, with the path in place of each %s, and nothing of SimGrid's sources. */
+/* The message has it, with the path in place of each %s, and nothing of SimGrid's sources. */
 static void assert_platform_sentence(const tutti_error *err, const char *path, const char *format)
 {
     char wanted[1024];
@@ -540,8 +540,8 @@ static void a_failing_link_cuts_its_ends_off(void **state)
 }
 
 /* ---- fail=RANK@SECONDS ---- */
-/* Rank 1 fails at 1 s in the middle of a message that rank 0 receives from anybody; rank 2 has the
-   next one ready. It is received when the loss is known, not before. */
+/* Rank 1 fails at 1 s in the middle of a message that rank 0 receives from any rank; rank 2 has
+   the next one ready. It is received when the loss is known, not before. */
 static tutti_status served_by_another(rank *r, void *arg, tutti_error *err)
 {
     unsigned char *memory = calloc(1, BIG);
@@ -627,7 +627,7 @@ static void those_who_are_asked_to_fail_do_and_the_others_go_on(void **state)
                 (err.status != TUTTI_ERR_PEER || (strstr(err.text, "was lost: its host 'worker-") == NULL &&
                                                   strstr(err.text, "opening the run") == NULL)))
                 fail_msg("%s: %s", spec, err.text);
-            /* the run tells whom it lost; later than its end is never */
+            /* the run reports whom it lost; a time after its end never comes */
             assert_true((err.text[0] == '\0') == (k >= 4));
             if (twice)
                 assert_memory_equal(first, trace, sizeof first);
@@ -718,8 +718,8 @@ static void the_plug_in_is_found_by_name_and_nothing_else_is(void **state)
 }
 
 /* ---- how much there may be ---- */
-/* Goal: a transfer that finds no wire waits for one and arrives. Method: everybody exchanges a
-   number with worker 0 at once, many times as many as it has wires. */
+/* Goal: a transfer that finds no wire waits for one and arrives. Method: all workers exchange a
+   number with worker 0 at once, many more than it has wires. */
 enum { CROWD = 256, EACH = 4 };
 
 static tutti_status crowd(rank *r, void *arg, tutti_error *err)

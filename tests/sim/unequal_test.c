@@ -261,10 +261,10 @@ static void a_worker_too_slow_for_one_micro_batch_is_excluded_only_where_that_wa
     dealt_drop(&near);
 }
 
-/* The all-reduce of 300 floats by up to 16 workers is one message from each to each: here n
-   / 2 times n / 2 of them cross the bridge each way. The ring has one on the bridge each way
-   at a time, 2 (n - 1) in all, of a slice: whole cache lines, so some are longer than
-   others. A message's note has 40 bytes. */
+/* The all-reduce of 300 floats by up to 16 workers is one message from each to each: here n / 2
+   times n / 2 of them cross the bridge each way. The ring has one on the bridge each way at a
+   time, 2 (n - 1) in all, of a shard: whole cache lines, so some are longer than others. A
+   message's header has 40 bytes. */
 static double usual_seconds(int n, double bytes_a_second, double latency)
 {
     return latency + 0.25 * n * n * (4.0 * DEALT_SIZE + 40) / bytes_a_second;
@@ -276,7 +276,7 @@ static double ring_seconds(int n, double slice, double bytes_a_second, double la
 }
 
 /* Either all-reduce is the faster one on some links, and the run has its bits and its time, and
-   says so: steps are as long as computing, 8 ms, and the faster of the two. */
+   reports it: steps are as long as computing, 8 ms, and the faster of the two. */
 static void the_faster_all_reduce_is_taken_by_all_and_its_time_is_the_steps(void **state)
 {
     static const struct { int n; double bytes_a_second, latency; bool ring; } cases[] = {
@@ -398,8 +398,7 @@ static void a_resumed_run_ends_with_the_same_bits_and_every_state_matters(void *
     assert_int_equal(unlink(path), 0);
 }
 
-/* ---- what is served in order of arrival goes on after a checkpoint as it would have without
-   ---- */
+/* ---- service in order of arrival continues after a checkpoint as it would have without ---- */
 
 enum { LEAVERS = 4, PHASES = 3 };
 typedef struct leaving { const char *method; int64_t left_ns[PHASES][LEAVERS]; } leaving;

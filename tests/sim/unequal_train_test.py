@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Goal: unequal workers cost what arithmetic says, in virtual time, and shares by speed win it
-back; on unequal links hetero-ring's all-reduce is no slower than ddp's. Method: `tutti train
---transport sim --step-time`, 8 workers, one 5 times slower."""
+"""Goal: unequal workers cost the computed time, in virtual time, and shares by speed win it back;
+on unequal links hetero-ring's all-reduce is no slower than ddp's. Method: `tutti train --transport
+sim --step-time`, 8 workers, one 5 times slower."""
 import json
 import os
 import re
@@ -59,8 +59,8 @@ with scratch_folder() as folder:
     for r, seconds in enumerate(computed(even)):
         near(seconds, STEPS * T * (SLOW if r == 3 else 1), 1e-9)
 
-    # ddp: a step is the slowest worker's computation and, from there, the exchange: slices of d / n
-    # to n - 1 others and sums back, by the model's own costs, and a few microseconds of sums and
+    # ddp: a step is the slowest worker's computation and, from there, the exchange: shards of d /
+    # n to n - 1 others and sums back, by the model's own costs, and a few microseconds of sums and
     # update, which the platform charges by their FLOPs.
     exchange = 2 * (LATENCY + (N - 1) * (4 * d / N + HEADER) / BYTES_A_SECOND)
     near(plain["wall_seconds"] / STEPS, T + exchange, 1e-3)
@@ -151,8 +151,8 @@ with scratch_folder() as folder:
     ring = train(folder + "/mixed-ring", *mixed, "--method", specs["ring"])["wall_seconds"]
     assert ring > 2.5 * 40 * steps["equal"], (ring, steps)
 
-    # Two machines of 4 that share 100 Mbit/s: of ddp's slices 4 x 4 cross in each of its two
-    # rounds, of the ring's one in each of its 14, so the ring is the faster one and is taken; not
+    # Two machines of 4 that share 100 Mbit/s: 4 x 4 of ddp's shards cross in each of its two
+    # rounds, one of the ring's in each of its 14, so the ring is the faster one and is taken; not
     # where the run has a faster one still.
     far, bytes_a_second, chunk = 500e-6, 100e6 / 8, 4 * d / N + HEADER
     machines = "two-level(machines=2,per_machine=4,rate=100Mbps,latency=%gus,inner_rate=10Gbps)"
@@ -185,7 +185,7 @@ with scratch_folder() as folder:
                 "--steps", "2", "--batch", "8")
     assert two["events"][0]["text"].endswith("the ring is taken for 1 of 2 pieces"), two["events"]
 
-    # --platform is sim(platform=...); under --step-time its hosts' speeds say nothing about the
+    # --platform is sim(platform=...); under --step-time its hosts' speeds have no effect on the
     # network, but its links do.
     platform = folder + "/a platform, (slow).xml"
     done = subprocess.run([command, "platform", "cluster(n=8,rate=1Gbps,latency=1ms)"], capture_output=True, text=True,
