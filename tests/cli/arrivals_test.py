@@ -1,6 +1,6 @@
-"""ringmaster-asgd, ringleader-asgd, dude-asgd and ata as a person runs them: traffic against the
-formula, resuming to the bit under the simulator, unlike data, delays and allocations in virtual
-time, losses."""
+"""ringmaster-asgd, ringleader-asgd, dude-asgd and ata as a user runs them: traffic against the
+formula, resuming to the bit under the simulator, skewed data, delays and allocations in virtual
+time, lost workers."""
 import json, os, signal, subprocess, time, unittest
 from command import *
 
@@ -21,14 +21,14 @@ def steps(s):
 
 
 def of_gradients(s):
-    """What is told of the gradients of the whole run, by the worker too."""
+    """The figures of the gradients of the whole run, and those of each worker."""
     return [s[k] for k in ("staleness", "staleness_max", "staleness_mean",
                            "restarts")] + [(w["steps"], w["staleness"]) for w in s["by_worker"]]
 
 
 class Arrivals(Case):
     def single(self, updates):
-        """The loss of a single worker after so many steps."""
+        """The loss of a single worker after `updates` steps."""
         if updates not in self.after:
             out = self.train("s%d" % updates, *MODEL, "--data", self.data, "-n", 1, "--batch", 20, "--steps", updates,
                              "--method", "single", "--seed", 1, "--optimizer", "sgd(lr=0.02)")
@@ -45,15 +45,15 @@ class Arrivals(Case):
                 s = summary(out)
                 self.assertEqual((s["steps"], s["samples"], sum(steps(s))), (60, 60 * 3 * 20, 180))
                 up = sum(steps(s)[1:])
-                if method == "ringleader-asgd": # a model for who is served, "go on" for the others
+                if method == "ringleader-asgd": # a model for the worker that is served, an empty answer for the others
                     self.assertLessEqual(s["bytes_sent_total"], (up + s["method_figures"]["updates"] + 3) * 4 * PARAMS)
                     self.assertGreater(s["bytes_sent_total"], up * 4 * PARAMS)
                 else:
                     self.assertEqual(s["bytes_sent_total"], (2 * up + 2) * 4 * PARAMS)
-                # How many updates a worker's late gradients leave, the machine decides; but
-                # whosever they are and however late, they take the loss to where about as many
-                # steps of one worker take it. Of a few the loss does not say much; of 180 it says
-                # if those that are late are lost (2.05 in place of 0.52), or all count twice.
+                # The number of updates depends on the machine. But whichever workers make them,
+                # and however late, they take the loss to where about as many steps of one worker
+                # take it. After a few updates the loss shows little; after 180 it shows whether
+                # late gradients are lost (2.05 in place of 0.52), or all count twice.
                 updates = int(s["method_figures"]["updates"] if "updates" in s["method_figures"]
                               else sum(s["method_figures"]["applied"]))
                 self.assertTrue(1 <= updates <= 180, (method, updates))
@@ -81,8 +81,8 @@ class Arrivals(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_delays_are_told_exactly_and_edges_of_bins_as_such(self):
-        """A worker 57.5 times as slow as the other sees 57 or 58 updates; one 1500 times as slow so
-        many that they share a bin."""
+        """A worker 57.5 times as slow as the other sees 57 or 58 updates; one 1500 times as slow sees
+        more than 1,024, where several delays share a bin."""
         common = ("--model", "quadratic(dim=8,samples=4096)", "-n", 2, "--batch", 1, "--transport", "sim",
                   "--step-time", 0.01, "--optimizer", "sgd(lr=0.01)", "--final-eval", "off")
         s = summary(self.train("exact", *common, "--method", "ringmaster-asgd(max_delay=-1)", "--steps", 600,
@@ -105,12 +105,12 @@ class Arrivals(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_worker_that_is_lost_costs_a_round_of_ringleader_few_gradients(self):
-        """Four equal workers, 600 gradients; one dies after 0.5 s, which is known 3 s later. Three
-        gradients come while one is computed, so the round that waits for it gets 31 more before
-        nobody computes any further."""
+        """Four equal workers, 600 gradients; one dies after 0.5 s, which is detected 3 s later. Three
+        gradients arrive while one is computed, so the round that waits for the lost worker gets
+        31 more before all other workers stop computing."""
         whole, lost = self.lost_or_paused("ringleader-asgd"), self.lost_or_paused("ringleader-asgd", "--fail", "3@0.5")
         self.assertEqual((lost["members"], [e["kind"] for e in lost["events"]]), ([0, 1, 2], ["lost"]))
-        # worker 0 is beside the server, and one ahead in the end
+        # worker 0 is on the server's rank, and one gradient ahead at the end
         self.assertLessEqual(max(b for counts in whole["method_figures"]["counts"] for b, _ in counts), 3)
         self.assertLessEqual(max(b for counts in lost["method_figures"]["counts"] for b, _ in counts), 31 // 3 + 2)
         # n updates of 2 n - 1 gradients, 4 of 7 and then 3 of 5
@@ -121,8 +121,8 @@ class Arrivals(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_worker_that_pauses_costs_a_round_of_ringleader_few_gradients(self):
-        """One gradient in twenty takes 400 times as long. Speeds that stay, or change less than
-        tenfold, hold nobody up: the run is the paper's, to the bit."""
+        """One gradient in twenty takes 400 times as long. Speeds that are constant, or change less
+        than tenfold, make no worker wait: the run is the paper's, to the bit."""
         paused = self.lost_or_paused("ringleader-asgd", "--slow", "3:400:0.05")
         compute = paused["by_worker"][3]
         pauses = round((compute["compute_seconds"] - 0.01 * compute["steps"]) / 3.99)
@@ -185,7 +185,7 @@ class Arrivals(Case):
                                delta=0.01 * summary(of["f32"])["final_train_loss"])
         plain = self.train("p", *common, "--method", "ringmaster-asgd(max_delay=-1)", "--steps", 1500,
                            "--eval-every", 500)
-        # evaluations are of models put aside, and figures are told where all have met: at the end
+        # evaluations use snapshots; figures are reported where all have synchronised: at the end
         told = [line["method_figures"] for line in map(json.loads,
                                                        read(os.path.join(plain, "metrics.jsonl")).splitlines())
                 if "method_figures" in line]
@@ -206,7 +206,7 @@ class Arrivals(Case):
         for k in (0, 5, 100):
             s = summary(self.train("e%d" % k, *common, "--method", "dude-asgd(evict_after=%d)" % k))
             ages[k] = s["method_figures"]["entry_age_max"]
-            if k == 0: # what a rank that only serves tells comes to whoever writes
+            if k == 0: # figures of a dedicated server reach the worker that writes the summary
                 self.assertEqual(summary(self.train("d", *common, "--servers", 1, "--steps", 20,
                                                     "--method", "dude-asgd"))["method_figures"].keys(),
                                  s["method_figures"].keys())
@@ -215,11 +215,11 @@ class Arrivals(Case):
                 self.assertEqual(sum(n for _, n in model_age), sum(n for _, n in data_age))
                 self.assertLessEqual(sum(age * n for age, n in data_age), sum(age * n for age, n in model_age))
                 self.assertLessEqual(model_age[-1][0], ages[k])
-            self.assertEqual(s["method_figures"]["data_age"][0][0][0], 0) # of who has just come
+            self.assertEqual(s["method_figures"]["data_age"][0][0][0], 0) # of the worker that has just sent
             self.assertLess(sum(age * n for age, n in s["method_figures"]["model_age"][0]),
                             0.2 * sum(age * n for age, n in s["method_figures"]["model_age"][1]) if k != 5 else 1e9)
             self.assertEqual(s["method_figures"].get("evicted", 0) > 10, k == 5)
-            # without the slow worker's for five sixths of the time: beside the optimum
+            # without the slow worker's entry for five sixths of the time: away from the optimum
             self.assertEqual(s["final_train_loss"] < 0.01 * first, k != 5)
         self.assertEqual((ages[5], ages[100]), (5, ages[0]))
         self.assertGreater(ages[0], 20)
@@ -269,21 +269,21 @@ class Arrivals(Case):
                 updates, rest = divmod(int(sum(figures["applied"])), 2)
                 self.assertTrue(rest == 0 and 0 < updates <= 20 * n and sum(figures["collected"]) < 2
                                 and figures["applied_delay_max"] == 0, figures)
-                # who was too late gets the newest model, and is in time again
+                # a worker that was too late gets the newest model, and is in time again
                 self.assertGreater(min(figures["applied"][:2]), 5)
                 self.assertEqual(model(pairs), model(self.train("mean%d%s" % (n, stops), *common, "-n", 1,
                                                                 "--steps", updates, "--method", "single")))
                 up = sum(w["steps"] for w in summary(pairs)["by_worker"][1:])
-                # who has the model goes on without it
+                # a worker that has the model already continues without another
                 self.assertLess(summary(pairs)["bytes_sent_total"],
                                 (2 * up + n - 1) * 4 * 8 + (sum(figures["stopped"]) * 4 * 8 if stops == "on" else 0))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_rounds_last_as_long_as_the_sheets_say_at_most(self):
-        """ringleader-asgd.md: a round takes two times of the slowest worker at most and has n
-        updates, its harmonic count is tau_n / (2 tau_mean) at least; ringmaster-asgd.md: R updates
-        in a row take t(R) at most, and who needs more time than R of them is never applied.
-        Messages take some microseconds of the 10 ms of a gradient."""
+        """ringleader-asgd.md: a round takes at most twice the slowest worker's time and has n
+        updates, its harmonic count is at least tau_n / (2 tau_mean); ringmaster-asgd.md: R updates
+        in a row take at most t(R), and gradients of a worker that needs more time than R updates
+        are never applied. Messages take some microseconds of the 10 ms of a gradient."""
         for factors in ((1, 1, 1, 1), (1, 2, 3, 5), (1, 1.3, 2.9, 9.7), (1, 1, 1, 20)):
             n, tau = len(factors), [0.01 * f for f in factors]
             common = ("--model", "quadratic(dim=8,samples=4096)", "-n", n, "--batch", 1, "--transport", "sim",
@@ -335,8 +335,8 @@ class Arrivals(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_stops_spare_computing_what_would_be_dropped(self):
-        """A layer of the slow worker takes longer than R updates of the others; told to stop it
-        begins anew, at a newer model, and in the end its gradients count or are few."""
+        """A gradient of the slow worker takes longer than R updates of the others. When it is stopped
+        it begins again, at a newer model, and in the end its gradients count or are few."""
         common = ("--model", "mlp(hidden=8)", "--data", self.data, "-n", 4, "--batch", 4, "--transport", "sim",
                   "--step-time", 0.01, "--slow", "3:3.3", "--steps", 60, "--optimizer", "sgd(lr=0.02)", "--seed", 3)
         off, on = (summary(self.train(w, *common, "--method", "ringmaster-asgd(max_delay=6,stops=%s)" % w))

@@ -11,7 +11,7 @@ METHODS = (("ad-psgd", 4), ("prague", 5), ("rand-psgd(pace=own)", 3), ("h-adpsgd
 APART = (("bagua(algorithm=async,sync_interval_ms=25)", 3), ("ssp", 4),
          ("ssp(staleness=0)", 3), ("backup-workers", 4), ("lasgd", 4),
          ("lasgd(local_steps=3,max_delay=2)", 3), ("asr-adpsgd(mixing=delay-by-one)", 4))
-# what tells of the machine, or of memory, and not of the run
+# figures of the machine, or of memory, and not of the run
 MACHINE = ("host_seconds", "peak_rss_bytes_per_worker", "peak_rss_bytes", "memory")
 
 
@@ -51,7 +51,7 @@ class Aside(Case):
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_so_it_is_where_steps_are_common(self):
         for k, (method, n) in enumerate(APART + (("ssp", 3),)):
-            # less than an epoch, at the end of which all meet for an evaluation unasked
+            # less than an epoch: at the end of one all synchronise for an evaluation by default
             more = ("--steps", 18, "--slow", "1:3", *(("--servers", 1) if k == len(APART) else ()))
             without = self.simulated("co%d" % k, method, n, *more)
             looked = self.simulated("cw%d" % k, method, n, *more, "--eval-every", 4)
@@ -85,8 +85,8 @@ class Aside(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_curve_is_what_meetings_would_have_shown(self):
-        """Of a worker alone nothing else goes on, so both are of the same model: here the run ends
-        at each point."""
+        """With one worker nothing else runs, so both are of the same model: here the run ends at
+        each point."""
         looked = self.evaluations(self.simulated("alone", "ad-psgd", 1, "--steps", 12, "--eval-every", 3))
         self.assertEqual([line["step"] for line in looked], [3, 6, 9])
         for line in looked:
@@ -120,7 +120,7 @@ class Aside(Case):
             lines, s = self.evaluations(out), summary(out)
             self.assertEqual(s["members"], [0, 1, 3])
             self.assertEqual([line["step"] for line in lines], [5, 10, 15, 20, 25])
-            for line in lines: # what the lost worker computed nobody knows
+            for line in lines: # how much the lost worker computed is not known
                 self.assertLessEqual(line["samples"], line["step"] * 4 * 8)
                 self.assertGreater(line["samples"], line["step"] * 3 * 8 * 0.5)
             self.assertLess(lines[-1]["test_loss"], lines[0]["test_loss"])

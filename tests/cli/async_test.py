@@ -1,5 +1,5 @@
-"""ad-psgd as a person runs it: every worker at its own pace, each gradient once, traffic against
-the formula, one slow worker, resuming to the bit under the simulator."""
+"""ad-psgd as a user runs it: asynchronous workers, each gradient once, traffic against the formula,
+one slow worker, resuming to the bit under the simulator."""
 import json, os, signal, subprocess, time, unittest
 from command import *
 
@@ -88,8 +88,8 @@ class Asynchronous(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_one_slow_worker_slows_nobody_else(self):
-        """The paper's headline: ddp goes at the pace of the slowest, ad-psgd hardly notices it. A
-        gradient takes 10 ms; the last one of the slow worker is waited for."""
+        """The paper's headline: ddp is as slow as the slowest worker, ad-psgd is hardly affected. A
+        gradient takes 10 ms; at the end all wait for the last one of the slow worker."""
         common = ("--model", "quadratic(dim=50)", "-n", 8, "--steps", 400, "--batch", 16, "--transport", "sim",
                   "--step-time", 0.01)
         even = summary(self.train("even", *common, "--method", "ad-psgd"))
@@ -106,8 +106,8 @@ class Asynchronous(Case):
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_one_slow_link_slows_nobody_but_the_worker_behind_it(self):
         """A gradient takes 10 ms, an averaging across the slow link half a second: a model of 31 kB
-        each way at 1 Mbit/s. The others have it as a neighbour, and make as many averagings as they
-        owe all the same."""
+        each way at 1 Mbit/s. The other workers have the one behind it as a neighbour, and still make
+        all their pending averagings."""
         common = ("--model", "logistic", "--data", self.data, "--batch", 10, "--steps", 800, "--seed", 1,
                   "--step-time", 0.01, "--transport", "sim", "--final-eval", "off")
         for i, (n, graph, exchanges) in enumerate(((4, "", 1), (4, "graph=complete,", 2), (5, "", 1),
@@ -124,7 +124,7 @@ class Asynchronous(Case):
 
     def test_machines_sum_inside_and_average_between(self):
         """h-adpsgd: one machine is ddp and machines of one are ad-psgd, to the bit; every sample
-        once by whoever; traffic; a slow machine slows nobody else; resuming."""
+        once, by any worker; traffic; a slow machine slows no other; resuming."""
         common = (*MODEL, "--data", self.data, "-n", 4, "--batch", 10, "--seed", 2)
         sim = ("--transport", "sim", "--steps", 40)
         ddp = self.train("ddp", *common, "--steps", 30, "--method", "ddp")
@@ -163,7 +163,7 @@ class Asynchronous(Case):
         equal = summary(self.train("equal", *common, "--method", "ddp"))
         self.assertEqual((equal["worst_test_loss"], equal["worst_test_accuracy"], equal["worst_worker"]),
                          (equal["final_test_loss"], equal["final_test_accuracy"], None))
-        # three that never meet: each is what one worker makes of its samples
+        # three that never average: each is what one worker makes of its samples
         alone = self.train("alone", *common, "--method", "single", "--checkpoint-every", 40)
         s = summary(alone)
         at = os.path.join(alone, "checkpoints", "step-00000040")

@@ -1,5 +1,5 @@
-"""`tutti bench`: rows and tables have what they promise, absent peers are said, nothing is left
-behind. What bench/run notes with a row; what docs/PERFORMANCE.md makes of rows and bounds. No
+"""`tutti bench`: rows and tables have what they promise, absent peers are reported, nothing is left
+behind. What bench/run records with a row; how docs/PERFORMANCE.md uses rows and bounds. No
 figure is judged."""
 import contextlib, io, json, os, re, shutil, signal, subprocess, sys, time, unittest, unittest.mock
 from command import *
@@ -597,7 +597,7 @@ class Page(Tree):
         self.assertTrue(missed())
         self.keep("checkpoint read, 1GiB", 0.9)         # another figure
         self.assertTrue(missed())
-        self.keep(ratio=0.9, quiet=False)               # nobody knows what made it fast
+        self.keep(ratio=0.9, quiet=False)               # it is not known what made it fast
         self.assertTrue(missed())
         self.bounds("io ratio >= 0.2 checkpoint *, 512MiB")  # a weaker bound
         self.keep(ratio=0.3)

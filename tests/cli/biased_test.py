@@ -21,8 +21,8 @@ class Biased(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_all_end_a_round_together_whatever_their_speed(self):
-        """steps: as many as fit into the fastest one's. A round lasts as long as these, and those of
-        another pace idle for less than one of their own steps."""
+        """steps: as many as fit into the fastest one's. A round lasts as long as these, and workers
+        of other speeds idle for less than one of their own steps."""
         for factors, ratio, rounds in (((1, 1, 4), 1, 8), ((1, 3, 8), 2, 8), ((2, 1, 1, 1.5), 4, 6)):
             s = summary(self.simulated("u", len(factors), "--slow", slow(*factors), "--epochs", 4, "--method",
                                        "biased-local-sgd(round_steps=%d,bias_ratio=%g)" % (rounds, ratio)))
@@ -68,8 +68,8 @@ class Biased(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_who_chooses_among_all_samples_is_told_once(self):
-        """600 samples, of which the slow one takes four of 36: 67. In the first data pass two steps of
-        each have taken 16 before that is known: of the others it takes 65."""
+        """600 samples; the slow worker takes four of 36: 67. In the first data pass two steps of
+        each worker have taken 16 before that is known: of the remaining samples it takes 65."""
         for ratio, slow_samples in ((8, None), (9, 67), (10, 65)):
             s = summary(self.simulated("b", 2, "--epochs", 4, "--slow", "1:8", "--method",
                                        "biased-local-sgd(round_steps=8,bias_ratio=%d)" % ratio))

@@ -1,6 +1,6 @@
-"""byteps as a person runs it: links that are busy for as long as the paper's split says, in virtual time; ddp's
-bits on simulated hosts, one of which has a slow link; checkpoints of other servers and workers; events, figures,
-losses."""
+"""byteps as a user runs it: links that are busy for as long as the paper's split predicts, in virtual time; ddp's
+bits on simulated hosts, one of them with a slow link; checkpoints of other servers and workers; events, figures,
+lost workers."""
 import os, unittest
 from command import *
 
@@ -64,7 +64,7 @@ class BytePS(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_what_a_codec_owes_is_in_the_checkpoint(self):
-        """To the bit with the same workers and servers; what servers owe goes along with other ones by elements."""
+        """To the bit with the same workers and servers; other servers take the old residuals over by elements."""
         common = (*MODEL, "--data", self.data, "--seed", 2, "--steps", 12, "--transport", "sim",
                   "--optimizer", "sgd(lr=0.03)", "--codec", "topk(ratio=0.05)", "--method",
                   "byteps(partition_bytes=50000)")

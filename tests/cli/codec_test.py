@@ -157,7 +157,7 @@ class Codec(Case):
                          r"an exchange is predicted to take \S+ ms with it and \S+ ms without \(codec-cost=auto-off\)$")
         self.assertEqual(summary(out)["bytes_sent_total"], 4 * 2 * 4 * PARAMS)
         self.assertTrue(all(t["bytes"] == 4 * 4 * t["params"] for t in summary(out)["payload_by_tensor"]))
-        again = self.train("off", "--resume", out, "--steps", 8)  # as it was decided: nothing is measured anew
+        again = self.train("off", "--resume", out, "--steps", 8)  # as it was decided: nothing is measured again
         self.assertEqual(model(again), model(plain))
         self.assertNotIn("codec_cost_seconds", summary(again)["method_figures"])
         self.assertIn("codec 'topk(ratio=1,index_code=int32)' stays away, as was decided when the run began "

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """--collective: algorithms that keep the one order of summation give the same bytes of the model;
-those that do not must be asked for by order=any, give models that are near, and are refused with a
-sentence otherwise."""
+those that do not must be asked for by order=any, give nearly equal models, and are refused with an
+error message otherwise."""
 import os, tempfile, unittest
 from command import read, small_mnist, summary, tutti
 

@@ -28,7 +28,8 @@ SIMULATOR = os.environ.get("TUTTI_SIMULATED") != "off" and os.path.exists(
 
 
 def narrowed(why):
-    """Says that this test, which goes on, shows less than it could. tools/skipped finds such lines."""
+    """Reports that this test, which continues, checks less than it could. tools/skipped finds such
+    lines."""
     print("\nskipped: " + why, flush=True)
 
 
@@ -68,7 +69,7 @@ def scratch(memory=True):
                 shutil.rmtree(entry.path, ignore_errors=True)
             finally:
                 os.close(held)
-        except OSError: # it is locked, somebody else's or gone
+        except OSError: # it is locked, belongs to another user or is gone
             continue
     folder = tempfile.mkdtemp(prefix="tutti-test-", dir=MEMORY)
     fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH) # for as long as this process lives
@@ -197,7 +198,7 @@ def list_of(folder):
 
 
 def shm_entries():
-    """What is ours in shared memory. MPI's libraries have theirs there while a test beside this one
+    """Tutti's entries in shared memory. MPI libraries have their own there while a concurrent test
     runs, and tutti-test- is scratch() of such a test."""
     return sorted(e for e in os.listdir(MEMORY) if e.startswith("tutti") and not e.startswith("tutti-test-"))
 
@@ -268,10 +269,10 @@ class Case(unittest.TestCase):
         return out
 
     def killed(self, n, victim, *arguments, of=None):
-        """Trains the mlp, or `of` (a model and its data), on n ranks, of which `victim` is killed when
-        they train, as the first line of the metrics says; slowly, since asynchronous ones go beyond
-        float within that time otherwise. The run ends with code 3; gives what it said and the
-        ranks' process ids."""
+        """Trains the mlp, or `of` (a model and its data), on n ranks, and kills rank `victim` when
+        training has begun, as the first line of the metrics shows; with a small learning rate, since
+        asynchronous methods overflow within that time otherwise. The run ends with code 3; gives its
+        output and the ranks' process ids."""
         model, data = of or ("mlp(hidden=64)", self.data)
         out = self.out("killed")
         shutil.rmtree(out, ignore_errors=True)

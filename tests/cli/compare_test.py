@@ -1,5 +1,5 @@
-"""`tutti compare` and `tutti report`: the same numbers in table, CSV and page; what was killed goes
-on and ends with the same files; pages that need nothing but themselves."""
+"""`tutti compare` and `tutti report`: the same numbers in table, CSV and page; a killed comparison
+continues and ends with the same files; pages that need nothing but themselves."""
 import csv, html.parser, json, os, re, shutil, signal, subprocess, time, unittest
 from command import *
 
@@ -335,8 +335,8 @@ class Compare(Pages):
                               capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(os.stat(os.path.join(homes[1], "it/runs/0001/summary.json")).st_mtime_ns, kept, "it ran again")
-        # a run that is killed between its summary and its end is over; its lock stays, which nobody
-        # holds (src/launch/claim.c)
+        # a run that is killed between its summary and its end is over; its lock stays, which no
+        # process holds (src/launch/claim.c)
         names = lambda home: sorted(os.path.relpath(f, home) for f in self.files(home) if os.path.basename(f) != "lock")
         self.assertEqual(names(homes[0]), names(homes[1]))
         for name in ("table.txt", "results.csv", "runs.csv", "compare.html"):

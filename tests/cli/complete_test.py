@@ -1,4 +1,4 @@
-"""What shells are told may stand next, and the scripts that ask for it: by bash itself, and by zsh with its own
+"""The completions that shells get, and the scripts that ask for them: by bash itself, and by zsh with the test's
 functions in place of the editor's."""
 import re, shutil, unittest
 from command import *

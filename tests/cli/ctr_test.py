@@ -1,6 +1,6 @@
 """Training click-through rates on a generated log: it comes near what the best possible ranking
-reaches, the number of workers does not change a bit, a run goes on where it stopped, and what does
-not fit is a sentence."""
+reaches, the number of workers does not change a bit, a run continues where it stopped, and
+mismatches give an error message."""
 import json, os, re, shutil, unittest
 
 from command import SIMULATOR, TUTTI, read, scratch, summary, tutti
@@ -60,8 +60,8 @@ class Ctr(unittest.TestCase):
                          read(os.path.join(self.out("rest"), "model.safetensors")))
 
     def test_servers_get_rows_and_give_those_that_are_asked_for(self):
-        """The table has 52,000 rows, of which a batch names a few hundred: whole slices would be
-        some 850 KB a worker and step, each way."""
+        """The table has 52,000 rows, and a batch names a few hundred of them: whole shards would be
+        about 850 KB a worker and step, each way."""
         how = ("-n", 3, "--batch", 16, "--steps", 20, "--seed", 4)
         self.train("ps-ddp", *how, "--optimizer", "adam(lr=0.005,lazy=on)")
         for transport in ("shm", "tcp"):

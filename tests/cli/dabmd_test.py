@@ -1,5 +1,5 @@
-"""dabmd on simulated workers of unlike speed: what a round lasts, who takes how much, and that a
-recorded run is replayed to the bit, on another transport too. Times are virtual."""
+"""dabmd on simulated workers of unequal speed: how long a round lasts, how many samples each worker
+takes, and that a recorded run is replayed to the bit, on another transport too. Times are virtual."""
 import json, os, shutil, unittest
 
 from command import scratch, small_mnist, summary, tensors, tutti
@@ -50,7 +50,7 @@ class Dabmd(unittest.TestCase):
         self.assertLess(s["wall_seconds"], len(took) * 0.0405)
         ddp = self.train("ddp", "ddp")
         self.assertGreater(ddp["wall_seconds"] / s["wall_seconds"], 1.8)
-        for row in s["by_worker"]:              # nobody waits but for a part of a micro-batch
+        for row in s["by_worker"]:              # no worker waits for more than a part of a micro-batch
             self.assertLess(row["exposed_comm_seconds"], 0.15 * s["wall_seconds"])
         self.assertEqual(sum(s["method_figures"]["samples"]), 2048)
 

@@ -1,5 +1,5 @@
-"""Data sets by name and options: what `tutti data` says of them, that a distorted set is harder
-than the plain one but can be learnt, parts of a set, and texts."""
+"""Data sets by name and options: what `tutti data` prints about them, that a distorted set is
+harder than the plain one but can be learnt, parts of a set, and texts."""
 import os, re, shutil, struct, subprocess, unittest
 from command import *
 

@@ -8,9 +8,9 @@ from together import together
 
 METHODS = json.loads(tutti("methods", "--json").stdout)
 NAMES = [m["name"] for m in METHODS]
-# Test loss of mlp(hidden=32) after 80 steps of each worker on 4096 pictures, which are whole steps
-# for any of them. Ten classes by chance have 2.303, who has diverged has that or more, ddp comes to
-# 0.3 or 0.4.
+# Test loss of mlp(hidden=32) after 80 steps of each worker on 4096 pictures, a whole number of
+# steps for any number of workers. Ten classes by chance have 2.303, a run that has diverged has
+# that or more, ddp reaches 0.3 or 0.4.
 BOUND = 1.5
 # What has defaults of its own, on the network whose convolutions are the first to go beyond float:
 # steps of a worker.
@@ -31,9 +31,9 @@ class Defaults(Case):
         cls.pictures = small_mnist(os.path.join(cls.folder, "pictures"), 4096, 500)
 
     def bare(self, runs):
-        """Methods with numbers of workers, simulated; all that do not come below the bound are named
-        with what they came to. A gradient takes longer than its way to a server, so that all workers
-        make about as many, the one beside the server too."""
+        """Runs methods with numbers of workers, simulated; all that do not come below the bound are named
+        with their losses. Computing a gradient takes longer than sending it to a server, so that all
+        workers make about as many, the one on the server's rank too."""
         losses = {}
         for name, n in runs:
             out = self.train("%s-%d" % (name, n), "--model", "mlp(hidden=32)", "--data", self.pictures, "-n", n,
@@ -49,7 +49,7 @@ class Defaults(Case):
         self.bare([(name, n) for k, name in enumerate(NAMES) if k % 2 == 1 for n in one_of(k, (2, 4, 8))])
 
     def test_a_network_of_convolutions_is_trained_too(self):
-        """Steps of each worker, so of an asynchronous method four times as many updates."""
+        """Steps of each worker, so an asynchronous method makes four times as many updates."""
         for name, steps in ON_IMAGES.items():
             out = self.train(name, "--model", "cnn", "--data", self.data, "-n", 4, "--batch", 16, "--method", name,
                              "--steps", steps, "--transport", "sim", "--quiet")
@@ -143,7 +143,7 @@ class Defaults(Case):
             return 1 + next(i for i, line in enumerate(f) if line.strip().startswith('"%s"' % key))
 
     def test_a_share_of_the_training_set_may_be_held_out(self):
-        """600 pictures, of which a fiftieth is 12; under a method that asks for none, too."""
+        """A fiftieth of 600 pictures is 12; under a method that asks for none, too."""
         for asked, trained in ((0.02, 588), (12, 588), (0.5, 300), (0.0001, 599), (0, 600)):
             s = summary(self.train("v", "--model", "mlp(hidden=16)", "--data", self.data, "--transport", "sim",
                                    "--validation", asked, "--epochs", 1, "--quiet"))

@@ -1,5 +1,5 @@
-"""Ranks of one host that somebody else's launcher starts: they find each other without a key's file,
-share memory, see each other die, and leave nothing. MEMBER is a program of the library
+"""Ranks of one host that another launcher starts: they find each other without a key file,
+share memory, see each other die, and leave nothing behind. MEMBER is a program of the library
 (member.c). Bounds on time are ten times the promises, since a test machine may be busy."""
 import os, re, shutil, signal, socket, stat, subprocess, sys, time, unittest
 
@@ -93,7 +93,8 @@ class Gathered(unittest.TestCase):
         self.met(self.ends(self.all([dict(step, SLURM_PROCID=str(r)) for r in range(3)])), 3, "shm")
 
     def test_under_a_launcher_that_is_the_parent(self):
-        """Runs whose launchers tell them the same, at once: the launchers' processes keep them apart."""
+        """Concurrent runs whose launchers set the same variables: the launchers' processes distinguish
+        them."""
         for inner in ([MEMBER], ["sh", "-c", '"$0"; exit $?', MEMBER]):
             place = dict(WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT="29500",
                          XDG_RUNTIME_DIR=self.folder)
@@ -298,7 +299,7 @@ class Gathered(unittest.TestCase):
             self.assertIn("worker 1 has not found worker 0 on this host within 1 s", out)
             self.assertLess(time.monotonic() - began, 30)
         (out, _, code), = self.ends([self.start(self.torch(3)[0], "shm(spin=x)")])
-        self.assertEqual(code, 2, out) # before anybody is waited for
+        self.assertEqual(code, 2, out) # before any rank waits
 
     def test_a_directory_that_others_can_enter_is_refused(self):
         os.mkdir(self.place, 0o700)
@@ -376,7 +377,7 @@ class Gathered(unittest.TestCase):
                 if words:
                     s.send(words)
         idle = []
-        for _ in range(20): # more than it hears at once
+        for _ in range(20): # more than it serves at once
             s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             s.connect(at)
             idle.append(s)

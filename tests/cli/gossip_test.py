@@ -1,6 +1,6 @@
-"""The gossip methods as a person runs them (every transport: transports_test.py): at one's own pace
-runs are the same to the bit where time is simulated, from a checkpoint, too; slow workers; graphs
-from files."""
+"""The gossip methods as a user runs them (every transport: transports_test.py): asynchronous runs
+are the same to the bit where time is simulated, from a checkpoint, too; slow workers; graphs from
+files."""
 import json, os, re, unittest
 from command import *
 
@@ -36,8 +36,8 @@ class Gossip(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_slow_worker_holds_up_nobody_on_rings_and_everybody_with_delay_by_one(self):
-        """asr-adpsgd.md, invariant 6: within 10 %. A gradient takes 10 ms; the slow worker's last
-        one, of 50 ms, is waited for."""
+        """asr-adpsgd.md, invariant 6: within 10 %. A gradient takes 10 ms; at the end all wait for
+        the slow worker's last one, of 50 ms."""
         common = ("--model", "quadratic(dim=50)", "-n", 8, "--steps", 200, "--batch", 16, "--transport", "sim",
                   "--step-time", 0.01, "--final-eval", "off")
         others = lambda s: sum(w["steps"] for w in s["by_worker"][1:]) / s["wall_seconds"]
@@ -54,8 +54,8 @@ class Gossip(Case):
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_plans_and_the_filter_keep_groups_from_waiting_for_a_slow_worker(self):
         """prague.md's ablation, in gradients a second of all but the slow worker (bench/papers/gossip.py has times to
-        a loss). Random groups wait for each other and for it; plans wait for it alone; with the filter nobody does,
-        and nobody is kept apart with it."""
+        a loss). Random groups wait for each other and for the slow worker; planned groups wait for it alone;
+        with the filter no worker waits, and no other worker is filtered out with it."""
         common = ("--model", "quadratic(dim=20)", "-n", 12, "--steps", 150, "--batch", 12, "--transport", "sim",
                   "--step-time", 0.01, "--final-eval", "off")
         others = lambda s: sum(w["steps"] for w in s["by_worker"][1:]) / s["wall_seconds"]
@@ -74,9 +74,10 @@ class Gossip(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_the_filter_sees_who_is_a_little_slower_and_a_slow_link_costs_only_those_that_it_is_planned_with(self):
-        """prague.md, invariant 8, in gradients a second of all but one worker. Slower by half or twice, by one that
-        all others wait for at each request: counts of requests do not see it (0.67 at 1.5, n = 6). A P-Reduce with
-        one whose link is 100 times slower holds up two others, and nobody waits for these (0.41 of 6)."""
+        """prague.md, invariant 8, in gradients a second of all but one worker. First the one
+        worker is slower itself: up to twice slower, all others wait for it at each request, so counts of requests
+        do not show it (0.67 at 1.5, n = 6). Then its link is 100 times slower: a P-Reduce with it holds up two
+        others, and no worker waits for these two (0.41 of 6)."""
         common = ("--model", "quadratic(dim=50)", "--transport", "sim", "--step-time", 0.01, "--final-eval", "off",
                   "--method", "prague", "--seed", 1)
         others = lambda s: sum(w["steps"] for w in s["by_worker"][:-1]) / s["wall_seconds"]
@@ -87,7 +88,7 @@ class Gossip(Case):
             for times in (1.5, 2, 2.1, 5):
                 kept = run("%g" % times, "--slow", "%d:%g" % (n - 1, times)) / even
                 self.assertGreater(kept, 0.93, (n, times))
-        for n, least in ((6, 0.52), (16, 0.72)): # of 3/5 and 13/15 without the two that meet it
+        for n, least in ((6, 0.52), (16, 0.72)): # of 3/5 and 13/15 without the two that average with it
             paces = []
             for slower in (1, 100): # a model takes 0.08 of a step to cross
                 mbit = 50 * 4 * 8 / 0.0008 / 1e6
@@ -113,7 +114,8 @@ class Gossip(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_what_only_one_worker_has_met_is_among_the_events(self):
-        """Each worker's groups, of which its members tell the same, and whose gradients were left out."""
+        """The groups of each worker, for which all members report the same, and the workers whose gradients were
+        skipped."""
         common = ("--model", "quadratic(dim=50)", "--transport", "sim", "-n", 5, "--batch", 20, "--steps", 24)
         s = summary(self.train("log", *common, "--method", "prague(log=on)"))
         groups = {}
@@ -143,10 +145,11 @@ class Gossip(Case):
     def test_a_slow_link_starves_nobody_on_rings(self):
         """A gradient takes 10 ms, so each worker makes 100 in a second, and no gradient waits for a
         round. A round takes two models each way: 50 ms at 10 Mbit/s, so most of the 100 that are
-        due are left out, and no more than `ahead` are left to be made at the end; 10 ms at 50
-        Mbit/s, so all are made. Classes are skewed: who gets no gradients is not learnt (with a
-        wait for rounds 3, 389, 4 and 4 of them and an accuracy of 0.33 to 0.40, where 0.85 is due);
-        rounds that are left out cost less."""
+        due are skipped, and no more than `ahead` are pending at the end; 10 ms at 50
+        Mbit/s, so all are made. Classes are skewed: the classes of a worker that computes few
+        gradients are not learnt (if gradients waited for rounds, the workers would make 3, 389, 4
+        and 4 of them, with an accuracy of 0.33 to 0.40, where 0.85 is due); skipped rounds cost
+        less."""
         one_round = lambda mbit: 2 * 4 * (784 * 10 + 10) * 8 / (mbit * 1e6)
         common = ("--model", "logistic", "--data", self.data, "--partition", "class(k=3)", "-n", 4, "--batch", 10,
                   "--steps", 100, "--seed", 1, "--step-time", 0.01, "--transport", "sim")
@@ -170,15 +173,15 @@ class Gossip(Case):
                 self.assertEqual([runs[mbit]["method_figures"]["rounds"] for mbit in (1000, 50)], [100, 100], method)
                 self.assertGreater(runs[50]["final_test_accuracy"], runs[1000]["final_test_accuracy"] - 0.03, method)
             self.assertGreater(runs[10]["final_test_accuracy"], 0.65, method)
-        # Who computes slowly says little of itself with its gradients: three in 1.5 s, which would
-        # make for 16 rounds of the 30 that the link allows.
+        # A worker that computes slowly reports little with its gradients: three in 1.5 s, which
+        # would allow for 16 rounds of the 30 that the link allows.
         s = summary(self.train("computer", *common, "--method", "asr-adpsgd", "--platform", links, "--slow", "1:50"))
         self.assertGreaterEqual(s["method_figures"]["rounds"], 25, s["method_figures"])
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_averages_by_a_clock_hold_up_no_step(self):
         """100 steps of 10 ms take a second and the last averages, whatever the link: 31 KB there and back at 10 Mbit/s
-        are 50 ms and more. A slow worker is waited for at the end alone: all make equally many steps."""
+        are 50 ms and more. Only at the end all wait for a slow worker: all make equally many steps."""
         common = ("--model", "logistic", "--data", self.data, "-n", 4, "--batch", 10, "--steps", 100, "--seed", 1,
                   "--step-time", 0.01, "--transport", "sim", "--final-eval", "off", "--method",
                   "bagua(algorithm=async,sync_interval_ms=%d)")
@@ -196,8 +199,8 @@ class Gossip(Case):
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_random_ring_keeps_many_workers_closer_than_a_fixed_one(self):
         """Under the same disagreement of gradients the squared distance is the
-        sum of the powers of a round's factor: 39 for a ring of 32, 1.45 for one drawn anew each
-        round, 27 times less; 20 is asked."""
+        sum of the powers of a round's factor: 39 for a ring of 32, 1.45 for one drawn again in
+        each round, 27 times less; the bound is 20."""
         common = ("--model", "quadratic(dim=32,condition=1,classes=32,noise=0,skew=1,samples=2048)",
                   "--partition", "class(k=1)", "-n", 32, "--batch", 8, "--steps", 300, "--transport", "sim",
                   "--step-time", 0.01, "--optimizer", "sgd(lr=0.0001)")

@@ -1,5 +1,5 @@
-"""Training a GPT on a text: it learns, the number of workers does not change a bit, a run goes on
-where it stopped, and what does not fit is a sentence."""
+"""Training a GPT on a text: it learns, the number of workers does not change a bit, a run continues
+where it stopped, and mismatches give an error message."""
 import json, os, random, shutil, unittest
 
 from command import read, scratch, summary, tutti
@@ -59,7 +59,7 @@ class Gpt(unittest.TestCase):
         self.assertNotEqual(models[0], models[3])
 
     def test_what_is_computed_again_changes_no_bit(self):
-        """Also where values are updated as soon as nobody needs them."""
+        """Also where values are updated as soon as no unit needs them."""
         for method in ("ddp", "bytescheduler"):
             for on in ("off", "on"):
                 self.train(f"{method}-{on}", "-n", 2, "--batch", 64, "--steps", 4, "--method", method,
@@ -68,7 +68,7 @@ class Gpt(unittest.TestCase):
             self.assertEqual(models[0], models[1])
 
     def test_it_is_tested_on_the_end_of_the_text_and_on_nothing_else(self):
-        """Which is written in letters of its own: who has learnt the rest knows nothing of it."""
+        """The end is written in other letters: a model that has learnt the rest knows nothing of it."""
         two = os.path.join(self.folder, "two.txt")
         with open(two, "w") as f:
             f.write("ab" * 4750 + "yz" * 250)
@@ -82,7 +82,7 @@ class Gpt(unittest.TestCase):
         self.assertEqual(s["final_test_accuracy"], 0)
 
     def test_masks_never_come_twice(self):
-        """All windows are alike and the model stands still, so that nothing but the masks can
+        """All windows are equal and the model does not change, so that only the masks can
         change a step's loss: without them it is one number, with them another in every step of
         every epoch."""
         same = os.path.join(self.folder, "same.txt")

@@ -44,7 +44,7 @@ class Hermes(Case):
             s = summary(self.train("t", *common, "-n", n, "--steps", 12, "--transport", and_sim("shm")[-1]))
             self.assertEqual((s["samples"], s["servers"]), (12 * n * 10, 1))
             self.assertLess(s["final_train_loss"], 2.2)
-            if n > 1: # everybody's pushes cross the wire; at the end the model goes to the three workers
+            if n > 1: # all workers' pushes cross the network; at the end the model goes to the three workers
                 self.assertEqual(s["bytes_sent_total"],
                                  sum(s["method_figures"]["pushes"]) * 4 * PARAMS + 12 * PARAMS + 120)
 
@@ -60,12 +60,12 @@ class Hermes(Case):
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_slow_link_is_in_nobodys_way(self):
         """Every round is pushed, over links that take 0.0016 of a round for a model, each way. One is 1000 or 10000
-        times slower. While it is under way the others push. With late_after=0 they wait for it."""
+        times slower. While its push is in progress the others push. With late_after=0 they wait for it."""
         common = ("--model", "quadratic(dim=100,samples=4096)", "--validation", 4, "--transport", "sim",
                   "--optimizer", "sgd(lr=0.001)", "-n", 4, "--batch", 4, "--step-time", 0.01,
                   "--final-eval", "off", "--seed", 1)
         mbit = 100 * 16 / 0.00016 / 1e6
-        def pace(slower, late_after): # in the second half: the end waits for the slow one, whoever has the turn
+        def pace(slower, late_after): # in the second half: the end waits for the slow one, whichever worker may push
             links = unequal_links(self.out("l%d.xml" % slower), [mbit] * 3 + [mbit / slower], latency="1us")
             done = []
             for steps in (2000, 4000):
@@ -168,9 +168,9 @@ class Hermes(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_other_workers_begin_with_the_options_sizes_and_those_who_were_left_keep_theirs(self):
-        """Worker 1 is slow, and has less than a fifth of the chunk when the run is saved. As many
-        workers as saved it go on with that; of another number, all as fast as each other, nobody is
-        far from the others, so whoever has not the option's chunk has one from before."""
+        """Worker 1 is slow, and has less than a fifth of the chunk when the run is saved. With the same
+        number of workers the run continues with that size. With another number, all equally fast, no
+        worker is far from the others, so a worker without the option's chunk has one from before."""
         def run(name, n, steps, *more):
             s = summary(self.train(name, *QUADRATIC, "-n", n, "--batch", 4, "--step-time", 0.01,
                                    "--method", "hermes(chunk=80,minibatch=2,local_passes=2)", "--steps", steps, *more))
@@ -182,7 +182,7 @@ class Hermes(Case):
         for n in 3, 5, 8:
             after, s = run("n%d" % n, n, 420, "--slow", "1:1", "--resume", self.out("six"))
             self.assertEqual(after, [(80, 2)] * n)
-            # it has heard from the server once: a size from before would be mended by the next time
+            # the server has answered once: the next answer would correct a size from before
             self.assertEqual(s["method_figures"]["rounds"], [1] * n)
         # rounds took ten times as long, as was found six rounds before the end: not these workers'
         run("slow", 6, 440, "--slow", "*:10", "--checkpoint-every", 220)
@@ -210,7 +210,7 @@ class Hermes(Case):
                             (r, more, evaluations))
 
     def test_the_loss_that_decides_is_that_of_the_samples_held_out(self):
-        """The figure is the last loss that was told of the model that the run ends with; computed
+        """The figure is the last reported loss of the model with which the run ends; it is computed
         once more without the program."""
         for n, validation in ((2, 100), (3, 50)):
             out = self.train("l%d" % n, "--model", "mlp(hidden=12)",

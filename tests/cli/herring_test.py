@@ -1,5 +1,5 @@
-"""herring as a person runs it: two hops in virtual time, slots and rails that count, ddp's bits on simulated hosts,
-checkpoints, overlap, machines that are told and events that say what was chosen."""
+"""herring as a user runs it: two hops in virtual time, the effect of slots and rails, ddp's bits on simulated hosts,
+checkpoints, overlap, machines that are given and events that report what was chosen."""
 import os, unittest
 from command import *
 

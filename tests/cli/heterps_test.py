@@ -1,6 +1,6 @@
 """heterps by the command: a schedule of `tutti plan stages` runs; one worker a stage gives `single`'s bytes and equal
-widths ddp's, of tables too; what is sent is what the page says; looks, checkpoints and resumes change no bit; what
-cannot be is a sentence; a worker that is killed ends the run."""
+widths ddp's, of tables too; the bytes sent are those of the page; evaluations, checkpoints and resumes change no bit;
+impossible options give an error message; a killed worker ends the run."""
 import json, os, signal, subprocess, time, unittest
 from command import *
 

@@ -1,5 +1,6 @@
-"""hetpipe by the command: models in stages give `single`'s bytes, train by a bare name, are looked at and go on from
-checkpoints without a change of a bit; what cannot be is a sentence; a worker that is killed ends the run."""
+"""hetpipe by the command: models in stages give `single`'s bytes, train by a bare name, are evaluated and continue
+from checkpoints without a change of a bit; impossible options give an error message; a killed worker ends the
+run."""
 import os, signal, subprocess, time, unittest
 from command import *
 
@@ -51,7 +52,7 @@ class Hetpipe(Case):
         self.assertEqual(self.model(two), self.model(three))
 
     def test_a_checkpoint_goes_on_in_another_number_of_stages(self):
-        """With the number written, and other options that say where the model is cut; W and D must stay."""
+        """With the number given, and other options that determine the cuts; W and D must stay."""
         other = (*MLP, "--data", self.data, "--steps", 12, "--checkpoint-every", 4)
         two = self.train("two", *other, "-n", 2, "--batch", 12, "--method", "hetpipe(stages=2,in_flight=2)")
         half = ("--resume", os.path.join(two, "checkpoints", "step-00000008"))
@@ -67,7 +68,7 @@ class Hetpipe(Case):
             self.assertIn('its run has method "hetpipe(stages=2,in_flight=2)"', done.stderr)
 
     def test_cuts_of_their_own_change_no_bit(self):
-        """Two virtual workers with unlike cuts, looked at and resumed, beside two that are cut alike."""
+        """Two virtual workers with unequal cuts, evaluated and resumed, compared with two that have equal cuts."""
         common = (*MLP, "--data", self.data, "-n", 4, "--batch", 8, "--steps", 12)
         alike, unlike = (("--method", "hetpipe(stages=2,in_flight=4%s)" % more) for more in ("", ",speeds=1:1:40:1"))
         whole = self.train("alike", *common, *alike, "--checkpoint-every", 4)
@@ -143,7 +144,7 @@ class Hetpipe(Case):
         self.assertLess(abs(max(w["compute_seconds"] for w in measured["by_worker"]) - predicted), 0.001 * predicted)
 
     def test_a_plan_measures_nothing(self):
-        """It takes all workers to be alike, and says what a run without profile=measured needs."""
+        """It assumes that all workers are equal, and reports what a run without profile=measured needs."""
         plans = [tutti("plan", "memory", "--json", "--model", "mlp(hidden=32)", "--data", self.data, "-n", 2, "--batch",
                        8, "--steps", 4, "--method", "hetpipe(in_flight=2%s)" % more)
                  for more in ("", ",profile=measured")]

@@ -81,7 +81,7 @@ class Hosts(HostCase):
 
     @unittest.skipUnless(clocks_can_differ(), "this kernel or user gives no clock of its own (unshare --time)")
     def test_traces_of_hosts_are_on_one_clock(self):
-        """The second host's clock is 5000 s ahead. Nobody leaves an all-reduce before the other has come."""
+        """The second host's clock is 5000 s ahead. No host leaves an all-reduce before the other has arrived."""
         remote = ("sh -c 'case $0 in *.2) exec unshare --time --monotonic 5000 --fork -- sh -c \"$1\";; esac; "
                   "eval \"$1\"'")
         out = self.train("clocks", "--model", "mlp(hidden=48)", "--data", self.data, "--batch", 16, "--steps", 40,
@@ -163,7 +163,7 @@ class Hosts(HostCase):
         done = tutti("train", "--model", "mlp(hidden=16)", "--data", self.data, "-H", TWO, "--rsh", deaf,
                      "--start-timeout", 2.5, "--out", self.out("a"))
         self.assertEqual(done.returncode, 1, done.stderr)
-        # of a busy machine's other host, too, there may be something to say
+        # on a busy machine the other host may be reported, too
         self.assertRegex(done.stderr, r"(?m)^tutti: 2 s: .*host 127\.0\.0\.2 \(ranks 1 to 2\) has not answered$")
         after = re.search(r"(?m)^tutti: after ([0-9.]+) s host 127\.0\.0\.2 \(ranks 1 to 2\) has not answered; "
                           r"raise --start-timeout if that was too short$", done.stderr)
@@ -227,7 +227,7 @@ class Hosts(HostCase):
 
 
 class Launchers(HostCase):
-    """Each process is a worker itself; its place comes from somebody else's variables."""
+    """Each process is a worker itself; its rank comes from variables of another launcher."""
     def together(self, name, environments, *arguments, out=True):
         runs = [subprocess.Popen([TUTTI, "train", "--model", "mlp(hidden=48)", "--data", self.data, "--batch", "16",
                                   "--epochs", "1", "--seed", "7", *(("--out", self.out(name)) if out else ()),
@@ -323,7 +323,7 @@ class Launchers(HostCase):
                          "checkpoints"} <= set(os.listdir(os.path.join(self.folder, "runs", runs[0]))))
 
     def told(self, runs):
-        """What each has said on standard error, and its exit code; one that hangs is killed, and
+        """The standard error of each run, and its exit code; one that hangs is killed, and
         the others with it."""
         try:
             return [(run.communicate(timeout=60)[1], run.returncode) for run in runs]
@@ -411,8 +411,8 @@ class Launchers(HostCase):
         self.assertTrue(any("the gradient of" in t[1] for t in told), told)
 
     def test_the_loss_of_the_rank_that_serves_the_meeting_place_is_a_loss_like_any_other(self):
-        """Rank 0 is killed in the middle: the meeting place goes with it, and there is no launcher
-        that could say how."""
+        """Rank 0 is killed in the middle: the meeting place is lost with it, and no launcher could
+        report the cause."""
         for method, code, steps in (("d-psgd(graph=complete)", 0, 1500), ("ddp", 3, 1000000)):
             out = self.out(method[:3])
             runs = [subprocess.Popen([TUTTI, "train", "--method", method, "--model", "mlp(hidden=16)", "--batch", "16",
@@ -573,7 +573,7 @@ class Namespaces(HostCase):
         err = self.ended(run, 90)
         self.assertEqual(run.returncode, 3, err)
         self.assertRegex(err, r"tutti: .*worker \d was lost.*(tcp\(peer-timeout=3\)|timed out)")
-        self.assertLess(time.monotonic() - begin, 60)  # ten times 3 s, its last words, and the lab's own end
+        self.assertLess(time.monotonic() - begin, 60)  # ten times 3 s, its failure report, and the lab's own end
         self.nothing_is_left(out)
 
     def through(self, name, *faults):
@@ -612,10 +612,10 @@ class Namespaces(HostCase):
         self.assertEqual(summary(out)["workers"], 2)
 
     def others_go_on(self, name, turns, *arguments, workers):
-        """Stops one worker after the other, not worker 0, which hands out gradients: in how many turns
-        have the others made two steps meanwhile? All links are full, so messages come late: silence of
-        20 s is no loss here, nor is it for the command. On a busy machine the others may be late, so
-        not every turn must show that they go on."""
+        """Stops one worker after the other, but not worker 0, which assigns gradients. Returns for
+        each turn whether the others have made two steps meanwhile. All links are full, so messages are
+        late: silence of 20 s is no loss here, nor for the command. On a busy machine the others may be
+        late, so not every turn must show that they continue."""
         run, out, pids = self.start(name, "-H", "h1:2,h2:2", "--rsh", NETLAB + " rsh",
                                     "--transport", "tcp(peer-timeout=20)", *arguments, workers=workers,
                                     command=self.lab("--rate", "100mbit"))
@@ -631,7 +631,7 @@ class Namespaces(HostCase):
                 time.sleep(0.02)
             went_on.append(lines_told(out) >= begun + 2)
             os.kill(victim, signal.SIGCONT)
-            time.sleep(0.4)  # it goes on, and with it whatever it has held up
+            time.sleep(0.4)  # it continues, and with it all that it has held up
         run.send_signal(signal.SIGINT)
         self.assertNotIn("lost", self.ended(run))
         self.nothing_is_left(out)
@@ -639,16 +639,17 @@ class Namespaces(HostCase):
 
     def test_a_frozen_worker_stops_nobody_at_a_server(self):
         """A model of 800 KB takes 64 ms over these links, so mostly a worker is stopped while its
-        gradient or its answer is on its way. The others go on meanwhile, and it goes on afterwards."""
+        gradient or its answer is in flight. The others continue meanwhile, and it continues
+        afterwards."""
         went_on = self.others_go_on("z", 6, "--method", "asgd", "--servers", "1", "--model", "mlp(hidden=200)",
                                     "--optimizer", "sgd(lr=0.001)", workers=5)
         self.assertGreaterEqual(sum(went_on), 4, went_on)
 
     def test_a_frozen_worker_stops_nobody_that_averages_in_pairs_or_rounds(self):
-        """Questions to it stay open, and others are asked. Rounds with it stay unmade. Gradients go on.
-        Computing is slowed, so that the cores have time to spare: else the kernel starves other
-        sessions, this run's and those of tests beside it (docs/CLUSTERS.md, several hosts on one
-        machine)."""
+        """Questions to it stay unanswered, and other workers are asked. Rounds with it stay pending.
+        Gradients continue. Computing is slowed, so that the cores are not fully used: otherwise the
+        kernel starves other sessions, this run's and those of concurrent tests (docs/CLUSTERS.md,
+        several hosts on one machine)."""
         for method in ("ad-psgd", "asr-adpsgd"):
             went_on = self.others_go_on("y-" + method, 3, "--method", method, "--model", "mlp(hidden=200)",
                                         "--optimizer", "sgd(lr=0.001)", "--batch", "128",
@@ -656,15 +657,15 @@ class Namespaces(HostCase):
             self.assertGreaterEqual(sum(went_on), 2, (method, went_on))
 
     def test_a_frozen_worker_stops_nobody_but_the_group_that_it_is_in(self):
-        """prague: groups that have not started go on without it after group_timeout. One that is stopped in the middle
-        of a P-Reduce holds up its partner, which may be worker 0, who writes."""
+        """prague: groups that have not started continue without it after group_timeout. A worker that is stopped in the
+        middle of a P-Reduce holds up its partner, which may be worker 0, the one that writes the output."""
         went_on = self.others_go_on("p", 4, "--method", "prague(group_size=2,inter_intra=off,group_timeout=0.2)",
                                     "--optimizer", "sgd(lr=0.001)", "--batch", "64", "--slow",
                                     "0:10,1:10,2:10,3:10", workers=4)
         self.assertGreaterEqual(sum(went_on), 2, went_on)
 
     def test_the_command_is_as_patient_as_its_workers(self):
-        """A worker that is stopped for 4 s is lost after 3 s, unless peer-timeout says otherwise."""
+        """A worker that is stopped for 4 s is lost after 3 s, unless peer-timeout is larger."""
         run, out, pids = self.start("t", "-H", "h1:1,h2:1", "--rsh", NETLAB + " rsh", "--method", "asgd",
                                     "--transport", "tcp(peer-timeout=20)", workers=2, command=self.lab())
         os.kill(pids[1][0], signal.SIGSTOP)

@@ -1,6 +1,6 @@
 """Training networks of images with batch norm: they learn, the number of workers does not change a
-bit of the parameters, statistics are agreed on, a run goes on where it stopped, and what does not
-fit is a sentence."""
+bit of the parameters, statistics are agreed on, a run continues where it stopped, and mismatches
+give an error message."""
 import os, shutil, struct, unittest
 
 from command import read, scratch, small_mnist, summary, tensors, tutti

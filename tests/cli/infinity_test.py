@@ -1,5 +1,5 @@
 """More model than memory: a model whose states are four times what a process may use trains to the bits of the run
-in memory, and the disk moves what the formula says."""
+in memory, and the disk moves the bytes of the formula."""
 import os, resource, signal, subprocess, time, unittest
 from command import *
 
@@ -96,7 +96,8 @@ class Infinity(Case):
         self.assertEqual(done.returncode, 2)
 
     def test_products_in_16_bits_read_the_unit_s_own_values(self):
-        """Units take turns in the device's memory, so where a weight stands does not say which it is."""
+        """Units share the device's memory one after the other, so the address of a weight does not
+        identify it."""
         for options in ("", ",tiles=4,recompute=on"):
             models = []
             for i, method in enumerate(("ddp", "zero(stage=3)", "zero-infinity(ahead=0)", "zero-infinity(ahead=2)")):

@@ -1,5 +1,5 @@
-"""A worker that ends in order before the others: nobody waits for it, and all hear who has left and
-in which step. A run that ends in order for all ends without a word."""
+"""A worker that leaves in an orderly way before the others: no worker waits for it, and all learn which worker has
+left and in which step. A run in which all leave in order ends without output."""
 import os, re
 from command import *
 
@@ -12,7 +12,7 @@ OTHERS = ("ddp", "bagua", "bagua(algorithm=async)", "hetero-ring", "ata", "strag
           "single", "d-psgd", "qg-dsgdm", "gut", "saddle", "sgp", "ad-psgd", "rand-psgd", "rand-psgd(pace=own)",
           "asr-adpsgd", "asr-adpsgd(mixing=delay-by-one)", "h-adpsgd(super_learner=2)", "hop", "prague",
           "prague(generator=random,group_size=2)", "prague(generator=static)")
-# Hold their values by unit, beside the device or in stages, which this client does not.
+# These hold values by unit, off the device or in stages, which this client does not support.
 WITHOUT = {"zero-infinity", "zero-offload", "hetpipe", "wavelet", "heterps"}
 ALL = [(m, k) for m in SERVERS for k in (0, 1)] + [(m, 0) for m in OTHERS]
 SHORT = [("byteps", 1), ("ringleader-asgd", 0), ("hop", 0), ("d-psgd", 0)]
@@ -28,7 +28,7 @@ class Leave(Case):
                               text=True, timeout=60, env=clean_environment())
 
     def leaves(self, method, servers, *mode, **how):
-        steps = 200 if method == "single" else 100000 # nobody needs another before the end
+        steps = 200 if method == "single" else 100000 # no worker needs another before the end
         done = self.leaver(method, 1, 5, steps, *mode, servers=servers, **how)
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertRegex(done.stderr.splitlines()[-1], r"^tutti: (host \S+: )?(worker \d: .*)?(%s)" % LEFT)

@@ -3,13 +3,13 @@
 
      leaver METHOD WHO AFTER STEPS [MODE]
 
-   Worker WHO closes its engine and its world after AFTER steps and ends well; -1: nobody. The
-   others make STEPS of them and finish. Ranks that only serve (TUTTI_SERVERS) are the last ones.
+   Worker WHO closes its engine and its world after AFTER steps and ends normally; -1: none does.
+   The others make STEPS steps and finish. Dedicated servers (TUTTI_SERVERS) have the last ranks.
    MODE:
-     own      (default) steps of one's own: the client does not ask for them
-     asks     it asks for them (tutti_engine_more)
-     slow     nobody leaves early, and worker WHO takes longer for a step than the others
-     bare     nobody leaves early, and nobody calls tutti_engine_finish
+     own      (default) the client makes steps without asking the engine for them
+     asks     the client asks for each step (tutti_engine_more)
+     slow     no worker leaves early, and worker WHO takes longer for a step than the others
+     bare     no worker leaves early, and none calls tutti_engine_finish
      large    as bare, and the last messages take a while: a model of 8 MB */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-"""Workers that die, signals, a launcher that is killed: the run ends, says who and why, and leaves
-nothing. Bounds are ten times those of the design (50 ms to notice, 2 s to stop, 1 s after the
+"""Workers that die, signals, a launcher that is killed: the run ends, reports which worker and why, and leaves
+nothing behind. Bounds are ten times those of the design (50 ms to notice, 2 s to stop, 1 s after the
 launcher's death), since a test machine may be busy."""
 import os, random, re, signal, subprocess, sys, time, unittest
 
@@ -27,7 +27,7 @@ class Loss(Case):
         return run, children_of(run.pid)
 
     def training(self, name, **more):
-        """start(), and all train, as the first line of the metrics says."""
+        """start(), and waits until all train, as the first line of the metrics shows."""
         run, workers = self.start(name, "--report-every", "1", **more)
         deadline = time.monotonic() + 60
         while lines_told(self.out(name)) == 0:
@@ -85,13 +85,13 @@ class Loss(Case):
         self.assertEqual(shm_entries(), before)
 
     def test_ctrl_c_of_a_terminal_reaches_the_whole_group_and_ends_it_cleanly(self):
-        """A terminal's signal goes to everybody in the group of its foreground job."""
+        """A terminal's signal goes to all processes in the group of its foreground job."""
         run, workers = self.training("g", n=2, start_new_session=True)
         self.assertEqual([os.getpgid(p) for p in workers], [run.pid] * 2)
         os.killpg(run.pid, signal.SIGINT)
         err = self.ended(run, 20)
         self.assertEqual(run.returncode, 130, err)
-        self.assertNotIn("was lost", err)  # nobody who has only obeyed is blamed
+        self.assertNotIn("was lost", err)  # a worker that only followed the signal is not reported as lost
         self.assert_gone(workers)
 
     def test_workers_leave_when_the_launcher_is_killed(self):
@@ -127,8 +127,8 @@ class Loss(Case):
 
 
 class GoesOn(HostCase):
-    """Runs that outlive a worker, by --on-loss continue, which is what d-psgd does over shm and tcp
-    unless it is told to stop."""
+    """Runs that continue without a lost worker, by --on-loss continue, which is the default of d-psgd over shm
+    and tcp."""
     METHOD = ("--method", "d-psgd(graph=complete)", "--model", "mlp(hidden=16)")
 
     def going(self, name, *arguments, steps=800, **more):
@@ -139,8 +139,8 @@ class GoesOn(HostCase):
             for rank in (2, 0):
                 run, out, workers = self.going("%s%d" % (transport, rank), "-n", "3", "--transport", transport)
                 os.kill(workers[rank][0], signal.SIGKILL)
-                # 800 steps of two who wait for each other in each: half a minute and more with
-                # seven programs a core
+                # 800 steps of two workers that wait for each other in each step: half a minute and
+                # more with seven programs a core
                 err = self.ended(run, 150)
                 self.assertEqual(run.returncode, 0, err)
                 self.assertEqual(err, "tutti: worker %d was lost: process %d was killed by signal 9 (SIGKILL); "
@@ -149,7 +149,7 @@ class GoesOn(HostCase):
                 self.nothing_is_left(out)
 
     def says(self, run, sentence):
-        """Waits for this sentence; gives all that the run has said by then."""
+        """Waits for this sentence; gives all output of the run by then."""
         said = b""
         while sentence.encode() not in said:
             part = os.read(run.stderr.fileno(), 4096)

@@ -1,17 +1,17 @@
-/* member.c: a program of the library for the tests of starting: a member of a run, whoever starts
-   it. It opens a world, adds up its ranks, and says so on one line:
+/* member.c: a program of the library for the tests of starting: a member of a run, whichever
+   launcher starts it. It opens a world, adds up its ranks, and prints the result on one line:
 
      member [TRANSPORT [MODE]]
 
    TRANSPORT "": what the library takes for itself. MODE:
      once     (default) one sum, then it leaves
      twice    a world after the other
-     on       sums for ever; a failure is said with the time since the last sum
+     on       sums for ever; a failure is printed with the time since the last sum
      alone    nothing more: it waits for its end
      late     waits a second before it opens the world
      fork     each has a child that closes its copy of the world; another sum
      family   as `on`, each with a child that has its descriptors and lives until it is killed
-     exit:R:N rank R ends with exit code N after the first sum, the others go on as under `on`
+     exit:R:N rank R ends with exit code N after the first sum, the others continue as under `on`
      die:R    rank R kills itself after the first sum
      outlive:R    the same, and the others leave in order a second later */
 #include <signal.h>
@@ -114,7 +114,7 @@ static int member(const char *transport, const char *mode)
         }
         usleep(10000);
     }
-    while (strcmp(mode, "alone") == 0) /* needs nobody; the launcher or the test ends it */
+    while (strcmp(mode, "alone") == 0) /* waits for no other rank; the launcher or the test ends it */
         usleep(10000);
     tutti_world_close(w);
     return 0;

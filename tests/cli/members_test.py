@@ -1,5 +1,5 @@
-"""Methods without a centre go on without the workers they have lost: whoever is killed, whenever,
-the rest end well, say who was lost, and leave one whole model."""
+"""Methods without a central worker continue without lost workers: whichever worker is killed, and whenever,
+the others end normally, report which worker was lost, and leave one complete model."""
 import glob, math, os, random, re, sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
@@ -29,8 +29,7 @@ class Running(Case):
             return []
 
     def until(self, run, out, step):
-        """Waits until a line of metrics tells of that step; gives the workers' processes, by
-        rank."""
+        """Waits until a line of metrics has that step; gives the workers' processes, by rank."""
         deadline = time.monotonic() + 60
         while not any(line["step"] >= step for line in self.lines(out, 1)):
             self.assertIsNone(run.poll(), run.stderr.read() if run.poll() is not None else "")
@@ -48,7 +47,7 @@ class Running(Case):
         return err
 
     def check(self, out, n, lost, accuracy=0.4):
-        """The summary and the model of a run of n workers of which those in `lost` were killed."""
+        """The summary and the model of a run of n workers after those in `lost` were killed."""
         s = summary(out)
         left = [r for r in range(n) if r not in lost]
         self.assertEqual(s["workers"], n)
@@ -192,7 +191,7 @@ class Members(Running):
             self.kill(self.until(run, out, 10), ranks)
             self.ended(run)
             s = self.check(out, 4, ranks)
-            # 400 gradients were given out; those that the lost ones had are computed by nobody
+            # 400 gradients were assigned; those of the lost workers are not computed by any other
             self.assertEqual(s["steps"], 100)
             self.assertLessEqual(s["samples"], 100 * 4 * 16)
             self.assertGreater(s["samples"], 100 * 4 * 16 // 2)
@@ -203,7 +202,7 @@ class Members(Running):
                                                         ("shm", "lasgd(local_steps=2)", [2]),
                                                         ("tcp", "asr-adpsgd(mixing=delay-by-one)", [0, 3]),
                                                         ("tcp", "bagua(algorithm=async,sync_interval_ms=2)", [0]))):
-            # gradients given out of at most 16 samples; 10 steps are an epoch
+            # assigned gradients of at most 16 samples; 10 steps are an epoch
             whole = 100 * 4 * 16 if k < 2 else 10 * 600
             run, out = self.start("a%d" % k, "--steps", 100, "--report-every", 2, "--eval-every", 50,
                                   "--transport", transport, method=method)
@@ -237,7 +236,7 @@ class Members(Running):
             self.assertEqual({e["pid"] for e in json.load(f)}, {1, 2, 3})
 
 
-# Methods that go on after a loss, and ranks that only serve: their workers then need no slice.
+# Methods that continue after a loss, and dedicated servers: the workers then need no shard.
 GO_ON = (("single", 0), ("bagua(algorithm=async)", 0), ("lasgd", 0), ("d-psgd", 0), ("qg-dsgdm", 0), ("gut", 0),
          ("saddle", 0), ("sgp", 0), ("ad-psgd", 0), ("rand-psgd", 0), ("asr-adpsgd", 0),
          ("h-adpsgd(super_learner=2)", 0), ("hop", 0), ("prague", 0), ("prague(generator=random,group_size=2)", 0),
@@ -250,14 +249,14 @@ IN_SHORT = ("ad-psgd", "h-adpsgd(super_learner=2)", "asgd") # of each kind of me
 
 
 class GoesOn(Running):
-    """What is said at the end of a run that has lost somebody is what goes on with it, and so does
-    the line that began it, with --resume auto."""
+    """The command that is printed at the end of a run that has lost a worker resumes it, and so does
+    the original command, with --resume auto."""
     WORDS = ("--model", "quadratic(dim=32,samples=100000)", "--batch", "1", "--optimizer", "sgd(lr=0.0001)",
              "--checkpoint-on-signal", "--report-every", "20", "--eval-every", "0", "--final-eval", "off", "--quiet")
 
     def stopped(self, name, *words, lose=1, rank_of=None):
-        """Of four workers one is killed, and when the others have gone on SIGTERM comes. Gives the
-        folder, what was said last, and the step that was saved."""
+        """One of four workers is killed, and when the others have continued the run gets SIGTERM. Gives the
+        folder, the command that was printed last, and the step that was saved."""
         out = self.out(name)
         run = subprocess.Popen([TUTTI, "train", *words, *self.WORDS, "--steps", "100000000", "--out", out],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
@@ -290,7 +289,7 @@ class GoesOn(Running):
         copy = out + "-auto"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(out, copy)
-        # as it is said
+        # as it is printed
         self.assertEqual(said, "train --resume %s%s" % (out, "" if any_number else " -n %d" % left))
         done = self.shell("%s --steps %d" % (said, step + 40))
         self.assertEqual((done.returncode, done.stderr), (0, ""))

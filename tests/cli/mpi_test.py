@@ -14,8 +14,8 @@ MODEL = 784 * 48 + 48 + 48 * 48 + 48 + 48 * 10 + 10  # its elements
 
 def mpirun(kind, n):
     """More ranks than cores, as root if need be, on this host only. A rank that waits in a call of
-    MPI gives its core away, though there may be as many cores as ranks: other tests run beside it.
-    MPI leaves memory behind at its end, which is not our matter."""
+    MPI yields its core, even if there are as many cores as ranks, since other tests run concurrently.
+    MPI leaks memory at its end, which these tests ignore."""
     leaks = {"ASAN_OPTIONS": ":".join(filter(None, [os.environ.get("ASAN_OPTIONS"), "detect_leaks=0"]))}
     if kind == "openmpi":
         return [LAUNCHERS[kind], "--oversubscribe", "-n", str(n)], {
@@ -41,7 +41,7 @@ def libfabric():
 
 
 def under(kind, n, *arguments, command=(TUTTI,), timeout=120, **environment):
-    """Over mpi unless it says otherwise: on one host `tutti train` would take shm."""
+    """Over mpi unless another transport is given: on one host `tutti train` would take shm."""
     launcher, variables = mpirun(kind, n)
     environment.setdefault("TUTTI_TRANSPORT", "mpi")
     return subprocess.run([*launcher, *command, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,

@@ -1,5 +1,5 @@
-"""What a device has is bounded: a run that needs more is refused with what takes it, before it begins.
-zero-offload needs less, for the same model; what its disk cannot do is a sentence."""
+"""What a device has is bounded: a run that needs more is refused with a list of what takes it, before
+it begins. zero-offload needs less, for the same model; failures of its disk give an error message."""
 import json, tempfile, unittest
 from command import *
 

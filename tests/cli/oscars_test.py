@@ -33,7 +33,7 @@ class Oscars(Case):
             self.assertEqual([a + l + d
                               for a, l, d in zip(*(figures["steps_" + k] for k in ("applied", "late", "dropped")))],
                              [w["steps"] for w in s["by_worker"]])
-            # models for who left with nothing new
+            # models for workers that left with nothing new
             words = s["bytes_sent_total"] / (4 * PARAMS) - 2 * sum(figures["pushes"][1:])
             self.assertIn(words, (0, 1, 2))
             self.assertGreater(s["final_test_accuracy"], 0.3)
@@ -92,7 +92,7 @@ class Oscars(Case):
             self.assertEqual(figures["steps_dropped"][4] > 3, oldest == 0)
             self.assertEqual(figures["quota"][4], 1)
         figures = self.simulated("w", 5, "4:30", 600, "oscars(adapt=off,max_late=3,weights=uniform)")["method_figures"]
-        # a step three rounds late beside four in time: 1/4 : 1 : 1 : 1 : 1
+        # a step three rounds late together with four in time: 1/4 : 1 : 1 : 1 : 1
         self.assertAlmostEqual(figures["effective_steps"][4] / figures["steps_late"][4], 1 / 17, delta=0.1 / 17)
         for late in (1, 2, 3): # speeds that change: lateness of all kinds
             s = self.simulated("p", 8, "*:9:0.2", 200,

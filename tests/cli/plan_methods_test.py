@@ -1,6 +1,6 @@
 """`tutti plan`: short simulated runs of methods, in order of the time of a step. What it predicts is
 what a run of `tutti train` under the same conditions counts; table and JSON have the same figures;
-what a method refuses is listed with its sentence, and what nobody can do is refused at once."""
+what a method refuses is listed with its message, and what no method can do is refused at once."""
 import json, os, re, shlex, unittest
 from command import *
 
@@ -49,7 +49,7 @@ class PlanMethods(Case):
             self.assertEqual(rows[method, ""]["effect"], effect)
         self.assertEqual(rows["ddp", "fp16"]["effect"], "compressed")
         self.assertLess(rows["ddp", "fp16"]["bytes_sent_a_step"], 0.6 * rows["ddp", ""]["bytes_sent_a_step"])
-        # refused: with a sentence each, which the run itself would say
+        # refused: with a message each, as from the run itself
         refused = {(m["method"], m["codec"]): m["why"] for m in p["refused"]}
         self.assertIn("leave codec away", refused["zero", "fp16"])
         self.assertEqual(len(rows) + len(refused), 2 * 9)
@@ -90,8 +90,9 @@ class PlanMethods(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_it_looks_beyond_the_steps_in_which_a_method_settles(self):
-        """Or says that it has not: of hetero-ring before its first look at the times, of warm-ups by
-        steps, by epochs and by a share of the run, of what decides while it trains."""
+        """Or reports that it has not: with hetero-ring before it first compares the times, with
+        warm-ups by steps, by epochs and by a share of the run, with methods that decide while they
+        train."""
         conditions = ("-n", 8, "--transport", "sim", "--step-time", 0.02, "--slow", "0:5", "--batch", 16)
         methods = {"hetero-ring": 100, "hetero-ring(adapt_every=10)": 10, "hetero-ring(allocation=equal)": 0,
                    "lasgd(warmup=50)": 50, "pipe-sgd": 5, "dgc(warmup=2)": 10, "qadam(warmup_steps=0.2)": 6,
@@ -110,7 +111,8 @@ class PlanMethods(Case):
                       "(--over 501 looks beyond them)", rows["qadam(warmup_steps=5000)"]["reason"])
         for name in ("hetero-ring", "hetero-ring(adapt_every=10)"):
             self.assertLess(rows[name]["seconds_a_step"], 0.4 * rows["ddp"]["seconds_a_step"])
-        # what is left out is left out: two runs' difference says the same, to what an end takes
+        # the first steps are not counted: the difference of two runs gives the same, up to the time
+        # of the end
         name = "hetero-ring(adapt_every=10)"
         s = [summary(self.train("ring%d" % n, *rows[name]["command"][2:], "--steps", n, "--final-eval", "off",
                                 "--quiet")) for n in (10, 34)]

@@ -1,5 +1,5 @@
-"""`tutti plan memory`: what it says beforehand is what the run then counts. A short run of each case
-is compared with its plan: every kind of every rank within 5 %, and to the byte where it depends on
+"""`tutti plan memory`: its prediction is what the run then counts. A short run of each case is
+compared with its plan: every kind of every rank within 5 %, and to the byte where it depends on
 nothing but the options; likewise what is sent."""
 import json, os, re, tempfile, unittest
 from command import *
@@ -17,7 +17,7 @@ class Plan(Case):
         return json.loads(done.stdout)
 
     def compared(self, name, *arguments, exact=True, sent=True):
-        """sent: the wire is a matter of options, too; False: of who comes first, or of losses."""
+        """sent: the bytes sent follow from the options, too; False: from the order of arrival or from losses."""
         if "--data" not in arguments:
             arguments += ("--data", self.data)
         arguments += ("--steps", OVER)
@@ -93,7 +93,7 @@ class Plan(Case):
                 self.assertEqual((r["memory"]["values"], r["memory"]["gradients"], r["memory"]["activations"]),
                                  (0, 0, 0))
                 self.assertGreater(r["memory"]["states"] + r["memory"]["buffers"], 0)
-        # who waits for whom is another matter than what a gradient sends
+        # the order of arrival does not follow from the plan, unlike the bytes that a gradient sends
         p, s = self.compared("asgd", *MLP, "-n", 3, "--method", "asgd", sent=False)
         self.assertLess(abs(p["bytes_sent_total"] - s["bytes_sent_total"]), 0.05 * s["bytes_sent_total"])
 

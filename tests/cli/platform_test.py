@@ -1,5 +1,5 @@
-"""Platforms read back with an XML parser: hosts, routes between all of them, and that a way costs
-what the spec says."""
+"""Platforms read back with an XML parser: hosts, routes between all of them, and that a route costs
+what the spec gives."""
 import itertools, os, unittest
 import xml.etree.ElementTree as ElementTree
 from command import *

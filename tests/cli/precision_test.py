@@ -1,6 +1,6 @@
 """Training in 16 bits: it learns what fp32 learns, the number of workers does not change a bit,
-overflows are left out and counted, a run goes on where it stopped, and what does not fit is a
-sentence."""
+overflowing steps are skipped and counted, a run continues where it stopped, and mismatches give an
+error message."""
 import json, os, unittest
 from command import *
 
@@ -63,11 +63,11 @@ class Precision(Case):
         self.assertGreater(s["steps_skipped"], 20)
 
     def test_workers_at_their_own_pace_leave_out_what_overflows(self):
-        """Simulated, so that it runs alike every time."""
+        """Simulated, so that it runs identically every time."""
         arguments = [*COMMON, "--data", self.data, "-n", 3, "--method", "ad-psgd", "--transport", "sim", "--steps", 60,
                      "--precision", "fp16", "--loss-scale", "dynamic(init=1152921504606846976,interval=7)"]
         s, again = summary(self.train("pace", *arguments)), summary(self.train("pace-again", *arguments))
-        # of the one that has left out most
+        # of the one that has skipped most
         self.assertEqual(s["steps_skipped"], max(w["steps_skipped"] for w in s["by_worker"]))
         self.assertGreater(min(w["steps_skipped"] for w in s["by_worker"]), 20)
         self.assertLess(s["final_train_loss"], 2.2)
@@ -90,7 +90,7 @@ class Precision(Case):
             self.assertIn("precision", other.stderr)
 
     def test_fp16_alone_trains_under_every_method(self):
-        """Without a loss scale where no step can be left out; a scale that is given is refused there."""
+        """Without a loss scale where no step can be skipped; a given scale is refused there."""
         common = ("--model", "mlp(hidden=8)", "--data", self.data, "-n", 2, "--steps", 2, "--batch", 16, "--quiet",
                   "--precision", "fp16")
         names = [m["name"] for m in json.loads(tutti("methods", "--json").stdout)]

@@ -31,7 +31,7 @@ class Problems(Case):
 
     def test_gradient_descent_has_the_excess_of_the_closed_form(self):
         # Full batches, no noise: x_t - c = (1 - lr lambda)^t (0 - c), so the excess is 1/2 sum
-        # lambda (1 - lr lambda)^2t c^2, with c where lr = 1 comes to rest.
+        # lambda (1 - lr lambda)^2t c^2, with c the point to which lr = 1 converges.
         spec = "quadratic(dim=6,condition=20,noise=0,samples=64)"
         rest = floats(os.path.join(self.quick("rest", "--model", spec, "--steps", 2000, "--eval-every", 5000,
                                               "--optimizer", "sgd(lr=1)"), "model.safetensors"))

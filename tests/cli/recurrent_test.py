@@ -1,6 +1,6 @@
 """Training networks with LSTMs, wordlm on a text and blstm on frames: they learn what only the
-order of the samples' rows tells, the number of workers does not change a bit, a run goes on where
-it stopped, and what does not fit is a sentence."""
+order of the samples' rows shows, the number of workers does not change a bit, a run continues where
+it stopped, and mismatches give an error message."""
 import os, random, shutil, unittest
 
 from command import NAMES, idx_bytes, read, scratch, summary, tutti
@@ -10,7 +10,7 @@ FRAMES, WIDTH, CLASSES = 10, 6, 4
 
 def write_frames(folder, train, test):
     """Class c: after noise, a bump that wanders c % 2 ? up : down through the features, slowly or
-    (c >= 2) twice: the mean over the frames tells nothing about the way."""
+    (c >= 2) twice: the mean over the frames does not show the direction."""
     draw = random.Random(11)
     os.makedirs(folder)
     for k, n in enumerate((train, test)):
@@ -34,7 +34,7 @@ class Recurrent(unittest.TestCase):
         cls.folder = scratch()
         cls.text = os.path.join(cls.folder, "text.txt")
         draw = random.Random(3)
-        with open(cls.text, "w") as f:  # words of three letters; the first letter, two places back, tells the last one
+        with open(cls.text, "w") as f:  # words of three letters; the first determines the last, two places on
             for _ in range(10000):
                 f.write(draw.choice(("abx", "cby", "dbz")) + " ")
         cls.frames = os.path.join(cls.folder, "frames")

@@ -1,4 +1,4 @@
-"""A killed run goes on as if nothing had happened, to the byte."""
+"""A killed run is resumed as if nothing had happened, to the byte."""
 import json, os, random, shutil, signal, struct, subprocess, tempfile, time, unittest
 from command import *
 
@@ -65,7 +65,7 @@ class Resume(Case):
                 continue  # it was already over
             again = tutti("train", "--resume", out)
             if "checkpoint" in again.stderr and again.returncode == 2:
-                continue  # killed before the first checkpoint: said so, nothing to resume
+                continue  # killed before the first checkpoint: the run reports it, and there is nothing to resume
             self.assertEqual(again.returncode, 0, again.stderr)
             self.assertEqual(self.model(out), self.model(whole))
             resumed += 1
@@ -144,8 +144,8 @@ class Resume(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_another_optimizer_is_said_or_refused_by_name(self):
-        """Plain sgd needs nothing of what adam had and goes on; adam cannot begin in the middle.
-        Another rate of the same one is nobody's business."""
+        """Plain sgd needs none of adam's state and continues; adam cannot begin in the middle.
+        Another learning rate of the same optimizer is not reported."""
         common = ("--model", "logistic", "-n", 2, "--threads", 1, "--steps", 20, "--checkpoint-every", 10)
         adam, sgd = self.train("adam", *common,
                                "--optimizer", "adam(lr=0.01)"), self.train("sgd", *common, "--optimizer", "sgd(lr=0.1)")
@@ -162,8 +162,8 @@ class Resume(Case):
                          r"go on with that, or start anew: checkpoint '.*' has no 'optim.exp_avg/0.weight'")
 
     def test_who_may_go_on_after_a_loss_is_said(self):
-        """Shares are a number each, so others have others; a model each is nobody else's; a step
-        has its samples, or what was left of them."""
+        """Shares are a number for each worker, so other workers need other shares; a model of a worker
+        belongs to no other worker; a step has its samples, or those of the remaining workers."""
         common = ("--model", "quadratic(dim=20)", "-n", 4, "--batch", 12, "--optimizer", "sgd(lr=0.02)",
                   "--transport", "sim", "--step-time", "0.01", "--final-eval", "off", "--quiet", "--steps", 10,
                   "--checkpoint-every", 10, "--fail", "1@0.05")
@@ -244,7 +244,7 @@ class Resume(Case):
                 decided, before = [e["text"] for e in decisions], sum(e["step"] < at for e in decisions)
                 again = [e["text"] for e in summary(resumed)["events"] if e["kind"] == "tune" and e["step"] > at]
                 self.assertGreater(before, 0)
-                # the setting under way is tried anew, with no exchange of a step before it
+                # the current setting is tried again, with no exchange of a step before it
                 self.assertTrue(again[0].startswith("point %d of 8" % (before + 1)), again[0])
                 if method.startswith("bagua"):
                     self.assertEqual(again, decided[before:][:len(again)], (method, at))
@@ -284,8 +284,8 @@ class Resume(Case):
                          os.path.join(coded, "checkpoints", "step-00000003"))
 
     def other_workers(self, k, method, checkpoint, n, batch):
-        """Goes on from there with n workers, to the model as it was, to the end, and to there
-        again; checks that this is a run of n workers from there."""
+        """Continues from there with n workers: to the saved model, to the end, and to the same
+        point again; checks that this is a run of n workers from there."""
         began, own_pace, one = 4, not method.startswith(("ssp", "param", "backup")), method.split("(")[0]
         before, step, name = states(checkpoint), int(checkpoint[-8:]), "%d-%s-%d" % (k, checkpoint[-2:], n)
         there = [0, 2, 3] if step == 25 else [0, 1, 2, 3]
@@ -305,7 +305,7 @@ class Resume(Case):
         self.assertEqual((s["steps"], s["workers"], s["resumed_at_step"], s["events"]), (40, n, step, []))
         if one != "backup-workers":
             self.assertEqual(s["samples"] - integers(before["engine.progress"])[1], batch * n * (40 - step))
-        # which worker of that run each goes on as
+        # which worker of that run each continues as
         if n >= began:
             parts = [k if k in there else None for k in range(n)]
         else:
@@ -328,7 +328,7 @@ class Resume(Case):
             self.assertGreater(rounds_now - rounds, 5)
             self.assertTrue(0 <= updates_now - updates - n * (rounds_now - rounds) < n,
                             (rounds, updates, rounds_now, updates_now))
-            for at in step + 1, step + 3, 40: # the next round's mean is of those who are served in this one
+            for at in step + 1, step + 3, 40: # the next round's mean is of the workers served in this one
                 have = states(os.path.join(out, "checkpoints", "step-%08d" % at))
                 table, following = (have.get("ringleader.table", have.get("ringleader.entry")),
                                     have["ringleader.mean%d" % (1 - integers(have["ringleader.at"])[1])])
@@ -342,7 +342,7 @@ class Resume(Case):
             def rest(have, workers):
                 """n times the mean less what the workers have in it."""
                 return [workers * have["dude.mean"][i] - sum(have[table][i::d]) for i in range(d)]
-            # with whose gradient the mean goes on, where nobody knows it
+            # gradients of lost workers, which stay in the mean where no worker has them
             lost = rest(before, began) if table == "dude.entry" and n == len(there) else [0] * d
             for have, want in zip(rest(after, n), lost):
                 self.assertAlmostEqual(have, want, delta=1e-4 * max(map(abs, after["dude.mean"])) + 1e-6)

@@ -139,7 +139,7 @@ class Run(unittest.TestCase):
             self.assertEqual(got, code, err)
             self.assertRegex(err, r"^tutti: host %s: worker 1 was lost: process \d+ exited with code %d"
                              % (re.escape(HOST), given))
-            self.assertIn("failed: status 7 rank 1", out) # the other one was told
+            self.assertIn("failed: status 7 rank 1", out) # the other one was notified
         out, err, code = self.run_it("-n", 2, "--", MEMBER, "", "die:0")
         self.assertEqual(code, 3)
         self.assertRegex(err, r"^tutti: host \S+: worker 0 was lost: process \d+ was killed by signal 9 \(SIGKILL\)")
@@ -219,7 +219,8 @@ class Run(unittest.TestCase):
             time.sleep(0.01)
         self.assertEqual([alive(p) for p in pids], [False, False])
 
-    # A worker that is a wrapper: it tells the number of the program that it waits for, or leaves.
+    # A worker that is a wrapper: it prints the process id of the program for which it waits, or
+    # leaves.
     WRAPPER = "sh -c 'echo $$; exec sleep 300'; exit 7"
 
     def numbers(self, run, n):

@@ -1,5 +1,5 @@
-"""A run and its directory: checkpoints that are damaged, who may write there, what a start that is
-refused leaves, signals that save first, and going on where there is something to go on from."""
+"""A run and its directory: damaged checkpoints, which process may write there, what a refused
+start leaves, signals that save first, and resuming where there is something to resume from."""
 import glob, json, os, shutil, signal, subprocess, sys, time, unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
@@ -23,8 +23,8 @@ class Runs(Case):
         return path
 
     def test_a_flipped_byte_in_the_newest_is_told_and_the_one_before_is_taken(self):
-        """In whatever part of whichever rank's file: all take the same one, say which was damaged,
-        to who wants quiet too, and end with the bytes of the run that was not interrupted."""
+        """In any part of any rank's file: all ranks take the same checkpoint, report which one was damaged
+        (despite --quiet), and end with the bytes of the run that was not interrupted."""
         arguments = [*COMMON, "--model", "mlp(hidden=16)", "--data", self.data, "-n", "3", "--steps", "40",
                      "--checkpoint-every", "10", "--checkpoint-keep", "9"]
         whole = self.train("whole", *arguments)
@@ -45,8 +45,8 @@ class Runs(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_nothing_of_a_damaged_checkpoint_stays_in_what_goes_on(self):
-        """Some of it has been read by then. Who goes on from the one before ends where one does who
-        never saw the damaged one."""
+        """Some of it has been read by then. A run that continues from the checkpoint before ends like
+        one that never saw the damaged checkpoint."""
         cases = (("asgd(compensate=adaptive)", "--servers", 2), ("ringleader-asgd",), ("oscars(interval=3)",),
                  ("lasgd(local_steps=4,max_delay=3)",), ("ddp", "--codec", "ef(topk(ratio=0.1))"))
         for k, (method, *more) in enumerate(cases):
@@ -74,7 +74,7 @@ class Runs(Case):
         self.assertEqual((summary(out)["resumed_at_step"], len(summary(out)["events"]),
                           again.stderr.count("passed over")), (20, 2, 2))
         self.assertEqual(self.model(out), model)
-        # by others, who do not read all of it
+        # by other workers, which do not read all of it
         more = tutti("train", "--resume", other, "-n", "4", "--batch", "8", "--quiet")
         self.assertEqual((more.returncode, summary(other)["resumed_at_step"], len(summary(other)["events"])),
                          (0, 20, 2), more.stderr)
@@ -85,8 +85,8 @@ class Runs(Case):
         self.assertEqual(self.files(out), before)
 
     def test_a_refused_run_changes_nothing(self):
-        """Neither the directory of the run that it is not to go on with, so that the right command
-        goes on, nor by a new directory; whoever refuses it, command or worker."""
+        """Neither the directory of the run that it must not resume, so that the right command still
+        resumes it, nor is a new directory left; whether the command or a worker refuses it."""
         out = self.train("a", *COMMON, "--data", self.data, "-n", "2", "--steps", "10", "--checkpoint-every", "5")
         before = self.files(out)
         for words in (["--seed", "12"], ["--model", "mlp(hidden=17)"], ["--batch", "17"], ["--method", "single"],
@@ -111,7 +111,7 @@ class Runs(Case):
         self.assertEqual(os.listdir(self.out("mine")), [])
 
     def running(self, name, *arguments, lines=1, **more):
-        """A run that would take for ever, once it has told so many lines."""
+        """A run that would take for ever, once it has reported `lines` lines."""
         out = self.out(name)
         run = subprocess.Popen([TUTTI, "train", *COMMON, "--data", self.data, "--report-every", "1",
                                 "--final-eval", "off", "--quiet", "--out", out, *map(str, arguments)],
@@ -243,9 +243,9 @@ class Runs(Case):
             self.assertEqual(again.returncode, 0, again.stderr)
 
     def test_a_signal_saves_a_checkpoint_first_where_that_was_asked_for(self):
-        """Told to the whole job at once, as Slurm and timeout do: the launcher hears of it twice.
-        It ends between two steps, and who goes on ends with the bytes of the run that nobody
-        stopped."""
+        """Sent to the whole job at once, as by Slurm and timeout: the launcher receives it twice.
+        The run ends between two steps, and a resumed run ends with the bytes of the run that was
+        not stopped."""
         for k, (arguments, ask) in enumerate(((("-n", 2), 1), (("-n", 1), 1),
                                               (("-n", 2, "--method", "local-sgd(period=3)", "--report-every", 4), 4),
                                               (("-n", 2, "--transport", "tcp", "--accumulate", 2), 1))):
@@ -265,8 +265,9 @@ class Runs(Case):
             self.assertEqual(again.returncode, 0, again.stderr)
             self.assertEqual(self.model(out), self.model(whole), arguments)
 
-    # Not with SimGrid's actors as OS threads, which the address sanitizer needs: there so many
-    # interrupts end in its own locks (all actors in begin_.acquire(), maestro in end_.acquire()).
+    # Not with SimGrid's actors as OS threads, which the address sanitizer needs: there this many
+    # interrupts end in SimGrid's own locks (all actors in begin_.acquire(), maestro in
+    # end_.acquire()).
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_handlers_of_signals_leave_the_computation_alone(self):
         """The alarm of --checkpoint-on-signal only notes the time: as often as can be, in the
@@ -280,7 +281,7 @@ class Runs(Case):
         until = time.monotonic() + 100
         while run.poll() is None:
             self.assertLess(time.monotonic(), until, "%d signals" % rung)
-            if lines_told(out) > 0: # from then on it is heard
+            if lines_told(out) > 0: # from then on the signal is handled
                 run.send_signal(signal.SIGALRM)
                 rung += 1
         self.assertEqual((run.returncode, run.communicate()[1]), (0, ""))
@@ -288,8 +289,8 @@ class Runs(Case):
         self.assertEqual(self.model(out), self.model(whole))
 
     def test_a_signal_to_one_worker_alone_is_no_good_end(self):
-        """It is saved as well, but nobody who started the run has stopped it: the exit code does
-        not say that it is done."""
+        """The run is saved as well, but it was not stopped by the user: the exit code does
+        not mean that it is done."""
         run, out = self.running("a", "-n", 2, "--steps", 1000000, "--checkpoint-on-signal", lines=5)
         os.kill(children_of(run.pid)[1], signal.SIGTERM)
         err = run.communicate(timeout=100)[1]
@@ -346,7 +347,7 @@ class Runs(Case):
         self.refused("resume is empty", "train", "--data", self.data, "--out", self.out("b"), TUTTI_RESUME="")
         for name in os.listdir(os.path.join(out, "checkpoints")):
             os.truncate(os.path.join(out, "checkpoints", name, "manifest.json"), 10)
-        self.refused("is whole", *words, "--steps", 20, "--out", out, code=1)  # it does not begin anew over them
+        self.refused("is whole", *words, "--steps", 20, "--out", out, code=1)  # it does not start again over them
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What a second look at the samples of a step does to a network: with a perturbation too small to
-move a weight it computes the same gradients again, so everything must be as without it, and no
-statistic, draw, loss or sample may tell. And gradients of neighbours' models cost what they must."""
+"""The effect of a second pass over the samples of a step on a network: with a perturbation too small
+to change a weight it computes the same gradients again, so every statistic, draw, loss and sample
+must be as without it. And gradients of neighbours' models cost what they must."""
 import json, os, unittest
 from command import *
 

@@ -1,6 +1,6 @@
-"""scadles as a person runs it, in virtual time: nobody waits longer than the window, whatever the
-slowest stream; a run goes on from a checkpoint to the bit, with what waits and with residuals; sent
-samples are counted; what cannot be is a sentence."""
+"""scadles as a user runs it, in virtual time: no worker waits longer than the window, whatever the
+slowest stream; a run continues from a checkpoint to the bit, with waiting samples and residuals; sent
+samples are counted; impossible options give an error message."""
 import os, unittest
 from command import *
 
@@ -36,7 +36,8 @@ class Scadles(Case):
                           (slowest, policy), "--report-every", 1)
             s = summary(out)
             rounds = int(s["method_figures"]["rounds"])
-            # who computes for less than the window takes one window after it took last, exactly
+            # a worker that computes for less than the window takes samples exactly one window
+            # after it took last
             self.balance(s, [rate * rounds for rate in (80, 120, 60, slowest)], policy)
             seconds = self.rounds(out)                               # a window is a second
             self.assertEqual(len(seconds), rounds)

@@ -38,7 +38,7 @@ class Servers(Case):
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_simulated_runs_repeat_and_resume_to_the_bit_under_random_pauses(self):
-        # workers that are alike on links that are not: nobody comes at the same time as another
+        # equal workers on unequal links: no two workers arrive at the same time
         edge = self.out("edge.xml")
         with open(edge, "w") as f:
             f.write(tutti("platform", "edge(12)").stdout)
@@ -103,8 +103,8 @@ class Servers(Case):
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")
     def test_a_bound_between_two_follows_from_recent_speeds(self):
         """A worker 4.3 times as slow leaves time for the first step of the other and 3 more until
-        it pushes; for one 20 times as slow all that are allowed. Nobody is granted less than
-        staleness, and equal workers nothing."""
+        it pushes; one 20 times as slow leaves time for all that are allowed. No worker is granted less
+        than staleness, and equal workers are granted nothing more."""
         common = ("--model", "quadratic(dim=50)", "-n", 2, "--steps", 80, "--batch", 16, "--transport", "sim",
                   "--step-time", 0.01, "--optimizer", "sgd(lr=0.001)", "--final-eval", "off")
         for slow, method, most in (

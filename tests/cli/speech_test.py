@@ -1,5 +1,6 @@
 """tools/speech-data with a synthesiser that stands in for espeak-ng and sounds a tone: the files
-are those that `tutti data` reads, what is there is left alone, what is wrong is a sentence."""
+are those that `tutti data` reads, existing files are not changed, wrong input gives an error
+message."""
 import math, os, shutil, struct, subprocess, sys, tempfile, unittest
 
 from command import NAMES, read, tutti

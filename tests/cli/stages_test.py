@@ -1,5 +1,5 @@
-"""`tutti plan stages`: a schedule from layers in a file and from a model, what --compare says, what is
-refused. Searches themselves are tests/placement's."""
+"""`tutti plan stages`: a schedule from layers in a file and from a model, what --compare prints, what
+is refused. Searches themselves are tests/placement's."""
 import json, os, unittest
 from command import *
 

@@ -1,5 +1,6 @@
-"""--stream: samples that come at rates. What is computed stays as it is, when follows from the
-rates; nothing is lost without a word; what cannot be is a sentence. Times are virtual."""
+"""--stream: samples that arrive at rates. The computation does not change, its times follow from
+the rates; no sample is lost without a report; impossible options give an error message. Times are
+virtual."""
 import os, shutil, unittest
 
 from command import scratch, small_mnist, summary, tensors, tutti

@@ -236,8 +236,8 @@ def softmax_loss(model, images, labels):
 
 
 class FinalEvaluation(Case):
-    """`on` reads the test set and a draw of the training set, `all` the whole of both; both say
-    what the model's loss there is."""
+    """`on` reads the test set and a draw of the training set, `all` the whole of both; both report
+    the model's loss there."""
 
     def test_all_is_the_whole_training_set_and_on_is_a_fixed_draw_of_it(self):
         common = ("--model", "logistic", "--data", self.data, "--batch", 20, "--steps", 30, "--threads", 1)
@@ -256,7 +256,7 @@ class FinalEvaluation(Case):
         self.assertAlmostEqual(a["final_train_loss"], computed, delta=1e-4)
         self.assertNotEqual(a["final_train_loss"], b["final_train_loss"])
         self.assertAlmostEqual(a["final_train_loss"], b["final_train_loss"], delta=0.3 * a["final_train_loss"])
-        # The same samples, whoever evaluates them; the models are equal to rounding.
+        # The same samples, whichever worker evaluates them; the models are equal to rounding.
         self.assertAlmostEqual(b["final_train_loss"], c["final_train_loss"], delta=1e-4)
 
     def test_of_a_problem_every_sample_counts(self):

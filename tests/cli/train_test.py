@@ -6,8 +6,8 @@ from command import *
 
 class Train(Case):
     def test_closed_standard_streams_are_no_place_for_what_is_said(self):
-        """The first file that is opened gets the number of one that is closed, and everything that
-        is said."""
+        """Otherwise the first file that is opened would get the number of a closed stream, and all
+        output."""
         common = ("train", "--model", "logistic", "--steps", "60", "-n", "2", "--report-every", "5", "--seed", "3")
         open_streams = self.train("open", *common[1:])
         for k, (closed, more) in enumerate(((">&-", ()), ("<&-", ()), ("2>&-", ()), ("<&- >&- 2>&-", ()),
@@ -90,8 +90,8 @@ class Train(Case):
             self.assertEqual(summary(self.out(name))["steps"], summary(whole)["steps"])
 
     def test_losses_are_those_of_the_samples_they_are_named_after(self):
-        """Computed once more without the program: test set and training set, of which what is held
-        out is no part."""
+        """Computed once more without the program: test set and training set without the held-out
+        samples."""
         out = self.train("t", "--model", "mlp(hidden=12)", "--data", self.data, "-n", 3, "--batch", 10, "--steps", 30,
                          "--validation", 100, "--optimizer", "sgd(lr=0.1)", "--final-eval", "all")
         s, model = summary(out), os.path.join(out, "model.safetensors")
@@ -112,9 +112,9 @@ class Train(Case):
             self.assertNotEqual(a, c)
 
     def test_one_worker_and_four_agree_on_the_same_global_batch(self):
-        """Full steps of 256: the blocks' tree goes on in the workers' tree, so not only close: the
-        same bytes. Of a set without a tail. Bits that differ once never meet again: 12 steps are as
-        good as 300."""
+        """Full steps of 256: the blocks' tree is continued by the workers' tree, so the bytes are
+        the same and not only close. The set has no incomplete last step. Bits that differ once
+        never become equal again: 12 steps are as good as 300."""
         pictures = small_mnist(os.path.join(self.folder, "whole-steps"), 12 * 256)
         common = ("--model", "mlp", "--data", pictures, "--epochs", 1, "--final-eval", "off", "--seed", 7)
         one, two, four = (self.model(self.train("n%d" % n, *common, "-n", n, "--batch", 256 // n)) for n in (1, 2, 4))
@@ -219,7 +219,7 @@ class Train(Case):
     def test_a_slowed_worker_changes_no_bit_and_makes_fewer_steps_where_nobody_waits(self):
         """Counts only: how much the others wait is in the next test, in virtual time. Twenty times
         slower, asserted at two. The second model is large enough that a step is computing, not
-        waiting for a core to say something on: the slowness is of computing only."""
+        waiting for a core to communicate: only computing is slowed."""
         common = ("--model", "mlp(hidden=64)", "--data", self.data, "-n", 2, "--batch", 32, "--steps", 12,
                   "--threads", 1, "--final-eval", "off")
         plain, slow = self.train("plain", *common), self.train("slow", *common, "--slow", "1:6")

@@ -1,11 +1,12 @@
 """Every method of `tutti methods` and every codec of `tutti codecs`, over every transport and
-through a checkpoint: a run over shared memory that saves half-way is the measure, and from that
-checkpoint the second half is made over one of the others, in turn, in `make check-long` over each.
-So each is asked at once whether messages, sums and states give the same bits there; a method at its
-own pace does what is left, sends what is due and ends sane. A method or a codec that is new is in at
-once, and must give the same bits until a row says otherwise. MPI, in `make check-long`: those
-launchers that TUTTI_MPI names in turn, for every fourth method or codec, since a job takes its time
-to start (method/mpi-* has all of both under each, and cli/mpi goes on from checkpoints)."""
+through a checkpoint: a run over shared memory that saves half-way is the reference, and from that
+checkpoint the second half is made over one of the other transports, alternately, in `make
+check-long` over each. So each run tests whether messages, sums and states give the same bits there;
+an asynchronous method makes the remaining steps, sends the bytes that are due and ends with a finite
+loss. A new method or codec is included at once, and must give the same bits unless a row excludes
+it. MPI, in `make check-long`: the launchers that TUTTI_MPI names, alternately, for every fourth
+method or codec, since a job takes long to start (method/mpi-* has all of both under each, and
+cli/mpi resumes from checkpoints)."""
 import json, math, os, struct, unittest
 from command import *
 from mpi_test import LAUNCHERS, under
@@ -14,9 +15,9 @@ STEPS, HALF, N, BATCH = 6, 3, 4, 4
 SMALL = ("--model", "mlp(hidden=24)", "--batch", BATCH, "--seed", 7, "--threads", 1, "--quiet")
 PARAMS = 784 * 24 + 24 + 24 * 24 + 24 + 24 * 10 + 10
 OTHERS = and_sim("tcp")
-# What cannot go by its name alone, or should go in several ways: wrappers, what changes within the
-# run only if told, what follows the clock unless told otherwise. A wrapper of the list stands for
-# all it may have inside.
+# Specs that cannot be run by their name alone, or should be run with several options: wrappers,
+# those that change within the run only if asked to, those that follow the clock unless asked
+# otherwise. A wrapper of the list stands for all that it may have inside.
 CODECS = {"ef": ["ef(topk(ratio=0.05))", "ef(powersgd(rank=2),momentum=0.5)"], "ef21": ["ef21(sign,eta=0.5)"],
           "dgc": ["dgc(topk(ratio=0.02,warmup=1))"], "large": ["large(qsgd(bits=4),min=500)"],
           "accordion": ["ef(accordion(low=topk(ratio=0.2),high=topk(ratio=0.01),unit=step,interval=1,eta=0.5))"],
@@ -72,7 +73,7 @@ METHODS = {"parameter-server": ["parameter-server(servers=3)"],
            "dgc": ["dgc(ratio=0.05)"],
            "accordion": ["accordion(unit=step,interval=1)", "accordion(mode=batch,batch_high=32,unit=step,interval=1)"],
            "onebit-adam": ["onebit-adam(freeze_step=2)"], "qadam": ["qadam(warmup_steps=2)"]}
-# Steps of as many samples as the method likes, so that nobody else knows how many steps there are.
+# The method decides how many samples a step has, so the number of steps is not known beforehand.
 FREE = {"palsgd", METHODS["biased-local-sgd"][0]}
 WITH = {"hermes": ("--validation", 60), "dgc": ("--optimizer", "sgd(lr=0.02)")}
 
@@ -93,7 +94,7 @@ def one_server(s):
     return (2 * sum(w["steps"] for w in s["by_worker"][1:]) + N - 1) * 4 * PARAMS
 
 
-# At their own pace: the bytes that are due; None: it depends on who was fast.
+# Asynchronous methods: the bytes that are due; None: they depend on which worker was fast.
 AT_OWN_PACE = {"ad-psgd": pairs(2), "ad-psgd(graph=ring,roles=bipartite)": None, "rand-psgd(pace=own)": pairs(2),
                "asr-adpsgd": pairs(2), "asr-adpsgd(mixing=random-ring,rounds=2)": pairs(4),
                "prague": None, "prague(generator=random,overlap=on)": None, "h-adpsgd(super_learner=2)": None,
@@ -161,7 +162,7 @@ class Transports(Case):
             s = summary(out)
             self.assertEqual((s["transport"], s["resumed_at_step"], s["steps"], s["members"]),
                              (transport, HALF if resumed else None, STEPS, list(range(N))), words)
-            if words[1] != "backup-workers": # who is overtaken leaves out what others do
+            if words[1] != "backup-workers": # a worker that is overtaken skips the steps that others make
                 self.assertEqual((s["samples"], sum(w["steps"] for w in s["by_worker"])),
                                  (STEPS * N * BATCH, STEPS * N), (transport, words))
             self.assertTrue(math.isfinite(s["final_test_loss"]) and s["final_test_loss"] < 4,

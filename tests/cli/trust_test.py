@@ -1,6 +1,6 @@
 """A folder from a stranger decides nothing beyond itself: no program is started, no file outside
-written or removed, because of what its files say. What it says of that kind is told, with the words
-that give it again."""
+written or removed, because of what its files say. Such settings are reported, with the arguments
+that set them again."""
 import ctypes, json, os, shutil, struct, unittest
 from command import *
 
@@ -8,7 +8,7 @@ TRAIN = ["--model", "quadratic(dim=8)", "-n", "2", "--seed", "3", "--report-ever
 
 
 def options():
-    """Each option of train with what it does beyond the folder, as the sentences say it."""
+    """Each option of train with its effect beyond the folder, as the messages put it."""
     return {"hosts": ("127.0.0.1:1,127.0.0.2:1", "starts programs on other machines"),
             "rsh": ("touch %s", "starts a program"),
             "meet": ("127.0.0.1:1", "opens a port"),
@@ -21,7 +21,7 @@ class Trust(Case):
         return self.train(name, *TRAIN, "--steps", "10", "--checkpoint-every", "10", *arguments)
 
     def say(self, out, /, **settings):
-        """The folder's config.json says this too."""
+        """The folder's config.json has this too."""
         path = os.path.join(out, "config.json")
         with open(path) as f:
             config = json.load(f)
@@ -77,7 +77,7 @@ class Trust(Case):
         self.assertEqual(summary(out)["steps"], 20)
 
     def test_every_option_is_one_of_those_or_stays_within_the_folder(self):
-        """Each text that the table has, set by a folder to a path outside: what is not told writes
+        """Each text that the table has, set by a folder to a path outside: a setting that is not reported writes
         nothing there. A new option with a reach has to be put in its place here."""
         done = tutti("config")
         known = set(json.loads(done.stdout)) | {"out", "overwrite", "meet", "resume"}

@@ -1,5 +1,5 @@
-"""What the command says: catalogue, help and refusals. Sentences are compared: value, place,
-mend."""
+"""The output of the command: catalogue, help and refusals. Error messages are compared: value,
+place, remedy."""
 import json, os, re, shutil, subprocess, sys, unittest
 from command import *
 
@@ -247,7 +247,7 @@ class Usage(Case):
         for words in pages:
             done = tutti(*words)
             self.assertEqual(done.returncode, 0, done.stderr)
-            row = r"  \S+ +(int|real|bool|choice|text|spec) " # of a table: a line each where nobody looks
+            row = r"  \S+ +(int|real|bool|choice|text|spec) " # rows of a table have one line each, which may be wide
             self.assertEqual([line for line in done.stdout.splitlines()
                               if len(line) > 80 and not re.match(row, line)], [], words)
 

@@ -1,6 +1,6 @@
-"""What a run has left, used: eval gives the run's own numbers, from its files alone; predict sees what
-training saw; generate goes on with a text as the logits say; --init begins where a file says. And
-training on folders of pictures, whose classes predict names."""
+"""The files of a run in use: eval gives the run's own numbers, from its files alone; predict sees what
+training saw; generate continues a text according to the logits; --init begins at the values of a file.
+And training on folders of pictures, whose classes predict names."""
 import json, os, random, re, struct, subprocess, unittest, zlib
 
 from command import Case, TUTTI, clean_environment, idx_body, mlp_evaluated, read, summary, tensors, tutti
@@ -72,8 +72,8 @@ class Use(Case):
     # ---- eval
 
     def test_threads_of_a_model_that_is_used_sleep_soon_as_those_of_workers_do(self):
-        """libgomp's own count is 300000 looks, some ms at each end of a layer where others use the
-        machine as well. What a person says of it counts."""
+        """libgomp's own count is 300000 spins, some ms at each end of a layer where other processes
+        use the machine as well. A value set by the user is kept."""
         run = self.run_of("run", GPT, self.windows, "--steps", 1)
         for words in (("eval", run, "--samples", 4), ("generate", run, "--prompt", "ab", "--length", 1)):
             told = lambda **more: re.findall(rb"GOMP_SPINCOUNT = '(.*)'", subprocess.run(
@@ -271,7 +271,7 @@ class Use(Case):
 
     def check_greedy(self, run):
         """Every token is the largest of the logits that eval gives of the window before it: one that begins with the
-        prompt while there is room, then the last 16 tokens."""
+        prompt while the window has space, then the last 16 tokens."""
         told = self.story(run, "--prompt", "abc", "--length", 30, "--temperature", 0, "--seed", 9)
         tokens = told["tokens"]
         self.assertEqual((len(tokens), told["prompt_tokens"], bytes(tokens[:3])), (33, 3, b"abc"))

@@ -1,6 +1,6 @@
 """wavelet by the command: one wave leaves `ddp`'s bytes, waves send what `ddp` sends and hold little more memory than
-one; bare names train, runs go on from checkpoints without a change of a bit; what cannot be is a sentence; a worker
-that is killed ends the run, and one that is late only delays it."""
+one; bare names train, runs continue from checkpoints without a change of a bit; impossible options give an error
+message; a killed worker ends the run, and a late one only delays it."""
 import os, signal, subprocess, time, unittest
 from command import *
 
@@ -9,7 +9,7 @@ MLP = ("--model", "mlp(hidden=32)", "--seed", 3, "--threads", 1, "--quiet")
 GPT = "gpt(layers=2,dim=16,heads=2)"
 MODES = ("wavelet", "wavelet(waves=3)", "wavelet(sync_mode=average)", "wavelet(sync_mode=average,sync_rounds=3)",
          "wavelet(sync_mode=accumulate)", "wavelet(stages=2)", "wavelet(stages=2,sync_mode=average,sync_rounds=2)")
-# In virtual time units take as long every time, and exchanges are short, whoever else is at work.
+# In virtual time units take equally long every time, and exchanges are short, whatever else runs.
 STEADY = ("--transport", "sim", "--step-time", 0.01) if SIMULATOR else ()
 PARAMS = 784 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10
 
@@ -59,7 +59,8 @@ class Wavelet(Case):
             self.assertLess(losses[1], losses[0] - drop, (name, n, losses))
 
     def test_looking_saving_resuming_and_reporting_change_nothing(self):
-        """Each rests where a wave would be under way: behind odd steps, too, and between means of models."""
+        """Each stops where a wave would be in progress: after odd steps, too, and between means of
+        models."""
         for k, method in enumerate(MODES):
             common = (*MLP, "--data", self.data, "-n", 4, "--batch", 8, "--epochs", 1, "--method", method)
             whole = self.train("whole%d" % k, *common)
@@ -148,7 +149,7 @@ class Wavelet(Case):
         """By the profile, and as it came: more than one wave has, less than one and a half."""
         common = ("--model", "gpt(layers=8,dim=16,heads=2)", *self.text(), "--threads", 1, "--quiet", "-n", 2,
                   "--batch", 8, "--steps", 40, "--final-eval", "off")
-        self.peaks(*common) # where others are at work an exchange may take so long that waves do not meet
+        self.peaks(*common) # on a busy machine an exchange may take so long that waves do not overlap
         self.assertGreater(*self.peaks(*common, *STEADY, filled=0.3 if STEADY else 0))
 
     def peaks(self, *common, filled=0):

@@ -1,5 +1,5 @@
-"""Sentences about data, weights and names that lead the right way: what somebody gave is told by
-what it is, and what is said mends it. What is wrong with data exits with 2, as a wrong option."""
+"""Error messages about data, weights and names that help: they state what the given input is, and what
+they suggest corrects it. Wrong data exit with 2, as a wrong option does."""
 import io, json, os, shutil, struct, subprocess, unittest, zipfile, zlib
 from command import *
 
@@ -70,7 +70,7 @@ class WrongWay(Case):
                 folder = self.put(name, *files)
                 for words in (("data", "inspect", folder), ("train", "--data", folder, "--out", self.out("o"))):
                     self.refused(sentence.replace("{D}", folder), *words)
-        # a class may be called so, and a folder with a test beside is a split
+        # a class may have such a name, and a folder with a test folder next to it is a split
         for name, files in (("vehicles", pictures("train", "plane")), ("split", pictures("train/a", "train/b",
                                                                                          "val/a", "val/b"))):
             folder = self.put(name, *files)

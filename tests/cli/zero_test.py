@@ -1,5 +1,5 @@
-"""Training in shards, as a person runs it: every kind of network has ddp's bits, and a process holds what its
-stage says."""
+"""Training in shards, as a user runs it: every kind of network has ddp's bits, and a process holds the memory
+of its stage."""
 import os, unittest
 from command import *
 
@@ -28,8 +28,8 @@ class Zero(Case):
 
     def test_a_process_holds_what_its_stage_says(self):
         """Bytes of a parameter on two workers with AdamW: as declared; and by the peaks of two processes that differ
-        by some layers, all alike, so that what every process has once does not count. Over tcp, where no window of
-        another's is counted twice."""
+        by some identical layers, so that what every process has once does not count. Over tcp, where no shared
+        memory of another process is counted twice."""
         if os.environ.get("TUTTI_SIMULATED") == "off":
             narrowed("peaks of memory: a sanitizer has its own")
             return

@@ -72,7 +72,7 @@ def gone(lab, seconds=20):
 @needs_lab
 class Netlab(unittest.TestCase):
     def bulk(self, size, *options):
-        """Sends so many bytes from h2 to h1; gives received bytes, rate in bit/s, how it ended,
+        """Sends `size` bytes from h2 to h1; gives received bytes, rate in bit/s, how it ended,
         whether the bytes were those sent, and the counters."""
         with tempfile.NamedTemporaryFile() as report:
             done = netlab("-n", 2, *options, "--each", "--timeout", 50, "--json", report.name, "--", sys.executable,
@@ -99,7 +99,7 @@ class Netlab(unittest.TestCase):
             got, measured, _, same, _ = self.bulk(bits / 8 * 1.5, "--rate", rate, *options)
             self.assertTrue(same)
             self.assertLessEqual(measured, bits * 1.05)
-            if measured >= least * bits * 1448 / 1514:  # of which headers are a part
+            if measured >= least * bits * 1448 / 1514:  # headers are a part of the rate
                 return
         self.fail("%s: %.1f Mbit/s of payload" % (rate, measured / 1e6))
 
@@ -142,7 +142,7 @@ else:
         got, _, end, same, _ = self.bulk(4e6, "--rate", "100mbit", "--reset-after", "1MB")
         self.assertEqual(end, "reset")
         self.assertLessEqual(got, 1000000 + 65536)
-        # at least half was let through, part of which a reset may take from the receiver
+        # at least half was let through, and a reset may take a part of that from the receiver
         self.assertGreaterEqual(got, 300000)
         again = self.bulk(4e6, "--rate", "100mbit", "--reset-after", "1MB")
         self.assertEqual(again[2], "reset")
@@ -292,8 +292,7 @@ def frames(n):
 
 
 def fate(*words, n=400):
-    """What comes out of so many frames: of each copy which frame it was, by its number in sequence,
-    and the frame."""
+    """What comes out of n frames: for each copy its frame's number in sequence, and the frame."""
     p = Unplugged(*words)
     for frame in frames(n):
         p.take(0, frame, 0.0)

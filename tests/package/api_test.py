@@ -1,4 +1,4 @@
-"""docs/api is what the headers say now, and says all of it."""
+"""docs/api agrees with the headers, and is complete."""
 import os, re, sys, unittest
 from package import *
 

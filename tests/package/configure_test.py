@@ -1,10 +1,10 @@
-"""Configuring where packages are missing: what can be done without is left out and said; what is
-needed ends it, with the names of all that is missing at once. pkg-config is shown a folder of links
-to the packages that are there, less those that are to be missing."""
+"""Configuring where packages are missing: optional parts are skipped and reported; a required package that is
+missing ends it, with the names of all missing ones at once. pkg-config sees a folder of links to the installed
+packages, without those that are to be missing."""
 import os, shutil, subprocess, unittest
 from package import *
 
-# file of pkg-config: what is said without it, what target is there with it
+# file of pkg-config: the message without it, the target with it
 OPTIONAL = {"simgrid": ("SimGrid not found: the transport 'sim' is left out (Debian: libsimgrid-dev)",
                         "tutti_transport_sim"),
             "ompi-c": ("Open MPI not found: the transport 'mpi' is built without it (Debian: libopenmpi-dev)",
@@ -43,12 +43,12 @@ class Configure(Case):
             self.assertEqual(sentence not in said, package in there, package)
             if target is not None:
                 self.assertEqual(target + ":" in targets, package in there, package)
-        # It is said on stderr, which make lets through, and once more when the tests have ended.
+        # Reported on stderr, which make lets through, and once more when the tests have ended.
         told = run(os.path.join(SOURCE, "tools/skipped"), at)
         self.assertTrue(told.startswith("Left out of this build:\n"), told)
         self.assertEqual([p for p in OPTIONAL if "  %s\n" % OPTIONAL[p][0] in told],
                          [p for p in OPTIONAL if p not in there])
-        # Every test is there, or one that says why it is not.
+        # Every test is there, or one that reports why it is not.
         tests = run(os.path.join(os.path.dirname(CMAKE), "ctest"), "-N", "--test-dir", at)
         for name in ("transport/mpi-openmpi", "transport/mpi-mpich", "method/mpi-openmpi", "method/mpi-mpich",
                      "cli/mpi", "sim/sim"):

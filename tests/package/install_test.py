@@ -1,4 +1,4 @@
-"""An installed tree, as other programs meet it: installed to a prefix, then moved; what it exports;
+"""An installed tree, as other programs see it: installed to a prefix, then moved; what it exports;
 programs built against it by pkg-config and by CMake, shared and static, in C and C++; the command
 run from it; one version everywhere."""
 import os, re, shutil, unittest
@@ -170,7 +170,7 @@ class Install(Case):
     def test_c_and_cpp_programs_build_by_find_package_shared_and_static(self):
         compilers("c++")
         at = os.path.join(self.folder, "consumer")
-        with open(os.path.join(SOURCE, "README.md")) as f: # what README says must find this version
+        with open(os.path.join(SOURCE, "README.md")) as f: # the commands of README must find this version
             wanted = re.search(r"(?m)^find_package\(tutti ([\d.]+) REQUIRED\)$", f.read()).group(1)
         said = run(CMAKE, "-S", os.path.join(os.path.dirname(os.path.realpath(__file__)), "consumer"), "-B",
                    at, "-DCMAKE_PREFIX_PATH=" + self.prefix, "-DREGRESSION=" + REGRESSION, "-DWANTED=" + wanted,
@@ -185,7 +185,7 @@ class Install(Case):
         mean = os.path.join(at, "mean")
         expected = f"mean 1; header {self.version}, library {self.version}\n"
         self.assertEqual(run(mean), expected)
-        if PLUGIN: # beside the library it is linked to, wherever the program itself lies
+        if PLUGIN: # next to the library it is linked to, wherever the program itself is
             self.assertEqual(run(mean, "sim"), expected)
         self.assertIn("no transport is named 'shn'", run(mean, "shn", code=1))
 

@@ -1,4 +1,4 @@
-"""Where a plug-in is looked for: beside the library, or the program that holds it; where an install
+"""Where a plug-in is looked for: next to the library, or the program that contains it; where an install
 puts libraries; ../lib. Never in the working directory."""
 import os, shutil, unittest
 from package import *
@@ -26,7 +26,7 @@ class Plugin(Case):
         return os.path.join(self.usr, *path)
 
     def toy(self, place, *flags):
-        """A plug-in that says where it lies."""
+        """A plug-in that reports its own path."""
         run(CC, "-std=c11", "-shared", "-fPIC", INCLUDE, f'-DTOY_HELP="{place}"', *flags, HERE + "/toy.c", "-o",
             self.at(place, "libtutti_transport_toy.so"))
 
@@ -60,7 +60,7 @@ class Plugin(Case):
             self.at("bin/shared"))
         self.toy("other")
         self.assertEqual(self.probe("toy", program="shared", LD_LIBRARY_PATH=self.at("other")), "other\n")
-        # A library that was found by a relative path: nobody knows what that means now.
+        # A library that was found by a relative path, whose meaning has been lost since.
         self.assertIn("no transport is named 'toy'", self.probe("toy", self.at("lib"), program="shared", cwd=self.usr,
                                                                 LD_LIBRARY_PATH="other", code=1))
 

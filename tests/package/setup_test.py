@@ -1,5 +1,5 @@
-"""tools/setup, with a package manager of the test's own: what it installs, what it says where it
-may not, and what it can do without. And tools/skipped, again and failures."""
+"""tools/setup, with a package manager of the test's own: what it installs, what it reports where it
+may not, and what it does not need. And tools/skipped, again and failures."""
 import os, re, shutil, subprocess, sys, unittest
 from package import *
 
@@ -26,7 +26,7 @@ class Setup(Case):
             open(os.path.join(self.bin, name), "w").close()
 
     def setup(self, *more, uid=0):
-        """Exit code, what was said, and the calls of apt-get."""
+        """Exit code, output, and the calls of apt-get."""
         done = subprocess.run(["/bin/bash", SETUP, *more], capture_output=True, text=True, timeout=60,
                               stdin=subprocess.DEVNULL,
                               env={"PATH": self.bin + ":" + self.system(), "STATE": self.bin, "UID_OF_TEST": str(uid)})

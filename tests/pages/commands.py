@@ -1,10 +1,10 @@
 """The commands that the pages show: found in their code blocks, one by one, with page and line.
 
 A block with no language, `sh` or `bash` has commands, a line each, or several that end in a
-backslash. Where its first line begins with `$ `, such lines are commands and what stands below each
-is what it prints. What is no command says so: `text`, `c`, `python`, `json`. An indented block has
-commands, too, and docs/OPTIONS.md below each "Examples:". Of an example they are those of the
-comment that it begins with.
+backslash. Where its first line begins with `$ `, such lines are commands and the lines below each
+are its output. Blocks without commands name their language: `text`, `c`, `python`, `json`. An
+indented block has commands, too, and docs/OPTIONS.md below each "Examples:". Of an example they are
+those of the comment that it begins with.
 """
 import glob, os, re
 

@@ -12,7 +12,7 @@ ROOT, BUILD = commands.ROOT, os.path.abspath(os.environ["TUTTI_BUILD"])
 PYTHON = os.environ.get("TUTTI_PYTHON") or os.path.join(ROOT, "build/python/bin/python")
 COLLECTED = commands.collected()
 AT_ONCE = 3
-# A login that stays on this machine, and says from where it came as sshd does.
+# A login that stays on this machine, and states its origin as sshd does.
 SSH = 'for last; do :; done; export SSH_CONNECTION="127.0.0.1 1 127.0.0.1 22"; exec sh -c "$last"'
 
 
@@ -118,8 +118,8 @@ def installed(folder):
 
 
 def shape(line):
-    """What of a line does not change from run to run: numbers, bars and widths do, and who is the
-    best of a comparison, which sees the first samples alone here."""
+    """The part of a line that does not change from run to run: numbers, bars and widths do, and the
+    best of a comparison, which sees only the first samples here."""
     line = re.sub(r"(Soonest at the target|Fewest bytes): .*?(?=\. Fewest|\.$|\n|$)", r"\1: NAME", line)
     line = re.sub(r"#{2,}|(?<= )#(?= )| --report-every \d+$", "", line) # the last is of listed.ENVIRONMENT
     line = re.sub(r"\d+\.\d+\.\d+|[\d,]*\d(\.\d+)?(e[-+]?\d+)?( ?([kMG]i?B|B|k?MB)\b)?", "0", line)

@@ -1,6 +1,6 @@
-"""python/tutti/_abi.py says what the headers say: made again it is the same, a C compiler lays structs out as it
-does, a C++ compiler sees the arguments it passes, and the library has what it declares. A library that is none,
-or of another interface, is refused with a sentence."""
+"""python/tutti/_abi.py agrees with the headers: generated again it is the same, a C compiler lays structs out as
+it does, a C++ compiler sees the arguments it passes, and the library has what it declares. A file that is no
+library, or a library of another interface, is refused with an error message."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""What `import tutti` tells without PyTorch is what the command tells from the same tables, and needs no PyTorch."""
+"""`import tutti` gives without PyTorch what the command prints from the same tables, and needs no PyTorch."""
 
 import json
 import math

@@ -246,7 +246,7 @@ def train(name, rank, wrap):
 
 
 def differences(mine, theirs, tolerance=0.0):
-    """Lines that say where two states differ."""
+    """Lines that show where two states differ."""
     said = [] if list(mine) == list(theirs) else ["names: %s, %s" % (list(mine), list(theirs))]
     for name in mine.keys() & theirs.keys():
         a, b = mine[name], theirs[name]
@@ -263,7 +263,8 @@ def differences(mine, theirs, tolerance=0.0):
 
 
 def main():
-    """All cases, or those named, under both classes; the last line of a rank's output says where they differ."""
+    """All cases, or those named, under both classes; the last line of a rank's output shows where they
+    differ."""
     import json
     import os
     import sys

@@ -1,6 +1,6 @@
-"""What DistributedDataParallel promises beside the bits: checks that run one after the other on all ranks of a run.
+"""What DistributedDataParallel promises in addition to the bits: checks that run one after the other on all ranks.
 
-Each function is a check. It is called on every rank, and says by assert what is wrong.
+Each function is a check. It is called on every rank, and reports by assert what is wrong.
 """
 
 import copy
@@ -183,7 +183,7 @@ def it_is_not_pickled_copied_or_converted():
             assert "take its module" in str(e), str(e)
         else:
             raise AssertionError(attempt)
-    copied = copy.deepcopy(wrapped.module)  # a plain module, whose backward concerns nobody
+    copied = copy.deepcopy(wrapped.module)  # a plain module, whose backward no engine follows
     copied(data()).sum().backward()
     assert pickle.loads(pickle.dumps(wrapped.module)) is not None
     for attempt in (wrapped.half, wrapped.double, lambda: wrapped.to("meta")):

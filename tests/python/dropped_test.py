@@ -1,5 +1,5 @@
-"""A wrapper, or a prepared pair, that nobody has any more leaves nothing in its process: no descriptor, no thread, no
-memory of an engine."""
+"""A wrapper, or a prepared pair, to which no reference is left leaves nothing in its process: no descriptor, no
+thread, no memory of an engine."""
 
 import gc
 import os
@@ -92,7 +92,7 @@ def test_ten_of_them_leave_nothing(n, way, method, options):
 
 
 def kept(what):
-    """Somebody has a part of it still: it goes on."""
+    """A reference to a part of it is left: it continues to work."""
     module = net()
     model, optimizer = tutti.torch.prepare(module, torch.optim.SGD(module.parameters(), lr=0.1), "ddp")
     if what == "model":

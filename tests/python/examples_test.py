@@ -1,4 +1,5 @@
-"""examples/pytorch: each pair of scripts differs by the lines that docs/PYTORCH.md shows, and both do what they say."""
+"""examples/pytorch: each pair of scripts differs by the lines that docs/PYTORCH.md shows, and both do what
+the page states."""
 
 import ctypes
 import difflib
@@ -51,7 +52,7 @@ def test_the_table_of_methods_is_the_registrys():
     for name, row in named.items():
         traits = ctypes.c_uint()
         library.tutti_method_traits(name.encode(), traits)
-        drives = traits.value & _abi.TUTTI_PIPELINE_SCHEDULE  # for nobody here
+        drives = traits.value & _abi.TUTTI_PIPELINE_SCHEDULE  # refused by both
         update = "" if drives else "taken over" if traits.value & itself else "yours"
         finish = "" if drives or traits.value & _abi.TUTTI_REPLICAS_EQUAL else "needed"
         assert row[2:4] == [update, finish], name

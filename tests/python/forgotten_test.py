@@ -1,4 +1,4 @@
-"""A script that ends without finish(), where its workers have models of their own, says so and fails."""
+"""A script that ends without finish(), where its workers have different models, reports it and fails."""
 
 import subprocess
 import sys

@@ -122,7 +122,7 @@ def _script(text: str, words: Sequence[str], port: int) -> str:
 
 
 def script(text: str, n: int = 2, args: Sequence[object] = (), timeout: float = 120) -> list[processes.Rank]:
-    """The text of a script on n ranks, to which torch.distributed is told its place, too. What each has printed."""
+    """Runs the text of a script on n ranks, which also get torch.distributed's variables. Returns their output."""
     answers = ranks(n, _script, text, [str(word) for word in args], free_port(), timeout=timeout)
     assert all("value" in answer for answer in answers), answers
     return [processes.Rank(answer["value"], "") for answer in answers]

@@ -43,7 +43,7 @@ def decay(model, optimizer):
 
 
 def by_hand(model, optimizer):
-    """As PCGrad, or who accumulates by hand, has it: all gradients anew."""
+    """As in PCGrad, or with accumulation by hand: all gradients are new tensors."""
     for p in params(model):
         p.grad = torch.full(p.shape, 0.5)
 
@@ -158,7 +158,7 @@ def looks(method):
         optimizer.step()
         assert all(type(p.grad) is torch.Tensor for p in model.parameters())
         for g in grads:
-            g.mul_(2)  # what comes after the step is nobody's business
+            g.mul_(2)  # what happens after the step has no effect
         optimizer.zero_grad(set_to_none=step % 2 == 0)
     optimizer.finish()
     return [values(model), norms]

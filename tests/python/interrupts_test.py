@@ -27,7 +27,7 @@ def end(e):
 
 
 def ends(job, rank, seconds):
-    """The process of a rank ends by itself, in so many seconds."""
+    """The process of a rank ends by itself, within `seconds` seconds."""
     until = time.monotonic() + seconds
     while job.alive(rank) and time.monotonic() < until:
         time.sleep(0.01)

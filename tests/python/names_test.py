@@ -1,5 +1,5 @@
 """Methods that choose samples, under the user's own loop: the sampler gives what a pass names, and step(losses=...)
-tells each sample's loss."""
+reports each sample's loss."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Sentences of the library name the command's options; to who calls it from Python they name arguments."""
+"""Messages of the library name the command's options; for callers from Python they name arguments."""
 
 import re
 

@@ -1,6 +1,6 @@
-"""Each method's page says what PyTorch's users have of it, in the engine's own sentences.
+"""Each method's page states what PyTorch's users can do with it, in the engine's own sentences.
 
-run: python tests/python/pages_test.py --write      writes the list of that section of each page anew
+run: python tests/python/pages_test.py --write      rewrites the list of that section of each page
 """
 
 import pathlib
@@ -27,8 +27,8 @@ def _said(error: Exception) -> str:
 
 
 def asked() -> dict[str, tuple[str, str]]:
-    """What the wrapper, and prepare() with an optimizer that nobody can take over, say to each method; "": they take
-    it. As rank 0 of two is told."""
+    """The answers of the wrapper, and of prepare() with an optimizer that no method can take over, to each method;
+    "": they take it. As rank 0 of two gets them."""
     import tutti
     import tutti.torch
     from tutti.errors import Error

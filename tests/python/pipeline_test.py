@@ -1,5 +1,5 @@
-"""tutti.torch.pipeline: a model in stages under methods that drive. What is computed is what their recursions say, at
-the values that they say, wherever the model is cut; what cannot be is a sentence."""
+"""tutti.torch.pipeline: a model in stages under methods that run a pipeline schedule. The updates are those of their
+recursions, at the recursions' values, wherever the model is cut; impossible options give an error message."""
 
 import contextlib
 import pathlib

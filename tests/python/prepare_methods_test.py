@@ -1,7 +1,8 @@
 """Every method of the library trains MNIST through tutti.torch.prepare, with 2 and 3 workers.
 
-What is to be seen: the loss of the model that all agree on falls, and it is the same model on all. The methods are
-the registry's, so a new one is here by itself, and is to train or to refuse in a sentence that its page repeats.
+The tests check that the loss of the agreed model falls, and that the model is the same on all. The methods are
+those of the registry, so a new one is included automatically; it must train, or refuse with a message that its
+page repeats.
 """
 
 import ctypes
@@ -48,7 +49,7 @@ def digits():
 
 
 def optimizer_of(method, workers, parameters):
-    """torch's of the method's own default, which for some says that there is to be no momentum."""
+    """torch's form of the method's own default, which for some methods has no momentum."""
     text = ctypes.create_string_buffer(_abi.TUTTI_METHOD_DEFAULT_BYTES)
     if not _c.tutti_method_default_of(_c.tutti_method_find(method.encode()), method.encode(), b"optimizer", None,
                                       workers, text):
@@ -61,9 +62,9 @@ def optimizer_of(method, workers, parameters):
 
 
 class Pace:
-    """Lets no rank be more than AHEAD steps before the slowest. A busy machine has one make all its steps before
-    another's first: a method whose rounds need a gradient of each then makes hardly any updates. Who has waited for a
-    second does so no more: the method itself holds the slowest until others have gone on."""
+    """Lets no rank be more than AHEAD steps ahead of the slowest. On a busy machine one rank may make all its steps
+    before another's first: a method whose rounds need a gradient of each then makes hardly any updates. A rank that
+    has waited for a second waits no more: then the method itself holds the slowest until others have continued."""
 
     def __init__(self, workers):
         self.made = memoryview(mmap.mmap(-1, 4 * workers)).cast("i")  # shared by forked ranks
@@ -107,7 +108,7 @@ def train(method, workers, pace, x, y):
         loss.backward()
         optimizer.step(loss=loss)
         optimizer.zero_grad()
-    pace.made[rank] = 2 * steps  # nobody waits for it any more
+    pace.made[rank] = 2 * steps  # no rank waits for it any more
     optimizer.finish()
     with torch.no_grad():
         losses.append(float(validation()))

@@ -1,5 +1,5 @@
-"""What tutti.torch.prepare promises beyond that every method trains: whose optimiser makes the update, what may be done
-between the calls of a loop, and what becomes a sentence."""
+"""What tutti.torch.prepare promises beyond that every method trains: whose optimiser makes the update, what may be
+done between the calls of a loop, and what gives an error message."""
 
 import ctypes
 import logging
@@ -118,7 +118,7 @@ EXCHANGING = [
 
 
 class Fed(torch.nn.Module):
-    """Its gradients are what the test says."""
+    """Its gradients are given by the test."""
 
     def __init__(self):
         super().__init__()
@@ -164,8 +164,8 @@ def through_c(method):
         given = dict(zip("ab", fed(step, world.rank), strict=True))
         while p is not None:
             for k, (name, _) in enumerate(params):
-                # of a mean over all of the worker's samples, in the last pass that it is dealt
-                # (divisor 0: none of its samples is in this step)
+                # of a mean over all of the worker's samples, in the last pass that is assigned to
+                # it (divisor 0: none of its samples is in this step)
                 last = not p.more and p.divisor > 0
                 g[k].copy_(given[name].flatten() * (e.method.samples / p.divisor if last else 0))
                 e.grad_ready(k)
@@ -292,7 +292,7 @@ def looking(method):
         model.eval()
         model(batch(0, 0)[0])
         model.train()
-    if method != "ad-psgd":  # there averages that were under way have arrived since
+    if method != "ad-psgd":  # there averages that were in progress have arrived since
         assert own == (values(model), model[1].running_mean.tolist())
     loop(model, optimizer, range(3, 5), rank)
     optimizer.finish()
@@ -367,7 +367,7 @@ def unequal(method, late):
 @pytest.mark.parametrize("method", cases("ddp", "d-psgd", "lasgd", "ssp"))
 def test_unequal_numbers_of_steps_are_a_sentence(method):
     answers = forked.ranks(3, unequal, method, 0.5)
-    said = [a.get("text", "") for a in answers]  # nobody is left waiting; who needs nothing of the others may finish
+    said = [a.get("text", "") for a in answers]  # no rank is left waiting; one that needs no other may finish
     assert any(f"under method '{method}' all workers make equally many steps" in text for text in said), answers
 
 
@@ -390,7 +390,7 @@ def test_ranks_that_only_serve_serve_and_leave(method, tmp_path):
     assert first["value"] == second["value"]
 
 
-# ---- what becomes a sentence ----
+# ---- what gives an error message ----
 
 
 def wrong(what):
@@ -538,4 +538,4 @@ def test_a_script_trains_under_a_launcher(run, launcher, method, servers):
     ranks = run(SCRIPT, n=2 + servers, launcher=launcher, args=[method, servers]).ranks
     (loss, transport, weight), other = (ranks[r].last for r in range(2))
     assert transport == "shm" and weight == other[2] and loss < 1
-    assert all(not r.out for r in ranks[2:])  # who only serves has left within prepare()
+    assert all(not r.out for r in ranks[2:])  # a dedicated server has left within prepare()

@@ -1,7 +1,7 @@
-"""Runs of real processes: started by somebody's launcher, watched, and gone in the end.
+"""Runs of real processes: started by any launcher, watched, and gone in the end.
 
-Each run has a word of its own in the environment of all its processes. What has it and is still there after
-the run is left behind, whatever session or group it has put itself into.
+Each run has its own mark in the environment of all its processes. A process that has the mark and is still there
+after the run was left behind, whatever session or group it has put itself into.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def environment(extra: Mapping[str, str | None] = {}) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN) and k not in FOREIGN_EXACTLY}
     env["PYTHONPATH"] = os.pathsep.join((str(ROOT / "python"), str(HERE)))
     env["PYTHONDONTWRITEBYTECODE"] = "1"
-    env["PYTHONFAULTHANDLER"] = "1"  # a run that takes too long is ended by SIGABRT and says where it was
+    env["PYTHONFAULTHANDLER"] = "1"  # a run that takes too long is ended by SIGABRT and prints where it was
     env["TUTTI_LIBRARY"] = str(build() / "lib/libtutti.so")
     env["OMP_NUM_THREADS"] = "1"
     for key, value in extra.items():
@@ -72,7 +72,7 @@ def marked(mark: str) -> list[int]:
             with open(f"/proc/{entry.name}/environ", "rb") as f:
                 if any(word.startswith(wanted) for word in f.read().split(b"\0")):
                     found.append(int(entry.name))
-        except OSError:  # it has ended, or is somebody else's
+        except OSError:  # it has ended, or is another user's
             continue
     return found
 
@@ -140,7 +140,7 @@ class Result:
 
 
 class Job:
-    """A run under way. Its ranks write to files of their own, so nobody waits for a reader."""
+    """A run in progress. Each rank writes to its own file, so none waits for a reader."""
 
     def __init__(self, folder: pathlib.Path, argv: Sequence[str], n: int, env: dict[str, str]):
         self.n, self._folder = n, folder
@@ -213,7 +213,7 @@ class Job:
         return result
 
     def _left(self, seconds: float) -> list[int]:
-        """Processes of the run that are still there so many seconds after the launcher."""
+        """Processes of the run that are still there `seconds` seconds after the launcher's end."""
         end = time.monotonic() + seconds
         while (left := marked(self.mark)) and time.monotonic() < end:
             time.sleep(0.02)
@@ -243,7 +243,7 @@ def mpi_launcher(wanted: str) -> list[str]:
 
 
 class Runner:
-    """The fixture `run`: called, it runs a script to its end; start() gives a run under way."""
+    """The fixture `run`: called, it runs a script to its end; start() gives a run in progress."""
 
     def __init__(self, folder: pathlib.Path, skip: Callable[[str], None]):
         self._folder, self._skip, self._jobs = folder, skip, []
@@ -271,7 +271,7 @@ class Runner:
         """script: a path, the text of a script (with a line's end), or a function whose body imports all it needs.
 
         launcher: "torchrun", which imports PyTorch itself before its ranks do, "tutti" (tutti run), "mpirun" (any
-        MPI), "openmpi", "mpich", or "variables": nobody but the four variables of docs/CLUSTERS.md.
+        MPI), "openmpi", "mpich", or "variables": no launcher, only the four variables of docs/CLUSTERS.md.
         """
         assert launcher in LAUNCHERS, f"no launcher {launcher!r}, only {', '.join(LAUNCHERS)}"
         folder = self._folder / f"run{len(self._jobs)}"

@@ -136,7 +136,7 @@ def train(method, shares, epochs=2, samples=100, loaders=0):
 
 
 def test_unequal_shares_train_to_the_same_model():
-    """The mean over a step's samples does not depend on who computes them: equal but for the order of a sum."""
+    """The mean over a step's samples does not depend on which worker computes them: equal up to the order of a sum."""
     models = []
     for workers, shares in ((1, "even"), (2, "even"), (2, "3:1"), (2, "0:1")):
         answers = [a["value"] for a in forked.ranks(workers, train, "ddp", shares, 2, 96)]

@@ -83,7 +83,7 @@ def test_other_methods_train_the_dense_model_to_the_bit(method):
 
 @pytest.mark.parametrize("method", ["ssp(staleness=0)", "asgd"])
 def test_servers_of_all_values_send_rows(method):
-    """Who comes first is the clock's: alone it is the dense model."""
+    """The order of arrival depends on the clock: with one worker it is the dense model."""
     assert near(alone(trained, method, True)[0], alone(trained, method, False)[0])
     first, second = alone(trained, method, True, n=2)
     assert first == second and all(map(math.isfinite, sum(first, [])))
@@ -107,7 +107,7 @@ def test_the_optimiser_makes_the_update_that_torch_makes_alone():
 
 
 def lazy(method):
-    """SparseAdam leaves rows that nobody has read alone."""
+    """SparseAdam does not change rows that no worker has read."""
     model = torch.nn.Embedding(ROWS, 3, sparse=True)
     before = model.weight.detach().clone()
     model, optimizer = prepared(method, model, lambda m: torch.optim.SparseAdam(list(m.parameters()), lr=0.1))
@@ -151,7 +151,7 @@ def test_passes_add_their_rows():
 
 
 def resumed(method, stop):
-    """stop: after how many steps the run is made anew from state dictionaries."""
+    """stop: after how many steps the run is rebuilt from state dictionaries."""
     kept = None
     for steps in (range(stop), range(stop, STEPS)):
         torch.manual_seed(0)
@@ -176,7 +176,7 @@ def test_state_dictionaries_go_on_to_the_bit():
 
 
 class Tied(torch.nn.Module):
-    """What is said is multiplied with the table that the words were read from."""
+    """The output is multiplied with the table from which the words were read."""
 
     def __init__(self, sparse):
         super().__init__()

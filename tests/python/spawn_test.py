@@ -126,7 +126,7 @@ def disagrees(rank, size, wrapped):
 def by_a_launcher_of_one(folder):
     import torch.distributed as dist
 
-    # two ranks, which a launcher has told that each of them is alone
+    # two ranks; their launcher's variables state that each of them is alone
     rank = int(os.environ["TUTTI_RANK"])
     os.environ.update(TUTTI_SIZE="1", TUTTI_RANK="0")
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)

@@ -1,5 +1,5 @@
-"""optimizer.state_dict() of a prepared optimizer has what the method keeps: a run goes on from it in new processes to
-the same bits, and what does not fit is a sentence."""
+"""optimizer.state_dict() of a prepared optimizer has what the method keeps: a run continues from it in new processes
+to the same bits, and mismatches give an error message."""
 
 import pytest
 
@@ -80,7 +80,7 @@ SAME = [
     ("dgc", {"plain": True}),
     ("sgp", {}),
     ("sgp(overlap=1)", {}),
-    ("backup-workers(backup=0)", {"plain": True}),  # else whoever is late is left out
+    ("backup-workers(backup=0)", {"plain": True}),  # else the gradients of a late worker are dropped
     ("zero", {}),
     ("pipe-sgd(width=3,warmup=1)", {}),  # two gradients are pending
     ("pipe-sgd(width=2,warmup=0)", {"codec": "ef(topk(ratio=0.2))"}),
@@ -129,7 +129,7 @@ def chosen(method, folder, how, stop=0):
                 continue
             try:
                 state = optimizer.state_dict()
-            except StateError as e:  # this worker's step goes on
+            except StateError as e:  # this worker's step continues
                 assert "state_dict() within a step" in str(e)
                 continue
             torch.save({"model": model.state_dict(), "optimizer": state}, f"{folder}/{rank}")
@@ -141,7 +141,8 @@ def chosen(method, folder, how, stop=0):
 
 
 def halves_of(method, folder, stop, again=None):
-    """What three workers saw before and after they went on, the model of then, and the names in what was saved."""
+    """The samples of three workers before and after they were resumed, the model afterwards, and the names in the
+    saved state."""
     first = alone(chosen, method, folder, "first", stop, n=3)
     then = alone(chosen, again or method, folder, "then", n=3)
     return [a["seen"] + b["seen"] for a, b in zip(first, then, strict=True)], then[0]["model"], first[0]["names"]
@@ -154,7 +155,7 @@ def test_loans_go_with_it_and_a_replayed_run_ends_with_the_same_bits(tmp_path):
     seen, model, names = halves_of(f"dabmd({options},replay={record})", str(tmp_path / "state"), 3)
     assert seen == [a["seen"] for a in through] and model == through[0]["model"]
     assert {n.split("/")[0] for n in names} >= {"take.loan", "take.next", "take.of", "dabmd.taken"}
-    # by the clock, too, nothing that was lent is lost or taken twice
+    # by the clock, too, no leased sample is lost or taken twice
     seen, _, _ = halves_of(f"dabmd({options})", str(tmp_path / "state"), 3)
     assert sorted(i for of in seen for i in of) == sorted(list(range(SAMPLES)) * LOOPS)
 
@@ -168,7 +169,8 @@ def test_scores_go_with_it(tmp_path):
 
 
 def twice(method, folder, how):
-    """At their own pace a run is never the same again: what is loaded is what was saved."""
+    """An asynchronous run never repeats exactly: the test compares what is loaded with what was
+    saved."""
     model, optimizer = prepared(method, optimizer=plain, transport="shm" if "hogwild" in method else None)
     rank = optimizer.world.rank
     if how == "first":
@@ -214,7 +216,7 @@ def test_what_the_module_has_is_left_out():
     assert any(n.startswith("signum.m/") for n in alone(keys, "signum", plain, False)[0][1])
 
 
-# ---- what becomes a sentence ----
+# ---- what gives an error message ----
 
 
 def saving(method, options, folder):
@@ -304,7 +306,7 @@ def test_when_it_cannot_be_had_is_a_sentence(what, method, n, servers, words):
     assert any(words in a.get("text", "") for a in answers), answers
 
 
-# ---- what is written beside the run ----
+# ---- what is written concurrently with the run ----
 
 
 def written(when):

@@ -1,6 +1,7 @@
 """DistributedDataParallel when something goes wrong: a worker that is lost, an exception, Ctrl-C, forked children.
 
-A loss is promised to be named within a second. Bounds on time are ten times the promises: other tests run beside.
+A lost worker is promised to be named within a second. Bounds on time are ten times the promises: other tests run
+concurrently.
 """
 
 import os
@@ -107,7 +108,7 @@ except tutti.PeerError as e:
     result = run(script, n=2, launcher=launcher, code=None)
     assert result.code != 0
     assert "OverflowError: the ship is sinking" in result.ranks[1].err
-    if launcher == "variables":  # nobody else has told the other one
+    if launcher == "variables":  # no launcher has notified the other one
         assert "peer 1" in result.ranks[0].out and "the ship is sinking" in result.ranks[0].out, result
 
 

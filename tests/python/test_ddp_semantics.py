@@ -1,4 +1,4 @@
-"""What DistributedDataParallel promises beside the bits: the checks of ddp_checks.py, on real processes."""
+"""What DistributedDataParallel promises in addition to the bits: the checks of ddp_checks.py, on real processes."""
 
 import pathlib
 
@@ -10,7 +10,7 @@ SCRIPT = pathlib.Path(__file__).with_name("ddp_checks.py")
 
 
 def wrong(ranks):
-    """Checks that are not right on a rank, with what they said."""
+    """Checks that are not right on a rank, with their messages."""
     return [(rank, name, said) for rank, r in enumerate(ranks) for name, said in r.last.items()
             if said != "right"]
 

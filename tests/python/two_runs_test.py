@@ -87,7 +87,7 @@ def mean(tensors):
 
 
 def by_hand(period, loop):
-    """All ranks in one process. period 0: gradients are the means over them; else models are, after so many steps."""
+    """All ranks in one process. period 0: gradients are averaged over them; else models are, every `period` steps."""
     ranks = [nets() for _ in range(RANKS)]
     opts = [optimizers(*r) for r in ranks]
 

@@ -1,5 +1,5 @@
 """zero(stage=3) under tutti.torch.prepare: values are there while their module runs, in forward and in backward, and
-nowhere else. The bits are those of workers that have all of them, and what cannot be is a sentence."""
+nowhere else. The bits are those of workers that have all of them, and impossible uses give an error message."""
 
 import inspect
 import signal
@@ -53,7 +53,7 @@ class Gpt(nn.Module):
 
 
 class Twice(nn.Module):
-    """A layer that is used twice, one that is not used, and one whose parameter somebody else reads."""
+    """A layer that is used twice, one that is not used, and one whose parameter another module reads."""
 
     def __init__(self):
         super().__init__()
@@ -202,7 +202,7 @@ def test_a_worker_has_its_part_and_the_units_at_work():
         assert seen[0] == last == nothing  # an element each
         assert max(seen) <= nothing + 4 * max(of)  # a layer at a time
         assert metrics["units_live"] == 2 and metrics["values_live"] <= sum(sorted(of)[-2:])  # and one ahead
-        assert grads  # nobody has all of the gradient either
+        assert grads  # no worker has all of the gradient either
         state = 4 * sum(of) / workers + 64 * len(of)  # shards end at lines
         assert part <= state
 
@@ -310,7 +310,7 @@ def test_who_looks_alone_after_the_end_is_told():
     assert first.get("error") == "PeerError", (first, second)
 
 
-# ---- going on ----
+# ---- resuming ----
 
 
 def through(net, folder, how, method, rule="adamw"):
@@ -546,7 +546,7 @@ def test_a_worker_that_goes_another_way_ends_the_run_of_all(kind, says):
 
 
 def alone_again():
-    """One worker that catches what a forward raises goes on with the same pass."""
+    """A worker that catches an exception of a forward continues with the same pass."""
     model, optimizer = prepared(STAGE3, Failing())
     model.fails = True
     with pytest.raises(ArithmeticError):
@@ -581,7 +581,7 @@ def endless():
 def test_an_interrupt_ends_all(run, launcher):
     job = run.start(endless, launcher=launcher)
     job.says(0, "trains")
-    if launcher == "variables":  # one rank alone; the others hear of it
+    if launcher == "variables":  # one rank alone; the others learn of it
         job.kill(1, signal.SIGINT)
     else:
         job.interrupt()

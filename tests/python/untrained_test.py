@@ -1,4 +1,4 @@
-"""What nobody trains, frozen parameters and buffers: rank 0's at the beginning, as under torch's class, and in
+"""Untrained state, frozen parameters and buffers: rank 0's at the beginning, as under torch's class, and in
 checkpoints."""
 
 import pytest
@@ -146,7 +146,7 @@ def run(method, folder, how, seed=0, n=2):
 
 @pytest.mark.parametrize("method", cases("ddp", "local-sgd(period=2)", "zero", "zero(stage=3)", "d-psgd", "powersgd"))
 def test_a_checkpoint_has_what_nobody_trains(method, tmp_path):
-    """A module that is built anew, of other random numbers, goes on to the same bits."""
+    """A module that is built again, with other random numbers, continues to the same bits."""
     through = run(method, tmp_path, "through")
     run(method, tmp_path, "first")
     assert run(method, tmp_path, "then", 1) == through

@@ -32,7 +32,7 @@ def told(*words, **env):
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory):
-    """What both builds are told: to be one."""
+    """The settings of both builds: they share one build directory."""
     pytest.importorskip("scikit_build_core", reason="no scikit-build-core here: tools/setup --python installs it")
     return SETTINGS | {"build-dir": str(tmp_path_factory.mktemp("build"))}
 

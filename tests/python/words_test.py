@@ -1,4 +1,4 @@
-"""What the other ranks are told when one ends: who, why, and what mends it, once."""
+"""What the other ranks learn when one ends: which rank, why, and what corrects it, once."""
 
 import signal
 
@@ -41,7 +41,7 @@ def test_a_rank_that_ends_early_is_told_with_what_mends_it(run, method, servers)
 @pytest.mark.parametrize("method", ["ddp", "parameter-server"])
 def test_the_healthy_rank_hears_of_the_others_nan(run, method):
     done = run(SCRIPT, launcher="variables", args=["nan", method, 0], code=1)
-    # one hears it where it waits for messages, or from its server, which misses a slice
+    # a rank learns it where it waits for messages, or from its server, which misses a shard
     assert "worker 1 failed: worker 1: the gradient of bias is nan" in done.ranks[0].err, done
     assert "because of rank" not in done.ranks[0].err
 

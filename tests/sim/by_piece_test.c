@@ -81,14 +81,14 @@ static void a_unit_waits_for_its_own_parameters_and_no_others(void **state)
                         ahead += x->end_ns > begin;
                 }
             }
-        /* the first unit computes while pieces of others are still under way */
+        /* the first unit computes while pieces of others are still in transit */
         assert_true(ahead >= 2 * (STEPS - 1));
         drop(j);
     }
 }
 
-/* Of shards: everybody's values are there when a unit begins, and the first begins while those of
-   others are under way. Gradients travel beside the backward. */
+/* Shards: the values of all workers are there when a unit begins, and the first unit begins while
+   values of others are in transit. Gradients travel concurrently with the backward. */
 static void values_of_shards_go_to_all_beside_the_next_forward(void **state)
 {
     (void)state;

@@ -17,8 +17,8 @@ static tutti_status forked_run(run *r, int workers, tutti_error *err)
     return forked(in_child, &c, err);
 }
 
-/* A pass takes a millisecond or more: what the two optimisers take beside it is next to nothing,
-   and turns no order round. */
+/* A pass takes a millisecond or more: the time of the two optimisers is negligible compared with
+   it, and reverses no order. */
 static void is_simulated(run *r)
 {
     r->go = forked_run;

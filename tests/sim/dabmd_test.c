@@ -1,6 +1,6 @@
-/* Goal: dabmd goes by its clock as its page says: T_c is measured, follows a target, is what a
-   round lasts, and a checkpoint has it. Method: time is virtual and a sample's cost is said here.
-   So counts are computed beforehand, and no round is off by what a machine does meanwhile. */
+/* Goal: dabmd follows its clock as its page describes: T_c is measured, follows a target, is the
+   length of a round, and is in a checkpoint. Method: time is virtual and a sample's cost is given
+   here. So counts are computed beforehand, and the load of the machine changes no round. */
 #include <math.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -188,11 +188,12 @@ static bool same_from(const taken *a, const taken *b, int step)
            memcmp(a->x, b->x, sizeof a->x) == 0 && a->told == b->told;
 }
 
-/* Without a record: who takes how much follows from the clock, so from T_c as it was saved. */
+/* Without a record: the samples that each worker takes follow from the clock, so from the saved
+   T_c. */
 static void every_declared_state_is_saved_and_matters(void **state)
 {
     /* A state matters in one of them: dabmd.best while T_c is measured, and take.of at_end, where
-       what all took in the step before says how the last samples are dealt out. */
+       the counts of the step before determine how the last samples are assigned. */
     static const struct { const char *method; int save_at; bool at_end; } cases[] = {
         { "dabmd(microbatch=4,most=64)", 2, false }, /* while T_c is measured */
         { "dabmd(microbatch=4,most=64,compute_ms=9,target=50,graph=ring)", 7, false },

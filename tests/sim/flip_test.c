@@ -59,7 +59,7 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     t.options.method = f->method;
     TUTTI_TRY(toy_open(&e, world, &t, err));
     for (int s = 0; s < STEPS && status == TUTTI_OK; s++) {
-        /* the next large message of anybody */
+        /* the next large message of any rank */
         due = due || (f->asked && s == AT_STEP && tutti_world_rank(world) == f->from);
         status = toy_step(e, &t, err);
     }

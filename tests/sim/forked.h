@@ -1,5 +1,5 @@
-/* forked.h: a process has one simulation, so a test that wants one forks. The child's end
-   comes back as status and sentence. */
+/* forked.h: a process has one simulation, so a test that wants one forks. The child's result is
+   returned as status and message. */
 #ifndef TUTTI_TESTS_FORKED_H
 #define TUTTI_TESTS_FORKED_H
 #include "tutti/transport.h"

@@ -1,9 +1,9 @@
 /* Goal: zero-infinity hides its disk. Where computing takes longer, a step takes as long as
    computing, and where the disk takes longer, as long as the disk: the longer of the two and not
-   their sum, in forward and backward, beside the update, which is the disk's. Without reading ahead
-   it is the sum. Method: virtual time. A disk of each worker takes one transfer at a time, and so
-   long a byte; a layer sleeps for as long as it computes. Layers are large ones with small ones
-   between, as a transformer's. Bits are method/zero-infinity's. */
+   their sum, in forward and backward, in addition to the update, whose time is the disk's. Without
+   reading ahead it is the sum. Method: virtual time. A disk of each worker takes one transfer at a
+   time, and a fixed time a byte; a layer sleeps for as long as it computes. Layers are large ones
+   with small ones between, as in a transformer. Bits are tested by method/zero-infinity. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -268,7 +268,7 @@ static void the_update_takes_as_long_as_the_disk(void **state)
     munmap(j, sizeof *j);
 }
 
-/* Each disk has a half of each layer, and gathers go beside as well. What is sent takes time. */
+/* Each disk has half of each layer, and gathers run concurrently as well. Messages take time. */
 static void two_workers_hide_their_disks(void **state)
 {
     job *none = run("ahead=0", 3, 2, 0), *two = run("ahead=2", 3, 2, 0);

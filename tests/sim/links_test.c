@@ -1,5 +1,5 @@
-/* Goal: nobody at a server waits for a slow link. Method: a toy client whose computation takes
-   a time that is said, a server of its own, hosts on links with rates that are said, in
+/* Goal: no worker of a server waits for another's slow link. Method: a toy client whose computation
+   takes a given time, a dedicated server, hosts on links with given rates, in
    virtual time; bounds follow from bytes and rates. A message takes latency + bytes / rate,
    and messages share a link evenly. */
 #include <math.h>
@@ -174,7 +174,7 @@ static void a_slow_link_sets_nobody_else_s_pace(void **state)
     }
 }
 
-/* All links are alike, so the server's carries all gradients one way, and all
+/* All links are equal, so the server's link carries all gradients one way, and all
    answers the other way at the same time. */
 static void a_server_s_own_link_is_full_in_both_directions(void **state)
 {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Goal: hosts of simulated workers fail at moments of virtual time; a method that goes on does so,
-tells whom it lost and when, and does so to the bit again; one that needs all stops and names the
-worker and its host. Method: `tutti train --transport sim --fail`, exact times, and failures at
+"""Goal: hosts of simulated workers fail at moments of virtual time; a method that continues does
+so, reports whom it lost and when, and does so to the bit again; one that needs all stops and names
+the worker and its host. Method: `tutti train --transport sim --fail`, exact times, and failures at
 random ones."""
 import json
 import os
@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../cli"))
 from command import scratch_folder
 
 command = sys.argv[1]
-# what the dead held is nobody's
+# memory of dead workers is not freed
 environment = dict(os.environ, ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0")
 GOES_ON = ("d-psgd(graph=ring)", "qg-dsgdm", "gut", "saddle", "hop(graph=ring)",
            "hop(graph=complete,backup=2,skip=on)", "prague", "prague(generator=static)", "sgp", "sgp(overlap=2)",
@@ -69,8 +69,8 @@ with scratch_folder() as folder:
             assert lost[1]["text"].startswith("worker 5 failed: worker 5 leaves the run: "
                                               "the workers it sums with have lost worker 4"), lost
         elif method.startswith(("d-psgd", "qg-dsgdm", "gut", "sgp")):  # saddle's steps have two passes
-            # Nobody waits for the dead longer than for the time-out; what is done then is done by
-            # four.
+            # No worker waits for the dead longer than for the time-out; from then on four workers
+            # compute.
             assert 0.2034 + TIMEOUT <= s["wall_seconds"] < 40 * 0.01 + 2 * TIMEOUT + 0.05, s["wall_seconds"]
             assert 40 * 48 - 8 * (21 + 21) <= s["samples"] <= 40 * 48 - 8 * (20 + 12), s["samples"]
         # Again: the same bits, the same report, the same checkpoint.
@@ -84,14 +84,14 @@ with scratch_folder() as folder:
         assert manifest["world"] == len(members) and members in ([[0, 1, 2, 3]] if method.startswith(
             ("d-psgd", "qg-dsgdm", "gut", "saddle", "sgp", "h-")) else [[0, 1, 2, 3], [0, 1, 2, 3, 5]]), (method,
                                                                                                           members)
-        # The first worker writes, prints and, at one's own pace, hands out gradients: another takes
-        # that over.
+        # The first worker writes, prints and, under asynchronous methods, assigns gradients:
+        # another takes that over.
         train(f"{folder}/first{k}", "--method", method, "--fail", "0@0.15", "--eval-every", "5")
         s = summary(f"{folder}/first{k}")
         assert s["members"] == ([2, 3, 4, 5] if "h-adpsgd" in method
                                 else [1, 2, 3, 4, 5]) and s["events"][-1]["kind"] != "deadlock", s["members"]
 
-    # Nobody is left of any machine: the run ends, and says who began it.
+    # Every machine has lost a worker: the run ends, and reports which worker was lost first.
     said = train(folder + "/machines", "--method", "h-adpsgd(super_learner=2)", "--fail", "1@0.1:3@0.15:5@0.2", code=3)
     assert said.endswith("tutti: worker 1 was lost: its host 'worker-1' failed at 0.100000000 s of virtual "
                          "time\n"), said
@@ -121,12 +121,12 @@ with scratch_folder() as folder:
     train(folder + "/profile", "--method", "sgp", "--platform", platform, "--on-loss", "continue", n=4)
     assert read(folder + "/profile", "model.safetensors", "rb") == read(folder + "/platform", "model.safetensors", "rb")
 
-    # A simulated run in which nobody is to fail holds no agreements on who is there.
+    # A simulated run in which no worker is to fail makes no agreements on the members.
     train(folder + "/nobody", "--method", "d-psgd")
     train(folder + "/continue", "--method", "d-psgd", "--on-loss", "continue")
     assert read(folder + "/nobody", "model.safetensors", "rb") == read(folder + "/continue", "model.safetensors", "rb")
 
-    # Bad input: a sentence, exit code 2, nothing made.
+    # Bad input: an error message, exit code 2, no file.
     for words, sentence in ((("--fail", "6@1"), "no worker 6: with 6 workers they are 0 to 5"),
                             (("--fail", "1@x"), "write RANK@SECONDS"),
                             (("--fail", "1@1:1@2"), "worker 1 cannot fail twice")):
@@ -135,7 +135,7 @@ with scratch_folder() as folder:
                                                                                transport="shm")
     assert "name the fail once" in train(folder + "/no", "--fail", "1@1", code=2, transport="sim(fail=2@1)")
 
-    # Anybody, at any moment, several at once; of the machines of h-adpsgd one at least stays whole.
+    # Any worker, at any moment, several at once; at least one machine of h-adpsgd stays complete.
     rng = random.Random(int(sys.argv[2]) if len(sys.argv) > 2 else 5)
     for k in range(int(sys.argv[3]) if len(sys.argv) > 3 else 24):
         method = rng.choice(GOES_ON)

@@ -1,8 +1,9 @@
-/* Goal: a pipeline in the simulator takes as long as one forward, one backward says: where messages
-   are short nothing is waited for but the bubble, and where they are long each micro-batch waits
-   for one of them, for a stage has no more under way than there are stages behind it. Method:
-   equal stages that compute for a known time on the `sim` transport, a forked child a run; the last
-   end counts, against stages + micro-batches - 1 times a micro-batch, within 5 %. */
+/* Goal: a pipeline in the simulator takes the time of a one-forward-one-backward schedule: where
+   messages are short stages wait only for the bubble, and where they are long each micro-batch
+   waits for one message, since a stage has no more micro-batches in progress than there are stages
+   behind it. Method: equal stages that compute for a known time on the `sim` transport, a forked
+   child a run; the last end counts, against stages + micro-batches - 1 times a micro-batch, within
+   5 %. */
 #include "forked.h"
 #include "tutti/pipe.h"
 #include <math.h>
@@ -112,7 +113,7 @@ static void a_pipeline_has_the_bubble_of_the_formula(void **state)
             *t = (trial){ .stages = stages, .floats = SHORT, .count = count, .forward_ns = 20000000,
                           .backward_ns = 40000000 };
             assert_true(fabs(1 - busy / simulated(t) - formula) <= 0.05 * formula + 1e-9);
-            for (int q = 0; q < stages; q++) /* the rest of the time is told as waiting, but what its end takes */
+            for (int q = 0; q < stages; q++) /* the rest of the time is reported as waiting, except its end */
                 assert_true(t->waited[q] <= t->took - busy + 1e-9);
             *t = (trial){ .stages = stages, .floats = LONG, .count = count, .forward_ns = 20000000,
                           .backward_ns = 40000000 };

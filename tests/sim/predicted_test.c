@@ -1,5 +1,5 @@
-/* Goal: what a collective takes in the simulator is what the cost formulas say, and what the cost
-   model says of its lists. Method: the real world on the `sim` transport, a forked child a run;
+/* Goal: the time of a collective in the simulator is that of the cost formulas, and that of the
+   cost model for its lists. Method: the real world on the `sim` transport, a forked child a run;
    members start at chosen virtual times, the last end counts; against the closed formulas and
    tutti_schedule_cost.
 
@@ -95,7 +95,7 @@ static double simulated(const char *algorithm, int p, size_t n, bool floats, int
     return took;
 }
 
-/* What the cost model says of the same lists. */
+/* The time of the same lists by the cost model. */
 static double priced(const char *name, int p, size_t n, bool floats, int late, double delay)
 {
     tutti_schedule **lists = calloc((size_t)p, sizeof *lists);
@@ -150,9 +150,9 @@ static void a_ring_takes_its_formula(void **state)
     }
 }
 
-/* Two million messages are the bench's (bench/predicted). A short vector leaves most
-   slices empty and those that there are go the same way at the same speed: 2 (p - 1)
-   rounds of one slice, as in the formula. */
+/* Two million messages are the bench's (bench/predicted). A short vector leaves most shards empty,
+   and the others take the same route at the same speed: 2 (p - 1) rounds of one shard, as in the
+   formula. */
 static void a_thousand_members_take_the_formulas_too(void **state)
 {
     const int p = 1024;
@@ -181,7 +181,7 @@ static void direct_takes_its_formula(void **state)
     (void)state;
     for (int p = 4; p <= 64; p *= 2) {
         const size_t n = (size_t)p * 16 * 64;
-        /* the headers of messages that are under way together */
+        /* the headers of messages that are in flight together */
         const double s = 4.0 * (double)n, wire = 2 * (p - 1.0) / p * s * BETA + 2 * (p - 2.0) * 40 * BETA;
         const double took = simulated("direct", p, n, false, -1, 0);
         within("direct", p, took, 2 * ALPHA + wire, EXACT);
@@ -212,12 +212,12 @@ static void stragglar_gains_over_ring_what_its_sheet_says(void **state)
         }
 }
 
-/* Any lists, uneven slices, unusual sizes: the cost model and the simulator agree. They differ
-   where several messages are at one port: the model lets them take turns, the simulator shares the
-   link evenly. All together end at the same time, but the first of turns ends earlier (doubling
-   over other than powers of two: a member of a short block sends several, and one of its hearers
-   goes on sooner), and with uneven slices a turn at one end may have to wait for a turn at the
-   other (direct, exchange: a message more). */
+/* Any lists, uneven shards, unusual sizes: the cost model and the simulator agree. They differ
+   where several messages are at one port: the model sends them one after the other, the simulator
+   shares the link evenly. All together end at the same time, but in the model the first message
+   ends earlier (doubling over other than powers of two: a member of a short block sends several,
+   and one of its receivers continues sooner), and with uneven shards a message may have to wait at
+   one end for a message at the other (direct, exchange: a message more). */
 static void the_cost_model_and_the_simulator_agree(void **state)
 {
     static const struct { const char *name, *algorithm; int late; double margin; } rows[] = {
@@ -261,7 +261,7 @@ static void line(const char *name, const char *algorithm, int p, size_t n, doubl
     fflush(stdout);
 }
 
-/* Vectors of about 1 MiB, slices even. */
+/* Vectors of about 1 MiB, shards even. */
 static void table(void)
 {
     printf("%-10s %6s %10s %14s %14s %9s %9s\n", "all-reduce", "ranks", "bytes", "simulated ms", "formula ms",

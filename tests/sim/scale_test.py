@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Goal: many simulated workers fit into one process, and their reports keep each worker's own
 figures in its own row. Method: memory of 64 workers above that of one, evaluation included, against
-twice what they need; a worker slowed four times among seven must be the one whose row says so."""
+twice what they need; a worker slowed four times among seven must be the one whose row shows it."""
 import json
 import os
 import subprocess
@@ -27,7 +27,7 @@ def train(n, out, *more):
 
 with scratch_folder() as folder:
     # The three vectors of a worker's state, what a tree's partner sends, a batch of five,
-    # activations; room for as much again.
+    # activations; the bound is twice that.
     one = train(1, folder + "/one")[0]["peak_rss_bytes_per_worker"]
     many = train(64, folder + "/many")[0]["peak_rss_bytes_per_worker"]
     each = (many - one) / 63

@@ -1,6 +1,6 @@
-/* Goal: the simulator's time is what the platform says, its order is fixed, and what never ends is
-   told with a sentence. Method: small runs, a forked child each; ranks report by status and
-   sentence, values come back through shared memory. */
+/* Goal: the simulator's time is that of the platform, its order is fixed, and a run that never ends
+   is reported with a message. Method: small runs, a forked child each; ranks report by status and
+   message, values come back through shared memory. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -296,7 +296,7 @@ static void who_comes_when_within_a_nanosecond_changes_nothing(void **state)
 static tutti_status wait_in_a_ring(rank *r, void *arg, tutti_error *err)
 {
     (void)arg;
-    return move(r, true, (r->rank + 1) % r->size, 7, NULL, 0, err); /* all send, nobody receives */
+    return move(r, true, (r->rank + 1) % r->size, 7, NULL, 0, err); /* all send, none receives */
 }
 
 static void a_deadlock_says_who_waits_for_whom(void **state)
@@ -375,7 +375,7 @@ static void write_file(const char *path, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-/* The sentence has it, with the path in place of each %s, and nothing of SimGrid's sources. */
+/* The message has it, with the path in place of each %s, and nothing of SimGrid's sources. */
 static void assert_platform_sentence(const tutti_error *err, const char *path, const char *format)
 {
     char wanted[1024];
@@ -391,7 +391,7 @@ static void assert_platform_sentence(const tutti_error *err, const char *path, c
 #define TAIL "</zone></platform>\n"
 
 /* Rank 1's host fails at 2 s, with a message of rank 0 in transfer, one of rank 2 unmatched.
-   arg: when the others hear of it. */
+   arg: when the others learn of it. */
 static tutti_status outlive(rank *r, void *arg, tutti_error *err)
 {
     tutti_request g = { 0 };
@@ -470,8 +470,8 @@ static void a_failing_host_is_a_peers_death(void **state)
     rmdir(directory);
 }
 
-/* Of three ranks the link between the first two fails: they lose each other, and rank 2 nobody. Of
-   two, the one that may go on is the first: the other is no member any more. */
+/* With three ranks the link between the first two fails: these lose each other, and rank 2 loses
+   none. With two ranks the first may continue: the other is no member any more. */
 static tutti_status cut_off(rank *r, void *arg, tutti_error *err)
 {
     unsigned char *memory = calloc(1, BIG);
@@ -540,8 +540,8 @@ static void a_failing_link_cuts_its_ends_off(void **state)
 }
 
 /* ---- fail=RANK@SECONDS ---- */
-/* Rank 1 fails at 1 s in the middle of a message that rank 0 receives from anybody; rank 2 has the
-   next one ready. It is received when the loss is known, not before. */
+/* Rank 1 fails at 1 s in the middle of a message that rank 0 receives from any rank; rank 2 has
+   the next one ready. It is received when the loss is known, not before. */
 static tutti_status served_by_another(rank *r, void *arg, tutti_error *err)
 {
     unsigned char *memory = calloc(1, BIG);
@@ -566,8 +566,9 @@ static tutti_status served_by_another(rank *r, void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-/* Everybody sends everybody a number in each of 400 rounds of 1 ms and counts what it hears; who is
-   left hears all who are left to the end. arg: a number a rank, of rounds in which it heard all. */
+/* Each rank sends each other a number in each of 400 rounds of 1 ms and counts what it receives;
+   the remaining ranks receive from each other to the end. arg: for each rank the number of rounds
+   in which it received from all. */
 static tutti_status rounds_of_all(rank *r, void *arg, tutti_error *err)
 {
     uint64_t *trace = arg;
@@ -626,7 +627,7 @@ static void those_who_are_asked_to_fail_do_and_the_others_go_on(void **state)
                 (err.status != TUTTI_ERR_PEER || (strstr(err.text, "was lost: its host 'worker-") == NULL &&
                                                   strstr(err.text, "opening the run") == NULL)))
                 fail_msg("%s: %s", spec, err.text);
-            /* the run tells whom it lost; later than its end is never */
+            /* the run reports whom it lost; a time after its end never comes */
             assert_true((err.text[0] == '\0') == (k >= 4));
             if (twice)
                 assert_memory_equal(first, trace, sizeof first);
@@ -717,8 +718,8 @@ static void the_plug_in_is_found_by_name_and_nothing_else_is(void **state)
 }
 
 /* ---- how much there may be ---- */
-/* Goal: a transfer that finds no wire waits for one and arrives. Method: everybody exchanges a
-   number with worker 0 at once, many times as many as it has wires. */
+/* Goal: a transfer that finds no wire waits for one and arrives. Method: all workers exchange a
+   number with worker 0 at once, many more than it has wires. */
 enum { CROWD = 256, EACH = 4 };
 
 static tutti_status crowd(rank *r, void *arg, tutti_error *err)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Goal: stragglar finds the late worker by itself, gains what its formula says, resumes to the bit,
-and is ddp while nobody is late. Method: the command in the simulator, where computing takes
+"""Goal: stragglar finds the late worker by itself, gains what its formula predicts, resumes to the bit,
+and is ddp while no worker is late. Method: the command in the simulator, where computing takes
 --step-time and a slow worker five times that; virtual times against the formulas."""
 import json
 import os
@@ -40,7 +40,7 @@ with scratch_folder() as folder:
     with open(platform, "w") as file:
         file.write(run("platform", "cluster(n=8,rate=1Gbps,latency=2us)"))
 
-    # Nobody is late: ddp, to the bit and to the nanosecond but for the small all-gathers.
+    # No worker is late: ddp, to the bit, and to the nanosecond except for the small all-gathers.
     ddp, plain = train(folder + "/ddp", "ddp", 25)
     even, summary = train(folder + "/even", "stragglar", 25)
     assert even == ddp and events(
@@ -68,8 +68,8 @@ with scratch_folder() as folder:
                           "whether a resumed run still knows its straggler")
     assert resumed == model, "a resumed run ends with other parameters"
 
-    # A worker that is named is so from the first step; the wrong one costs more than it gives, and
-    # this is said.
+    # A named worker is the straggler from the first step; the wrong one costs more than it gains,
+    # and this is reported.
     _, summary = train(folder + "/named", "stragglar(straggler=5)", 25, *slow)
     told = events(summary)
     assert len(told) == 1 and "worker 3 comes 40 ms after" in told[0][1], told

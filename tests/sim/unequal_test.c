@@ -1,6 +1,7 @@
-/* Goal: workers, hosts and links that are unequal, in virtual time. hetero-ring finds the balance
-   it promises: what a pass takes is said here, so times are facts (docs/methods/hetero-ring.md). It
-   takes the all-reduce that the links make the faster one. All go on together after a quiet. */
+/* Goal: unequal workers, hosts and links, in virtual time. hetero-ring finds the balance
+   that it promises: the time of a pass is given here, so times are known exactly
+   (docs/methods/hetero-ring.md). It takes the all-reduce that is faster on the links. After the
+   services have quiesced all workers continue together. */
 #include <unistd.h>
 #include "forked.h"
 #include "method/dealt.h"
@@ -118,7 +119,7 @@ static void constant_speeds_are_balanced_after_one_update_and_then_nothing_moves
                 assert_true(
                     fabs((double)d.rank[r].compute_ns[s] * 1e-6 - (s < 5 ? 8 : (double)want[r]) / speeds[c][r]) < 1e-3);
             }
-        assert_int_equal(d.rank[0].events, 4); /* who sums; what was found, what follows from it, and that it stays */
+        assert_int_equal(d.rank[0].events, 4); /* the all-reduce; what was found, the decision, that it stays */
         assert_non_null(strstr(d.rank[0].event[3], "; kept"));
         dealt_drop(&d);
     }
@@ -260,10 +261,10 @@ static void a_worker_too_slow_for_one_micro_batch_is_excluded_only_where_that_wa
     dealt_drop(&near);
 }
 
-/* The all-reduce of 300 floats by up to 16 workers is one message from each to each: here n
-   / 2 times n / 2 of them cross the bridge each way. The ring has one on the bridge each way
-   at a time, 2 (n - 1) in all, of a slice: whole cache lines, so some are longer than
-   others. A message's note has 40 bytes. */
+/* The all-reduce of 300 floats by up to 16 workers is one message from each to each: here n / 2
+   times n / 2 of them cross the bridge each way. The ring has one on the bridge each way at a
+   time, 2 (n - 1) in all, of a shard: whole cache lines, so some are longer than others. A
+   message's header has 40 bytes. */
 static double usual_seconds(int n, double bytes_a_second, double latency)
 {
     return latency + 0.25 * n * n * (4.0 * DEALT_SIZE + 40) / bytes_a_second;
@@ -275,7 +276,7 @@ static double ring_seconds(int n, double slice, double bytes_a_second, double la
 }
 
 /* Either all-reduce is the faster one on some links, and the run has its bits and its time, and
-   says so: steps are as long as computing, 8 ms, and the faster of the two. */
+   reports it: steps are as long as computing, 8 ms, and the faster of the two. */
 static void the_faster_all_reduce_is_taken_by_all_and_its_time_is_the_steps(void **state)
 {
     static const struct { int n; double bytes_a_second, latency; bool ring; } cases[] = {
@@ -306,7 +307,7 @@ static void the_faster_all_reduce_is_taken_by_all_and_its_time_is_the_steps(void
                 took[k] += 1e-9 * (double)all[k]->rank[0].step_ns[s] / 7;
         }
         assert_true(dealt_same(&best, faster));
-        assert_true(n == 2 || !dealt_same(&best, slower)); /* or nothing here tells who was taken */
+        assert_true(n == 2 || !dealt_same(&best, slower)); /* or nothing here shows which one was taken */
         assert_true(fabs(took[0] - (faster == &ringed ? took[1] : took[2])) < 1e-6 * took[0]);
         if (took[1] - 8e-3 < 0.95 * ring_seconds(n, 300.0 / n, bytes_a_second, latency) || took[1] - 8e-3 > 1.05 * ring)
             fail_msg("%d workers: a ring takes %g s, and at most %g are due", n, took[1] - 8e-3, ring);
@@ -341,7 +342,7 @@ static dealt saved_run(const char *spec, const char *directory, bool load, int z
     return d;
 }
 
-/* From the checkpoint on: the model, the deals, what was told. */
+/* From the checkpoint on: the model, the assigned shares, the events. */
 static bool went_on_alike(const dealt *whole, const dealt *part)
 {
     const int before = whole->rank[0].events - part->rank[0].events;
@@ -355,10 +356,10 @@ static bool went_on_alike(const dealt *whole, const dealt *part)
 }
 
 /* Saved in the middle of a window, with a worker excluded. If a speed changes within that
-   window, what follows needs the window so far; if it changes later, that the window's
-   figures have been told before; in either case the deal, the excluded one's speed, and,
-   where the ring is taken, what that was decided by. So each declared state, zeroed after the
-   load, must show in one of the two. */
+   window, the continuation depends on the window so far; if it changes later, on whether the
+   window's figures have been reported before; in either case on the assigned shares, the excluded
+   worker's speed, and, where the ring is taken, the figures by which that was decided. So each
+   declared state, zeroed after the load, must show in one of the two. */
 static void a_resumed_run_ends_with_the_same_bits_and_every_state_matters(void **state)
 {
     char directory[SCRATCH_PATH], name[16][64] = { "" };
@@ -397,8 +398,7 @@ static void a_resumed_run_ends_with_the_same_bits_and_every_state_matters(void *
     assert_int_equal(unlink(path), 0);
 }
 
-/* ---- what is served in order of arrival goes on after a checkpoint as it would have without
-   ---- */
+/* ---- service in order of arrival continues after a checkpoint as it would have without ---- */
 
 enum { LEAVERS = 4, PHASES = 3 };
 typedef struct leaving { const char *method; int64_t left_ns[PHASES][LEAVERS]; } leaving;
@@ -416,7 +416,8 @@ static tutti_status whole_step(tutti_engine *e, tutti_error *err)
     return status == TUTTI_CLOSED ? tutti_engine_step(e, err) : status;
 }
 
-/* Who comes to a meeting when differs from phase to phase, by fractions of a nanosecond too. */
+/* The order in which workers arrive at a meeting differs from phase to phase, by fractions of a
+   nanosecond too. */
 static tutti_status leave_main(tutti_world *world, void *arg, tutti_error *err)
 {
     leaving *l = arg;

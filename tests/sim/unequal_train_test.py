@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Goal: unequal workers cost what arithmetic says, in virtual time, and shares by speed win it
-back; on unequal links hetero-ring's all-reduce is no slower than ddp's. Method: `tutti train
---transport sim --step-time`, 8 workers, one 5 times slower."""
+"""Goal: unequal workers cost the computed time, in virtual time, and shares by speed win it back;
+on unequal links hetero-ring's all-reduce is no slower than ddp's. Method: `tutti train --transport
+sim --step-time`, 8 workers, one 5 times slower."""
 import json
 import os
 import re
@@ -59,15 +59,15 @@ with scratch_folder() as folder:
     for r, seconds in enumerate(computed(even)):
         near(seconds, STEPS * T * (SLOW if r == 3 else 1), 1e-9)
 
-    # ddp: a step is the slowest worker's computation and, from there, the exchange: slices of d / n
-    # to n - 1 others and sums back, by the model's own costs, and a few microseconds of sums and
+    # ddp: a step is the slowest worker's computation and, from there, the exchange: shards of d /
+    # n to n - 1 others and sums back, by the model's own costs, and a few microseconds of sums and
     # update, which the platform charges by their FLOPs.
     exchange = 2 * (LATENCY + (N - 1) * (4 * d / N + HEADER) / BYTES_A_SECOND)
     near(plain["wall_seconds"] / STEPS, T + exchange, 1e-3)
     near(even["wall_seconds"] / STEPS, SLOW * T + exchange, 2e-4)
-    # who comes late finds the others' slices added up
+    # a late worker finds the others' parts added up
     near(even["wall_seconds"] - plain["wall_seconds"], STEPS * (SLOW - 1) * T, 2e-5)
-    for r in range(N):  # everybody else waits for the slow one, and it waits for the exchange only
+    for r in range(N):  # all others wait for the slow one, and it waits for the exchange only
         near(even["by_worker"][r]["exposed_comm_seconds"] / STEPS, exchange + ((SLOW - 1) * T if r != 3 else 0), 1e-2)
     assert model(folder + "/plain") == model(folder + "/even"), "a slow worker changed the parameters"
 
@@ -151,8 +151,8 @@ with scratch_folder() as folder:
     ring = train(folder + "/mixed-ring", *mixed, "--method", specs["ring"])["wall_seconds"]
     assert ring > 2.5 * 40 * steps["equal"], (ring, steps)
 
-    # Two machines of 4 that share 100 Mbit/s: of ddp's slices 4 x 4 cross in each of its two
-    # rounds, of the ring's one in each of its 14, so the ring is the faster one and is taken; not
+    # Two machines of 4 that share 100 Mbit/s: 4 x 4 of ddp's shards cross in each of its two
+    # rounds, one of the ring's in each of its 14, so the ring is the faster one and is taken; not
     # where the run has a faster one still.
     far, bytes_a_second, chunk = 500e-6, 100e6 / 8, 4 * d / N + HEADER
     machines = "two-level(machines=2,per_machine=4,rate=100Mbps,latency=%gus,inner_rate=10Gbps)"
@@ -170,8 +170,8 @@ with scratch_folder() as folder:
     ends = {name: told[name]["events"][0]["text"].split(": ")[-1] for name in ("best", "tree")}
     assert ends == {"best": "the ring is taken for all", "tree": "the ring is taken for none"}, ends
 
-    # Who goes on with another number of workers decides anew: four of one machine have other links
-    # than eight of two.
+    # A run resumed with another number of workers decides again: four of one machine have other
+    # links than eight of two.
     saved = ("--steps", "4", "--method", best, "--checkpoint-every", "2", "--checkpoint-keep", "9")
     train(folder + "/eight", *two, *saved)
     first = folder + "/eight/checkpoints/" + sorted(os.listdir(folder + "/eight/checkpoints"))[0]
@@ -185,7 +185,7 @@ with scratch_folder() as folder:
                 "--steps", "2", "--batch", "8")
     assert two["events"][0]["text"].endswith("the ring is taken for 1 of 2 pieces"), two["events"]
 
-    # --platform is sim(platform=...); under --step-time its hosts' speeds say nothing about the
+    # --platform is sim(platform=...); under --step-time its hosts' speeds have no effect on the
     # network, but its links do.
     platform = folder + "/a platform, (slow).xml"
     done = subprocess.run([command, "platform", "cluster(n=8,rate=1Gbps,latency=1ms)"], capture_output=True, text=True,
