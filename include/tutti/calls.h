@@ -226,8 +226,8 @@ tutti_status tutti_call(tutti_method *m, int service, int member, tutti_note *no
 tutti_status tutti_serve(tutti_method *m, int service, tutti_note *note, tutti_buffer room,
                          int64_t deadline_ns, tutti_error *err);
 /* Replies to a request of tutti_serve, at any time, in any order, once each; on the service's
-   thread. answer: kind, a, b; NULL: zeros. It carries no payload: servers (server.h) reply with
-   values. */
+   thread.
+   answer: kind, a, b; NULL: zeros. It carries no payload: servers (server.h) reply with values. */
 tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer,
                          tutti_error *err);
 /* Does `status` mean that worker err->rank is lost, and that this run continues without it? */

@@ -99,35 +99,40 @@ typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_err
 /* What a method configures for its servers.
 
    servers: how many workers serve. 0: all; n: n workers, taken from the hosts in rotation; 1:
-   worker 0. Where ranks only serve: 0: all of those; else it must be their number. pieces:
-   requests are about pieces (tutti_server_exchange), each of which is partitioned separately, and
-   servers keep no values. false: a server keeps the values of its shard of x. wire: type in which
-   floats are sent, both ways: TUTTI_F32 (0); or TUTTI_F16: rounded to nearest when sent, floats
-   again for the rule and in `into`. Under TUTTI_SPARSE_ROWS TUTTI_F16 is legal only with
-   `pieces`, and tables are then sent as float32. A finite number beyond fp16's range ends the run
-   where it is to be sent (TUTTI_ERR_NUMBER); a number that is itself not finite is sent as such.
+   worker 0. Where ranks only serve: 0: all of those; else it must be their number.
+   pieces: requests are about pieces (tutti_server_exchange), each of which is partitioned
+   separately, and servers keep no values. false: a server keeps the values of its shard of x.
+   wire: type in which floats are sent, both ways: TUTTI_F32 (0); or TUTTI_F16: rounded to nearest
+   when sent, floats again for the rule and in `into`. Under TUTTI_SPARSE_ROWS TUTTI_F16 is legal
+   only with `pieces`, and tables are then sent as float32. A finite number beyond fp16's range
+   ends the run where it is to be sent (TUTTI_ERR_NUMBER); a number that is itself not finite is
+   sent as such.
    even: a range is partitioned at multiples of 4 elements instead of 16, so that parts differ by
-   at most 16 bytes. node, rails: with `pieces`. Workers of `node` consecutive ranks count as one,
-   and send the sum of their gradients. The first `rails` workers of each node are its rails, and
-   rail u sends slot u of a piece, which is partitioned into slots as a range is over servers.
-   `servers` is the number of nodes that serve, by their rails: slots of rail u are exchanged only
-   among the workers that are rail u. Ranks that only serve serve all rails. Tables are sent by
-   every worker as without nodes. 0 means 1. turns: with `pieces`: a worker sends the pieces in
-   flight one at a time, and the others wait. Concurrent transfers share a link: pieces that begin
-   together would arrive together, and replies could start only then. To a server whose part is r
-   times the least, r pieces are sent at a time, but at most half of the lane's threads: then
-   transfers that share a link are about equally long, and the most loaded links never wait for
-   others. With `undivided` as many at a time as there are servers, under the same bound.
+   at most 16 bytes.
+   node, rails: with `pieces`. Workers of `node` consecutive ranks count as one, and send the sum
+   of their gradients. The first `rails` workers of each node are its rails, and rail u sends slot
+   u of a piece, which is partitioned into slots as a range is over servers. `servers` is the
+   number of nodes that serve, by their rails: slots of rail u are exchanged only among the
+   workers that are rail u. Ranks that only serve serve all rails. Tables are sent by every worker
+   as without nodes. 0 means 1.
+   turns: with `pieces`: a worker sends the pieces in flight one at a time, and the others wait.
+   Concurrent transfers share a link: pieces that begin together would arrive together, and
+   replies could start only then. To a server whose part is r times the least, r pieces are sent
+   at a time, but at most half of the lane's threads: then transfers that share a link are about
+   equally long, and the most loaded links never wait for others. With `undivided` as many at a
+   time as there are servers, under the same bound.
    undivided: with `pieces`: each piece goes whole to one server. Pieces are assigned the largest
    first, each to the server that is then the least loaded relative to its part. Not with rails.
    mixed: where ranks only serve, `servers` workers serve too, as without such ranks. Not with
-   rails. parts: each server's proportion of all bytes, in the order of their ranks: numbers that
-   sum to 1 ... 2^24 - 1; 0: it has nothing, and gets no requests. Each range is partitioned in
-   these proportions, at the multiples above. NULL: equal parts. Read within declare(). Not with
-   rails. tables: with `pieces`: requests are about tables (tutti_server_tables_declare). codec:
-   with `pieces`: they are encoded by the run's codec, if it has one, both ways
-   (src/server/coded.c). feedback: error feedback: workers and servers add the encoding error to
-   the next message; auto: on unless the codec is unbiased and does not contract. Not with rails.
+   rails.
+   parts: each server's proportion of all bytes, in the order of their ranks: numbers that sum to
+   1 ... 2^24 - 1; 0: it has nothing, and gets no requests. Each range is partitioned in these
+   proportions, at the multiples above. NULL: equal parts. Read within declare(). Not with rails.
+   tables: with `pieces`: requests are about tables (tutti_server_tables_declare).
+   codec: with `pieces`: they are encoded by the run's codec, if it has one, both ways
+   (src/server/coded.c).
+   feedback: error feedback: workers and servers add the encoding error to the next message; auto:
+   on unless the codec is unbiased and does not contract. Not with rails.
    anew: when a checkpoint of other workers is loaded, even of the same number, all workers begin
    at the servers' model, because the rule cannot use the states that the others had. */
 typedef enum { TUTTI_FEEDBACK_AUTO, TUTTI_FEEDBACK_ON, TUTTI_FEEDBACK_OFF } tutti_feedback;
