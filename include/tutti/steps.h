@@ -256,12 +256,12 @@ size_t tutti_shards_count(const tutti_method *m, int worker);
 
 /* ---- held by piece: no gradient of the whole model (src/engine/held.c) ---- */
 
-/* m->held BY_PIECE, which declare() sets before tutti_shards_declare: a worker holds of the gradient
-   only its own shards and a buffer for each piece in flight. A piece has its buffer, p->g, from the
-   first tensor's gradient until its exchange is over. Only that exchange reads it, and m->g is
-   NULL. So the memory of gradients is n/N and two buffers of the largest piece. If gradients
-   become ready in another order than parameters are stored, incomplete pieces need more buffers,
-   which are then allocated.
+/* m->held BY_PIECE, which declare() sets before tutti_shards_declare: of the gradient a worker
+   holds only its own shards and a buffer for each piece in flight. A piece has its buffer, p->g,
+   from the first tensor's gradient until its exchange is over. Only that exchange reads it, and
+   m->g is NULL. So the memory of gradients is n/N and two buffers of the largest piece. If
+   gradients become ready in another order than parameters are stored, incomplete pieces need more
+   buffers, which are then allocated.
 
    pieces     all go to the lane, and start by index. Without threads each is exchanged as soon as
               it and those before it are complete
