@@ -130,9 +130,9 @@ tutti_status tutti_mixer_take_back(tutti_mixer *mixer, float *v, tutti_error *er
    0: the method requests rounds of its service that runs tutti_averager_average, equally often on
    all workers. Required with graph NULL. rounds > 0 (under TUTTI_ASYNC): that many rounds are due
    for every `workers` gradients of the run. Four services of the method make them: they run tell
-   (which `hears`), beat, mix and average. A round is made by all workers or by none. A round is
-   skipped if it would be more than `ahead` x `rounds` ahead of those that the slowest member has
-   made (figures `rounds`, `rounds_left_out`).
+   (which must be notified of losses: tutti_service), beat, mix and average. A round is made by
+   all workers or by none. A round is skipped if it would be more than `ahead` x `rounds` ahead of
+   those that the slowest member has made (figures `rounds`, `rounds_left_out`).
    services: the indexes of tell, beat, mix and average; where rounds is 0 only the last is used.
    Both forms continue after losses. */
 typedef struct tutti_averager tutti_averager;
@@ -144,7 +144,8 @@ tutti_status tutti_averager_declare(tutti_averager **out, tutti_method *m, tutti
    clients do meanwhile; 0: at once. The lowest present member grants, so all make the same
    rounds, and all granted rounds are made before the run is quiescent. tutti_averager_begin
    starts them, on all workers at the same step.
-   services: as above; the second of them runs tutti_averager_clock and `hears`. */
+   services: as above; the second of them runs tutti_averager_clock and must be notified of
+   losses. */
 tutti_status tutti_averager_declare_clock(tutti_averager **out, tutti_method *m, tutti_plan *plan,
                                           int64_t pause_ns, const int services[4],
                                           tutti_error *err);
@@ -234,8 +235,8 @@ typedef struct tutti_queues_options {
 } tutti_queues_options;
 typedef struct tutti_queues tutti_queues;
 /* Within declare(). options: the pointer is kept. services: the indexes of the two services of
-   the method that run take_models (which `hears`) and take_tokens. TUTTI_ERR_USAGE: incompatible
-   options. */
+   the method that run take_models (which must be notified of losses) and take_tokens.
+   TUTTI_ERR_USAGE: incompatible options. */
 tutti_status tutti_queues_declare(tutti_queues **out, tutti_method *m, tutti_plan *plan,
                                   const tutti_queues_options *options, const int services[2],
                                   tutti_error *err);
@@ -262,7 +263,7 @@ tutti_status tutti_queues_take_tokens(tutti_queues *q, tutti_error *err);
 enum { TUTTI_QUEUES_GAPS = 64 };
 typedef struct tutti_queues_told {
     uint64_t skipped, dropped;           /* iterations skipped; models never mixed */
-    double tokens_s, models_s;           /* waited for */
+    double tokens_s, models_s;           /* time spent waiting for them */
     uint64_t gap[TUTTI_QUEUES_GAPS];
 } tutti_queues_told;
 const tutti_queues_told *tutti_queues_tell(const tutti_queues *q);
@@ -286,7 +287,7 @@ typedef struct tutti_preduce_options {
 /* Is it a schedule? Then all workers make common steps. */
 bool tutti_preduce_is_static(const tutti_preduce_options *options);
 /* Within declare(). options: the pointer is kept. services: the indexes of the three services of
-   the method that run reduce, generate and tell; the last two must have `hears`. */
+   the method that run reduce, generate and tell; the last two must be notified of losses. */
 typedef struct tutti_preduce tutti_preduce;
 tutti_status tutti_preduce_declare(tutti_preduce **out, tutti_method *m, tutti_plan *plan,
                                    const tutti_preduce_options *options, const int services[3],
