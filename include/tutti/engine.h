@@ -617,7 +617,7 @@ typedef struct tutti_memory_record {
    of codecs ("codec.rooms"), rows of tables ("rows.rooms") and more concurrent pieces ("g.more").
    Data on a disk is not counted, but the tiles through which it is streamed are ("tiles"). Tables
    of a few bytes per tensor or worker are not counted. Returns the number of records and writes
-   at most `room` of them. Between steps. */
+   as many as fit. Between steps. */
 size_t tutti_engine_memory(const tutti_engine *e, tutti_memory_record *records, size_t room);
 
 /* ---- what a codec did ---- */

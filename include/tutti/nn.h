@@ -136,8 +136,8 @@ typedef struct tutti_nn_task {
                                 channels) and pooling; fc 256, ReLU, fc classes
      ctr(tables,rows,dim,...)   for categories: tables and linear layers with ReLU to one logit
 
-   With recompute=on (cnn, gpt, blstm, resnet, vgg) each block is a segment (tutti_layer), of
-   which only the input is kept; in cnn the convolutions are one. For mlp and wordlm it would save
+   With recompute=on (cnn, gpt, blstm, resnet, vgg) each block is a segment (tutti_layer), and
+   only its input is kept; in cnn the convolutions are one. For mlp and wordlm it would save
    nothing: at its peak, backward needs all activations.
 
    Indexes of parameters of mlp (0, 2, 4) and cnn (0, 3, 7, 9) are those of peers/train.py's
@@ -146,7 +146,7 @@ typedef struct tutti_model_ops {
     const char *name, *title;
     const tutti_option *options;
     size_t self_bytes;
-    /* Writes at most `room` layers; *count: their number. Refuses unsupported tasks with a
+    /* Writes as many layers as fit; *count: their number. Refuses unsupported tasks with a
        sentence. */
     tutti_status (*layers)(const void *self, const tutti_nn_task *task, tutti_layer *layers,
                            int room, int *count, tutti_error *err);
@@ -205,13 +205,13 @@ typedef struct tutti_nn_statistic {
     float start;                 /* means 0, variances 1 */
 } tutti_nn_statistic;
 
-/* In the order of the layers, mean before variance. room, *count as for tutti_nn_params. */
+/* In the order of the layers, mean before variance. Capacity and *count as for tutti_nn_params. */
 tutti_status tutti_nn_statistics(const char *model, const tutti_nn_task *task,
                                  tutti_nn_statistic *statistics, int room, int *count,
                                  tutti_error *err);
 
 /* Parameters in the order in which their gradients become ready: last layer first, weight before
-   bias. Needs no backend. room: capacity of params. *count is always the total number. */
+   bias. Needs no backend. Writes as many as fit; *count is always the total number. */
 tutti_status tutti_nn_params(const char *model, const tutti_nn_task *task, tutti_nn_param *params,
                              int room, int *count, tutti_error *err);
 
