@@ -25,7 +25,8 @@
      - Random-k sends the elements that are drawn. Others stay where they are until they are drawn.
    The state of codecs stays finite. PowerSGD keeps its last finite factor. A residual is protected
    by the exchange: it sends a vector that is not finite unchanged, without `before`, and does not
-   call `account` where the decoded mean is not finite. The unsent part then stays in the residual. */
+   call `account` where the decoded mean is not finite. The unsent part then stays in the
+   residual. */
 #ifndef TUTTI_CODEC_H
 #define TUTTI_CODEC_H
 #include "kernels.h"
