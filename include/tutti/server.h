@@ -100,8 +100,8 @@ typedef tutti_status (*tutti_server_loss)(tutti_method *m, int worker, tutti_err
 
    servers: how many workers serve. 0: all; n: n workers, taken from the hosts in rotation; 1:
    worker 0. Where ranks only serve: 0: all of those; else it must be their number.
-   pieces: requests are about pieces (tutti_server_exchange), each of which is partitioned
-   separately, and servers keep no values. false: a server keeps the values of its shard of x.
+   pieces: requests are about pieces (tutti_server_exchange), which are partitioned one by one,
+   and servers keep no values. false: a server keeps the values of its shard of x.
    wire: type in which floats are sent, both ways: TUTTI_F32 (0); or TUTTI_F16: rounded to nearest
    when sent, floats again for the rule and in `into`. Under TUTTI_SPARSE_ROWS TUTTI_F16 is legal
    only with `pieces`, and tables are then sent as float32. A finite number beyond fp16's range

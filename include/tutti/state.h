@@ -44,8 +44,8 @@ typedef struct tutti_state {
     const char *name;            /* copied; unique with the engine: "optim.momentum" */
     tutti_keep keep;
     tutti_dtype dtype;
-    /* Range in the flat parameter space. A state outside it has first = 0, unless `of` gives the
-       vector of which it is a part. */
+    /* Range in the flat parameter space. A state outside it has first = 0, unless it is a part of
+       a vector of length `of`. */
     size_t first, count;
     /* SLICE that is placed: elements of several ranges of the flat space, ascending and not
        overlapping, concatenated. Then count is their sum and first is ignored. Empty ones are
