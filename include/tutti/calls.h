@@ -155,7 +155,7 @@ tutti_status tutti_buffers_average(tutti_method *m, tutti_error *err);
    count of samples (tutti_figures) excludes them from the next time the run is quiescent. Client
    thread, in step(). */
 void tutti_discarded(tutti_method *m);
-/* For workers that count common steps without synchronizing (their step numbers may differ by
+/* For workers that count common steps without synchronising (their step numbers may differ by
    what the method allows): this worker skips this step. Its passes had 0 samples, and step()
    makes no update. It still counts as a step of the run, for tutti_engine_more, reports, epochs,
    checkpoints and the learning rate's schedule. It does not count as an update (rate.t) or as a

@@ -5,8 +5,8 @@
      while (tutti_engine_more_epochs(e, epochs, &more, err) == TUTTI_OK && more) {
          while (tutti_engine_pass_begin(e, &pass, err) == TUTTI_OK) { // TUTTI_CLOSED: no more
              load pass.samples samples from (pass.epoch, pass.position), or pass.ids where a method
-                 names them, the last pass.received of them at pass.given; with pass.again those of
-                 the pass before once more (pass.h)
+                 lists them; the last pass.received of them are at pass.given; with pass.again those
+                 of the previous pass again (pass.h)
              tables with asks_rows: tutti_engine_rows_acquire(e, tensor, ids, n, err)
              forward, unit by unit:
                  tutti_engine_unit_acquire(e, u, false, err)
@@ -361,10 +361,10 @@ tutti_status tutti_engine_more_samples(tutti_engine *e, uint64_t samples, bool *
                                        tutti_error *err);
 
 /* Does the method decide how many samples a step has (steps.h, *free sample counts*)? Then a run
-   has as many steps as its samples need: the two calls above tell exactly when it has had them,
-   and the number of steps, which tutti_engine_more counts, is not known beforehand. 0: no. 1:
-   yes, and in each step a worker takes its whole batch or nothing. 2: yes, any number, which is
-   known at the step's first pass. 3: yes, and whether another pass follows is unknown until a
+   has as many steps as its samples need: the two calls above determine exactly when it has had
+   them, and the number of steps, which tutti_engine_more counts, is not known beforehand. 0: no.
+   1: yes, and in each step a worker takes its whole batch or nothing. 2: yes, any number, which
+   is known at the step's first pass. 3: yes, and whether another pass follows is unknown until a
    pass ends: `more` of a pass is true, and the next tutti_engine_pass_begin decides. */
 int tutti_engine_takes(const tutti_engine *e);
 

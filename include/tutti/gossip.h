@@ -1,4 +1,4 @@
-/* gossip.h: decentralized averaging of models, with some of the other workers rather than with all
+/* gossip.h: decentralised averaging of models, with some of the other workers rather than with all
    at once. These are facilities (method.h), and a gossip method declares one of them:
 
      mixer       Each worker averages its model with its neighbours in a graph, once per round.
@@ -9,7 +9,7 @@
      queues      Workers make the same iterations, each at its own speed, and mix their models with
                  those of their neighbours' matching iterations.
      preduce     A model is averaged with those of a group that is formed for this average.
-     ring        Ring averaging with compressed differences (low-precision decentralized SGD).
+     ring        Ring averaging with compressed differences (low-precision decentralised SGD).
 
    Each is declared within the method's declare(). From then on the engine opens, quiesces, saves
    and closes it: the method's hooks need not do that. */

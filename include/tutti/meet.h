@@ -11,7 +11,7 @@
      TUTTI_MEET               where: "10.0.0.1:29500", "[fe80::1%eth0]:29500", "name:29500", or
                               "unix:NAME" (an abstract socket of this host: tutti_meet_where)
      TUTTI_RUN_ID             32 hexadecimal digits; not secret. Under another launcher it may be
-                              left out: it is then made of TUTTI_MEET and that launcher's
+                              absent: it is then made of TUTTI_MEET and that launcher's
                               variables (launch.h)
      TUTTI_RUN_KEY            64 hexadecimal digits
      TUTTI_RUN_KEY_FILE       instead: a file with the digits that only its owner may read (0600);

@@ -193,7 +193,7 @@ typedef struct tutti_method_ops {
     tutti_status (*declare)(tutti_method *m, tutti_plan *plan, tutti_error *err);
     /* All members; x is rank 0's on all workers; may communicate. */
     tutti_status (*open)(tutti_method *m, tutti_error *err);
-    /* Called in any case, also after a failure: self may be NULL, or partly initialized. */
+    /* Called in any case, also after a failure: self may be NULL, or partly initialised. */
     void (*close)(tutti_method *m);
     /* Before every pass. Default: the configured passes. TUTTI_CLOSED: there is no further pass;
        only from methods with free sample counts (tutti_take_close). */

@@ -228,13 +228,14 @@ void tutti_nn_initialise(const tutti_nn_param *param, int forward_index, uint64_
 /* ---- a network ready to run ---- */
 typedef struct tutti_nn tutti_nn;
 
-/* precision: what weights, activations and slopes are rounded to, nearest even, on their way into
-   a product of a linear layer, a convolution or an lstm. TUTTI_F32 (0), TUTTI_BF16 or TUTTI_F16;
-   the latter two only of backend onednn. Products add in float32. Everything else, given values
-   and gradients too, is float32 (Micikevicius et al. 2018). It is part of what determines the
-   bits. F16 overflows above 65504: a slope that does makes gradients infinite or NaN, so training
-   with it needs a scaled loss (engine.h, loss_scale). Where oneDNN has no such product for this
-   CPU, the same rounded operands are multiplied in float32, slower than F32 (tutti_nn_widens). */
+/* precision: the type to which weights, activations and slopes are rounded, to nearest even, as
+   operands of a product of a linear layer, a convolution or an lstm. TUTTI_F32 (0), TUTTI_BF16 or
+   TUTTI_F16; the latter two only of backend onednn. Products add in float32. Everything else,
+   given values and gradients too, is float32 (Micikevicius et al. 2018). It is part of what
+   determines the bits. F16 overflows above 65504: a slope that does makes gradients infinite or
+   NaN, so training with it needs a scaled loss (engine.h, loss_scale). Where oneDNN has no such
+   product for this CPU, the same rounded operands are multiplied in float32, slower than F32
+   (tutti_nn_widens). */
 typedef struct tutti_nn_options {
     /* "onednn" (default, NULL) or "reference"; quadratic: the same bits on both. */
     const char *backend;

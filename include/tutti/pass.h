@@ -38,10 +38,10 @@ typedef struct tutti_rows {
    rows: for a table, which is a piece by itself: rows of the exchange's input. NULL: not a table,
    or a method without TUTTI_SPARSE_ROWS.
    group, step, weight: the engine sets them before each exchange, and they stay until it is over.
-   group: the workers, keyed so that no other piece or step meets it; its algorithm, which is the
-   run's, is there from open() on. step: whose gradient it is. weight: m->weight of that step. An
-   exchange that may run concurrently with later steps (tutti_late_declare, m->by_piece) must use
-   these instead of the method's. */
+   group: the workers, keyed so that no other piece or step interferes with it; its algorithm,
+   which is the run's, is there from open() on. step: whose gradient it is. weight: m->weight of
+   that step. An exchange that may run concurrently with later steps (tutti_late_declare,
+   m->by_piece) must use these instead of the method's. */
 typedef struct tutti_piece {
     int index;                           /* in ready order */
     size_t first, count;

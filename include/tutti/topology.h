@@ -80,7 +80,7 @@ bool tutti_graph_is(const tutti_graph *graph, const char *property);
 tutti_status tutti_graph_roles(const tutti_graph *graph, bool *asks, int *left_out,
                                tutti_error *err);
 
-/* The members that member i may meet: its neighbours of all rounds, in either direction,
+/* The members with which member i may average: its neighbours of all rounds, in either direction,
    ascending. If there are roles (asks is not NULL) only those of the other role. partner: an
    array with space for all other members. Allocates. */
 tutti_status tutti_graph_partners(const tutti_graph *graph, const bool *asks, int i, int *partner,
