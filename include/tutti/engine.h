@@ -109,7 +109,7 @@ typedef enum {
 
    nonfinite: KEEP is for exchange only (which accepts KEEP and STOP): the client checks for
    itself, as its own loss scaler does. If a tensor's gradient is not finite on one worker, g of
-   that tensor is not finite on any. A codec retains no residual of such a step.
+   that tensor is not finite on all of them. A codec retains no residual of such a step.
 
    collective: for sums over the workers, of pieces and by tutti_average: "auto", or an algorithm
    (comm.h, tutti_group). For a codec's messages that cannot be summed in encoded form:
