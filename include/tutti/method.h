@@ -162,7 +162,7 @@ typedef struct tutti_method_default {
 } tutti_method_default;
 #define TUTTI_SETTLES_UNKNOWN UINT64_MAX
 typedef struct tutti_method_ops {
-    const char *name, *title, *authors, *family; /* the name of its page in docs/methods */
+    const char *name, *title, *authors, *family; /* name: also of its page in docs/methods */
     int year;
     tutti_axes axes;
     const char *const *constraints;      /* sentences, NULL-ended; NULL: none */
@@ -317,8 +317,8 @@ struct tutti_method {
                                     shared draws */
     uint64_t step, epoch;        /* steps done, under ASYNC the average of all workers (rng.step:
                                     gradients computed by all); epoch of this step's samples */
-    uint64_t steps, epochs;      /* of the whole run, from open() on; begun ones count; 0: unknown
-                                    */
+    uint64_t steps, epochs;      /* of the whole run, including those that have begun; from open()
+                                    on; 0: unknown */
     int64_t samples;             /* this worker's in this step */
     double weight;               /* this worker's samples / all samples of this step; under ASYNC /
                                     those of its group (team), so 1 where team is 1 */
