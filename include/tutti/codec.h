@@ -55,8 +55,8 @@ typedef struct tutti_view {
 typedef struct tutti_codec_space {
     size_t n;                    /* elements of the flat space */
     const tutti_view *tensor;    /* whole tensors in order; stage and step are not read */
-    const char *const *name;     /* the tensors'; NULL: none, and options that use names are refused
-                                    */
+    const char *const *name;     /* the tensors'; NULL: none; options that use names are then
+                                    refused */
     int n_tensors;
     int rank, workers;
     uint64_t seed;               /* the same on all workers */

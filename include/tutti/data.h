@@ -234,8 +234,7 @@ typedef struct tutti_batch {
     const float *x;
     const uint8_t *labels;
     const uint32_t *tokens, *next;  /* of a text, instead of x and labels: samples x context each */
-    const uint32_t *rows;           /* of a click log, in addition to x and labels: samples x tables
-                                       */
+    const uint32_t *rows;           /* of a click log, with x and labels: samples x tables */
     int64_t samples;
     uint64_t step;
     int64_t pass;

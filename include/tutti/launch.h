@@ -160,8 +160,7 @@ typedef struct tutti_launch_hosts_options {
     /* Address by which the hosts reach this one: "10.0.0.1" or "10.0.0.1:29500". NULL, "": that
        of the route to them. */
     const char *address;
-    int64_t start_ns;            /* until all agents have answered and all workers joined; 0: 60 s
-                                    */
+    int64_t start_ns;            /* until all agents answered and all workers joined; 0: 60 s */
     int64_t grace_ns;            /* as above */
     bool goes_on;                /* as above; lines go to output; only with meet, after it */
     int servers;                 /* as above */
@@ -218,8 +217,7 @@ typedef struct tutti_launch_place {
     const char *name;            /* "Slurm", "torchrun"; "" without a launcher */
     char found[160];             /* its source: "SLURM_PROCID=3, SLURM_NTASKS=8" */
     char host[128];              /* of this process, as its launcher calls it, or "" */
-    char meet[300];              /* "node01:23456": rendezvous of the ranks over tcp; "": none given
-                                    */
+    char meet[300];              /* "node01:23456": the ranks' rendezvous over tcp; "": none */
     bool meet_at_rank_0;         /* rank 0 has to serve the rendezvous there */
     char run[256];               /* the launcher's name of the run: "Slurm 4711.0"; or "" */
     bool one_host;               /* all ranks are on this host, as far as known */

@@ -103,8 +103,7 @@ typedef struct tutti_update_part {
     float *x;                          /* likewise: a copy of w; NULL: none */
 } tutti_update_part;
 typedef struct tutti_placed_options {
-    size_t tile_bytes;                 /* of a tile, rounded up to 16 KiB; at most of all elements
-                                          */
+    size_t tile_bytes;                 /* of a tile, rounded up to 16 KiB; at most all */
     int threads;                       /* for an update, including its caller; at least 1 */
     const tutti_place *gradients;      /* floats with the same layout as a slot, in the same tier;
                                           read by open. NULL: each part has its own gradient */

@@ -18,8 +18,7 @@ typedef struct tutti_pipe tutti_pipe;
 typedef struct tutti_pipe_options {
     int stages, stage, in_flight; /* in_flight: most of the first stage, 1 or more */
     const int *ranks;            /* of the world: the first stage's, the next one's, ... */
-    uint64_t key;                /* distinct for each pipeline that is open between the same ranks
-                                    */
+    uint64_t key;                /* distinct for each open pipeline between the same ranks */
     /* Most floats of a micro-batch that enter and leave. 0 at the ends of the pipeline. */
     size_t enters, leaves;
     /* [stages]: number of ranks of each; NULL: 1. With it `member` is this rank's index in its

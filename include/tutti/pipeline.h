@@ -127,8 +127,7 @@ typedef struct tutti_ticktock {
     const tutti_ticktock_profile *profile; /* may change between two calls, except its parts */
     int waves;                   /* most micro-batches in progress */
     double offset;               /* seconds */
-    int64_t begun, over;         /* micro-batches; those between are in progress, k at k mod waves
-                                    */
+    int64_t begun, over;         /* micro-batches; those between are running, k at k mod waves */
     tutti_ticktock_track of[TUTTI_TICKTOCK_WAVES_MOST];
 } tutti_ticktock;
 /* The micro-batch whose part is to be computed next, from 0 on; if it equals `begun` a new one
