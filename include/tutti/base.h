@@ -1,14 +1,14 @@
 /* base.h: status, error sentence, memory, random numbers. No other header is needed to read this
-   one. Conventions of ALL headers, said once:
+   one. Conventions of ALL headers:
    - counts are elements, `bytes` are bytes, `_ns` are nanoseconds on the runtime's clock, ranks are
      int, indexes count from 0;
    - a pointer parameter is borrowed for the call unless its comment says `keeps`;
    - results go through pointers and are set (NULL, 0) on failure too; `err` may be NULL;
    - "blocks" means: waits through the runtime (a simulated actor yields), and ends early when a
      needed member dies;
-   - close functions take NULL and half-built objects;
-   - unless a comment says otherwise a function is callable from any runtime thread, does not block
-     and does not allocate. */
+   - close functions accept NULL and partly opened objects;
+   - unless a comment states otherwise a function is callable from any runtime thread, and neither
+     blocks nor allocates. */
 #ifndef TUTTI_BASE_H
 #define TUTTI_BASE_H
 #include <stdbool.h>
@@ -25,7 +25,7 @@ extern "C" {
 #define TUTTI_VERSION_MAJOR 0
 #define TUTTI_VERSION_MINOR 3
 #define TUTTI_VERSION_PATCH 0
-/* "0.3.0": of the library that runs, not of the header that was compiled against. */
+/* "0.3.0": version of the running library, not of the header used for compilation. */
 const char *tutti_version(void);
 
 /* ---- status and error ---- */
@@ -36,9 +36,9 @@ typedef enum tutti_status {
     TUTTI_ERR_USAGE,   /* bad spec, option or combination (exit code 2) */
     TUTTI_ERR_MEMORY,
     TUTTI_ERR_IO,
-    TUTTI_ERR_CORRUPT, /* a message or file is not what its format says */
-    /* A rank that this call needs (err->rank) died or left. Operations that do not need it go
-       on. */
+    TUTTI_ERR_CORRUPT, /* a message or file violates its format */
+    /* A rank that this call needs (err->rank) died or left. Operations that do not need it
+       continue. */
     TUTTI_ERR_PEER,
     TUTTI_ERR_STATE,   /* call out of order, or a replica has diverged */
     TUTTI_ERR_NUMBER   /* a value that must be finite is not */
@@ -52,18 +52,18 @@ typedef struct tutti_error {
     char text[480];
 } tutti_error;
 
-/* Fills *err (NULL: nothing) and gives `status`. A cause that is not 0 (an errno) is added in
-   words: "... (No space left on device)". Too long a text is cut at a whole UTF-8 character; the
-   cause is kept. Arguments may point into err->text. Keeps errno. */
+/* Fills *err (NULL: nothing) and returns `status`. A cause that is not 0 (an errno) is added in
+   words: "... (No space left on device)". Too long a text is truncated at a whole UTF-8
+   character; the cause is kept. Arguments may point into err->text. Keeps errno. */
 tutti_status tutti_fail(tutti_error *err, tutti_status status, int cause, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* The same and err->rank = rank. */
+/* tutti_fail with err->rank = rank. */
 tutti_status tutti_fail_rank(tutti_error *err, tutti_status status, int rank, const char *format,
                              ...) __attribute__((format(printf, 4, 5)));
 
-/* Puts "format: " before the text of a failure that is on its way up; gives its status. With
-   TUTTI_OK it does nothing, so that a call can be wrapped where it stands. */
+/* Puts "format: " before the text of a failure that is passed up the call chain; returns its
+   status. With TUTTI_OK it does nothing, so that any call can be wrapped in it. */
 tutti_status tutti_fail_within(tutti_error *err, tutti_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -72,20 +72,20 @@ tutti_status tutti_fail_within(tutti_error *err, tutti_status status, const char
     do { tutti_status try_ = (call); if (try_ != TUTTI_OK) return try_; } while (0)
 #define TUTTI_LENGTH(a) (sizeof(a) / sizeof *(a))
 
-/* ---- memory: all of the library's own goes through these two, so that a test can fail the
+/* ---- memory: all allocations of the library go through these two, so that a test can fail the
    n-th ---- */
 /* Zeroed, 64-byte aligned. NULL: there is none, or count * size overflows. */
 void *tutti_alloc(size_t count, size_t size);
-void tutti_free(void *memory);           /* takes NULL; keeps errno */
+void tutti_free(void *memory);           /* accepts NULL; keeps errno */
 char *tutti_copy_text(const char *text); /* tutti_free it; NULL: no memory */
 
-/* The value of a variable in what has the form of environ, where it stands there. environment NULL:
-   nothing is set. NULL: it is not set. */
+/* The value of a variable in an array of the form of environ, without a copy. environment NULL:
+   nothing is set. Returns NULL if it is not set. */
 const char *tutti_variable(char *const *environment, const char *name);
 
-/* What this process may have of the machine. bytes: its memory, and less where control groups (a
-   container's, a batch system's) allow less. quota: how many cores' time those allow, rounded down,
-   at least 1; INT_MAX where they set no limit. */
+/* What this process may use of the machine. bytes: its memory, or the limit of control groups (a
+   container's, a batch system's) if that is less. quota: the number of cores whose time those
+   allow, rounded down, at least 1; INT_MAX where they set no limit. */
 size_t tutti_machine_bytes(void);
 int tutti_machine_quota(void);
 
@@ -98,9 +98,9 @@ bool tutti_size_add(size_t a, size_t b, size_t *out);
 
    Counter = (index / 2 low, index / 2 high ^ fold high, step low, fold low), key = (seed low,
    stream low). fold mixes the high words of seed, stream and step, and is 0 when they are. See
-   src/base/random.c: the packing is part of the format of a checkpoint, since a resumed run draws
-   on. All seeds and streams of 64 bits, steps below 2^32 and indexes below 2^33 have draws of their
-   own. ---- */
+   src/base/random.c: the packing is part of the format of a checkpoint, since a resumed run
+   continues the sequence. All seeds and streams of 64 bits, steps below 2^32 and indexes below
+   2^33 have distinct draws. ---- */
 typedef struct { uint64_t seed, stream, step; } tutti_rng;
 
 /* The block function, 10 rounds. */
@@ -110,11 +110,11 @@ void tutti_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out
    counter[0] = j low, and counter[1] ^= j high. */
 void tutti_philox_begin(tutti_rng rng, uint32_t counter[4], uint32_t key[2]);
 
-/* Bits of the stream that tutti_normal turns: its draws are its own. */
+/* Bits of the stream that tutti_normal flips, so that its draws are separate. */
 #define TUTTI_NORMAL_STREAM UINT64_C(0x4E6F726D00000000)
 uint64_t tutti_random(tutti_rng rng, uint64_t index); /* 64 uniform bits */
 double tutti_uniform(tutti_rng rng, uint64_t index);  /* [0,1), 53 bits */
-double tutti_normal(tutti_rng rng, uint64_t index);   /* N(0,1): Box-Muller, draws of its own */
+double tutti_normal(tutti_rng rng, uint64_t index);   /* N(0,1): Box-Muller, separate draws */
 
 /* Position -> element of a permutation of [0, n), in O(1) time and memory: a cycle-walking Feistel
    network keyed by rng. position < n. */
@@ -123,7 +123,7 @@ uint64_t tutti_permuted(tutti_rng rng, uint64_t n, uint64_t position);
 /* 64 bits of XXH3 (the packaged xxHash). For fingerprints, files and ports, not for security. */
 uint64_t tutti_hash(const void *data, size_t bytes);
 
-/* ---- CPU: what kernels may use ---- */
+/* ---- CPU: instruction sets for kernels ---- */
 typedef enum { TUTTI_CPU_SCALAR, TUTTI_CPU_AVX2, TUTTI_CPU_AVX512 } tutti_cpu;
 
 /* AVX2 means AVX2+FMA+F16C; AVX512 means F+BW+DQ+VL. OS support included. */

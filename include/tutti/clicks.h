@@ -1,7 +1,7 @@
 /* clicks.h: click logs in the format of the Criteo display advertising data (Kaggle 2014,
    Terabyte). A line is a label, 13 integers and 26 categories as 8 hex digits, by tabs. Any field
-   but the label may be missing. Here are a reader, and a generator whose truth is known.
-   docs/DATA.md has the formulas. */
+   but the label may be missing. This header has a reader, and a generator with known
+   probabilities. docs/DATA.md has the formulas. */
 #ifndef TUTTI_CLICKS_H
 #define TUTTI_CLICKS_H
 #include "runtime.h"
@@ -14,19 +14,20 @@ extern "C" {
 enum { TUTTI_CLICKS_INTEGERS = 13, TUTTI_CLICKS_CATEGORIES = 26, TUTTI_CLICKS_LINE_MOST = 600 };
 typedef struct tutti_click {
     uint8_t label;                /* 0, 1 */
-    uint64_t has;                 /* bit i: integer i is there; bit 13 + c: category c */
+    uint64_t has;                 /* bit i: integer i is present; bit 13 + c: category c */
     int32_t integer[TUTTI_CLICKS_INTEGERS];
     uint32_t category[TUTTI_CLICKS_CATEGORIES];
 } tutti_click;
 
-/* The line that begins at text[0], of which `bytes` are left (more than 0). *used: with its line
-   end, which the last line may lack. path, line (from 1): for the sentence. */
+/* Parses the line that begins at text[0]; `bytes` (more than 0) are left of the text. *used: the
+   line's length with its line end, which the last line may lack. path, line (from 1): for the
+   sentence. */
 tutti_status tutti_click_parse(tutti_click *click, const char *path, uint64_t line,
                                const uint8_t *text, uint64_t bytes, size_t *used,
                                tutti_error *err);
 
-/* What a network gets of integer i: log(1 + x) above 0; 0 of others and of missing ones. (A data
-   set then standardises them, data.h.) */
+/* The network's input for integer i: log(1 + x) if x is above 0; 0 for others and missing ones.
+   (A data set then standardises them, data.h.) */
 float tutti_click_integer(const tutti_click *click, int i);
 
 /* The row of a table of `rows` (2 or more) that a category is hashed to: 1 to rows - 1; 0 if it is
@@ -40,19 +41,19 @@ typedef struct tutti_click_model {
        (v + 1)^-zipf. */
     uint64_t values;
     double zipf;                  /* above 0 */
-    double spread;                /* deviation of the logit over the clicks, about */
+    double spread;                /* approximate deviation of the logit over the clicks */
     double bias;                  /* added to the logit */
-    double missing;               /* probability that a field is left out, 0 to below 1 */
+    double missing;               /* probability that a field is missing, 0 to below 1 */
 } tutti_click_model;
 
 /* The click, its true probability of label 1 in *p, and its label drawn with it. */
 void tutti_click_draw(const tutti_click_model *m, uint64_t k, tutti_click *click, double *p);
 
-/* As a line with its line end. Gives its length, at most TUTTI_CLICKS_LINE_MOST. */
+/* Prints it as a line with its line end. Returns the length, at most TUTTI_CLICKS_LINE_MOST. */
 size_t tutti_click_print(const tutti_click *click, char *line);
 
-/* The area under the ROC curve of ranking n clicks by their true p: *expected over the labels that
-   p may give, *seen on those given. Labels that are all alike have none: NaN. Allocates. */
+/* The area under the ROC curve of ranking n clicks by their true p: *expected: over labels drawn
+   by p, *seen: with the given labels. If all labels are equal it is undefined: NaN. Allocates. */
 tutti_status tutti_click_auc(const double *p, const uint8_t *labels, size_t n, double *expected,
                              double *seen, tutti_error *err);
 #ifdef __cplusplus

@@ -1,32 +1,32 @@
-/* codec.h: what is on the wire instead of float32. A codec is a table in one of three forms, and
-   the form says which collective an exchange uses:
-     linear:  rounds of numbers that may be summed (16-bit casts, random-k, PowerSGD with two
-              rounds). An all-reduce a round.
+/* codec.h: encodings that are sent instead of float32. A codec is a table in one of three forms,
+   and the form determines which collective an exchange uses:
+   linear: rounds of numbers that may be summed (16-bit casts, random-k, PowerSGD with two
+   rounds). An all-reduce per round.
      message: bytes that only their decoder understands (top-k, quantisers, signs). An all-gather,
               or from four workers up an all-to-all and an all-gather; point to point.
-     wrapper: has inner codecs, which may be wrappers, and only says which one encodes what
+     wrapper: has inner codecs, which may be wrappers, and only selects which one encodes what
               (`ef(...)`, `accordion(...)`).
-   The functions of a codec are pure but for its declared state: they send nothing, block nowhere
-   and allocate nothing.
+   The functions of a codec are pure except for its declared state: they never send, block or
+   allocate.
 
-   A message has no header. Both ends agree on codec, options, view and step (fingerprint and order
-   of calls), and the transport delivers whole messages. Numbers are little-endian, codes are packed
-   as kernels.h says. A message that came from a peer is checked in full before the first element is
-   changed.
+   A message has no header. Both ends agree on codec, options, view and step (fingerprint and
+   order of calls), and the transport delivers whole messages. Numbers are little-endian, codes
+   are packed as in kernels.h. A message from a peer is checked in full before the first element
+   is changed.
 
-   Numbers that are not finite never stop an encoder, since the other workers could only wait. They
-   travel as far as the form allows, so that every worker hears of them alike and the engine's vote
-   on finite gradients decides:
+   Numbers that are not finite never stop an encoder, since the other workers would only wait.
+   They are sent as far as the form allows, so that every worker receives them equally and the
+   engine's vote on finite gradients decides:
      - Casts, PowerSGD and sums carry them as arithmetic does.
      - A quantised bucket, chunk or block with one in it has scale NaN and decodes to NaN
        throughout. So does one whose scale is beyond the range of float.
-     - To top-k and threshold infinity is the greatest magnitude but for NaN.
+     - For top-k and threshold infinity is the greatest magnitude except NaN.
      - Wangni's message decodes to NaN at element 0.
-     - Random-k sends what the draw falls on. A number that is not drawn stays where it is and is
-       heard when it is drawn.
-   What codecs keep stays finite. PowerSGD keeps its last finite factor. A residual is protected by
-   the exchange: it sends a vector that is not finite as it is, past `before`, and leaves `account`
-   out where the decoded mean is not finite. What was to be sent then stays in the residual. */
+     - Random-k sends the elements that are drawn. Others stay where they are until they are drawn.
+   The state of codecs stays finite. PowerSGD keeps its last finite factor. A residual is protected
+   by the exchange: it sends a vector that is not finite unchanged, without `before`, and does not
+   call `account` where the decoded mean is not finite. The unsent part then stays in the
+   residual. */
 #ifndef TUTTI_CODEC_H
 #define TUTTI_CODEC_H
 #include "kernels.h"
@@ -37,14 +37,16 @@
 extern "C" {
 #endif
 
-/* A range of the flat space as a codec sees it in one step. Draws are a function of (seed, worker,
-   stage, step, place): the same however the space is cut. */
+/* A range of the flat space as a codec sees it in one step. Random draws are a function of (seed,
+   worker, stage, step, position): the same however the space is partitioned. */
 typedef struct tutti_view {
     int tensor;                  /* index in the space's list; -1: not within one tensor */
     size_t first, count;         /* elements [first, first + count) of the space; count < 2^31 */
-    /* rows x cols = count, row-major. Whole matrices have their shape, all else is 1 x count. */
+    /* rows x cols = count, row-major. Whole matrices have their shape, everything else is 1 x
+       count. */
     size_t rows, cols;
-    /* 0: from the worker. 1: an owner encodes a sum anew, with draws and residuals of its own. */
+    /* 0: encoded by the worker. 1: an owner encodes a sum again, with separate draws and
+       residuals. */
     int stage;
     uint64_t step;
 } tutti_view;
@@ -53,46 +55,48 @@ typedef struct tutti_view {
 typedef struct tutti_codec_space {
     size_t n;                    /* elements of the flat space */
     const tutti_view *tensor;    /* whole tensors in order; stage and step are not read */
-    const char *const *name;     /* theirs; NULL: none, and options that go by names are refused */
+    const char *const *name;     /* the tensors'; NULL: none; options that use names are then
+                                    refused */
     int n_tensors;
     int rank, workers;
     uint64_t seed;               /* the same on all workers */
     tutti_device *device;
 } tutti_codec_space;
 
-/* A step that begins, for codecs that adapt themselves (alq, amq, accordion): what they go by, and
-   what the exchange does for them.
+/* The beginning of a step, for codecs that adapt themselves (alq, amq, accordion): their input,
+   and services of the exchange.
 
    sum: numbers := their sum over the workers, the same bits on all. Blocks.
    say: optional; one line for the run's events. kind: "levels", "accordion", "matrices", "codec"
-   (for the person that waits). */
+   (for the waiting user). */
 typedef struct tutti_codec_moment {
     uint64_t step, epoch;        /* of the step that begins: its views have this step */
-    uint64_t steps, epochs;      /* of the whole run, as far as it is known; 0: it is not */
+    uint64_t steps, epochs;      /* of the whole run, if known; 0: unknown */
     double lr;                   /* learning rate of the step */
     tutti_status (*sum)(void *with, size_t n, float *numbers, tutti_error *err);
     void (*say)(void *with, const char *kind, const char *text);
     void *with;
 } tutti_codec_moment;
 
-/* What a codec is like (tutti_codec_traits). */
+/* Properties of a codec (tutti_codec_traits). */
 enum {
     TUTTI_CODEC_UNBIASED = 1,    /* E[decoded] = x */
     /* E|x - decoded|^2 <= (1 - delta) |x|^2 with delta > 0: error feedback converges. */
     TUTTI_CODEC_CONTRACTIVE = 2,
-    TUTTI_CODEC_WHOLE_TENSOR = 4, /* views of its matrices must not be cut */
-    TUTTI_CODEC_MERGES = 16,     /* learns from all workers: `begin` asks for sums */
-    /* What it gives is no mean of gradients, even where it loses nothing: momentum is in it. */
+    TUTTI_CODEC_WHOLE_TENSOR = 4, /* views of its matrices must not be split */
+    TUTTI_CODEC_MERGES = 16,     /* adapts to all workers: `begin` requests sums */
+    /* Its result is not the mean of gradients, even where it loses nothing: it contains
+       momentum. */
     TUTTI_CODEC_MOMENTUM = 64,
-    /* What comes out is a vote and no mean: signs, without a size. For gradients alone; nothing can
-       be made good. */
+    /* Its result is a vote and not a mean: signs, without a magnitude. For gradients only; the
+       error cannot be compensated. */
     TUTTI_CODEC_VOTES = 128,
     TUTTI_CODEC_FIXED = 8        /* a message always has bound() bytes: no length is sent */
 };
 
 typedef struct tutti_codec tutti_codec;
 
-/* For reports: is told the numbers of that name, n of them. */
+/* For reports: receives n numbers under a name. */
 typedef struct tutti_codec_listener {
     void (*hear)(void *with, const char *name, size_t n, const double *numbers);
     void *with;
@@ -105,48 +109,49 @@ typedef struct tutti_codec_ops {
     size_t self_bytes;           /* of the struct that the options are written to; zeroed */
     int rounds;                  /* > 0: linear; 0: message, or wrapper if `choose` is there */
     tutti_dtype dtype;           /* of the numbers of linear rounds: F32, F16 or BF16 */
-    /* Optional: the same by view, where options or shape decide. Ask tutti_codec_number. */
+    /* Optional: the type by view, where options or shape decide. Call tutti_codec_number. */
     tutti_dtype (*number)(const tutti_codec *c, const tutti_view *v);
     /* Called once the options are applied and inner codecs are declared. */
     unsigned (*traits)(const tutti_codec *c);
-    /* Optional: combinations that bounds of options cannot say. */
+    /* Optional: refuses combinations that bounds of options cannot express. */
     tutti_status (*check)(const tutti_codec *c, tutti_error *err);
     void (*declare)(tutti_codec *c, tutti_plan *plan);  /* optional */
     void (*open)(tutti_codec *c);                       /* optional; declared pointers are valid */
-    /* Optional: can the run go on from these states, which may come from a checkpoint? Before
-       `begin`. TUTTI_ERR_CORRUPT: no. */
+    /* Optional: are these states, which may come from a checkpoint, valid? Called before `begin`.
+       TUTTI_ERR_CORRUPT: no. */
     tutti_status (*verify)(const tutti_codec *c, tutti_error *err);
 
-    /* Optional: step m->step begins, on all workers alike, with no view under way. A codec sends
-       nothing; it gives out what it wants merged. Called with round 0, 1, ...: the result is how
-       many of *numbers (the codec's memory) are to be summed over the workers before the next
-       round, the same on all. 0: that was all. What is not a sum is one too: a worker's own place
-       in the numbers, zeros elsewhere. */
+    /* Optional: step m->step begins, on all workers equally, with no view in progress. A codec
+       sends nothing itself; it returns what is to be merged. Called with round 0, 1, ...: the
+       result is the number of *numbers (the codec's memory) to be summed over the workers before
+       the next round, the same on all. 0: finished. To gather instead of summing, a worker writes
+       to its own position in the numbers, and zeros elsewhere. */
     size_t (*begin)(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers);
-    /* Optional: the step that began last, `step`, is left out. Its states are as `begin` left them,
-       as if no view of it had been, and all workers do the same. For codecs that count steps or
-       wait for this one's gradients. */
+    /* Optional: the step that began last, `step`, is skipped. The states are as `begin` left
+       them, as if no view had been encoded in it, and all workers do the same. For codecs that
+       count steps or wait for this one's gradients. */
     void (*left_out)(tutti_codec *c, uint64_t step);
 
-    /* ---- below: lane threads. Calls for different views may run at once, so state is per element
-       or per tensor. `scratch` is the caller's, 64-byte aligned, scratch(c, v) bytes. Its contents
-       stay from the first fold of a view to its unfold. x, y: view.count elements. ---- */
+    /* ---- below: lane threads. Calls for different views may run concurrently, so state is per
+       element or per tensor. `scratch` is the caller's, 64-byte aligned, scratch(c, v) bytes. Its
+       contents are kept from the first fold of a view to its unfold. x, y: view.count elements.
+       ---- */
     size_t (*scratch)(const tutti_codec *c, const tutti_view *v); /* optional: 0 bytes */
 
     /* ---- linear: wire[r] has width(c, v, r) elements of dtype ---- */
     size_t (*width)(const tutti_codec *c, const tutti_view *v, int round);
-    /* Writes wire[round]. The earlier ones hold means over the workers by now. They may be changed,
-       the same way on all. */
+    /* Writes wire[round]. The earlier rounds now hold means over the workers. They may be
+       changed, identically on all. */
     void (*fold)(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch,
                  void *const *wire);
     /* Optional: fold's round 0 of the elements [from, from + count) of the view, which x holds:
-       whole rows of a matrix, any of a vector. Parts come one after the other, from the end of the
-       view to its beginning. The same bits as fold's, however the view is cut. Ask
+       whole rows of a matrix, any of a vector. Called for one part after the other, from the end
+       of the view to its beginning. The same bits as fold's, however the view is split. Call
        tutti_codec_fold_first. */
     void (*fold_part)(tutti_codec *c, const tutti_view *v, size_t from, size_t count,
                       const float *x, void *scratch, void *const *wire);
-    /* y += a * (this worker's part, as decoded). The mean of the parts over the workers is what
-       unfold gives. x as given to fold; it may be y. wire holds means. Called before unfold. */
+    /* y += a * (this worker's part, as decoded). The mean of the parts over the workers is the
+       result of unfold. x as given to fold; it may be y. wire holds means. Called before unfold. */
     void (*mine)(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
                  void *const *wire, float a, float *y);
     /* y = the decoded mean. */
@@ -155,23 +160,23 @@ typedef struct tutti_codec_ops {
 
     /* ---- message ---- */
     size_t (*bound)(const tutti_codec *c, const tutti_view *v); /* most bytes of a message */
-    /* out: bound(c, v) bytes. Gives the bytes written. */
+    /* out: bound(c, v) bytes. Returns the bytes written. */
     size_t (*encode)(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
                      uint8_t *out);
     /* y += a * decoded: a * decoded is rounded, then the sum. On failure (TUTTI_ERR_CORRUPT) y is
        as it was. */
     tutti_status (*decode_add)(tutti_codec *c, const tutti_view *v, const uint8_t *in,
                                size_t bytes, float a, float *y, tutti_error *err);
-    /* Optional, for codecs that send some elements and nothing of the others: mark[i] = 1 for each
-       element that is sent, whatever its value, of the view's `count`. in: a message that
-       decode_add takes. NULL where rounds are summed, whose places are a function of the view.
-       NULL member: every element is sent. */
+    /* Optional, for codecs that send some elements and nothing of the others: mark[i] = 1 for
+       each element that is sent, whatever its value, of the view's `count`. in: a message that
+       decode_add takes. NULL for linear codecs, where positions are a function of the view. NULL
+       member: every element is sent. */
     void (*places)(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes,
                    uint8_t *mark);
-    /* Optional, linear and message: for reports, what only this codec knows of a view of stage 0
-       that it has just encoded. The same names in every view of a tensor, constant texts. x: what
-       was encoded; decoded: what that is decoded to. Several numbers are counts. Of the parts of
-       one tensor a single number is the greatest of theirs; counts are added. Names in use:
+    /* Optional, linear and message: for reports, codec-specific figures of a view of stage 0 that
+       it has just encoded. The same names in every view of a tensor, constant strings. x: what
+       was encoded; decoded: its decoded value. Several numbers are counts. Over the parts of one
+       tensor the maximum of a single number is used; counts are added. Names in use:
          "bound"   E|x - decoded|^2 <= bound |x|^2, as the paper has it
          "levels"  elements that were rounded to each level, from the least on */
     void (*tell)(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
@@ -179,24 +184,25 @@ typedef struct tutti_codec_ops {
 
     /* ---- wrapper ---- */
     tutti_codec *(*choose)(tutti_codec *c, const tutti_view *v); /* the one that encodes it now */
-    /* Optional: x as the worker has it, finite, before any `before`. */
+    /* Optional: observes the worker's x, finite, before any `before`. */
     void (*watch)(tutti_codec *c, const tutti_view *v, const float *x);
     /* Optional: what to encode instead of x, which is finite. */
     const float *(*before)(tutti_codec *c, const tutti_view *v, const float *x);
-    /* What `before` makes of an element depends on that one alone. So it may be asked for parts of
-       a view, each once, whose results lie as the parts do. */
+    /* The result of `before` for an element depends on that element only. So it may be called for
+       parts of a view, each once, with results at the same positions. */
     bool by_element;
-    /* Optional: *into += result * (what I sent, as decoded). *into NULL: nothing to account for,
-       which depends on options and stage only. It has no effect but its answer, since it is also
-       asked beforehand whether a stage's loss is made good. */
+    /* Optional: requests *into += result * (what this worker sent, as decoded). *into NULL:
+       nothing to account for, which depends on options and stage only. It must have no side
+       effect, since it is also called beforehand to find out whether a stage's error is
+       compensated. */
     float (*account)(tutti_codec *c, const tutti_view *v, float **into);
-    /* Optional: where to mark the places of what I sent (`places`), one byte an element of the
-       view. NULL: they are not needed. */
+    /* Optional: memory to mark the elements that this worker sent (`places`), one byte per
+       element of the view. NULL: not needed. */
     uint8_t *(*marks)(tutti_codec *c, const tutti_view *v);
     /* Optional, of messages too (TUTTI_CODEC_VOTES): y is the decoded mean and may be changed. */
     void (*after)(tutti_codec *c, const tutti_view *v, float *y);
-    /* Optional: from now on this codec encodes tensor t, which `from`, of the same table, did. It
-       takes over what that one has learnt of the tensor. */
+    /* Optional: from now on this codec encodes tensor t, which `from`, of the same table, did
+       before. It copies that codec's state of the tensor. */
     void (*follow)(tutti_codec *c, const tutti_codec *from, int t);
 } tutti_codec_ops;
 
@@ -219,69 +225,69 @@ tutti_status tutti_codec_declare(tutti_codec **out, tutti_plan *plan, const char
                                  const char *prefix, const tutti_codec_space *space,
                                  tutti_error *err);
 
-/* Once the plan is carried out: initial state. */
+/* Call once the plan is carried out: sets the initial state. */
 void tutti_codec_open(tutti_codec *c);
 
-/* Before the first view of every step, by the exchange, on all workers: `begin` of the codecs
-   inside and of c, with the sums that they ask for. Few steps ask for any. Fails where m->sum does,
-   and with TUTTI_ERR_CORRUPT where a state that was loaded makes no sense. */
+/* Called before the first view of every step, by the exchange, on all workers: `begin` of the
+   inner codecs and of c, with the sums that they request. Few steps request any. Fails where
+   m->sum does, and with TUTTI_ERR_CORRUPT where a loaded state is invalid. */
 tutti_status tutti_codec_begin(tutti_codec *c, const tutti_codec_moment *m, tutti_error *err);
 
-/* That step is left out. By the exchange, once it has put all declared states back to what they
-   were after tutti_codec_begin. */
+/* That step is skipped. Called by the exchange, after it has restored all declared states to what
+   they were after tutti_codec_begin. */
 void tutti_codec_left_out(tutti_codec *c, uint64_t step);
 void tutti_codec_close(tutti_codec *c);
 
-/* A codec with the wrappers round it as one; c need not be a wrapper. The engine's exchange takes
-   the same steps for the tensors of a piece at once.
+/* A codec and the wrappers around it as one; c need not be a wrapper. The engine's exchange makes
+   the same calls for all tensors of a piece at once.
 
    chosen: the codec that encodes this view now. before: what to encode instead of x, which is
-   finite, from the outermost wrapper in. */
+   finite, applying wrappers from the outermost to the innermost. */
 tutti_codec *tutti_codec_chosen(tutti_codec *c, const tutti_view *v);
 const float *tutti_codec_before(tutti_codec *c, const tutti_view *v, const float *x);
 
-/* tutti_codec_before, and round 0 of fold of the chosen codec, which is linear. Where both can be
-   asked for parts they are called part by part, so that what the wrappers make of x goes through
-   memory once. Gives what the other rounds fold. */
+/* tutti_codec_before, and round 0 of fold of the chosen codec, which is linear. Where both can
+   work on parts they are called part by part, so that the wrappers' result goes through memory
+   once. Returns the vector for the other rounds of fold. */
 const float *tutti_codec_fold_first(tutti_codec *c, const tutti_view *v, const float *x,
                                     void *scratch, void *const *wire);
 
-/* Wrappers hear what I have sent of a view, by their `account` and `marks` (one wrapper of a nest
-   at most accounts). sent: the message in[0, bytes); TUTTI_ERR_CORRUPT: it is none of this view.
-   sent_rounds: the rounds on `wire`, made of x. For a vector that was asked for by
-   tutti_codec_before, and not where the decoded mean is not finite. */
+/* Informs wrappers of what this worker has sent of a view, by their `account` and `marks` (at
+   most one of nested wrappers accounts). sent: the message in[0, bytes); TUTTI_ERR_CORRUPT: it is
+   no message of this view. sent_rounds: the rounds on `wire`, computed from x. Only for a vector
+   that was obtained by tutti_codec_before, and not where the decoded mean is not finite. */
 tutti_status tutti_codec_sent(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes,
                               tutti_error *err);
 void tutti_codec_sent_rounds(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
                              void *const *wire);
 
-/* y := the mean of a view of which n workers have sent a message each, to codec c, which encodes
-   (tutti_codec_chosen): decoded and added in the order of all sums. m: worker 0's; the next is
-   `stride` messages further. sums: tutti_codec_mean_levels(n) vectors of view.count elements. *bad:
-   of a failure, whose message it was. */
+/* y := the mean of n workers' messages of a view, decoded by codec c (tutti_codec_chosen) and
+   added in the fixed order of summation. m: worker 0's; the next is `stride` messages further.
+   sums: tutti_codec_mean_levels(n) vectors of view.count elements. *bad: after a failure, the
+   worker whose message it was. */
 typedef struct tutti_codec_message { const uint8_t *at; size_t bytes; } tutti_codec_message;
 size_t tutti_codec_mean_levels(int n);
 tutti_status tutti_codec_mean(tutti_codec *c, const tutti_view *v, const tutti_codec_message *m,
                               size_t stride, int n, float *y, float *sums, int *bad,
                               tutti_error *err);
 
-/* The decoded mean on its way to the model, from the innermost wrapper out. */
+/* Applies `after` to the decoded mean, from the innermost wrapper to the outermost. */
 void tutti_codec_after(tutti_codec *c, const tutti_view *v, float *y);
 
-/* ---- point to point (src/codec/point.c): another worker decodes what this one sends of a view,
-   without any other worker's part ---- */
+/* ---- point to point (src/codec/point.c): another worker decodes this worker's message of a
+   view, without any other worker's part ---- */
 /* TUTTI_ERR_USAGE for codecs that have no such message: more than one summed round (powersgd),
-   wrappers that feed back, codecs that learn from all workers. The calls below are only for codecs
-   that it lets pass. */
+   wrappers that feed back, codecs that learn from all workers. The calls below are only for
+   codecs that it accepts. */
 tutti_status tutti_codec_check_point(const tutti_codec *c, tutti_error *err);
 
-/* Most bytes of a message; exactly so many where a codec is summed or TUTTI_CODEC_FIXED. */
+/* Most bytes of a message; the exact number for a linear codec or with TUTTI_CODEC_FIXED. */
 size_t tutti_codec_point_bound(const tutti_codec *c, const tutti_view *v);
 
-/* Bytes of scratch, 64-byte aligned; nothing of it is kept. */
+/* Bytes of scratch, 64-byte aligned; no contents are kept. */
 size_t tutti_codec_point_scratch(const tutti_codec *c, const tutti_view *v);
 
-/* out: point_bound bytes. Gives the bytes written. */
+/* out: point_bound bytes. Returns the bytes written. */
 size_t tutti_codec_pack(tutti_codec *c, const tutti_view *v, const float *x, void *scratch,
                         uint8_t *out);
 

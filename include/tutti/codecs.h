@@ -1,5 +1,5 @@
-/* codecs.h: which codecs there are, for help and front ends. Specs of them go into
-   engine_options.codec ("ef(topk(ratio=0.01))"). codec.h belongs to those who write one. */
+/* codecs.h: the list of codecs, for help and front ends. Their specs go into engine_options.codec
+   ("ef(topk(ratio=0.01))"). To write a codec see codec.h. */
 #ifndef TUTTI_CODECS_H
 #define TUTTI_CODECS_H
 #include "options.h"
@@ -8,9 +8,9 @@
 extern "C" {
 #endif
 
-/* Constant texts. form: "summed" (rounds of numbers that are added up on their way), "message"
-   (bytes that only their decoder understands) or "wrapper" (has others inside). options: ends with
-   {0}. */
+/* Constant strings. form: "summed" (rounds of numbers that are summed in transit), "message"
+   (bytes that only their decoder understands) or "wrapper" (contains other codecs). options: ends
+   with {0}. */
 typedef struct tutti_codec_about {
     const char *name, *paper, *help, *form;
     const tutti_option *options;

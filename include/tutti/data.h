@@ -1,5 +1,5 @@
-/* data.h: data sets, their parts and the loader. Which worker uses which samples when is share.h's
-   business. */
+/* data.h: data sets, their parts and the loader. share.h decides which worker uses which samples
+   when. */
 #ifndef TUTTI_DATA_H
 #define TUTTI_DATA_H
 #include "device.h"
@@ -24,7 +24,7 @@ tutti_status tutti_idx_parse(const char *path, const uint8_t *head, size_t have,
 
 /* ---- data sets: samples and labels. One of four:
      1. Images, kept as bytes: a directory of IDX files with the four MNIST names, plain or .gz, of
-        CIFAR-10's binary files, or of PNG and JPEG files, a folder a class (pictures.h).
+        CIFAR-10's binary files, or of PNG and JPEG files, one folder per class (pictures.h).
      2. The samples of a synthetic problem (problem.h), kept as floats.
      3. A text: windows of tokens, with the token after each as its label, of a file that is mapped.
      4. A click log (clicks.h). ---- */
@@ -33,9 +33,10 @@ typedef enum { TUTTI_TRAIN, TUTTI_TEST } tutti_split;
 
 /* classes, mean and deviation are known after filling, classes of a text at once.
 
-   tables, rows: of a click log, else 0: categories of a sample, each a row of a table of that many.
-   Its values are those of the 13 integers: log(1 + x), less the mean and over the deviation of the
-   field's integers that are there in the training split. 0, the mean, where one is missing. */
+   tables, rows: of a click log, else 0: categories of a sample, each a row of a table of that
+   many. Its values are those of the 13 integers: log(1 + x), minus the mean and divided by the
+   deviation of the field's integers that are present in the training split. A missing one becomes
+   0, the mean. */
 typedef struct tutti_data_shape {
     uint64_t samples[2];          /* of each split */
     int channels, height, width;  /* 1, 28, 28; of a problem 1, 1, dim */
@@ -49,35 +50,35 @@ typedef struct tutti_data_shape {
     float mean, deviation;
 } tutti_data_shape;
 
-/* The sets with a name of their own; what `tutti data list` and the docs show. */
+/* The named sets; what `tutti data list` and the docs show. */
 typedef struct tutti_data_set {
     const char *name, *title;
     const tutti_option *options;
-    bool drawn;                   /* a problem: made from its options, found everywhere */
+    bool drawn;                   /* a problem: generated from its options, always available */
     bool text, clicks, pictures;  /* its samples are windows of tokens; clicks; PNG, JPEG files */
-    /* Of labelled files: how many classes. A label beyond them is damage (TUTTI_ERR_CORRUPT when
-       filling). 0: as many as the labels say, as for a directory given by its path. */
+    /* Of labelled files: number of classes. A label beyond them is TUTTI_ERR_CORRUPT when
+       filling. 0: follows from the labels, as for a directory given by its path. */
     int classes;
-    /* Of a text that is in $TUTTI_DATA/name or the like. NULL: the option `file` says. */
+    /* Of a text: file name in $TUTTI_DATA/name or the like. NULL: given by the option `file`. */
     const char *file;
     const char *maker;            /* the command that makes it; NULL: it is part of Tutti */
 } tutti_data_set;
 extern const tutti_data_set tutti_data_sets[]; /* {0}-ended */
 
-/* Where a text leads:
-     - A problem leads to its canonical spec.
+/* Resolves the name of a data set:
+     - A problem resolves to its canonical spec.
      - "mnist" or a spec of it, "mnist(distort=0.5)", is $TUTTI_DATA/mnist, else ./data/mnist, else
        `installed`/mnist (may be NULL). speech, cifar10 and moby-dick are found likewise.
-     - text(file=PATH), tokens(file=PATH), clicks(file=PATH) and images(dir=PATH) lead to PATH.
-     - What exists under the text as it stands, and any text with a '/', is a path: of a directory
-       of images (the three kinds are told by what is in it), of a token file (text.h), or of a text
-       in UTF-8.
+     - text(file=PATH), tokens(file=PATH), clicks(file=PATH) and images(dir=PATH) resolve to PATH.
+     - The name of an existing file or directory, and any text with a '/', is a path: of a directory
+       of images (the three kinds are distinguished by its contents), of a token file (text.h), or
+       of a text in UTF-8.
 
-   A bad spec or an absent place: TUTTI_ERR_USAGE, with near names or the places tried. */
+   A bad spec or a missing path: TUTTI_ERR_USAGE, with similar names or the paths tried. */
 tutti_status tutti_data_find(tutti_runtime *rt, const char *text, const char *installed,
                              char *path, size_t bytes, tutti_error *err);
 
-/* Finds and opens (as tutti_data_open), and takes the options of the spec: what --data takes. */
+/* Finds and opens (as tutti_data_open), and applies the options of the spec, as for --data. */
 tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const char *text,
                                   const char *installed, tutti_error *err);
 
@@ -88,27 +89,28 @@ tutti_status tutti_data_open(tutti_data **out, tutti_runtime *rt, const char *pa
 void tutti_data_close(tutti_data *data);
 const tutti_data_shape *tutti_data_shape_of(const tutti_data *data);
 
-/* memory: shape->bytes, kept. fill: reads everything into it and distorts it if the spec says so.
-   It checks sizes to the last byte, trailing bytes, and labels < 256 classes. Without fill another
-   rank of this host has filled it (shape's late facts travel in it). */
+/* memory: shape->bytes, the pointer is kept. fill: reads everything into it and distorts it if
+   the spec requires it. It checks sizes to the last byte, trailing bytes, and labels < 256
+   classes. Without fill another rank of this host has filled it (it also contains the members of
+   the shape that are known only after filling). */
 tutti_status tutti_data_attach(tutti_data *data, void *memory, bool fill, tutti_error *err);
 bool tutti_data_attached(const tutti_data *data);
 
-/* After attach, of images: their pixels are normalised by these from now on, in place of the set's
-   own: for a network that was trained on another set. */
+/* After attach, of images: normalises pixels by these from now on, instead of the set's own
+   values: for a network that was trained on another set. */
 void tutti_data_normalise(tutti_data *data, float mean, float deviation);
 
-/* What that makes of each byte. */
+/* table[b] := the normalised value of byte b. */
 void tutti_data_normal_table(float mean, float deviation, float table[256]);
 
-/* Of class k (0 to 255), in UTF-8: its folder's, or its line in CIFAR-10's batches.meta.txt. NULL:
-   it has none. */
+/* Name of class k (0 to 255), in UTF-8: its folder's, or its line in CIFAR-10's batches.meta.txt.
+   NULL: it has none. */
 const char *tutti_data_class_name(const tutti_data *data, int k);
 
 /* NULL of a text, and before attach. */
 const uint8_t *tutti_data_labels(const tutti_data *data, tutti_split split);
 
-/* Of a token file: tutti_bpe_hash of what made it. 0: bytes, or no text. */
+/* Of a token file: tutti_bpe_hash of its encoding. 0: bytes, or no text. */
 uint64_t tutti_data_encoding(const tutti_data *data);
 
 /* Of a text: n windows of `context` tokens, and the token after each. ids: indexes in the split.
@@ -121,18 +123,18 @@ void tutti_data_gather_tokens(const tutti_data *data, tutti_split split, const u
 void tutti_data_gather_rows(const tutti_data *data, tutti_split split, const uint64_t *ids,
                             size_t n, uint32_t *rows);
 
-/* Normalised floats of n samples and their labels: (pixel / 255 - mean) / deviation (a deviation of
-   0 counts as 1), from a table of 256. ids: indexes in the split. A problem that drifts is taken at
-   step 0. */
+/* Normalised floats of n samples and their labels: (pixel / 255 - mean) / deviation (a deviation
+   of 0 counts as 1), from a table of 256. ids: indexes in the split. A problem that drifts is
+   evaluated at step 0. */
 void tutti_data_gather(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n,
                        float *x, uint8_t *labels);
 
-/* The same at a step counted from the run's beginning, which matters to a problem that drifts and
-   to nothing else. */
+/* tutti_data_gather at a step counted from the run's beginning, which matters only to a problem
+   that drifts. */
 void tutti_data_gather_at(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n,
                           uint64_t step, float *x, uint8_t *labels);
 
-/* ---- samples as bytes: a sample with its label as the set has it, to be sent to a worker that may
+/* ---- samples as bytes: a sample with its label as in the set, to be sent to a worker that may
    not have it (engine.h, give). Numbers are little-endian. ----
 
      images    the pixels, the label
@@ -145,15 +147,17 @@ size_t tutti_data_sample_bytes(const tutti_data *data);
 void tutti_data_pack(const tutti_data *data, tutti_split split, const uint64_t *ids, size_t n,
                      uint8_t *out);
 
-/* Where samples go: what the gathers above write, for n samples. NULL where the set has none. */
+/* Destination of samples: what the gathers above write, for n samples. NULL where the set has
+   none. */
 typedef struct tutti_data_room {
     float *x;
     uint8_t *labels;
     uint32_t *tokens, *next, *rows;
 } tutti_data_room;
 
-/* The same numbers as a gather's at that step of the samples that were packed by a set alike.
-   TUTTI_ERR_CORRUPT: a label, token, row or value that such a set has not; it names the sample. */
+/* Unpacks samples that were packed from an equal set: the same numbers as a gather at that step.
+   TUTTI_ERR_CORRUPT: a label, token, row or value that is invalid in this set; it names the
+   sample. */
 tutti_status tutti_data_unpack(const tutti_data *data, const uint8_t *in, size_t n, uint64_t step,
                                const tutti_data_room *room, tutti_error *err);
 
@@ -161,22 +165,23 @@ tutti_status tutti_data_unpack(const tutti_data *data, const uint8_t *in, size_t
    quadratic; false (nothing written) where it is not known. After attach. x: width values. */
 bool tutti_data_optimum(const tutti_data *data, uint64_t step, float *x);
 
-/* Of a call on what a person has given (opening, attaching, reading a picture): damage is theirs to
-   mend, as a wrong option is, so TUTTI_ERR_CORRUPT becomes TUTTI_ERR_USAGE. Others stay. */
+/* For the status of a call on user-supplied files (opening, attaching, reading a picture): the
+   user has to repair damage, as a wrong option, so TUTTI_ERR_CORRUPT becomes TUTTI_ERR_USAGE.
+   Others do not change. */
 tutti_status tutti_data_given(tutti_status status, tutti_error *err);
 
-/* `text`, which leads to a file or a directory from the working directory `directory`, as it leads
-   there from anywhere: with an absolute path. Names and what is absolute stay as they are.
-   TUTTI_ERR_USAGE: it is longer than `bytes`, and *out is `text` as far as there is room. */
+/* *out := `text` with its path, which is relative to the working directory `directory`, made
+   absolute. Names and absolute paths do not change. TUTTI_ERR_USAGE: it is longer than `bytes`,
+   and *out is `text`, truncated. */
 tutti_status tutti_data_absolute(tutti_runtime *rt, const char *text, const char *directory,
                                  char *out, size_t bytes, tutti_error *err);
 
-/* Of shapes and contents, of a problem of its options too: part of the fingerprint; after
+/* Hash of shapes and contents, of a problem also of its options: part of the fingerprint; after
    attach. */
 uint64_t tutti_data_hash(const tutti_data *data);
 
-/* ---- a partition: the training set cut by labels into parts, one a worker (share.h, tutti_parts),
-   so that workers see unlike data ---- */
+/* ---- a partition: the training set divided by labels into parts, one per worker (share.h,
+   tutti_parts), so that workers see different distributions ---- */
 typedef enum {
     TUTTI_PARTITION_IID,
     TUTTI_PARTITION_DIRICHLET,
@@ -186,24 +191,25 @@ typedef enum {
 typedef struct tutti_partition {
     tutti_partition_kind kind;
     double alpha;                 /* dirichlet */
-    int64_t least;                /* dirichlet: samples that a worker has at least */
-    int64_t k;                    /* class, shard: how many a worker */
+    int64_t least;                /* dirichlet: least number of samples of a worker */
+    int64_t k;                    /* class, shard: how many per worker */
     int64_t seed;                 /* of the draw; -1: the run's */
-    int even;                     /* dirichlet: how parts come to be of one size; 0: not */
-    int64_t group;                /* dirichlet: workers whose parts are drawn together, if cut */
+    int even;                     /* dirichlet: how parts are made equal in size; 0: not */
+    int64_t group;                /* dirichlet: workers whose parts are drawn together, if `even`
+                                     cuts */
 } tutti_partition;
 typedef struct tutti_partition_set {
     const char *name, *title;
     const tutti_option *options;
     tutti_partition_kind kind;
 } tutti_partition_set;
-/* {0}-ended; src/data/partition.c says how each is drawn. */
+/* {0}-ended; src/data/partition.c describes how each is drawn. */
 extern const tutti_partition_set tutti_partitions[];
 
 /* Reads "iid", "dirichlet(alpha=0.1)", "class(k=2)", "shard(k=2)". */
 tutti_status tutti_partition_read(tutti_partition *p, const char *text, tutti_error *err);
 
-/* Memory that the parts need, aligned to 8 bytes; false: more than there can be. tutti_partition_at
+/* Memory that the parts need, aligned to 8 bytes; false: the size overflows. tutti_partition_at
    finds them in it. */
 bool tutti_partition_bytes(uint64_t samples, int workers, size_t *bytes);
 void tutti_partition_at(tutti_parts *parts, const void *memory, int workers);
@@ -215,50 +221,51 @@ tutti_status tutti_partition_draw(const tutti_partition *p, const uint8_t *label
                                   uint64_t samples, int classes, int workers, uint64_t seed,
                                   void *memory, tutti_error *err);
 
-/* count[0..classes): samples of each class in the worker's part; labels: of all samples. Gives the
-   distance of its mixture p from that of the whole set q, sum_c |p_c - q_c|: 0 alike, 2 nothing in
-   common (Zhao et al. 2018 call it earth mover's). */
+/* count[0..classes): samples of each class in the worker's part; labels: of all samples. Returns
+   the distance of its class distribution p from that of the whole set q, sum_c |p_c - q_c|: 0
+   equal, 2 disjoint (Zhao et al. 2018 call it earth mover's). */
 double tutti_partition_histogram(const tutti_parts *parts, int worker, const uint8_t *labels,
                                  uint64_t samples, int classes, uint64_t *count);
 
-/* ---- the loader: one thread that gathers ahead of the trainer. Batches come in (step, pass) order
-   from where it was started. ---- */
+/* ---- the loader: one thread that gathers ahead of the trainer. Batches come in (step, pass)
+   order, beginning with first_step. ---- */
 typedef struct tutti_loader tutti_loader;
 typedef struct tutti_batch {
     const float *x;
     const uint8_t *labels;
     const uint32_t *tokens, *next;  /* of a text, instead of x and labels: samples x context each */
-    const uint32_t *rows;           /* of a click log, besides x and labels: samples x tables */
+    const uint32_t *rows;           /* of a click log, with x and labels: samples x tables */
     int64_t samples;
     uint64_t step;
     int64_t pass;
 } tutti_batch;
 
-/* depth: batches gathered ahead (1..16). 0: no thread, and a gather at take(). data (attached), rt:
-   kept. */
+/* depth: batches gathered ahead (1..16). 0: no thread, take() gathers. data (attached), rt:
+   pointers are kept. */
 tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutti_data *data,
                                const tutti_share *share, int worker, uint64_t first_step,
                                int depth, tutti_error *err);
 
-/* What one takes that is opened so. The data need not be attached. */
+/* Memory of a loader that is opened with these arguments. The data need not be attached. */
 size_t tutti_loader_bytes(const tutti_data *data, const tutti_share *share, int worker, int depth);
 
 /* Ends the thread wherever it is; blocks until it has. */
 void tutti_loader_close(tutti_loader *loader);
 
-/* The next batch, valid until the next take or close. Blocks while it is being gathered. A pass of
-   a tail step that has nothing for this worker comes too, with no samples. */
+/* The next batch, valid until the next take or close. Blocks while it is being gathered. A pass
+   of a tail step without samples for this worker is returned too, with samples 0. */
 tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_error *err);
 
-/* The next batch is to be these samples, which are those of that pass. For a run whose order does
-   not follow from the share, or a method that decides itself what a pass is over, and a loader of
-   depth 0. epoch, position: as tutti_share_sample_of takes them. samples: at most the share's batch
-   (TUTTI_ERR_USAGE). */
+/* Sets the samples of the next batch, which is that of the given pass. For a run whose order does
+   not follow from the share, or a method that decides itself which samples a pass has, and a
+   loader of depth 0. epoch, position: as for tutti_share_sample_of. samples: at most the share's
+   batch (TUTTI_ERR_USAGE). */
 tutti_status tutti_loader_seek(tutti_loader *loader, uint64_t step, int64_t pass, uint64_t epoch,
                                uint64_t position, int64_t samples, tutti_error *err);
 
-/* After seek: the batch is these samples of the training split in place of those at epoch and
-   position, as many as seek was told. ids: copied; each below the set's samples. */
+/* After seek: the batch has these samples of the training split instead of those at epoch and
+   position; their number is seek's `samples`. ids: copied; each below the set's number of
+   samples. */
 void tutti_loader_seek_ids(tutti_loader *loader, const uint64_t *ids);
 #ifdef __cplusplus
 }

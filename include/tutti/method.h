@@ -1,9 +1,9 @@
-/* method.h: the contract of a published training method.
+/* method.h: the interface that a training method implements.
 
-   What a method sees is the model as one flat vector x, its gradient g, and passes (pass.h). The
-   client (trainer or PyTorch) calls the engine, and the engine calls the hooks below. What a hook
-   leaves NULL is done by the default named in its comment. What hooks and services may call is in
-   calls.h. What a method declares that makes steps of another kind is in steps.h.
+   A method sees the model as one flat vector x, its gradient g, and passes (pass.h). The client
+   (trainer or PyTorch) calls the engine, and the engine calls the hooks below. A hook that is
+   NULL has the default named in its comment. The functions that hooks and services may call are
+   in calls.h. Optional step modes that a method may declare are in steps.h.
 
      client thread       pass, rows_acquire, unit_acquire, unit_release, step, final_model, retire,
                          quiesce, resume
@@ -11,12 +11,12 @@
      own threads         services
 
    x and g belong to the client thread, and to the lane for the range of the piece that it is
-   exchanging. A service never touches x, g or the optimiser. What it shares with the hooks is the
-   method's own, under a monitor of the method's. Hooks and services block as they like; none
-   allocates. A hook or service that fails ends the run, with its sentence.
+   exchanging. A service never touches x, g or the optimiser. Data that it shares with the hooks
+   is the method's, protected by a monitor of the method. Hooks and services may block; none may
+   allocate. A hook or service that fails ends the run, with its error.
 
-   What several methods share is a facility, at the end of this header: mixers, averagers and pairs
-   (gossip.h), servers (server.h). */
+   A part that several methods share is a facility (at the end of this header): mixers, averagers
+   and pairs (gossip.h), servers (server.h). */
 #ifndef TUTTI_METHOD_H
 #define TUTTI_METHOD_H
 #include "calls.h"
@@ -41,255 +41,263 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     TUTTI_REPLICAS_EQUAL = 1,
     /* Does not use the run's optimiser. */
     TUTTI_OWNS_UPDATE = 2,
-    /* Trains on without a lost worker. A step needs nothing of others but the mixer's neighbours,
-       and the mixer leaves out those that are lost. Services do without the worker that
-       tutti_is_left_out names. So
-       1. there is no `exchange` but in a team, which is lost as a whole;
-       2. hooks have no other collectives, but in open and final_model;
-       3. final_model may be called again after it has failed.
-       engine.h says the rest. */
+    /* Continues training without a lost worker. A step depends on no workers but the mixer's
+       neighbours, and the mixer excludes those that are lost. Services must continue without the
+       worker that tutti_is_left_out names. Therefore there is no `exchange` except in a group
+       (m->team), which is lost as a whole; hooks call no other collectives, except in open and
+       final_model; and final_model may be called again after it has failed. engine.h has the
+       rest. */
     TUTTI_FAULT_TOLERANT = 4,
-    /* Asynchronous: no worker waits for another's step. A step is one gradient computation by a
-       worker that is free, or by a team together, and each is a gradient of its own. `exchange` is
-       among the team, and so are collectives in hooks, but in final_model, quiesce and resume. */
+    /* Asynchronous: no worker waits for another's step. A step is one gradient, computed by a
+       free worker, or by a group (m->team) together, and every step is a separate gradient.
+       `exchange` and the collectives in hooks are among that group, except in final_model,
+       quiesce and resume. */
     TUTTI_ASYNC = 8,
-    /* Takes a codec (engine_options.codec). Its exchange is tutti_exchange, which takes any, or its
-       mixer's models go through one (tutti_mixer_options). */
+    /* Accepts a codec (engine_options.codec). Its exchange is tutti_exchange, which accepts any,
+       or its mixer's models are encoded by one (tutti_mixer_options). */
     TUTTI_TAKES_CODEC = 16,
-    /* What its step hands to tutti_base_step is a direction of its own and no gradient: clip-norm
-       and a client's optimiser are refused. */
+    /* Its step passes tutti_base_step a direction that is not the gradient: clip-norm and a
+       client's optimiser are refused. */
     TUTTI_NON_GRADIENT_UPDATE = 32,
     /* Tables are exchanged by tutti_exchange or not at all, and nothing but an exchange writes to
-       g. So the rows touched stay known, and only they are looked at, updated (where the optimiser
-       allows) and cleared. Without it a table's gradient is whole. */
+       g. So the touched rows stay known, and only they are read, updated (where the optimiser
+       allows) and cleared. Without it a table's gradient is dense. */
     TUTTI_SPARSE_ROWS = 64,
-    /* The run's optimiser has no slots for all of x: declare() says with tutti_optimizer_declare
-       for which part this worker has them. tutti_base_step needs those for all. */
+    /* The run's optimiser has slots for only a part of x on this worker: declare() states which,
+       by tutti_optimizer_declare. tutti_base_step needs them for all of x. */
     TUTTI_SHARDED_OPTIMIZER = 128,
-    /* Its exchange goes through servers and is no collective, so none can be chosen
-       (`collective`). */
+    /* Its exchange goes through servers and is no collective, so the option `collective` does not
+       apply. */
     TUTTI_THROUGH_SERVERS = 256,
-    /* Its values are at servers (server.h), which may be ranks of their own
-       (engine_options.servers). There it declares, opens, serves, agrees, holds and releases as on
-       workers, and nothing else of it is called. There is no x and no g, no vector of theirs
-       (tutti_declare_vector), and what else is only the workers' should have no memory: a server
-       has its slices (server.h). Collectives of `all` are not its. */
+    /* Its values are at servers (server.h), which may be dedicated ranks
+       (engine_options.servers). On these its declare, open, services, final_model, quiesce and
+       resume run as on workers, and no other hook is called. They have no x, no g and no vector
+       of that size (tutti_declare_vector), and should allocate no other memory that only workers
+       need: a server has its shards (server.h). They take no part in collectives of `all`. */
     TUTTI_PARAMETER_SERVERS = 512,
-    /* Its passes may look at the samples of the pass before again (tutti_pass). Refused where the
-       client says that it computes every batch once (engine_options.once). */
+    /* Its passes may repeat the samples of the previous pass (tutti_pass.again). Refused where
+       the client computes every batch only once (engine_options.once). */
     TUTTI_RECOMPUTES = 1024,
     /* Its steps are ddp's, to the bit: the run's optimiser, on the exact mean of a step's
-       gradients, and nothing of the method's own outlives a step. Of methods that drive the order
-       of that sum may be another. So a run goes on from a checkpoint of any method of which this
-       is true (--resume). */
+       gradients, and no state of the method outlives a step. With TUTTI_PIPELINE_SCHEDULE the
+       order of that sum may differ. So a run can resume from a checkpoint of any method with this
+       trait (--resume). */
     TUTTI_DDP_EQUIVALENT = 2048,
-    /* With these options (traits_of) the run is fail-stop even with dedicated servers, because
-       every worker is needed to the end: worker 0 leads the lane, say (TUTTI_ORDER_LED). */
+    /* These options (traits_of) make the run fail-stop even with dedicated servers, because every
+       worker is needed to the end, for example worker 0 that leads the lane (TUTTI_ORDER_LED). */
     TUTTI_FAIL_STOP = 4096,
     /* With one worker, or one pipeline (drive.h), REPLICAS_EQUAL and DDP_EQUIVALENT: the engine
        adds it. */
     TUTTI_DDP_EQUIVALENT_ALONE = 8192,
     /* m->held is TUTTI_HELD_BY_UNIT: a worker has its shards of the values, and all of a unit's
-       values while that unit is needed (steps.h, "held by unit"). */
+       values between unit_acquire and unit_release (steps.h, "held by unit"). */
     TUTTI_SHARDED_PARAMETERS = 16384,
-    /* It has a `drive` hook. Goes with TUTTI_REPLICAS_EQUAL and TUTTI_SHARDED_OPTIMIZER, and with
-       no exchange. */
+    /* It has a `drive` hook. Requires TUTTI_REPLICAS_EQUAL and TUTTI_SHARDED_OPTIMIZER, and no
+       exchange. */
     TUTTI_PIPELINE_SCHEDULE = 32768,
-    /* It drives, and asks what units take on each worker (tutti_model.seconds). Whoever can measure
-       that does so before the engine opens. */
+    /* It has a `drive` hook, and needs the time of each unit on each worker
+       (tutti_model.seconds). A client that can measure it does so before the engine opens. */
     TUTTI_PROFILES_UNITS = 65536,
-    /* All workers make the same steps, but need not be in the same one. Those in front go on while
-       others compute, and an evaluation of the model would make them wait. So snapshots are taken,
-       as under ASYNC (engine.h, "put aside"). It has a service. Where x is not the worker's model
-       as a step begins, a facility has it (own_aside). */
+    /* All workers make the same steps, but need not be in the same one at a time. Faster ones
+       continue while others compute, and an evaluation of the model would make them wait. So
+       snapshots are made, as under ASYNC (engine.h, "snapshots"). It has a service. Where x is
+       not the worker's model when a step begins, a facility provides it (own_aside). */
     TUTTI_UNSYNCHRONIZED_STEPS = 131072,
-    /* With these options no step can be left out: nobody knows of the whole gradient before a part
-       of it is applied, or something is averaged that counts steps. Loss scaling and
-       nonfinite=skip are refused, so `--precision fp16` alone brings no loss scale. */
+    /* With these options no step can be skipped: a part of the gradient is applied before all of
+       it is known, or state that counts steps is averaged. Loss scaling and nonfinite=skip are
+       refused, so `--precision fp16` alone does not enable a loss scale. */
     TUTTI_NEVER_SKIPS = 262144
 };
 
-/* Where the method stands among others: a word for each, which `tutti methods` shows. */
+/* Classification of the method, a word per axis, which `tutti methods` shows. */
 typedef struct tutti_axes {
     const char *topology, *synchrony, *codec, *schedule, *placement, *update;
 } tutti_axes;
 
-/* What there is of the gradient, and of the values (m->held). */
+/* Which parts of the gradient and of the values a worker holds (m->held). */
 typedef enum tutti_held { TUTTI_HELD_WHOLE, TUTTI_HELD_BY_PIECE, TUTTI_HELD_BY_UNIT } tutti_held;
 
 /* In which order a lane exchanges the pieces of a step (m->order).
 
    READY: by index, so a piece waits for those before it. Small ones stay on the client's thread.
-   LED: of worker 0's complete pieces the first by priority, and it tells the others (lane.h). That
-   is a message without payload to each other worker for each piece.
+   LED: leader-ordered: the complete piece of worker 0 with the highest priority goes next, and
+   worker 0 notifies the others (lane.h). That is a message without payload to each other worker
+   for each piece.
 
-   Exchanges through servers want one order too: two workers that each go by their own fill their
-   threads, or their credit, with pieces that wait for each other.
+   Exchanges through servers need a common order too: two workers with different orders may fill
+   their threads, or their credit, with pieces that wait for each other.
 
    Under LED all pieces go to the lane as soon as they are complete, whatever their index. Without
    threads (engine_options.lane -1) pieces go by index at the end of the step. */
 typedef enum tutti_order { TUTTI_ORDER_READY, TUTTI_ORDER_LED } tutti_order;
 
-/* A thread of the method's on every worker, from the first step to the end: an averager, a server.
-   Between steps the engine may bring all services of all workers to rest, with no message of theirs
-   under way (engine.h, *quiet*): for a checkpoint, an evaluation, the end. They rest in the two
-   calls marked [safe] in calls.h and nowhere else. At the end they leave these with TUTTI_CLOSED,
-   so a method has no shutdown code.
+/* A thread of the method on every worker, from the first step to the end: an averager, a server.
+   Between steps the engine may quiesce all services of all workers, so that no message of theirs
+   is in flight (engine.h, *quiescent*): for a checkpoint, an evaluation, the end. Services stop
+   only in the two calls marked [safe] in calls.h. At the end these return TUTTI_CLOSED, so a
+   method needs no shutdown code.
 
-   run: it is over with OK or TUTTI_CLOSED, and returns at once where a worker has nothing to do.
-   hears: it is owed a round when this worker has learnt of losses, in a run that goes on after
-   them. The services of server.h do by themselves. */
+   run: ends with TUTTI_OK or TUTTI_CLOSED; returns at once on a worker that has nothing to do.
+   hears: it gets a pending round when this worker learns of losses, in a run that continues after
+   them. The services of server.h set this themselves. */
 typedef struct tutti_service {
-    const char *name;                    /* of the thread, 10 bytes count */
+    const char *name;                    /* of the thread; its first 10 bytes are used */
     tutti_status (*run)(tutti_method *m, tutti_error *err);
     bool hears;
 } tutti_service;
 enum { TUTTI_SERVICES_MOST = 4 };
 
-/* A default of one of the run's own options under a method: what it is published with, or was found
-   to work with. It holds where nobody has said anything. Of several rows of an option the first
-   whose condition holds counts.
+/* A method's default for one of the run's options: the value that it was published with, or that
+   was found to work. It applies where the option is not given. Of several rows for an option the
+   first whose condition holds applies.
 
-   when: conditions on options of the method, as tutti_option.when has them: "algorithm=qadam". One
-   on the row's own option is about what somebody has given: of { "optimizer", "adam(eps=1e-4)",
-   "optimizer=adam" } an adam that is given has that eps, unless its eps is given too. NULL:
-   always. */
+   when: conditions on options of the method, as tutti_option.when has them: "algorithm=qadam". A
+   condition on the row's own option tests the given value: with { "optimizer", "adam(eps=1e-4)",
+   "optimizer=adam" } a given adam gets that eps, unless its eps is given too. NULL: always. */
 typedef struct tutti_method_default {
     const char *option;                  /* as a flag without dashes: "optimizer" */
-    const char *value;                   /* as it would be given; a number with /n behind it is
-                                            divided by the workers */
+    const char *value;                   /* as it would be given; a number followed by /n is divided
+                                            by the workers */
     const char *when;
 } tutti_method_default;
 #define TUTTI_SETTLES_UNKNOWN UINT64_MAX
 typedef struct tutti_method_ops {
-    const char *name, *title, *authors, *family; /* its page in docs/methods has its name */
+    const char *name, *title, *authors, *family; /* name: also of its page in docs/methods */
     int year;
     tutti_axes axes;
     const char *const *constraints;      /* sentences, NULL-ended; NULL: none */
     const tutti_option *options;         /* into self; NULL: none */
-    const tutti_method_default *defaults; /* of the run's options, where its own will not do; ends
-                                             with {0}; NULL: none */
+    const tutti_method_default *defaults; /* overrides of the run's defaults; ends with {0}; NULL:
+                                             none */
     size_t self_bytes;                   /* of the struct that options are written to */
-    /* May a run go on from a checkpoint of one with other options? Gives those of both runs, each
-       in its turn, one value where they may differ, such as in where a model is cut; what is then
-       not the same may not. `self` has been given options and nothing else. NULL: all must be. */
+    /* May a run resume from a checkpoint of a run with other options? Called with the options of
+       each run in turn; it overwrites those that may differ, such as where a model is
+       partitioned, with a fixed value. The run is refused if the results differ. Of `self` only
+       the options are set. NULL: all options must be equal. */
     void (*alike)(void *self);
     unsigned traits;
-    /* Those of a choice of options, which are applied; NULL: `traits`. It may leave out any, and
-       adds what few choices have (zero: SHARDED_PARAMETERS). With TUTTI_PARAMETER_SERVERS it leaves
-       out FAULT_TOLERANT where every worker serves, and ranks that only serve bring it back. */
+    /* The traits under the given options, which are set in `self`; NULL: `traits`. It may remove
+       any, and adds those that only some options have (zero: SHARDED_PARAMETERS). With
+       TUTTI_PARAMETER_SERVERS it removes FAULT_TOLERANT where every worker serves; with dedicated
+       servers the engine restores it. */
     unsigned (*traits_of)(const void *self);
     const tutti_service *services;       /* ends with a NULL name; NULL: none */
-    /* Has this choice of options need of them? NULL: any has. */
+    /* Do these options need the services? NULL: always. */
     bool (*serves)(const void *self);
-    /* The first steps of a run that are not like those that follow, by these options: a warm-up, a
-       measurement. Of a run of `steps`, of which `epoch` are an epoch. TUTTI_SETTLES_UNKNOWN: it
-       finds out as it trains. NULL: none. */
+    /* Returns how many first steps of a run differ from those that follow under these options: a
+       warm-up, a measurement. `steps`: of the run; `epoch`: of an epoch. TUTTI_SETTLES_UNKNOWN:
+       the method decides while it trains. NULL: none. */
     uint64_t (*settles)(const void *self, uint64_t steps, uint64_t epoch);
     /* Declares state and facilities, sets m->piece_bytes, m->first_piece_bytes, m->lane_width and
-       m->team, and refuses bad combinations. No memory, no messages yet. */
+       m->team, and refuses bad combinations. It allocates no memory and sends no messages. */
     tutti_status (*declare)(tutti_method *m, tutti_plan *plan, tutti_error *err);
     /* All members; x is rank 0's on all workers; may communicate. */
     tutti_status (*open)(tutti_method *m, tutti_error *err);
-    /* Called whatever has failed: self may be NULL, or half built. */
+    /* Called in any case, also after a failure: self may be NULL, or partly initialised. */
     void (*close)(tutti_method *m);
-    /* Before every pass. Default: the configured passes. TUTTI_CLOSED: there is none, of methods
-       with free sample counts (tutti_take_close). */
+    /* Before every pass. Default: the configured passes. TUTTI_CLOSED: there is no further pass;
+       only from methods with free sample counts (tutti_take_close). */
     tutti_status (*pass)(tutti_method *m, tutti_pass *p, tutti_error *err);
-    /* Before unit u computes / after it has; backward likewise. Default: nothing. unit_release may
-       give TUTTI_CLOSED where the step exchanges nothing: what was computed of the step is dropped,
-       and it begins again with its first pass, on the same samples. A client that cannot leave a
-       pass ends it first. */
+    /* unit_acquire: before unit u computes; unit_release: after it; also in backward. Default:
+       nothing. unit_release may return TUTTI_CLOSED where the step exchanges nothing: what was
+       computed of the step is discarded, and it restarts with its first pass, on the same
+       samples. A client that cannot leave a pass ends it first. */
     tutti_status (*unit_acquire)(tutti_method *m, int unit, bool backward, tutti_error *err);
     tutti_status (*unit_release)(tutti_method *m, int unit, bool backward, tutti_error *err);
-    /* Makes p->g the gradient to apply. NULL: pieces are not exchanged (local, gossip). Nor are
-       they in a step whose passes have `exchange` off. */
+    /* Turns p->g into the gradient to apply. NULL: pieces are not exchanged (local, gossip). Nor
+       are they in a step whose passes have `exchange` off. */
     tutti_status (*exchange)(tutti_method *m, tutti_piece *p, tutti_error *err);
-    /* In place of pass, unit_acquire, unit_release, exchange and step (drive.h): takes the run from
-       step m->step to step `until`, computing the stage that this worker has. Client thread, on all
-       workers, with the same `until`. On return all of these steps are over, nothing of them is
-       under way, and own_x is what the run has come to, the same in all pipelines. The trait is
-       TUTTI_PIPELINE_SCHEDULE. NULL: the client calls pass ... step. */
+    /* Replaces pass, unit_acquire, unit_release, exchange and step (drive.h): trains from step
+       m->step to step `until`, computing the stage that this worker has. Client thread, on all
+       workers, with the same `until`. On return all of these steps are complete, with nothing in
+       flight, and own_x holds the resulting values, the same in all pipelines. The trait is
+       TUTTI_PIPELINE_SCHEDULE. NULL: the client calls pass_begin ... step. */
     tutti_status (*drive)(tutti_method *m, uint64_t until, tutti_error *err);
     /* After the last pass and all exchanges. Default: tutti_base_step. */
     tutti_status (*step)(tutti_method *m, tutti_error *err);
-    /* Leave the same model in x of all workers. All members call it: at the end, before an
-       evaluation or an export. When it is not the end it must not change what training goes on
-       from: the engine keeps x for it. Default: mean of x unless REPLICAS_EQUAL. */
+    /* Makes x the same model on all workers. Called on all members: at the end, and before an
+       evaluation or an export. Before the end it must not change the state from which training
+       continues, except x, which the engine saves and restores. Default: mean of x unless
+       REPLICAS_EQUAL. */
     tutti_status (*final_model)(tutti_method *m, tutti_error *err);
-    /* This worker makes no more steps until resume; services run, and the others may still compute.
-       Default: nothing. For a rule that waits for several workers: it would else wait for one that
-       does not come. */
+    /* This worker makes no more steps until resume; services run, and the others may still
+       compute. Default: nothing. For a rule that waits for several workers: otherwise it would
+       wait for one that sends nothing more. */
     tutti_status (*retire)(tutti_method *m, tutti_error *err);
-    /* The run is quiescent: put into x and declared state what has to survive. / Services are about
-       to run, for the first time, after a load or after quiesce: take it from there. None of them
-       runs yet on any worker, so no tutti_call. Default: nothing. */
+    /* The run is quiescent: write to x and declared state what has to survive. Default: nothing. */
     tutti_status (*quiesce)(tutti_method *m, tutti_error *err);
+    /* Services are about to run, for the first time, after a load or after quiesce: restore from x
+       and declared state. No service runs yet on any worker, so tutti_call is not allowed.
+       Default: nothing. */
     tutti_status (*resume)(tutti_method *m, tutti_error *err);
-    /* Before a pass reads these rows of table `tensor` (asked): bring them into x. n > 0,
-       ascending; each row once a pass. Client thread, TUTTI_SPARSE_ROWS. NULL: x has every row at
-       any time. Of methods that drive: before a forward reads them, into own_x, and the backward's
-       gradient of that table is 0 elsewhere; n may be 0. */
+    /* Before a pass reads these rows of table `tensor` (asked): fetches them into x. n > 0,
+       ascending; each row once per pass. Client thread, TUTTI_SPARSE_ROWS. NULL: x has every row
+       at any time. With a `drive` hook: before a forward reads them, into own_x, and the
+       backward's gradient of that table is 0 in all other rows; n may be 0. */
     tutti_status (*rows_acquire)(tutti_method *m, int tensor, const uint32_t *ids, size_t n,
                                  tutti_error *err);
-    /* A checkpoint of other workers has been loaded (engine.h), and declared states are what
-       state.h makes of them. Makes them states of a run of these workers, or refuses
-       (TUTTI_ERR_USAGE). `began` workers began the run that saved it, and `left` of them were there
-       to save it. left == workers: each has its own states as they were, with worker k those of the
-       k-th of them. Else they are as open left them. On all members; sends nothing. Default:
-       nothing. */
+    /* A checkpoint of other workers has been loaded (engine.h), and declared states were
+       converted as state.h describes. Adapts them to a run of these workers, or refuses
+       (TUTTI_ERR_USAGE). `began` workers began the run that saved it, and `left` of them remained
+       when it was saved. left == workers: per-worker states are loaded, worker k having those of
+       the k-th remaining worker. Otherwise they are as open left them. On all members; sends
+       nothing. Default: nothing. */
     tutti_status (*resized)(tutti_method *m, int began, int left, tutti_error *err);
 } tutti_method_ops;
 
 /* Written by the engine unless noted; read by hooks. */
 struct tutti_method {
     const tutti_method_ops *ops;
-    unsigned traits;             /* as the options have it */
-    void *self;                  /* self_bytes, options filled in; NULL where they are 0 */
+    unsigned traits;             /* under the given options */
+    void *self;                  /* self_bytes, options filled in; NULL if self_bytes is 0 */
     tutti_world *world; tutti_runtime *rt; tutti_device *device;
     const tutti_layout *layout;
     size_t n;                    /* = layout->n */
-    float *x, *g;                /* n each. NULL on a rank that only serves; g also where it is
-                                    held by piece, and x where it is held by unit */
-    tutti_group all;             /* the workers; client thread's copy. Under FAULT_TOLERANT those
-                                    that are left, by rank. On a rank that only serves its index is
+    float *x, *g;                /* n each. NULL on a rank that only serves; g also NULL where it is
+                                    held by piece, x where it is held by unit */
+    tutti_group all;             /* the workers; client thread's copy. Under FAULT_TOLERANT the
+                                    remaining ones, by rank. On a rank that only serves its index is
                                     -1 */
-    tutti_group everyone;        /* the workers and, behind them, ranks that only serve: what is
-                                    agreed on. Likewise */
-    int rank, workers;           /* rank: my index in everyone at the beginning, a worker's below
-                                    `workers`; both stay */
-    int servers;                 /* ranks workers ... workers + servers - 1 only serve; stays */
-    /* Of methods that drive (drive.h), from tutti_drive_declare on; x and g are then NULL. */
+    tutti_group everyone;        /* the workers, followed by ranks that only serve; for agreements.
+                                    Under FAULT_TOLERANT likewise the remaining ones */
+    int rank, workers;           /* rank: this rank's index in everyone at the start, below
+                                    `workers` for a worker; both are constant */
+    int servers;                 /* ranks workers ... workers + servers - 1 only serve; constant */
+    /* With a `drive` hook (drive.h), from tutti_drive_declare on; x and g are then NULL. */
     tutti_range own;             /* this worker's elements of the flat space */
     float *own_x, *own_g;        /* own.count each */
-    int member, stage;           /* my pipeline, which is a worker to share.h; my stage of it */
-    int mate, mates;             /* of the workers that have this stage in this pipeline which I am,
-                                    and how many they are */
+    int member, stage;           /* this rank's pipeline, which is a worker to share.h, and its
+                                    stage */
+    int mate, mates;             /* this rank's index among the workers that share its stage in its
+                                    pipeline, and their number */
     tutti_optim *optim;          /* NULL under TUTTI_OWNS_UPDATE, and where it is the client's */
-    int team;                    /* declare() may set under ASYNC: so many workers of consecutive
-                                    ranks take their gradients and make their steps together; must
+    int team;                    /* declare() may set under ASYNC: that many workers of consecutive
+                                    ranks compute each gradient and make each step together; must
                                     divide workers. Default 1 */
     int lane_width;              /* declare() may set; default 1 */
     bool all_on_lane;            /* declare() may set: where there are several pieces all go to the
-                                    lane, small ones and the last too. So lane_width of them are
-                                    under way at most, begun in their order */
-    bool whole;                  /* declare() may set: `exchange` is called when the gradient of the
-                                    whole step stands in g, on the client's thread, piece by piece
-                                    in order. So it may look at all of g before the first is sent;
+                                    lane, also small ones and the last. So at most lane_width of
+                                    them are in flight, begun in their order */
+    bool whole;                  /* declare() may set: `exchange` is called when g holds the
+                                    gradient of the whole step, on the client thread, piece by piece
+                                    in order. So it may read all of g before the first is sent;
                                     nothing overlaps */
     size_t piece_bytes, first_piece_bytes; /* declare() may set; default 25 MiB, 1 MiB */
 
-    /* declare() may set, of pieces; steps.h has the rest ("cut, ordered, updated one by one").
-       cut_bytes: they end at piece_bytes (the first at first_piece_bytes) exactly, rounded up to a
-       multiple of 64, inside tensors too; but a table whose rows are known is a piece by itself.
-       close_bytes: with cut_bytes: a piece ends as well with the tensor by which it has so many
-       bytes. 0: only where it is full.
-       piece_bytes_least: tutti_recut may make them so small. 0: they stay.
+    /* declare() may set, for pieces; steps.h has the rest ("pieces: partitioned, ordered, updated
+       one by one").
+       cut_bytes: they end exactly at piece_bytes (the first at first_piece_bytes), rounded up to
+       a multiple of 64, inside tensors too; but a table whose rows are known is a piece by
+       itself.
+       close_bytes: with cut_bytes: a piece ends also with the tensor with which it reaches that
+       many bytes. 0: only where it is full.
+       piece_bytes_least: smallest piece_bytes that tutti_recut may set. 0: pieces never change.
        by_piece: each is updated as soon as it is exchanged; step() waits for none.
        no_step: with by_piece: the method has a step hook for other options, which is not called.
-       order: see there. forward_first: of those that are complete the one that meets the least unit
-       goes first, of equals the least index; else as they became complete.
-       credit: bytes of pieces under way at most, one at least; 0: no limit. */
+       order: see tutti_order.
+       forward_first: of the complete pieces the one that overlaps the lowest unit goes first, on
+       a tie the lowest index; otherwise they go in the order in which they became complete.
+       credit: most bytes of pieces in flight, but at least one piece; 0: no limit. */
     bool cut_bytes;
     size_t close_bytes, piece_bytes_least;
     bool by_piece, no_step;
@@ -297,27 +305,27 @@ struct tutti_method {
     bool forward_first;
     size_t credit;
     /* declare() may set: BY_PIECE: there is no gradient of the whole model, g is NULL; steps.h,
-       "held by piece". BY_UNIT, which the trait says: nor are there all values, x is NULL; "held
-       by unit". Units of at most keep_values values stay from their first need until the
-       update. */
+       "held by piece". BY_UNIT (trait TUTTI_SHARDED_PARAMETERS): in addition no worker has all
+       values, x is NULL; "held by unit". Units of at most keep_values values stay from their
+       first unit_acquire until the update. */
     tutti_held held;
     size_t keep_values;
-    bool beside;                 /* from open() on: pieces may be under way when the next step has
-                                    begun (by_piece, shards), so x of a unit is whole between need
-                                    and done of that unit, and nowhere else */
+    bool beside;                 /* from open() on: pieces may be in flight when the next step has
+                                    begun (by_piece, shards), so x of a unit is complete only
+                                    between unit_acquire and unit_release of that unit */
     tutti_rng rng;               /* stream = rank + 1, step = step: per worker; set stream 0 for
                                     shared draws */
-    uint64_t step, epoch;        /* steps done, by all workers on average under ASYNC (rng.step:
+    uint64_t step, epoch;        /* steps done, under ASYNC the average of all workers (rng.step:
                                     gradients computed by all); epoch of this step's samples */
-    uint64_t steps, epochs;      /* of the whole run, from open() on: what is begun counts;
-                                    0: unknown */
-    int64_t samples;             /* mine in this step */
-    double weight;               /* my samples / all samples of this step; under ASYNC / those of
-                                    my team, so 1 without teams */
-    const tutti_share *share;    /* who computes how much of a step: share.h */
-    bool names;                  /* passes may name their samples (tutti_names_declare), so what
-                                    they are over is known when they begin */
-    double loss;                 /* mean over what I have computed of this step so far */
+    uint64_t steps, epochs;      /* of the whole run, including those that have begun; from open()
+                                    on; 0: unknown */
+    int64_t samples;             /* this worker's in this step */
+    double weight;               /* this worker's samples / all samples of this step; under ASYNC /
+                                    those of its group (team), so 1 where team is 1 */
+    const tutti_share *share;    /* how a step's samples are divided: share.h */
+    bool names;                  /* passes may list their samples (tutti_names_declare), which are
+                                    then known when they begin */
+    double loss;                 /* mean over this worker's samples of this step so far */
     double lr;                   /* of this step */
     void *engine;                /* engine's own */
 };
@@ -326,85 +334,90 @@ extern const tutti_method_ops *const tutti_methods[]; /* NULL-ended (src/method/
 const tutti_method_ops *tutti_method_find(const char *name);
 enum {
     TUTTI_METHOD_DEFAULT_LONGEST = 128, /* bytes of a row's value */
-    TUTTI_METHOD_DEFAULT_BYTES = 4096 + 2 * TUTTI_METHOD_DEFAULT_LONGEST /* room, behind any spec */
+    TUTTI_METHOD_DEFAULT_BYTES = 4096 + 2 * TUTTI_METHOD_DEFAULT_LONGEST /* a spec and additions */
 };
-/* The method's default of that option in a run of so many workers. spec: the method with its
-   options. given: what somebody has said the option is; "" or NULL: nobody has. Then `value` is
-   that, with what the method adds to it. false: it has no default, or adds nothing, and what is
-   given or the run's own default holds; also where a spec is wrong, which the engine says.
-   Allocates. */
+/* value := the method's default of that option in a run of that many workers. spec: the method
+   with its options. given: the option's given value; "" or NULL: none is given. With a given
+   value, `value` is that value with the method's additions. false: the method has no default, or
+   adds nothing, so that the given value or the run's default applies; also where a spec is wrong,
+   which the engine reports. Allocates. */
 bool tutti_method_default_of(const tutti_method_ops *ops, const char *spec, const char *option,
                              const char *given, int workers,
                              char value[TUTTI_METHOD_DEFAULT_BYTES]);
-/* Does the row add to what is given of its option? */
+/* Does the row add to a given value of its option? */
 bool tutti_method_default_completes(const tutti_method_default *row);
-/* Of a built-in method with its options. false and 0 where the spec is wrong, which the engine
-   says. Allocates. */
+/* *traits := those of a built-in method with its options. false and 0 where the spec is wrong,
+   which the engine reports. Allocates. */
 bool tutti_method_traits(const char *spec, unsigned *traits);
-/* Are both specs of the same built-in method and, as far as a checkpoint goes (`alike`), of the
-   same options? false where one is wrong. Allocates. */
+/* Do both specs have the same built-in method and, as far as checkpoints require
+   (tutti_method_ops), the same options? false where one is wrong. Allocates. */
 bool tutti_method_alike(const char *spec, const char *other);
-/* What `settles` of that method says; 0 where the spec is wrong. Allocates. */
+/* What `settles` of that method returns; 0 where the spec is wrong. Allocates. */
 uint64_t tutti_method_settles(const char *spec, uint64_t steps, uint64_t epoch);
 
 /* ---- facilities ---- */
 
-/* What several methods share, such as a mixer (gossip.h) or servers (server.h): a facility stands
-   between the engine and the methods. The method declares it within its declare(), and there it
-   adds itself. From then on the engine calls the functions below beside the method's hooks, so the
-   method says nothing of them.
+/* A facility is a part that several methods share, such as a mixer (gossip.h) or servers
+   (server.h), between the engine and the methods. The method declares it within its declare(),
+   where the facility registers itself. From then on the engine calls the functions below in
+   addition to the method's hooks, so the method need not call them.
 
-   Order: facilities in the order in which they were added, and then the method's own hook of that
-   name, which may use them. Close is the other way round: the method, then facilities in reverse.
-   All functions may be NULL, and the client's thread calls them all, unless noted. A function that
-   fails ends the run, with its sentence. */
+   Order: facilities in the order in which they were added, and then the method's hook of that
+   name, which may use them. Close is the reverse: the method, then facilities in reverse order.
+   All functions may be NULL, and all are called on the client thread, unless noted. A function
+   that fails ends the run, with its error. */
 typedef struct tutti_saved_run {         /* how the run that saved a checkpoint differs */
-    int64_t slices;                      /* in which it had values of x; 0: it had none */
-    bool resized;                        /* another number of workers is here than saved it */
-    bool changed;                        /* or as many, but others: some were lost */
+    int64_t slices;                      /* number of shards of x at servers; 0: none */
+    bool resized;                        /* this run has another number of workers */
+    bool changed;                        /* same number, but not the same workers: some were lost */
 } tutti_saved_run;
 typedef struct tutti_facility_ops {
     /* All members; x is rank 0's on all workers; may communicate. */
     tutti_status (*open)(void *self, tutti_error *err);
-    /* Services have ended, and the lane. Once for each that was added, however far it came. */
+    /* Services and the lane have ended. Called once for each facility that was added, however far
+       its opening came. */
     void (*close)(void *self);
-    /* A step begins on this worker: before its first pass, and again before that when it begins
-       anew. May communicate. */
+    /* A step begins on this worker: called before its first pass, and again when the step
+       restarts. May communicate. */
     tutti_status (*begin)(void *self, tutti_error *err);
-    /* All are about to come to rest: what the client has started and not waited for is over on
-       return, and no message of it is under way. May communicate. It is called in runs without
+    /* The run is about to quiesce: on return everything that the client has started and not
+       waited for is complete, with no message in flight. May communicate. Called in runs without
        services, too. */
     tutti_status (*arrive)(void *self, tutti_error *err);
-    /* The run is quiescent: x and declared state get what has to survive. May communicate with the
-       members. / Services are about to run, on no worker yet: take it from there. */
+    /* The run is quiescent: write to x and declared state what has to survive. May communicate with
+       the members. */
     tutti_status (*quiesce)(void *self, tutti_error *err);
+    /* Services are about to run, on no worker yet: restore from x and declared state. */
     tutti_status (*resume)(void *self, tutti_error *err);
-    /* After resume: all have left the barriers behind it, and this worker goes on. Times are
-       counted from here. */
+    /* After resume, when all have left the barriers that follow it and this worker continues.
+       Times are measured from here. */
     void (*begun)(void *self);
-    /* That rank is lost, and why: TUTTI_OK: the run can go on without it. Else the sentence with
-       which it ends. Any thread; does not block. */
+    /* That rank is lost, for the reason `why`. TUTTI_OK: the run can continue without it.
+       Otherwise returns the error with which the run ends. Any thread; does not block. */
     tutti_status (*without)(const void *self, int rank, const char *why, tutti_error *err);
-    /* Values of x are kept in so many slices, beside the workers': a checkpoint says how many. */
+    /* Returns the number of shards in which values of x are kept outside the workers' x; a
+       checkpoint records it. */
     int64_t (*slices)(const void *self);
-    /* Snapshots (engine.h, "put aside"), of facilities that keep values of x beside the workers'.
-       The run is quiescent: `points` points were passed, and those without a snapshot get it now. /
-       Within final_model: x := the snapshot of point k, on all workers. / All were evaluated. */
+    /* Snapshots (engine.h, "snapshots"), for facilities that keep values of x outside the workers'
+       x. The run is quiescent and has passed `points` points: makes the snapshots that are still
+       missing. */
     void (*put_aside)(void *self, int points);
-    /* Where steps are common and x is but a snapshot: to := the worker's model as this step
-       begins, within `pass`. What is under way and belongs to it is added when it comes, before all
-       is quiet. */
+    /* Under TUTTI_UNSYNCHRONIZED_STEPS, where x is only a copy: to := the worker's model when this
+       step begins, within `pass`. Contributions in flight that belong to it are added on arrival,
+       before the run is quiescent. */
     void (*own_aside)(void *self, float *to);
+    /* Within final_model: x := the snapshot of point k, on all workers. */
     tutti_status (*agree_aside)(void *self, int k, tutti_error *err);
+    /* All snapshots have been evaluated: drops them. */
     void (*drop_aside)(void *self);
-    /* Is the declared state at `memory` one that cannot be read as it stands from a checkpoint of
-       such a run? Then load reads it, after all the others. Both send nothing. */
+    /* Is the declared state at `memory` one that cannot be read unchanged from a checkpoint of
+       such a run? Then load reads it, after all the others. Neither sends anything. */
     bool (*recuts)(const void *self, const tutti_saved_run *run, const void *memory);
     tutti_status (*load)(void *self, tutti_checkpoint *checkpoint, const tutti_saved_run *run,
                          tutti_error *err);
 } tutti_facility_ops;
-/* Within declare(), by the facility itself, once it has memory that close can free: before anything
-   in it can fail. ops: kept. */
+/* Called within declare(), by the facility itself, once it has memory that close can free and
+   before anything in it can fail. The pointer ops is kept. */
 enum { TUTTI_FACILITIES_MOST = 8 };
 void tutti_facility_add(tutti_method *m, const tutti_facility_ops *ops, void *self);
 #ifdef __cplusplus

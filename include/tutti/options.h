@@ -1,7 +1,7 @@
-/* options.h: one table per thing. A table parses, validates, prints help, and feeds `tutti methods
-   --json`, `tutti config --explain` and the docs. Three users share the same tables: specs
-   (`adam(lr=0.001)`), the command's flags, and settings gathered from file, environment and flags
-   with their origin. */
+/* options.h: option tables. A table is used to parse, to validate, to print help, and for `tutti
+   methods --json`, `tutti config --explain` and the docs. Three users share the same tables:
+   specs (`adam(lr=0.001)`), the command's flags, and settings gathered from file, environment and
+   flags with their origin. */
 #ifndef TUTTI_OPTIONS_H
 #define TUTTI_OPTIONS_H
 #include "base.h"
@@ -23,20 +23,20 @@ typedef enum {
 
 /* Tables end with {0}; NULL is an empty table.
 
-   when: where the option has an effect: "solver=greedy", "select=randk|blockk", "momentum>0", of a
-   text "steps=auto", or "file=none" of one that is empty, several joined by '&'. NULL: always.
-   Elsewhere a spec may give nothing but the default; the sentence names both.
+   when: condition under which the option has an effect: "solver=greedy", "select=randk|blockk",
+   "momentum>0", for a text "steps=auto", or "file=none" for an empty one, several joined by '&'.
+   NULL: always. Otherwise a spec may give only the default; the sentence names both options.
 
-   reach: what a value other than the default does beyond the processes of this machine and the
-   run's own folder, as the sentence says it behind the option's name: "starts programs". Such a
-   value counts from whoever starts a run and never from a folder, which may be a stranger's. NULL:
-   it does nothing of the kind; to read a file is nothing of the kind. */
+   reach: an effect of a value other than the default beyond the processes of this machine and the
+   run's own folder, as used in sentences after the option's name: "starts programs". Such a value
+   is accepted only from the starter of a run and never from a folder, which may be another
+   person's. NULL: no such effect; reading a file is not one. */
 typedef struct tutti_option {
-    /* As in a spec or a file; a flag is "--" + name. Words are joined by '-' for flags, '_' in
+    /* As in a spec or a file; a flag is "--" + name. Words are joined by '-' in flags, '_' in
        specs. */
     const char *name;
     tutti_option_type type;
-    size_t offset;               /* where in the owner's struct the value is written */
+    size_t offset;               /* offset of the value in the owner's struct */
     /* INT, REAL: finite, inclusive bounds. CHOICE: initial is the index. BOOL: 0 or 1. */
     double initial, min, max;
     /* TEXT, SPEC: default, never NULL once applied ("" if none). CHOICE: "a|b|c". */
@@ -50,59 +50,61 @@ typedef struct tutti_option {
 const char *tutti_option_type_name(tutti_option_type type);
 void tutti_options_default(const tutti_option *options, void *self);
 
-/* Of a table that somebody has written, before values are read by it: each option has a name that a
-   spec can say, a member of its own within the self_bytes of the struct, a default within its own
-   bounds, and a `when` of options of this table. TUTTI_ERR_STATE with the first one that has not.
-   Opening a method, a codec, an optimizer, a model or a tier does this. what: "method 'ddp'". */
+/* Checks a user-written table before it is used: each option must have a name that is legal in a
+   spec, a separate member within the self_bytes of the struct, a default within its bounds, and a
+   `when` of options of this table. TUTTI_ERR_STATE with the first one that does not. Opening a
+   method, a codec, an optimizer, a model or a tier does this. what: "method 'ddp'". */
 tutti_status tutti_options_check(const tutti_option *options, const char *what, size_t self_bytes,
                                  tutti_error *err);
 
-/* Is `when`, NULL too, one that the table's rows may have? */
+/* Is `when` a valid condition for the table's rows? NULL is. */
 bool tutti_option_is_condition(const tutti_option *options, const char *when);
-/* Does it hold of these values? It must be one. NULL: it does. */
+/* Does the condition, which must be valid, hold for these values? NULL: yes. */
 bool tutti_option_holds(const tutti_option *options, const char *when, const void *self);
 
 /* Parses one value and writes it; a refused one writes nothing. The sentence has `what`, the
-   option's name, the value and what is allowed. No locale matters.
+   option's name, the value and what is allowed. Independent of the locale.
      - BOOL, and a CHOICE that has on and off: true|on|yes|1 or false|off|no|0 in any case.
-     - Numbers: 12, 1e-3. "64k", " 1", "0x10" and "inf" are none.
-     - TEXT, SPEC: keeps `value`. SPEC values are checked for form (name, arguments, balanced
-       brackets). "" is one where it is the default. */
+     - Numbers: 12, 1e-3. "64k", " 1", "0x10" and "inf" are invalid.
+     - TEXT, SPEC: keeps the pointer `value`. SPEC values are checked for form (name, arguments,
+       balanced brackets). "" is valid where it is the default. */
 tutti_status tutti_option_set(const tutti_option *option, const char *what, const char *value,
                               void *self, tutti_error *err);
 
-/* A list a:b:c of positive reals of at most 1e9, as TEXT values have it: how many there are, of
-   which the first `room` go to values. "" has none. -1: it is no such list. No locale matters. */
+/* Parses a list a:b:c of positive reals of at most 1e9, as in TEXT values: returns how many there
+   are, and writes as many of the first as fit to values. "" has none. -1: invalid list.
+   Independent of the locale. */
 int tutti_option_positives(const char *text, double *values, int room);
 
-/* The value as it would be written in a spec (in quotes if need be); gives strlen, as snprintf.
-   Doubles in the shortest form that reads back equal. */
+/* The value as written in a spec (in quotes if need be); returns strlen, as snprintf. Doubles in
+   the shortest form that reads back equal. */
 int tutti_option_print(const tutti_option *option, const void *self, char *out, size_t bytes);
 
-/* '-' and '_' are alike; NULL: none. */
+/* '-' and '_' are equivalent; NULL: none. */
 const tutti_option *tutti_option_find(const tutti_option *options, const char *name);
 
-/* "; did you mean 'lr' or 'lrs'?" or "": near names by edit distance, at most three. names: n of
-   them. */
+/* "; did you mean 'lr' or 'lrs'?" or "": similar names by edit distance, at most three. names: n
+   of them. */
 void tutti_suggest(const char *name, const char *const *names, size_t n, char *out, size_t bytes);
 
 /* ---- specs: name, name(), name(arg,...). An arg is a value, in table order, or key=value. A value
    may itself be a spec; lists are a:b:c (TEXT).
 
-   Names are letters, digits, '_', '-' and '.', a letter first. A value may stand in double quotes,
-   then with \" and \\ for those two. It must if it has blanks at its ends, a comma outside of
-   brackets or an unbalanced bracket. White space round tokens is ignored.
+   Names are letters, digits, '_', '-' and '.', a letter first. A value may be in double quotes,
+   with \" and \\ for those two. It must be if it has blanks at its ends, a comma outside of
+   brackets or an unbalanced bracket. White space around tokens is ignored.
 
-   These are errors: positional after keyed, a key given twice, an unknown key (with near ones), an
-   unbalanced bracket, anything after the end, more than 4096 bytes or 16 levels. ---- */
+   These are errors: positional after keyed, a key given twice, an unknown key (similar ones are
+   suggested), an unbalanced bracket, anything after the end, more than 4096 bytes or 16 levels.
+   ---- */
 typedef struct tutti_spec tutti_spec;
 tutti_status tutti_spec_open(tutti_spec **out, const char *text, tutti_error *err); /* allocates */
 void tutti_spec_close(tutti_spec *spec);
 const char *tutti_spec_name(const tutti_spec *spec);
 size_t tutti_spec_count(const tutti_spec *spec); /* args given */
 
-/* The option of the table that arg i, below count, sets, and its value, which lives as long as the
-   spec. NULL: none of the table. */
+/* The option of the table that arg i, below count, sets, and its value, which lives as long as
+   the spec. NULL: it is not in the table. */
 const tutti_option *tutti_spec_arg(const tutti_spec *spec, const tutti_option *options, size_t i,
                                    const char **value);
 
@@ -112,18 +114,18 @@ tutti_status tutti_spec_apply(const tutti_spec *spec, const char *what,
                               const tutti_option *options, void *self, tutti_error *err);
 
 /* Canonical text "name(key=value,...)" with every option of the table that is not at its default;
-   gives strlen, as snprintf. */
+   returns strlen, as snprintf. */
 int tutti_spec_print(const char *name, const tutti_option *options, const void *self, char *out,
                      size_t bytes);
 
-/* Of `length` bytes: "4", "64KiB", "512MiB": a size in bytes, from 1 B to 1024 GiB, with at most
-   one unit B, KiB, MiB or GiB. TUTTI_ERR_USAGE: it is none. */
+/* Parses a size in bytes from text of `length` bytes: "4", "64KiB", "512MiB": from 1 B to 1024
+   GiB, with at most one unit B, KiB, MiB or GiB. TUTTI_ERR_USAGE: invalid. */
 tutti_status tutti_bytes_parse(const char *text, size_t length, size_t *bytes, tutti_error *err);
 
-/* ---- settings: the values of one table with where each came from.
+/* ---- settings: the values of one table with the origin of each.
 
-   Precedence: flag > environment > file > default, whatever the order of the calls below; of equal
-   origins the later call. A value that a stronger origin hides is checked all the same. TEXT and
+   Precedence: flag > environment > file > default, whatever the order of the calls below; of
+   equal origins the later call. A value that a stronger origin hides is still checked. TEXT and
    SPEC members of self point to copies that live until their option is set again or the settings
    are closed. After a failed call some of its values may be set. ---- */
 typedef enum {
@@ -134,7 +136,7 @@ typedef enum {
 } tutti_origin;
 typedef struct tutti_settings tutti_settings;
 
-/* Writes the defaults to self (keeps, as `options`). */
+/* Writes the defaults to self. The pointers self and options are kept. */
 tutti_status tutti_settings_open(tutti_settings **out, const tutti_option *options, void *self,
                                  tutti_error *err);
 void tutti_settings_close(tutti_settings *s);
@@ -143,12 +145,12 @@ void tutti_settings_close(tutti_settings *s);
    (jansson). Quotes are optional in YAML; in JSON text must be a string, other values may be. An
    empty file sets nothing. Blocks on the file.
 
-   Refused with file:line and what would mend it: nested mappings, lists, duplicate keys, unknown
-   keys (near ones listed), missing values (null), files over 1 MiB. */
+   Refused with file:line and a remedy: nested mappings, lists, duplicate keys, unknown keys
+   (similar ones listed), missing values (null), files over 1 MiB. */
 tutti_status tutti_settings_file(tutti_settings *s, const char *path, tutti_error *err);
 
-/* The same, and each value that would be set is shown before. where: "run.yaml:3". false: it is not
-   set. */
+/* The same, but filter is called before each value is set. where: "run.yaml:3". If it returns
+   false the value is not set. */
 tutti_status tutti_settings_file_filtered(tutti_settings *s, const char *path,
                                           bool (*filter)(void *user, const tutti_option *option,
                                                          const char *value, const char *where),
@@ -158,8 +160,8 @@ tutti_status tutti_settings_file_filtered(tutti_settings *s, const char *path,
 tutti_status tutti_settings_text(tutti_settings *s, const char *path, const char *text,
                                  size_t bytes, tutti_error *err);
 
-/* Prefix "TUTTI_": TUTTI_LR_SCHEDULE=... sets lr-schedule. Variables of the prefix that are no
-   option are ignored (TUTTI_DATA is one). `environment` as environ. */
+/* Prefix "TUTTI_": TUTTI_LR_SCHEDULE=... sets lr-schedule. Variables of the prefix that are not
+   options are ignored (for example TUTTI_DATA). `environment` as environ. */
 tutti_status tutti_settings_environment(tutti_settings *s, const char *prefix,
                                         char *const *environment, tutti_error *err);
 
@@ -167,13 +169,13 @@ tutti_status tutti_settings_environment(tutti_settings *s, const char *prefix,
 tutti_status tutti_settings_flag(tutti_settings *s, const char *name, const char *value,
                                  const char *where, tutti_error *err);
 
-/* Another default than the table's, with where it is from, "default of asgd". It holds where no
-   origin has spoken. Copied. */
+/* Sets another default than the table's, with its source, "default of asgd". It applies where no
+   origin gives a value. Copied. */
 tutti_status tutti_settings_default(tutti_settings *s, const char *name, const char *value,
                                     const char *where, tutti_error *err);
 
-/* Adds to a value that an origin has given: it becomes `value`, and is from where it was "and" from
-   `where`. Copied. */
+/* Completes a value that an origin has given: it becomes `value`, and its source becomes the old
+   one "and" `where`. Copied. */
 tutti_status tutti_settings_complete(tutti_settings *s, const char *name, const char *value,
                                      const char *where, tutti_error *err);
 

@@ -16,22 +16,22 @@ enum {
     TUTTI_PICTURE_PIXELS_MOST = 1 << 25
 };
 
-/* By its end: .png, .jpg or .jpeg, in any case. */
+/* Is it a picture by its extension: .png, .jpg or .jpeg, in any case? */
 bool tutti_picture_named(const char *name);
 
-/* pixels: channels x size x size bytes, a plane after another: 3 (red, green, blue) or 1 (grey).
+/* pixels: channels x size x size bytes, plane after plane: 3 (red, green, blue) or 1 (grey).
 
-   The largest square in the middle is taken and brought to size x size by a triangle as wide as the
-   two sizes' ratio, at least 1, and rounded. So a picture of that size stays as it is. Grey is
-   0.299 red + 0.587 green + 0.114 blue. What is transparent is over black. 16 bits a channel
+   The largest centred square is resized to size x size by a triangle filter as wide as the two
+   sizes' ratio, at least 1, and rounded. So a picture of that size does not change. Grey is 0.299
+   red + 0.587 green + 0.114 blue. Transparent pixels are blended over black. 16 bits per channel
    become 8.
 
-   `path` is for the messages. TUTTI_ERR_CORRUPT: no PNG or JPEG, cut short, damaged, too large.
-   TUTTI_ERR_USAGE: this build has no decoder for it. */
+   `path` is for the messages. TUTTI_ERR_CORRUPT: not a PNG or JPEG, truncated, damaged, too
+   large. TUTTI_ERR_USAGE: this build has no decoder for it. */
 tutti_status tutti_picture_decode(const char *path, const uint8_t *file, size_t bytes, int channels,
                                   int size, uint8_t *pixels, tutti_error *err);
 
-/* The same of a file. */
+/* tutti_picture_decode of a file. */
 tutti_status tutti_picture_read(tutti_runtime *rt, const char *path, int channels, int size,
                                 uint8_t *pixels, tutti_error *err);
 

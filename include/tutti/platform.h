@@ -1,6 +1,6 @@
-/* platform.h: clusters for simulated runs: specs of the shapes that papers use, written as SimGrid
-   platforms (XML, version 4.1). Hosts are named w0, w1 ..., with as many leading zeros as make
-   their order by name the order of their numbers. Worker i belongs on host i. */
+/* platform.h: clusters for simulated runs: specs of the shapes that papers use, written as
+   SimGrid platforms (XML, version 4.1). Hosts are named w0, w1 ..., with leading zeros so that
+   their order by name is that of their numbers. Worker i belongs on host i. */
 #ifndef TUTTI_PLATFORM_H
 #define TUTTI_PLATFORM_H
 #include "options.h"
@@ -10,8 +10,8 @@ extern "C" {
 #endif
 
 /* Writes the platform of a spec, "cluster(n=64,rate=25Gbps,latency=10us)", to `out` (a file, a
-   memory file), at its position; not flushed. The same spec gives the same bytes. TUTTI_ERR_USAGE:
-   a bad spec; nothing is written. Allocates. */
+   memory file), at its position; not flushed. The same spec yields the same bytes.
+   TUTTI_ERR_USAGE: a bad spec; nothing is written. Allocates. */
 tutti_status tutti_platform_print(FILE *out, const char *spec, tutti_error *err);
 
 /* Shape i of the table, for help and docs; false beyond the end. */

@@ -3,8 +3,8 @@
    regime while that sum differs from that of the window before, and after the learning rate has
    fallen.
 
-   The rule is a pure function of what it is told. So workers that are told the same decide the
-   same, and a recorded run can be replayed. The caller says what is added up. */
+   The rule is a pure function of its inputs. So workers with the same inputs decide the same, and
+   a recorded run can be replayed. The caller decides what is added up. */
 #ifndef TUTTI_REGIME_H
 #define TUTTI_REGIME_H
 #include "options.h"
@@ -22,7 +22,7 @@ typedef struct tutti_regime_rule {
     int window;                          /* epoch, interval */
 } tutti_regime_rule;
 
-/* The rows of a table for it. */
+/* Rows of an option table for the rule. */
 #define TUTTI_REGIME_OPTIONS(self, rule) \
     { "eta", TUTTI_REAL, TUTTI_AT(self, rule.eta), 0.5, 0, 1e9, NULL, \
       "relative change of a norm from which on a regime is critical; 0: always" }, \
@@ -37,17 +37,17 @@ typedef struct tutti_regime_rule {
       "a fall of the learning rate to this part of itself or less is critical; " \
       "a cosine's small ones are not" }
 
-/* Of the window under way; declared state of its owner, 0 at first. */
+/* State of the current window; declared state of its owner, 0 at first. */
 typedef struct tutti_regime {
     uint64_t epoch, steps;               /* steps begun in it */
     double lr;
-    uint64_t adds;                       /* it is added up */
+    uint64_t adds;                       /* the gradient is added up in this window */
 } tutti_regime;
 typedef struct tutti_regime_turn {
     bool ends;                           /* a window has ended; another begins with this step */
-    /* And it was one that is added up: compare its norm with that of the one before. */
+    /* And it was a window that is added up: compare its norm with that of the previous one. */
     bool checks;
-    uint64_t steps;                      /* it had so many */
+    uint64_t steps;                      /* steps of the ended window */
     /* The learning rate fell: critical, whatever the norms say, until the next check. */
     bool fell;
 } tutti_regime_turn;
@@ -56,27 +56,27 @@ typedef struct tutti_regime_turn {
 tutti_regime_turn tutti_regime_begin(const tutti_regime_rule *rule, tutti_regime *now,
                                      uint64_t epoch, double lr);
 
-/* The step that began is none. */
+/* The step that began is skipped. */
 void tutti_regime_left_out(tutti_regime *now);
 
-/* Norms of two windows, each divided by its steps. `was` below 0: there is none. What is no number
-   is critical. */
+/* was, is: norms of two windows, each divided by its steps. `was` below 0: there is none. NaN is
+   critical. */
 bool tutti_regime_is_critical(const tutti_regime_rule *rule, double was, double is);
 
-/* After so many epochs or steps, as the unit has it, comes the first check that has two norms.
-   Before it every regime is critical. */
+/* Number of epochs or steps (the rule's unit) after which the first check has two norms. Before
+   it every regime is critical. */
 uint64_t tutti_regime_first(const tutti_regime_rule *rule);
 
-/* Is a run of so many steps and epochs (0: unknown) over before the first check can find anything
-   but critical? Then a sentence in text: `never`, which is what therefore does not happen, why, and
-   what mends it. */
+/* Is a run of that many steps and epochs (0: unknown) over before the first check that can find a
+   regime not critical? Then text is a sentence: `never` (what therefore never happens), the
+   reason, and a remedy. */
 bool tutti_regime_warning(const tutti_regime_rule *rule, uint64_t steps, uint64_t epochs,
                           const char *never, size_t size, char *text);
 const char *tutti_regime_unit(const tutti_regime_rule *rule); /* "epoch", "step" */
 
-/* ---- replay: decisions of a recorded run in place of the rule, "0.l:40.lhhl:80.h". From that step
-   on, steps ascending, each part is low or high, in order, or one letter stands for all. Before the
-   first all are low. ---- */
+/* ---- replay: decisions of a recorded run instead of the rule, "0.l:40.lhhl:80.h". From the
+   given step on, steps ascending, each part is low or high, in order; a single letter applies to
+   all parts. Before the first step all are low. ---- */
 #define TUTTI_REGIME_REPLAY(self, replay) \
     { "replay", TUTTI_TEXT, TUTTI_AT(self, replay), 0, 0, 0, "", \
       "decisions as a run's events have them, in place of the rule: STEP.LEVELS:STEP.LEVELS..., " \
@@ -86,11 +86,12 @@ const char *tutti_regime_unit(const tutti_regime_rule *rule); /* "epoch", "step"
       "decide and log as ever, and let nothing change by it: " \
       "what an eta and an interval would find in this run" }
 
-/* TUTTI_ERR_USAGE: what is wrong at which place, or that dry_run would have nothing to find. */
+/* TUTTI_ERR_USAGE: the text is invalid, with the position, or dry_run would have nothing to
+   find. */
 tutti_status tutti_regime_check_replay(const char *replay, size_t parts, bool dry_run,
                                        tutti_error *err);
 
-/* high: of each part in this step: 1 or 0. */
+/* high: for each part in this step 1 or 0. */
 void tutti_regime_replay(const char *replay, uint64_t step, size_t parts, float *high);
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-/* safetensors.h: the file format of model.safetensors and of checkpoint shards. Written so that any
-   safetensors reader takes it; read as if it came from an enemy. */
+/* safetensors.h: the file format of model.safetensors and of checkpoint shards. Written so that
+   any safetensors reader accepts it; files that are read are treated as untrusted. */
 #ifndef TUTTI_SAFETENSORS_H
 #define TUTTI_SAFETENSORS_H
 #include "device.h"
@@ -18,23 +18,23 @@ typedef struct tutti_tensor_entry {
     uint64_t dim[TUTTI_SAFETENSORS_DIMS];
     uint64_t begin, bytes;        /* in the data section; writer: ignored and set */
     const void *data;             /* writer: the contents; reader: NULL */
-    tutti_tier *tier; uint64_t at; /* writer, with data NULL: the contents are there, from that byte
-                                      on */
-    /* writer, with data NULL and no tier: sets *data to the contents, which stay until it is called
-       for another tensor. Tensors are asked for one after another, in the order of the file. */
+    tutti_tier *tier; uint64_t at; /* writer, with data NULL: the contents are in this tier from
+                                      that byte on */
+    /* writer, with data NULL and no tier: sets *data to the contents, which must stay valid until
+       it is called for another tensor. It is called for one tensor after another, in file order. */
     tutti_status (*bring)(void *with, const struct tutti_tensor_entry *e, const void **data,
                           tutti_error *err);
     void *with;
     uint64_t hash;                /* writer: set to the contents' XXH3-64; reader: 0 */
 } tutti_tensor_entry;
 
-/* Writes path + ".part" (an old one is removed first), syncs it, renames it to path. Does not sync
-   the directory. On failure the part file is gone and an earlier `path` is as it was.
+/* Writes path + ".part" (an old one is removed first), syncs it, renames it to path. Does not
+   sync the directory. On failure the part file is removed and an earlier `path` is unchanged.
 
-   Tensors are laid out by descending element size, then name; the first starts at a multiple of 64
-   bytes. entries[k].begin, bytes, hash are set. metadata: text pairs of __metadata__, a NULL-ended
-   array of key, value, key, value. It has no time and no host: files of equal runs are equal. *hash
-   (may be NULL): XXH3-64 of the whole file. */
+   Tensors are laid out by descending element size, then name; the first starts at a multiple of
+   64 bytes. entries[k].begin, bytes, hash are set. metadata: string pairs of __metadata__, a
+   NULL-ended array of key, value, key, value. It has no time and no host, so files of equal runs
+   are equal. *hash (may be NULL): XXH3-64 of the whole file. */
 tutti_status tutti_safetensors_write(tutti_runtime *rt, const char *path,
                                      tutti_tensor_entry *entries, size_t n,
                                      const char *const *metadata, uint64_t *hash,
@@ -63,8 +63,8 @@ const char *tutti_safetensors_metadata(const tutti_tensor_file *f, const char *k
 tutti_status tutti_safetensors_read(tutti_tensor_file *f, const tutti_tensor_entry *e,
                                     uint64_t offset, void *to, size_t bytes, tutti_error *err);
 
-/* The header alone, for the fuzz target: head has 8 + N bytes or less, file_bytes is what the file
-   is said to have. */
+/* The header alone, for the fuzz target: head has 8 + N bytes or less, file_bytes is the assumed
+   size of the file. */
 tutti_status tutti_safetensors_parse(tutti_tensor_file **out, const char *path,
                                      const uint8_t *head, size_t have, uint64_t file_bytes,
                                      tutti_error *err);

@@ -8,9 +8,9 @@
 extern "C" {
 #endif
 
-/* A whole file as it is in the page cache, where the runtime can map; else a copy of it. Read only.
-   A mapped file must not shrink while it is used. A mark of UTF-8 (EF BB BF), which some editors
-   put before a text, is left out. */
+/* A whole file as it is in the page cache, where the runtime can map; else a copy of it. Read
+   only. A mapped file must not shrink while it is used. A UTF-8 byte order mark (EF BB BF) at the
+   beginning is skipped. */
 typedef struct tutti_contents {
     const uint8_t *at;
     uint64_t bytes;
@@ -25,15 +25,15 @@ void tutti_contents_close(tutti_contents *c); /* takes a zeroed one */
 uint64_t tutti_utf8_valid(const uint8_t *text, uint64_t bytes);
 
 /* ---- byte-pair encoding (Sennrich et al. 2016, on bytes). Ids 0 to 255 are bytes; id 256 + k is
-   the k-th merge, the join of two earlier ids. Merges stay inside words (src/data/bpe.c says what a
-   word is), so a text is encoded word by word. Any bytes can be encoded, and decoding gives them
-   back exactly. ---- */
+   the k-th merge, the join of two earlier ids. Merges stay inside words (src/data/bpe.c defines
+   them), so a text is encoded word by word. Any bytes can be encoded, and decoding restores them
+   exactly. ---- */
 typedef struct tutti_bpe tutti_bpe;
 enum { TUTTI_BPE_VOCABULARY_MOST = 1 << 20 };
 
 /* Learns `vocabulary` - 256 merges. Each joins the pair of ids that is most frequent, the lowest
-   pair of equally frequent ones. A text in which too few pairs occur twice is TUTTI_ERR_USAGE, with
-   the vocabulary that it would give. Deterministic. */
+   pair of equally frequent ones. A text in which too few pairs occur twice is TUTTI_ERR_USAGE,
+   with the vocabulary that is possible. Deterministic. */
 tutti_status tutti_bpe_train(tutti_bpe **out, const uint8_t *text, uint64_t bytes,
                              uint32_t vocabulary, tutti_error *err);
 tutti_status tutti_bpe_read(tutti_bpe **out, tutti_runtime *rt, const char *path,
@@ -51,13 +51,13 @@ uint64_t tutti_bpe_hash(const tutti_bpe *bpe); /* of its merges */
 /* The bytes of an id; they live as long as bpe. id < vocabulary. */
 const uint8_t *tutti_bpe_bytes(const tutti_bpe *bpe, uint32_t id, size_t *bytes);
 
-/* ids: room for `bytes`, the most there can be. *count: how many. Allocates a cache of words; any
-   threads may use one bpe at once. */
+/* ids: space for `bytes` ids, the maximum. *count: how many. Allocates a cache of words; several
+   threads may use one bpe concurrently. */
 tutti_status tutti_bpe_encode(const tutti_bpe *bpe, const uint8_t *text, uint64_t bytes,
                               uint32_t *ids, uint64_t *count, tutti_error *err);
 
-/* Writes at most `room` bytes of the text of ids, each below the vocabulary; gives how many bytes
-   it has. */
+/* Writes the text of ids, each below the vocabulary, as far as it fits; returns how many bytes it
+   has. */
 uint64_t tutti_bpe_decode(const tutti_bpe *bpe, const uint32_t *ids, uint64_t count, uint8_t *text,
                           uint64_t room);
 
@@ -67,7 +67,7 @@ typedef struct tutti_tokens {
     int id_bytes;                 /* 2, 4 */
     uint64_t count;
     uint32_t vocabulary;          /* every id is below */
-    uint64_t made_by;             /* tutti_bpe_hash of what made it; 0: bytes */
+    uint64_t made_by;             /* tutti_bpe_hash of its encoding; 0: bytes */
     uint64_t hash;                /* of the ids */
     tutti_contents contents;
 } tutti_tokens;
@@ -79,12 +79,12 @@ tutti_status tutti_tokens_open(tutti_tokens *t, tutti_runtime *rt, const char *p
 tutti_status tutti_tokens_verify(const tutti_tokens *t, const char *path, tutti_error *err);
 void tutti_tokens_close(tutti_tokens *t); /* takes a zeroed one */
 
-/* The same on a file in memory, aligned to 8 bytes, for as long as it stays. For the fuzz
+/* tutti_tokens_open of a file in memory, aligned to 8 bytes, which must outlive t. For the fuzz
    target. */
 tutti_status tutti_tokens_parse(tutti_tokens *t, const char *path, const uint8_t *file,
                                 uint64_t bytes, tutti_error *err);
 
-/* Writes a new file; 2 bytes an id if the vocabulary allows it. */
+/* Writes a new file; 2 bytes per id if the vocabulary allows it. */
 tutti_status tutti_tokens_write(tutti_runtime *rt, const char *path, const uint32_t *ids,
                                 uint64_t count, uint32_t vocabulary, uint64_t made_by,
                                 tutti_error *err);

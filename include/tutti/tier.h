@@ -1,9 +1,9 @@
-/* tier.h: memory that is counted, and state that is kept where there is more room: host memory, or
-   a file on a disk (NVMe).
+/* tier.h: memory accounting, and storage for state outside device memory: host memory, or a file
+   on a disk (NVMe).
 
    An arena counts memory against a limit. A tier is a range of bytes [0, bytes) elsewhere. It is
-   read and written by requests, which go on beside the caller. What a tier holds is one process's
-   and ends with it: a checkpoint reads it out. */
+   read and written by asynchronous requests. The contents of a tier belong to one process and end
+   with it: a checkpoint must read them. */
 #ifndef TUTTI_TIER_H
 #define TUTTI_TIER_H
 #include "options.h"
@@ -13,54 +13,54 @@
 extern "C" {
 #endif
 
-/* ---- arenas: any thread, at any time. A name sums what was taken under it. ---- */
+/* ---- arenas: any thread, at any time. Memory is summed by name. ---- */
 typedef struct tutti_arena tutti_arena;
 #define TUTTI_UNBOUNDED UINT64_MAX
 #define TUTTI_ARENA_ALIGN 64       /* the least alignment */
 
-/* what: "device memory", of which `limit` bytes may be taken. mend: how a user raises the limit,
-   "raise --device-memory". Both are copied, of at most 60 bytes. */
+/* what: name of the memory, "device memory"; limit: most bytes. mend: how a user raises the
+   limit, "raise --device-memory". Both strings are copied, of at most 60 bytes. */
 tutti_status tutti_arena_open(tutti_arena **out, tutti_runtime *rt, const char *what,
                               const char *mend, uint64_t limit, tutti_error *err);
-void tutti_arena_close(tutti_arena *a); /* all that was taken has been given back */
+void tutti_arena_close(tutti_arena *a); /* after all memory was released */
 
-/* Zeroed memory. alignment: a power of two; for tiers that go past the page cache
-   TUTTI_FILE_BLOCK. name: copied, of at most 40 bytes. Beyond the limit it fails with what is
-   needed, what there is, and who has it. Allocates. */
+/* Allocates zeroed memory. alignment: a power of two; for tiers that bypass the page cache
+   TUTTI_FILE_BLOCK. name: copied, of at most 40 bytes. Beyond the limit it fails; the sentence
+   states what is needed, the limit, and the users of the memory by name. */
 tutti_status tutti_arena_take(tutti_arena *a, const char *name, size_t bytes, size_t alignment,
                               void **memory, tutti_error *err);
-void tutti_arena_give(tutti_arena *a, void *memory); /* takes NULL */
+void tutti_arena_give(tutti_arena *a, void *memory); /* accepts NULL */
 
-/* The same for memory that somebody else allocates: it is counted only. */
+/* Counts memory that other code allocates. */
 tutti_status tutti_arena_charge(tutti_arena *a, const char *name, uint64_t bytes,
                                 tutti_error *err);
 void tutti_arena_refund(tutti_arena *a, const char *name, uint64_t bytes);
 
-/* Several charges at once, all or none. So what is refused is told with the sum of all. */
+/* Several charges at once, all or none. So a refusal reports the sum of all. */
 typedef struct tutti_arena_part { const char *name; uint64_t bytes; } tutti_arena_part;
 tutti_status tutti_arena_charge_all(tutti_arena *a, const tutti_arena_part *parts, size_t n,
                                     tutti_error *err);
 
-/* name NULL: of all. A name that nobody used has 0. */
+/* name NULL: of all names. An unused name has 0. */
 typedef struct tutti_arena_sum { uint64_t now, peak, limit; } tutti_arena_sum;
 tutti_arena_sum tutti_arena_count(tutti_arena *a, const char *name);
 
 /* ---- tiers ---- */
 typedef struct tutti_tier tutti_tier;
 
-/* What a tier may be: for help and docs; {0}-ended. */
+/* The kinds of tiers, for help and docs; {0}-ended. */
 extern const struct tutti_tier_kind {
     const char *name, *help;
     const tutti_option *options;
 } tutti_tiers[];
 
-/* One request. Caller's memory, zero before its first use; the tier's from the post until the wait
-   for it has returned. Then it may be posted again. */
+/* One request. The caller's memory, zeroed before its first use; it belongs to the tier from
+   posting until the wait for it has returned. Then it may be posted again. */
 typedef struct tutti_io {
     struct tutti_io *next;
     char *memory;
     uint64_t at;
-    size_t bytes, cut, left;           /* in all; handed out; not yet ended */
+    size_t bytes, cut, left;           /* total; issued; not yet complete */
     bool write, under_way;
     tutti_status status;
     tutti_error err;
@@ -68,57 +68,57 @@ typedef struct tutti_io {
 
 /* spec:
      - "host": memory of this process.
-     - "nvme(path=DIR, ...)": a file without a name in DIR, which is gone with this process however
-       it ends. All room is taken here, so a full disk is found before any work.
-   bytes: at least 1; all of them are 0 at first. arena: counts what host memory the tier takes
-   (all of `host`, staging of `nvme`) and outlives it; NULL: nobody counts.
+     - "nvme(path=DIR, ...)": an unnamed file in DIR, which vanishes with this process however it
+       ends. Its space is allocated by open, so a full disk is found before any work.
+   bytes: at least 1; all of them are 0 at first. arena: counts the host memory of the tier (all
+   of `host`, staging of `nvme`) and must outlive it; NULL: it is not counted.
 
-   It fails with what is needed and what there is. Allocates, starts threads, blocks. */
+   A failure states what is needed and what is available. Allocates, starts threads, blocks. */
 tutti_status tutti_tier_open(tutti_tier **out, tutti_runtime *rt, const char *spec, uint64_t bytes,
                              tutti_arena *arena, tutti_error *err);
-/* Waits for what is under way. Blocks. */
+/* Waits for requests in progress. Blocks. */
 void tutti_tier_close(tutti_tier *t);
 
-/* Posts a request. [at, at + bytes) lies within the tier; any offset, size and address will do.
-   Requests that are under way at a time must not overlap, but for reads. The memory stays still
+/* Posts a request. [at, at + bytes) must lie within the tier; any offset, size and address is
+   legal. Concurrent requests must not overlap, except reads. The memory must not move or change
    until the request is waited for. Blocks only while too many requests are waiting to begin. A
-   failure posts nothing (a range that is not the tier's, a request that is under way). Any thread.
+   failure posts nothing (a range beyond the tier, a request in progress). Any thread.
 
-   Multiples of tutti_tier_block (offset, size and address) go as they are. Of the others the ends
-   take a way round through staging memory: a read more for each end of a write. */
+   Multiples of tutti_tier_block (offset, size and address) are transferred directly. Of others
+   the ends are copied through staging memory, with one more read for each end of a write. */
 tutti_status tutti_tier_read(tutti_tier *t, tutti_io *io, uint64_t at, void *to, size_t bytes,
                              tutti_error *err);
 tutti_status tutti_tier_write(tutti_tier *t, tutti_io *io, uint64_t at, const void *from,
                               size_t bytes, tutti_error *err);
 
-/* Waits for all of n requests, each posted by whatever thread, and gives the first failure in their
-   order. What a failed write should have replaced is undefined, and nothing else is. What was never
-   posted has ended. Blocks; does not allocate. */
+/* Waits for all of n requests, posted by any thread, and returns the first failure in their
+   order. After a failed write only the bytes of its range are undefined. A request that was never
+   posted counts as complete. Blocks; does not allocate. */
 tutti_status tutti_tier_wait(tutti_tier *t, tutti_io *const *io, size_t n, tutti_error *err);
 
-/* Has it ended? Then a wait for it does not block. */
+/* Is the request complete? Then a wait for it does not block. */
 bool tutti_tier_done(tutti_tier *t, const tutti_io *io);
 
 size_t tutti_tier_block(const tutti_tier *t); /* 1 or TUTTI_FILE_BLOCK */
 uint64_t tutti_tier_bytes(const tutti_tier *t);
 
-/* host: where its bytes are, so that nobody need copy them; requests do. Others: NULL. */
+/* host: the address of its bytes, for use without the copies of requests. Others: NULL. */
 void *tutti_tier_address(tutti_tier *t);
 
-/* Memory that many requests will use, until the tier is closed: pinned once rather than by each of
-   them, where engine and limits allow. false: they do not, and all goes on without. */
+/* Pins memory that many requests will use, until the tier is closed, once instead of in each
+   request, where I/O engine and limits allow. false: they do not, and requests work without. */
 bool tutti_tier_pin(tutti_tier *t, void *memory, size_t bytes);
 
-/* In words what it is: "nvme in '/data': 64.0 MiB, past the page cache, io_uring (liburing 2.3),
-   32 x 1048576 bytes at a time". Gives strlen, as snprintf. */
+/* A description: "nvme in '/data': 64.0 MiB, past the page cache, io_uring (liburing 2.3), 32 x
+   1048576 bytes at a time". Returns strlen, as snprintf. */
 int tutti_tier_describe(tutti_tier *t, char *out, size_t bytes);
 
-/* Since it was opened, of requests that have ended well. disk_*: what they moved, ends included.
-   Past the page cache that is what /proc/self/io says. */
+/* Totals since open, of successful requests. disk_*: bytes that they transferred, ends included.
+   When the page cache is bypassed these equal /proc/self/io. */
 typedef struct tutti_tier_sum {
     uint64_t read, written, disk_read, disk_written, requests;
-    uint64_t staged;                   /* bytes that took the way round */
-    int under_way_peak;                /* of chunks, at a time */
+    uint64_t staged;                   /* bytes copied through staging memory */
+    int under_way_peak;                /* most concurrent chunks */
 } tutti_tier_sum;
 tutti_tier_sum tutti_tier_count(tutti_tier *t);
 #ifdef __cplusplus

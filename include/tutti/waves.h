@@ -1,24 +1,23 @@
-/* waves.h: values at servers for pipelines that go by waves (pipeline.h; HetPipe: Park et al.,
-   USENIX ATC 2020). Every value is had by one worker of each pipeline (drive.h), and these serve
-   it. Where any pipeline is cut, all segments end: a segment is what the same workers have, one
-   of each pipeline, and each of them serves an even part of it. So what is pushed and pulled
-   stays among those that have it, and nobody serves what is not its own. With the same cuts in
-   all pipelines segments are the stages.
+/* waves.h: parameter servers for pipelines with waves (pipeline.h; HetPipe: Park et al.,
+   USENIX ATC 2020). One worker of each pipeline holds a given value (drive.h), and these workers
+   serve it. The stage boundaries of all pipelines together divide the values into segments: a
+   segment is held by the same workers, one of each pipeline, and each of them serves an even part
+   of it. So pushes and pulls stay among the workers that hold the segment, and a worker serves only
+   values that it holds. If all pipelines have the same partition, segments are the stages.
 
-     worker      when a wave is over: its sum of updates to the servers of its segments; a pull is
-                 asked for with it, where the next gate needs a clock that it has not
-     server      adds it, and the worker's clock in that segment is one more. A pull is answered
-                 once the segment's least clock is what it asked for, so what is pushed by whoever
-                 pulls is in it
-     distance 0  a server adds what all have pushed of a wave when the last has come, by pipelines,
-                 and then answers all: the bits do not depend on who comes first
-     else        it adds what comes as it comes
+     worker      when a wave is over: pushes its sum of updates to the servers of its segments, and
+                 requests a pull with it if the next gate needs a clock that it does not have yet
+     server      adds it and increments the worker's clock in that segment. It replies to a pull
+                 once the segment's least clock is the requested one, so the reply includes the
+                 puller's own pushes
+     distance 0  a server adds all pushes of a wave when the last has arrived, in the order of the
+                 pipelines, and then replies to all: the bits do not depend on the order of arrival
+     else        it adds pushes on arrival
 
-   A pull is on its way beside the computation of the micro-batches that the gate lets through.
+   A pull is in flight concurrently with the computation of the micro-batches that the gate allows.
 
-   It is a facility. Between two calls of drive() all have pulled what all have pushed, so servers
-   begin with m->own_x whenever services do, and have no state of their own. Every loss ends the
-   run. */
+   It is a facility. Between two calls of drive() all have pulled all pushes, so servers begin with
+   m->own_x whenever services start, and have no other state. Every loss ends the run. */
 #ifndef TUTTI_WAVES_H
 #define TUTTI_WAVES_H
 #include "method.h"
@@ -30,37 +29,39 @@ typedef struct tutti_waves tutti_waves;
 typedef struct tutti_waves_options {
     int service;                 /* index of the method's service whose run() is tutti_waves_run */
     int pipelines, stages;
-    /* pipelines x stages, read by declare alone: who has each stage, and its range of the flat
-       space. Those of a pipeline are all of it. */
+    /* pipelines x stages, read only by declare: the worker of each stage, and its range of the
+       flat space. The ranges of a pipeline cover all of it. */
     const int *worker;
     const tutti_range *range;
     int64_t distance;            /* D */
-    int64_t step;                /* waves of a step */
+    int64_t step;                /* waves per step */
 } tutti_waves_options;
-/* Within declare(), after tutti_drive_declare. Memory: my parts of m->own, one share of
-   `pipelines`, and as much for each pipeline. */
+/* Within declare(), after tutti_drive_declare. Memory: this worker's parts of m->own, a fraction
+   1 / pipelines, and the same for each pipeline. */
 tutti_status tutti_waves_declare(tutti_waves **out, tutti_method *m, tutti_plan *plan,
                                  const tutti_waves_options *options, tutti_error *err);
 /* The service's run(). */
 tutti_status tutti_waves_run(tutti_waves *w, tutti_error *err);
 
 /* ---- client thread, within drive() ---- */
-/* sum (m->own, used until the push is over): what this pipeline's wave number `wave` (from 0 on)
-   adds. clock: pulls with it, as soon as the least clock is that; 0: does not. into (m->own):
-   becomes the servers' values, between now and tutti_waves_await. A push before is waited for;
-   there must be no pull under way. */
+/* Pushes sum (m->own elements, in use until the push is over), the updates of this pipeline's
+   wave number `wave` (from 0 on). clock: also pulls, as soon as the least clock is that; 0: does
+   not. into (m->own elements): receives the servers' values, between now and tutti_waves_await.
+   Waits for a previous push; there must be no pull in progress. */
 tutti_status tutti_waves_push(tutti_waves *w, int64_t wave, const float *sum, int64_t clock,
                               float *into, tutti_error *err);
-/* Is a pull under way? / Would tutti_waves_await return at once? / Blocks until it is over. */
+/* Is a pull in progress? */
 bool tutti_waves_pulls(const tutti_waves *w);
+/* Would tutti_waves_await return at once? */
 bool tutti_waves_ready(tutti_waves *w);
+/* Blocks until the pull is over. */
 tutti_status tutti_waves_await(tutti_waves *w, tutti_error *err);
-/* Of a pull under way, a request that is not done; NULL: all are. */
+/* A request of the pull in progress that is not done; NULL: all are. */
 tutti_request *tutti_waves_awaited(tutti_waves *w);
-/* The least clock of my segments, as last pulled. */
+/* The least clock of this worker's segments, as last pulled. */
 int64_t tutti_waves_clock(const tutti_waves *w);
-/* The most that clocks have been apart, as this worker's server has seen them. While all is
-   quiet. */
+/* The largest difference of clocks that this worker's server has seen. Call while the run is
+   quiescent. */
 int64_t tutti_waves_apart(const tutti_waves *w);
 #ifdef __cplusplus
 }
