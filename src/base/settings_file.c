@@ -338,7 +338,7 @@ static tutti_status read_json(const source *src)
 /* ---- both ---- */
 
 /* UTF-16 with its mark at the beginning. libyaml would read it and jansson would
-   not; what is written here is read as * bytes by all readers. */
+   not; what is written here is read as bytes by all readers. */
 static bool is_utf16(const char *text, size_t bytes)
 {
     return bytes >= 2 && (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);

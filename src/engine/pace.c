@@ -245,7 +245,7 @@ static tutti_status more_at_own_pace(tutti_engine *e, uint64_t until, bool *more
             TUTTI_TRY(tutti_engine_quiet(e, err));
             if (e->members == NULL || tutti_members_epoch(e->members) == 0)
                 break;
-            continue; /* for what is left, if who handed out was lost */
+            continue; /* for what is left, if the worker that assigned it was lost */
         }
         *more = e->pace.drawn = true;
         e->pace.gradient = (uint64_t)gradient;

@@ -356,7 +356,7 @@ static tutti_status ask(tutti_preduce *p, const tutti_note *question, tutti_buff
             continue;
         }
         tutti_lock(p->door);
-        moved = p->view != to; /* what the new one does not know of does not begin */
+        moved = p->view != to; /* a group that the new generator does not know of does not begin */
         if (!moved && (note.kind == TUTTI_GROUPS_GO || note.kind == TUTTI_GROUPS_AGAIN)) {
             p->last.id = note.a;
             p->last.n = (int)(note.b % APART);

@@ -69,7 +69,7 @@ static tutti_status asr_adpsgd_pass(tutti_method *m, tutti_pass *p, tutti_error 
     (void)err;
     if (p->index > 0)
         return TUTTI_OK;
-    tutti_averager_read(s->averager); /* before the average is owed: the delay is one step */
+    tutti_averager_read(s->averager); /* before the average is requested: the delay is one step */
     if (s->mixing == DELAY_BY_ONE && m->workers > 1 && m->step > 0)
         tutti_averager_owe(s->averager);
     return TUTTI_OK;

@@ -514,7 +514,7 @@ tutti_status tutti_desk_answer(desk *d, const tutti_note *requests, const tutti_
         status = send_one(d, &one, place, n > 1 || d->at_once, err);
     }
     if (place >= 0)
-        d->users[place]--; /* it has those that were sent from it */
+        d->users[place]--; /* the replies sent from it count as its users */
     return status == TUTTI_OK ? tend(d, &due_ns, err) : status;
 }
 
