@@ -88,9 +88,9 @@ void tutti_base_unscale(tutti_method *m);
    after step() is over. */
 tutti_status tutti_base_step(tutti_method *m, tutti_error *err);
 /* tutti_base_step on x (n elements) instead of m->x, with the learning rate times `factor`. Only
-   the update holds the lock `door` (NULL: none). The client's optimiser is called without the
+   the update holds the lock `lock` (NULL: none). The client's optimiser is called without the
    lock; the change that it makes is added to x under the lock. */
-tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor,
+tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *lock, double factor,
                                 tutti_error *err);
 /* tutti_base_step for several updates in a step, which the method counts: *updates is incremented
    if an update was made, and is its rate.t. */
@@ -193,14 +193,14 @@ tutti_status tutti_gather_v(tutti_method *m, const size_t *counts, tutti_buffer 
 
 /* ---- services: `service` is an index of ops->services ---- */
 
-/* [safe] Begins the service's next round: blocks until a round is pending (tutti_owe); with
+/* [safe] Begins the service's next round: blocks until a round is pending (tutti_round_post); with
    `free` a round begins at once. TUTTI_CLOSED: the end. The run is quiescent only when no round
    is pending. */
 tutti_status tutti_round(tutti_method *m, int service, bool free, tutti_error *err);
 /* Requests that many rounds of the service. Client thread. */
-void tutti_owe(tutti_method *m, int service, int64_t rounds);
+void tutti_round_post(tutti_method *m, int service, int64_t rounds);
 /* Client thread: blocks until at most `most` rounds are pending or in progress. */
-tutti_status tutti_await_rounds(tutti_method *m, int service, int64_t most, tutti_error *err);
+tutti_status tutti_round_await(tutti_method *m, int service, int64_t most, tutti_error *err);
 /* Client thread, within a hook of a method with services, which holds `at`, a monitor of the
    method: releases `at` and blocks until ready(of) is true. ready is called with `at` held; the
    thread that makes it true wakes `at`. The time is exposed (engine.h), in virtual time too.
@@ -223,21 +223,21 @@ tutti_status tutti_call(tutti_method *m, int service, int member, tutti_note *no
    concurrently, with one they are received one by one. TUTTI_CLOSED: the end. TUTTI_TIMEOUT: none
    has arrived until deadline_ns, a time of tutti_now_ns. Use a deadline only while a request is
    unanswered; otherwise the run could be declared quiescent while the service is active. */
-tutti_status tutti_serve(tutti_method *m, int service, tutti_note *note, tutti_buffer room,
-                         int64_t deadline_ns, tutti_error *err);
-/* Replies to a request of tutti_serve, at any time, in any order, once each; on the service's
+tutti_status tutti_rpc_receive(tutti_method *m, int service, tutti_note *note, tutti_buffer room,
+                               int64_t deadline_ns, tutti_error *err);
+/* Replies to a request of tutti_rpc_receive, at any time, in any order, once each; on the service's
    thread.
    answer: kind, a, b; NULL: zeros. It carries no payload: servers (server.h) reply with values. */
-tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer,
-                         tutti_error *err);
+tutti_status tutti_rpc_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer,
+                             tutti_error *err);
 /* Does `status` mean that worker err->rank is lost, and that this run continues without it? */
 bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_error *err);
-/* Maps the result of a collective among a group that this worker cannot do without; `mates` names
+/* Maps the result of a collective among a group that this worker cannot do without; `peers` names
    it ("the workers of its node"). If a peer of the group is lost, this worker fails too:
    TUTTI_ERR_PEER with this worker's own rank, so that the peer lost first remains the cause, and
    a sentence that blames that peer. Any other status is returned unchanged. */
-tutti_status tutti_leaves_with(const tutti_method *m, const char *mates, tutti_status status,
-                               tutti_error *err);
+tutti_status tutti_fails_with(const tutti_method *m, const char *peers, tutti_status status,
+                              tutti_error *err);
 
 /* ---- figures and events ---- */
 

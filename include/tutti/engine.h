@@ -207,10 +207,10 @@ typedef enum {
    model: the client's model in stages, for pipeline-schedule methods (drive.h). The pointer is
    kept. NULL: the client computes whole passes, and such methods are refused.
 
-   aside_every, aside_most: snapshots of the model during training (below, "snapshots"): one after
-   every aside_every gradients, 0: never; at most aside_most of them are kept. For asynchronous
-   methods, and for those with TUTTI_UNSYNCHRONIZED_STEPS, where aside_every counts steps; other
-   methods make no snapshots. The same on all ranks.
+   snapshot_every, snapshot_most: snapshots of the model during training (below, "snapshots"): one
+   after every snapshot_every gradients, 0: never; at most snapshot_most of them are kept. For
+   asynchronous methods, and for those with TUTTI_UNSYNCHRONIZED_STEPS, where snapshot_every counts
+   steps; other methods make no snapshots. The same on all ranks.
 
    own_values: number of floats of client state: values that the client computes along with
    gradients, such as running statistics of batch norms. They are not parameters, and no step
@@ -269,8 +269,8 @@ typedef struct tutti_engine_options {
     int servers;                     /* ranks that only serve */
     const tutti_model *model;        /* in stages */
     size_t own_values;               /* floats of client state */
-    uint64_t aside_every;            /* gradients from one snapshot to the next */
-    int aside_most;                  /* most snapshots kept */
+    uint64_t snapshot_every;         /* gradients from one snapshot to the next */
+    int snapshot_most;               /* most snapshots kept */
     bool only_declared;              /* no memory is allocated */
     uint64_t device_memory;          /* most bytes on the device; 0: no limit */
 } tutti_engine_options;
@@ -376,11 +376,11 @@ bool tutti_engine_ended(const tutti_engine *e);
 /* What worker 0 has received so far about the current phase of `more`: the number of gradients
    handed out, and the samples and loss sums of those that were computed. For progress reports
    without a collective. */
-typedef struct tutti_heard {
+typedef struct tutti_received {
     uint64_t gradients;
     double samples, loss_sum;
-} tutti_heard;
-void tutti_engine_heard(tutti_engine *e, tutti_heard *heard);
+} tutti_received;
+void tutti_engine_received(tutti_engine *e, tutti_received *received);
 
 /* ---- a step ---- */
 /* Begins the next pass of the step; *pass describes what to compute. TUTTI_CLOSED: the step has
@@ -512,7 +512,7 @@ tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err);
 /* eval_begin makes all workers wait for the slowest. A snapshot makes no worker wait, and sends
    nothing. It is evaluated later, when all workers have stopped anyway.
 
-   The snapshot of a *point* P, a multiple of aside_every: a worker copies its own model when the
+   The snapshot of a *point* P, a multiple of snapshot_every: a worker copies its own model when the
    pass of its first gradient from P on begins. So the copy contains all gradients below P that
    this worker has computed, and none of its later ones. It contains other workers' gradients as
    far as they have arrived. The snapshot's model is the mean over the workers, as the final model
@@ -526,22 +526,22 @@ tutti_status tutti_engine_state_written(tutti_engine *e, tutti_error *err);
    servers contain all steps below P where every worker must push before any continues; otherwise
    they contain those of the first worker to pass P, and what has arrived from the others.
 
-   The memory of aside_most copies per worker is declared. Points beyond that are skipped, so a
+   The memory of snapshot_most copies per worker is declared. Points beyond that are skipped, so a
    client has to stop, evaluate and drop the snapshots that often. */
-typedef struct tutti_aside {
+typedef struct tutti_snapshot {
     uint64_t gradients;                  /* P */
     /* Of this rank when it made its copy: its clock, as wall_ns of tutti_figures; bytes that it
        had sent; samples that it has computed since. */
     int64_t wall_ns;
     uint64_t bytes_sent, samples_since;
-} tutti_aside;
+} tutti_snapshot;
 /* *n := how many points were passed since the last drop, the same on all ranks. Call it on all
    ranks after tutti_engine_more has returned false on all and before any continues, or after
    finish; under TUTTI_UNSYNCHRONIZED_STEPS also between any two steps: the run quiesces. After
    finish an evaluation does not count in the run's time. Blocks. */
 tutti_status tutti_engine_snapshots(tutti_engine *e, int *n, tutti_error *err);
 /* The k-th snapshot, from 0 on. */
-void tutti_engine_snapshot(const tutti_engine *e, int k, tutti_aside *aside);
+void tutti_engine_snapshot(const tutti_engine *e, int k, tutti_snapshot *snapshot);
 /* As tutti_engine_eval_begin, with the model of that point. All ranks; eval_end ends it. Blocks. */
 tutti_status tutti_engine_eval_snapshot(tutti_engine *e, int k, tutti_error *err);
 /* Frees the snapshots after their evaluation. All ranks, as for tutti_engine_snapshots. */

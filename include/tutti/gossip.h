@@ -163,7 +163,7 @@ tutti_status tutti_averager_update(tutti_averager *a, int64_t outstanding, tutti
 /* run() of a service: makes each pending round. */
 tutti_status tutti_averager_average(tutti_averager *a, tutti_error *err);
 /* With rounds 0: the client requests one round. */
-void tutti_averager_owe(tutti_averager *a);
+void tutti_averager_post(tutti_averager *a);
 /* run() of the other three services. */
 tutti_status tutti_averager_tell(tutti_averager *a, tutti_error *err);
 tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err);
@@ -261,12 +261,12 @@ tutti_status tutti_queues_take_tokens(tutti_queues *q, tutti_error *err);
 /* Figures of this worker in the whole run. gap[k]: iterations that began k ahead of the slowest
    neighbour, as far as this worker knew; the last entry counts all larger gaps. Client thread. */
 enum { TUTTI_QUEUES_GAPS = 64 };
-typedef struct tutti_queues_told {
+typedef struct tutti_queues_figures {
     uint64_t skipped, dropped;           /* iterations skipped; models never mixed */
     double tokens_s, models_s;           /* time spent waiting for them */
     uint64_t gap[TUTTI_QUEUES_GAPS];
-} tutti_queues_told;
-const tutti_queues_told *tutti_queues_tell(const tutti_queues *q);
+} tutti_queues_figures;
+const tutti_queues_figures *tutti_queues_figures_of(const tutti_queues *q);
 /* What this worker knows of iterations (src/gossip/ledger.h), for tests: written by its threads. */
 const struct tutti_ledger *tutti_queues_ledger(const tutti_queues *q);
 

@@ -41,7 +41,7 @@ typedef struct tutti_launch_options {
        its cores; the others belong to other launchers of the run. local_size 0: there are no
        others. */
     int local_first, local_size;
-    void (*told)(void *user, int rank, long pid, bool ended, int code, int signal);
+    void (*on_worker)(void *user, int rank, long pid, bool ended, int code, int signal);
     void *user;
     bool goes_on;
     /* The last `servers` ranks only serve: goes_on does not apply to them, and sentences count

@@ -101,7 +101,7 @@ enum {  /* traits: facts the engine and `tutti methods` act on */
     /* All workers make the same steps, but need not be in the same one at a time. Faster ones
        continue while others compute, and an evaluation of the model would make them wait. So
        snapshots are made, as under ASYNC (engine.h, "snapshots"). It has a service. Where x is
-       not the worker's model when a step begins, a facility provides it (own_aside). */
+       not the worker's model when a step begins, a facility provides it (snapshot_values). */
     TUTTI_UNSYNCHRONIZED_STEPS = 131072,
     /* With these options no step can be skipped: a part of the gradient is applied before all of
        it is known, or state that counts steps is averaged. Loss scaling and nonfinite=skip are
@@ -143,7 +143,7 @@ typedef enum tutti_order { TUTTI_ORDER_READY, TUTTI_ORDER_LED } tutti_order;
 typedef struct tutti_service {
     const char *name;                    /* of the thread; its first 10 bytes are used */
     tutti_status (*run)(tutti_method *m, tutti_error *err);
-    bool hears;
+    bool receives_losses;
 } tutti_service;
 enum { TUTTI_SERVICES_MOST = 4 };
 
@@ -227,7 +227,7 @@ typedef struct tutti_method_ops {
     /* The run is quiescent: write to x and declared state what has to survive. Default: nothing. */
     tutti_status (*quiesce)(tutti_method *m, tutti_error *err);
     /* Services are about to run, for the first time, after a load or after quiesce: restore from x
-       and declared state. No service runs yet on any worker, so tutti_call is not allowed.
+       and declared state. No service runs yet on any worker, so tutti_rpc_call is not allowed.
        Default: nothing. */
     tutti_status (*resume)(tutti_method *m, tutti_error *err);
     /* Before a pass reads these rows of table `tensor` (asked): fetches them into x. n > 0,
@@ -268,7 +268,7 @@ struct tutti_method {
     float *own_x, *own_g;        /* own.count each */
     int member, stage;           /* this rank's pipeline, which is a worker to share.h, and its
                                     stage */
-    int mate, mates;             /* this rank's index among the workers that share its stage in its
+    int replica, replicas;       /* this rank's index among the workers that share its stage in its
                                     pipeline, and their number */
     tutti_optim *optim;          /* NULL under TUTTI_OWNS_UPDATE, and where it is the client's */
     int team;                    /* declare() may set under ASYNC: that many workers of consecutive
@@ -401,15 +401,15 @@ typedef struct tutti_facility_ops {
     /* Snapshots (engine.h, "snapshots"), for facilities that keep values of x outside the workers'
        x. The run is quiescent and has passed `points` points: makes the snapshots that are still
        missing. */
-    void (*put_aside)(void *self, int points);
+    void (*snapshot_due)(void *self, int points);
     /* Under TUTTI_UNSYNCHRONIZED_STEPS, where x is only a copy: to := the worker's model when this
        step begins, within `pass`. Contributions in flight that belong to it are added on arrival,
        before the run is quiescent. */
-    void (*own_aside)(void *self, float *to);
+    void (*snapshot_values)(void *self, float *to);
     /* Within final_model: x := the snapshot of point k, on all workers. */
-    tutti_status (*agree_aside)(void *self, int k, tutti_error *err);
+    tutti_status (*snapshot_final_model)(void *self, int k, tutti_error *err);
     /* All snapshots have been evaluated: drops them. */
-    void (*drop_aside)(void *self);
+    void (*snapshot_drop)(void *self);
     /* Is the declared state at `memory` one that cannot be read unchanged from a checkpoint of
        such a run? Then load reads it, after all the others. Neither sends anything. */
     bool (*recuts)(const void *self, const tutti_saved_run *run, const void *memory);

@@ -254,10 +254,11 @@ typedef struct tutti_nn_options {
     tutti_device *device;
     /* All blocks of a pass go through a unit before any goes through the next, instead of block
        after block. A unit's gradient is then complete before the next unit's begins: gradients[k]
-       is written only from its unit's first need in backward to its ready, so units may use the
-       same memory in turn. The bits, and the order of the calls, are the same. No gradient sets
-       are held, except a tied matrix's of each block; 16-bit copies of weights are held for one
-       unit only. Activations are held for all blocks. Units with convolutions count as one. */
+       is written only from its unit's first unit_acquire in backward to its grad_ready, so units
+       may use the same memory in turn. The bits, and the order of the calls, are the same. No
+       gradient sets are held, except a tied matrix's of each block; 16-bit copies of weights are
+       held for one unit only. Activations are held for all blocks. Units with convolutions count as
+       one. */
     bool by_unit;
     /* Passes will use `add`: the set of gradients for that is allocated by open. Otherwise by the
        first such pass of several blocks. */
@@ -278,7 +279,7 @@ void tutti_nn_close(tutti_nn *nn);
    TUTTI_ERR_USAGE: not by_unit, and a pass may have several blocks. */
 tutti_status tutti_nn_unit_gradients(tutti_nn *nn, float **gradients, tutti_error *err);
 
-/* Within ready_rows of that table: its rows, contiguous in the order of ids. */
+/* Within grad_ready_rows of that table: its rows, contiguous in the order of ids. */
 const float *tutti_nn_rows(const tutti_nn *nn, int param);
 
 /* The running statistics, until nn is closed. The caller may read and write them between passes.
@@ -288,46 +289,46 @@ float *tutti_nn_running(tutti_nn *nn, size_t *count);
 /* Called between the layers of a pass, on the calling thread. Each may block. A failure ends the
    pass with its status. Members may be NULL. unit: as in params.
 
-   need, done: values of a unit are read only between its need and its done, twice: forward, then
-   backward. The pointer values[k] itself is read only then, so need may set it, each time to
-   another address. If another unit may use that memory afterwards, done must set it to NULL:
-   products in 16 bits identify a weight by its address. A unit 0 whose matrix is also the last
-   layer's stays needed until that layer is done, and from that layer on in backward.
+   unit_acquire, unit_release: values of a unit are read only between the two, twice: forward, then
+   backward. The pointer values[k] itself is read only then, so unit_acquire may set it, each time
+   to another address. If another unit may use that memory afterwards, unit_release must set it to
+   NULL: products in 16 bits identify a weight by its address. A unit 0 whose matrix is also the
+   last layer's stays acquired until that layer is released, and from that layer on in backward.
 
-   ready: the gradient of params[param] is final for this pass and not touched by it again. It is
-   called between the unit's two halves of backward, so that its exchange overlaps the second.
+   grad_ready: the gradient of params[param] is final for this pass and not touched by it again. It
+   is called between the unit's two halves of backward, so that its exchange overlaps the second.
 
-   Units with convolutions run in tiles of a few samples, as one block: all are needed before its
-   first tile and done after its last. So the order of the calls does not depend on the number of
-   samples, and is the same with 0 samples:
+   Units with convolutions run in tiles of a few samples, as one block: all are acquired before its
+   first tile and released after its last. So the order of the calls does not depend on the number
+   of samples, and is the same with 0 samples:
 
-     cnn, forward:   need 0 1, done 0 1, need 2, done 2, need 3, done 3
-          backward:  need 3, ready, done 3, need 2, ready, done 2,
-                     need 1 0, ready (unit 1), ready (unit 0), done 1 0
+     cnn, forward:   acquire 0 1, release 0 1, acquire 2, release 2, acquire 3, release 3
+          backward:  acquire 3, ready, release 3, acquire 2, ready, release 2,
+                     acquire 1 0, ready (unit 1), ready (unit 0), release 1 0
 
-   Networks with batch norms or branches run unit by unit, convolutions too, each needed and done by
-   itself; a batch norm is a unit. A pass of more than 64 samples runs in blocks of 64: a unit is
-   needed in the first block's forward and done in the last one's, and backward calls come in the
-   last block.
+   Networks with batch norms or branches run unit by unit, convolutions too, each acquired and
+   released by itself; a batch norm is a unit. A pass of more than 64 samples runs in blocks of 64:
+   a unit is acquired in the first block's forward and released in the last one's, and backward
+   calls come in the last block.
 
-   Before backward of a segment that is recomputed, its units that take part in that are needed,
-   in order. Each stays needed until it is done in backward. */
+   Before backward of a segment that is recomputed, its units that take part in that are acquired,
+   in order. Each is released in backward. */
 typedef struct tutti_nn_hooks {
     void *user;
-    tutti_status (*need)(void *user, int unit, bool backward, tutti_error *err);
-    tutti_status (*done)(void *user, int unit, bool backward, tutti_error *err);
-    tutti_status (*ready)(void *user, int param, tutti_error *err);
-    /* Replaces ready, for parameters with row_sparse: this pass has added only to the n rows
+    tutti_status (*unit_acquire)(void *user, int unit, bool backward, tutti_error *err);
+    tutti_status (*unit_release)(void *user, int unit, bool backward, tutti_error *err);
+    tutti_status (*grad_ready)(void *user, int param, tutti_error *err);
+    /* Replaces grad_ready, for parameters with row_sparse: this pass has added only to the n rows
        ids[0] < ids[1] < ... With this hook gradients of such parameters must be 0 on entry, or
        from earlier passes with `add`; other rows are neither read nor written. Without it the
        whole gradient is written, like any other. */
-    tutti_status (*ready_rows)(void *user, int param, const uint32_t *ids, size_t n,
-                               tutti_error *err);
-    /* For parameters with row_sparse, once per pass, before the first need: this pass reads only
-       the n rows ids[0] < ids[1] < ... Their values may be outdated or undefined until it
+    tutti_status (*grad_ready_rows)(void *user, int param, const uint32_t *ids, size_t n,
+                                    tutti_error *err);
+    /* For parameters with row_sparse, once per pass, before the first unit_acquire: this pass reads
+       only the n rows ids[0] < ids[1] < ... Their values may be outdated or undefined until it
        returns. */
-    tutti_status (*need_rows)(void *user, int param, const uint32_t *ids, size_t n,
-                              tutti_error *err);
+    tutti_status (*rows_acquire)(void *user, int param, const uint32_t *ids, size_t n,
+                                 tutti_error *err);
 } tutti_nn_hooks;
 
 /* Forward and backward over `samples` samples. x: samples x channels x height x width; labels:
@@ -374,10 +375,10 @@ void tutti_nn_hold_statistics(tutti_nn *nn, bool hold);
    added to loss_sum. NULL, the initial state: they do not, at no cost. */
 void tutti_nn_losses(tutti_nn *nn, float *losses);
 
-/* Later evaluations call need and done (backward false) as a pass does, and no other hooks: once
-   each for every run of at most tutti_nn_look_samples samples, and once where there are none. So
-   workers that gather values unit by unit make matching calls if their numbers of runs are equal.
-   The pointer is kept. NULL, the initial state: they call nothing. */
+/* Later evaluations call unit_acquire and unit_release (backward false) as a pass does, and no
+   other hooks: once each for every run of at most tutti_nn_look_samples samples, and once where
+   there are none. So workers that gather values unit by unit make matching calls if their numbers
+   of runs are equal. The pointer is kept. NULL, the initial state: they call nothing. */
 void tutti_nn_look(tutti_nn *nn, const tutti_nn_hooks *hooks);
 int64_t tutti_nn_look_samples(const tutti_nn *nn);
 

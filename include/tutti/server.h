@@ -11,7 +11,7 @@
      server's thread    tutti_server_run: receives requests one by one, in order of arrival, and
                         passes each to the method's rule, which decides how to handle it. All
                         workers' uploads and replies proceed concurrently: no worker waits for
-                        another's link (src/engine/service/desk.c)
+                        another's link (src/engine/service/requests.c)
 
    Shards. Servers 0 .. S-1 partition a range of the flat space evenly (all elements have 4 bytes),
    at multiples of 16 elements from its beginning (a cache line), so parts differ by less than 128
@@ -273,7 +273,7 @@ typedef struct tutti_server_sums_options {
     tutti_feedback feedback;
     int slots;                   /* 0: no limit */
     const char *slots_name;      /* name of the method's option for it; NULL: "slots" */
-    bool told;                   /* final_model() calls tutti_server_sums_agree */
+    bool reports;                /* final_model() calls tutti_server_sums_final_model */
 } tutti_server_sums_options;
 /* Within declare(), for `node`: how many workers count as one, parsed from the method's option
    `node` (tutti_team_parse), or "auto": the workers of a machine. TUTTI_ERR_USAGE: that many
@@ -304,10 +304,10 @@ typedef struct tutti_server_sums_figures {
                                     their number */
 } tutti_server_sums_figures;
 void tutti_server_sums_watch(tutti_server_sums *s, bool step);
-void tutti_server_sums_tell(const tutti_server_sums *s, tutti_server_sums_figures *f);
+void tutti_server_sums_figures_of(const tutti_server_sums *s, tutti_server_sums_figures *f);
 /* Within final_model(), on all ranks: reports them as figures of the run (tutti_metric), named as
    in docs/methods/herring.md, so that the rank that writes the summary has those of all. */
-tutti_status tutti_server_sums_agree(tutti_server_sums *s, tutti_error *err);
+tutti_status tutti_server_sums_final_model(tutti_server_sums *s, tutti_error *err);
 
 /* ---- tables at servers (src/server/tables.c) ----
 

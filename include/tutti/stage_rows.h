@@ -27,11 +27,11 @@ extern "C" {
 typedef struct tutti_stage_rows tutti_stage_rows;
 /* Within declare(), after tutti_drive_declare, on all workers of a run that has tables, whether
    their stage has any or not. service: index of the method's service whose run() is
-   tutti_stage_rows_run. mates: the ranks of the workers that share this stage; only this call
+   tutti_stage_rows_run. replicas: the ranks of the workers that share this stage; only this call
    reads it. Memory with several workers of a stage: twice the tables' values, and an id per row.
    TUTTI_ERR_USAGE: too many workers. */
 tutti_status tutti_stage_rows_declare(tutti_stage_rows **out, tutti_method *m, tutti_plan *plan,
-                                      int service, const int *mates, tutti_error *err);
+                                      int service, const int *replicas, tutti_error *err);
 /* Is it a table of this worker's stage? From declare() on. */
 bool tutti_stage_rows_has(const tutti_stage_rows *s, int tensor);
 /* The service's run(). Returns at once where nothing is served. */
@@ -47,7 +47,7 @@ tutti_status tutti_stage_rows_need(tutti_stage_rows *s, int tensor, const uint32
 tutti_status tutti_stage_rows_push(tutti_stage_rows *s, uint64_t step, const tutti_rate *rate,
                                    tutti_error *err);
 /* Figures of this process so far: rows received from other workers, and sent to them. */
-void tutti_stage_rows_told(const tutti_stage_rows *s, uint64_t *pulled, uint64_t *pushed);
+void tutti_stage_rows_bytes(const tutti_stage_rows *s, uint64_t *pulled, uint64_t *pushed);
 #ifdef __cplusplus
 }
 #endif

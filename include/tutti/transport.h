@@ -31,7 +31,7 @@ typedef struct tutti_note {
     int32_t from;          /* set by the transport */
     uint32_t kind;         /* free for the user */
     int64_t a, b;          /* free for the user */
-    uint64_t ticket;       /* set by tutti_call; a reply goes to the port of this number */
+    uint64_t ticket;       /* set by tutti_rpc_call; a reply goes to the port of this number */
     uint64_t bytes;        /* payload; set by the transport */
 } tutti_note;
 

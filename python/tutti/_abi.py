@@ -785,7 +785,7 @@ class tutti_figures(Structure):
     ]
 
 
-class tutti_heard(Structure):
+class tutti_received(Structure):
     _fields_ = [
         ("gradients", c_ulong),
         ("samples", c_double),
@@ -867,14 +867,14 @@ class tutti_engine_options(Structure):
         ("servers", c_int),
         ("model", POINTER(tutti_model)),
         ("own_values", c_ulong),
-        ("aside_every", c_ulong),
-        ("aside_most", c_int),
+        ("snapshot_every", c_ulong),
+        ("snapshot_most", c_int),
         ("only_declared", c_bool),
         ("device_memory", c_ulong),
     ]
 
 
-class tutti_aside(Structure):
+class tutti_snapshot(Structure):
     _fields_ = [
         ("gradients", c_ulong),
         ("wall_ns", c_long),
@@ -913,10 +913,10 @@ class tutti_facility_ops(Structure):
         ("begun", CFUNCTYPE(None, c_void_p)),
         ("without", CFUNCTYPE(c_int, c_void_p, c_int, c_char_p, POINTER(tutti_error))),
         ("slices", CFUNCTYPE(c_long, c_void_p)),
-        ("put_aside", CFUNCTYPE(None, c_void_p, c_int)),
-        ("own_aside", CFUNCTYPE(None, c_void_p, POINTER(c_float))),
-        ("agree_aside", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(tutti_error))),
-        ("drop_aside", CFUNCTYPE(None, c_void_p)),
+        ("snapshot_due", CFUNCTYPE(None, c_void_p, c_int)),
+        ("snapshot_values", CFUNCTYPE(None, c_void_p, POINTER(c_float))),
+        ("snapshot_final_model", CFUNCTYPE(c_int, c_void_p, c_int, POINTER(tutti_error))),
+        ("snapshot_drop", CFUNCTYPE(None, c_void_p)),
         ("recuts", CFUNCTYPE(c_bool, c_void_p, POINTER(tutti_saved_run), c_void_p)),
         ("load", CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(tutti_saved_run), POINTER(tutti_error))),
     ]
@@ -1317,7 +1317,7 @@ class tutti_queues_options(Structure):
     ]
 
 
-class tutti_queues_told(Structure):
+class tutti_queues_figures(Structure):
     _fields_ = [
         ("skipped", c_ulong),
         ("dropped", c_ulong),
@@ -1715,7 +1715,7 @@ FUNCTIONS = {
     "tutti_buffers_reset": (None, [POINTER(tutti_method)]),
     "tutti_by_piece_check": (c_int, [POINTER(tutti_method), POINTER(tutti_error)]),
     "tutti_bytes_parse": (c_int, [c_char_p, c_ulong, POINTER(c_ulong), POINTER(tutti_error)]),
-    "tutti_call": (c_int, [POINTER(tutti_method), c_int, c_int, POINTER(tutti_note), tutti_buffer, tutti_buffer,
+    "tutti_rpc_call": (c_int, [POINTER(tutti_method), c_int, c_int, POINTER(tutti_note), tutti_buffer, tutti_buffer,
         POINTER(tutti_error)]),
     "tutti_cancel": (None, [c_void_p, POINTER(tutti_request)]),
     "tutti_cast": (None, [c_void_p, tutti_buffer, tutti_buffer]),
@@ -1825,7 +1825,7 @@ FUNCTIONS = {
         POINTER(tutti_error)]),
     "tutti_engine_gradient": (POINTER(c_float), [c_void_p, c_int]),
     "tutti_engine_has": (c_bool, [c_void_p, c_int]),
-    "tutti_engine_heard": (None, [c_void_p, POINTER(tutti_heard)]),
+    "tutti_engine_received": (None, [c_void_p, POINTER(tutti_received)]),
     "tutti_engine_load": (c_int, [c_void_p, c_void_p, POINTER(tutti_error)]),
     "tutti_engine_lr": (c_int, [c_void_p, c_double, POINTER(tutti_error)]),
     "tutti_engine_memory": (c_ulong, [c_void_p, POINTER(tutti_memory_record), c_ulong]),
@@ -1849,7 +1849,7 @@ FUNCTIONS = {
     "tutti_engine_save": (c_int, [c_void_p, c_char_p, c_char_p, c_int, POINTER(tutti_error)]),
     "tutti_engine_settle": (c_int, [c_void_p, c_int, POINTER(c_bool), POINTER(tutti_error)]),
     "tutti_engine_share": (POINTER(tutti_share), [c_void_p]),
-    "tutti_engine_snapshot": (None, [c_void_p, c_int, POINTER(tutti_aside)]),
+    "tutti_engine_snapshot": (None, [c_void_p, c_int, POINTER(tutti_snapshot)]),
     "tutti_engine_snapshots": (c_int, [c_void_p, POINTER(c_int), POINTER(tutti_error)]),
     "tutti_engine_state": (c_int, [c_void_p, POINTER(POINTER(tutti_saved)), POINTER(c_ulong), POINTER(tutti_error)]),
     "tutti_engine_state_written": (c_int, [c_void_p, POINTER(tutti_error)]),
@@ -2144,7 +2144,7 @@ FUNCTIONS = {
     "tutti_queues_send": (c_int, [c_void_p, POINTER(c_float), POINTER(tutti_error)]),
     "tutti_queues_take_models": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_queues_take_tokens": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_queues_tell": (POINTER(tutti_queues_told), [c_void_p]),
+    "tutti_queues_figures_of": (POINTER(tutti_queues_figures), [c_void_p]),
     "tutti_random": (c_ulong, [tutti_rng, c_ulong]),
     "tutti_rate_at": (tutti_rate, [POINTER(tutti_method), c_ulong]),
     "tutti_rate_now": (tutti_rate, [POINTER(tutti_method)]),
@@ -2170,7 +2170,7 @@ FUNCTIONS = {
         POINTER(tutti_error)]),
     "tutti_ring_exchange": (c_int, [c_void_p, c_ulong, POINTER(c_float), POINTER(tutti_error)]),
     "tutti_ring_of": (POINTER(c_float), [c_void_p, c_int]),
-    "tutti_round": (c_int, [POINTER(tutti_method), c_int, c_bool, POINTER(tutti_error)]),
+    "tutti_round_next": (c_int, [POINTER(tutti_method), c_int, c_bool, POINTER(tutti_error)]),
     "tutti_runtime_check": (c_int, [POINTER(tutti_runtime), c_char_p, POINTER(tutti_error)]),
     "tutti_runtime_close": (None, [POINTER(tutti_runtime)]),
     "tutti_runtime_open_posix": (c_int, [POINTER(POINTER(tutti_runtime)), POINTER(tutti_error)]),
@@ -2234,12 +2234,12 @@ FUNCTIONS = {
     "tutti_server_slack": (c_ulong, [POINTER(tutti_method)]),
     "tutti_server_sum": (POINTER(c_float), [c_void_p, POINTER(tutti_server_request), c_int, POINTER(POINTER(c_float)),
         POINTER(c_float), POINTER(c_ulong)]),
-    "tutti_server_sums_agree": (c_int, [c_void_p, POINTER(tutti_error)]),
+    "tutti_server_sums_final_model": (c_int, [c_void_p, POINTER(tutti_error)]),
     "tutti_server_sums_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p,
         POINTER(tutti_server_sums_options), POINTER(tutti_error)]),
     "tutti_server_sums_exchange": (c_int, [c_void_p, POINTER(tutti_piece), POINTER(tutti_error)]),
     "tutti_server_sums_run": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_server_sums_tell": (None, [c_void_p, POINTER(tutti_server_sums_figures)]),
+    "tutti_server_sums_figures_of": (None, [c_void_p, POINTER(tutti_server_sums_figures)]),
     "tutti_server_sums_watch": (None, [c_void_p, c_bool]),
     "tutti_server_table_fits": (c_int, [c_void_p, c_int, c_double, c_char_p, POINTER(tutti_error)]),
     "tutti_server_tables_declare": (c_int, [POINTER(c_void_p), POINTER(tutti_method), c_void_p, c_int, c_int, c_int,
@@ -2298,7 +2298,7 @@ FUNCTIONS = {
     "tutti_stage_rows_need": (c_int, [c_void_p, c_int, POINTER(c_uint), c_ulong, POINTER(tutti_error)]),
     "tutti_stage_rows_push": (c_int, [c_void_p, c_ulong, POINTER(tutti_rate), POINTER(tutti_error)]),
     "tutti_stage_rows_run": (c_int, [c_void_p, POINTER(tutti_error)]),
-    "tutti_stage_rows_told": (None, [c_void_p, POINTER(c_ulong), POINTER(c_ulong)]),
+    "tutti_stage_rows_bytes": (None, [c_void_p, POINTER(c_ulong), POINTER(c_ulong)]),
     "tutti_stale": (None, [POINTER(tutti_method), c_ulong]),
     "tutti_status_name": (c_char_p, [c_int]),
     "tutti_step_adam": (None, [c_void_p, c_ulong, POINTER(tutti_adam_step), POINTER(c_float), POINTER(c_float),

@@ -669,8 +669,8 @@ class Engine(_Owner):
         return {name: getattr(f, name) for name, _ in f._fields_ if name != "staleness"}
 
     def heard(self) -> dict[str, int | float]:
-        h = _abi.tutti_heard()
-        _c.tutti_engine_heard(self._at, h)
+        h = _abi.tutti_received()
+        _c.tutti_engine_received(self._at, h)
         return {name: getattr(h, name) for name, _ in h._fields_}
 
     def events(self, first: int = 0) -> list[Event]:

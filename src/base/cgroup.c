@@ -33,7 +33,7 @@ static void read_small(const char *path, char *text, size_t bytes)
 }
 
 /* A number that begins `text`; INFINITY for none ("max", "-1", nothing). */
-static double number(const char *text)
+static double parse_limit(const char *text)
 {
     return *text >= '0' && *text <= '9' ? strtod(text, NULL) : INFINITY;
 }
@@ -50,7 +50,7 @@ static double cpus_2(const char *folder)
     snprintf(path, sizeof path, "%s/cpu.max", folder);
     read_small(path, text, sizeof text);
     period = strchr(text, ' ');
-    return period != NULL && number(period + 1) > 0 ? number(text) / number(period + 1) : INFINITY;
+    return period != NULL && parse_limit(period + 1) > 0 ? parse_limit(text) / parse_limit(period + 1) : INFINITY;
 }
 
 static double cpus_1(const char *folder)
@@ -61,8 +61,8 @@ static double cpus_1(const char *folder)
     read_small(path, quota, sizeof quota);
     snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
     read_small(path, period, sizeof period);
-    if (number(quota) > 0 && number(period) > 0 && isfinite(number(period)))
-        return number(quota) / number(period);
+    if (parse_limit(quota) > 0 && parse_limit(period) > 0 && isfinite(parse_limit(period)))
+        return parse_limit(quota) / parse_limit(period);
     return INFINITY;
 }
 
@@ -72,7 +72,7 @@ static double memory_2(const char *folder)
 
     snprintf(path, sizeof path, "%s/memory.max", folder);
     read_small(path, text, sizeof text);
-    return number(text);
+    return parse_limit(text);
 }
 
 static double memory_1(const char *folder)
@@ -81,7 +81,7 @@ static double memory_1(const char *folder)
 
     snprintf(path, sizeof path, "%s/memory.limit_in_bytes", folder);
     read_small(path, text, sizeof text);
-    return number(text);
+    return parse_limit(text);
 }
 
 /* The least limit from `top` down to the group `path` within it. */

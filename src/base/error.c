@@ -66,7 +66,7 @@ static size_t format_text(char *out, size_t room, const char *format, va_list ar
     return bytes;
 }
 
-static void fill(tutti_error *err, tutti_status status, int rank, int cause, const char *format, va_list args)
+static void fill_error(tutti_error *err, tutti_status status, int rank, int cause, const char *format, va_list args)
 {
     char text[TEXT_BYTES], words[96], number[96];
     size_t used, reserved = 0;
@@ -93,7 +93,7 @@ tutti_status tutti_fail(tutti_error *err, tutti_status status, int cause, const 
         va_list args;
 
         va_start(args, format);
-        fill(err, status, -1, cause, format, args);
+        fill_error(err, status, -1, cause, format, args);
         va_end(args);
         errno = kept;
     }
@@ -107,7 +107,7 @@ tutti_status tutti_fail_rank(tutti_error *err, tutti_status status, int rank, co
         va_list args;
 
         va_start(args, format);
-        fill(err, status, rank, 0, format, args);
+        fill_error(err, status, rank, 0, format, args);
         va_end(args);
         errno = kept;
     }

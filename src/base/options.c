@@ -559,7 +559,7 @@ tutti_status tutti_base_option_unknown(const tutti_option *options, const char *
 
 typedef struct { char *out; size_t bytes, used; } writer;
 
-static void put(writer *w, const char *text, size_t bytes)
+static void write_text(writer *w, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++, w->used++)
         if (w->used + 1 < w->bytes)
@@ -568,7 +568,7 @@ static void put(writer *w, const char *text, size_t bytes)
 
 static void put_text(writer *w, const char *text)
 {
-    put(w, text, strlen(text));
+    write_text(w, text, strlen(text));
 }
 
 static int put_end(writer *w)
@@ -587,16 +587,16 @@ static void put_quoted(writer *w, const char *text, const char *syntax)
 
     if (bytes == 0 ||
         (strpbrk(text, syntax) == NULL && strchr(blanks, text[0]) == NULL && strchr(blanks, text[bytes - 1]) == NULL)) {
-        put(w, text, bytes);
+        write_text(w, text, bytes);
         return;
     }
-    put(w, "\"", 1);
+    write_text(w, "\"", 1);
     for (; *text != '\0'; text++) {
         if (*text == '"' || *text == '\\')
-            put(w, "\\", 1);
-        put(w, text, 1);
+            write_text(w, "\\", 1);
+        write_text(w, text, 1);
     }
-    put(w, "\"", 1);
+    write_text(w, "\"", 1);
 }
 
 static void put_value(writer *w, const tutti_option *option, const tutti_base_value *value)
@@ -620,7 +620,7 @@ static void put_value(writer *w, const tutti_option *option, const tutti_base_va
     case TUTTI_CHOICE:
         for (int i = 0; next_choice(&rest, &choice, &bytes); i++)
             if (i == value->choice)
-                put(w, choice, bytes);
+                write_text(w, choice, bytes);
         break;
     case TUTTI_TEXT:
         put_quoted(w, value->text, ",()\"");
@@ -666,7 +666,7 @@ int tutti_spec_print(const char *name, const tutti_option *options, const void *
             continue;
         put_text(&w, before);
         for (const char *c = o->name; *c != '\0'; c++)
-            put(&w, *c == '-' ? "_" : c, 1);
+            write_text(&w, *c == '-' ? "_" : c, 1);
         put_text(&w, "=");
         put_value(&w, o, &value);
         before = ",";

@@ -55,7 +55,7 @@ void tutti_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out
 }
 
 /* The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a bijection that keeps 0. */
-static uint64_t mix(uint64_t x)
+static uint64_t mix_bits(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
@@ -65,7 +65,7 @@ static uint64_t mix(uint64_t x)
 void tutti_philox_begin(tutti_rng rng, uint32_t counter[4], uint32_t key[2])
 {
     const uint64_t high = (rng.seed >> 32 << 32) | rng.stream >> 32;
-    const uint64_t fold = mix(high ^ (rng.step >> 32) * 0x9E3779B97F4A7C15u);
+    const uint64_t fold = mix_bits(high ^ (rng.step >> 32) * 0x9E3779B97F4A7C15u);
 
     counter[0] = 0;
     counter[1] = (uint32_t)(fold >> 32);

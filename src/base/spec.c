@@ -58,7 +58,7 @@ static void skip_blanks(reader *r)
         r->p++;
 }
 
-static size_t place(const reader *r) /* bytes are counted from 1 for people */
+static size_t position(const reader *r) /* bytes are counted from 1 for people */
 {
     return (size_t)(r->p - r->text) + 1;
 }
@@ -98,7 +98,7 @@ static tutti_status read_value(reader *r, tutti_error *err)
         if (*r->p != '\0' && *r->p != ',' && *r->p != ')')
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "spec '%s': text after the closing quote at byte %zu; put ',' or ')' there",
-                              tutti_base_show(r->text).text, place(r));
+                              tutti_base_show(r->text).text, position(r));
         return *r->p == '\0' ? fail_end(r, ")", err) : TUTTI_OK;
     }
     while (level > 1 || (*r->p != ',' && *r->p != ')')) {
@@ -114,7 +114,7 @@ static tutti_status read_value(reader *r, tutti_error *err)
         if (c == '(' && ++level > SPEC_LEVELS)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "spec '%s': more than %d levels of brackets at byte %zu; nest less deeply",
-                              tutti_base_show(r->text).text, SPEC_LEVELS, place(r));
+                              tutti_base_show(r->text).text, SPEC_LEVELS, position(r));
         if (c == ')')
             level--;
         if (!is_blank(c))
@@ -143,7 +143,7 @@ static tutti_status read_arg(reader *r, tutti_error *err)
         if (r->key_bytes == 0)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "spec '%s': no option name before '=' at byte %zu; write name(key=value,...)",
-                              tutti_base_show(r->text).text, place(r));
+                              tutti_base_show(r->text).text, position(r));
         r->p++;
         skip_blanks(r);
     } else {
@@ -157,7 +157,7 @@ static tutti_status read_arg(reader *r, tutti_error *err)
     if (r->key == NULL && r->value_bytes == 0 && !r->quoted)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "spec '%s': argument %zu is empty at byte %zu; remove the ',' or give a value",
-                          tutti_base_show(r->text).text, r->count, place(r));
+                          tutti_base_show(r->text).text, r->count, position(r));
     if (r->key == NULL && r->keyed)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "spec '%s': argument %zu ('%s') has no name but follows one that has; write key=value",
@@ -180,7 +180,7 @@ static tutti_status read_name(reader *r, tutti_error *err)
     if (!is_letter(*r->p))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "spec '%s': a name must begin with a letter (byte %zu); write name(key=value,...)",
-                          tutti_base_show(r->text).text, place(r));
+                          tutti_base_show(r->text).text, position(r));
     r->name = r->p;
     while (is_name(*r->p))
         r->p++;
@@ -193,7 +193,7 @@ static tutti_status read_name(reader *r, tutti_error *err)
     if (*r->p != '(')
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "spec '%s': unexpected text after the name at byte %zu; write name(key=value,...)",
-                          tutti_base_show(r->text).text, place(r));
+                          tutti_base_show(r->text).text, position(r));
     r->p++;
     skip_blanks(r);
     if (*r->p == ')') {
@@ -204,7 +204,7 @@ static tutti_status read_name(reader *r, tutti_error *err)
 }
 
 /* Reads the whole of `text`, which leaves in r the name and the count. */
-static tutti_status check(reader *r, const char *text, tutti_error *err)
+static tutti_status parse_text(reader *r, const char *text, tutti_error *err)
 {
     *r = (reader){ .text = text, .p = text };
     if (strnlen(text, SPEC_BYTES + 1) > SPEC_BYTES)
@@ -216,7 +216,7 @@ static tutti_status check(reader *r, const char *text, tutti_error *err)
     skip_blanks(r);
     if (*r->p != '\0')
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "spec '%s': text after the closing ')' at byte %zu; remove it",
-                          tutti_base_show(text).text, place(r));
+                          tutti_base_show(text).text, position(r));
     return TUTTI_OK;
 }
 
@@ -224,7 +224,7 @@ tutti_status tutti_base_spec_check(const char *text, tutti_error *err)
 {
     reader r;
 
-    return check(&r, text, err);
+    return parse_text(&r, text, err);
 }
 
 /* Copies a token to *at, ends it with 0 and steps on. */
@@ -250,7 +250,7 @@ tutti_status tutti_spec_open(tutti_spec **out, const char *text, tutti_error *er
     reader r;
 
     *out = NULL;
-    TUTTI_TRY(check(&r, text, err));
+    TUTTI_TRY(parse_text(&r, text, err));
     /* small: the text has at most 4096 bytes */
     spec = tutti_alloc(1, sizeof *spec + r.count * sizeof spec->args[0] + bytes);
     if (spec == NULL)

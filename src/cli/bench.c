@@ -30,7 +30,8 @@ const tutti_command tutti_cli_benchmarks[] = {
     { 0 }
 };
 
-static tutti_status take(tutti_bench *b, const tutti_option *options, int argc, char **argv, int *at, tutti_error *err)
+static tutti_status take_argument(tutti_bench *b, const tutti_option *options, int argc, char **argv, int *at,
+                                  tutti_error *err)
 {
     const char *arg = argv[*at], *names[32], *value;
     const bool is_short = arg[0] == '-' && arg[1] == 'n';
@@ -82,7 +83,7 @@ tutti_status tutti_bench_open(tutti_bench *b, const char *name, const tutti_opti
             b->help = true;
             return TUTTI_OK;
         }
-        TUTTI_TRY(take(b, options, argc, argv, &i, err));
+        TUTTI_TRY(take_argument(b, options, argc, argv, &i, err));
     }
     return TUTTI_OK;
 }

@@ -56,7 +56,7 @@ typedef struct program {
     char name[48];
     double *median_us, *p99_us;    /* sizes x rounds */
     uint64_t calls[MOST_SIZES];    /* of the last round */
-    bool ours, heard[MOST_SIZES];
+    bool ours, measured[MOST_SIZES];
 } program;
 typedef struct bench {
     tutti_bench b;
@@ -70,7 +70,7 @@ typedef struct bench {
 
 typedef struct timing { double *us; size_t calls; } timing;
 
-static tutti_status check(const float *x, size_t n, int p, tutti_error *err)
+static tutti_status check_sum(const float *x, size_t n, int p, tutti_error *err)
 {
     const float sum = (float)p * (float)(p + 1) / 2; /* of 1, 2 ... p: exact */
 
@@ -105,7 +105,7 @@ static tutti_status measure(const bench *k, tutti_group *g, float *x, size_t n, 
 
     for (size_t i = 0; i < TUTTI_LENGTH(first); i++)
         TUTTI_TRY(one_call(g, x, n, &first[i], err));
-    TUTTI_TRY(check(x, n, g->size, err));
+    TUTTI_TRY(check_sum(x, n, g->size, err));
     calls = k->config.seconds * 1e6 / (tutti_bench_median(first, TUTTI_LENGTH(first)) + 1);
     plain = *g;
     plain.algorithm = NULL;
@@ -114,7 +114,7 @@ static tutti_status measure(const bench *k, tutti_group *g, float *x, size_t n, 
     t->calls = calls < CALLS_LEAST ? CALLS_LEAST : calls > CALLS_MOST ? CALLS_MOST : (size_t)calls;
     for (size_t i = 0; i < t->calls; i++) {
         TUTTI_TRY(one_call(g, x, n, &t->us[i], err));
-        TUTTI_TRY(check(x + n - 1, 1, g->size, err));
+        TUTTI_TRY(check_sum(x + n - 1, 1, g->size, err));
     }
     plain.sequence = g->sequence;
     TUTTI_TRY(tutti_reduce_double(&plain, TUTTI_MAX, t->us, t->calls, err));
@@ -246,7 +246,7 @@ static tutti_status add_program(bench *k, const char *name, size_t length, bool 
 
 /* Lines "NAME BYTES MEDIAN_US P99_US CALLS ..." into round r; peers'
    lines lack the name, it is `peer`. */
-static tutti_status take(bench *k, char *text, const char *peer, int64_t r, tutti_error *err)
+static tutti_status parse_round(bench *k, char *text, const char *peer, int64_t r, tutti_error *err)
 {
     char *rest = NULL;
 
@@ -277,7 +277,7 @@ static tutti_status take(bench *k, char *text, const char *peer, int64_t r, tutt
         p->median_us[(size_t)s * (size_t)k->config.common.repeat + (size_t)r] = median;
         p->p99_us[(size_t)s * (size_t)k->config.common.repeat + (size_t)r] = p99;
         p->calls[s] = calls;
-        p->heard[s] = true;
+        p->measured[s] = true;
     }
     return TUTTI_OK;
 }
@@ -320,7 +320,7 @@ static tutti_status run_ours(bench *k, int argc, char **argv, int64_t r, int *co
         if (text == NULL || pread(fd, text, (size_t)bytes, 0) != bytes)
             status = tutti_fail(err, TUTTI_ERR_IO, errno, "reading what worker 0 reported");
         else
-            status = take(k, text, NULL, r, err);
+            status = parse_round(k, text, NULL, r, err);
     }
     tutti_free(text);
     tutti_free(words);
@@ -341,7 +341,7 @@ static tutti_status simulate(bench *k, int64_t r, tutti_error *err)
     status = tutti_world_run(k->config.transport, (int)k->config.n, rank_main, k, err);
     fclose(k->report);
     if (status == TUTTI_OK)
-        status = take(k, text, NULL, r, err);
+        status = parse_round(k, text, NULL, r, err);
     free(text);
     return status;
 }
@@ -365,7 +365,7 @@ static tutti_status run_peer(bench *k, const char *folder, const char *name, int
                             "peer '%s' failed with exit code %d; run `%s %s %s %s %s` to see why", name, code, script,
                             name, n, sizes, seconds);
     if (status == TUTTI_OK && !*absent)
-        status = take(k, text, strcmp(name, "limit") == 0 ? NULL : name, r, err);
+        status = parse_round(k, text, strcmp(name, "limit") == 0 ? NULL : name, r, err);
     tutti_free(text);
     return status;
 }
@@ -426,7 +426,7 @@ static void print_all(bench *k)
     for (size_t s = 0; s < k->n_sizes; s++)
         for (size_t i = 0; i < k->n_programs; i++) {
             program *p = &k->program[i], *like = NULL;
-            if (!p->heard[s])
+            if (!p->measured[s])
                 continue;
             /* The limit with buffers that both processes map is compared with registered ones,
                all others with what any program can use: foreign memory. */
@@ -459,7 +459,7 @@ static tutti_status write_table(bench *k, tutti_error *err)
         double least = INFINITY;
         best[s] = "";
         for (size_t i = 0; i < k->n_programs; i++) {
-            const double us = k->program[i].heard[s] ? of(k, &k->program[i], s, &p99) : INFINITY;
+            const double us = k->program[i].measured[s] ? of(k, &k->program[i], s, &p99) : INFINITY;
             if (us < least) {
                 least = us;
                 best[s] = strchr(k->program[i].name, ' ') + 1;
@@ -560,7 +560,7 @@ static tutti_status run_round(bench *k, int argc, char **argv, const char *folde
     return TUTTI_OK;
 }
 
-static tutti_status run(bench *k, int argc, char **argv, int *code, tutti_error *err)
+static tutti_status run_allreduce(bench *k, int argc, char **argv, int *code, tutti_error *err)
 {
     char folder[4096] = "";
     bool absent[MOST_PROGRAMS + 1] = { false };
@@ -608,7 +608,7 @@ int tutti_bench_allreduce(int argc, char **argv)
         if (status == TUTTI_OK && (place.size > 1 || place.by == TUTTI_BY_TUTTI))
             code = work(&k, &err);
         else if (status == TUTTI_OK)
-            status = run(&k, argc, argv, &code, &err);
+            status = run_allreduce(&k, argc, argv, &code, &err);
     }
     for (size_t i = 0; i < k.n_programs; i++) {
         tutti_free(k.program[i].median_us);

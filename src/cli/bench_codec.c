@@ -157,7 +157,7 @@ static tutti_status open_all(bench *k, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status encode(candidate *c, const tutti_view *v, const float *x, tutti_error *err)
+static tutti_status encode_candidate(candidate *c, const tutti_view *v, const float *x, tutti_error *err)
 {
     const tutti_codec_ops *ops = c->inner->ops;
     const float *from = ops->rounds > 0 ? tutti_codec_fold_first(c->codec, v, x, c->scratch, c->wire)
@@ -177,7 +177,7 @@ static tutti_status encode(candidate *c, const tutti_view *v, const float *x, tu
     return TUTTI_OK;
 }
 
-static tutti_status decode(candidate *c, const tutti_view *v, float *y, tutti_error *err)
+static tutti_status decode_candidate(candidate *c, const tutti_view *v, float *y, tutti_error *err)
 {
     if (c->inner->ops->rounds == 0)
         TUTTI_TRY(c->inner->ops->decode_add(c->inner, v, c->message, c->bytes, 1, y, err));
@@ -194,9 +194,9 @@ static tutti_status measure(bench *k, candidate *c, int64_t r, tutti_error *err)
         tutti_view v = k->view;
         v.step = (uint64_t)(step + 1);
         const int64_t begin = tutti_now_ns(k->b.rt);
-        TUTTI_TRY(encode(c, &v, k->x, err));
+        TUTTI_TRY(encode_candidate(c, &v, k->x, err));
         const int64_t between = tutti_now_ns(k->b.rt);
-        TUTTI_TRY(decode(c, &v, k->y, err));
+        TUTTI_TRY(decode_candidate(c, &v, k->y, err));
         const int64_t end = tutti_now_ns(k->b.rt);
         c->took[ENCODE][r] = (double)(between - begin);
         c->took[DECODE][r] = (double)(end - between);
@@ -232,7 +232,7 @@ static void print_one(bench *k, candidate *c, double copy)
         printf("\n");
 }
 
-static tutti_status run(bench *k, tutti_error *err)
+static tutti_status run_codec(bench *k, tutti_error *err)
 {
     const size_t drawn = k->view.count < 1 << 20 ? k->view.count : 1 << 20;
     double copy;
@@ -284,7 +284,7 @@ int tutti_bench_codec(int argc, char **argv)
     } else if (status == TUTTI_OK) {
         status = open_all(&k, &err);
         if (status == TUTTI_OK)
-            status = run(&k, &err);
+            status = run_codec(&k, &err);
     }
     for (size_t i = 0; i < k.n; i++)
         close_one(&k.of[i]);

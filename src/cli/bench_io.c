@@ -275,7 +275,7 @@ static void print_all(bench *k)
     }
 }
 
-static tutti_status run(bench *k, tutti_error *err)
+static tutti_status run_io(bench *k, tutti_error *err)
 {
     char peers[4096] = "";
 
@@ -316,7 +316,7 @@ int tutti_bench_io(int argc, char **argv)
                "  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, tutti_bench_io_options, true);
     } else if (status == TUTTI_OK)
-        status = run(&k, &err);
+        status = run_io(&k, &err);
     tutti_world_close(k.world);
     tutti_free(k.memory);
     for (int i = 0; i < FIGURES; i++)

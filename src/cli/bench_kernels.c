@@ -31,13 +31,13 @@ typedef struct kernel {
 } kernel;
 
 static void copy(tutti_device *d, vectors *v) { tutti_copy(d, v->n, v->of[0], v->of[1]); }
-static void fill(tutti_device *d, vectors *v) { tutti_fill(d, v->n, 0.5f, v->of[1]); }
+static void bench_fill(tutti_device *d, vectors *v) { tutti_fill(d, v->n, 0.5f, v->of[1]); }
 static void fill_normal(tutti_device *d, vectors *v) { tutti_fill_normal(d, v->n, (tutti_rng){ 1, 2, 3 }, v->of[1]); }
 static void fill_uniform(tutti_device *d, vectors *v)
 {
     tutti_fill_uniform(d, v->n, (tutti_rng){ 1, 2, 3 }, -1, 1, v->of[1]);
 }
-static void add(tutti_device *d, vectors *v) { tutti_add(d, v->n, v->of[0], v->of[1]); }
+static void bench_add(tutti_device *d, vectors *v) { tutti_add(d, v->n, v->of[0], v->of[1]); }
 static void scale(tutti_device *d, vectors *v) { tutti_scale(d, v->n, -1, v->of[1]); }
 static void axpy(tutti_device *d, vectors *v) { tutti_axpy(d, v->n, 0.001f, v->of[0], v->of[1]); }
 static void blend(tutti_device *d, vectors *v) { tutti_blend(d, v->n, 0.5f, v->of[0], 0.5f, v->of[1]); }
@@ -110,8 +110,8 @@ static void triad(tutti_device *d, vectors *v)
 
 static const kernel yardsticks[] = { { "memcpy", 2, copy_bytes }, { "triad", 3, triad } };
 static const kernel kernels[] = {
-    { "copy", 2, copy }, { "fill", 1, fill }, { "fill_normal", 1, fill_normal, 32 }, { "fill_uniform", 1,
-      fill_uniform, 32 }, { "add", 3, add }, { "scale", 2, scale },
+    { "copy", 2, copy }, { "fill", 1, bench_fill }, { "fill_normal", 1, fill_normal, 32 }, { "fill_uniform", 1,
+      fill_uniform, 32 }, { "add", 3, bench_add }, { "scale", 2, scale },
     { "axpy", 3, axpy }, { "blend", 3, blend }, { "diff", 3, diff }, { "add_diff", 4, add_diff }, { "compensate", 6,
       compensate }, { "tree_sum_4", 5, tree_sum }, { "norm2", 1, norm2 },
     { "dot", 2, dot }, { "finite", 1, all_finite }, { "to_bf16", 1.5, to_bf16 }, { "from_bf16", 1.5,
@@ -209,7 +209,7 @@ static void print_one(bench *k, const char *name, const char *level, double *rat
         printf("  %-14s %-8s %9.2f %9.2f %9.2f %9.2f\n", name, level, rate, rates[0], rates[n - 1], rate / memcpy_rate);
 }
 
-static tutti_status run(bench *k, tutti_error *err)
+static tutti_status run_kernels(bench *k, tutti_error *err)
 {
     char size[32];
 
@@ -256,7 +256,7 @@ int tutti_bench_kernels(int argc, char **argv)
                "  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, tutti_bench_kernels_options, true);
     } else if (status == TUTTI_OK)
-        status = run(&k, &err);
+        status = run_kernels(&k, &err);
     for (int i = 0; i < VECTORS; i++)
         tutti_free(k.v.of[i]);
     for (int i = 0; i < LEVELS; i++)

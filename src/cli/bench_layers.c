@@ -137,7 +137,7 @@ static tutti_status clear_rows(void *user, int param, const uint32_t *ids, size_
 static tutti_status one_pass(subject *s, int64_t batch, tutti_error *err)
 {
     const float *const *values = (const float *const *)s->values;
-    const tutti_nn_hooks hooks = { .user = s, .ready_rows = clear_rows };
+    const tutti_nn_hooks hooks = { .user = s, .grad_ready_rows = clear_rows };
     double loss;
 
     if (s->task.tables > 0)

@@ -330,8 +330,8 @@ static double middle(bench *k, double *a, double *b, bool minus, double *least, 
 }
 
 /* counted, times: of what the value is a figure, and of how many. */
-static void put(bench *k, const char *name, double value, double least, double most, const char *unit, double ratio,
-                const char *against, const pytorch *peer, const char *counted, int64_t times)
+static void report_figure(bench *k, const char *name, double value, double least, double most, const char *unit,
+                          double ratio, const char *against, const pytorch *peer, const char *counted, int64_t times)
 {
     char label[400];
 
@@ -357,8 +357,8 @@ static void figure(bench *k, const char *name, double *a, double scale, const ch
     const double value = middle(k, a, NULL, false, &least, &most) * scale,
                  ratio = over != NULL ? middle(k, a, over, false, &low, &high) : NAN;
 
-    put(k, name, value, least * scale, most * scale, unit, ratio, over != NULL ? against : NULL, peer, "rounds",
-        k->config.common.repeat);
+    report_figure(k, name, value, least * scale, most * scale, unit, ratio, over != NULL ? against : NULL, peer,
+                  "rounds", k->config.common.repeat);
 }
 
 static double mean_of(const double *x, int64_t n, double *least, double *most)
@@ -382,7 +382,8 @@ static void print_accuracy(bench *k)
     const double ours = mean_of(k->accuracy, k->config.seeds, &least, &most);
     char name[160], title[100];
 
-    put(k, "accuracy after 1 epoch", ours, least, most, "%", NAN, NULL, &k->peer[0], "seeds", k->config.seeds);
+    report_figure(k, "accuracy after 1 epoch", ours, least, most, "%", NAN, NULL, &k->peer[0], "seeds",
+                  k->config.seeds);
     for (int i = 0; i < k->peers; i++) {
         const pytorch *p = &k->peer[i];
         double theirs, spread;
@@ -392,10 +393,10 @@ static void print_accuracy(bench *k)
         spread = most - least > high - low ? most - least : high - low;
         snprintf(title, sizeof title, i == 0 ? "PyTorch" : "PyTorch %.60s", p->version);
         snprintf(name, sizeof name, "%s accuracy after 1 epoch", title);
-        put(k, name, theirs, low, high, "%", NAN, NULL, p, "seeds", k->config.seeds);
+        report_figure(k, name, theirs, low, high, "%", NAN, NULL, p, "seeds", k->config.seeds);
         snprintf(name, sizeof name, "accuracy off from %s", title);
-        put(k, name, fabs(ours - theirs), spread, spread, "points", fabs(ours - theirs) / spread,
-            "the spread over seeds", p, "seeds", k->config.seeds);
+        report_figure(k, name, fabs(ours - theirs), spread, spread, "points", fabs(ours - theirs) / spread,
+                      "the spread over seeds", p, "seeds", k->config.seeds);
     }
 }
 
@@ -421,7 +422,7 @@ static void print_peer(bench *k, int i)
         const double rate = json_number_value(json_array_get(one, 1));
         snprintf(name, sizeof name, "%s set up with %.150s", title,
                  settings == NULL || settings[0] == 0 ? "nothing more" : settings);
-        put(k, name, rate, rate, rate, "samples/s", NAN, NULL, p, "runs", 1);
+        report_figure(k, name, rate, rate, rate, "samples/s", NAN, NULL, p, "runs", 1);
     }
 }
 
@@ -435,8 +436,9 @@ static void print_layers(bench *k)
                  scale = l->flops / (double)k->config.n * 1e-9;
     char name[80];
 
-    put(k, "products of a worker", samples * scale, least * scale, most * scale, "GFLOP/s",
-        samples * scale * 1e9 / l->peak, "one large product's", &k->peer[0], "rounds", k->config.common.repeat);
+    report_figure(k, "products of a worker", samples * scale, least * scale, most * scale, "GFLOP/s",
+                  samples * scale * 1e9 / l->peak, "one large product's", &k->peer[0], "rounds",
+                  k->config.common.repeat);
     if (!k->config.common.json)
         printf("\nA pass of %lld samples takes %.4g ms, a large product reaches %.4g GFLOP/s; of a pass:\n\n"
                "  %-28s %11s %11s %7s %9s\n",
@@ -551,7 +553,7 @@ static tutti_status run_all(bench *k, const char *script, const char *tuner, tut
     return TUTTI_OK;
 }
 
-static tutti_status run(bench *k, tutti_error *err)
+static tutti_status run_step(bench *k, tutti_error *err)
 {
     const char *temporary = getenv("TMPDIR");
     const size_t rounds = (size_t)k->config.common.repeat, seeds = (size_t)k->config.seeds;
@@ -600,7 +602,7 @@ int tutti_bench_step(int argc, char **argv)
                "  tutti bench step --method 'local-sgd(period=8)' -n 4\n  tutti bench step --model 'gpt(4,256,4)' "
                "--data moby-dick --optimizer 'adamw(lr=0.0003)' --batch 8 -n 1 --threads 2 --with-peers\n");
     } else if (status == TUTTI_OK)
-        status = run(&k, &err);
+        status = run_step(&k, &err);
     for (int i = 0; i < RUNS * VALUES; i++)
         tutti_free(k.value[i / VALUES][i % VALUES]);
     for (int i = 0; i < PEERS_MOST; i++) {

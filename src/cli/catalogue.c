@@ -48,7 +48,7 @@ json_t *tutti_cli_option_json(const tutti_option *o)
 }
 
 /* Its place, or -1: there is none of that name. */
-static int find(const tutti_cli_catalogue *c, const char *name)
+static int index_of(const tutti_cli_catalogue *c, const char *name)
 {
     for (size_t i = 0; c->name(i) != NULL; i++)
         if (strcmp(c->name(i), name) == 0)
@@ -110,7 +110,7 @@ int tutti_cli_list(const tutti_cli_catalogue *c, int argc, char **argv)
             return EXIT_DONE;
         } else if (argv[i][0] == '-')
             return tutti_cli_usage(c->command, "there is no option '%s'", argv[i]);
-        else if ((one = find(c, argv[i])) < 0)
+        else if ((one = index_of(c, argv[i])) < 0)
             return unknown(c, argv[i]);
     }
     if (json) {

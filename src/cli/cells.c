@@ -45,7 +45,7 @@ void tutti_cells_close(tutti_cells *t)
 
 /* Returns the array with twice the capacity; without memory the old one, and the table is not
    whole. */
-static void *grow(tutti_cells *t, void *old, size_t used, size_t *room, size_t size)
+static void *grow_cells(tutti_cells *t, void *old, size_t used, size_t *room, size_t size)
 {
     const size_t more = *room > 0 ? 2 * *room : 64;
     void *new = tutti_alloc(more, size);
@@ -61,10 +61,10 @@ static void *grow(tutti_cells *t, void *old, size_t used, size_t *room, size_t s
     return new;
 }
 
-static void put(tutti_cells *t, const char *text)
+static void append_cell(tutti_cells *t, const char *text)
 {
     if (t->used == t->room)
-        t->cells = grow(t, t->cells, t->used, &t->room, sizeof *t->cells);
+        t->cells = grow_cells(t, t->cells, t->used, &t->room, sizeof *t->cells);
     if (t->whole && (t->cells[t->used] = tutti_copy_text(text)) != NULL)
         t->used++;
     else
@@ -75,7 +75,7 @@ static void next(tutti_cells *t)
 {
     if (t->at == 0) {
         if (t->rows == t->rows_room)
-            t->anchors = grow(t, t->anchors, t->rows, &t->rows_room, sizeof *t->anchors);
+            t->anchors = grow_cells(t, t->anchors, t->rows, &t->rows_room, sizeof *t->anchors);
         if (t->whole)
             t->anchors[t->rows++][0] = 0;
     }
@@ -106,13 +106,13 @@ static void put_number(tutti_cells *t, const tutti_column *column, double value)
         snprintf(text, sizeof text, "%.*f", decimals, value);
     else if (isfinite(value))
         tutti_figure_print(value, text, sizeof text);
-    put(t, text);
+    append_cell(t, text);
 }
 
 void tutti_cells_text(tutti_cells *t, const char *text)
 {
     next(t);
-    put(t, text);
+    append_cell(t, text);
 }
 
 void tutti_cells_number(tutti_cells *t, double value)

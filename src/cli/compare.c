@@ -64,7 +64,7 @@ static void print_help(void)
 }
 
 /* --grid and --vary may come several times. */
-static tutti_status take(void *user, const tutti_option *option, const char *value, tutti_error *err)
+static tutti_status append_entry(void *user, const tutti_option *option, const char *value, tutti_error *err)
 {
     tutti_compare_config *c = user;
     json_t *list = strcmp(option->name, "grid") == 0 ? c->grids : strcmp(option->name, "vary") == 0 ? c->varies : NULL;
@@ -214,11 +214,11 @@ static tutti_status check_resumed(const tutti_compare_config *c, const json_t *p
     return any_reach(plan, not_given, &typed) ? TUTTI_ERR_USAGE : TUTTI_OK;
 }
 
-typedef struct told { const char *flags[64]; const char *values[64]; size_t n; } told;
+typedef struct passed { const char *flags[64]; const char *values[64]; size_t n; } passed;
 
 static bool tell_once(void *user, const tutti_option *o, const char *value, const tutti_option *by)
 {
-    told *t = user;
+    passed *t = user;
 
     (void)by;
     for (size_t i = 0; i < t->n; i++)
@@ -275,7 +275,7 @@ static tutti_status compare(const tutti_compare_config *c, tutti_runtime *rt, in
         fprintf(stderr, "tutti: stopped by signal %d (SIG%s); to go on: tutti compare --resume ", stopped,
                 sigabbrev_np(stopped));
         tutti_word_print(stderr, directory);
-        any_reach(plan, tell_once, &(told){ .n = 0 });
+        any_reach(plan, tell_once, &(passed){ .n = 0 });
         putc('\n', stderr);
         *code = 128 + stopped;
     } else if (status == TUTTI_OK) {
@@ -306,7 +306,7 @@ int tutti_cli_compare(int argc, char **argv)
             status = tutti_fail(&err, TUTTI_ERR_USAGE, 0, "argument %d is no text in UTF-8", i);
     tutti_options_default(tutti_cli_compare_options, &c);
     if (status == TUTTI_OK)
-        status = tutti_cli_take_flags(tutti_cli_compare_options, &argc, argv, take, &c, &help, &err);
+        status = tutti_cli_take_flags(tutti_cli_compare_options, &argc, argv, append_entry, &c, &help, &err);
     if (status == TUTTI_OK && help)
         print_help();
     else if (status == TUTTI_OK) {

@@ -443,7 +443,7 @@ static tutti_status check_left(const json_t *rows, const json_t *left_out, const
 
 /* Adds the rows and those that are excluded; then the runs, in an order in which methods
    alternate. */
-static tutti_status fill(json_t *plan, const lists *l, bool of_plan, int argc, char **argv, tutti_error *err)
+static tutti_status fill_rows(json_t *plan, const lists *l, bool of_plan, int argc, char **argv, tutti_error *err)
 {
     json_t *rows = json_object_get(plan, "rows"), *out = json_object_get(plan, "left_out"),
            *runs = json_object_get(plan, "runs");
@@ -513,7 +513,7 @@ tutti_status tutti_compare_make_plan(const tutti_compare_config *c, int argc, ch
         *plan = json_pack("{s:i, s:O, s:s, s:s, s:[], s:[], s:[], s:[]}", "version", TUTTI_COMPARE_FORMAT, "command",
                           typed, "directory", directory, "target", c->target, "rows", "points", "left_out", "runs");
         status = *plan != NULL
-                     ? fill(*plan, &l, c->of_plan, argc, argv, err)
+                     ? fill_rows(*plan, &l, c->of_plan, argc, argv, err)
                      : tutti_fail(err, TUTTI_ERR_USAGE, 0, "the working directory's name is no text in UTF-8");
     }
     drop_lists(&l);

@@ -119,7 +119,7 @@ static void become_run(const work *w, size_t run, char **words, pid_t parent)
     _exit(EXIT_TRAINING);
 }
 
-static tutti_status start(work *w, size_t run, tutti_error *err)
+static tutti_status start_job(work *w, size_t run, tutti_error *err)
 {
     const json_t *words = json_object_get(json_array_get(w->runs, run), "words");
     const size_t n = json_array_size(words);
@@ -184,7 +184,7 @@ static double expected(const work *w, size_t run)
     return n_own > 0 ? own / n_own : n > 0 ? all / n : -1;
 }
 
-static void say(const work *w, int status, const char *what)
+static void print_progress(const work *w, int status, const char *what)
 {
     const size_t n = json_array_size(w->runs);
     double left = 0;
@@ -255,7 +255,7 @@ static void note_end(work *w, const job *of, int state)
              there     ? "done"
              : refused ? "refused"
                        : "failed");
-    say(w, 0, what);
+    print_progress(w, 0, what);
 }
 
 /* A simulated run has all its workers' memory; beyond this machine's it would be killed. */
@@ -266,7 +266,7 @@ static bool has_room(const work *w)
     return w->active < w->most && (!w->limited || (w->active + 1) * w->memory < 0.8 * (double)tutti_machine_bytes());
 }
 
-static void reap(work *w)
+static void reap_jobs(work *w)
 {
     for (int k = 0; k < w->most; k++) {
         int state;
@@ -288,7 +288,7 @@ static void end_all(work *w)
             if (w->jobs[k].child != 0)
                 kill(w->jobs[k].child, sent);
         tutti_sleep_until(w->rt, tutti_now_ns(w->rt) + LOOK_NS / 5);
-        reap(w);
+        reap_jobs(w);
     }
 }
 
@@ -296,7 +296,7 @@ static bool is_late(work *w)
 {
     if (w->cut == NULL || tutti_now_ns(w->rt) < w->until_ns)
         return false;
-    reap(w); /* runs that have ended by themselves were not cut */
+    reap_jobs(w); /* runs that have ended by themselves were not cut */
     for (size_t i = 0; i < json_array_size(w->runs); i++)
         w->cut[i] = !w->done[i];
     return true;
@@ -305,21 +305,21 @@ static bool is_late(work *w)
 static tutti_status run_them(work *w, tutti_error *err)
 {
     const size_t n = json_array_size(w->runs);
-    int64_t said = 0;
+    int64_t shown_ns = 0;
     tutti_status status = TUTTI_OK;
 
     for (size_t next = 0; (next < n || w->active > 0) && asked.by == 0 && status == TUTTI_OK && !is_late(w);) {
         while (next < n && w->done[next])
             next++;
         if (next < n && has_room(w)) {
-            status = start(w, next++, err);
+            status = start_job(w, next++, err);
             continue;
         }
         tutti_sleep_until(w->rt, tutti_now_ns(w->rt) + LOOK_NS);
-        reap(w);
-        if (tutti_now_ns(w->rt) - said > INT64_C(500000000)) {
-            said = tutti_now_ns(w->rt);
-            say(w, 2, "");
+        reap_jobs(w);
+        if (tutti_now_ns(w->rt) - shown_ns > INT64_C(500000000)) {
+            shown_ns = tutti_now_ns(w->rt);
+            print_progress(w, 2, "");
         }
     }
     end_all(w);
@@ -398,7 +398,7 @@ tutti_status tutti_compare_run_all(tutti_runtime *rt, const char *directory, con
             sigaction(wanted[i], &noting, NULL);
     }
     if (status == TUTTI_OK) {
-        say(&w, 0, "");
+        print_progress(&w, 0, "");
         status = run_them(&w, err);
     }
     for (size_t i = 0; i < TUTTI_LENGTH(wanted); i++)

@@ -177,7 +177,7 @@ static void offer_values(const tutti_option *o, begun b)
             offer_entries(taken[k].of, taken[k].by_commas ? last_of_list(b) : b);
 }
 
-static const tutti_option *find(const tutti_command *c, const char *name)
+static const tutti_option *find_option(const tutti_command *c, const char *name)
 {
     const tutti_option *o = NULL;
 
@@ -239,14 +239,14 @@ static void offer_commands(begun b)
 static void offer_rest(const tutti_command *c, const char *before, const char *word, bool first)
 {
     const char *const equals = strchr(word, '=');
-    const tutti_option *o = before[0] == '-' ? find(c, before + 1 + (before[1] == '-')) : NULL;
+    const tutti_option *o = before[0] == '-' ? find_option(c, before + 1 + (before[1] == '-')) : NULL;
     char name[64];
 
     if (o != NULL && wants_value(o))
         offer_values(o, (begun){ word, word });
     else if (strncmp(word, "--", 2) == 0 && equals != NULL) {
         snprintf(name, sizeof name, "%.*s", (int)(equals - word - 2), word + 2);
-        if ((o = find(c, name)) != NULL)
+        if ((o = find_option(c, name)) != NULL)
             offer_values(o, (begun){ word, equals + 1 });
     } else if (word[0] == '-')
         offer_flags(c, word);

@@ -65,8 +65,8 @@ static tutti_status check_out(tutti_runtime *rt, const char *out, tutti_error *e
 }
 
 /* ids as many as the text has bytes, at most. */
-static tutti_status encode(const tutti_bpe *bpe, const char *path, const tutti_contents *text, uint32_t **ids,
-                           uint64_t *count, tutti_error *err)
+static tutti_status encode_text(const tutti_bpe *bpe, const char *path, const tutti_contents *text, uint32_t **ids,
+                                uint64_t *count, tutti_error *err)
 {
     size_t bytes;
 
@@ -116,7 +116,7 @@ int tutti_cli_data_bpe(int argc, char **argv)
         learnt = tutti_now_ns(rt);
     }
     if (status == TUTTI_OK)
-        status = encode(bpe, g.word, &text, &ids, &count, &err);
+        status = encode_text(bpe, g.word, &text, &ids, &count, &err);
     if (status == TUTTI_OK)
         status = tutti_bpe_write(bpe, rt, g.out, &err);
     if (status == TUTTI_OK)
@@ -160,7 +160,7 @@ int tutti_cli_data_tokens(int argc, char **argv)
         status = tutti_fail(&err, TUTTI_ERR_USAGE, 0, "'%s' is empty; give a text", g.word);
     if (status == TUTTI_OK) {
         began = tutti_now_ns(rt);
-        status = encode(bpe, g.word, &text, &ids, &count, &err);
+        status = encode_text(bpe, g.word, &text, &ids, &count, &err);
         ended = tutti_now_ns(rt);
     }
     if (status == TUTTI_OK)

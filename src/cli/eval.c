@@ -47,7 +47,7 @@ tutti_status tutti_cli_one_run(const char *command, int argc, char **argv, const
     return TUTTI_OK;
 }
 
-static json_t *number(double value, bool known)
+static json_t *json_number(double value, bool known)
 {
     return known && isfinite(value) ? json_real(value) : json_null();
 }
@@ -66,10 +66,10 @@ static tutti_status print_json(const tutti_trained *t, const eval_config *c, con
     json_object_set_new(o, "data", json_string(c->data[0] != 0 ? c->data : f->data));
     json_object_set_new(o, "split", json_string(splits[c->split]));
     json_object_set_new(o, "samples", json_integer((json_int_t)e->samples));
-    json_object_set_new(o, "loss", number(e->loss, true));
-    json_object_set_new(o, "accuracy", number(e->accuracy, e->accuracy >= 0));
-    json_object_set_new(o, "perplexity", number(exp(e->loss), e->tokens));
-    json_object_set_new(o, "auc", number(e->auc, e->auc >= 0));
+    json_object_set_new(o, "loss", json_number(e->loss, true));
+    json_object_set_new(o, "accuracy", json_number(e->accuracy, e->accuracy >= 0));
+    json_object_set_new(o, "perplexity", json_number(exp(e->loss), e->tokens));
+    json_object_set_new(o, "auc", json_number(e->auc, e->auc >= 0));
     text = json_dumps(o, JSON_INDENT(2) | JSON_REAL_PRECISION(12));
     json_decref(o);
     if (text == NULL)

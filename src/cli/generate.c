@@ -73,7 +73,7 @@ static tutti_status take_prompt(story *s, const tutti_trained_facts *f, tutti_ru
     return TUTTI_OK;
 }
 
-static tutti_status decode(story *s, tutti_error *err)
+static tutti_status decode_tokens(story *s, tutti_error *err)
 {
     const uint32_t *added = s->tokens + s->prompt;
     const size_t n = s->n - s->prompt;
@@ -89,7 +89,7 @@ static tutti_status decode(story *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status go_on(story *s, tutti_trained *t, const generate_config *c, tutti_error *err)
+static tutti_status generate_token(story *s, tutti_trained *t, const generate_config *c, tutti_error *err)
 {
     const tutti_trained_facts *f = tutti_trained_facts_of(t);
     const size_t classes = (size_t)f->task.classes;
@@ -109,7 +109,7 @@ static tutti_status go_on(story *s, tutti_trained *t, const generate_config *c, 
         s->n += status == TUTTI_OK;
     }
     tutti_free(logits);
-    return status == TUTTI_OK ? decode(s, err) : status;
+    return status == TUTTI_OK ? decode_tokens(s, err) : status;
 }
 
 /* Bytes that are no part of a character become U+FFFD, one each. */
@@ -171,7 +171,7 @@ static tutti_status generate(const char *run, const generate_config *c, tutti_er
     if (status == TUTTI_OK)
         status = take_prompt(&s, tutti_trained_facts_of(t), rt, c, err);
     if (status == TUTTI_OK)
-        status = go_on(&s, t, c, err);
+        status = generate_token(&s, t, c, err);
     if (status == TUTTI_OK && c->json)
         status = print_json(&s, run, c, err);
     else if (status == TUTTI_OK) {

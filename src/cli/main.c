@@ -129,7 +129,7 @@ static void open_closed_streams(void)
 }
 
 /* The exit code of a command that has ended; EXIT_TRAINING if its output could not be written. */
-static int told(int code)
+static int reported(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return code;
@@ -166,10 +166,10 @@ static int help(int argc, char **argv)
         return no_such_command(argv[0]);
     if (argc > 2)
         return tutti_cli_usage(c->name, "`tutti help` takes a command and at most one word more");
-    return told(c->run(argc + 1, words));
+    return reported(c->run(argc + 1, words));
 }
 
-static int run(const tutti_command *c, int argc, char **argv)
+static int run_command(const tutti_command *c, int argc, char **argv)
 {
     tutti_runtime *rt;
     tutti_error err;
@@ -178,7 +178,7 @@ static int run(const tutti_command *c, int argc, char **argv)
         tutti_launch_patient(rt, argv);
         tutti_runtime_close(rt);
     }
-    return told(c->run(argc - 1, argv + 1));
+    return reported(c->run(argc - 1, argv + 1));
 }
 
 int main(int argc, char **argv)
@@ -194,6 +194,6 @@ int main(int argc, char **argv)
         return tutti_cli_version(argc - 1, argv + 1);
     for (const tutti_command *c = tutti_commands; c->name != NULL; c++)
         if (strcmp(argv[1], c->name) == 0)
-            return run(c, argc, argv);
+            return run_command(c, argc, argv);
     return no_such_command(argv[1]);
 }

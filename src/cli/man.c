@@ -129,7 +129,7 @@ static void put_all(void)
     put_end("tutti-train");
 }
 
-static const tutti_command *find(const tutti_command *c, const char *name)
+static const tutti_command *find_command(const tutti_command *c, const char *name)
 {
     while (c != NULL && c->name != NULL && (c->help == NULL || strcmp(c->name, name) != 0))
         c++;
@@ -138,8 +138,8 @@ static const tutti_command *find(const tutti_command *c, const char *name)
 
 int tutti_cli_man(int argc, char **argv)
 {
-    const tutti_command *c = argc > 1 ? find(tutti_commands, argv[1]) : NULL,
-                        *sub = c != NULL && argc > 2 ? find(c->sub, argv[2]) : NULL;
+    const tutti_command *c = argc > 1 ? find_command(tutti_commands, argv[1]) : NULL,
+                        *sub = c != NULL && argc > 2 ? find_command(c->sub, argv[2]) : NULL;
     char name[160], words[160];
 
     if (argc == 1) {

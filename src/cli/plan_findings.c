@@ -118,7 +118,7 @@ static const json_t *of_row(const json_t *list, size_t row)
     return found;
 }
 
-static tutti_status refuse(tutti_plan_findings *f, const json_t *row, const char *why, tutti_error *err)
+static tutti_status add_refusal(tutti_plan_findings *f, const json_t *row, const char *why, tutti_error *err)
 {
     json_t *one = json_pack("{s:s, s:s, s:s}", "method", tutti_history_text(row, "method"), "codec",
                             tutti_history_text(row, "codec"), "why", why);
@@ -231,7 +231,7 @@ tutti_status tutti_plan_find(tutti_plan_findings *f, tutti_runtime *rt, const js
         if (out == NULL)
             out = of_row(json_object_get(asked, "left_out"), i);
         if (out != NULL || run == NULL || command == NULL) {
-            status = refuse(f, row, tutti_history_text(out, "why"), err);
+            status = add_refusal(f, row, tutti_history_text(out, "why"), err);
             continue;
         }
         snprintf(path, sizeof path, "%s/runs/%s", directory, tutti_history_text(run, "name"));
@@ -246,14 +246,14 @@ tutti_status tutti_plan_find(tutti_plan_findings *f, tutti_runtime *rt, const js
         if (tutti_history_open(&h, rt, path, NULL) == TUTTI_OK && h.summary != NULL && read_row(mine, &h, f->config))
             f->n++;
         else if (cut[strtoul(tutti_history_text(run, "name"), NULL, 10)])
-            status = refuse(f, row,
-                            "its simulation had not ended when the time for this plan had passed; give it "
-                            "more --minutes, or fewer --methods",
-                            err);
+            status = add_refusal(f, row,
+                                 "its simulation had not ended when the time for this plan had passed; give it "
+                                 "more --minutes, or fewer --methods",
+                                 err);
         else {
             if (!tutti_compare_last_words(rt, directory, tutti_history_text(run, "name"), why, sizeof why))
                 snprintf(why, sizeof why, "its simulation has left no results");
-            status = refuse(f, row, why, err);
+            status = add_refusal(f, row, why, err);
         }
         tutti_history_close(&h);
     }

@@ -205,7 +205,7 @@ static tutti_status look_long_enough(const work *w, json_t *plan, tutti_error *e
 
 /* Called before measuring, since nothing need be measured of runs that would be refused in any
    case. */
-static tutti_status ask(const work *w, json_t **asked, tutti_error *err)
+static tutti_status list_asked(const work *w, json_t **asked, tutti_error *err)
 {
     const plan_config *c = w->config;
     const char *more[12];
@@ -305,7 +305,7 @@ static tutti_status plan_it(work *w, tutti_error *err)
     json_t *asked = NULL, *simulated = NULL;
     tutti_measured m = { 0 };
     bool *cut = NULL;
-    tutti_status status = ask(w, &asked, err);
+    tutti_status status = list_asked(w, &asked, err);
 
     if (status == TUTTI_OK && measures)
         status = tutti_plan_measure(&m, w->rt, w->run, w->argc, w->argv, links, w->directory, &w->signal, err);
@@ -361,7 +361,8 @@ static tutti_status plan_somewhere(work *w, tutti_error *err)
 }
 
 /* Checks once what each of the methods would otherwise report. */
-static tutti_status check(const plan_config *c, const tutti_train_config *run, tutti_runtime *rt, tutti_error *err)
+static tutti_status check_cluster(const plan_config *c, const tutti_train_config *run, tutti_runtime *rt,
+                                  tutti_error *err)
 {
     if (c->platform[0] != 0 && !tutti_file_exists(rt, c->platform))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -399,7 +400,7 @@ int tutti_cli_plan_methods(int argc, char **argv)
         if (status == TUTTI_OK && s.config.transport[0] == 0)
             s.config.transport = "shm";
         if (status == TUTTI_OK)
-            status = check(&c, &s.config, s.rt, &err);
+            status = check_cluster(&c, &s.config, s.rt, &err);
         all = all_methods();
         if (status == TUTTI_OK && all == NULL)
             status = tutti_fail(&err, TUTTI_ERR_MEMORY, ENOMEM, "listing the methods");

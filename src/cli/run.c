@@ -353,7 +353,7 @@ static tutti_status start_there(run_plan *p, tutti_launch_result *result, tutti_
     return tutti_launch_hosts(&options, result, err);
 }
 
-static tutti_status start(run_plan *p, int *code, tutti_error *err)
+static tutti_status start_processes(run_plan *p, int *code, tutti_error *err)
 {
     char text[32], host[64] = "";
     tutti_launch_result result;
@@ -392,7 +392,7 @@ int tutti_cli_run(int argc, char **argv)
         tutti_cli_keep_running();
         status = make_plan(&p, argc, argv, at, &err);
         if (status == TUTTI_OK)
-            status = start(&p, &code, &err);
+            status = start_processes(&p, &code, &err);
     }
     if (status != TUTTI_OK)
         code = tutti_cli_fail(&err);

@@ -9,12 +9,12 @@
 
 int tutti_cli_columns(int fd)
 {
-    const char *told = getenv("COLUMNS");
+    const char *given = getenv("COLUMNS");
     struct winsize size;
 
     if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
         return size.ws_col;
-    return isatty(fd) && told != NULL && atoi(told) > 0 ? atoi(told) : 0;
+    return isatty(fd) && given != NULL && atoi(given) > 0 ? atoi(given) : 0;
 }
 
 /* Can lines be replaced on this terminal? */

@@ -30,8 +30,8 @@ static tutti_status no_such_flag(const char *flag, const char *const *extra, tut
 
 /* One argument, or two: --name=value, --name value, -n4, -n 4; switches (booleans that are off by
    default) need no value. Gives how many it took. */
-static tutti_status take(tutti_cli_settings *s, int argc, char **argv, int *at, const char *const *extra,
-                         tutti_error *err)
+static tutti_status take_argument(tutti_cli_settings *s, int argc, char **argv, int *at, const char *const *extra,
+                                  tutti_error *err)
 {
     const char *arg = argv[*at];
     char name[64], where[72];
@@ -252,10 +252,10 @@ static void count_savers(tutti_cli_settings *s, bool automatic)
 {
     const char *where;
     const tutti_origin from = tutti_settings_origin(s->settings, "n", &where);
-    const bool said = from > TUTTI_FROM_FILE || s->config.hosts[0] != 0 ||
+    const bool is_given = from > TUTTI_FROM_FILE || s->config.hosts[0] != 0 ||
                       (from == TUTTI_FROM_FILE && s->file != NULL && strncmp(where, s->file, strlen(s->file)) == 0);
 
-    if (automatic || !said)
+    if (automatic || !is_given)
         s->savers.n = tutti_train_savers(s->rt, s->config.resume, &s->savers.began, s->savers.rank);
 }
 
@@ -272,7 +272,7 @@ tutti_status tutti_cli_read(tutti_cli_settings *s, int argc, char **argv, const 
         if (!only_files && strcmp(argv[i], "--") == 0)
             only_files = true;
         else if (!only_files && argv[i][0] == '-' && argv[i][1] != 0)
-            TUTTI_TRY(take(s, argc, argv, &i, extra, err));
+            TUTTI_TRY(take_argument(s, argc, argv, &i, extra, err));
         else if (s->file != NULL)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "two configuration files, '%.80s' and '%.80s'; give one (flags begin with --)", s->file,

@@ -572,8 +572,8 @@ static tutti_status launch(tutti_cli_settings *s, const standing *at, int argc, 
 }
 
 /* Not a worker: starts the run. */
-static tutti_status begin(tutti_cli_settings *s, const standing *at, int argc, char **argv, int64_t started_ns,
-                          int *code, tutti_error *err)
+static tutti_status start_run(tutti_cli_settings *s, const standing *at, int argc, char **argv, int64_t started_ns,
+                              int *code, tutti_error *err)
 {
     tutti_launch_claim *claim = NULL;
     tutti_status status = TUTTI_OK;
@@ -637,7 +637,7 @@ int tutti_cli_train(int argc, char **argv)
         if (status == TUTTI_OK && at.worker)
             code = work(&s, &at, &err);
         else if (status == TUTTI_OK)
-            status = begin(&s, &at, argc, argv, started_ns, &code, &err);
+            status = start_run(&s, &at, argc, argv, started_ns, &code, &err);
     }
     if (status != TUTTI_OK)
         code = tutti_cli_fail(&err);

@@ -22,7 +22,7 @@ static bool add_option(json_t *words, const tutti_option *o, const tutti_train_c
                        const tutti_train_config *usual)
 {
     char flag[80], value[4200], without[4200];
-    bool told = true;
+    bool reported = true;
 
     if (o->type == TUTTI_TEXT || o->type == TUTTI_SPEC) { /* as it was given: quotes are for specs */
         snprintf(value, sizeof value, "%s", *(const char *const *)(const void *)((const char *)config + o->offset));
@@ -34,8 +34,8 @@ static bool add_option(json_t *words, const tutti_option *o, const tutti_train_c
     if (strcmp(value, without) == 0 && strcmp(o->name, "optimizer") != 0)
         return true;
     snprintf(flag, sizeof flag, "%s%s", strlen(o->name) == 1 ? "-" : "--", o->name);
-    told = json_array_append_new(words, json_string(flag)) == 0;
-    return json_array_append_new(words, json_string(value)) == 0 && told;
+    reported = json_array_append_new(words, json_string(flag)) == 0;
+    return json_array_append_new(words, json_string(value)) == 0 && reported;
 }
 
 tutti_status tutti_words_of(const tutti_train_config *config, json_t **words, tutti_error *err)

@@ -80,7 +80,7 @@ static tutti_view part(const tutti_codec *c, size_t k)
                                                         : (tutti_view){ .tensor = -1, .count = c->space->n };
 }
 
-static unsigned traits(const tutti_codec *c)
+static unsigned accordion_traits(const tutti_codec *c)
 {
     unsigned all = ~0u, any = 0;
 
@@ -116,7 +116,7 @@ static double bytes_of(const tutti_codec *c)
     return bytes;
 }
 
-static tutti_status check(const tutti_codec *c, tutti_error *err)
+static tutti_status accordion_check(const tutti_codec *c, tutti_error *err)
 {
     for (int k = LOW; k <= DENSE; k++)
         if (c->inner[k]->ops->choose != NULL)
@@ -174,12 +174,12 @@ static tutti_codec *decided(const tutti_codec *c, const tutti_view *v)
     return c->inner[s->level[s->scope == LAYER ? tensor_of(c, v) : 0] == HIGH];
 }
 
-static tutti_codec *choose(tutti_codec *c, const tutti_view *v)
+static tutti_codec *accordion_choose(tutti_codec *c, const tutti_view *v)
 {
     return ((const accordion *)c->self)->dry_run ? c->inner[DENSE] : decided(c, v);
 }
 
-static void watch(tutti_codec *c, const tutti_view *v, const float *x)
+static void accordion_watch(tutti_codec *c, const tutti_view *v, const float *x)
 {
     const accordion *s = c->self;
 
@@ -214,7 +214,7 @@ static void set(tutti_codec *c, size_t k, int level)
 }
 
 /* Decides by the squared norms in numbers, which all workers have received or know. */
-static void decide(tutti_codec *c, const tutti_codec_moment *m)
+static void accordion_decide(tutti_codec *c, const tutti_codec_moment *m)
 {
     enum { SHOWN = 24, EACH = 80, WORD = 512 };
     accordion *s = c->self;
@@ -274,7 +274,7 @@ static void warn(const tutti_codec *c, const tutti_codec_moment *m)
         m->say(m->with, "codec", text);
 }
 
-static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
+static size_t accordion_begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     accordion *s = c->self;
     tutti_device *d = c->space->device;
@@ -300,7 +300,7 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
             return parts(c);
     }
     if (s->turn.checks)
-        decide(c, m);
+        accordion_decide(c, m);
     if (s->turn.fell)
         all_low(c, m);
     return 0;
@@ -322,13 +322,13 @@ const tutti_codec_ops tutti_codec_accordion = {
     .help = "of two codecs the one that keeps more while gradients change",
     .options = options,
     .self_bytes = sizeof(accordion),
-    .traits = traits,
-    .check = check,
+    .traits = accordion_traits,
+    .check = accordion_check,
     .declare = declare,
     .open = open,
-    .begin = begin,
+    .begin = accordion_begin,
     .left_out = left_out,
-    .choose = choose,
-    .watch = watch,
+    .choose = accordion_choose,
+    .watch = accordion_watch,
     .after = after,
 };

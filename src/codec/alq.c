@@ -86,7 +86,7 @@ static int pinned(const alq *s)
     return s->zero_level ? levels_of(s) / 2 : -1;
 }
 
-static tutti_status check(const tutti_codec *c, tutti_error *err)
+static tutti_status alq_check(const tutti_codec *c, tutti_error *err)
 {
     const alq *s = c->self;
 
@@ -207,7 +207,7 @@ static void sample(const tutti_codec *c, const tutti_view *v, const float *x)
     tutti_device_charge(c->space->device, 4.0 * (double)v->count, 4.0 * (double)v->count);
 }
 
-static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+static size_t alq_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
 {
     const alq *s = c->self;
 
@@ -332,7 +332,7 @@ static void fit(tutti_codec *c)
     s->numbers[n + 2] = (float)seen;
 }
 
-static void say(const tutti_codec *c, const tutti_codec_moment *m)
+static void alq_say(const tutti_codec *c, const tutti_codec_moment *m)
 {
     enum { SHOWN = 16 };
     const alq *s = c->self;
@@ -383,7 +383,7 @@ static void warn(const tutti_codec *c, const tutti_codec_moment *m)
     m->say(m->with, "codec", text);
 }
 
-static unsigned traits(const tutti_codec *c)
+static unsigned alq_traits(const tutti_codec *c)
 {
     return tutti_codec_quantised_traits(c) | TUTTI_CODEC_MERGES;
 }
@@ -415,7 +415,7 @@ static size_t give_levels(tutti_codec *c)
     return answer;
 }
 
-static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
+static size_t alq_begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     alq *s = c->self;
 
@@ -446,7 +446,7 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
         return give_levels(c);
     memcpy(s->level, s->numbers, (size_t)levels_of(s) * sizeof *s->level);
     make_ready(s);
-    say(c, m);
+    alq_say(c, m);
     if (s->prior)
         warn(c, m);
     return 0;
@@ -468,16 +468,16 @@ const tutti_codec_ops tutti_codec_alq = {
     .help = "levels fitted to the gradients now and then, rounded at random: unbiased",
     .options = alq_options,
     .self_bytes = sizeof(alq),
-    .traits = traits,
-    .check = check,
+    .traits = alq_traits,
+    .check = alq_check,
     .declare = declare,
     .open = open,
     .verify = verify,
-    .begin = begin,
+    .begin = alq_begin,
     .left_out = left_out,
     .bound = tutti_codec_quantised_bound,
     .scratch = tutti_codec_quantised_scratch,
-    .encode = encode,
+    .encode = alq_encode,
     .decode_add = tutti_codec_quantised_decode_add,
     .tell = tutti_codec_quantised_tell,
 };
@@ -487,16 +487,16 @@ const tutti_codec_ops tutti_codec_amq = {
     .help = "levels at powers of a multiplier that is fitted now and then: unbiased",
     .options = amq_options,
     .self_bytes = sizeof(alq),
-    .traits = traits,
-    .check = check,
+    .traits = alq_traits,
+    .check = alq_check,
     .declare = declare,
     .open = open,
     .verify = verify,
-    .begin = begin,
+    .begin = alq_begin,
     .left_out = left_out,
     .bound = tutti_codec_quantised_bound,
     .scratch = tutti_codec_quantised_scratch,
-    .encode = encode,
+    .encode = alq_encode,
     .decode_add = tutti_codec_quantised_decode_add,
     .tell = tutti_codec_quantised_tell,
 };

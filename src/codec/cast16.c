@@ -9,13 +9,13 @@
 
 static const tutti_option options[] = { { 0 } };
 
-static unsigned traits(const tutti_codec *c)
+static unsigned cast16_traits(const tutti_codec *c)
 {
     (void)c;
     return TUTTI_CODEC_CONTRACTIVE;
 }
 
-static size_t width(const tutti_codec *c, const tutti_view *v, int round)
+static size_t cast16_width(const tutti_codec *c, const tutti_view *v, int round)
 {
     (void)c, (void)round;
     return v->count;
@@ -46,7 +46,8 @@ static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t c
     narrow(c, count, x, (uint16_t *)wire[0] + from);
 }
 
-static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
+static void cast16_fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch,
+                        void *const *wire)
 {
     (void)round;
     fold_part(c, v, 0, v->count, x, scratch, wire);
@@ -80,9 +81,9 @@ const tutti_codec_ops tutti_codec_fp16 = {
     .options = options,
     .rounds = 1,
     .dtype = TUTTI_F16,
-    .traits = traits,
-    .width = width,
-    .fold = fold,
+    .traits = cast16_traits,
+    .width = cast16_width,
+    .fold = cast16_fold,
     .fold_part = fold_part,
     .mine = mine,
     .unfold = unfold,
@@ -94,9 +95,9 @@ const tutti_codec_ops tutti_codec_bf16 = {
     .options = options,
     .rounds = 1,
     .dtype = TUTTI_BF16,
-    .traits = traits,
-    .width = width,
-    .fold = fold,
+    .traits = cast16_traits,
+    .width = cast16_width,
+    .fold = cast16_fold,
     .fold_part = fold_part,
     .mine = mine,
     .unfold = unfold,
@@ -108,9 +109,9 @@ const tutti_codec_ops tutti_codec_trunc16 = {
     .options = options,
     .rounds = 1,
     .dtype = TUTTI_BF16,
-    .traits = traits,
-    .width = width,
-    .fold = fold,
+    .traits = cast16_traits,
+    .width = cast16_width,
+    .fold = cast16_fold,
     .fold_part = fold_part,
     .mine = mine,
     .unfold = unfold,

@@ -181,7 +181,7 @@ tutti_codec *tutti_codec_chosen(tutti_codec *c, const tutti_view *v)
     return c;
 }
 
-static void watch(tutti_codec *c, const tutti_view *v, const float *x)
+static void codec_watch(tutti_codec *c, const tutti_view *v, const float *x)
 {
     for (; c->ops->choose != NULL; c = c->ops->choose(c, v))
         if (c->ops->watch != NULL)
@@ -189,7 +189,7 @@ static void watch(tutti_codec *c, const tutti_view *v, const float *x)
 }
 
 /* Calls `before` of the wrappers for a part of the view v, or for all of it. */
-static const float *before(tutti_codec *c, const tutti_view *v, const tutti_view *part, const float *x)
+static const float *codec_before(tutti_codec *c, const tutti_view *v, const tutti_view *part, const float *x)
 {
     for (; c->ops->choose != NULL; c = c->ops->choose(c, v))
         if (c->ops->before != NULL)
@@ -199,8 +199,8 @@ static const float *before(tutti_codec *c, const tutti_view *v, const tutti_view
 
 const float *tutti_codec_before(tutti_codec *c, const tutti_view *v, const float *x)
 {
-    watch(c, v, x);
-    return before(c, v, v, x);
+    codec_watch(c, v, x);
+    return codec_before(c, v, v, x);
 }
 
 /* Elements of a part: whole rows, in fours, since that is how products of rows go best; all: the
@@ -224,9 +224,9 @@ const float *tutti_codec_fold_first(tutti_codec *c, const tutti_view *v, const f
     tutti_codec *leaf = tutti_codec_chosen(c, v);
     const size_t most = part_of(c, v);
 
-    watch(c, v, x);
+    codec_watch(c, v, x);
     if (most >= v->count) {
-        x = before(c, v, v, x);
+        x = codec_before(c, v, v, x);
         leaf->ops->fold(leaf, v, 0, x, scratch, wire);
         return x;
     }
@@ -238,7 +238,7 @@ const float *tutti_codec_fold_first(tutti_codec *c, const tutti_view *v, const f
         part.count = end - from;
         part.rows = v->rows > 1 ? part.count / v->cols : 1;
         part.cols = part.count / part.rows;
-        folded = before(c, v, &part, x + from);
+        folded = codec_before(c, v, &part, x + from);
         leaf->ops->fold_part(leaf, v, from, part.count, folded, scratch, wire);
         if (from == 0)
             x = folded;

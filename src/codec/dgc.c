@@ -42,13 +42,13 @@ static const tutti_option options[] = {
     { 0 }
 };
 
-static unsigned traits(const tutti_codec *c)
+static unsigned dgc_traits(const tutti_codec *c)
 {
     return (c->inner[0]->ops->traits(c->inner[0]) & TUTTI_CODEC_WHOLE_TENSOR) |
            (((const dgc *)c->self)->momentum > 0 ? TUTTI_CODEC_MOMENTUM : 0);
 }
 
-static tutti_status check(const tutti_codec *c, tutti_error *err)
+static tutti_status dgc_check(const tutti_codec *c, tutti_error *err)
 {
     return tutti_codec_check_fed(c, 0, err);
 }
@@ -65,7 +65,7 @@ static void declare(tutti_codec *c, tutti_plan *plan)
         tutti_codec_declare_bytes(c, plan, "sent", TUTTI_SCRATCH, c->space->n, &s->sent);
 }
 
-static tutti_codec *choose(tutti_codec *c, const tutti_view *v)
+static tutti_codec *dgc_choose(tutti_codec *c, const tutti_view *v)
 {
     (void)v;
     return c->inner[0];
@@ -78,7 +78,7 @@ static float *kept(const tutti_codec *c, const tutti_view *v)
     return v->stage == 0 ? s->v + v->first : s->owner == NULL ? NULL : s->owner + v->first;
 }
 
-static const float *before(tutti_codec *c, const tutti_view *v, const float *x)
+static const float *dgc_before(tutti_codec *c, const tutti_view *v, const float *x)
 {
     tutti_device *d = c->space->device;
     const dgc *s = c->self;
@@ -137,11 +137,11 @@ const tutti_codec_ops tutti_codec_dgc = {
     .help = "momentum of what is held back, forgotten when it is sent",
     .options = options,
     .self_bytes = sizeof(dgc),
-    .traits = traits,
-    .check = check,
+    .traits = dgc_traits,
+    .check = dgc_check,
     .declare = declare,
-    .choose = choose,
-    .before = before,
+    .choose = dgc_choose,
+    .before = dgc_before,
     .account = account,
     .marks = marks,
     .after = after,

@@ -60,7 +60,7 @@ static const tutti_option options[] = {
     { 0 }
 };
 
-static unsigned traits(const tutti_codec *c)
+static unsigned ef_traits(const tutti_codec *c)
 {
     return ((tutti_codec_traits(c->inner[CODEC]) | tutti_codec_traits(c->inner[FLUSH])) & TUTTI_CODEC_WHOLE_TENSOR) |
            (((const ef *)c->self)->momentum > 0 ? TUTTI_CODEC_MOMENTUM : 0);
@@ -77,7 +77,7 @@ static const tutti_codec *find_watch(const tutti_codec *c)
     return found;
 }
 
-static tutti_status check(const tutti_codec *c, tutti_error *err)
+static tutti_status ef_check(const tutti_codec *c, tutti_error *err)
 {
     const ef *s = c->self;
     const tutti_codec *flush = c->inner[FLUSH], *watch = find_watch(c->inner[CODEC]);
@@ -114,14 +114,14 @@ static float *residual(const tutti_codec *c, const tutti_view *v)
     return e == NULL ? NULL : e + v->first;
 }
 
-static tutti_codec *choose(tutti_codec *c, const tutti_view *v)
+static tutti_codec *ef_choose(tutti_codec *c, const tutti_view *v)
 {
     const uint64_t every = (uint64_t)((const ef *)c->self)->flush_every;
 
     return c->inner[every > 0 && v->step % every == every - 1 ? FLUSH : CODEC];
 }
 
-static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
+static size_t ef_begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     ef *s = c->self;
     float *const all[] = { s->e, s->owner };
@@ -139,7 +139,7 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
     return 0;
 }
 
-static const float *before(tutti_codec *c, const tutti_view *v, const float *x)
+static const float *ef_before(tutti_codec *c, const tutti_view *v, const float *x)
 {
     tutti_device *d = c->space->device;
     const ef *s = c->self;
@@ -174,12 +174,12 @@ const tutti_codec_ops tutti_codec_ef = {
     .help = "error feedback: what a codec loses is sent with the next",
     .options = options,
     .self_bytes = sizeof(ef),
-    .traits = traits,
-    .check = check,
+    .traits = ef_traits,
+    .check = ef_check,
     .declare = declare,
-    .begin = begin,
-    .choose = choose,
-    .before = before,
+    .begin = ef_begin,
+    .choose = ef_choose,
+    .before = ef_before,
     .by_element = true,
     .account = account,
 };

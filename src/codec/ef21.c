@@ -30,12 +30,12 @@ static const tutti_option options[] = {
     { 0 }
 };
 
-static unsigned traits(const tutti_codec *c)
+static unsigned ef21_traits(const tutti_codec *c)
 {
     return c->inner[0]->ops->traits(c->inner[0]) & TUTTI_CODEC_WHOLE_TENSOR;
 }
 
-static tutti_status check(const tutti_codec *c, tutti_error *err)
+static tutti_status ef21_check(const tutti_codec *c, tutti_error *err)
 {
     return tutti_codec_check_fed(c, TUTTI_CODEC_CONTRACTIVE, err);
 }
@@ -52,13 +52,13 @@ static void declare(tutti_codec *c, tutti_plan *plan)
         tutti_codec_declare_vector(c, plan, "momentum", TUTTI_OWN_MEAN, &s->v);
 }
 
-static tutti_codec *choose(tutti_codec *c, const tutti_view *v)
+static tutti_codec *ef21_choose(tutti_codec *c, const tutti_view *v)
 {
     (void)v;
     return c->inner[0];
 }
 
-static const float *before(tutti_codec *c, const tutti_view *v, const float *x)
+static const float *ef21_before(tutti_codec *c, const tutti_view *v, const float *x)
 {
     tutti_device *d = c->space->device;
     const ef21 *s = c->self;
@@ -100,11 +100,11 @@ const tutti_codec_ops tutti_codec_ef21 = {
     .help = "corrections to each worker's estimate of its gradient",
     .options = options,
     .self_bytes = sizeof(ef21),
-    .traits = traits,
-    .check = check,
+    .traits = ef21_traits,
+    .check = ef21_check,
     .declare = declare,
-    .choose = choose,
-    .before = before,
+    .choose = ef21_choose,
+    .before = ef21_before,
     .by_element = true,
     .account = account,
     .after = after,

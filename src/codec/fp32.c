@@ -6,13 +6,13 @@
 
 static const tutti_option options[] = { { 0 } };
 
-static unsigned traits(const tutti_codec *c)
+static unsigned fp32_traits(const tutti_codec *c)
 {
     (void)c;
     return TUTTI_CODEC_UNBIASED | TUTTI_CODEC_CONTRACTIVE;
 }
 
-static size_t width(const tutti_codec *c, const tutti_view *v, int round)
+static size_t fp32_width(const tutti_codec *c, const tutti_view *v, int round)
 {
     (void)c, (void)round;
     return v->count;
@@ -25,7 +25,7 @@ static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t c
     tutti_copy(c->space->device, count, x, (float *)wire[0] + from);
 }
 
-static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
+static void fp32_fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
 {
     (void)round;
     fold_part(c, v, 0, v->count, x, scratch, wire);
@@ -44,8 +44,8 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
     tutti_copy(c->space->device, v->count, wire[0], y);
 }
 
-static void tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
-                 const tutti_codec_listener *to)
+static void fp32_tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
+                      const tutti_codec_listener *to)
 {
     (void)c, (void)v, (void)x, (void)decoded;
     to->hear(to->with, "bound", 1, &(double){ 0 });
@@ -57,11 +57,11 @@ const tutti_codec_ops tutti_codec_fp32 = {
     .help = "numbers as they are",
     .options = options,
     .rounds = 1,
-    .traits = traits,
-    .width = width,
-    .fold = fold,
+    .traits = fp32_traits,
+    .width = fp32_width,
+    .fold = fp32_fold,
     .fold_part = fold_part,
     .mine = mine,
     .unfold = unfold,
-    .tell = tell,
+    .tell = fp32_tell,
 };

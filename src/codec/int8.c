@@ -16,13 +16,13 @@ static const tutti_option options[] = {
     { 0 }
 };
 
-static unsigned traits(const tutti_codec *c)
+static unsigned int8_traits(const tutti_codec *c)
 {
     (void)c;
     return TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_FIXED;
 }
 
-static tutti_status check(const tutti_codec *c, tutti_error *err)
+static tutti_status int8_check(const tutti_codec *c, tutti_error *err)
 {
     const int64_t bucket = ((const tutti_codec_quantiser *)c->self)->bucket;
 
@@ -47,8 +47,8 @@ const tutti_codec_ops tutti_codec_int8 = {
     .help = "8 bits an element, scaled by the bucket's greatest magnitude, to the nearest",
     .options = options,
     .self_bytes = sizeof(tutti_codec_quantiser),
-    .traits = traits,
-    .check = check,
+    .traits = int8_traits,
+    .check = int8_check,
     .declare = declare,
     TUTTI_CODEC_QUANTISED,
 };

@@ -45,7 +45,7 @@ static bool is_excluded(const tutti_codec *c, int tensor)
 
 /* A pattern that matches no name is refused as a mistake: the user believes that a tensor is
    excluded. */
-static tutti_status check(const tutti_codec *c, tutti_error *err)
+static tutti_status large_check(const tutti_codec *c, tutti_error *err)
 {
     const tutti_codec_space *space = c->space;
     const char *list = ((const large *)c->self)->exclude;
@@ -74,7 +74,7 @@ static tutti_status check(const tutti_codec *c, tutti_error *err)
     return TUTTI_OK;
 }
 
-static unsigned traits(const tutti_codec *c)
+static unsigned large_traits(const tutti_codec *c)
 {
     const unsigned a = tutti_codec_traits(c->inner[0]), b = tutti_codec_traits(c->inner[1]);
 
@@ -84,7 +84,7 @@ static unsigned traits(const tutti_codec *c)
 
 /* Sends nothing, asks for nothing: reports once which matrices are too small. Vectors are not
    listed, since they are expected to be. */
-static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
+static size_t large_begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     const large *s = c->self;
     size_t small = 0, matrices = 0, elements = 0;
@@ -108,7 +108,7 @@ static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, floa
     return 0;
 }
 
-static tutti_codec *choose(tutti_codec *c, const tutti_view *v)
+static tutti_codec *large_choose(tutti_codec *c, const tutti_view *v)
 {
     const large *s = c->self;
     const size_t count = v->tensor >= 0 ? c->space->tensor[v->tensor].count : v->count;
@@ -117,6 +117,13 @@ static tutti_codec *choose(tutti_codec *c, const tutti_view *v)
 }
 
 const tutti_codec_ops tutti_codec_large = {
-    .name = "large", .paper = "Alistarh et al., NeurIPS 2017, section 5", .help = "a codec for large tensors only",
-    .options = options, .self_bytes = sizeof(large), .check = check, .traits = traits, .begin = begin, .choose = choose,
+    .name = "large",
+    .paper = "Alistarh et al., NeurIPS 2017, section 5",
+    .help = "a codec for large tensors only",
+    .options = options,
+    .self_bytes = sizeof(large),
+    .check = large_check,
+    .traits = large_traits,
+    .begin = large_begin,
+    .choose = large_choose,
 };

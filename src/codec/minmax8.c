@@ -15,13 +15,13 @@ static const tutti_option options[] = {
     { 0 }
 };
 
-static unsigned traits(const tutti_codec *c)
+static unsigned minmax8_traits(const tutti_codec *c)
 {
     (void)c;
     return TUTTI_CODEC_FIXED; /* many zeros with few large numbers among them may be decoded larger than they were */
 }
 
-static tutti_status check(const tutti_codec *c, tutti_error *err)
+static tutti_status minmax8_check(const tutti_codec *c, tutti_error *err)
 {
     const int64_t chunk = ((const minmax8 *)c->self)->chunk;
 
@@ -44,12 +44,12 @@ static size_t chunks_of(const tutti_codec *c, const tutti_view *v)
     return chunk == 0 ? 0 : (v->count + chunk - 1) / chunk;
 }
 
-static size_t bound(const tutti_codec *c, const tutti_view *v)
+static size_t minmax8_bound(const tutti_codec *c, const tutti_view *v)
 {
     return 8 * chunks_of(c, v) + v->count;
 }
 
-static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+static size_t minmax8_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
 {
     const size_t chunk = chunk_of(c, v);
     uint8_t *codes = out + 8 * chunks_of(c, v);
@@ -69,7 +69,7 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
         tutti_codec_put_f32(out, least);
         tutti_codec_put_f32(out + 4, greatest);
     }
-    return bound(c, v);
+    return minmax8_bound(c, v);
 }
 
 static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y,
@@ -77,8 +77,8 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
 {
     const size_t chunk = chunk_of(c, v), chunks = chunks_of(c, v);
 
-    if (bytes != bound(c, v))
-        return tutti_codec_wrong_size(c, v, bytes, bound(c, v), err);
+    if (bytes != minmax8_bound(c, v))
+        return tutti_codec_wrong_size(c, v, bytes, minmax8_bound(c, v), err);
     for (size_t k = 0; k < chunks; k++) {
         const float least = tutti_codec_get_f32(in + 8 * k), greatest = tutti_codec_get_f32(in + 8 * k + 4);
         if (!(isnan(least) && isnan(greatest)) && !(isfinite(greatest - least) && least <= greatest))
@@ -101,9 +101,9 @@ const tutti_codec_ops tutti_codec_minmax8 = {
     .help = "8 bits an element between a chunk's extremes",
     .options = options,
     .self_bytes = sizeof(minmax8),
-    .traits = traits,
-    .check = check,
-    .bound = bound,
-    .encode = encode,
+    .traits = minmax8_traits,
+    .check = minmax8_check,
+    .bound = minmax8_bound,
+    .encode = minmax8_encode,
     .decode_add = decode_add,
 };

@@ -37,7 +37,7 @@ static bool is_exponents(const nuqsgd *s)
     return s->multiplier == 0.5 && s->zero_level;
 }
 
-static bool make(const nuqsgd *s, tutti_levels *t)
+static bool nuqsgd_make(const nuqsgd *s, tutti_levels *t)
 {
     const int n = 1 << s->q.bits;
     double level[256];
@@ -51,13 +51,13 @@ static bool make(const nuqsgd *s, tutti_levels *t)
     return tutti_levels_make(t, (int)s->q.bits, rounded);
 }
 
-static tutti_status check(const tutti_codec *c, tutti_error *err)
+static tutti_status nuqsgd_check(const tutti_codec *c, tutti_error *err)
 {
     const nuqsgd *s = c->self;
     tutti_levels t;
 
     TUTTI_TRY(tutti_codec_quantised_check(c, err));
-    if (!is_exponents(s) && !make(s, &t))
+    if (!is_exponents(s) && !nuqsgd_make(s, &t))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "multiplier is %.9g, and with %lld bits its first %d powers lie closer "
                           "than numbers of 32 bits tell apart; take fewer bits, or a multiplier of about %.2g",
@@ -74,7 +74,7 @@ static void declare(tutti_codec *c, tutti_plan *plan)
     s->q.grid = is_exponents(s) ? TUTTI_GRID_POWERS : TUTTI_GRID_ANY;
     s->q.levels = &s->levels;
     if (!is_exponents(s))
-        make(s, &s->levels);
+        nuqsgd_make(s, &s->levels);
 }
 
 static double variance_most(const nuqsgd *s)
@@ -87,7 +87,7 @@ static double variance_most(const nuqsgd *s)
 }
 
 /* Sums nothing; reports once if buckets are so long that the variance is high. */
-static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
+static size_t nuqsgd_begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     const nuqsgd *s = c->self;
     char text[200];
@@ -110,8 +110,8 @@ const tutti_codec_ops tutti_codec_nuqsgd = {
     .options = options,
     .self_bytes = sizeof(nuqsgd),
     .traits = tutti_codec_quantised_traits,
-    .check = check,
+    .check = nuqsgd_check,
     .declare = declare,
-    .begin = begin,
+    .begin = nuqsgd_begin,
     TUTTI_CODEC_QUANTISED,
 };

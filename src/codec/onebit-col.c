@@ -27,7 +27,7 @@ static const tutti_option options[] = {
     { 0 }
 };
 
-static unsigned traits(const tutti_codec *c)
+static unsigned onebit_col_traits(const tutti_codec *c)
 {
     (void)c;
     return TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_FIXED;
@@ -44,7 +44,7 @@ static size_t columns_of(const tutti_codec *c, const tutti_view *v)
     return columns;
 }
 
-static size_t bound(const tutti_codec *c, const tutti_view *v)
+static size_t onebit_col_bound(const tutti_codec *c, const tutti_view *v)
 {
     return 8 * columns_of(c, v) + (v->count + 7) / 8;
 }
@@ -75,7 +75,7 @@ static void add_up_one(sums *s, size_t n, const float *x)
     }
 }
 
-static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+static size_t onebit_col_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
 {
     const size_t columns = columns_of(c, v);
     sums *s = scratch;
@@ -95,7 +95,7 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
     }
     tutti_signs(c->space->device, v->count, x, false, out + 8 * columns);
     tutti_device_charge(c->space->device, 2.0 * (double)v->count, 4.0 * (double)v->count);
-    return bound(c, v);
+    return onebit_col_bound(c, v);
 }
 
 static void add_one(size_t n, const uint8_t *bits, const uint8_t *values, float a, float *y)
@@ -120,8 +120,8 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
 {
     const size_t columns = columns_of(c, v);
 
-    if (bytes != bound(c, v))
-        return tutti_codec_wrong_size(c, v, bytes, bound(c, v), err);
+    if (bytes != onebit_col_bound(c, v))
+        return tutti_codec_wrong_size(c, v, bytes, onebit_col_bound(c, v), err);
     for (size_t k = 0; k < columns; k++) {
         const float plus = tutti_codec_get_f32(in + 8 * k), minus = tutti_codec_get_f32(in + 8 * k + 4);
         if (!(isnan(plus) && isnan(minus)) && !(isfinite(plus) && isfinite(minus) && plus >= 0 && minus <= 0))
@@ -146,9 +146,9 @@ const tutti_codec_ops tutti_codec_onebit_col = {
     .help = "one bit an element, and the means of either sign a column of a matrix",
     .options = options,
     .self_bytes = sizeof(onebit_col),
-    .traits = traits,
+    .traits = onebit_col_traits,
     .scratch = scratch_of,
-    .bound = bound,
-    .encode = encode,
+    .bound = onebit_col_bound,
+    .encode = onebit_col_encode,
     .decode_add = decode_add,
 };

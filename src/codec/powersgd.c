@@ -120,7 +120,7 @@ static size_t rank_now(const tutti_codec *c, const tutti_view *v)
 }
 
 /* Where tensor t's Q begins. */
-static size_t place(const tutti_codec *c, int t)
+static size_t powersgd_place(const tutti_codec *c, int t)
 {
     size_t at = 0;
 
@@ -151,7 +151,7 @@ static bool is_narrow(const tutti_codec *c, const tutti_view *v)
            (s->size == NULL || s->size[size_place(c, v->tensor)] > SIZE_UNKNOWN);
 }
 
-static tutti_dtype number(const tutti_codec *c, const tutti_view *v)
+static tutti_dtype powersgd_number(const tutti_codec *c, const tutti_view *v)
 {
     return is_narrow(c, v) ? factors[((const powersgd *)c->self)->factor] : TUTTI_F32;
 }
@@ -166,7 +166,7 @@ static tutti_rng shared(const tutti_codec *c, const tutti_view *v, int tensor)
     return rng;
 }
 
-static unsigned traits(const tutti_codec *c)
+static unsigned powersgd_traits(const tutti_codec *c)
 {
     (void)c;
     return TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_WHOLE_TENSOR;
@@ -174,7 +174,7 @@ static unsigned traits(const tutti_codec *c)
 
 static void declare(tutti_codec *c, tutti_plan *plan)
 {
-    const size_t count = place(c, c->space->n_tensors);
+    const size_t count = powersgd_place(c, c->space->n_tensors);
 
     if (count > 0)
         tutti_codec_declare_floats(c, plan, "q", TUTTI_SAME, count, &((powersgd *)c->self)->q);
@@ -191,7 +191,8 @@ static void open(tutti_codec *c)
         const tutti_view *v = &c->space->tensor[t];
         const size_t n = v->cols * rank_of(s, v->rows, v->cols);
         if (n > 0)
-            tutti_fill_normal(c->space->device, n, shared(c, &(tutti_view){ .step = 0 }, t), s->q + place(c, t));
+            tutti_fill_normal(c->space->device, n, shared(c, &(tutti_view){ .step = 0 }, t),
+                              s->q + powersgd_place(c, t));
     }
     if (s->size != NULL)
         tutti_fill(c->space->device, size_place(c, c->space->n_tensors), SIZE_UNKNOWN, s->size);
@@ -206,7 +207,7 @@ static size_t scratch_bytes(const tutti_codec *c, const tutti_view *v)
            sizeof(float);
 }
 
-static size_t width(const tutti_codec *c, const tutti_view *v, int round)
+static size_t powersgd_width(const tutti_codec *c, const tutti_view *v, int round)
 {
     const size_t r = rank_now(c, v);
 
@@ -246,14 +247,14 @@ static void widen(const tutti_codec *c, const tutti_view *v, size_t n, void *in,
 {
     tutti_device *d = c->space->device;
 
-    tutti_cast(d, (tutti_buffer){ d, in, n, number(c, v) }, tutti_f32(d, out, n));
+    tutti_cast(d, (tutti_buffer){ d, in, n, powersgd_number(c, v) }, tutti_f32(d, out, n));
 }
 
 static void narrow(const tutti_codec *c, const tutti_view *v, size_t n, float *in, void *out)
 {
     tutti_device *d = c->space->device;
 
-    tutti_cast(d, tutti_f32(d, in, n), (tutti_buffer){ d, out, n, number(c, v) });
+    tutti_cast(d, tutti_f32(d, in, n), (tutti_buffer){ d, out, n, powersgd_number(c, v) });
 }
 
 /* The mean Q of all products as floats of their own size. */
@@ -308,7 +309,7 @@ static void fold_p(tutti_codec *c, const tutti_view *v, size_t r, size_t j, size
     tutti_device *d = c->space->device;
     const powersgd *s = c->self;
     const size_t rows = v->rows, cols = v->cols;
-    const float *q = s->q + place(c, v->tensor);
+    const float *q = s->q + powersgd_place(c, v->tensor);
     float *p = p_of(c, v, r, j, scratch, wire), *own = (float *)scratch + j * r * cols; /* where Q_own will be */
 
     assert(v->tensor >= 0 && v->count == rows * cols);
@@ -366,7 +367,8 @@ static void fold_part(tutti_codec *c, const tutti_view *v, size_t from, size_t c
         fold_p(c, v, r, 0, from / v->cols, (from + count) / v->cols, x, scratch, wire);
 }
 
-static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
+static void powersgd_fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch,
+                          void *const *wire)
 {
     const size_t r = rank_now(c, v), j = (size_t)round / 2;
 
@@ -433,7 +435,7 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
     for (size_t j = 0; j < products && s->size != NULL; j++)
         learn_sizes(c, v, r, j, q[j]);
     if (s->warm_start)
-        take_units(c, r, v->cols, q[products - 1], s->q + place(c, v->tensor));
+        take_units(c, r, v->cols, q[products - 1], s->q + powersgd_place(c, v->tensor));
 }
 
 /* Bytes of a matrix's factors in one step, once it is compressed. */
@@ -476,7 +478,7 @@ static void warn(const tutti_codec *c, const tutti_codec_moment *m)
 }
 
 /* Sends nothing, asks for nothing: reports once how each matrix travels. */
-static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
+static size_t powersgd_begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     enum { SHOWN = 24, EACH = 120 };
     const powersgd *s = c->self;
@@ -526,7 +528,7 @@ static void follow(tutti_codec *c, const tutti_codec *from, int t)
     const size_t a = rank_of(mine, v->rows, v->cols), b = rank_of(theirs, v->rows, v->cols), r = a < b ? a : b;
 
     if (r > 0)
-        tutti_copy(c->space->device, r * v->cols, theirs->q + place(from, t), mine->q + place(c, t));
+        tutti_copy(c->space->device, r * v->cols, theirs->q + powersgd_place(from, t), mine->q + powersgd_place(c, t));
     for (size_t k = 0; k < r && mine->size != NULL && theirs->size != NULL; k++)
         mine->size[size_place(c, t) + k] = theirs->size[size_place(from, t) + k];
 }
@@ -538,14 +540,14 @@ const tutti_codec_ops tutti_codec_powersgd = {
     .options = options,
     .self_bytes = sizeof(powersgd),
     .rounds = 2 * ITERS_MOST,
-    .number = number,
-    .traits = traits,
+    .number = powersgd_number,
+    .traits = powersgd_traits,
     .declare = declare,
     .open = open,
-    .begin = begin,
+    .begin = powersgd_begin,
     .scratch = scratch_bytes,
-    .width = width,
-    .fold = fold,
+    .width = powersgd_width,
+    .fold = powersgd_fold,
     .fold_part = fold_part,
     .mine = mine,
     .unfold = unfold,

@@ -19,7 +19,7 @@ static const tutti_option options[] = {
     { 0 }
 };
 
-static tutti_status check(const tutti_codec *c, tutti_error *err)
+static tutti_status qsgd_check(const tutti_codec *c, tutti_error *err)
 {
     const tutti_codec_quantiser *q = c->self;
 
@@ -51,7 +51,7 @@ const tutti_codec_ops tutti_codec_qsgd = {
     .options = options,
     .self_bytes = sizeof(tutti_codec_quantiser),
     .traits = tutti_codec_quantised_traits,
-    .check = check,
+    .check = qsgd_check,
     .declare = declare,
     TUTTI_CODEC_QUANTISED,
 };

@@ -72,12 +72,12 @@ static float factor(const tutti_codec *c, size_t length)
     return ((const randomk *)c->self)->unbiased ? (float)length : 1.0f;
 }
 
-static unsigned traits(const tutti_codec *c)
+static unsigned randomk_traits(const tutti_codec *c)
 {
     return ((const randomk *)c->self)->unbiased ? TUTTI_CODEC_UNBIASED : TUTTI_CODEC_CONTRACTIVE;
 }
 
-static size_t width(const tutti_codec *c, const tutti_view *v, int round)
+static size_t randomk_width(const tutti_codec *c, const tutti_view *v, int round)
 {
     const size_t block = block_of(c, v);
 
@@ -98,7 +98,8 @@ static void look_ahead(const tutti_codec *c, const tutti_view *v, strata *t, con
     }
 }
 
-static void fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch, void *const *wire)
+static void randomk_fold(tutti_codec *c, const tutti_view *v, int round, const float *x, void *scratch,
+                         void *const *wire)
 {
     strata t = strata_of(c, v);
     float *out = wire[round];
@@ -166,8 +167,8 @@ static void unfold(tutti_codec *c, const tutti_view *v, void *scratch, void *con
 
 /* An element is drawn with probability 1 / length of its stratum: what is lost is expected to be
    at most what the longest one has. */
-static void tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
-                 const tutti_codec_listener *to)
+static void randomk_tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
+                         const tutti_codec_listener *to)
 {
     const strata t = strata_of(c, v);
     const double longest = (double)(t.each + (t.more > 0)),
@@ -184,11 +185,11 @@ const tutti_codec_ops tutti_codec_randomk = {
     .options = options,
     .self_bytes = sizeof(randomk),
     .rounds = 1,
-    .traits = traits,
-    .width = width,
-    .fold = fold,
+    .traits = randomk_traits,
+    .width = randomk_width,
+    .fold = randomk_fold,
     .mine = mine,
     .unfold = unfold,
     .places = places,
-    .tell = tell,
+    .tell = randomk_tell,
 };

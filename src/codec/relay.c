@@ -46,7 +46,7 @@ struct tutti_parcel {
     room units, scratch, wire[ROUNDS], send, theirs, sums;
 };
 
-static tutti_status grow(room *r, size_t count, size_t size, tutti_error *err)
+static tutti_status relay_grow(room *r, size_t count, size_t size, tutti_error *err)
 {
     size_t bytes;
     void *more = NULL;
@@ -216,7 +216,7 @@ static bool is_fixed(const unit *u)
     return (tutti_codec_traits(u->leaf) & TUTTI_CODEC_FIXED) != 0;
 }
 
-static tutti_dtype number(const unit *u)
+static tutti_dtype relay_number(const unit *u)
 {
     return tutti_codec_number(u->leaf, &u->view);
 }
@@ -227,9 +227,9 @@ static size_t scratch_of(const unit *u)
 }
 
 /* Elements that it sends of this type in this round. */
-static size_t width(const unit *u, int round, tutti_dtype type)
+static size_t relay_width(const unit *u, int round, tutti_dtype type)
 {
-    return round < u->leaf->ops->rounds && number(u) == type ? u->leaf->ops->width(u->leaf, &u->view, round) : 0;
+    return round < u->leaf->ops->rounds && relay_number(u) == type ? u->leaf->ops->width(u->leaf, &u->view, round) : 0;
 }
 
 /* Sets, for each tensor of this step, the codec that encodes it and the encoded values; `before`
@@ -262,7 +262,7 @@ static tutti_status room_for_linear(tutti_parcel *p, tutti_error *err)
         else if (bytes > of_message)
             of_message = bytes;
     }
-    TUTTI_TRY(grow(&p->scratch, scratch + of_message + 64, 1, err));
+    TUTTI_TRY(relay_grow(&p->scratch, scratch + of_message + 64, 1, err));
     scratch = 0;
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < p->n; i++)
@@ -274,43 +274,43 @@ static tutti_status room_for_linear(tutti_parcel *p, tutti_error *err)
         size_t bytes = 0, at = 0;
         for (size_t t = 0; t < TUTTI_LENGTH(types); t++)
             for (int i = 0; i < p->n; i++)
-                bytes += width(&p->unit[i], r, types[t]) * tutti_dtype_bytes(types[t]);
-        TUTTI_TRY(grow(&p->wire[r], bytes + 64 * TUTTI_LENGTH(types), 1, err));
+                bytes += relay_width(&p->unit[i], r, types[t]) * tutti_dtype_bytes(types[t]);
+        TUTTI_TRY(relay_grow(&p->wire[r], bytes + 64 * TUTTI_LENGTH(types), 1, err));
         for (size_t t = 0; t < TUTTI_LENGTH(types); t++, at = (at + 63) / 64 * 64)
             for (int i = 0; i < p->n; i++) {
                 unit *u = &p->unit[i];
-                if (is_message(u) || number(u) != types[t])
+                if (is_message(u) || relay_number(u) != types[t])
                     continue;
                 u->wire[r] = (char *)p->wire[r].at + at;
-                at += width(u, r, types[t]) * tutti_dtype_bytes(types[t]);
+                at += relay_width(u, r, types[t]) * tutti_dtype_bytes(types[t]);
             }
     }
     return TUTTI_OK;
 }
 
 /* Folds what has one type in one round. */
-static void fold(tutti_parcel *p, int round, tutti_dtype type, tutti_freight *f)
+static void relay_fold(tutti_parcel *p, int round, tutti_dtype type, tutti_freight *f)
 {
     for (int i = 0; i < p->n; i++) {
         unit *u = &p->unit[i];
-        if (u->leaf->ops->rounds <= round || number(u) != type)
+        if (u->leaf->ops->rounds <= round || relay_number(u) != type)
             continue;
         if (round == 0 && u->finite)
             u->x = tutti_codec_fold_first(p->relay->codec, &u->view, u->x, u->scratch, u->wire);
         else
             u->leaf->ops->fold(u->leaf, &u->view, round, u->x, u->scratch, u->wire);
         f->data = f->data == NULL ? u->wire[round] : f->data;
-        f->count += width(u, round, type);
+        f->count += relay_width(u, round, type);
     }
 }
 
 static bool wire_is_finite(tutti_device *d, const unit *u)
 {
-    const tutti_dtype dtype = number(u);
+    const tutti_dtype dtype = relay_number(u);
     float back[1024];
 
     for (int r = 0; r < u->leaf->ops->rounds; r++) {
-        const size_t n = width(u, r, dtype);
+        const size_t n = relay_width(u, r, dtype);
         for (size_t at = 0; at < n; at += TUTTI_LENGTH(back)) {
             const size_t some = n - at < TUTTI_LENGTH(back) ? n - at : TUTTI_LENGTH(back);
             tutti_cast(d, (tutti_buffer){ d, (char *)u->wire[r] + at * tutti_dtype_bytes(dtype), some, dtype },
@@ -334,7 +334,7 @@ static void unfold(tutti_parcel *p)
     }
 }
 
-static tutti_status encode(tutti_parcel *p, tutti_freight *f, tutti_error *err)
+static tutti_status relay_encode(tutti_parcel *p, tutti_freight *f, tutti_error *err)
 {
     size_t most = 0;
     uint8_t *out;
@@ -348,7 +348,7 @@ static tutti_status encode(tutti_parcel *p, tutti_freight *f, tutti_error *err)
         }
     if (most == 0)
         return TUTTI_OK;
-    TUTTI_TRY(grow(&p->send, most, 1, err));
+    TUTTI_TRY(relay_grow(&p->send, most, 1, err));
     f->data = out = p->send.at;
     for (int i = 0; i < p->n; i++) {
         const unit *u = &p->unit[i];
@@ -367,8 +367,8 @@ static tutti_status encode(tutti_parcel *p, tutti_freight *f, tutti_error *err)
 }
 
 /* Splits worker `from`'s bytes into messages. */
-static tutti_status cut(const tutti_parcel *p, int from, const uint8_t *at, size_t left, tutti_codec_message *to,
-                        tutti_error *err)
+static tutti_status relay_cut(const tutti_parcel *p, int from, const uint8_t *at, size_t left, tutti_codec_message *to,
+                              tutti_error *err)
 {
     for (int i = 0; i < p->n; i++) {
         const unit *u = &p->unit[i];
@@ -393,7 +393,7 @@ static tutti_status cut(const tutti_parcel *p, int from, const uint8_t *at, size
                                        "run the same codec with the same options?", from, left);
 }
 
-static tutti_status decode(tutti_parcel *p, const tutti_freight *f, tutti_error *err)
+static tutti_status relay_decode(tutti_parcel *p, const tutti_freight *f, tutti_error *err)
 {
     tutti_relay *r = p->relay;
     const int workers = r->space.workers;
@@ -401,16 +401,16 @@ static tutti_status decode(tutti_parcel *p, const tutti_freight *f, tutti_error 
     tutti_codec_message *m;
     int bad;
 
-    TUTTI_TRY(grow(&p->theirs, (size_t)workers * n, sizeof *m, err));
+    TUTTI_TRY(relay_grow(&p->theirs, (size_t)workers * n, sizeof *m, err));
     m = p->theirs.at;
     for (int w = 0; w < workers; w++)
-        TUTTI_TRY(cut(p, w, f->all + (size_t)w * f->stride, f->counts[w], m + (size_t)w * n, err));
+        TUTTI_TRY(relay_cut(p, w, f->all + (size_t)w * f->stride, f->counts[w], m + (size_t)w * n, err));
     for (size_t i = 0; i < n; i++) {
         unit *u = &p->unit[i];
         tutti_status status;
         if (!is_message(u))
             continue;
-        TUTTI_TRY(grow(&p->sums, tutti_codec_mean_levels(workers) * u->view.count + 1, sizeof(float), err));
+        TUTTI_TRY(relay_grow(&p->sums, tutti_codec_mean_levels(workers) * u->view.count + 1, sizeof(float), err));
         status = tutti_codec_mean(u->leaf, &u->view, m + i, n, workers, u->y, p->sums.at, &bad, err);
         TUTTI_TRY(tutti_fail_within(err, status, "what worker %d sent of tensor %d", bad, u->view.tensor));
         if (u->finite && tutti_finite(r->device, u->view.count, u->y))
@@ -421,12 +421,12 @@ static tutti_status decode(tutti_parcel *p, const tutti_freight *f, tutti_error 
 }
 
 /* Continues to the next freight that must be carried. */
-static tutti_status go_on(tutti_parcel *p, tutti_freight *f, tutti_error *err)
+static tutti_status relay_go_on(tutti_parcel *p, tutti_freight *f, tutti_error *err)
 {
     for (; p->at == SUMMING && p->round < ROUNDS; p->round++, p->type = 0)
         while (p->type < TUTTI_LENGTH(types)) {
             *f = (tutti_freight){ .kind = TUTTI_FREIGHT_MEAN, .dtype = types[p->type++] };
-            fold(p, p->round, f->dtype, f);
+            relay_fold(p, p->round, f->dtype, f);
             if (f->count > 0)
                 return TUTTI_OK;
         }
@@ -437,7 +437,7 @@ static tutti_status go_on(tutti_parcel *p, tutti_freight *f, tutti_error *err)
     if (p->at == GATHERING) {
         *f = (tutti_freight){ .kind = TUTTI_FREIGHT_GATHER, .dtype = TUTTI_U8 };
         p->at = GATHERED;
-        TUTTI_TRY(encode(p, f, err));
+        TUTTI_TRY(relay_encode(p, f, err));
         if (f->most > 0)
             return TUTTI_OK;
     }
@@ -458,7 +458,7 @@ tutti_status tutti_parcel_send(tutti_parcel *p, const int *tensor, float *const 
         if (tensor[i] < 0 || tensor[i] >= p->relay->space.n_tensors)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "tensor %d is sent; there are %d", tensor[i],
                               p->relay->space.n_tensors);
-    TUTTI_TRY(grow(&p->units, (size_t)n + 1, sizeof *p->unit, err));
+    TUTTI_TRY(relay_grow(&p->units, (size_t)n + 1, sizeof *p->unit, err));
     p->unit = p->units.at;
     p->n = n;
     p->at = SUMMING;
@@ -466,7 +466,7 @@ tutti_status tutti_parcel_send(tutti_parcel *p, const int *tensor, float *const 
     p->type = 0;
     set_up(p, tensor, gradient);
     TUTTI_TRY(room_for_linear(p, err));
-    return go_on(p, f, err);
+    return relay_go_on(p, f, err);
 }
 
 tutti_status tutti_parcel_next(tutti_parcel *p, tutti_freight *f, tutti_error *err)
@@ -480,7 +480,7 @@ tutti_status tutti_parcel_next(tutti_parcel *p, tutti_freight *f, tutti_error *e
                                        "worker %d sent messages of %zu bytes, and the codec makes %s%zu; do all "
                                        "workers run the same version?", w, f->counts[w], f->fixed ? "" : "at most ",
                                        f->most);
-        TUTTI_TRY(decode(p, f, err));
+        TUTTI_TRY(relay_decode(p, f, err));
     }
-    return go_on(p, f, err);
+    return relay_go_on(p, f, err);
 }

@@ -27,19 +27,19 @@
 enum { RUN = 2048 }; /* elements at once; two runs share no byte of bits */
 static const tutti_option options[] = { { 0 } };
 
-static unsigned traits(const tutti_codec *c)
+static unsigned sign_vote_traits(const tutti_codec *c)
 {
     (void)c;
     return TUTTI_CODEC_FIXED | TUTTI_CODEC_VOTES;
 }
 
-static size_t bound(const tutti_codec *c, const tutti_view *v)
+static size_t sign_vote_bound(const tutti_codec *c, const tutti_view *v)
 {
     (void)c;
     return v->count == 0 ? 0 : v->count / 8 + 1;
 }
 
-static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+static size_t sign_vote_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
 {
     const size_t n = v->count;
 
@@ -60,8 +60,8 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
 {
     const size_t n = v->count;
 
-    if (bytes != bound(c, v))
-        return tutti_codec_wrong_size(c, v, bytes, bound(c, v), err);
+    if (bytes != sign_vote_bound(c, v))
+        return tutti_codec_wrong_size(c, v, bytes, sign_vote_bound(c, v), err);
     if (n == 0)
         return TUTTI_OK;
     if (in[n / 8] >> n % 8 > 1)
@@ -94,9 +94,9 @@ const tutti_codec_ops tutti_codec_sign_vote = {
     .paper = "Bernstein et al., ICML 2018, ICLR 2019",
     .help = "one bit an element, and the majority of the workers' instead of a mean",
     .options = options,
-    .traits = traits,
-    .bound = bound,
-    .encode = encode,
+    .traits = sign_vote_traits,
+    .bound = sign_vote_bound,
+    .encode = sign_vote_encode,
     .decode_add = decode_add,
     .after = after,
 };

@@ -26,7 +26,7 @@ static const tutti_option onebit_options[] = {
     { 0 }
 };
 
-static unsigned traits(const tutti_codec *c)
+static unsigned sign_traits(const tutti_codec *c)
 {
     return ((const sign *)c->self)->scale == L1 ? TUTTI_CODEC_CONTRACTIVE | TUTTI_CODEC_FIXED : TUTTI_CODEC_FIXED;
 }
@@ -45,12 +45,12 @@ static size_t blocks_of(const tutti_codec *c, const tutti_view *v)
     return block == 0 ? 0 : (v->count + block - 1) / block;
 }
 
-static size_t bound(const tutti_codec *c, const tutti_view *v)
+static size_t sign_bound(const tutti_codec *c, const tutti_view *v)
 {
     return 4 * blocks_of(c, v) + (v->count + 7) / 8;
 }
 
-static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+static size_t sign_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
 {
     tutti_device *d = c->space->device;
     const size_t block = block_of(c, v);
@@ -69,7 +69,7 @@ static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *
         s = (float)(l1 ? sum / (double)n : sqrt(sum / (double)n));
         tutti_codec_put_f32(scale, isfinite(s) ? s : NAN);
     }
-    return bound(c, v);
+    return sign_bound(c, v);
 }
 
 static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_t bytes, float a, float *y,
@@ -77,8 +77,8 @@ static tutti_status decode_add(tutti_codec *c, const tutti_view *v, const uint8_
 {
     const size_t block = block_of(c, v), blocks = blocks_of(c, v);
 
-    if (bytes != bound(c, v))
-        return tutti_codec_wrong_size(c, v, bytes, bound(c, v), err);
+    if (bytes != sign_bound(c, v))
+        return tutti_codec_wrong_size(c, v, bytes, sign_bound(c, v), err);
     TUTTI_TRY(tutti_codec_check_scales(c, blocks, in, "block", err));
     for (size_t b = 0, first = 0; b < blocks; b++, first += block)
         tutti_signs_add(c->space->device, v->count - first < block ? v->count - first : block,
@@ -92,9 +92,9 @@ const tutti_codec_ops tutti_codec_sign = {
     .help = "one bit an element and the mean magnitude",
     .options = sign_options,
     .self_bytes = sizeof(sign),
-    .traits = traits,
-    .bound = bound,
-    .encode = encode,
+    .traits = sign_traits,
+    .bound = sign_bound,
+    .encode = sign_encode,
     .decode_add = decode_add,
 };
 const tutti_codec_ops tutti_codec_onebit = {
@@ -103,8 +103,8 @@ const tutti_codec_ops tutti_codec_onebit = {
     .help = "one bit an element and the root mean square",
     .options = onebit_options,
     .self_bytes = sizeof(sign),
-    .traits = traits,
-    .bound = bound,
-    .encode = encode,
+    .traits = sign_traits,
+    .bound = sign_bound,
+    .encode = sign_encode,
     .decode_add = decode_add,
 };

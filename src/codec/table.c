@@ -6,7 +6,8 @@
 
 typedef struct need { const char *member; bool there; } need;
 
-static tutti_status check(const tutti_codec_ops *ops, const char *form, const need *needs, size_t n, tutti_error *err)
+static tutti_status check_needs(const tutti_codec_ops *ops, const char *form, const need *needs, size_t n,
+                                tutti_error *err)
 {
     for (size_t k = 0; k < n; k++)
         if (!needs[k].there)
@@ -26,7 +27,7 @@ tutti_status tutti_codec_check_table(const tutti_codec_ops *ops, tutti_error *er
     char what[80];
     size_t inner = 0;
 
-    TUTTI_TRY(check(ops, "is in a list", all, TUTTI_LENGTH(all), err));
+    TUTTI_TRY(check_needs(ops, "is in a list", all, TUTTI_LENGTH(all), err));
     snprintf(what, sizeof what, "codec '%.60s'", ops->name);
     TUTTI_TRY(tutti_options_check(ops->options, what, ops->self_bytes, err));
     for (const tutti_option *o = ops->options; o->name != NULL; o++)
@@ -43,11 +44,11 @@ tutti_status tutti_codec_check_table(const tutti_codec_ops *ops, tutti_error *er
                                       "option of type spec for each",
                                       ops->name);
     if (ops->rounds == 0)
-        return check(ops, "is messages", message, TUTTI_LENGTH(message), err);
+        return check_needs(ops, "is messages", message, TUTTI_LENGTH(message), err);
     if (ops->number == NULL && ops->dtype != TUTTI_F32 && ops->dtype != TUTTI_F16 && ops->dtype != TUTTI_BF16)
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "codec '%s' has sums of numbers of a type that cannot be summed; set "
                           ".dtype to TUTTI_F32, TUTTI_F16 or TUTTI_BF16",
                           ops->name);
-    return check(ops, "has sums of numbers (.rounds)", linear, TUTTI_LENGTH(linear), err);
+    return check_needs(ops, "has sums of numbers (.rounds)", linear, TUTTI_LENGTH(linear), err);
 }

@@ -21,7 +21,7 @@ static size_t prefix(const tutti_codec *c)
     return ((const threshold *)c->self)->list.index == INT32 ? 0 : 4;
 }
 
-static unsigned traits(const tutti_codec *c)
+static unsigned threshold_traits(const tutti_codec *c)
 {
     (void)c;
     return 0; /* it may send nothing */
@@ -34,7 +34,7 @@ static size_t room(const tutti_codec *c, const tutti_view *v)
 }
 
 /* Whatever is sent: of indexes that are shorter where few are, or where many are, both ends. */
-static size_t bound(const tutti_codec *c, const tutti_view *v)
+static size_t threshold_bound(const tutti_codec *c, const tutti_view *v)
 {
     const threshold *s = c->self;
     const size_t all = tutti_codec_sparse_bound(&s->list, v->count, v->count);
@@ -42,7 +42,7 @@ static size_t bound(const tutti_codec *c, const tutti_view *v)
     return prefix(c) + all + (s->list.index == INT32 ? 0 : (v->count + 3) / 4);
 }
 
-static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+static size_t threshold_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
 {
     const threshold *s = c->self;
     uint32_t *index = scratch;
@@ -91,10 +91,10 @@ const tutti_codec_ops tutti_codec_threshold = {
     .help = "the elements of at least a given magnitude",
     .options = options,
     .self_bytes = sizeof(threshold),
-    .traits = traits,
+    .traits = threshold_traits,
     .scratch = room,
-    .bound = bound,
-    .encode = encode,
+    .bound = threshold_bound,
+    .encode = threshold_encode,
     .decode_add = decode_add,
     .places = places,
 };

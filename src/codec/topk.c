@@ -44,7 +44,7 @@ static double ratio_in(const topk *s, uint64_t epoch)
     return ratios[epoch];
 }
 
-static tutti_status check(const tutti_codec *c, tutti_error *err)
+static tutti_status topk_check(const tutti_codec *c, tutti_error *err)
 {
     const topk *s = c->self;
     double ratios[WARMUP_MOST], before = 1;
@@ -84,7 +84,7 @@ static void declare(tutti_codec *c, tutti_plan *plan)
     s->now = ratio_in(s, 0);
 }
 
-static size_t begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
+static size_t topk_begin(tutti_codec *c, const tutti_codec_moment *m, int round, float **numbers)
 {
     topk *s = c->self;
 
@@ -101,7 +101,7 @@ static size_t k_of(const tutti_codec *c, const tutti_view *v)
     return tutti_codec_fraction(v->step == UINT64_MAX ? s->ratio : s->now, v->count);
 }
 
-static unsigned traits(const tutti_codec *c)
+static unsigned topk_traits(const tutti_codec *c)
 {
     return TUTTI_CODEC_CONTRACTIVE | (tutti_codec_sparse_is_fixed(c->self) ? TUTTI_CODEC_FIXED : 0);
 }
@@ -111,12 +111,12 @@ static size_t scratch_bytes(const tutti_codec *c, const tutti_view *v)
     return 8 * tutti_select_room(v->count, k_of(c, v));
 }
 
-static size_t bound(const tutti_codec *c, const tutti_view *v)
+static size_t topk_bound(const tutti_codec *c, const tutti_view *v)
 {
     return tutti_codec_sparse_bound(c->self, v->count, k_of(c, v));
 }
 
-static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+static size_t topk_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
 {
     const size_t k = k_of(c, v);
     uint32_t *index = scratch;
@@ -137,8 +137,8 @@ static void places(tutti_codec *c, const tutti_view *v, const uint8_t *in, size_
     tutti_codec_sparse_places(c->self, v, k_of(c, v), in, bytes, mark);
 }
 
-static void tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
-                 const tutti_codec_listener *to)
+static void topk_tell(const tutti_codec *c, const tutti_view *v, const float *x, const float *decoded,
+                      const tutti_codec_listener *to)
 {
     const double bound = 1 - (double)k_of(c, v) / (double)v->count;
 
@@ -153,14 +153,14 @@ const tutti_codec_ops tutti_codec_topk = {
     .help = "the elements of greatest magnitude, exactly k of them",
     .options = options,
     .self_bytes = sizeof(topk),
-    .traits = traits,
-    .check = check,
+    .traits = topk_traits,
+    .check = topk_check,
     .declare = declare,
-    .begin = begin,
+    .begin = topk_begin,
     .scratch = scratch_bytes,
-    .bound = bound,
-    .encode = encode,
+    .bound = topk_bound,
+    .encode = topk_encode,
     .decode_add = decode_add,
     .places = places,
-    .tell = tell,
+    .tell = topk_tell,
 };

@@ -30,13 +30,13 @@ static const tutti_option options[] = {
     { 0 }
 };
 
-static unsigned traits(const tutti_codec *c)
+static unsigned wangni_traits(const tutti_codec *c)
 {
     (void)c;
     return TUTTI_CODEC_UNBIASED;
 }
 
-static size_t bound(const tutti_codec *c, const tutti_view *v)
+static size_t wangni_bound(const tutti_codec *c, const tutti_view *v)
 {
     (void)c;
     return 12 + 8 * v->count;
@@ -84,7 +84,7 @@ static double solve(const wangni *o, size_t n, const float *g, double g1, double
     }
 }
 
-static size_t encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
+static size_t wangni_encode(tutti_codec *c, const tutti_view *v, const float *x, void *scratch, uint8_t *out)
 {
     const wangni *o = c->self;
     const size_t n = v->count;
@@ -168,8 +168,8 @@ const tutti_codec_ops tutti_codec_wangni = {
     .help = "elements kept at random, the great ones always: unbiased",
     .options = options,
     .self_bytes = sizeof(wangni),
-    .traits = traits,
-    .bound = bound,
-    .encode = encode,
+    .traits = wangni_traits,
+    .bound = wangni_bound,
+    .encode = wangni_encode,
     .decode_add = decode_add,
 };

@@ -37,7 +37,7 @@ static tutti_schedule **set_of(tutti_world *world, const tutti_schedule_key *key
 }
 
 /* Under the monitor. */
-static tutti_schedule *find(tutti_schedule *const *set, const tutti_schedule_key *key)
+static tutti_schedule *find_schedule(tutti_schedule *const *set, const tutti_schedule_key *key)
 {
     for (int way = 0; way < TUTTI_CACHE_WAYS; way++)
         if (set[way] != NULL && set[way]->written && same(&set[way]->key, key))
@@ -47,7 +47,7 @@ static tutti_schedule *find(tutti_schedule *const *set, const tutti_schedule_key
 
 /* Under the monitor: the place of an absent list or of the idle one longest unused; NULL: all are
    in use. */
-static tutti_schedule **place(tutti_schedule **set)
+static tutti_schedule **find_free(tutti_schedule **set)
 {
     tutti_schedule **oldest = NULL;
 
@@ -64,7 +64,7 @@ static tutti_schedule **place(tutti_schedule **set)
    memory. */
 static tutti_schedule *blank(tutti_schedule **set)
 {
-    tutti_schedule **const room = place(set), *s;
+    tutti_schedule **const room = find_free(set), *s;
 
     if (room != NULL && *room != NULL) {
         (*room)->written = false;
@@ -87,7 +87,7 @@ tutti_status tutti_schedule_borrow(tutti_world *world, const tutti_schedule_key 
 
     *out = NULL;
     tutti_lock(world->monitor);
-    s = find(set, key);
+    s = find_schedule(set, key);
     if (s == NULL)
         s = blank(set);
     written = s != NULL && s->written;

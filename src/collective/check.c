@@ -479,7 +479,7 @@ static tutti_status prepare(checker *c, const tutti_schedule *const *lists, int 
     return TUTTI_OK;
 }
 
-static tutti_status check(checker *c, const tutti_schedule *const *lists)
+static tutti_status check_lists(checker *c, const tutti_schedule *const *lists)
 {
     bool moved = true;
 
@@ -509,7 +509,7 @@ tutti_status tutti_schedule_check(const tutti_schedule *const *lists, int size, 
     if (c.members == NULL || !make_room(&c, 64))
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to check a schedule");
     else
-        status = check(&c, lists);
+        status = check_lists(&c, lists);
     for (int i = 0; i < size && c.members != NULL; i++) {
         for (int place = 0; place < 3; place++)
             tutti_free(c.members[i].memory[place]);

@@ -100,13 +100,13 @@ static bool nodes_count(const tutti_call *call, size_t count)
     const tutti_group *g = call->group;
     const size_t vector = call->kind == TUTTI_ALLREDUCE ? count : count * (size_t)g->size;
 
-    return call->node > 0 && (g->world->board == NULL || g->apart) &&
+    return call->node > 0 && (g->world->rendezvous == NULL || g->apart) &&
            tutti_nodes_pay(call->local > 0 ? call->local : g->size, call->node, vector);
 }
 
 /* What the group asks for; else what the world's table has; else by hosts, kind, size and
    count. */
-static tutti_status choose(tutti_call *call, tutti_error *err)
+static tutti_status choose_algorithm(tutti_call *call, tutti_error *err)
 {
     const int size = call->group->size;
     /* of a part, where parts differ: on average */
@@ -135,7 +135,7 @@ static tutti_status choose(tutti_call *call, tutti_error *err)
 
 /* Can shared memory serve the call? It must be asked for, or no algorithm be named, and the group
    must allow it. */
-static bool to_board(const tutti_call *call)
+static bool to_rendezvous(const tutti_call *call)
 {
     const char *name = call->group->algorithm;
     const bool known = call->kind <= TUTTI_BARRIER &&
@@ -153,7 +153,7 @@ static tutti_status perform(tutti_call *call, const tutti_schedule *s, tutti_err
     const bool insists = name != NULL && strcmp(name, "window") == 0;
     bool handled = false;
 
-    if (to_board(call))
+    if (to_rendezvous(call))
         TUTTI_TRY(tutti_window_run(call, s, &handled, err));
     if (handled)
         return TUTTI_OK;
@@ -183,9 +183,9 @@ static tutti_status collective(tutti_group *g, tutti_call *call, tutti_error *er
     call->tag = tutti_hash(words, sizeof words);
     call->turn = (uint32_t)(g->context >> 32) + (uint32_t)g->context + g->sequence;
     g->sequence++;
-    TUTTI_TRY(choose(call, err));
+    TUTTI_TRY(choose_algorithm(call, err));
     /* a call of a fraction of a microsecond does without its list */
-    if (tutti_window_listless(call) && to_board(call)) {
+    if (tutti_window_listless(call) && to_rendezvous(call)) {
         bool handled;
         return tutti_window_run(call, NULL, &handled, err);
     }
@@ -490,7 +490,7 @@ tutti_status tutti_scatter_parts_v(tutti_group *g, int root_index, const size_t 
 static tutti_status alltoall(tutti_group *g, tutti_call *call, tutti_buffer in, tutti_buffer out, tutti_error *err)
 {
     const size_t element = tutti_dtype_bytes(in.dtype), bytes = in.count * element;
-    tutti_scratch *aside;
+    tutti_scratch *scratch;
     tutti_status status;
 
     call->vector = in.data;
@@ -500,11 +500,11 @@ static tutti_status alltoall(tutti_group *g, tutti_call *call, tutti_buffer in, 
     if (in.data != out.data)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "all-to-all: input and result overlap; they must begin at the same place or lie apart");
-    TUTTI_TRY(tutti_scratch_borrow(g->world, bytes, 0, 0, &aside, err));
-    tutti_reduce_copy(in.data, aside->memory, bytes);
-    call->vector = aside->memory;
+    TUTTI_TRY(tutti_scratch_borrow(g->world, bytes, 0, 0, &scratch, err));
+    tutti_reduce_copy(in.data, scratch->memory, bytes);
+    call->vector = scratch->memory;
     status = collective(g, call, err);
-    tutti_scratch_return(g->world, aside);
+    tutti_scratch_return(g->world, scratch);
     return status;
 }
 

@@ -12,14 +12,14 @@
      interpret.c               runs a list over messages
      cache.c                   keeps lists and scratch memory
      reduce.c                  adds
-     board.c, window.c         the same algorithms through shared memory */
+     rendezvous.c, window.c         the same algorithms through shared memory */
 #ifndef TUTTI_COLLECTIVE_INTERNAL_H
 #define TUTTI_COLLECTIVE_INTERNAL_H
 #include "tutti/comm.h"
 #include "schedule.h"
 
 #define TUTTI_WINDOWS 64          /* windows a world */
-#define TUTTI_BOARD_MEMBERS 64    /* largest group that uses the rendezvous table in shared
+#define TUTTI_RENDEZVOUS_MEMBERS 64 /* largest group that uses the rendezvous table in shared
                                      memory: one bit a member */
 /* elements of at most 8 bytes that an entry of that table holds itself */
 #define TUTTI_INLINE_COUNT 1024
@@ -54,7 +54,7 @@ typedef struct tutti_shared_window { /* set at creation, constant afterwards */
     void **of_rank;               /* size pointers; NULL: private memory */
 } tutti_shared_window;
 
-struct tutti_board;
+struct tutti_rendezvous;
 struct tutti_table;
 struct tutti_world {
     const tutti_transport_ops *ops;
@@ -80,7 +80,7 @@ struct tutti_world {
     int *host;                    /* of each rank; NULL: all on one */
     int *node;                    /* of each rank: the lowest rank on the same node of the same
                                      host, -1: unknown; NULL: unknown of all */
-    struct tutti_board *board;    /* NULL: the transport has no windows, or one rank only */
+    struct tutti_rendezvous *rendezvous; /* NULL: the transport has no windows, or one rank only */
 };
 
 /* ---- world.c: the same for a transport that is not in the registry (tests) ---- */
@@ -121,8 +121,8 @@ bool tutti_reduce_narrow(tutti_dtype dtype);
    lower index's. */
 void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p,
                        const void *const *x, const double *scale, void *y);
-/* The same into each of x[0..p), at most TUTTI_BOARD_MEMBERS; they do not overlap. x[first], the
-   nearest, is written first where it is not all written in one pass. */
+/* The same into each of x[0..p), at most TUTTI_RENDEZVOUS_MEMBERS; they do not overlap. x[first],
+   the nearest, is written first where it is not all written in one pass. */
 void tutti_reduce_tree_all(tutti_device *d, tutti_dtype dtype, int op, size_t n, int p,
                            void *const *x, const double *scale, int first);
 /* x *= a, rounded once; F32 (a is exactly a float), F64. */
@@ -200,20 +200,20 @@ void tutti_call_account(const tutti_call *call, const tutti_schedule *s); /* all
 tutti_status tutti_interpret(const tutti_call *call, const tutti_schedule *s, tutti_error *err);
 void tutti_orphans_close(tutti_world *world); /* before the transport is closed */
 
-/* ---- board.c, window.c ---- */
-tutti_status tutti_board_open(tutti_world *world, tutti_error *err);
-void tutti_board_close(tutti_world *world);
+/* ---- rendezvous.c, window.c ---- */
+tutti_status tutti_rendezvous_open(tutti_world *world, tutti_error *err);
+void tutti_rendezvous_close(tutti_world *world);
 /* Records that this member has given up the call's group, because of rank `gone`. A member that
    waits for it in shared memory in a later collective of the group then learns of it. Uses only
    the call's group. */
-void tutti_board_forsake(const tutti_call *call, int gone);
+void tutti_rendezvous_abort_group(const tutti_call *call, int gone);
 /* Waits a moment for the transport to learn why that rank is gone, where other members have
    reported it earlier. */
-void tutti_call_hear_why(const tutti_call *call, int rank);
+void tutti_call_receive_cause(const tutti_call *call, int rank);
 /* before the window is published */
-void tutti_board_window(tutti_world *world, uint32_t window, size_t bytes);
+void tutti_rendezvous_window(tutti_world *world, uint32_t window, size_t bytes);
 /* bytes of that rank's window; once it is made */
-uint64_t tutti_board_window_of(const tutti_world *world, int rank, uint32_t window);
+uint64_t tutti_rendezvous_window_of(const tutti_world *world, int rank, uint32_t window);
 /* by kind, algorithm, size and count: the same on every member */
 bool tutti_window_serves(const tutti_call *call);
 /* Needs no list to count by: tutti_window_run takes NULL, and handles it. */

@@ -54,20 +54,20 @@ static tutti_status compare(tutti_group *group, const char *mine, const tutti_er
                             tutti_error *err)
 {
     const int rank = tutti_group_rank(group, group->index);
-    tutti_error said = { .text = "" };
+    tutti_error refusal = { .text = "" };
     int64_t who = group->size;
 
     TUTTI_TRY(first_text(group, mine, why != NULL, theirs, err));
     if (why != NULL)
-        tutti_fail(&said, why->status, 0, "worker %d refuses its options: %s", rank, why->text);
-    if (why != NULL || (*theirs != NULL && difference(mine, *theirs, rank, said.text, sizeof said.text)))
+        tutti_fail(&refusal, why->status, 0, "worker %d refuses its options: %s", rank, why->text);
+    if (why != NULL || (*theirs != NULL && difference(mine, *theirs, rank, refusal.text, sizeof refusal.text)))
         who = group->index;
     TUTTI_TRY(tutti_allreduce(group, TUTTI_MIN, tutti_host(&who, 1, TUTTI_I64), err));
     if (who == group->size)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_broadcast(group, (int)who, tutti_host(said.text, sizeof said.text, TUTTI_U8), err));
-    said.text[sizeof said.text - 1] = 0;
-    return tutti_fail_rank(err, TUTTI_ERR_USAGE, tutti_group_rank(group, (int)who), "%s", said.text);
+    TUTTI_TRY(tutti_broadcast(group, (int)who, tutti_host(refusal.text, sizeof refusal.text, TUTTI_U8), err));
+    refusal.text[sizeof refusal.text - 1] = 0;
+    return tutti_fail_rank(err, TUTTI_ERR_USAGE, tutti_group_rank(group, (int)who), "%s", refusal.text);
 }
 
 tutti_status tutti_compare_text(tutti_group *group, const char *mine, tutti_error *err)

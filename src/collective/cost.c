@@ -50,7 +50,7 @@ static tutti_status no_memory(const model *m)
     return tutti_fail(m->err, TUTTI_ERR_MEMORY, 0, "no memory to price a schedule of %d members", m->size);
 }
 
-static bool before(const event *a, const event *b)
+static bool event_before(const event *a, const event *b)
 {
     if (a->time != b->time)
         return a->time < b->time;
@@ -77,7 +77,7 @@ static tutti_status push(model *m, event e)
         m->heap = heap;
         m->room = 2 * m->room + 64;
     }
-    for (k = m->n++; k > 0 && before(&e, &m->heap[(k - 1) / 2]); k = (k - 1) / 2)
+    for (k = m->n++; k > 0 && event_before(&e, &m->heap[(k - 1) / 2]); k = (k - 1) / 2)
         m->heap[k] = m->heap[(k - 1) / 2];
     m->heap[k] = e;
     return TUTTI_OK;
@@ -89,9 +89,9 @@ static event pop(model *m)
     size_t k = 0;
 
     for (size_t child = 1; child < m->n; child = 2 * k + 1) {
-        if (child + 1 < m->n && before(&m->heap[child + 1], &m->heap[child]))
+        if (child + 1 < m->n && event_before(&m->heap[child + 1], &m->heap[child]))
             child++;
-        if (!before(&m->heap[child], &last))
+        if (!event_before(&m->heap[child], &last))
             break;
         m->heap[k] = m->heap[child];
         k = child;
@@ -132,7 +132,7 @@ static tutti_status make_post(model *m, int i, const tutti_step *step)
 }
 
 /* Its present WAIT is over. */
-static tutti_status go_on(model *m, int i)
+static tutti_status end_wait(model *m, int i)
 {
     member *const me = &m->members[i];
     const tutti_step *const wait = &me->s->steps[me->next++];
@@ -155,7 +155,7 @@ static tutti_status run_member(model *m, int i)
         else if (step->kind == TUTTI_STEP_WAIT) {
             for (size_t k = step->first; k < step->first + step->n; k++)
                 me->missing += !me->posts[k].done;
-            return me->missing > 0 ? TUTTI_OK : go_on(m, i);
+            return me->missing > 0 ? TUTTI_OK : end_wait(m, i);
         }
     }
     return TUTTI_OK;
@@ -171,7 +171,7 @@ static tutti_status end_post(model *m, int i, size_t k, double ended)
     if (at == NULL || at->kind != TUTTI_STEP_WAIT || me->missing == 0 || k < at->first || k >= at->first + at->n ||
         --me->missing > 0)
         return TUTTI_OK;
-    return go_on(m, i);
+    return end_wait(m, i);
 }
 
 static void later(double *time, double other)

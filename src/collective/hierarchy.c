@@ -97,7 +97,7 @@ typedef struct segment {
     uint32_t round;             /* the next free number, the same on all peers */
 } segment;
 
-static size_t rest(const tutti_builder *b, const segment *s, int j)
+static size_t rest_of_part(const tutti_builder *b, const segment *s, int j)
 {
     const size_t count = tutti_part_count(b, 0, j), left = count > s->begin ? count - s->begin : 0;
 
@@ -108,7 +108,7 @@ static size_t rest(const tutti_builder *b, const segment *s, int j)
    a member that expects another length learns of it. */
 static bool spoken_of(const tutti_builder *b, const segment *s, int j)
 {
-    return s->begin == 0 || rest(b, s, j) > 0;
+    return s->begin == 0 || rest_of_part(b, s, j) > 0;
 }
 
 /* The part of block `target` of level k (the stride of level k) that is to be mine: the one whose
@@ -129,15 +129,16 @@ static void sum_inputs(tutti_builder *b, segment *s, int target, tutti_ref sum)
 
     among(b, &s->l, 0);
     for (int k = 1; k < s->l.size[0]; k++) {
-        const int mate = tutti_peer_after(b, k), theirs = target * s->l.size[0] + mate;
+        const int peer = tutti_peer_after(b, k), theirs = target * s->l.size[0] + peer;
         if (spoken_of(b, s, theirs))
-            tutti_build_send(b, mate, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, theirs) + s->begin),
-                             rest(b, s, theirs));
+            tutti_build_send(b, peer, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, theirs) + s->begin),
+                             rest_of_part(b, s, theirs));
     }
     if (spoken_of(b, s, mine))
-        tutti_build_slots(b, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, mine) + s->begin), rest(b, s, mine));
+        tutti_build_slots(b, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, mine) + s->begin),
+                          rest_of_part(b, s, mine));
     tutti_build_wait(b, request, b->s->requests);
-    tutti_build_sum(b, term, sum, rest(b, s, mine));
+    tutti_build_sum(b, term, sum, rest_of_part(b, s, mine));
 }
 
 /* `sum` := the sum, over my block of level k + 1, of my part of block `target` of that level.
@@ -148,7 +149,7 @@ static void sum_block(tutti_builder *b, segment *s, int k, int target, tutti_ref
     const layout *l = &s->l;
     const int size = l->size[k], mine = part_of(s, k + 1, target);
     const size_t sums = s->at[k], others = sums + (size_t)(size - 1) * s->most, request = b->s->requests,
-                 count = rest(b, s, mine);
+                 count = rest_of_part(b, s, mine);
     uint32_t round;
     size_t received, first, sent, term;
 
@@ -158,9 +159,9 @@ static void sum_block(tutti_builder *b, segment *s, int k, int target, tutti_ref
     }
     round = s->round++;
     among(b, l, k);
-    for (int mate = 0, at = 0; mate < size; mate++)
-        if (mate != l->digit[k] && spoken_of(b, s, mine))
-            tutti_build_recv(b, mate, round, tutti_at(TUTTI_SCRATCH, others + (size_t)at++ * s->most), count);
+    for (int peer = 0, at = 0; peer < size; peer++)
+        if (peer != l->digit[k] && spoken_of(b, s, mine))
+            tutti_build_recv(b, peer, round, tutti_at(TUTTI_SCRATCH, others + (size_t)at++ * s->most), count);
     received = b->s->requests;
     for (int j = 1; j < size; j++)
         sum_block(b, s, k - 1, target * size + (l->digit[k] + j) % size,
@@ -168,17 +169,17 @@ static void sum_block(tutti_builder *b, segment *s, int k, int target, tutti_ref
     first = b->s->requests;
     among(b, l, k);
     for (int j = 1; j < size; j++) {
-        const int mate = tutti_peer_after(b, j), theirs = part_of(s, k, target * size + mate);
+        const int peer = tutti_peer_after(b, j), theirs = part_of(s, k, target * size + peer);
         if (spoken_of(b, s, theirs))
-            tutti_build_send(b, mate, round, tutti_at(TUTTI_SCRATCH, sums + (size_t)(j - 1) * s->most),
-                             rest(b, s, theirs));
+            tutti_build_send(b, peer, round, tutti_at(TUTTI_SCRATCH, sums + (size_t)(j - 1) * s->most),
+                             rest_of_part(b, s, theirs));
     }
     sent = b->s->requests;
     sum_block(b, s, k - 1, target * size + l->digit[k], sum);
     tutti_build_wait(b, request, received);
     term = b->s->n_terms;
-    for (int mate = 0, at = 0; mate < size; mate++)
-        tutti_build_term(b, mate == l->digit[k] ? sum : tutti_at(TUTTI_SCRATCH, others + (size_t)at++ * s->most));
+    for (int peer = 0, at = 0; peer < size; peer++)
+        tutti_build_term(b, peer == l->digit[k] ? sum : tutti_at(TUTTI_SCRATCH, others + (size_t)at++ * s->most));
     tutti_build_sum(b, term, sum, count);
     tutti_build_wait(b, first, sent);
 }
@@ -222,8 +223,8 @@ void tutti_build_allgather_hierarchy(tutti_builder *b)
         among(b, &l, k);
         for (int t = 0; t < blocks; t++)
             for (int m = 1; m < l.size[k]; m++) {
-                const int mate = tutti_peer_after(b, m), j = t * block + mate * l.stride[k] + me % l.stride[k];
-                tutti_build_recv(b, mate, (uint32_t)(k * p + t), tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, j)),
+                const int peer = tutti_peer_after(b, m), j = t * block + peer * l.stride[k] + me % l.stride[k];
+                tutti_build_recv(b, peer, (uint32_t)(k * p + t), tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, j)),
                                  tutti_part_count(b, 0, j));
             }
         received[k] = b->s->requests;

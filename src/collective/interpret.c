@@ -73,7 +73,7 @@ static uint64_t alarm_of(const tutti_group *group)
     return tutti_hash(words, sizeof words);
 }
 
-static tutti_status post(run *r, const tutti_step *step)
+static tutti_status post_step(run *r, const tutti_step *step)
 {
     const int peer = tutti_call_rank(r->call, step->peer);
     tutti_request *request = &r->scratch->request[r->posted];
@@ -137,7 +137,7 @@ static tutti_status look_at(run *r, const tutti_request *request, size_t expecte
     return tutti_request_failed(r->world, request, doing(r, what, sizeof what), r->err);
 }
 
-void tutti_call_hear_why(const tutti_call *call, int rank)
+void tutti_call_receive_cause(const tutti_call *call, int rank)
 {
     tutti_world *world = call->group->world;
     const uint64_t words[2] = { WHY_PORT, call->group->context };
@@ -169,7 +169,7 @@ static tutti_status listen(run *r)
     r->odd_count = (uint64_t)note->b;
     doing(r, what, sizeof what);
     if (status == TUTTI_ERR_PEER) {
-        tutti_call_hear_why(r->call, gone.rank);
+        tutti_call_receive_cause(r->call, gone.rank);
         return tutti_request_failed(r->world, &gone, what, r->err);
     }
     if (status == TUTTI_ERR_STATE && r->alarm_tag != r->call->tag)
@@ -222,7 +222,7 @@ static tutti_status wait_for(run *r, const tutti_step *step)
 
 /* Frees the orphans that are done (all: cancels the rest). Takes them out of the list first: the
    transport is not called under the lock. */
-static void reap(tutti_world *world, bool all)
+static void reap_orphans(tutti_world *world, bool all)
 {
     tutti_orphan *list, *kept = NULL;
 
@@ -257,7 +257,7 @@ static void reap(tutti_world *world, bool all)
 void tutti_orphans_close(tutti_world *world)
 {
     if (world->orphans != NULL)
-        reap(world, true);
+        reap_orphans(world, true);
 }
 
 static bool exchanges_with(const run *r, int j)
@@ -303,9 +303,9 @@ static void raise_alarm(const run *r, tutti_status status)
                               .b = (int64_t)r->odd_count,
                               .ticket = (uint64_t)r->odd_what << 32 | about(status, rank) };
 
-    reap(r->world, false);
+    reap_orphans(r->world, false);
     if (!r->call->group->apart)
-        tutti_board_forsake(r->call, rank);
+        tutti_rendezvous_abort_group(r->call, rank);
     for (int j = 0; j < r->call->group->size; j++)
         if (!r->alarmed || exchanges_with(r, j))
             send_alarm(r->call->group, j, &note, r->call->tag);
@@ -316,9 +316,9 @@ void tutti_group_give_up(tutti_group *g, int rank)
     const tutti_call none = { .group = g };
     const tutti_note note = { .kind = ALARM_BIT, .ticket = about(TUTTI_ERR_PEER, rank) };
 
-    reap(g->world, false);
+    reap_orphans(g->world, false);
     if (!g->apart)
-        tutti_board_forsake(&none, rank);
+        tutti_rendezvous_abort_group(&none, rank);
     for (int j = 0; j < g->size && g->index >= 0; j++)
         send_alarm(g, j, &note, 0);
 }
@@ -338,7 +338,7 @@ static tutti_status run_steps(run *r)
         switch (step->kind) {
         case TUTTI_STEP_SEND:
         case TUTTI_STEP_RECV:
-            TUTTI_TRY(post(r, step));
+            TUTTI_TRY(post_step(r, step));
             break;
         case TUTTI_STEP_WAIT:
             TUTTI_TRY(wait_for(r, step));

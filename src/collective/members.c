@@ -57,7 +57,7 @@ typedef struct outgoing {        /* a message on its way, which is not waited fo
     uint8_t payload[];
 } outgoing;
 
-typedef struct message { uint32_t kind; int64_t meeting, round; knowledge said; } message;
+typedef struct message { uint32_t kind; int64_t meeting, round; knowledge view; } message;
 
 struct tutti_members {
     tutti_world *world;
@@ -66,7 +66,7 @@ struct tutti_members {
     int *ranks;                  /* of the members; group's */
     bool *stays;                 /* size: what `settle` found last */
     tutti_request *from;         /* size: the receive that is posted for the next message of each */
-    message heard;               /* the last one received */
+    message received;            /* the last one received */
     knowledge mine, told;        /* now, and as it was sent in this round */
     size_t bytes;                /* of a table of accusations */
     uint8_t *memory;             /* of all tables */
@@ -104,7 +104,7 @@ static void copy(const tutti_members *m, knowledge *to, const knowledge *from)
     memcpy(to->accused, from->accused, m->bytes);
 }
 
-static void merge(const tutti_members *m, knowledge *into, const knowledge *from)
+static void merge_views(const tutti_members *m, knowledge *into, const knowledge *from)
 {
     into->spoilt = into->spoilt || from->spoilt;
     if (from->failed != 0 && (into->failed == 0 || from->failed < into->failed))
@@ -156,7 +156,7 @@ static void look_for_losses(tutti_members *m)
 
 /* ---- messages ---- */
 
-static void reap(tutti_members *m, bool all)
+static void reap_sends(tutti_members *m, bool all)
 {
     for (outgoing **at = &m->out; *at != NULL;) {
         outgoing *const o = *at;
@@ -198,7 +198,7 @@ static tutti_status send(tutti_members *m, int to, const tutti_note *note, const
 }
 
 /* Sends to every member that is not lost to me. */
-static tutti_status tell(tutti_members *m, uint32_t kind, int64_t round, const knowledge *k, tutti_error *err)
+static tutti_status send_view(tutti_members *m, uint32_t kind, int64_t round, const knowledge *k, tutti_error *err)
 {
     tutti_world *const world = m->world;
     const bool accusations = !blank(m, k);
@@ -219,7 +219,7 @@ static tutti_status tell(tutti_members *m, uint32_t kind, int64_t round, const k
 
 /* Receives the next message of that rank: one of a round into m->heard, or (table) accusations
    into its table. *lost: there will be none. */
-static tutti_status take(tutti_members *m, int rank, bool table, bool *lost, tutti_error *err)
+static tutti_status receive_message(tutti_members *m, int rank, bool table, bool *lost, tutti_error *err)
 {
     tutti_world *const world = m->world;
     tutti_request *const request = &m->from[rank];
@@ -228,7 +228,7 @@ static tutti_status take(tutti_members *m, int rank, bool table, bool *lost, tut
     *lost = false;
     if (!request->posted)
         TUTTI_TRY(world->ops->recv(world->transport, request, rank, m->tag,
-                                   table ? tutti_host(m->heard.said.accused, m->bytes, TUTTI_U8) : tutti_nothing(),
+                                   table ? tutti_host(m->received.view.accused, m->bytes, TUTTI_U8) : tutti_nothing(),
                                    err));
     TUTTI_TRY(world->ops->wait_some(world->transport, &request, 1, 1, TUTTI_FOREVER, &done, err));
     request->posted = false;
@@ -247,25 +247,25 @@ static tutti_status take(tutti_members *m, int rank, bool table, bool *lost, tut
 }
 
 /* The next message of this meeting from that rank. *lost: there will be none. */
-static tutti_status hear(tutti_members *m, int rank, int64_t round, bool *lost, tutti_error *err)
+static tutti_status receive_round(tutti_members *m, int rank, int64_t round, bool *lost, tutti_error *err)
 {
-    message *const h = &m->heard;
+    message *const h = &m->received;
 
     for (;;) {
         const tutti_note *const note = &m->from[rank].note;
         bool accusations;
-        TUTTI_TRY(take(m, rank, false, lost, err));
+        TUTTI_TRY(receive_message(m, rank, false, lost, err));
         if (*lost)
             return TUTTI_OK;
         h->kind = note->kind;
         h->meeting = note->a;
         h->round = note->b >> 40;
-        h->said.failed = (uint32_t)(note->b >> 8 & UINT32_MAX);
-        h->said.spoilt = note->b & 1;
+        h->view.failed = (uint32_t)(note->b >> 8 & UINT32_MAX);
+        h->view.spoilt = note->b & 1;
         accusations = (note->b & 2) != 0;
-        memset(h->said.accused, 0, m->bytes);
+        memset(h->view.accused, 0, m->bytes);
         if (accusations)
-            TUTTI_TRY(take(m, rank, true, lost, err));
+            TUTTI_TRY(receive_message(m, rank, true, lost, err));
         if (*lost)
             return TUTTI_OK;
         if (h->meeting == m->meeting && (h->kind != ROUND || h->round == round))
@@ -290,7 +290,7 @@ static tutti_status one_round(tutti_members *m, int64_t round, bool *decided, bo
     *decided = false;
     look_for_losses(m);
     copy(m, &m->told, &m->mine);
-    TUTTI_TRY(tell(m, ROUND, round, &m->told, err));
+    TUTTI_TRY(send_view(m, ROUND, round, &m->told, err));
     settle(m, &m->told);
     *alone = !m->stays[me];
     for (int i = 0; i < m->group.size; i++) {
@@ -299,19 +299,19 @@ static tutti_status one_round(tutti_members *m, int64_t round, bool *decided, bo
         if (r == me || !m->stays[r] || accuses(m, &m->told, me, r))
             continue;
         *alone = false;
-        TUTTI_TRY(hear(m, r, round, &lost, err));
+        TUTTI_TRY(receive_round(m, r, round, &lost, err));
         if (lost) {
             accuse(m, &m->mine, me, r);
             alike = false;
-        } else if (m->heard.kind == ROUND) {
-            alike = alike && same(m, &m->heard.said, &m->told);
-            merge(m, &m->mine, &m->heard.said);
-        } else if (m->heard.kind == PART) {
+        } else if (m->received.kind == ROUND) {
+            alike = alike && same(m, &m->received.view, &m->told);
+            merge_views(m, &m->mine, &m->received.view);
+        } else if (m->received.kind == PART) {
             return tutti_fail_rank(err, TUTTI_ERR_STATE, r,
                                    "worker %d has parted where this one agrees; all must hold the same meetings", r);
         } else {
-            copy(m, &m->told, &m->heard.said);
-            merge(m, &m->mine, &m->told);
+            copy(m, &m->told, &m->received.view);
+            merge_views(m, &m->mine, &m->told);
             *decided = true;
             return TUTTI_OK;
         }
@@ -404,7 +404,7 @@ tutti_status tutti_members_agree(tutti_members *m, tutti_status mine, bool *agai
 
     *again = false;
     m->meeting++;
-    reap(m, false);
+    reap_sends(m, false);
     memset(m->mine.accused, 0, m->bytes);
     m->mine.spoilt = mine == TUTTI_ERR_PEER;
     m->mine.failed = own ? (uint32_t)(m->world->rank + 1) << 8 | (uint32_t)mine : 0;
@@ -414,7 +414,7 @@ tutti_status tutti_members_agree(tutti_members *m, tutti_status mine, bool *agai
             return own ? mine : left_out(m, &m->told, err);
     }
     if (status == TUTTI_OK)
-        status = tell(m, DECIDED, 0, &m->told, why);
+        status = send_view(m, DECIDED, 0, &m->told, why);
     if (status == TUTTI_OK)
         status = conclude(m, mine, again, why);
     return own ? mine : status;
@@ -427,18 +427,18 @@ tutti_status tutti_members_part(tutti_members *m, tutti_error *err)
     m->mine.spoilt = false;
     m->mine.failed = 0;
     look_for_losses(m);
-    TUTTI_TRY(tell(m, PART, 0, &m->mine, err));
+    TUTTI_TRY(send_view(m, PART, 0, &m->mine, err));
     for (int i = 0; i < m->group.size; i++) {
         bool lost = false;
         if (m->ranks[i] != m->world->rank && !accuses(m, &m->mine, m->world->rank, m->ranks[i]))
-            TUTTI_TRY(hear(m, m->ranks[i], 0, &lost, err));
+            TUTTI_TRY(receive_round(m, m->ranks[i], 0, &lost, err));
     }
     for (outgoing *o = m->out; o != NULL; o = o->next) {
         tutti_request *const request = &o->request;
         size_t done;
         TUTTI_TRY(m->world->ops->wait_some(m->world->transport, &request, 1, 1, TUTTI_FOREVER, &done, err));
     }
-    reap(m, false);
+    reap_sends(m, false);
     return TUTTI_OK;
 }
 
@@ -468,7 +468,7 @@ tutti_status tutti_members_open(tutti_members **out, tutti_world *world, tutti_p
         m->ranks[r] = r;
     m->mine.accused = m->memory;
     m->told.accused = m->memory + m->bytes;
-    m->heard.said.accused = m->memory + 2 * m->bytes;
+    m->received.view.accused = m->memory + 2 * m->bytes;
     m->group = tutti_group_of(world, m->ranks, world->size, tutti_port_of("members", m->tag, 0));
     *out = m;
     return TUTTI_OK;
@@ -481,7 +481,7 @@ void tutti_members_close(tutti_members *m)
     for (int r = 0; m->from != NULL && r < m->world->size; r++)
         if (m->from[r].posted)
             m->world->ops->cancel(m->world->transport, &m->from[r]);
-    reap(m, true);
+    reap_sends(m, true);
     tutti_free(m->ranks);
     tutti_free(m->stays);
     tutti_free(m->from);

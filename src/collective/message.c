@@ -101,8 +101,8 @@ void tutti_cancel(tutti_world *world, tutti_request *r)
 }
 
 /* Waits until r is done or the deadline; afterwards r is the caller's again in any case. */
-static tutti_status finish(tutti_world *world, tutti_request *r, int64_t deadline_ns, const char *doing,
-                           tutti_error *err)
+static tutti_status finish_request(tutti_world *world, tutti_request *r, int64_t deadline_ns, const char *doing,
+                                   tutti_error *err)
 {
     tutti_request *const requests[1] = { r };
     size_t done = 0;
@@ -123,7 +123,7 @@ tutti_status tutti_send(tutti_world *world, int to, tutti_port port, const tutti
     tutti_request r;
 
     TUTTI_TRY(tutti_post_send(world, &r, to, port, note, payload, err));
-    return finish(world, &r, TUTTI_FOREVER, "sending", err);
+    return finish_request(world, &r, TUTTI_FOREVER, "sending", err);
 }
 
 tutti_status tutti_recv(tutti_world *world, int from, tutti_port port, tutti_note *note, tutti_buffer room,
@@ -135,7 +135,7 @@ tutti_status tutti_recv(tutti_world *world, int from, tutti_port port, tutti_not
     if (note != NULL)
         memset(note, 0, sizeof *note);
     TUTTI_TRY(tutti_post_recv(world, &r, from, port, room, err));
-    status = finish(world, &r, deadline_ns, "receiving", err);
+    status = finish_request(world, &r, deadline_ns, "receiving", err);
     if (note != NULL && atomic_load_explicit(&r.done, memory_order_acquire))
         *note = r.note;
     return status;

@@ -111,7 +111,7 @@ void tutti_build_reduce_direct(tutti_builder *b)
 /* ---- reduce-scatter and all-gather ---- */
 
 /* What is left of part j behind `begin`, a segment at most. */
-static size_t rest(const tutti_builder *b, int j, size_t begin)
+static size_t rest_of_part(const tutti_builder *b, int j, size_t begin)
 {
     const size_t count = tutti_part_count(b, 0, j);
 
@@ -126,14 +126,14 @@ void tutti_build_reduce_scatter_direct(tutti_builder *b)
     for (int j = 0; j < b->p; j++)
         longest = tutti_part_count(b, 0, j) > longest ? tutti_part_count(b, 0, j) : longest;
     do {
-        const size_t length = rest(b, b->i, begin), sent = b->s->requests, term = b->s->n_terms;
+        const size_t length = rest_of_part(b, b->i, begin), sent = b->s->requests, term = b->s->n_terms;
         size_t received;
 
         for (int k = 1; k < b->p; k++) {
             const int j = tutti_peer_after(b, k);
-            if (rest(b, j, begin) > 0 || begin == 0)
+            if (rest_of_part(b, j, begin) > 0 || begin == 0)
                 tutti_build_send(b, j, round, tutti_at(TUTTI_VECTOR, tutti_part_at(b, 0, j) + begin),
-                                 rest(b, j, begin));
+                                 rest_of_part(b, j, begin));
         }
         received = b->s->requests;
         if (length > 0 || begin == 0)

@@ -46,7 +46,7 @@ MERGE(i64, int64_t, NEVER, SUM_I64)
 MERGE(u8, uint8_t, NEVER, SUM_U8)
 MERGE(i8, int8_t, NEVER, SUM_I8)
 
-static void merge(tutti_dtype dtype, int op, size_t n, const void *a, const void *b, void *y)
+static void merge_values(tutti_dtype dtype, int op, size_t n, const void *a, const void *b, void *y)
 {
     if (dtype == TUTTI_F32)
         merge_f32(op, n, a, b, y);
@@ -87,10 +87,10 @@ static void tree_tile(tutti_dtype dtype, int op, size_t n, int p, const void *co
             scale_tile(dtype, n, scale[r], stack[level]);
         level++;
         for (int bit = 1; ((r + 1) & bit) == 0; bit <<= 1, level--)
-            merge(dtype, op, n, stack[level - 2], stack[level - 1], stack[level - 2]);
+            merge_values(dtype, op, n, stack[level - 2], stack[level - 1], stack[level - 2]);
     }
     for (; level > 1; level--)
-        merge(dtype, op, n, stack[level - 2], stack[level - 1], stack[level - 2]);
+        merge_values(dtype, op, n, stack[level - 2], stack[level - 1], stack[level - 2]);
     memcpy(y, stack[0], bytes);
 }
 
@@ -128,8 +128,9 @@ void tutti_reduce_tree(tutti_device *d, tutti_dtype dtype, int op, size_t n, int
     const size_t size = tutti_dtype_bytes(dtype);
 
     assert(p > 0 && p < 1 << (LEVELS - 1));
-    if (dtype == TUTTI_F32 && op != TUTTI_MAX && op != TUTTI_MIN && p <= (scale == NULL ? 4096 : TUTTI_BOARD_MEMBERS)) {
-        float factors[TUTTI_BOARD_MEMBERS];
+    if (dtype == TUTTI_F32 && op != TUTTI_MAX && op != TUTTI_MIN &&
+        p <= (scale == NULL ? 4096 : TUTTI_RENDEZVOUS_MEMBERS)) {
+        float factors[TUTTI_RENDEZVOUS_MEMBERS];
         for (int r = 0; r < p && scale != NULL; r++)
             factors[r] = (float)scale[r];
         tutti_tree_sum(d, n, p, (const float *const *)x, scale == NULL ? NULL : factors, y);
@@ -148,10 +149,10 @@ void tutti_reduce_tree_all(tutti_device *d, tutti_dtype dtype, int op, size_t n,
                            const double *scale, int first)
 {
     const size_t tile = ALL_BYTES / tutti_dtype_bytes(dtype);
-    const void *terms[TUTTI_BOARD_MEMBERS];
-    float factors[TUTTI_BOARD_MEMBERS];
+    const void *terms[TUTTI_RENDEZVOUS_MEMBERS];
+    float factors[TUTTI_RENDEZVOUS_MEMBERS];
 
-    assert(p > 0 && p <= TUTTI_BOARD_MEMBERS);
+    assert(p > 0 && p <= TUTTI_RENDEZVOUS_MEMBERS);
     if (dtype == TUTTI_F32 && op != TUTTI_MAX && op != TUTTI_MIN) {
         for (int r = 0; r < p && scale != NULL; r++)
             factors[r] = (float)scale[r];

@@ -192,7 +192,7 @@ static bool has(const greedy *g, int member, int chunk)
     return (g->has[(size_t)member * g->words + (size_t)chunk / 64] >> (chunk % 64) & 1) != 0;
 }
 
-static void give(greedy *g, int member, int chunk)
+static void give_chunk(greedy *g, int member, int chunk)
 {
     g->has[(size_t)member * g->words + (size_t)chunk / 64] |= UINT64_C(1) << (chunk % 64);
     g->held[member]++;
@@ -287,10 +287,10 @@ static void greedy_round(greedy *g, int t)
     }
     for (int i = 0; i < g->n; i++)
         if (g->from[i] >= 0)
-            give(g, i, g->what[i]);
+            give_chunk(g, i, g->what[i]);
     if (t <= g->n - 2) {
-        give(g, t, t);
-        give(g, g->n - 1, t);
+        give_chunk(g, t, t);
+        give_chunk(g, g->n - 1, t);
     }
 }
 

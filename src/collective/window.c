@@ -40,7 +40,7 @@
    KiB, two members).
 
    bench/limits/shm_limit.c does both without groups, tags, types or deaths; bench compares. */
-#include "board.h"
+#include "rendezvous.h"
 #include <string.h>
 
 /* of each of the p vectors of a reduce-scatter; up to 64 of them in a second-level cache */
@@ -51,18 +51,18 @@ typedef struct meeting {
     tutti_world *world;
     int size, index;
     tutti_where where;                          /* what I announce if the vectors are large */
-    tutti_entry *entries[TUTTI_BOARD_MEMBERS];  /* [index]: mine; no longer to be used once the
+    tutti_entry *entries[TUTTI_RENDEZVOUS_MEMBERS]; /* [index]: mine; no longer to be used once the
                                                    others may have cleared it */
-    unsigned char *base[TUTTI_BOARD_MEMBERS];   /* start of the vector or stage of each */
-    bool staged[TUTTI_BOARD_MEMBERS];
-    double weights[TUTTI_BOARD_MEMBERS];
+    unsigned char *base[TUTTI_RENDEZVOUS_MEMBERS]; /* start of the vector or stage of each */
+    bool staged[TUTTI_RENDEZVOUS_MEMBERS];
+    double weights[TUTTI_RENDEZVOUS_MEMBERS];
     bool weighted;
     tutti_error *err;                           /* never NULL */
 } meeting;
 
 bool tutti_window_serves(const tutti_call *call)
 {
-    return call->group->world->board != NULL && call->group->size <= TUTTI_BOARD_MEMBERS &&
+    return call->group->world->rendezvous != NULL && call->group->size <= TUTTI_RENDEZVOUS_MEMBERS &&
            (tutti_algorithms[call->algorithm].traits & TUTTI_WINDOWED) != 0;
 }
 
@@ -73,12 +73,12 @@ static tutti_status meet(meeting *m)
     tutti_status status = TUTTI_OK;
 
     for (int k = 1; k < m->size; k++)
-        m->entries[(m->index + k) % m->size] = tutti_board_glance(m->call, (m->index + k) % m->size, false);
-    tutti_board_tell(m->call);
+        m->entries[(m->index + k) % m->size] = tutti_rendezvous_poll(m->call, (m->index + k) % m->size, false);
+    tutti_rendezvous_wake(m->call);
     for (int k = 1; k < m->size; k++) {
         const int j = (m->index + k) % m->size;
-        if (m->entries[j] == NULL && (m->entries[j] = tutti_board_glance(m->call, j, true)) == NULL)
-            TUTTI_TRY(tutti_board_find(m->call, j, &m->entries[j], m->err));
+        if (m->entries[j] == NULL && (m->entries[j] = tutti_rendezvous_poll(m->call, j, true)) == NULL)
+            TUTTI_TRY(tutti_rendezvous_await(m->call, j, &m->entries[j], m->err));
     }
     for (int j = 0; j < m->size && status == TUTTI_OK; j++)
         if (j != m->index)
@@ -91,7 +91,7 @@ static void part_company(const meeting *m)
 {
     for (int j = 0; j < m->size; j++)
         if (j != m->index && m->entries[j] != NULL)
-            tutti_board_clear(m->call, j, m->entries[j]);
+            tutti_rendezvous_finish(m->call, j, m->entries[j]);
 }
 
 /* Advances to the phase and waits until all others have reached it. */
@@ -99,15 +99,15 @@ static tutti_status advance_all(const meeting *m, uint32_t phase)
 {
     bool all = true;
 
-    tutti_board_advance(m->entries[m->index], phase);
+    tutti_rendezvous_advance(m->entries[m->index], phase);
     for (int k = 1; k < m->size; k++)
-        all = tutti_board_glance_phase(m->call, m->entries[(m->index + k) % m->size], phase, false) && all;
-    tutti_board_tell(m->call);
+        all = tutti_rendezvous_poll_phase(m->call, m->entries[(m->index + k) % m->size], phase, false) && all;
+    tutti_rendezvous_wake(m->call);
     for (int k = 1; k < m->size; k++) {
         const int j = (m->index + k) % m->size;
         if (!all)
-            (void)tutti_board_glance_phase(m->call, m->entries[j], phase, true);
-        TUTTI_TRY(tutti_board_follow(m->call, j, m->entries[j], phase, m->err));
+            (void)tutti_rendezvous_poll_phase(m->call, m->entries[j], phase, true);
+        TUTTI_TRY(tutti_rendezvous_await_phase(m->call, j, m->entries[j], phase, m->err));
     }
     return TUTTI_OK;
 }
@@ -140,17 +140,17 @@ static tutti_status small_broadcast(meeting *m)
     tutti_status status;
 
     if (call->group->index == call->root) {
-        status = tutti_board_publish(call, NULL, call->vector, bytes, &root, m->err);
-        tutti_board_tell(call);
+        status = tutti_rendezvous_publish(call, NULL, call->vector, bytes, &root, m->err);
+        tutti_rendezvous_wake(call);
         return status;
     }
-    root = tutti_board_glance(call, call->root, true);
+    root = tutti_rendezvous_poll(call, call->root, true);
     if (root == NULL)
-        TUTTI_TRY(tutti_board_find(call, call->root, &root, m->err));
+        TUTTI_TRY(tutti_rendezvous_await(call, call->root, &root, m->err));
     status = tutti_call_compare(call, tutti_call_rank(call, call->root), root->what, root->count, root->shape, m->err);
     if (status == TUTTI_OK)
         tutti_reduce_copy(root->payload, call->vector, bytes);
-    tutti_board_clear(call, call->root, root);
+    tutti_rendezvous_finish(call, call->root, root);
     return status;
 }
 
@@ -159,7 +159,7 @@ static void small_finish(const meeting *m)
     const tutti_call *call = m->call;
     const size_t bytes = call->count * call->element;
     const size_t offset = call->kind == TUTTI_REDUCE_SCATTER ? (size_t)m->index * bytes : 0;
-    const void *terms[TUTTI_BOARD_MEMBERS];
+    const void *terms[TUTTI_RENDEZVOUS_MEMBERS];
 
     if (bytes == 0)
         return;
@@ -188,7 +188,7 @@ static tutti_status small(meeting *m)
         return small_broadcast(m);
     if (call->weight != 1.0)
         tutti_reduce_scale(m->world->device, call->dtype, count, call->weight, call->vector);
-    TUTTI_TRY(tutti_board_publish(call, NULL, from, count * call->element, &m->entries[m->index], m->err));
+    TUTTI_TRY(tutti_rendezvous_publish(call, NULL, from, count * call->element, &m->entries[m->index], m->err));
     status = meet(m);
     if (status == TUTTI_OK)
         small_finish(m);
@@ -246,7 +246,7 @@ static void take_bases(meeting *m, tutti_status *status, bool *all_reach, bool *
         m->weighted = m->weighted || where->weight != 1.0;
     }
     for (int j = 0; j < m->size && *all_reach && *status == TUTTI_OK; j++)
-        *status = tutti_board_reach(m->call, j, where_of(m, j), shown_bytes(m->call, j), &m->base[j], m->err);
+        *status = tutti_rendezvous_reach(m->call, j, where_of(m, j), shown_bytes(m->call, j), &m->base[j], m->err);
 }
 
 /* Where in a stage chunk c is placed. */
@@ -269,8 +269,8 @@ static void add_slices(const meeting *m, size_t c, size_t chunk, size_t count)
 {
     const tutti_call *call = m->call;
     const size_t element = call->element;
-    unsigned char *base[TUTTI_BOARD_MEMBERS];
-    void *slices[TUTTI_BOARD_MEMBERS];
+    unsigned char *base[TUTTI_RENDEZVOUS_MEMBERS];
+    void *slices[TUTTI_RENDEZVOUS_MEMBERS];
 
     for (int j = 0; j < m->size; j++)
         base[j] = chunk_of(m, j, c, chunk * element);
@@ -329,7 +329,7 @@ static tutti_status large_reduce_scatter(meeting *m)
     const tutti_call *call = m->call;
     const size_t element = call->element, tile = TILE_BYTES / element, count = part_count(call, m->index),
                  mine = part_first(call, m->index);
-    const void *terms[TUTTI_BOARD_MEMBERS];
+    const void *terms[TUTTI_RENDEZVOUS_MEMBERS];
 
     for (size_t first = 0, n; first < count; first += n) {
         n = count - first < tile ? count - first : tile;
@@ -365,13 +365,13 @@ static tutti_status large_broadcast(meeting *m)
                      end = tutti_slice(call->count, p, v + 1) * call->element;
         tutti_reduce_copy(m->base[root] + first, call->vector + first, end - first);
     }
-    tutti_board_advance(m->entries[m->index], 2); /* my slice is there */
-    tutti_board_tell(call);
+    tutti_rendezvous_advance(m->entries[m->index], 2); /* my slice is there */
+    tutti_rendezvous_wake(call);
     for (int k = 1; k < p && v != 0; k++) {
         const int w = (v + k) % p, j = (w + root) % p;
         const size_t first = tutti_slice(call->count, p, w) * call->element,
                      end = tutti_slice(call->count, p, w + 1) * call->element;
-        TUTTI_TRY(tutti_board_follow(call, j, m->entries[j], 2, m->err));
+        TUTTI_TRY(tutti_rendezvous_await_phase(call, j, m->entries[j], 2, m->err));
         tutti_reduce_copy(m->base[j] + first, call->vector + first, end - first);
     }
     return advance_all(m, 3); /* I have read */
@@ -393,12 +393,12 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
     if (window >= 0) {
         where->reach = TUTTI_REACH_WINDOW;
         where->window = (uint32_t)window;
-    } else if (call->kind == TUTTI_ALLREDUCE && (*stage = tutti_board_stage_take(m->world)) >= 0) {
+    } else if (call->kind == TUTTI_ALLREDUCE && (*stage = tutti_rendezvous_stage_acquire(m->world)) >= 0) {
         where->reach = TUTTI_REACH_STAGE;
         where->offset = (uint64_t)*stage;
-        move_slices(call, m->world->board->mine->stages[*stage][0], 0, false);
+        move_slices(call, m->world->rendezvous->mine->stages[*stage][0], 0, false);
     }
-    TUTTI_TRY(tutti_board_publish(call, where, NULL, 0, &m->entries[m->index], m->err));
+    TUTTI_TRY(tutti_rendezvous_publish(call, where, NULL, 0, &m->entries[m->index], m->err));
     status = meet(m);
     if (status == TUTTI_ERR_STATE) { /* every member has learnt of the disagreement, or will */
         part_company(m);
@@ -420,7 +420,7 @@ static tutti_status large(meeting *m, bool *handled, int *stage)
     if (status == TUTTI_OK)
         part_company(m);
     else /* my entry is still mine: neither the member that failed nor those that still wait for me have cleared it */
-        tutti_board_abandon(call, m->entries[m->index], m->err->rank >= 0 ? m->err->rank : m->world->rank);
+        tutti_rendezvous_abandon(call, m->entries[m->index], m->err->rank >= 0 ? m->err->rank : m->world->rank);
     return status;
 }
 
@@ -458,9 +458,9 @@ tutti_status tutti_window_run(const tutti_call *call, const tutti_schedule *s, b
        group is. A member that was let through this collective may be in the next already, and
        wait for me there: it is notified. */
     if (status == TUTTI_OK)
-        tutti_board_stage_give(m.world, stage);
+        tutti_rendezvous_stage_release(m.world, stage);
     else if (status != TUTTI_ERR_STATE) /* of a disagreement all members have learnt */
-        tutti_board_forsake(call, m.err->rank >= 0 ? m.err->rank : m.world->rank);
+        tutti_rendezvous_abort_group(call, m.err->rank >= 0 ? m.err->rank : m.world->rank);
     if (status == TUTTI_OK && *handled)
         account(call, s);
     return status;

@@ -118,11 +118,11 @@ static tutti_status know_nodes(tutti_world *world, int nodes, tutti_error *err)
     if (world->node == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the nodes of %d ranks", world->size);
     for (int r = 0; r < world->size; r++) {
-        int *const told = world->node + world->size, first = 0;
-        told[r] = node_of(world, nodes, r);
-        while (told[first] != told[r] || (world->host != NULL && world->host[first] != world->host[r]))
+        int *const node_given = world->node + world->size, first = 0;
+        node_given[r] = node_of(world, nodes, r);
+        while (node_given[first] != node_given[r] || (world->host != NULL && world->host[first] != world->host[r]))
             first++;
-        world->node[r] = told[r] >= 0 ? first : -1;
+        world->node[r] = node_given[r] >= 0 ? first : -1;
     }
     return TUTTI_OK;
 }
@@ -167,7 +167,7 @@ static tutti_status open_parts(tutti_world *world, const tutti_launch *launch, t
     TUTTI_TRY(know_hosts(world, err));
     TUTTI_TRY(know_nodes(world, nodes, err));
     if (world->ops->publish != NULL && world->size > 1)
-        TUTTI_TRY(tutti_board_open(world, err));
+        TUTTI_TRY(tutti_rendezvous_open(world, err));
     return TUTTI_OK;
 }
 
@@ -339,7 +339,7 @@ void tutti_world_close(tutti_world *world)
 {
     if (world == NULL || world->process != (long)getpid())
         return; /* a forked child's copy: the rank, its threads and what the others see of it are the parent's */
-    tutti_board_close(world);
+    tutti_rendezvous_close(world);
     /* relaxed: no other thread is left */
     for (uint32_t k = 0; k < atomic_load_explicit(&world->n_windows, memory_order_relaxed); k++)
         drop_window(&world->windows[k]);
@@ -519,7 +519,7 @@ static tutti_status make_window(tutti_world *world, const char *name, size_t byt
     if (shared) {
         tutti_status status;
         if (world->ops->publish != NULL)
-            tutti_board_window(world, n, bytes);
+            tutti_rendezvous_window(world, n, bytes);
         status = world->ops->window(world->transport, name, bytes, w->of_rank, err);
         if (status != TUTTI_OK) {
             drop_window(w);
@@ -576,7 +576,7 @@ void *tutti_world_there(tutti_world *world, const char *window, size_t offset, s
         k++;
     if (k == n)
         return NULL;
-    room = rank == world->rank ? world->windows[k].bytes : tutti_board_window_of(world, rank, k);
+    room = rank == world->rank ? world->windows[k].bytes : tutti_rendezvous_window_of(world, rank, k);
     return offset <= room && bytes <= room - offset ? (unsigned char *)world->windows[k].of_rank[rank] + offset : NULL;
 }
 

@@ -65,7 +65,7 @@ size_t tutti_text_word(const uint8_t *text, uint64_t bytes)
 
 /* ---- building ---- */
 
-static size_t find(const tutti_bpe *b, uint64_t pair)
+static size_t find_slot(const tutti_bpe *b, uint64_t pair)
 {
     size_t at = (size_t)(pair * UINT64_C(0x9E3779B97F4A7C15) >> 32) & (b->slots - 1);
 
@@ -96,7 +96,7 @@ static tutti_status enter_merges(tutti_bpe *b, const char *path, uint64_t *total
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                               "'%s': merge %u makes a token of %" PRIu64 " bytes; words have at most %d", path, k,
                               bytes, TOKEN_BYTES_MOST);
-        at = find(b, b->pair[k]);
+        at = find_slot(b, b->pair[k]);
         if (b->key[at] == b->pair[k])
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': merges %u and %u join the same ids %u and %u", path,
                               b->id[at] - 256, k, left, right);
@@ -196,7 +196,7 @@ static tutti_status bad_line(const reader *r, const char *wanted, tutti_error *e
                       r->path, r->line, wanted);
 }
 
-static bool take(reader *r, const char *text)
+static bool skip_text(reader *r, const char *text)
 {
     const size_t n = strlen(text);
 
@@ -228,9 +228,9 @@ tutti_status tutti_bpe_parse(tutti_bpe **out, const char *path, const uint8_t *f
     tutti_status status = TUTTI_OK;
 
     *out = NULL;
-    if (!take(&r, "tutti-bpe 1\n"))
+    if (!skip_text(&r, "tutti-bpe 1\n"))
         return bad_line(&r, "'tutti-bpe 1'", err);
-    if (!take(&r, "vocabulary ") || !take_number(&r, &vocabulary) || !take(&r, "\n"))
+    if (!skip_text(&r, "vocabulary ") || !take_number(&r, &vocabulary) || !skip_text(&r, "\n"))
         return bad_line(&r, "'vocabulary N'", err);
     if (vocabulary < 256 || vocabulary > TUTTI_BPE_VOCABULARY_MOST)
         return tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "'%s': the vocabulary is %u; it must be from 256 to %d", path,
@@ -245,13 +245,13 @@ tutti_status tutti_bpe_parse(tutti_bpe **out, const char *path, const uint8_t *f
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %u merges of '%s'", vocabulary - 256, path);
     for (uint32_t k = 0; k < vocabulary - 256 && status == TUTTI_OK; k++) {
         uint32_t left, right;
-        if (!take_number(&r, &left) || !take(&r, " ") || !take_number(&r, &right) || !take(&r, "\n"))
+        if (!take_number(&r, &left) || !skip_text(&r, " ") || !take_number(&r, &right) || !skip_text(&r, "\n"))
             status = bad_line(&r, "'LEFT RIGHT'", err);
         else
             pairs[k] = (uint64_t)left << 32 | right;
     }
     snprintf(hash, sizeof hash, "hash %016" PRIx64 "\n", tutti_hash(file, (size_t)(r.at - file)));
-    if (status == TUTTI_OK && (!take(&r, hash) || r.at != r.end))
+    if (status == TUTTI_OK && (!skip_text(&r, hash) || r.at != r.end))
         status = bad_line(&r, "the last line with the hash of the others", err);
     if (status != TUTTI_OK) {
         tutti_free(pairs);
@@ -305,7 +305,7 @@ static size_t encode_word(const tutti_bpe *b, const uint8_t *word, size_t bytes,
     for (size_t i = 0; i < n; i++)
         ids[i] = word[i];
     for (size_t i = 0; i + 1 < n; i++) {
-        const size_t at = find(b, (uint64_t)ids[i] << 32 | ids[i + 1]);
+        const size_t at = find_slot(b, (uint64_t)ids[i] << 32 | ids[i + 1]);
         made[i] = b->key[at] == UINT64_MAX ? UINT32_MAX : b->id[at];
     }
     for (;;) {
@@ -323,7 +323,7 @@ static size_t encode_word(const tutti_bpe *b, const uint8_t *word, size_t bytes,
         memmove(ids + at + 1, ids + at + 2, (n - at - 1) * sizeof *ids);
         memmove(made + at, made + at + 1, (n - 1 - at) * sizeof *made);
         for (size_t i = at > 0 ? at - 1 : 0; i <= at && i + 1 < n; i++) {
-            const size_t slot = find(b, (uint64_t)ids[i] << 32 | ids[i + 1]);
+            const size_t slot = find_slot(b, (uint64_t)ids[i] << 32 | ids[i + 1]);
             made[i] = b->key[slot] == UINT64_MAX ? UINT32_MAX : b->id[slot];
         }
     }

@@ -39,7 +39,7 @@ typedef struct trainer {
 } trainer;
 
 /* Ensures capacity for one more element; *at may move. */
-static bool grow(void **at, size_t *room, size_t used, size_t size)
+static bool grow_array(void **at, size_t *room, size_t used, size_t size)
 {
     const size_t more = *room < 1024 ? 1024 : 2 * *room;
     void *to;
@@ -55,7 +55,7 @@ static bool grow(void **at, size_t *room, size_t used, size_t size)
     *room = more;
     return true;
 }
-#define GROW(t, list) grow((void **)&(t)->list, &(t)->room_##list, (t)->n_##list, sizeof *(t)->list)
+#define GROW(t, list) grow_array((void **)&(t)->list, &(t)->room_##list, (t)->n_##list, sizeof *(t)->list)
 
 /* ---- words ---- */
 
@@ -182,7 +182,7 @@ static void subtract_pairs(trainer *t, uint32_t index)
 
 /* ---- the heap: the most frequent first, of equals the lowest pair ---- */
 
-static bool before(const entry *a, const entry *b)
+static bool entry_before(const entry *a, const entry *b)
 {
     return a->count != b->count ? a->count > b->count : a->key < b->key;
 }
@@ -194,7 +194,7 @@ static bool push(trainer *t, entry e)
     if (!GROW(t, heap))
         return false;
     t->n_heap++;
-    for (; at > 0 && before(&e, &t->heap[(at - 1) / 2]); at = (at - 1) / 2)
+    for (; at > 0 && entry_before(&e, &t->heap[(at - 1) / 2]); at = (at - 1) / 2)
         t->heap[at] = t->heap[(at - 1) / 2];
     t->heap[at] = e;
     return true;
@@ -206,9 +206,9 @@ static entry pop(trainer *t)
     size_t at = 0, child;
 
     while ((child = 2 * at + 1) < t->n_heap) {
-        if (child + 1 < t->n_heap && before(&t->heap[child + 1], &t->heap[child]))
+        if (child + 1 < t->n_heap && entry_before(&t->heap[child + 1], &t->heap[child]))
             child++;
-        if (!before(&t->heap[child], &last))
+        if (!entry_before(&t->heap[child], &last))
             break;
         t->heap[at] = t->heap[child];
         at = child;
@@ -255,7 +255,7 @@ static bool holds(const trainer *t, const word *w, uint64_t key)
     return false;
 }
 
-static bool merge(trainer *t, uint64_t key, uint32_t made)
+static bool merge_pair(trainer *t, uint64_t key, uint32_t made)
 {
     for (uint32_t k = t->pairs[slot_of(t, key)].first; k != NONE; k = t->nodes[k].next) {
         word *w = &t->words[t->nodes[k].word];
@@ -285,7 +285,7 @@ static bool most_frequent(trainer *t, uint64_t *key, uint64_t *count)
     return true;
 }
 
-static bool begin(trainer *t, uint64_t bytes)
+static bool count_pairs(trainer *t, uint64_t bytes)
 {
     if (!count_words(t, bytes))
         return false;
@@ -318,7 +318,7 @@ tutti_status tutti_bpe_train(tutti_bpe **out, const uint8_t *text, uint64_t byte
                           "a vocabulary of %u ids is not possible; it must be from 256 (the bytes) to %d", vocabulary,
                           TUTTI_BPE_VOCABULARY_MOST);
     pairs = tutti_alloc((size_t)vocabulary - 256 + 1, sizeof *pairs);
-    room = pairs != NULL && begin(&t, bytes);
+    room = pairs != NULL && count_pairs(&t, bytes);
     for (uint32_t made = 256; room && made < vocabulary && status == TUTTI_OK; made++) {
         uint64_t count = 0;
         room = most_frequent(&t, &pairs[made - 256], &count);
@@ -328,7 +328,7 @@ tutti_status tutti_bpe_train(tutti_bpe **out, const uint8_t *text, uint64_t byte
                                 "ask for at most %u, or give a longer text",
                                 vocabulary, made, made);
         else if (room)
-            room = merge(&t, pairs[made - 256], made);
+            room = merge_pair(&t, pairs[made - 256], made);
     }
     if (!room)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,

@@ -119,7 +119,7 @@ static tutti_status fill_batch(const tutti_data *d, int batch, uint64_t records,
     return status;
 }
 
-static tutti_status fill(tutti_data *d, uint8_t *block, tutti_error *err)
+static tutti_status fill_pictures(tutti_data *d, uint8_t *block, tutti_error *err)
 {
     uint64_t at = 0;
 
@@ -140,7 +140,7 @@ tutti_status tutti_data_cifar_open(tutti_data **out, tutti_runtime *rt, const ch
     tutti_data *d;
     tutti_status status;
 
-    TUTTI_TRY(tutti_data_elsewhere_open(&d, rt, path, fill, err));
+    TUTTI_TRY(tutti_data_elsewhere_open(&d, rt, path, fill_pictures, err));
     status = TUTTI_OK;
     for (int batch = 0; batch <= BATCHES && status == TUTTI_OK; batch++) {
         status = count_records(d, batch, whole, &d->elsewhere.records[batch], err);

@@ -36,7 +36,7 @@ static uint64_t lines_of(const tutti_contents *c)
     return lines;
 }
 
-static tutti_status place(tutti_data *d, const tutti_data_clicks *how, tutti_error *err)
+static tutti_status place_lines(tutti_data *d, const tutti_data_clicks *how, tutti_error *err)
 {
     const uint64_t lines = lines_of(&d->clicks.contents), train = (uint64_t)((double)lines * (1 - how->val));
     size_t total = DATA_ALIGNMENT, values;
@@ -88,7 +88,7 @@ tutti_status tutti_data_clicks_open(tutti_data **out, tutti_runtime *rt, const c
                                    .deviation = 1 };
     status = tutti_contents_open(&d->clicks.contents, rt, path, err);
     if (status == TUTTI_OK)
-        status = place(d, how, err);
+        status = place_lines(d, how, err);
     if (status == TUTTI_OK)
         *out = d;
     else

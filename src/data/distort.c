@@ -41,7 +41,7 @@ enum { DRAW_X, DRAW_Y, DRAW_TURN, DRAW_STROKES, DRAW_FIRST_STROKE };
 enum { STROKE_X, STROKE_Y, STROKE_QUARTER, STROKE_ANGLE, STROKE_HALF, STROKE_BRIGHTNESS, STROKE_DRAWS };
 
 /* 0 to n - 1, n <= 2^32. */
-static int64_t draw(tutti_rng rng, uint64_t index, int64_t n)
+static int64_t draw_below(tutti_rng rng, uint64_t index, int64_t n)
 {
     return (int64_t)(((tutti_random(rng, index) >> 32) * (uint64_t)n) >> 32);
 }
@@ -94,16 +94,16 @@ static void move_and_turn(uint8_t *image, const uint8_t *framed, int height, int
 
 static void stroke(uint8_t *image, int height, int width, tutti_rng rng, uint64_t first, int64_t level)
 {
-    const int64_t x = draw(rng, first + STROKE_X, width), y = draw(rng, first + STROKE_Y, height);
-    const int64_t half = HALF_SHORTEST + draw(rng, first + STROKE_HALF, HALF_LONGEST - HALF_SHORTEST + 1);
-    const int64_t brightness = (level * (128 + draw(rng, first + STROKE_BRIGHTNESS, 128)) + ONE / 2) / ONE;
+    const int64_t x = draw_below(rng, first + STROKE_X, width), y = draw_below(rng, first + STROKE_Y, height);
+    const int64_t half = HALF_SHORTEST + draw_below(rng, first + STROKE_HALF, HALF_LONGEST - HALF_SHORTEST + 1);
+    const int64_t brightness = (level * (128 + draw_below(rng, first + STROKE_BRIGHTNESS, 128)) + ONE / 2) / ONE;
     const int64_t radius2 = (int64_t)ONE * ONE * 9 / 4;
-    const int64_t angle = draw(rng, first + STROKE_ANGLE, 90 * ONE + 1) - 45 * ONE;
+    const int64_t angle = draw_below(rng, first + STROKE_ANGLE, 90 * ONE + 1) - 45 * ONE;
     int64_t c, s;
 
     cosine_sine(angle < 0 ? -angle : angle, &c, &s);
     s = angle < 0 ? -s : s;
-    if (draw(rng, first + STROKE_QUARTER, 2) == 1) { /* a segment has no front: half a circle is all directions */
+    if (draw_below(rng, first + STROKE_QUARTER, 2) == 1) { /* a segment has no front: half a circle is all directions */
         const int64_t was = c;
         c = -s;
         s = was;
@@ -138,9 +138,10 @@ tutti_status tutti_data_distort(uint8_t *images, uint64_t samples, int height, i
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "distorting images of %d x %d", height, width);
     for (uint64_t i = 0; i < samples; i++) {
         const tutti_rng rng = { (uint64_t)how->seed, STREAM + (uint64_t)split, i };
-        const int64_t right = draw(rng, DRAW_X, 2 * far + 1) - far, down = draw(rng, DRAW_Y, 2 * far + 1) - far;
-        const int64_t angle = draw(rng, DRAW_TURN, 2 * widest + 1) - widest,
-                      strokes = draw(rng, DRAW_STROKES, most + 1);
+        const int64_t right = draw_below(rng, DRAW_X, 2 * far + 1) - far,
+                      down = draw_below(rng, DRAW_Y, 2 * far + 1) - far;
+        const int64_t angle = draw_below(rng, DRAW_TURN, 2 * widest + 1) - widest,
+                      strokes = draw_below(rng, DRAW_STROKES, most + 1);
         uint8_t *image = images + i * pixels;
         int64_t cosine, sine;
 

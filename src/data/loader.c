@@ -42,7 +42,7 @@ struct tutti_loader {
 };
 
 /* Gathers batch k, counted from the start, into its slot. */
-static void gather(tutti_loader *l, uint64_t k)
+static void gather_batch(tutti_loader *l, uint64_t k)
 {
     const uint64_t passes =
         tutti_share_passes(&l->share, l->worker) > 0 ? (uint64_t)tutti_share_passes(&l->share, l->worker) : 1;
@@ -92,7 +92,7 @@ static tutti_status prefetch(void *arg, tutti_error *err)
             continue;
         }
         tutti_unlock(l->monitor);
-        gather(l, l->made); /* only this thread changes made */
+        gather_batch(l, l->made); /* only this thread changes made */
         tutti_lock(l->monitor);
         l->made++;
         tutti_wake(l->monitor);
@@ -103,7 +103,8 @@ static tutti_status prefetch(void *arg, tutti_error *err)
     return status;
 }
 
-static tutti_status check(const tutti_data *data, const tutti_share *share, int worker, int depth, tutti_error *err)
+static tutti_status check_attached(const tutti_data *data, const tutti_share *share, int worker, int depth,
+                                   tutti_error *err)
 {
     if (!tutti_data_attached(data))
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "a loader needs its data attached first");
@@ -165,7 +166,7 @@ tutti_status tutti_loader_open(tutti_loader **out, tutti_runtime *rt, const tutt
     size_t room;
 
     *out = NULL;
-    TUTTI_TRY(check(data, share, worker, depth, err));
+    TUTTI_TRY(check_attached(data, share, worker, depth, err));
     l = tutti_alloc(1, sizeof *l);
     if (l == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for a loader");
@@ -235,7 +236,7 @@ tutti_status tutti_loader_take(tutti_loader *loader, tutti_batch *batch, tutti_e
 
     *batch = (tutti_batch){ 0 };
     if (l->thread == NULL) {
-        gather(l, l->made++);
+        gather_batch(l, l->made++);
         l->sought.set = l->sought.named = false;
         *batch = l->ready[(l->taken++) % l->slots];
         return TUTTI_OK;

@@ -162,7 +162,7 @@ static uint32_t shuffled(const cut *c, int class, uint64_t i)
     return c->sorted[c->begin[class] + tutti_permuted(rng_of(c, STREAM_ORDER, (uint64_t)class, 0), n, i)];
 }
 
-static void give(cut *c, int class, uint64_t from, uint64_t to, int worker)
+static void assign_samples(cut *c, int class, uint64_t from, uint64_t to, int worker)
 {
     for (uint64_t i = from; i < to; i++)
         c->of[shuffled(c, class, i)] = (uint32_t)(c->first + worker);
@@ -202,7 +202,7 @@ static void dirichlet_once(cut *c, uint64_t turn)
         for (int r = 0; r <= last; r++) { /* the last one with a weight takes what is left, whatever the rounding */
             const double cut_at = (before += c->weight[r]) / sum * (double)n;
             const uint64_t to = r == last || cut_at >= (double)n ? n : (uint64_t)cut_at;
-            give(c, class, from, to, r);
+            assign_samples(c, class, from, to, r);
             from = to;
         }
     }
@@ -329,7 +329,7 @@ static tutti_status dirichlet_even(cut *c, tutti_error *err)
                 class++;
             while (!c->open[class]) /* a weight of 0 may be hit at its edge */
                 class++;
-            give(c, class, used[class], used[class] + 1, r);
+            assign_samples(c, class, used[class], used[class] + 1, r);
             used[class]++;
         }
     return TUTTI_OK;
@@ -353,7 +353,7 @@ static tutti_status by_class(cut *c, tutti_error *err)
         const uint64_t n = c->begin[class + 1] - c->begin[class],
                        holders = (uint64_t)((slots - place + c->classes - 1) / c->classes);
         for (uint64_t h = 0; h < holders; h++)
-            give(c, class, n * h / holders, n * (h + 1) / holders, (place + (int)h * c->classes) / k);
+            assign_samples(c, class, n * h / holders, n * (h + 1) / holders, (place + (int)h * c->classes) / k);
     }
     return TUTTI_OK;
 }

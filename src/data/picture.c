@@ -147,7 +147,7 @@ static tutti_status decode_jpeg(picture *p, const char *path, const uint8_t *fil
 }
 #endif
 
-static tutti_status decode(picture *p, const char *path, const uint8_t *file, size_t bytes, tutti_error *err)
+static tutti_status decode_file(picture *p, const char *path, const uint8_t *file, size_t bytes, tutti_error *err)
 {
     static const uint8_t png[4] = { 0x89, 'P', 'N', 'G' }, jpeg[3] = { 0xff, 0xd8, 0xff };
 
@@ -264,7 +264,7 @@ tutti_status tutti_picture_decode(const char *path, const uint8_t *file, size_t 
                                   uint8_t *pixels, tutti_error *err)
 {
     picture p = { 0 };
-    tutti_status status = decode(&p, path, file, bytes, err);
+    tutti_status status = decode_file(&p, path, file, bytes, err);
 
     assert((channels == 1 || channels == 3) && size >= 1);
     if (status == TUTTI_OK)

@@ -51,7 +51,7 @@ void tutti_data_files_close(tutti_data_files *f)
 }
 
 /* Doubles what is full. */
-static bool grow(void **memory, size_t used, size_t *room, size_t more, size_t size)
+static bool grow_list(void **memory, size_t used, size_t *room, size_t more, size_t size)
 {
     size_t wanted = *room > 0 ? *room : 64;
     void *larger;
@@ -134,8 +134,8 @@ static tutti_status take_file(void *user, const char *name, tutti_error *err)
                           "'%s/%s/%s' is no picture by its name; folders of classes hold .png, .jpg and .jpeg files "
                           "alone: convert it or take it away",
                           s->d->elsewhere.path, s->folder, name);
-    if (!grow((void **)&f->text, f->used, &f->room, length, 1) ||
-        !grow((void **)&f->at, f->n, &f->at_room, 1, sizeof *f->at))
+    if (!grow_list((void **)&f->text, f->used, &f->room, length, 1) ||
+        !grow_list((void **)&f->at, f->n, &f->at_room, 1, sizeof *f->at))
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing the pictures in '%s'", s->d->elsewhere.path);
     f->at[f->n].name = f->used;
     f->at[f->n].label = (uint8_t)s->label;
@@ -266,7 +266,7 @@ static tutti_status check_half(const tutti_data *d, const char *name, tutti_erro
                                "class", d->elsewhere.path, name);
 }
 
-static tutti_status list(search *s, tutti_error *err)
+static tutti_status list_folders(search *s, tutti_error *err)
 {
     tutti_data *d = s->d;
     bool train, test, val;
@@ -297,7 +297,7 @@ static tutti_status list(search *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status fill(tutti_data *d, uint8_t *block, tutti_error *err)
+static tutti_status fill_pictures(tutti_data *d, uint8_t *block, tutti_error *err)
 {
     const files *f = d->elsewhere.files;
     tutti_error first = { .rank = -1 }, now;
@@ -360,9 +360,9 @@ tutti_status tutti_data_pictures_open(tutti_data **out, tutti_runtime *rt, const
     TUTTI_TRY(is_folder(rt, path, &folder, err));
     if (!folder)
         return tutti_fail(err, TUTTI_ERR_USAGE, ENOENT, "there is no directory of pictures at '%s'", path);
-    TUTTI_TRY(tutti_data_elsewhere_open(&s.d, rt, path, fill, err));
+    TUTTI_TRY(tutti_data_elsewhere_open(&s.d, rt, path, fill_pictures, err));
     s.f = s.d->elsewhere.files = tutti_alloc(1, sizeof *s.f);
-    status = s.f != NULL ? list(&s, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing '%s'", path);
+    status = s.f != NULL ? list_folders(&s, err) : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing '%s'", path);
     if (status == TUTTI_OK)
         status = tutti_data_elsewhere_place(s.d, s.f->count, how->grey ? 1 : 3, (int)how->size, err);
     if (status == TUTTI_OK)

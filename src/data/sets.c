@@ -180,8 +180,8 @@ static tutti_status find_named(tutti_runtime *rt, const tutti_spec *spec, const 
     return TUTTI_OK;
 }
 
-static tutti_status find(tutti_runtime *rt, const char *text, const char *installed, char *path, size_t bytes, found *f,
-                         tutti_error *err)
+static tutti_status find_set_path(tutti_runtime *rt, const char *text, const char *installed, char *path, size_t bytes,
+                                  found *f, tutti_error *err)
 {
     tutti_spec *spec;
     tutti_status status;
@@ -211,7 +211,7 @@ tutti_status tutti_data_find(tutti_runtime *rt, const char *text, const char *in
 {
     found f;
 
-    return find(rt, text, installed, path, bytes, &f, err);
+    return find_set_path(rt, text, installed, path, bytes, &f, err);
 }
 
 tutti_status tutti_data_given(tutti_status status, tutti_error *err)
@@ -230,7 +230,7 @@ tutti_status tutti_data_absolute(tutti_runtime *rt, const char *text, const char
     found f;
     int length = snprintf(out, bytes, "%s", text);
 
-    if (find(rt, text, "", path, sizeof path, &f, NULL) != TUTTI_OK || path[0] == '/' ||
+    if (find_set_path(rt, text, "", path, sizeof path, &f, NULL) != TUTTI_OK || path[0] == '/' ||
         (f.set != NULL && (!is_placed(f.set) || f.set->drawn)))
         return TUTTI_OK; /* a name; or there is nothing, which is reported when it is opened */
     snprintf(whole, sizeof whole, "%s/%s", directory, path);
@@ -332,7 +332,7 @@ tutti_status tutti_data_open_spec(tutti_data **out, tutti_runtime *rt, const cha
     found f;
 
     *out = NULL;
-    TUTTI_TRY(find(rt, text, installed, path, sizeof path, &f, err));
+    TUTTI_TRY(find_set_path(rt, text, installed, path, sizeof path, &f, err));
     if (f.problem.kind != TUTTI_PROBLEM_NONE)
         return tutti_data_problem_open(out, rt, &f.problem, err);
     if (f.set != NULL && f.set->text)

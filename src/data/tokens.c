@@ -109,7 +109,7 @@ static uint64_t get(const uint8_t *at, int bytes)
     return v;
 }
 
-static void put(uint8_t *at, int bytes, uint64_t v)
+static void write_token(uint8_t *at, int bytes, uint64_t v)
 {
     for (int k = 0; k < bytes; k++, v >>= 8)
         at[k] = (uint8_t)v;
@@ -222,16 +222,16 @@ tutti_status tutti_tokens_write(tutti_runtime *rt, const char *path, const uint3
                               "'%s' is not written: id %u at place %" PRIu64 " is beyond the vocabulary of %u", path,
                               ids[i], i, vocabulary);
         }
-        put(to + i * (uint64_t)id_bytes, id_bytes, ids[i]);
+        write_token(to + i * (uint64_t)id_bytes, id_bytes, ids[i]);
     }
     memcpy(head, magic, sizeof magic);
-    put(head + 8, 4, VERSION);
-    put(head + 12, 4, (uint64_t)id_bytes);
-    put(head + 16, 8, count);
-    put(head + 24, 8, vocabulary);
-    put(head + 32, 8, made_by);
-    put(head + 40, 8, tutti_hash(to, bytes));
-    put(head + 56, 8, tutti_hash(head, 56));
+    write_token(head + 8, 4, VERSION);
+    write_token(head + 12, 4, (uint64_t)id_bytes);
+    write_token(head + 16, 8, count);
+    write_token(head + 24, 8, vocabulary);
+    write_token(head + 32, 8, made_by);
+    write_token(head + 40, 8, tutti_hash(to, bytes));
+    write_token(head + 56, 8, tutti_hash(head, 56));
     status = tutti_file_begin(&file, rt, path, false, err);
     if (status == TUTTI_OK)
         status = tutti_file_write(file, head, sizeof head, err);

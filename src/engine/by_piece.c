@@ -88,12 +88,12 @@ tutti_status tutti_by_piece_check(const tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status arrive(void *self, tutti_error *err)
+static tutti_status by_piece_arrive(void *self, tutti_error *err)
 {
     return tutti_engine_by_piece_rest(self, err);
 }
 
-static const tutti_facility_ops facility = { .arrive = arrive };
+static const tutti_facility_ops facility = { .arrive = by_piece_arrive };
 
 tutti_status tutti_engine_check_pieces(tutti_engine *e, tutti_error *err)
 {
@@ -119,12 +119,12 @@ tutti_status tutti_engine_check_pieces(tutti_engine *e, tutti_error *err)
     if (e->by_piece.through == NULL || e->by_piece.stale == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %d tensors", e->layout.n_tensors);
     tutti_facility_add(m, &facility, e);
-    return tutti_monitor_open(&e->by_piece.door, e->rt, err);
+    return tutti_monitor_open(&e->by_piece.lock, e->rt, err);
 }
 
 void tutti_engine_by_piece_close(tutti_engine *e)
 {
-    tutti_monitor_close(e->by_piece.door);
+    tutti_monitor_close(e->by_piece.lock);
     tutti_free(e->by_piece.through);
     tutti_free(e->by_piece.stale);
 }
@@ -132,7 +132,7 @@ void tutti_engine_by_piece_close(tutti_engine *e)
 /* ---- updates ---- */
 
 /* here: on the client's thread, so the time counts as the client's. */
-static void update(tutti_engine *e, int k, bool here)
+static void update_piece(tutti_engine *e, int k, bool here)
 {
     tutti_engine_piece *s = &e->piece_state[k];
     const tutti_doing was = here ? tutti_engine_doing(e, TUTTI_DOING_OTHER) : TUTTI_DOING_OTHER;
@@ -150,12 +150,12 @@ void tutti_engine_by_piece_exchanged(tutti_engine *e, int k)
     tutti_engine_piece *s = &e->piece_state[k];
     bool last;
 
-    tutti_lock(e->by_piece.door);
+    tutti_lock(e->by_piece.lock);
     s->exchanged = true;
     last = s->held == 0;
-    tutti_unlock(e->by_piece.door);
+    tutti_unlock(e->by_piece.lock);
     if (last)
-        update(e, k, !s->on_lane);
+        update_piece(e, k, !s->on_lane);
 }
 
 /* The client has finished computing with the tensor's values. A mutex rather than an atomic,
@@ -169,18 +169,18 @@ static void is_through(tutti_engine *e, int tensor)
     for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end; k++) {
         tutti_engine_piece *s = &e->piece_state[k];
         bool last;
-        tutti_lock(e->by_piece.door);
+        tutti_lock(e->by_piece.lock);
         last = --s->held == 0 && s->exchanged;
-        tutti_unlock(e->by_piece.door);
+        tutti_unlock(e->by_piece.lock);
         if (last)
-            update(e, k, true);
+            update_piece(e, k, true);
     }
 }
 
 /* ---- waiting; client thread ---- */
 
 /* The failure of the pieces waited for so far, if any. */
-static tutti_status told(tutti_engine *e, tutti_error *err)
+static tutti_status reported(tutti_engine *e, tutti_error *err)
 {
     if (e->by_piece.status != TUTTI_OK && err != NULL)
         *err = e->by_piece.error;
@@ -225,7 +225,7 @@ tutti_status tutti_engine_by_piece_rest(tutti_engine *e, tutti_error *err)
     if (e->by_piece.status == TUTTI_OK) /* they may have been closed by a failed gather of a unit,
                                            which has the error message */
         TUTTI_TRY(tutti_engine_units_rest(e, err));
-    return told(e, err);
+    return reported(e, err);
 }
 
 tutti_status tutti_engine_by_piece_tensor(tutti_engine *e, int tensor, tutti_error *err)

@@ -94,7 +94,7 @@ static void take_values(tutti_engine *e, int tensor)
 /* ---- gradients ---- */
 
 /* g (count) := the values at `from`; add: += them. */
-static void take(tutti_device *d, const void *from, tutti_dtype dtype, size_t count, bool add, float *g)
+static void load_source(tutti_device *d, const void *from, tutti_dtype dtype, size_t count, bool add, float *g)
 {
     const tutti_buffer all = { d, (void *)(uintptr_t)from, count, dtype };
     float wide[CHUNK];
@@ -127,8 +127,8 @@ static float *within(const tutti_engine *e, int tensor, int k, size_t begin, siz
 
 /* Sets the tensor's elements that piece k has to the values at `from`; add: adds them; NULL: sets
    0. */
-static void put(tutti_engine *e, int tensor, int k, size_t begin, size_t count, const void *from, tutti_dtype dtype,
-                bool add)
+static void load_range(tutti_engine *e, int tensor, int k, size_t begin, size_t count, const void *from,
+                       tutti_dtype dtype, bool add)
 {
     tutti_device *d = e->m.device;
     size_t at, n;
@@ -137,7 +137,7 @@ static void put(tutti_engine *e, int tensor, int k, size_t begin, size_t count, 
     if (n > 0 && from == NULL)
         tutti_fill(d, n, 0, g);
     else if (n > 0)
-        take(d, (const char *)from + at * tutti_dtype_bytes(dtype), dtype, n, add, g);
+        load_source(d, (const char *)from + at * tutti_dtype_bytes(dtype), dtype, n, add, g);
 }
 
 static void put_rows(tutti_engine *e, int tensor, int k, const tutti_engine_source *s)
@@ -146,10 +146,10 @@ static void put_rows(tutti_engine *e, int tensor, int k, const tutti_engine_sour
     const size_t bytes = t->cols * tutti_dtype_bytes(s->dtype);
 
     if (e->m.held != TUTTI_HELD_WHOLE) /* else a gradient that is not kept is 0 by now */
-        put(e, tensor, k, 0, t->count, NULL, s->dtype, false);
+        load_range(e, tensor, k, 0, t->count, NULL, s->dtype, false);
     for (size_t i = 0; i < s->n && s->from != NULL && e->pass.samples > 0; i++)
-        put(e, tensor, k, s->ids[i] * t->cols, t->cols, (const char *)s->from + (s->whole ? s->ids[i] : i) * bytes,
-            s->dtype, true);
+        load_range(e, tensor, k, s->ids[i] * t->cols, t->cols,
+                   (const char *)s->from + (s->whole ? s->ids[i] : i) * bytes, s->dtype, true);
 }
 
 void tutti_engine_take_gradient(tutti_engine *e, int tensor, int k, const tutti_engine_source *s)
@@ -161,9 +161,9 @@ void tutti_engine_take_gradient(tutti_engine *e, int tensor, int k, const tutti_
     else if (s->from != NULL && s->from == (const void *)tutti_engine_gradient(e, tensor))
         return;
     else if (s->from != NULL && e->pass.samples > 0)
-        put(e, tensor, k, 0, count, s->from, s->dtype, e->pass.keep);
+        load_range(e, tensor, k, 0, count, s->from, s->dtype, e->pass.keep);
     else if (!e->pass.keep)
-        put(e, tensor, k, 0, count, NULL, s->dtype, false);
+        load_range(e, tensor, k, 0, count, NULL, s->dtype, false);
 }
 
 /* ---- the client's optimiser ---- */
@@ -183,18 +183,18 @@ static void join_part(tutti_method *m, float *at, const float *from, size_t firs
 }
 
 /* Applies `part` to the whole model, under its lock or locks. */
-static void guarded(tutti_method *m, tutti_monitor *door, const tutti_locks *locks, tutti_locked_part *part, float *to,
+static void guarded(tutti_method *m, tutti_monitor *lock, const tutti_locks *locks, tutti_locked_part *part, float *to,
                     const float *from)
 {
     if (locks != NULL) {
         tutti_engine_locked(m, locks, part, to, from);
         return;
     }
-    if (door != NULL)
-        tutti_lock(door);
+    if (lock != NULL)
+        tutti_lock(lock);
     part(m, to, from, 0, m->layout->used, NULL);
-    if (door != NULL)
-        tutti_unlock(door);
+    if (lock != NULL)
+        tutti_unlock(lock);
 }
 
 static tutti_status call(tutti_engine *e, double factor, tutti_error *err)
@@ -212,7 +212,7 @@ static tutti_status call(tutti_engine *e, double factor, tutti_error *err)
                                   : status;
 }
 
-tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor *door, const tutti_locks *locks,
+tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor *lock, const tutti_locks *locks,
                                         double factor, tutti_error *err)
 {
     tutti_method *m = &e->m;
@@ -230,11 +230,11 @@ tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor
     if (x == m->x)
         return call(e, factor, err);
     tutti_copy(m->device, n, m->x, e->client.kept);
-    guarded(m, door, locks, copy_part, e->client.before, x);
+    guarded(m, lock, locks, copy_part, e->client.before, x);
     tutti_copy(m->device, n, e->client.before, m->x);
     status = call(e, factor, err);
     if (status == TUTTI_OK)
-        guarded(m, door, locks, join_part, x, m->x);
+        guarded(m, lock, locks, join_part, x, m->x);
     tutti_copy(m->device, n, e->client.kept, m->x);
     return status;
 }

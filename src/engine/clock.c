@@ -8,7 +8,7 @@
 
 #include "engine_internal.h"
 
-static bool aside(tutti_doing what)
+static bool is_excluded(tutti_doing what)
 {
     return what == TUTTI_DOING_REPORT || what == TUTTI_DOING_OUTSIDE;
 }
@@ -53,7 +53,7 @@ tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what)
 
     if (!c->running || what == was)
         return was;
-    if (aside(what) && !aside(was)) { /* their bytes are the method's */
+    if (is_excluded(what) && !is_excluded(was)) { /* their bytes are the method's */
         tutti_engine_late_rest(e);
         if (e->by_piece.left > 0)
             tutti_engine_by_piece_rest(e, NULL); /* a failure is reported by the next call */
@@ -63,15 +63,15 @@ tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what)
     c->spent_ns[was] += now - c->since_ns;
     c->since_ns = now;
     c->doing = what;
-    if (aside(what) != aside(was)) {
+    if (is_excluded(what) != is_excluded(was)) {
         uint64_t bytes, messages;
         sent_by_client(e, &bytes, &messages);
-        if (aside(what)) {
+        if (is_excluded(what)) {
             c->bytes_since = bytes;
             c->messages_since = messages;
         } else {
-            c->bytes_aside += bytes - c->bytes_since;
-            c->messages_aside += messages - c->messages_since;
+            c->bytes_excluded += bytes - c->bytes_since;
+            c->messages_excluded += messages - c->messages_since;
         }
     }
     return was;
@@ -80,22 +80,22 @@ tutti_doing tutti_engine_doing(tutti_engine *e, tutti_doing what)
 int64_t tutti_engine_worked_ns(const tutti_engine *e)
 {
     const tutti_engine_clock *c = &e->clock;
-    int64_t worked = c->running && !aside(c->doing) ? tutti_now_ns(e->rt) - c->since_ns : 0;
+    int64_t worked = c->running && !is_excluded(c->doing) ? tutti_now_ns(e->rt) - c->since_ns : 0;
 
     for (int what = 0; what <= TUTTI_DOING_OUTSIDE; what++)
-        worked += aside((tutti_doing)what) ? 0 : c->spent_ns[what];
+        worked += is_excluded((tutti_doing)what) ? 0 : c->spent_ns[what];
     return worked;
 }
 
 /* The time of a collective within an evaluation counts as the evaluation's. */
 tutti_doing tutti_engine_expose(tutti_engine *e)
 {
-    return aside(e->clock.doing) ? e->clock.doing : tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
+    return is_excluded(e->clock.doing) ? e->clock.doing : tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
 }
 
 void tutti_engine_comm(tutti_engine *e, const char *what, int thread, int64_t begin_ns, int64_t end_ns)
 {
-    if (!e->clock.running || aside(e->clock.doing))
+    if (!e->clock.running || is_excluded(e->clock.doing))
         return;
     e->clock.comm_ns += end_ns - begin_ns;
     tutti_engine_mark(e, what, 0, thread, begin_ns, end_ns);
@@ -142,20 +142,20 @@ void tutti_engine_figures(tutti_engine *e, tutti_figures *f)
     f->data_ns = c->spent_ns[TUTTI_DOING_DATA];
     f->other_ns = f->data_ns + c->spent_ns[TUTTI_DOING_OTHER] + c->spent_ns[TUTTI_DOING_REPORT];
     f->comm_ns = c->comm_ns;
-    if (aside(c->doing)) { /* also once the clock has stopped: what is sent after the drain does not count */
+    if (is_excluded(c->doing)) { /* also once the clock has stopped: what is sent after the drain does not count */
         bytes = c->bytes_since;
         messages = c->messages_since;
     } else
         sent_by_client(e, &bytes, &messages);
-    f->bytes_sent = bytes - c->bytes_at_start - c->bytes_aside;
-    f->messages_sent = messages - c->messages_at_start - c->messages_aside;
+    f->bytes_sent = bytes - c->bytes_at_start - c->bytes_excluded;
+    f->messages_sent = messages - c->messages_at_start - c->messages_excluded;
     f->staleness_max = e->history.stale_most;
     f->staleness_mean = e->history.stale_n > 0 ? e->history.stale_sum / (double)e->history.stale_n : 0;
     f->staleness_gradients = e->history.stale_n;
     if (e->services.monitor != NULL)
         tutti_lock(e->services.monitor);
     f->bytes_sent += e->services.bytes;
-    f->messages_sent += e->services.messages - e->services.aside;
+    f->messages_sent += e->services.messages - e->services.own_messages;
     f->comm_ns += e->services.comm_ns;
     if (e->services.monitor != NULL)
         tutti_unlock(e->services.monitor);
@@ -166,7 +166,7 @@ void tutti_discarded(tutti_method *m)
     tutti_engine *e = m->engine;
 
     e->services.discarded += (uint64_t)m->samples;
-    e->asides.samples -= (uint64_t)m->samples; /* the end of the step will add them */
+    e->snapshots.samples -= (uint64_t)m->samples; /* the end of the step will add them */
 }
 
 void tutti_sit_out_declare(tutti_method *m, tutti_plan *plan)
@@ -302,8 +302,8 @@ static int *find_metric(const tutti_engine *e, const char *name, int worker, int
     size_t k = (size_t)tutti_hash(words, sizeof words) & (e->metric_slots - 1);
 
     for (; e->metric_at[k] > 0; k = (k + 1) & (e->metric_slots - 1)) {
-        const tutti_metric_record *told = &e->metrics[e->metric_at[k] - 1];
-        if (told->worker == worker && told->at == at && strcmp(told->name, name) == 0)
+        const tutti_metric_record *reported = &e->metrics[e->metric_at[k] - 1];
+        if (reported->worker == worker && reported->at == at && strcmp(reported->name, name) == 0)
             break;
     }
     return &e->metric_at[k];
@@ -368,21 +368,21 @@ static const char *keep_name(tutti_engine *e, const char *name)
 {
     char **more, *copy;
 
-    for (int i = 0; i < e->n_told_names; i++)
-        if (strcmp(e->told_names[i], name) == 0)
-            return e->told_names[i];
+    for (int i = 0; i < e->n_metric_names; i++)
+        if (strcmp(e->metric_names[i], name) == 0)
+            return e->metric_names[i];
     copy = tutti_copy_text(name);
-    more = tutti_alloc((size_t)e->n_told_names + 1, sizeof *more);
+    more = tutti_alloc((size_t)e->n_metric_names + 1, sizeof *more);
     if (copy == NULL || more == NULL) {
         tutti_free(copy);
         tutti_free(more);
         return NULL;
     }
-    for (int i = 0; i < e->n_told_names; i++)
-        more[i] = e->told_names[i];
-    tutti_free(e->told_names);
-    e->told_names = more;
-    return more[e->n_told_names++] = copy;
+    for (int i = 0; i < e->n_metric_names; i++)
+        more[i] = e->metric_names[i];
+    tutti_free(e->metric_names);
+    e->metric_names = more;
+    return more[e->n_metric_names++] = copy;
 }
 
 tutti_group tutti_engine_metrics_group(const tutti_engine *e)

@@ -116,7 +116,7 @@ static void declare_own(tutti_engine *e)
 
     if (m->ops->drive == NULL && (m->traits & TUTTI_SHARDED_PARAMETERS) == 0) /* else it is declared in parts, later */
         tutti_declare(e->plan, &x, &m->x);
-    tutti_engine_asides_declare(e);
+    tutti_engine_snapshots_declare(e);
     if (e->options.batch_of != NULL)
         tutti_declare(e->plan, &shares, &e->batch_of);
     tutti_declare_value(e->plan, "engine.progress", TUTTI_SAME, &e->progress, sizeof e->progress);
@@ -186,7 +186,7 @@ tutti_status tutti_engine_declare(tutti_engine *e, const tutti_method_ops *const
         TUTTI_TRY(declare_codec(e, methods, err));
     TUTTI_TRY(tutti_engine_check_exchange_only(e, err));
     TUTTI_TRY(tutti_exchange_check_team(e, err));
-    TUTTI_TRY(tutti_exchange_check_way(e, err));
+    TUTTI_TRY(tutti_exchange_check_route(e, err));
     TUTTI_TRY(tutti_exchange_check_cost(e, err));
     TUTTI_TRY(tutti_exchange_check_report(e, err));
     TUTTI_TRY(tutti_checksum_allowed(e, err));

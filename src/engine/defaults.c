@@ -186,12 +186,12 @@ static bool complete(const char *text, const tutti_spec *given, char value[TUTTI
 bool tutti_method_default_of(const tutti_method_ops *ops, const char *spec, const char *option, const char *given,
                              int workers, char value[TUTTI_METHOD_DEFAULT_BYTES])
 {
-    const bool said = given != NULL && given[0] != 0;
+    const bool is_given = given != NULL && given[0] != 0;
     const tutti_method_default *row;
     tutti_spec *now = NULL;
     bool found;
 
-    if (ops->defaults == NULL || (said && tutti_spec_open(&now, given, NULL) != TUTTI_OK))
+    if (ops->defaults == NULL || (is_given && tutti_spec_open(&now, given, NULL) != TUTTI_OK))
         return false;
     row = find_row(ops, spec, option, now);
     if (row != NULL)

@@ -36,7 +36,7 @@ tutti_status tutti_drive_model(const tutti_method *m, const tutti_model **model,
 }
 
 /* Refuses options that need whole passes, or a worker that has samples of its own. */
-static tutti_status check(const tutti_engine *e, tutti_error *err)
+static tutti_status check_options(const tutti_engine *e, tutti_error *err)
 {
     const tutti_engine_options *o = &e->options;
 
@@ -164,7 +164,7 @@ tutti_status tutti_drive_optimizer(tutti_method *m, tutti_plan *plan, const char
 {
     const tutti_engine *e = m->engine;
     return tutti_optim_declare_ranges(optim, plan, e->options.optimizer, prefix, &m->own, 1,
-                                      (e->drive.o.alike && m->member > 0) || m->mate > 0, NULL, m->device, err);
+                                      (e->drive.o.alike && m->member > 0) || m->replica > 0, NULL, m->device, err);
 }
 
 tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_drive_options *o, tutti_error *err)
@@ -175,7 +175,7 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
     tutti_state x = { .name = "x", .keep = TUTTI_SLICE, .dtype = TUTTI_F32, .placed = true },
                 g = { .name = "g", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .placed = true };
 
-    TUTTI_TRY(check(e, err));
+    TUTTI_TRY(check_options(e, err));
     TUTTI_TRY(check_plan(e, o, err));
     d->on = true;
     if ((m->traits & TUTTI_DDP_EQUIVALENT_ALONE) != 0 && o->pipelines == 1)
@@ -198,19 +198,19 @@ tutti_status tutti_drive_declare(tutti_method *m, tutti_plan *plan, const tutti_
         d->place++;
     m->member = e->member = d->place / place_of(o, o->stages);
     memcpy(d->first, cuts_of(o, m->member), ((size_t)o->stages + 1) * sizeof *d->first);
-    m->mate = d->place % place_of(o, o->stages);
-    for (m->stage = 0; m->mate >= d->width[m->stage]; m->stage++)
-        m->mate -= d->width[m->stage];
-    m->mates = d->width[m->stage];
+    m->replica = d->place % place_of(o, o->stages);
+    for (m->stage = 0; m->replica >= d->width[m->stage]; m->stage++)
+        m->replica -= d->width[m->stage];
+    m->replicas = d->width[m->stage];
     for (int v = 0; v < o->pipelines; v++)
-        d->peers[v] = d->worker[v * place_of(o, o->stages) + place_of(o, m->stage) + m->mate];
+        d->peers[v] = d->worker[v * place_of(o, o->stages) + place_of(o, m->stage) + m->replica];
     m->own = tutti_drive_range(m, d->first[m->stage], d->first[m->stage + 1]);
     e->share.workers = o->pipelines;
     e->share.batch = o->samples;
     e->share.accumulate = o->passes;
     x.first = g.first = m->own.first;
     x.count = g.count = m->own.count;
-    x.copy = m->member > 0 || m->mate > 0;
+    x.copy = m->member > 0 || m->replica > 0;
     g.shared = o->alike && o->pipelines > 1; /* it is summed in place if there are windows */
     tutti_declare(plan, &x, &m->own_x);
     tutti_declare(plan, &g, &m->own_g);
@@ -237,8 +237,8 @@ tutti_status tutti_engine_drive_open(tutti_engine *e, tutti_error *err)
 
     if (!d->on)
         return TUTTI_OK;
-    d->mates = tutti_group_of(e->world, d->worker + d->place - e->m.mate, e->m.mates,
-                              tutti_port_of("stage", (uint64_t)e->m.stage, (uint64_t)e->m.member));
+    d->replicas = tutti_group_of(e->world, d->worker + d->place - e->m.replica, e->m.replicas,
+                                 tutti_port_of("stage", (uint64_t)e->m.stage, (uint64_t)e->m.member));
     TUTTI_TRY(model->open(model->self, d->first[e->m.stage], d->first[e->m.stage + 1], d->o.slots, d->o.samples,
                           d->o.apart, err));
     return tutti_engine_drive_sums_open(e, err);
@@ -298,7 +298,7 @@ tutti_status tutti_engine_drive_bring(tutti_engine *e, int unit, tutti_range ran
 
 static tutti_status drive(tutti_engine *e, uint64_t until, tutti_error *err)
 {
-    TUTTI_TRY(tutti_engine_go_on(e, err));
+    TUTTI_TRY(tutti_engine_unquiesce(e, err));
     TUTTI_TRY(tutti_engine_services_look(e, err));
     TUTTI_TRY(tutti_facilities_begin(e, err));
     return e->m.ops->drive(&e->m, until, err);
@@ -547,10 +547,10 @@ tutti_status tutti_drive_sum(tutti_method *m, float *x, size_t count, tutti_erro
     const int64_t begin_ns = tutti_now_ns(m->rt);
     tutti_status status;
 
-    if (m->mates == 1 || count == 0)
+    if (m->replicas == 1 || count == 0)
         return TUTTI_OK;
     tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
-    status = tutti_allreduce(&e->drive.mates, TUTTI_SUM, tutti_f32(m->device, x, count), err);
+    status = tutti_allreduce(&e->drive.replicas, TUTTI_SUM, tutti_f32(m->device, x, count), err);
     tutti_engine_doing(e, TUTTI_DOING_OTHER);
     tutti_engine_comm(e, "stage sum", 0, begin_ns, tutti_now_ns(m->rt));
     return status;

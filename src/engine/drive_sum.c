@@ -11,7 +11,7 @@ tutti_status tutti_engine_drive_sums_open(tutti_engine *e, tutti_error *err)
     if (d->o.pipelines == 1 || d->o.own_cuts)
         return TUTTI_OK;
     d->group = tutti_group_of(e->world, d->peers, d->o.pipelines,
-                              tutti_port_of("drive sums", (uint64_t)e->m.stage, (uint64_t)e->m.mate));
+                              tutti_port_of("drive sums", (uint64_t)e->m.stage, (uint64_t)e->m.replica));
     return tutti_lane_open(&d->lane, e->rt, "sums", e->options.lane < 0 ? 0 : 1, err);
 }
 
@@ -21,7 +21,7 @@ void tutti_engine_drive_sums_close(tutti_engine *e)
     e->drive.lane = NULL;
 }
 
-static tutti_status run(tutti_job *job, tutti_error *err)
+static tutti_status run_sum(tutti_job *job, tutti_error *err)
 {
     struct tutti_drive_sum *sum = (struct tutti_drive_sum *)job;
     tutti_engine *e = job->owner;
@@ -38,7 +38,7 @@ void tutti_drive_sum_start(tutti_method *m, int which, double weight, float *gra
 
     if (d->lane == NULL)
         return;
-    *sum = (struct tutti_drive_sum){ .job = { .run = run, .owner = e, .index = which },
+    *sum = (struct tutti_drive_sum){ .job = { .run = run_sum, .owner = e, .index = which },
                                      .group = tutti_group_keyed(&d->group, 0, d->sums++), .weight = (float)weight,
                                      .gradient = gradient };
     sum->group.algorithm = e->collective;

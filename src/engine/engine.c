@@ -59,7 +59,7 @@ static tutti_status declare(tutti_engine *e, const tutti_param *params, int n_pa
     TUTTI_TRY(tutti_engine_read_options(e, methods, err));
     TUTTI_TRY(tutti_engine_place(e, params, n_params, err));
     TUTTI_TRY(tutti_engine_open_method(e, err));
-    TUTTI_TRY(tutti_engine_asides_open(e, err));
+    TUTTI_TRY(tutti_engine_snapshots_open(e, err));
     TUTTI_TRY(tutti_engine_rows_open(e, err)); /* shards of servers are split between rows */
     TUTTI_TRY(tutti_engine_declare(e, methods, err));
     e->unit_began_ns = tutti_alloc(2 * (size_t)e->layout.n_units, sizeof *e->unit_began_ns);
@@ -233,7 +233,7 @@ void tutti_engine_close(tutti_engine *e)
         tutti_engine_use_device(e, 0, NULL);
     tutti_arena_close(e->device);
     tutti_arena_close(e->host);
-    tutti_engine_asides_close(e);
+    tutti_engine_snapshots_close(e);
     tutti_free(e->m.self);
     tutti_spec_close(e->method_spec);
     for (int i = 0; i < e->n_events; i++)
@@ -246,9 +246,9 @@ void tutti_engine_close(tutti_engine *e)
     tutti_free(e->was_member);
     tutti_free(e->team_ranks);
     tutti_free(e->worker_ranks);
-    for (int i = 0; i < e->n_told_names; i++)
-        tutti_free(e->told_names[i]);
-    tutti_free(e->told_names);
+    for (int i = 0; i < e->n_metric_names; i++)
+        tutti_free(e->metric_names[i]);
+    tutti_free(e->metric_names);
     tutti_free(e->unit_began_ns);
     tutti_free(e->pieces);
     tutti_free(e->piece_state);

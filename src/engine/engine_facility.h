@@ -54,11 +54,11 @@ void tutti_engine_declare_history(tutti_engine *e);
 float *tutti_engine_kept(tutti_engine *e);
 
 /* Snapshots (engine.h): how many there may be; 0: none. From declare() on. */
-int tutti_engine_aside_room(const tutti_engine *e);
+int tutti_engine_snapshot_capacity(const tutti_engine *e);
 /* How many snapshot points this worker's client has passed since the last drop. Client thread. */
-int tutti_engine_aside_passed(const tutti_engine *e);
+int tutti_engine_snapshots_passed(const tutti_engine *e);
 /* A service of a rank that only serves has stored its part of snapshot k. */
-void tutti_engine_aside_served(tutti_engine *e, int k);
+void tutti_engine_snapshot_served(tutti_engine *e, int k);
 
 /* ---- time (clock.c) ---- */
 
@@ -136,7 +136,7 @@ typedef struct tutti_engine_call {
     tutti_request leave, left;           /* the worker's message to itself that ends the wait,
                                             when the worker closes */
     bool pending;
-    bool told;                           /* `leave` was sent */
+    bool notified;                       /* `leave` was sent */
     uint64_t ticket;
     struct tutti_engine_call *next;      /* the next of the engine's list */
 } tutti_engine_call;
@@ -149,8 +149,9 @@ tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, i
 tutti_status tutti_engine_call_end(tutti_engine *e, tutti_engine_call *call, tutti_note *note,
                                    tutti_error *err);
 void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call);
-/* Makes several calls of a service at once and waits for all replies: tutti_call without counting
-   the time. in_window: as above, for each; NULL: none. calls, each: n, the caller's memory. */
+/* Makes several calls of a service at once and waits for all replies: tutti_rpc_call without
+   counting the time. in_window: as above, for each; NULL: none. calls, each: n, the caller's
+   memory. */
 tutti_status tutti_engine_calls(tutti_engine *e, int index, int n, const int *members,
                                 tutti_note *notes, const tutti_buffer *requests,
                                 const size_t *in_window, const tutti_buffer *replies,
@@ -182,19 +183,19 @@ tutti_status tutti_engine_wait_any(tutti_engine *e, tutti_request **wanted, int 
 /* Has a service failed? Then returns its status and error. */
 tutti_status tutti_engine_services_look(tutti_engine *e, tutti_error *err);
 
-/* ---- services: requests and answers (service/service.c, service/desk.c) ---- */
+/* ---- services: requests and answers (service/service.c, service/requests.c) ---- */
 
 /* Within open(): this service gets a pending round whenever this worker has learnt of losses. */
-void tutti_engine_service_hears(tutti_engine *e, int index);
+void tutti_engine_service_receives_losses(tutti_engine *e, int index);
 /* Has it pending rounds? */
-bool tutti_engine_owes(tutti_engine *e, int index);
+bool tutti_engine_has_pending(tutti_engine *e, int index);
 /* For a service, within a round of its own: waits until service `index` has no pending round and
    is in none, and the time has come. false: services are held, or end. */
 bool tutti_engine_wait_idle(tutti_engine *e, int index, int64_t until_ns);
 /* A service that serves requests and has a pending round gets it from tutti_engine_serve instead
    of a request. Is `note` that? Then there is no reply to send. */
-bool tutti_engine_is_owed(const tutti_engine *e, const tutti_note *note);
-/* tutti_serve of a service whose request queue is open. *in (may be NULL): the buffer of the
+bool tutti_engine_is_pending(const tutti_engine *e, const tutti_note *note);
+/* tutti_rpc_receive of a service whose request queue is open. *in (may be NULL): the buffer of the
    request. It is the service's until it asks for the next request; with `keeps` until it answers
    this one. */
 tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, void **in,
@@ -204,10 +205,10 @@ typedef struct tutti_engine_service tutti_engine_service;
 tutti_engine_service *tutti_engine_answered(tutti_engine *e, const tutti_note *request);
 
 /* A service's request queue: it receives requests and sends replies, many at a time. */
-typedef struct tutti_engine_desk tutti_engine_desk;
-enum { TUTTI_DESK_MOST = 256 };          /* the most requests received, and replies sent, at a
+typedef struct tutti_request_queue tutti_request_queue;
+enum { TUTTI_REQUESTS_MOST = 256 };      /* the most requests received, and replies sent, at a
                                             time */
-typedef struct tutti_desk_setup {
+typedef struct tutti_requests_setup {
     int rooms;                           /* number of request buffers; 0: one for each rank,
                                             without memory */
     const int *of;                       /* the rank that each buffer receives from; NULL: all
@@ -223,26 +224,26 @@ typedef struct tutti_desk_setup {
     bool stays;                          /* payloads do not change until they are received */
     bool keeps;                          /* a buffer keeps its request until that is answered, and
                                             the reply's payload is sent from there: copies are
-                                            needed for tutti_desk_tell only */
+                                            needed for tutti_requests_notify only */
     bool at_once;                        /* no reply is paced: there are few */
-} tutti_desk_setup;
+} tutti_requests_setup;
 /* The request queue of that service. */
-tutti_engine_desk *tutti_engine_desk_of(tutti_engine *e, int index);
-tutti_status tutti_desk_open(tutti_engine_desk *d, tutti_engine *e, int index,
-                             const tutti_desk_setup *setup, tutti_error *err);
+tutti_request_queue *tutti_request_queue_of(tutti_engine *e, int index);
+tutti_status tutti_requests_open(tutti_request_queue *d, tutti_engine *e, int index,
+                                 const tutti_requests_setup *setup, tutti_error *err);
 /* Discards the estimates of the link. The queue need not be open. */
-void tutti_desk_forget(tutti_engine_desk *d);
+void tutti_requests_forget(tutti_request_queue *d);
 /* Sends several replies with one payload. Does not wait until they are received, but blocks while
    no buffer is free; TUTTI_CLOSED: the end. in_window: for each, the bytes that are already in
    the caller's window instead of the payload; 0, or NULL for all: none. The service's thread. */
-tutti_status tutti_desk_answer(tutti_engine_desk *d, const tutti_note *requests,
-                               const tutti_note *answers, int n, tutti_buffer payload,
-                               const size_t *in_window, tutti_error *err);
+tutti_status tutti_requests_reply(tutti_request_queue *d, const tutti_note *requests,
+                                  const tutti_note *answers, int n, tutti_buffer payload,
+                                  const size_t *in_window, tutti_error *err);
 /* Sends a request to a service through the queue; its reply carries nothing and is not waited
-   for. *told: false if the last request by this call is unanswered, or the member is lost. call:
-   zeroed at first; its reply must be cancelled in the end. */
-tutti_status tutti_desk_tell(tutti_engine_desk *d, tutti_engine_call *call, int service, int member,
-                             const tutti_note *note, tutti_buffer payload, bool *told,
-                             tutti_error *err);
+   for. *notified: false if the last request by this call is unanswered, or the member is lost.
+   call: zeroed at first; its reply must be cancelled in the end. */
+tutti_status tutti_requests_notify(tutti_request_queue *d, tutti_engine_call *call, int service,
+                                   int member, const tutti_note *note, tutti_buffer payload,
+                                   bool *notified, tutti_error *err);
 #pragma GCC visibility pop
 #endif

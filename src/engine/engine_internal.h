@@ -42,7 +42,7 @@ typedef struct tutti_engine_piece {
     bool gathers;                /* shards: the pending job gathers its values */
     tutti_group between;         /* shards in node groups: the workers that have the same shard;
                                     the exchange's group */
-    uint32_t said;               /* values held by unit: sequence number of its order message
+    uint32_t order_seq;          /* values held by unit: sequence number of its order message
                                     (units.c) */
 } tutti_engine_piece;
 /* The pieces that a tensor overlaps. */
@@ -50,7 +50,7 @@ typedef struct tutti_engine_span { int first, end; } tutti_engine_span;
 
 /* Pieces still in flight when the next step begins (by_piece.c); client thread. */
 typedef struct tutti_engine_by_piece {
-    tutti_monitor *door;         /* mutex of the state that decides which thread updates a
+    tutti_monitor *lock;         /* mutex of the state that decides which thread updates a
                                     piece */
     tutti_rate rate;             /* this step's rate; with m->by_piece */
     int left;                    /* pieces of the step before that were not yet waited for */
@@ -68,8 +68,8 @@ typedef struct tutti_engine_clock {
     tutti_doing doing;
     int64_t started_ns, ended_ns, since_ns, spent_ns[TUTTI_DOING_OUTSIDE + 1];
     int64_t comm_ns;
-    uint64_t bytes_at_start, bytes_aside, bytes_since;
-    uint64_t messages_at_start, messages_aside, messages_since;
+    uint64_t bytes_at_start, bytes_excluded, bytes_since;
+    uint64_t messages_at_start, messages_excluded, messages_since;
 } tutti_engine_clock;
 
 /* The loss scale as it is now (scaler.c). */
@@ -143,7 +143,7 @@ typedef struct tutti_engine_held {
     int buffers;                 /* number of buffers in all */
     float **more;                /* n_more: additional buffers; n_pieces are enough */
     int n_more;
-    tutti_monitor *door;         /* mutex of the fields below */
+    tutti_monitor *lock;         /* mutex of the fields below */
     float **free;                /* n_free */
     int n_free;
     int under_way;               /* pieces to be exchanged that will then return their buffers */
@@ -193,7 +193,7 @@ typedef struct tutti_engine_unit {
     tutti_engine *engine;
     tutti_job job;               /* the gather, with its group and sequence numbers */
     tutti_group group;
-    uint32_t turn, said;
+    uint32_t turn, order_seq;
 } tutti_engine_unit;
 typedef struct tutti_engine_units {
     bool on;
@@ -216,12 +216,13 @@ typedef struct tutti_engine_units {
     int n_seen, room_seen, at;   /* at: the next expected unit */
     bool records;                /* the order of the rest of this pass is not known */
     bool says;                   /* workers send each other what they are about to do */
-    uint32_t said;
+    uint32_t order_seq;
     int64_t *words;              /* 2 x workers: received order messages, of gathers and of
                                     pieces */
     bool counts;                 /* the first step has begun; see before */
     tutti_tier_sum before;       /* bytes that the tier had moved when the first step began */
-    int live, live_most, told;   /* units present; the maximum; the maximum last reported */
+    int resident, resident_peak, resident_reported; /* units present; the maximum; the maximum last
+                                                       reported */
     size_t live_values, live_values_most, more, more_most; /* values of the units present; of
                                                               those outside the buffers */
     size_t reserve;              /* device bytes reserved for units outside the buffers */
@@ -237,7 +238,7 @@ typedef struct tutti_engine_offload {
                                     that if updates are delayed */
     /* values held by unit, in a tier without addresses: */
     float *room;                 /* staging buffers, each for the largest shard, for gradients on
-                                    their way to the tier; the first also holds the shard that is
+                                    their route to the tier; the first also holds the shard that is
                                     being examined. NULL: g has an address */
     size_t room_bytes;           /* bytes of one buffer */
     int rooms;
@@ -268,7 +269,7 @@ typedef struct tutti_engine_driven {
     int place;                   /* this worker's index in `worker` */
     int *peers;                  /* pipelines: the worker of each, mine included, that has my
                                     stage and my index among its replicas */
-    tutti_group mates;           /* the replicas of my stage in my pipeline */
+    tutti_group replicas;        /* the replicas of my stage in my pipeline */
     int64_t waits_since_ns;
     tutti_lane *lane;            /* of sums over the pipelines (drive_sum.c); NULL: there is one
                                     pipeline */
@@ -293,17 +294,17 @@ typedef struct tutti_engine_client {
 } tutti_engine_client;
 
 /* Snapshots of the model. */
-typedef struct tutti_engine_aside_at {
+typedef struct tutti_engine_snapshot_at {
     int64_t wall_ns;
     uint64_t bytes, samples;     /* bytes sent; samples computed, as asides.samples */
     bool served;                 /* of a rank that only serves: the bytes are those of its
                                     services */
-} tutti_engine_aside_at;
+} tutti_engine_snapshot_at;
 typedef struct tutti_engine_store {
     int room;                    /* capacity: points that may be passed between two drops; 0:
                                     none */
     float *x, *own;              /* (room + 1) x n, (room + 1) x (own_values + 1); declared */
-    tutti_engine_aside_at *at;   /* one per point */
+    tutti_engine_snapshot_at *at; /* one per point */
     bool begun;                  /* a phase has begun since the last drop */
     uint64_t first;              /* points before that phase */
     int passed;
@@ -350,7 +351,7 @@ struct tutti_engine {
 
     /* how gradients are exchanged */
     const char *collective;      /* algorithm of the workers' sums; NULL: chosen for each sum */
-    tutti_way way;               /* the route of codecs' messages */
+    tutti_route route;           /* the route of codecs' messages */
     struct tutti_engine_exchange *exchange; /* gradients go through a codec; NULL: uncompressed */
     bool codec_is_used;          /* the run's codec is used by a facility: models go through it */
     int codec_team;              /* number of workers whose gradients go through the codec as one
@@ -369,7 +370,7 @@ struct tutti_engine {
                                     samples; own_kept: as they were before the mean. NULL: none */
     float *kept;                 /* n: saves x during an evaluation of the agreed model; only if
                                     replicas differ */
-    tutti_engine_store asides;       /* snapshots */
+    tutti_engine_store snapshots;    /* snapshots */
     tutti_saved *state_pieces;   /* as last listed for the client; NULL: never listed */
 
     /* groups */
@@ -417,7 +418,7 @@ struct tutti_engine {
     tutti_word broken_by;        /* the rank that caused it; of pieces, set before broken */
     struct {                     /* this worker's own failure in a piece; set before it is
                                     reported to the others */
-        tutti_flag claimed, told;
+        tutti_flag claimed, reported;
         tutti_status status;
         tutti_error error;
     } own_failure;
@@ -448,11 +449,11 @@ struct tutti_engine {
     tutti_engine_services services;
 
     /* counts. progress: declared, survives a resume. own: this worker's; declared unless replicas
-       are equal; its samples count under ASYNC only. told: the part of `own` that `progress`
+       are equal; its samples count under ASYNC only. reported: the part of `own` that `progress`
        already includes. history: this worker's, of the client; declared where gradients may be
        old (tutti_engine_declare_history) */
     struct { uint64_t step, samples, skipped; } progress;
-    struct { uint64_t steps, samples, skipped; } own, told;
+    struct { uint64_t steps, samples, skipped; } own, reported;
     uint64_t sat_out;            /* steps of own.steps in which this worker took no part; declared
                                     by methods that have such steps */
     uint64_t updates_before_reset; /* updates before the last reset of the optimiser's buffers;
@@ -475,8 +476,8 @@ struct tutti_engine {
     int n_metrics, room_metrics;
     int *metric_at;              /* hash table: 1 + index of each metric; 0: free */
     size_t metric_slots;         /* a power of two */
-    char **told_names;           /* names of metrics received from servers */
-    int n_told_names;
+    char **metric_names;         /* names of metrics received from servers */
+    int n_metric_names;
 };
 
 /* ---- engine.c ---- */
@@ -658,23 +659,23 @@ float *tutti_engine_offload_looks(const tutti_engine *e, int piece); /* NULL: g 
 bool tutti_engine_offload_writes(const tutti_engine *e); /* are there such gradients? Once all is
                                                             declared */
 
-/* ---- aside.c: these do nothing where no snapshots are taken ---- */
+/* ---- snapshots.c: these do nothing where no snapshots are taken ---- */
 
 /* Before declare(). */
-tutti_status tutti_engine_asides_open(tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_snapshots_open(tutti_engine *e, tutti_error *err);
 /* With the engine's own declarations. */
-void tutti_engine_asides_declare(tutti_engine *e);
-void tutti_engine_asides_close(tutti_engine *e);
+void tutti_engine_snapshots_declare(tutti_engine *e);
+void tutti_engine_snapshots_close(tutti_engine *e);
 /* All workers are about to resume. */
-void tutti_engine_asides_begin(tutti_engine *e);
+void tutti_engine_snapshots_begin(tutti_engine *e);
 /* My first pass of a step begins: it computes with the values in x. */
-void tutti_engine_asides_pass(tutti_engine *e);
+void tutti_engine_snapshots_pass(tutti_engine *e);
 /* Within eval_begin: x := this worker's snapshot k. */
-void tutti_engine_aside_take(tutti_engine *e, int k);
+void tutti_engine_snapshot_take(tutti_engine *e, int k);
 /* x := the agreed model of snapshot k. */
-tutti_status tutti_engine_aside_agree(tutti_engine *e, int k, tutti_error *err);
+tutti_status tutti_engine_snapshot_final_model(tutti_engine *e, int k, tutti_error *err);
 /* Within eval_end: restores x and the stage. */
-void tutti_engine_aside_back(tutti_engine *e);
+void tutti_engine_snapshot_back(tutti_engine *e);
 
 /* ---- facility.c: called when method.h states ---- */
 
@@ -688,12 +689,13 @@ bool tutti_hooks_rest(const tutti_engine *e);
 /* The facilities' hooks only. */
 tutti_status tutti_facilities_begin(tutti_engine *e, tutti_error *err);
 tutti_status tutti_facilities_arrive(tutti_engine *e, tutti_error *err);
-void tutti_facilities_put_aside(tutti_engine *e, int points);
+void tutti_facilities_snapshot_due(tutti_engine *e, int points);
 /* false: none has the worker's model, which is x */
-bool tutti_facilities_own_aside(tutti_engine *e, float *to);
+bool tutti_facilities_snapshot_values(tutti_engine *e, float *to);
 /* *there: does any facility hold values in addition to the workers'? If not, nothing was done. */
-tutti_status tutti_facilities_agree_aside(tutti_engine *e, int k, bool *there, tutti_error *err);
-void tutti_facilities_drop_aside(tutti_engine *e);
+tutti_status tutti_facilities_snapshot_final_model(tutti_engine *e, int k, bool *there,
+                                                   tutti_error *err);
+void tutti_facilities_snapshot_drop(tutti_engine *e);
 void tutti_facilities_begun(tutti_engine *e);
 /* A rank is lost: TUTTI_OK, or the error with which the run ends. */
 tutti_status tutti_facilities_without(const tutti_engine *e, int rank, tutti_error *err);
@@ -748,7 +750,7 @@ typedef struct tutti_engine_source {
 void tutti_engine_take_gradient(tutti_engine *e, int tensor, int k, const tutti_engine_source *s);
 /* The client's optimiser updates x, which a mutex or the row locks guard (both NULL: neither).
    Exchange only: does nothing. */
-tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor *door,
+tutti_status tutti_engine_client_update(tutti_engine *e, float *x, tutti_monitor *lock,
                                         const tutti_locks *locks, double factor, tutti_error *err);
 /* Refuses the client's optimiser with a method that updates at servers. */
 tutti_status tutti_engine_refuse_slices(const tutti_engine *e, tutti_error *err);

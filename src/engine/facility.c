@@ -77,41 +77,41 @@ tutti_status tutti_facilities_arrive(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-void tutti_facilities_put_aside(tutti_engine *e, int points)
+void tutti_facilities_snapshot_due(tutti_engine *e, int points)
 {
     for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->put_aside != NULL)
-            e->facility[i].ops->put_aside(e->facility[i].self, points);
+        if (e->facility[i].ops->snapshot_due != NULL)
+            e->facility[i].ops->snapshot_due(e->facility[i].self, points);
 }
 
-bool tutti_facilities_own_aside(tutti_engine *e, float *to)
+bool tutti_facilities_snapshot_values(tutti_engine *e, float *to)
 {
     bool there = false;
 
     for (int i = 0; i < e->n_facilities && !there; i++)
-        if (e->facility[i].ops->own_aside != NULL) {
-            e->facility[i].ops->own_aside(e->facility[i].self, to);
+        if (e->facility[i].ops->snapshot_values != NULL) {
+            e->facility[i].ops->snapshot_values(e->facility[i].self, to);
             there = true;
         }
     return there;
 }
 
-tutti_status tutti_facilities_agree_aside(tutti_engine *e, int k, bool *there, tutti_error *err)
+tutti_status tutti_facilities_snapshot_final_model(tutti_engine *e, int k, bool *there, tutti_error *err)
 {
     *there = false;
     for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->agree_aside != NULL) {
+        if (e->facility[i].ops->snapshot_final_model != NULL) {
             *there = true;
-            TUTTI_TRY(e->facility[i].ops->agree_aside(e->facility[i].self, k, err));
+            TUTTI_TRY(e->facility[i].ops->snapshot_final_model(e->facility[i].self, k, err));
         }
     return TUTTI_OK;
 }
 
-void tutti_facilities_drop_aside(tutti_engine *e)
+void tutti_facilities_snapshot_drop(tutti_engine *e)
 {
     for (int i = 0; i < e->n_facilities; i++)
-        if (e->facility[i].ops->drop_aside != NULL)
-            e->facility[i].ops->drop_aside(e->facility[i].self);
+        if (e->facility[i].ops->snapshot_drop != NULL)
+            e->facility[i].ops->snapshot_drop(e->facility[i].self);
 }
 
 void tutti_facilities_begun(tutti_engine *e)

@@ -13,8 +13,8 @@ typedef struct text {
     bool lost;
 } text;
 
-static void put(text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(text *t, const char *format, ...)
+static void append_line(text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append_line(text *t, const char *format, ...)
 {
     va_list args;
     int length;
@@ -50,42 +50,43 @@ static void describe(const tutti_engine *e, text *t)
     const tutti_method *m = &e->m;
     char spec[1024];
 
-    put(t, "tutti version=%s\nworkers=%d\nservers=%d\nparameters=%d\n", tutti_version(), m->workers, m->servers,
-        e->layout.n_tensors);
+    append_line(t, "tutti version=%s\nworkers=%d\nservers=%d\nparameters=%d\n", tutti_version(), m->workers, m->servers,
+                e->layout.n_tensors);
     tutti_spec_print(m->ops->name, m->ops->options, m->self, spec, sizeof spec);
-    put(t, "method=%s\n", spec);
+    append_line(t, "method=%s\n", spec);
     if (m->optim != NULL)
         tutti_spec_print(m->optim->ops->name, m->optim->ops->options, m->optim->self, spec, sizeof spec);
-    put(t,
-        "optimizer=%s\nlr-schedule=%s\ncollective=%s\ncodec=%s\ncodec-cost=%d\ncodec-checksum=%d\ncodec-hierarchy=%s\n",
-        m->optim != NULL                                 ? spec
-        : e->client.updates && e->options.update == NULL ? "client, exchange only"
-        : e->client.updates                              ? "client"
+    append_line(t,
+                "optimizer=%s\nlr-schedule=%s\ncollective=%s\ncodec=%s\ncodec-cost=%d\ncodec-checksum=%d\ncodec-hierarchy=%s\n",
+                m->optim != NULL                                 ? spec
+                : e->client.updates && e->options.update == NULL ? "client, exchange only"
+                : e->client.updates                              ? "client"
                                                          : "",
-        o->lr_schedule, o->collective, o->codec, (int)o->codec_cost, o->codec_checksum, o->codec_hierarchy);
-    put(t, "batch=%lld\naccumulate=%lld\ndata samples=%llu\nsteps=%llu\nseed=%llu\nclip-norm=%.17g\nnonfinite=%s\n",
-        (long long)o->batch, (long long)o->accumulate, (unsigned long long)o->data_samples,
-        (unsigned long long)o->steps, (unsigned long long)o->seed, o->clip_norm,
-        o->nonfinite == TUTTI_NONFINITE_SKIP   ? "skip"
-        : o->nonfinite == TUTTI_NONFINITE_KEEP ? "keep"
+                o->lr_schedule, o->collective, o->codec, (int)o->codec_cost, o->codec_checksum, o->codec_hierarchy);
+    append_line(t, "batch=%lld\naccumulate=%lld\ndata samples=%llu\nsteps=%llu\nseed=%llu\nclip-norm=%.17g\nnonfinite=%s\n",
+                (long long)o->batch, (long long)o->accumulate, (unsigned long long)o->data_samples,
+                (unsigned long long)o->steps, (unsigned long long)o->seed, o->clip_norm,
+                o->nonfinite == TUTTI_NONFINITE_SKIP   ? "skip"
+                : o->nonfinite == TUTTI_NONFINITE_KEEP ? "keep"
                                                : "stop");
     if (m->order == TUTTI_ORDER_LED) /* a worker without a thread does not follow the leader */
-        put(t, "lane=%s\n", m->lane_width > 0 ? "on" : "off");
+        append_line(t, "lane=%s\n", m->lane_width > 0 ? "on" : "off");
     /* of fixed length, so that simulated runs with and without snapshots begin at the same
        time */
-    put(t, "models put aside=%6d, one every %20llu gradients\n", o->aside_most, (unsigned long long)o->aside_every);
-    put(t, "own values=%zu\nloss-scale=%s\nsample bytes=%zu\n", o->own_values, o->loss_scale, o->sample_bytes);
+    append_line(t, "snapshots=%6d, one every %20llu gradients\n", o->snapshot_most,
+                (unsigned long long)o->snapshot_every);
+    append_line(t, "own values=%zu\nloss-scale=%s\nsample bytes=%zu\n", o->own_values, o->loss_scale, o->sample_bytes);
     for (int r = 0; o->batch_of != NULL && r < m->workers; r++)
-        put(t, "share of worker %d=%lld\n", r, (long long)o->batch_of[r]);
-    put(t, "%s", o->fingerprint);
+        append_line(t, "share of worker %d=%lld\n", r, (long long)o->batch_of[r]);
+    append_line(t, "%s", o->fingerprint);
     for (int i = 0; i < e->layout.n_tensors; i++) {
         const tutti_param *p = &e->params[i];
-        put(t, "parameter %d=%s of shape %llu", i, p->name, (unsigned long long)p->dim[0]);
+        append_line(t, "parameter %d=%s of shape %llu", i, p->name, (unsigned long long)p->dim[0]);
         for (int d = 1; d < p->dims; d++)
-            put(t, "x%llu", (unsigned long long)p->dim[d]);
-        put(t, " in unit %d%s%s%s%s\n", p->unit, p->row_sparse ? ", row-sparse" : "",
-            p->asks_rows ? ", rows asked for" : "", p->dtype != TUTTI_F32 ? ", in " : "",
-            p->dtype != TUTTI_F32 ? tutti_dtype_name(p->dtype) : "");
+            append_line(t, "x%llu", (unsigned long long)p->dim[d]);
+        append_line(t, " in unit %d%s%s%s%s\n", p->unit, p->row_sparse ? ", row-sparse" : "",
+                    p->asks_rows ? ", rows asked for" : "", p->dtype != TUTTI_F32 ? ", in " : "",
+                    p->dtype != TUTTI_F32 ? tutti_dtype_name(p->dtype) : "");
     }
 }
 

@@ -5,8 +5,8 @@
 #include "engine_internal.h"
 
 /* Searches x of the flat space from low up to high, within these tensors. */
-static bool find(const tutti_engine *e, const float *x, int first, int tensors, size_t low, size_t high,
-                 tutti_engine_bad *bad)
+static bool find_bad(const tutti_engine *e, const float *x, int first, int tensors, size_t low, size_t high,
+                     tutti_engine_bad *bad)
 {
     *bad = (tutti_engine_bad){ .found = false };
     for (int i = first; i < first + tensors; i++) {
@@ -22,12 +22,12 @@ static bool find(const tutti_engine *e, const float *x, int first, int tensors, 
 
 bool tutti_engine_find_bad(const tutti_engine *e, const float *x, int first, int tensors, tutti_engine_bad *bad)
 {
-    return find(e, x, first, tensors, 0, e->layout.used, bad);
+    return find_bad(e, x, first, tensors, 0, e->layout.used, bad);
 }
 
 void tutti_engine_find_bad_of(const tutti_engine *e, const tutti_piece *p, tutti_engine_bad *bad)
 {
-    find(e, p->g - p->first, p->first_tensor, p->tensors, p->first, p->first + p->count, bad);
+    find_bad(e, p->g - p->first, p->first_tensor, p->tensors, p->first, p->first + p->count, bad);
 }
 
 bool tutti_engine_may_skip(const tutti_engine *e)

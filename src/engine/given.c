@@ -59,8 +59,8 @@ int tutti_sample_label(const tutti_method *m, uint64_t id)
 }
 
 /* Checks the counts of every worker. *come: the total received. An error here is the method's. */
-static tutti_status check(const tutti_method *m, const tutti_pass *p, const int64_t *to, const int64_t *from,
-                          int64_t *come, tutti_error *err)
+static tutti_status check_counts(const tutti_method *m, const tutti_pass *p, const int64_t *to, const int64_t *from,
+                                 int64_t *come, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
     bool good = e->given.most > 0 && p->index == 0 && p->received == 0 && to[m->rank] == 0 && from[m->rank] == 0;
@@ -77,7 +77,7 @@ static tutti_status check(const tutti_method *m, const tutti_pass *p, const int6
                              m->ops->name, (long long)e->given.most);
 }
 
-static tutti_status post(tutti_engine *e, tutti_port port, const int64_t *from, tutti_error *err)
+static tutti_status post_receives(tutti_engine *e, tutti_port port, const int64_t *from, tutti_error *err)
 {
     const size_t bytes = e->options.sample_bytes;
     uint8_t *at = e->given.in;
@@ -111,7 +111,7 @@ static tutti_status hand_out(tutti_engine *e, tutti_port port, const uint64_t *i
     return TUTTI_OK;
 }
 
-static tutti_status take(tutti_engine *e, const int64_t *from, tutti_error *err)
+static tutti_status receive_samples(tutti_engine *e, const int64_t *from, tutti_error *err)
 {
     TUTTI_TRY(tutti_wait_some(e->world, e->given.wanted, (size_t)e->m.workers, (size_t)e->m.workers, TUTTI_FOREVER,
                               NULL, err));
@@ -133,14 +133,14 @@ tutti_status tutti_give(tutti_method *m, tutti_pass *p, const uint64_t *ids, con
     int64_t begin, come;
     tutti_status status;
 
-    TUTTI_TRY(check(m, p, to, from, &come, err));
+    TUTTI_TRY(check_counts(m, p, to, from, &come, err));
     was = tutti_engine_expose(e);
     begin = tutti_now_ns(e->rt);
-    status = post(e, port, from, err);
+    status = post_receives(e, port, from, err);
     if (status == TUTTI_OK)
         status = hand_out(e, port, ids, to, err);
     if (status == TUTTI_OK)
-        status = take(e, from, err);
+        status = receive_samples(e, from, err);
     for (int w = 0; w < m->workers && status != TUTTI_OK; w++)
         tutti_cancel(e->world, &e->given.receives[w]);
     tutti_engine_comm(e, "give", 0, begin, tutti_now_ns(e->rt));

@@ -17,7 +17,7 @@
 
 enum { BUFFERS = 2 };
 
-static tutti_status refuse(const tutti_engine *e, tutti_error *err)
+static tutti_status refuse_held(const tutti_engine *e, tutti_error *err)
 {
     const tutti_method *m = &e->m;
     const char *why = !e->shards.on                     ? "has no place for what its exchange leaves"
@@ -38,7 +38,7 @@ tutti_status tutti_engine_held_check(tutti_engine *e, tutti_error *err)
 
     if (m->held == TUTTI_HELD_WHOLE)
         return TUTTI_OK;
-    TUTTI_TRY(refuse(e, err));
+    TUTTI_TRY(refuse_held(e, err));
     for (int k = 0; k < e->layout.n_pieces; k++)
         if (e->pieces[k].count > e->held.room)
             e->held.room = e->pieces[k].count;
@@ -55,7 +55,7 @@ tutti_status tutti_engine_held_check(tutti_engine *e, tutti_error *err)
                                   .count = (size_t)e->held.buffers * e->held.room,
                                   .shared = true },
                   &e->held.memory);
-    return tutti_monitor_open(&e->held.door, e->rt, err);
+    return tutti_monitor_open(&e->held.lock, e->rt, err);
 }
 
 void tutti_engine_held_open(tutti_engine *e)
@@ -66,7 +66,7 @@ void tutti_engine_held_open(tutti_engine *e)
 
 void tutti_engine_held_close(tutti_engine *e)
 {
-    tutti_monitor_close(e->held.door);
+    tutti_monitor_close(e->held.lock);
     for (int i = 0; i < e->held.n_more; i++)
         tutti_arena_give(e->device, e->held.more[i]);
     tutti_free(e->held.more);
@@ -93,16 +93,16 @@ tutti_status tutti_engine_hold(tutti_engine *e, int k, tutti_error *err)
 
     if (e->m.held == TUTTI_HELD_WHOLE || p->g != NULL)
         return TUTTI_OK;
-    tutti_lock(e->held.door);
+    tutti_lock(e->held.lock);
     if (e->held.n_free == 0 && e->held.under_way > 0) {
         const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_EXPOSED);
         while (e->held.n_free == 0 && e->held.under_way > 0 && status == TUTTI_OK)
-            status = tutti_wait(e->held.door, TUTTI_FOREVER, err);
+            status = tutti_wait(e->held.lock, TUTTI_FOREVER, err);
         tutti_engine_doing(e, was);
     }
     if (status == TUTTI_OK && e->held.n_free > 0)
         p->g = e->held.free[--e->held.n_free];
-    tutti_unlock(e->held.door);
+    tutti_unlock(e->held.lock);
     return status != TUTTI_OK || p->g != NULL ? status : another(e, p, err);
 }
 
@@ -110,9 +110,9 @@ void tutti_engine_held_starts(tutti_engine *e)
 {
     if (e->m.held == TUTTI_HELD_WHOLE)
         return;
-    tutti_lock(e->held.door);
+    tutti_lock(e->held.lock);
     e->held.under_way++;
-    tutti_unlock(e->held.door);
+    tutti_unlock(e->held.lock);
 }
 
 void tutti_engine_let_go(tutti_engine *e, int k)
@@ -121,12 +121,12 @@ void tutti_engine_let_go(tutti_engine *e, int k)
 
     if (e->m.held == TUTTI_HELD_WHOLE)
         return;
-    tutti_lock(e->held.door);
+    tutti_lock(e->held.lock);
     e->held.under_way--;
     e->held.free[e->held.n_free++] = p->g;
     p->g = NULL;
-    tutti_wake(e->held.door);
-    tutti_unlock(e->held.door);
+    tutti_wake(e->held.lock);
+    tutti_unlock(e->held.lock);
 }
 
 bool tutti_engine_adds_up(const tutti_engine *e)

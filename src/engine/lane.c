@@ -17,7 +17,7 @@
 /* ---- the queue; the monitor is locked ---- */
 
 /* Inserts a job before the first one of greater priority value. */
-static void put(tutti_lane *lane, tutti_job *job)
+static void enqueue(tutti_lane *lane, tutti_job *job)
 {
     tutti_job **at = &lane->first;
 
@@ -33,7 +33,7 @@ static void put(tutti_lane *lane, tutti_job *job)
 
 /* The job that is next. NULL: it has not been started here, or is not known yet. *before: its
    predecessor in the queue. */
-static tutti_job *find(tutti_lane *lane, tutti_job **before)
+static tutti_job *find_next(tutti_lane *lane, tutti_job **before)
 {
     tutti_job *job = lane->first;
 
@@ -54,7 +54,7 @@ static bool fits(const tutti_lane *lane, const tutti_job *job)
 /* Takes the next job from the queue, if there is one that may begin. */
 static tutti_job *admit(tutti_lane *lane)
 {
-    tutti_job *before, *job = find(lane, &before);
+    tutti_job *before, *job = find_next(lane, &before);
     tutti_error why;
 
     if (job != NULL && lane->named && job->bytes != lane->named_bytes) {
@@ -84,7 +84,7 @@ static tutti_job *admit(tutti_lane *lane)
 static bool has_work(tutti_lane *lane)
 {
     tutti_job *before;
-    const tutti_job *job = find(lane, &before);
+    const tutti_job *job = find_next(lane, &before);
 
     return (job != NULL && fits(lane, job)) || tutti_lane_wants_turn(lane);
 }
@@ -96,10 +96,10 @@ static void call_one(tutti_lane *lane)
     if (w == NULL)
         return;
     lane->idle = w->next;
-    tutti_lock(w->bell);
+    tutti_lock(w->wakeup);
     w->called = true;
-    tutti_wake(w->bell);
-    tutti_unlock(w->bell);
+    tutti_wake(w->wakeup);
+    tutti_unlock(w->wakeup);
 }
 
 static void call_for_work(tutti_lane *lane)
@@ -109,18 +109,18 @@ static void call_for_work(tutti_lane *lane)
 }
 
 /* Waits until the thread is woken. The monitor is released meanwhile. */
-static void rest(tutti_lane_worker *w)
+static void wait_idle(tutti_lane_worker *w)
 {
     tutti_lane *lane = w->lane;
 
     w->next = lane->idle;
     lane->idle = w;
     tutti_unlock(lane->monitor);
-    tutti_lock(w->bell);
+    tutti_lock(w->wakeup);
     while (!w->called)
-        tutti_wait(w->bell, TUTTI_FOREVER, NULL);
+        tutti_wait(w->wakeup, TUTTI_FOREVER, NULL);
     w->called = false;
-    tutti_unlock(w->bell);
+    tutti_unlock(w->wakeup);
     tutti_lock(lane->monitor);
 }
 
@@ -153,12 +153,12 @@ void tutti_lane_give_up(tutti_lane *lane, tutti_status status, const tutti_error
     }
     lane->first = lane->last = NULL;
     lane->named = false;
-    tutti_lane_say(lane);
+    tutti_lane_wake_receiver(lane);
 }
 
 /* ---- the threads ---- */
 
-static void run(tutti_job *job)
+static void run_job(tutti_job *job)
 {
     job->error = (tutti_error){ .rank = -1 };
     job->status = job->run(job, &job->error);
@@ -184,28 +184,28 @@ static void carry_out(tutti_lane_worker *w, tutti_job *job)
 {
     tutti_lane *lane = w->lane;
     tutti_error why = { .rank = -1 };
-    tutti_status told;
+    tutti_status reported;
 
     tutti_unlock(lane->monitor);
-    told = tutti_lane_tell(w, job, &why);
-    if (told == TUTTI_OK)
-        run(job);
+    reported = tutti_lane_announce(w, job, &why);
+    if (reported == TUTTI_OK)
+        run_job(job);
     else {
-        job->status = told;
+        job->status = reported;
         job->error = why;
     }
     tutti_lock(lane->monitor);
-    if (told != TUTTI_OK) /* with its rank, if a member is lost */
-        tutti_lane_give_up(lane, told, &why);
+    if (reported != TUTTI_OK) /* with its rank, if a member is lost */
+        tutti_lane_give_up(lane, reported, &why);
     end_run(lane, job);
-    if (!tutti_lane_leads(lane) || tutti_lane_heard(w))
+    if (!tutti_lane_leads(lane) || tutti_lane_is_received(w))
         return;
     call_for_work(lane); /* this thread may take long */
     tutti_unlock(lane->monitor);
-    told = tutti_lane_told(w, &why);
+    reported = tutti_lane_announced(w, &why);
     tutti_lock(lane->monitor);
-    if (told != TUTTI_OK)
-        tutti_lane_give_up(lane, told, &why);
+    if (reported != TUTTI_OK)
+        tutti_lane_give_up(lane, reported, &why);
 }
 
 static tutti_status work(void *arg, tutti_error *err)
@@ -223,9 +223,9 @@ static tutti_status work(void *arg, tutti_error *err)
         } else if (lane->closing && lane->first == NULL)
             break;
         else if (tutti_lane_wants_turn(lane))
-            tutti_lane_hear(lane);
+            tutti_lane_receive(lane);
         else
-            rest(w);
+            wait_idle(w);
     }
     call_one(lane); /* so that the others end as well */
     tutti_unlock(lane->monitor);
@@ -240,7 +240,7 @@ static tutti_status open_threads(tutti_lane *lane, const char *name, int width, 
         tutti_lane_worker *w = &lane->worker[i];
         char title[16];
         snprintf(title, sizeof title, "%.10s-%d", name, i);
-        TUTTI_TRY(tutti_monitor_open(&w->bell, lane->rt, err));
+        TUTTI_TRY(tutti_monitor_open(&w->wakeup, lane->rt, err));
         TUTTI_TRY(tutti_thread_open(&w->thread, lane->rt, title, work, w, err));
     }
     return TUTTI_OK;
@@ -302,7 +302,7 @@ void tutti_lane_close(tutti_lane *lane)
     for (int i = 0; i < lane->width; i++) {
         if (lane->worker[i].thread != NULL)
             tutti_thread_join(lane->worker[i].thread, NULL);
-        tutti_monitor_close(lane->worker[i].bell);
+        tutti_monitor_close(lane->worker[i].wakeup);
     }
     tutti_lane_led_close(lane);
     tutti_monitor_close(lane->monitor);
@@ -335,7 +335,7 @@ void tutti_lane_start(tutti_lane *lane, tutti_job *job)
         end_unrun(lane, job);
     else if (lane->width > 0) {
         job->state = TUTTI_JOB_QUEUED;
-        put(lane, job);
+        enqueue(lane, job);
         call_for_work(lane);
     } else {
         job->turn = lane->turns++;
@@ -343,7 +343,7 @@ void tutti_lane_start(tutti_lane *lane, tutti_job *job)
         job->started_ns = job->queued_ns;
         lane->taken += job->bytes;
         tutti_unlock(lane->monitor);
-        run(job);
+        run_job(job);
         tutti_lock(lane->monitor);
         end_run(lane, job);
     }

@@ -11,7 +11,7 @@ typedef struct tutti_lane_worker {
     tutti_lane *lane;
     tutti_thread *thread;
     struct tutti_lane_worker *next; /* the next idle thread; under the lane's monitor */
-    tutti_monitor *bell;
+    tutti_monitor *wakeup;
     bool called;          /* woken; under the worker's own monitor */
     tutti_request *notes; /* leader: sends of its last announcement, to lead.size - 1 members */
 } tutti_lane_worker;
@@ -33,13 +33,13 @@ struct tutti_lane {
     bool is_led;
     tutti_group lead;
     tutti_port port;
-    bool named, hearing;     /* is the job of number `turns` known here? is a thread waiting for
+    bool named, receiving;   /* is the job of number `turns` known here? is a thread waiting for
                                 its announcement? */
     int64_t name;            /* the job's index */
     uint64_t named_bytes;
     tutti_request word;      /* receive of this rank's control message to the thread that waits;
                                 posted once, until close */
-    tutti_request said;
+    tutti_request wake_send;
 
     int width;
     tutti_lane_worker worker[TUTTI_LANE_WIDTH];
@@ -60,18 +60,18 @@ bool tutti_lane_follows(const tutti_lane *lane);
 
 /* The monitor is locked. Notifies the thread that waits for an announcement, if there is one,
    that the lane is given up. */
-void tutti_lane_say(tutti_lane *lane);
+void tutti_lane_wake_receiver(tutti_lane *lane);
 
 /* Leader: announces to all others that this sequence number is the job's. Does not block. */
-tutti_status tutti_lane_tell(tutti_lane_worker *w, const tutti_job *job, tutti_error *err);
+tutti_status tutti_lane_announce(tutti_lane_worker *w, const tutti_job *job, tutti_error *err);
 
-/* Have all members received what tutti_lane_tell has sent? */
-bool tutti_lane_heard(const tutti_lane_worker *w);
+/* Have all members received what tutti_lane_announce has sent? */
+bool tutti_lane_is_received(const tutti_lane_worker *w);
 /* Blocks until they have, or are gone. */
-tutti_status tutti_lane_told(tutti_lane_worker *w, tutti_error *err);
+tutti_status tutti_lane_announced(tutti_lane_worker *w, tutti_error *err);
 
 /* Other members: is an announcement due that no thread waits for? */
 bool tutti_lane_wants_turn(const tutti_lane *lane);
 /* Waits for it, or until the lane is given up. The monitor is locked, and released meanwhile. */
-void tutti_lane_hear(tutti_lane *lane);
+void tutti_lane_receive(tutti_lane *lane);
 #endif

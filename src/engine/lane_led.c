@@ -74,12 +74,12 @@ void tutti_lane_led_close(tutti_lane *lane)
     if (!lane->is_led)
         return;
     tutti_cancel(lane->lead.world, &lane->word);
-    tutti_cancel(lane->lead.world, &lane->said);
+    tutti_cancel(lane->lead.world, &lane->wake_send);
 }
 
 /* ---- member 0 ---- */
 
-tutti_status tutti_lane_tell(tutti_lane_worker *w, const tutti_job *job, tutti_error *err)
+tutti_status tutti_lane_announce(tutti_lane_worker *w, const tutti_job *job, tutti_error *err)
 {
     const tutti_lane *lane = w->lane;
     const tutti_note note = { .a = job->index, .b = (int64_t)job->bytes };
@@ -91,7 +91,7 @@ tutti_status tutti_lane_tell(tutti_lane_worker *w, const tutti_job *job, tutti_e
     return TUTTI_OK;
 }
 
-bool tutti_lane_heard(const tutti_lane_worker *w)
+bool tutti_lane_is_received(const tutti_lane_worker *w)
 {
     bool all = true;
 
@@ -100,7 +100,7 @@ bool tutti_lane_heard(const tutti_lane_worker *w)
     return all;
 }
 
-tutti_status tutti_lane_told(tutti_lane_worker *w, tutti_error *err)
+tutti_status tutti_lane_announced(tutti_lane_worker *w, tutti_error *err)
 {
     const tutti_lane *lane = w->lane;
     tutti_status status = TUTTI_OK;
@@ -119,21 +119,22 @@ tutti_status tutti_lane_told(tutti_lane_worker *w, tutti_error *err)
 
 /* ---- the others ---- */
 
-void tutti_lane_say(tutti_lane *lane)
+void tutti_lane_wake_receiver(tutti_lane *lane)
 {
     tutti_world *world = lane->lead.world;
 
-    if (lane->hearing)
-        tutti_post_send(world, &lane->said, tutti_world_rank(world), port_of_word(lane), NULL, tutti_nothing(), NULL);
+    if (lane->receiving)
+        tutti_post_send(world, &lane->wake_send, tutti_world_rank(world), port_of_word(lane), NULL, tutti_nothing(),
+                        NULL);
 }
 
 bool tutti_lane_wants_turn(const tutti_lane *lane)
 {
-    return tutti_lane_follows(lane) && lane->first != NULL && !lane->named && !lane->hearing;
+    return tutti_lane_follows(lane) && lane->first != NULL && !lane->named && !lane->receiving;
 }
 
 /* The monitor is locked. Posting does not block. */
-static tutti_status post(tutti_lane *lane, tutti_request *turn, tutti_error *err)
+static tutti_status post_turn(tutti_lane *lane, tutti_request *turn, tutti_error *err)
 {
     tutti_world *world = lane->lead.world;
 
@@ -144,21 +145,21 @@ static tutti_status post(tutti_lane *lane, tutti_request *turn, tutti_error *err
                            tutti_nothing(), err);
 }
 
-void tutti_lane_hear(tutti_lane *lane)
+void tutti_lane_receive(tutti_lane *lane)
 {
     tutti_world *world = lane->lead.world;
     tutti_request turn;
     tutti_request *const wanted[] = { &turn, &lane->word };
     tutti_error why = { .rank = -1 };
-    tutti_status status = post(lane, &turn, &why);
+    tutti_status status = post_turn(lane, &turn, &why);
 
     if (status == TUTTI_OK) {
-        lane->hearing = true;
+        lane->receiving = true;
         tutti_unlock(lane->monitor);
         status = tutti_wait_some(world, wanted, 2, 1, TUTTI_FOREVER, NULL, &why);
         tutti_cancel(world, &turn); /* does nothing if it has arrived */
         tutti_lock(lane->monitor);
-        lane->hearing = false;
+        lane->receiving = false;
     }
     if (status != TUTTI_OK)
         tutti_lane_give_up(lane, tutti_fail_within(&why, status, "waiting for a turn of a lane"), &why);

@@ -54,15 +54,15 @@ struct tutti_late_slot {
     bool under_way;
     tutti_status status;         /* how the exchange ended */
     tutti_error error;
-    tutti_late_line *said;       /* messages of the codec, the last first */
+    tutti_late_line *reported;   /* messages of the codec, the last first */
 };
 
 /* ---- the method's side ---- */
 
-static tutti_status rest(void *self, tutti_error *err);
-static const tutti_facility_ops facility = { .arrive = rest };
+static tutti_status late_quiesce(void *self, tutti_error *err);
+static const tutti_facility_ops facility = { .arrive = late_quiesce };
 
-static tutti_status refuse(const tutti_method *m, int steps, tutti_error *err)
+static tutti_status refuse_late(const tutti_method *m, int steps, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
 
@@ -90,7 +90,7 @@ tutti_status tutti_late_declare(tutti_method *m, tutti_plan *plan, int steps, ui
 
     if (steps == 0)
         return TUTTI_OK;
-    TUTTI_TRY(refuse(m, steps, err));
+    TUTTI_TRY(refuse_late(m, steps, err));
     e->late.steps = steps;
     e->late.from = from;
     e->late.drains = drain;
@@ -132,7 +132,7 @@ int64_t tutti_late_waited_ns(const tutti_method *m)
 
 /* ---- an exchange; on the late lane, or on the client's thread if there is none ---- */
 
-static void hear(void *with, const char *kind, const char *text)
+static void keep_line(void *with, const char *kind, const char *text)
 {
     tutti_late_slot *s = with;
     tutti_late_line *line = tutti_alloc(1, sizeof *line);
@@ -143,8 +143,8 @@ static void hear(void *with, const char *kind, const char *text)
         tutti_free(line); /* as with events: without memory the line is lost, not the run */
         return;
     }
-    line->next = s->said;
-    s->said = line;
+    line->next = s->reported;
+    s->reported = line;
 }
 
 static tutti_status look_at_all(tutti_late_slot *s, tutti_error *err)
@@ -216,7 +216,7 @@ static tutti_status exchange_step(tutti_late_slot *s, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status run(tutti_job *job, tutti_error *err)
+static tutti_status run_exchange(tutti_job *job, tutti_error *err)
 {
     tutti_late_slot *s = job->owner;
     tutti_status status = TUTTI_CLOSED; /* an earlier step has failed, and is reported first */
@@ -238,7 +238,7 @@ static tutti_status open_slot(tutti_engine *e, int k, tutti_error *err)
 
     s->e = e;
     s->index = k;
-    s->job = (tutti_job){ .run = run, .owner = s, .index = k };
+    s->job = (tutti_job){ .run = run_exchange, .owner = s, .index = k };
     s->pieces = tutti_alloc(n, sizeof *s->pieces);
     s->state = tutti_alloc(n, sizeof *s->state);
     if (s->pieces == NULL || s->state == NULL)
@@ -267,13 +267,13 @@ tutti_status tutti_engine_late_open(tutti_engine *e, tutti_error *err)
 
 static void drop_lines(tutti_late_slot *s)
 {
-    for (tutti_late_line *line = s->said, *next; line != NULL; line = next) {
+    for (tutti_late_line *line = s->reported, *next; line != NULL; line = next) {
         next = line->next;
         tutti_free(line->kind);
         tutti_free(line->text);
         tutti_free(line);
     }
-    s->said = NULL;
+    s->reported = NULL;
 }
 
 void tutti_engine_late_close(tutti_engine *e)
@@ -306,12 +306,12 @@ static void tell_lines(tutti_engine *e, tutti_late_slot *s)
 {
     tutti_late_line *first = NULL;
 
-    for (tutti_late_line *line = s->said, *next; line != NULL; line = next) {
+    for (tutti_late_line *line = s->reported, *next; line != NULL; line = next) {
         next = line->next;
         line->next = first;
         first = line;
     }
-    s->said = first;
+    s->reported = first;
     for (tutti_late_line *line = first; line != NULL; line = line->next)
         tutti_engine_note(e, &(tutti_event_record){ .kind = line->kind, .text = line->text, .worker = -1 });
     drop_lines(s);
@@ -352,7 +352,7 @@ static tutti_late_slot *slot_of(tutti_engine *e, uint64_t step)
 }
 
 /* Oldest first, since that one failed first. */
-static tutti_status rest(void *self, tutti_error *err)
+static tutti_status late_quiesce(void *self, tutti_error *err)
 {
     tutti_engine *e = self;
 
@@ -400,7 +400,7 @@ static void forget_rows(tutti_engine *e)
 }
 
 /* Starts the exchange of the slot's gradient, which is this step's. */
-static void start(tutti_late_slot *s, double lr)
+static void start_exchange(tutti_late_slot *s, double lr)
 {
     tutti_engine *e = s->e;
     const tutti_method *m = &e->m;
@@ -421,7 +421,7 @@ static void start(tutti_late_slot *s, double lr)
                                      .step = e->progress.step,
                                      .epoch = m->epoch,
                                      .lr = lr,
-                                     .say = m->rank == 0 ? hear : NULL,
+                                     .say = m->rank == 0 ? keep_line : NULL,
                                      .with = s };
     s->status = TUTTI_OK;
     s->under_way = true;
@@ -436,7 +436,7 @@ static void start(tutti_late_slot *s, double lr)
 }
 
 /* g now holds the exchanged gradient `of`. */
-static void apply(tutti_engine *e, const tutti_late_gradient *of)
+static void apply_gradient(tutti_engine *e, const tutti_late_gradient *of)
 {
     e->late.in_g = *of;
     e->late.applies = true;
@@ -457,7 +457,7 @@ tutti_status tutti_engine_late_turn(tutti_engine *e, bool *due, tutti_error *err
         join(s);
         TUTTI_TRY(ended(s, err));
         swap(e->m.device, n, e->m.g, e->late.g[s->index]);
-        apply(e, of);
+        apply_gradient(e, of);
     } else {
         tutti_copy(e->m.device, n, e->m.g, e->late.g[s->index]);
         e->late.now.pending++;
@@ -465,7 +465,7 @@ tutti_status tutti_engine_late_turn(tutti_engine *e, bool *due, tutti_error *err
     }
     *of = fresh;
     e->late.now.first = fresh.step + 1 - e->late.now.pending;
-    start(s, fresh.lr);
+    start_exchange(s, fresh.lr);
     return TUTTI_OK;
 }
 
@@ -475,7 +475,7 @@ tutti_status tutti_engine_late_drain(tutti_engine *e, bool *due, tutti_error *er
 
     *due = e->late.drains && e->late.now.pending > 0;
     if (!*due) {
-        TUTTI_TRY(rest(e, err));
+        TUTTI_TRY(late_quiesce(e, err));
         e->late.now.pending = 0;
         return TUTTI_OK;
     }
@@ -483,7 +483,7 @@ tutti_status tutti_engine_late_drain(tutti_engine *e, bool *due, tutti_error *er
     join(s);
     TUTTI_TRY(ended(s, err));
     tutti_copy(e->m.device, e->layout.used, e->late.g[s->index], e->m.g);
-    apply(e, &e->late.now.of[s->index]);
+    apply_gradient(e, &e->late.now.of[s->index]);
     e->late.now.first++;
     e->late.now.pending--;
     e->late.ends = true;

@@ -184,7 +184,7 @@ int tutti_engine_pieces(const tutti_engine *e, size_t *largest)
     return n + (count > 0);
 }
 
-static void cut(tutti_engine *e)
+static void cut_pieces(tutti_engine *e)
 {
     tutti_piece *p = NULL;
     int n = 0;
@@ -234,7 +234,7 @@ tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err)
                           "method '%s' cuts %zu values into up to %.0f pieces; take larger ones, %d are possible",
                           e->m.ops->name, e->layout.used, most, INT_MAX);
     if (e->pieces != NULL) { /* the split is known; now there is memory */
-        cut(e);
+        cut_pieces(e);
         return TUTTI_OK;
     }
     e->pieces = tutti_alloc(room, sizeof *e->pieces);
@@ -244,7 +244,7 @@ tutti_status tutti_engine_cut(tutti_engine *e, tutti_error *err)
                           room);
     for (size_t k = 0; k < room; k++)
         e->piece_state[k].engine = e;
-    cut(e);
+    cut_pieces(e);
     return TUTTI_OK;
 }
 
@@ -271,6 +271,6 @@ tutti_status tutti_recut(tutti_method *m, size_t piece_bytes, size_t first_piece
     TUTTI_TRY(tutti_engine_by_piece_rest(e, err));
     m->piece_bytes = piece_bytes;
     m->first_piece_bytes = first_piece_bytes;
-    cut(e);
+    cut_pieces(e);
     return TUTTI_OK;
 }

@@ -53,7 +53,8 @@ void tutti_locks_leave(uint32_t *word)
     atomic_store_explicit((_Atomic uint32_t *)(void *)word, 0, memory_order_release);
 }
 
-static void update(tutti_method *m, float *at, const float *from, size_t first, size_t count, const tutti_rate *rate)
+static void update_range(tutti_method *m, float *at, const float *from, size_t first, size_t count,
+                         const tutti_rate *rate)
 {
     tutti_update(m->optim, first, count, at, from, rate);
 }
@@ -122,8 +123,8 @@ tutti_status tutti_base_step_locked(tutti_method *m, float *x, const tutti_locks
         return TUTTI_OK;
     }
     for (int i = 0; i < m->layout->n_tensors; i++)
-        by_rows(m, word_of(m, locks, i), &m->layout->tensor[i], tutti_engine_rows_to_update(e, i), update, x, m->g,
-                &rate);
+        by_rows(m, word_of(m, locks, i), &m->layout->tensor[i], tutti_engine_rows_to_update(e, i), update_range, x,
+                m->g, &rate);
     return TUTTI_OK;
 }
 

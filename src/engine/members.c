@@ -88,7 +88,7 @@ bool tutti_is_left_out(const tutti_method *m, tutti_status status, const tutti_e
     return status == TUTTI_ERR_PEER && e->members != NULL && err->rank != m->rank && tutti_engine_left(e) < 0;
 }
 
-tutti_status tutti_leaves_with(const tutti_method *m, const char *mates, tutti_status status, tutti_error *err)
+tutti_status tutti_fails_with(const tutti_method *m, const char *peers, tutti_status status, tutti_error *err)
 {
     tutti_error why;
 
@@ -98,12 +98,12 @@ tutti_status tutti_leaves_with(const tutti_method *m, const char *mates, tutti_s
     /* That worker may have failed, and a consequence of this may arrive here first: an error
        status of this worker's own would make it the cause of the run's end. */
     return tutti_fail_rank(err, TUTTI_ERR_PEER, m->rank, "worker %d leaves the run: %s have lost worker %d (%.240s)",
-                           m->rank, mates, why.rank, why.text);
+                           m->rank, peers, why.rank, why.text);
 }
 
 tutti_status tutti_engine_with_team(const tutti_engine *e, tutti_status status, tutti_error *err)
 {
-    return e->m.team > 1 ? tutti_leaves_with(&e->m, "the workers it sums with", status, err) : status;
+    return e->m.team > 1 ? tutti_fails_with(&e->m, "the workers it sums with", status, err) : status;
 }
 
 /* Samples of the steps since the last agreement that a lost worker is not known to have

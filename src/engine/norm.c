@@ -50,7 +50,7 @@ static void add_squares(const float *g, size_t first, size_t count, double lane[
 
 /* Adds elements [at, end), which come after all those added before; last: none come after
    them. */
-static void add(const tutti_method *m, adder *a, size_t at, size_t end, bool last)
+static void add_block_squares(const tutti_method *m, adder *a, size_t at, size_t end, bool last)
 {
     while (at < end) {
         const size_t block = at / TUTTI_NORM_BLOCK, until = (block + 1) * TUTTI_NORM_BLOCK,
@@ -95,7 +95,7 @@ static void add_rows(const tutti_method *m, adder *a, const tutti_tensor *t, con
                      to = row + t->cols < end ? row + t->cols : end;
         if (from >= end)
             break;
-        add(m, a, from, to, false);
+        add_block_squares(m, a, from, to, false);
     }
 }
 
@@ -115,13 +115,13 @@ void tutti_norm2_blocks(const tutti_method *m, size_t first, size_t count, doubl
         if (rows == NULL || rows->all || t->first + t->count <= first || t->first >= end)
             continue;
         if (t->first > done)
-            add(m, &a, done, t->first, false);
+            add_block_squares(m, &a, done, t->first, false);
         done = t->first > done ? t->first : done;
         add_rows(m, &a, t, rows, done, end);
         done = t->first + t->count;
     }
     if (done < end)
-        add(m, &a, done, end, true);
+        add_block_squares(m, &a, done, end, true);
     end_block(&a);
 }
 

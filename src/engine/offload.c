@@ -49,7 +49,7 @@ static void list_parts(tutti_engine *e, bool with_x)
 }
 
 /* Masters := x, for my shards. */
-static tutti_status fill(tutti_engine *e, tutti_error *err)
+static tutti_status fill_values(tutti_engine *e, tutti_error *err)
 {
     list_parts(e, true);
     for (int k = 0; k < e->layout.n_pieces; k++)
@@ -59,7 +59,7 @@ static tutti_status fill(tutti_engine *e, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void gather(void *arg, size_t part)
+static void gather_part(void *arg, size_t part)
 {
     tutti_engine *e = arg;
 
@@ -82,7 +82,7 @@ static tutti_status follow(tutti_engine *e, tutti_error *err)
 }
 
 /* Waits for the running update. */
-static tutti_status await(tutti_engine *e, tutti_error *err)
+static tutti_status await_update(tutti_engine *e, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_expose(e);
     const tutti_status status = tutti_job_wait(e->offload.lane, &e->offload.job, err);
@@ -264,22 +264,22 @@ static void close_offload(void *self)
 }
 
 /* In a resumed run the masters may be ahead, and were loaded; else they equal x. */
-static tutti_status begin(void *self, tutti_error *err)
+static tutti_status fill_masters(void *self, tutti_error *err)
 {
     tutti_engine *e = self;
 
-    return e->offload.filled || e->offload.now.ahead != 0 ? TUTTI_OK : fill(e, err);
+    return e->offload.filled || e->offload.now.ahead != 0 ? TUTTI_OK : fill_values(e, err);
 }
 
-static tutti_status arrive(void *self, tutti_error *err)
+static tutti_status offload_arrive(void *self, tutti_error *err)
 {
     tutti_engine *e = self;
 
-    return e->offload.options.delayed ? await(e, err) : TUTTI_OK;
+    return e->offload.options.delayed ? await_update(e, err) : TUTTI_OK;
 }
 
 static const tutti_facility_ops facility = {
-    .open = open_offload, .close = close_offload, .begin = begin, .arrive = arrive
+    .open = open_offload, .close = close_offload, .begin = fill_masters, .arrive = offload_arrive
 };
 
 tutti_status tutti_offload_declare(tutti_method *m, tutti_plan *plan, const tutti_offload_options *options,
@@ -352,7 +352,7 @@ tutti_status tutti_offload_step(tutti_method *m, tutti_error *err)
     TUTTI_TRY(await_rooms(e, err));
     TUTTI_TRY(tutti_base_check(m, &rate, &skip, err));
     if (o->options.delayed)
-        TUTTI_TRY(await(e, err));
+        TUTTI_TRY(await_update(e, err));
     if (o->now.ahead != 0)
         TUTTI_TRY(follow(e, err));
     if (skip)
@@ -364,15 +364,15 @@ tutti_status tutti_offload_step(tutti_method *m, tutti_error *err)
     if (e->units.on)
         TUTTI_TRY(tutti_engine_units_fill(e, err));
     list_parts(e, true);
-    return tutti_placed_update(o->placed, o->part, (size_t)e->layout.n_pieces, &rate, e->units.on ? NULL : gather, e,
-                               err);
+    return tutti_placed_update(o->placed, o->part, (size_t)e->layout.n_pieces, &rate, e->units.on ? NULL : gather_part,
+                               e, err);
 }
 
 tutti_status tutti_engine_offload_drain(tutti_engine *e, tutti_error *err)
 {
     if (e->offload.now.ahead == 0)
         return TUTTI_OK;
-    TUTTI_TRY(await(e, err));
+    TUTTI_TRY(await_update(e, err));
     TUTTI_TRY(tutti_engine_by_piece_rest(e, err));
     return follow(e, err); /* all quiesce after it */
 }

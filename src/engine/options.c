@@ -53,31 +53,31 @@ static tutti_status find_method(tutti_engine *e, const tutti_method_ops *const *
 static tutti_status keep_texts(tutti_engine *e, tutti_error *err)
 {
     char own[TUTTI_METHOD_DEFAULT_BYTES];
-    bool said;
+    bool is_given;
 
     for (size_t i = 0; i < TUTTI_LENGTH(text_options); i++) {
         const struct text_option *o = &text_options[i];
         const char **option = (const char **)(void *)((char *)&e->options + o->at), *text = *option;
-        said = text != NULL && text[0] != 0 && (o->none == NULL || strcmp(text, o->none) != 0);
+        is_given = text != NULL && text[0] != 0 && (o->none == NULL || strcmp(text, o->none) != 0);
         if (o->method != NULL && !e->client.updates &&
-            tutti_method_default_of(e->m.ops, e->options.method, o->method, said ? text : NULL, e->m.workers, own))
+            tutti_method_default_of(e->m.ops, e->options.method, o->method, is_given ? text : NULL, e->m.workers, own))
             text = own;
-        else if (!said)
+        else if (!is_given)
             text = o->fallback;
         e->client.updates = e->client.updates || (option == &e->options.optimizer && strcmp(text, "client") == 0);
         *option = e->text[i] = tutti_copy_text(text);
         if (e->text[i] == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the engine");
     }
-    e->way = tutti_exchange_way(e->options.collective);
+    e->route = tutti_exchange_route(e->options.collective);
     e->collective =
-        strcmp(e->options.collective, "auto") == 0 || e->way != TUTTI_WAY_AUTO ? NULL : e->options.collective;
+        strcmp(e->options.collective, "auto") == 0 || e->route != TUTTI_ROUTE_AUTO ? NULL : e->options.collective;
     return TUTTI_OK;
 }
 
 tutti_status tutti_collective_check(const char *collective, int workers, tutti_error *err)
 {
-    return strcmp(collective, "auto") == 0 || tutti_exchange_way(collective) != TUTTI_WAY_AUTO
+    return strcmp(collective, "auto") == 0 || tutti_exchange_route(collective) != TUTTI_ROUTE_AUTO
                ? TUTTI_OK
                : tutti_fail_within(err, tutti_algorithm_check(collective, workers, err), "collective");
 }
@@ -258,7 +258,7 @@ tutti_status tutti_engine_reshare(tutti_engine *e, const int64_t *batch_of, tutt
                           "shares it had all along");
     TUTTI_TRY(check_shares(e, batch_of, err));
     /* services read shares, and a request in flight belongs to a step with the old ones */
-    TUTTI_TRY(tutti_engine_quiet(e, err));
+    TUTTI_TRY(tutti_engine_quiesce(e, err));
     memcpy(e->batch_of, batch_of, (size_t)e->m.workers * sizeof *e->batch_of);
     return TUTTI_OK;
 }

@@ -34,16 +34,16 @@
    bits of that step's loss. In the reply: a: the gradient, or one of: */
 enum { NOTHING_LEFT = -1, NOT_AHEAD = -2 };
 
-static void hear(tutti_engine *e, double samples, double loss_sum)
+static void count_received(tutti_engine *e, double samples, double loss_sum)
 {
-    e->pace.heard.samples += samples;
-    e->pace.heard.loss_sum += loss_sum;
+    e->pace.received.samples += samples;
+    e->pace.received.loss_sum += loss_sum;
 }
 
 /* The services' monitor is locked. */
-static int64_t take(tutti_engine *e, int member, uint64_t until, bool ahead)
+static int64_t grant_gradients(tutti_engine *e, int member, uint64_t until, bool ahead)
 {
-    const uint64_t next = e->pace.heard.gradients, team = (uint64_t)e->m.team;
+    const uint64_t next = e->pace.received.gradients, team = (uint64_t)e->m.team;
     tutti_engine_customer *c = &e->pace.customer[member];
     tutti_engine_dealt *d = &e->pace.dealt[member / e->m.team];
 
@@ -54,7 +54,7 @@ static int64_t take(tutti_engine *e, int member, uint64_t until, bool ahead)
         if (ahead && (double)(until - next) * (double)d->blocks <= 2 * (double)(next - e->pace.agreed))
             return NOT_AHEAD;
         d->first[d->blocks++ % TUTTI_ENGINE_BLOCKS] = next;
-        e->pace.heard.gradients = next + team < until ? next + team : until;
+        e->pace.received.gradients = next + team < until ? next + team : until;
     }
     return (int64_t)d->first[c->given++ % TUTTI_ENGINE_BLOCKS] + member % e->m.team;
 }
@@ -65,7 +65,7 @@ tutti_status tutti_engine_pace_open(tutti_engine *e, tutti_error *err)
         return TUTTI_OK;
     /* begins with the agreed count: the lost predecessor had received reports that this worker
        has not */
-    e->pace.heard.samples = (double)(e->progress.samples - e->pace.first_samples);
+    e->pace.received.samples = (double)(e->progress.samples - e->pace.first_samples);
     e->pace.customer = tutti_alloc((size_t)e->m.workers, sizeof *e->pace.customer);
     e->pace.dealt = tutti_alloc((size_t)(e->m.workers / e->m.team), sizeof *e->pace.dealt);
     return e->pace.customer != NULL && e->pace.dealt != NULL
@@ -108,7 +108,7 @@ tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err)
     if (e->pace.agreed >= until || e->m.rank != tutti_engine_first(e)) /* the client does not ask for gradients */
         return TUTTI_OK;
     tutti_lock(e->services.monitor);
-    e->pace.heard.gradients = end < until ? end : until;
+    e->pace.received.gradients = end < until ? end : until;
     for (int r = 0; r < e->m.workers; r++)
         e->pace.customer[r].given = 1;
     for (int t = 0; t < teams; t++)
@@ -119,7 +119,7 @@ tutti_status tutti_engine_pace_begin_phase(tutti_engine *e, tutti_error *err)
 
 /* Does not wait until the reply is received, since the others need not wait for that. A worker
    has one request at a time, so its last reply was received. */
-static tutti_status answer(tutti_engine *e, const tutti_note *request, int64_t gradient, tutti_error *err)
+static tutti_status send_grant(tutti_engine *e, const tutti_note *request, int64_t gradient, tutti_error *err)
 {
     tutti_engine_customer *c = &e->pace.customer[request->from];
     tutti_request *const last[1] = { &c->answer };
@@ -140,32 +140,32 @@ tutti_status tutti_engine_pool(tutti_method *m, tutti_error *err)
     tutti_note note;
     tutti_status status;
 
-    while ((status = tutti_serve(m, e->services.pool, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
+    while ((status = tutti_rpc_receive(m, e->services.pool, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         const bool ahead = note.a < 0;
         const uint64_t until = (uint64_t)(ahead ? -1 - note.a : note.a);
         int64_t gradient;
         double loss_sum;
         memcpy(&loss_sum, &note.b, sizeof loss_sum);
         tutti_lock(e->services.monitor);
-        hear(e, note.kind, loss_sum);
+        count_received(e, note.kind, loss_sum);
         e->pace.over = e->pace.over || until == 0;
-        gradient = take(e, note.from, until, ahead);
-        e->services.aside++;
+        gradient = grant_gradients(e, note.from, until, ahead);
+        e->services.own_messages++;
         tutti_unlock(e->services.monitor);
-        TUTTI_TRY(answer(e, &note, gradient, err));
+        TUTTI_TRY(send_grant(e, &note, gradient, err));
     }
     return status;
 }
 
-static tutti_status ask(tutti_engine *e, bool ahead, tutti_error *err)
+static tutti_status ask_grant(tutti_engine *e, bool ahead, tutti_error *err)
 {
     const int64_t until = e->pace.ends ? 0 : (int64_t)e->pace.until;
-    tutti_note note = { .kind = (uint32_t)e->pace.untold_samples, .a = ahead ? -1 - until : until };
+    tutti_note note = { .kind = (uint32_t)e->pace.unsent_samples, .a = ahead ? -1 - until : until };
 
-    memcpy(&note.b, &e->pace.untold_loss, sizeof note.b);
-    e->pace.untold_samples = e->pace.untold_loss = 0;
+    memcpy(&note.b, &e->pace.unsent_loss, sizeof note.b);
+    e->pace.unsent_samples = e->pace.unsent_loss = 0;
     tutti_lock(e->services.monitor);
-    e->services.aside++;
+    e->services.own_messages++;
     tutti_unlock(e->services.monitor);
     return tutti_engine_call_start(e, &e->pace.call, e->services.pool, tutti_engine_first(e), &note, tutti_nothing(), 0,
                                    tutti_nothing(), err);
@@ -179,17 +179,17 @@ static tutti_status next_gradient(tutti_engine *e, int64_t *gradient, tutti_erro
 
     if (e->m.rank == tutti_engine_first(e)) {
         tutti_lock(e->services.monitor);
-        hear(e, e->pace.untold_samples, e->pace.untold_loss);
+        count_received(e, e->pace.unsent_samples, e->pace.unsent_loss);
         e->pace.over = e->pace.over || e->pace.ends;
-        *gradient = take(e, e->m.rank, e->pace.until, false);
+        *gradient = grant_gradients(e, e->m.rank, e->pace.until, false);
         tutti_unlock(e->services.monitor);
-        e->pace.untold_samples = e->pace.untold_loss = 0;
+        e->pace.unsent_samples = e->pace.unsent_loss = 0;
         return TUTTI_OK;
     }
     if (e->pace.call.pending)
         status = tutti_engine_call_end(e, &e->pace.call, &note, err);
     if (status == TUTTI_OK && note.a == NOT_AHEAD) {
-        status = ask(e, false, err);
+        status = ask_grant(e, false, err);
         if (status == TUTTI_OK)
             status = tutti_engine_call_end(e, &e->pace.call, &note, err);
     }
@@ -218,7 +218,7 @@ static tutti_status first_gradient(tutti_engine *e, int64_t *gradient, tutti_err
     const int team = e->m.rank / e->m.team;
     uint64_t first;
 
-    TUTTI_TRY(tutti_engine_go_on(e, err));
+    TUTTI_TRY(tutti_engine_unquiesce(e, err));
     first = first_of_phase(e, team);
     *gradient = first < e->pace.until ? (int64_t)first + e->m.rank % e->m.team : NOTHING_LEFT;
     return TUTTI_OK;
@@ -242,7 +242,7 @@ static tutti_status more_at_own_pace(tutti_engine *e, uint64_t until, bool *more
         if (status != TUTTI_OK)
             return status;
         if (gradient < 0) {
-            TUTTI_TRY(tutti_engine_quiet(e, err));
+            TUTTI_TRY(tutti_engine_quiesce(e, err));
             if (e->members == NULL || tutti_members_epoch(e->members) == 0)
                 break;
             continue; /* for what is left, if the worker that assigned it was lost */
@@ -259,7 +259,7 @@ static tutti_status serve_until(tutti_engine *e, uint64_t until, tutti_error *er
 {
     e->pace.until = until;
     if (!e->own_pace) {
-        TUTTI_TRY(tutti_engine_go_on(e, err));
+        TUTTI_TRY(tutti_engine_unquiesce(e, err));
         for (; e->progress.step < until; e->progress.step++)
             e->progress.samples += (uint64_t)tutti_engine_samples(e, e->progress.step);
         e->m.step = e->progress.step;
@@ -267,8 +267,8 @@ static tutti_status serve_until(tutti_engine *e, uint64_t until, tutti_error *er
     }
     while (!e->pace.ended && (!e->services.held || e->pace.agreed < until)) { /* as more_at_own_pace */
         if (e->services.held)
-            TUTTI_TRY(tutti_engine_go_on(e, err));
-        TUTTI_TRY(tutti_engine_quiet(e, err));
+            TUTTI_TRY(tutti_engine_unquiesce(e, err));
+        TUTTI_TRY(tutti_engine_quiesce(e, err));
         if (e->members == NULL || tutti_members_epoch(e->members) == 0)
             break;
     }
@@ -344,13 +344,13 @@ tutti_status tutti_engine_more_samples(tutti_engine *e, uint64_t samples, bool *
                       err);
 }
 
-void tutti_engine_heard(tutti_engine *e, tutti_heard *heard)
+void tutti_engine_received(tutti_engine *e, tutti_received *received)
 {
-    *heard = (tutti_heard){ 0 };
+    *received = (tutti_received){ 0 };
     if (e->services.monitor == NULL)
         return;
     tutti_lock(e->services.monitor);
-    *heard = e->pace.heard;
+    *received = e->pace.received;
     tutti_unlock(e->services.monitor);
 }
 
@@ -358,14 +358,14 @@ void tutti_engine_heard(tutti_engine *e, tutti_heard *heard)
    and the highest number given out. */
 tutti_status tutti_engine_pace_sum(tutti_engine *e, uint64_t sum[4], tutti_error *err)
 {
-    sum[0] = e->own.steps - e->told.steps;
-    sum[1] = e->own.samples - e->told.samples;
+    sum[0] = e->own.steps - e->reported.steps;
+    sum[1] = e->own.samples - e->reported.samples;
     sum[2] = e->pace.ends;
     sum[3] = e->pace.given;
     if (e->m.rank == tutti_engine_first(e)) {
         tutti_lock(e->services.monitor);
         sum[2] = e->pace.ends || e->pace.over; /* the worker that reported it may be lost */
-        sum[3] = e->pace.heard.gradients > sum[3] ? e->pace.heard.gradients : sum[3];
+        sum[3] = e->pace.received.gradients > sum[3] ? e->pace.received.gradients : sum[3];
         tutti_unlock(e->services.monitor);
     }
     TUTTI_TRY(tutti_allreduce(&e->services.group, TUTTI_SUM, tutti_host(sum, 3, TUTTI_I64), err));
@@ -377,7 +377,7 @@ static void count_steps(tutti_engine *e)
 {
     const uint64_t workers = (uint64_t)e->m.workers;
     e->m.step = e->progress.step = (e->pace.agreed + workers - 1) / workers;
-    e->told = e->own;
+    e->reported = e->own;
 }
 
 /* All are quiescent: the steps done are the gradients that were handed out, unless a worker was
@@ -447,7 +447,7 @@ tutti_status tutti_engine_pace_begin(tutti_engine *e, uint64_t *step, tutti_erro
         e->pace.gradient = e->own.steps * workers + (uint64_t)e->m.rank;
     *step = e->pace.gradient;
     e->progress.step = first_of_block(e) / workers; /* the same in a node group, and so are learning rates */
-    return e->pace.drawn && e->m.rank != tutti_engine_first(e) ? ask(e, true, err) : TUTTI_OK;
+    return e->pace.drawn && e->m.rank != tutti_engine_first(e) ? ask_grant(e, true, err) : TUTTI_OK;
 }
 
 void tutti_engine_pace_end(tutti_engine *e)
@@ -458,11 +458,11 @@ void tutti_engine_pace_end(tutti_engine *e)
     e->own.steps += e->m.samples > 0 || (!e->own_pace && (!e->take.on || e->exchanged));
     if (e->own_pace) {
         e->own.samples += (uint64_t)e->m.samples;
-        e->pace.untold_samples = (double)e->m.samples;
-        e->pace.untold_loss = e->m.loss * (double)e->m.samples; /* a sample may have been computed several times */
+        e->pace.unsent_samples = (double)e->m.samples;
+        e->pace.unsent_loss = e->m.loss * (double)e->m.samples; /* a sample may have been computed several times */
         e->pace.drawn = false;
     } else {
-        e->asides.samples += (uint64_t)e->m.samples;
+        e->snapshots.samples += (uint64_t)e->m.samples;
         if (!e->take.on)
             e->progress.samples += (uint64_t)tutti_engine_samples(e, e->progress.step);
         e->progress.step++;

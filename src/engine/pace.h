@@ -26,7 +26,7 @@ typedef struct tutti_engine_pace {
                                     what a lost worker was given */
     uint64_t first_samples;      /* samples of the run before this process */
     uint64_t given;              /* one more than the last gradient that this worker was given */
-    double untold_samples, untold_loss; /* samples and loss of this worker's last step, not yet
+    double unsent_samples, unsent_loss; /* samples and loss of this worker's last step, not yet
                                            reported */
     uint64_t until;              /* end of this phase, in gradients */
     bool ends, ended;            /* the method has ended the run on this worker; all have agreed
@@ -34,7 +34,7 @@ typedef struct tutti_engine_pace {
     bool over;                   /* worker 0's; under services.monitor: a worker has ended the
                                     run */
     tutti_engine_call call;      /* the request for the gradient after this one */
-    tutti_heard heard;           /* worker 0's; under services.monitor */
+    tutti_received received;     /* worker 0's; under services.monitor */
     /* worker 0's, one of each worker: given under services.monitor, answer the pool's */
     tutti_engine_customer *customer;
     tutti_engine_dealt *dealt;   /* worker 0's, one of each node group; under services.monitor */

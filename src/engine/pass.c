@@ -165,7 +165,7 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
     if (e->stage == STAGE_READY) {
         tutti_status status;
         tutti_engine_clock_start(e);
-        status = tutti_engine_go_on(e, err);
+        status = tutti_engine_unquiesce(e, err);
         if (status == TUTTI_OK)
             status = tutti_engine_services_look(e, err);
         if (status == TUTTI_OK)
@@ -186,7 +186,7 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
         e->m.epoch = next.epoch;
         TUTTI_TRY(tutti_engine_failed(e, tutti_facilities_begin(e, err), err));
         if (!e->own_pace) /* the method may begin an averaging in its hook, which belongs to this step */
-            tutti_engine_asides_pass(e);
+            tutti_engine_snapshots_pass(e);
     }
     if (e->m.ops->pass != NULL) {
         const tutti_status status = e->m.ops->pass(&e->m, &next, err);
@@ -204,7 +204,7 @@ tutti_status tutti_engine_pass_begin(tutti_engine *e, tutti_pass *pass, tutti_er
     }
     next.scale = e->scaler.now.scale; /* an update within the hook may have changed it */
     if (next.index == 0 && e->own_pace)
-        tutti_engine_asides_pass(e);
+        tutti_engine_snapshots_pass(e);
     e->merge.waits =
         next.merge && e->merge.sum != NULL && !(e->options.steps > 0 && e->progress.step + 1 == e->options.steps);
     if (!e->merge.waits)

@@ -28,7 +28,7 @@ void tutti_engine_take_in(tutti_engine *e)
 }
 
 /* TUTTI_CLOSED: another has failed. */
-static tutti_status look(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_error *err)
+static tutti_status check_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_error *err)
 {
     if (e->broken)
         return TUTTI_CLOSED;
@@ -44,7 +44,7 @@ static tutti_status look(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p,
    thread of the other's lane waits in the first one. After its failure this worker joins no piece
    that had no sequence number at that time. So of the pieces reported here some had one, and of
    the others as many are reported as there are threads. A message for every piece would be more
-   than groups can keep (collective/board.h). */
+   than groups can keep (collective/rendezvous.h). */
 static bool may_be_waited_for(tutti_engine *e, const tutti_engine_piece *s)
 {
     uint64_t first = 0;
@@ -74,7 +74,7 @@ static void give_up(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutt
         e->own_failure.status = status;
         if (err != NULL)
             e->own_failure.error = *err;
-        e->own_failure.told = true;
+        e->own_failure.reported = true;
     }
     if (e->m.workers == 1 || e->m.lane_width == 0 || (status == TUTTI_CLOSED && !may_be_waited_for(e, s)))
         return;
@@ -85,7 +85,7 @@ static void give_up(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutt
 
 tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error *err)
 {
-    if (!e->own_failure.told)
+    if (!e->own_failure.reported)
         return TUTTI_OK;
     if (err != NULL)
         *err = e->own_failure.error;
@@ -94,10 +94,10 @@ tutti_status tutti_engine_pieces_own_failure(const tutti_engine *e, tutti_error 
 
 static tutti_status exchange_piece(tutti_engine *e, tutti_engine_piece *s, tutti_piece *p, tutti_error *err)
 {
-    tutti_status status = tutti_engine_units_say(e, p->index, s->said, err);
+    tutti_status status = tutti_engine_units_say(e, p->index, s->order_seq, err);
 
     if (status == TUTTI_OK)
-        status = look(e, s, p, err);
+        status = check_piece(e, s, p, err);
     if (status != TUTTI_OK)
         give_up(e, s, p, status, err);
     TUTTI_TRY(status);
@@ -138,7 +138,7 @@ static tutti_status exchange(tutti_job *job, tutti_error *err)
 }
 
 /* Lane thread or client thread: touches only this piece. TUTTI_CLOSED: another has failed. */
-static tutti_status gather(tutti_job *job, tutti_error *err)
+static tutti_status gather_piece(tutti_job *job, tutti_error *err)
 {
     tutti_engine_piece *s = job->owner;
     tutti_engine *e = s->engine;
@@ -195,7 +195,7 @@ static void start_piece(tutti_engine *e, int k)
     s->pending = true;
     s->rate = e->by_piece.rate;
     s->on_lane = goes_to_lane(e, p);
-    s->said = tutti_engine_units_turn(e);
+    s->order_seq = tutti_engine_units_turn(e);
     if (s->on_lane) {
         tutti_engine_held_starts(e);
         give_to_lane(e, s);
@@ -207,7 +207,7 @@ void tutti_engine_start_gather(tutti_engine *e, int k)
 {
     tutti_engine_piece *s = &e->piece_state[k];
 
-    s->job.run = gather;
+    s->job.run = gather_piece;
     s->pending = s->on_lane = s->gathers = true;
     e->by_piece.left++;
     give_to_lane(e, s);

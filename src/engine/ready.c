@@ -32,7 +32,7 @@ static tutti_status check_handed(const tutti_engine *e, const char *call, int te
 
 /* Copies the gradient to the tensor's pieces, one after another. So a tensor may have more pieces
    than there are buffers. */
-static tutti_status give(tutti_engine *e, int tensor, const tutti_engine_source *s, tutti_error *err)
+static tutti_status copy_to_pieces(tutti_engine *e, int tensor, const tutti_engine_source *s, tutti_error *err)
 {
     for (int k = e->pieces_of[tensor].first; k < e->pieces_of[tensor].end; k++) {
         TUTTI_TRY(tutti_engine_failed(e, tutti_engine_hold(e, k, err), err));
@@ -49,7 +49,7 @@ static tutti_status announce(tutti_engine *e, int tensor, const tutti_engine_sou
         const int64_t now = tutti_now_ns(e->rt);
         tutti_engine_mark(e, "ready", tensor, 0, now, now);
     }
-    return give(e, tensor, s, err);
+    return copy_to_pieces(e, tensor, s, err);
 }
 
 /* The source of a gradient that is already in g. */
@@ -159,7 +159,7 @@ tutti_status tutti_engine_unused(tutti_engine *e, tutti_error *err)
             s = (tutti_engine_source){ 0 };
             if (e->m.held == TUTTI_HELD_WHOLE && e->tensors[i].row_sparse) /* g is 0 there already */
                 s = in_place(e, i);
-            TUTTI_TRY(give(e, i, &s, err));
+            TUTTI_TRY(copy_to_pieces(e, i, &s, err));
         }
     return TUTTI_OK;
 }

@@ -72,7 +72,7 @@ void tutti_engine_rows_close(tutti_engine *e)
 }
 
 /* Converts the marks to a list, and clears them. */
-static void list(const tutti_tensor *t, tutti_engine_rows *r)
+static void list_marks(const tutti_tensor *t, tutti_engine_rows *r)
 {
     r->known.n = 0;
     for (size_t w = 0; w < (t->rows + WORD - 1) / WORD; w++) {
@@ -173,10 +173,10 @@ void tutti_engine_rows_touch(tutti_engine *e, int tensor, const uint32_t *ids, s
     }
     mark(r, r->ids, r->known.n);
     mark(r, ids, n);
-    list(&e->tensors[tensor], r);
+    list_marks(&e->tensors[tensor], r);
 }
 
-static tutti_status grow(uint32_t **memory, size_t *room, size_t words, tutti_error *err)
+static tutti_status grow_words(uint32_t **memory, size_t *room, size_t words, tutti_error *err)
 {
     if (words <= *room)
         return TUTTI_OK;
@@ -196,7 +196,7 @@ static tutti_status leave_out_needed(tutti_engine_rows *r, const uint32_t *ids, 
     size_t at = 0;
 
     *n_fresh = 0;
-    TUTTI_TRY(grow(&r->fresh, &r->fresh_room, n, err));
+    TUTTI_TRY(grow_words(&r->fresh, &r->fresh_room, n, err));
     for (size_t k = 0; k < n; k++) {
         while (at < r->n_needed && r->needed[at] < ids[k])
             at++;
@@ -387,7 +387,7 @@ static tutti_status sum_rows(tutti_engine *e, const tutti_tensor *t, tutti_engin
         r->cursor[w] = at;
         at += r->counts[w];
     }
-    list(t, r);
+    list_marks(t, r);
     for (size_t k = 0; k < r->known.n; k++) {
         const uint32_t *begin = r->all;
         for (int w = 0; w < workers; w++) {
@@ -422,7 +422,7 @@ static tutti_status gather_marks(tutti_piece *p, const tutti_tensor *t, tutti_en
     const size_t words = (t->rows + WORD - 1) / WORD, workers = (size_t)p->group.size;
     uint64_t *all;
 
-    TUTTI_TRY(grow(&r->all, &r->all_room, 2 * words * workers, err));
+    TUTTI_TRY(grow_words(&r->all, &r->all_room, 2 * words * workers, err));
     all = (uint64_t *)(void *)r->all;
     mark(r, r->ids, r->known.n);
     TUTTI_TRY(tutti_allgather(&p->group, tutti_host(r->mark, words, TUTTI_I64),
@@ -435,7 +435,7 @@ static tutti_status gather_marks(tutti_piece *p, const tutti_tensor *t, tutti_en
         for (size_t k = 0; k < words; k++)
             r->mark[k] |= all[w * words + k];
     }
-    list(t, r);
+    list_marks(t, r);
     return TUTTI_OK;
 }
 
@@ -483,8 +483,8 @@ tutti_status tutti_engine_sum(tutti_engine *e, tutti_piece *p, float weight, tut
         for (size_t k = 0; k < t->rows; k++)
             r->ids[k] = (uint32_t)k;
     }
-    TUTTI_TRY(grow(&r->mine, &r->mine_room, (size_t)mine * (1 + t->cols), err));
-    TUTTI_TRY(grow(&r->all, &r->all_room, words, err));
+    TUTTI_TRY(grow_words(&r->mine, &r->mine_room, (size_t)mine * (1 + t->cols), err));
+    TUTTI_TRY(grow_words(&r->all, &r->all_room, words, err));
     pack(e, t, r, p->g, weight);
     TUTTI_TRY(tutti_allgather_v(&p->group, r->counts, tutti_host(r->mine, (size_t)mine * (1 + t->cols), TUTTI_I32),
                                 tutti_host(r->all, words, TUTTI_I32), err));

@@ -31,7 +31,7 @@ typedef struct savers {      /* of a checkpoint */
     tutti_saved_run run;     /* how it differs from this one */
 } savers;
 
-static tutti_status add(items *list, const tutti_saved *item, tutti_error *err)
+static tutti_status append_item(items *list, const tutti_saved *item, tutti_error *err)
 {
     if (list->count == list->room) {
         const size_t room = list->room == 0 ? 64 : 2 * list->room;
@@ -67,8 +67,8 @@ static tutti_status add_range(const tutti_engine *e, items *list, const tutti_st
                      to = high < t->first + t->count ? high : t->first + t->count;
         const tutti_place here = from < to ? further(at, (from - first) * size) : at;
         if (from < to)
-            TUTTI_TRY(add(list,
-                          &(tutti_saved){ .state = s->name,
+            TUTTI_TRY(append_item(list,
+                                  &(tutti_saved){ .state = s->name,
                                           .tensor = t->name,
                                           .keep = s->keep,
                                           .dtype = s->dtype,
@@ -79,7 +79,7 @@ static tutti_status add_range(const tutti_engine *e, items *list, const tutti_st
                                           .data = here.memory,
                                           .tier = here.tier,
                                           .at = here.at },
-                          err));
+                                  err));
     }
     return TUTTI_OK;
 }
@@ -125,8 +125,8 @@ static tutti_status add_parts(const tutti_engine *e, items *list, const tutti_st
     for (int k = 0; k < e->m.workers && (began > 1 || tutti_checkpoint_has(checkpoint, s->name)); k++) {
         const int64_t of = saved_part(by, e->m.workers, k);
         if (of >= 0)
-            TUTTI_TRY(add(list,
-                          &(tutti_saved){ .state = s->name,
+            TUTTI_TRY(append_item(list,
+                                  &(tutti_saved){ .state = s->name,
                                           .tensor = "",
                                           .keep = s->keep,
                                           .dtype = s->dtype,
@@ -135,7 +135,7 @@ static tutti_status add_parts(const tutti_engine *e, items *list, const tutti_st
                                           .begin = first + (uint64_t)of * part,
                                           .end = first + (uint64_t)(of + 1) * part,
                                           .data = memory + (uint64_t)k * part * tutti_dtype_bytes(s->dtype) },
-                          err));
+                                  err));
     }
     return TUTTI_OK;
 }
@@ -176,8 +176,8 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
             TUTTI_TRY(add_range(e, list, s, at, s->first, owner, whole || low < s->first ? s->first : low,
                                 whole || high > end ? end : high, err));
         } else if (reading || !same || index == 0)
-            TUTTI_TRY(add(list,
-                          &(tutti_saved){ .state = s->name,
+            TUTTI_TRY(append_item(list,
+                                  &(tutti_saved){ .state = s->name,
                                           .tensor = "",
                                           .keep = s->keep,
                                           .dtype = s->dtype,
@@ -188,7 +188,7 @@ static tutti_status collect(const tutti_engine *e, items *list, tutti_checkpoint
                                           .data = at.memory,
                                           .tier = at.tier,
                                           .at = at.at },
-                          err));
+                                  err));
     }
     return TUTTI_OK;
 }
@@ -235,8 +235,8 @@ static tutti_status add_members(const tutti_engine *e, items *list, int64_t *num
     numbers[0] = e->m.workers;
     for (int i = 0; i < e->m.all.size; i++)
         numbers[1 + i] = e->m.all.ranks[i];
-    return add(list,
-               &(tutti_saved){ .state = "engine.members",
+    return append_item(list,
+                       &(tutti_saved){ .state = "engine.members",
                                .tensor = "",
                                .keep = TUTTI_SAME,
                                .dtype = TUTTI_I64,
@@ -245,7 +245,7 @@ static tutti_status add_members(const tutti_engine *e, items *list, int64_t *num
                                .begin = 0,
                                .end = count,
                                .data = numbers },
-               err);
+                       err);
 }
 
 /* Saves a checkpoint, by the members as last agreed. */
@@ -265,9 +265,9 @@ static tutti_status save_once(tutti_engine *e, const char *directory, const char
 
     parts[0] = e->m.servers;
     if (tutti_facilities_slices(e, &parts[1]) && status == TUTTI_OK && group.index == 0)
-        status = add(&list, &of_servers, err);
+        status = append_item(&list, &of_servers, err);
     if (status == TUTTI_OK && team > 1 && group.index == 0)
-        status = add(&list, &of_team, err);
+        status = append_item(&list, &of_team, err);
     if (status == TUTTI_OK && group.index == 0)
         status = add_members(e, &list, numbers, err);
     if (status == TUTTI_OK && e->members != NULL)
@@ -289,7 +289,7 @@ tutti_status tutti_engine_save(tutti_engine *e, const char *directory, const cha
     if (e->stage != STAGE_READY && e->stage != STAGE_FINISHED)
         return tutti_engine_out_of_order(err, "save");
     tutti_engine_collect(e);
-    status = tutti_engine_quiet(e, err);
+    status = tutti_engine_quiesce(e, err);
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
     if (status == TUTTI_OK)
         do {
@@ -501,7 +501,7 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
 
     *pieces = NULL;
     *n = 0;
-    if (e->stage != STAGE_READY && (e->stage != STAGE_SHOWN || e->kept != NULL || e->asides.shown > 0))
+    if (e->stage != STAGE_READY && (e->stage != STAGE_SHOWN || e->kept != NULL || e->snapshots.shown > 0))
         return tutti_engine_out_of_order(err, "state");
     for (size_t i = 0; i < tutti_plan_count(e->plan); i++) {
         const tutti_place *place = tutti_plan_place(e->plan, i);
@@ -512,7 +512,7 @@ tutti_status tutti_engine_state(tutti_engine *e, const tutti_saved **pieces, siz
                               tutti_plan_state(e->plan, i, NULL)->name, tutti_plan_state(e->plan, i, NULL)->tier);
     }
     tutti_engine_collect(e);
-    TUTTI_TRY(tutti_engine_quiet(e, err));
+    TUTTI_TRY(tutti_engine_quiesce(e, err));
     if (e->members != NULL && tutti_members_epoch(e->members) > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%d of %d workers are left, and what the others had of the state is lost; save a checkpoint "

@@ -68,7 +68,7 @@ static tutti_status check_power(const char *option, double value, tutti_error *e
                       option, value, ldexp(1, exponent - (value < ldexp(0.75, exponent))));
 }
 
-static tutti_status apply(tutti_engine_scaler *s, const tutti_spec *spec, tutti_error *err)
+static tutti_status apply_spec(tutti_engine_scaler *s, const tutti_spec *spec, tutti_error *err)
 {
     const char *names[TUTTI_LENGTH(kinds)];
     char near[160], what[64];
@@ -111,7 +111,7 @@ tutti_status tutti_engine_scaler_parse(tutti_engine_scaler *s, const char *text,
         return TUTTI_OK;
     status = tutti_fail_within(err, tutti_spec_open(&spec, text, err), "loss-scale");
     if (status == TUTTI_OK)
-        status = apply(s, spec, err);
+        status = apply_spec(s, spec, err);
     tutti_spec_close(spec); /* the options are numbers: nothing points into it */
     if (status == TUTTI_OK && s->on)
         s->now = (tutti_engine_scale){ .scale = s->init, .left = s->hysteresis };
@@ -138,7 +138,7 @@ void tutti_engine_unscale(tutti_engine *e, tutti_piece *p, double scale)
         tutti_engine_scale_piece(e, p, (float)(1 / scale));
 }
 
-static bool told(uint64_t skipped)
+static bool reported(uint64_t skipped)
 {
     return (skipped & (skipped - 1)) == 0; /* 1, 2, 4, ... */
 }
@@ -164,7 +164,7 @@ tutti_status tutti_engine_scaler_skip(tutti_engine *e, double had, int worker, c
                                    worker, tensor, (unsigned long long)tutti_late_step(&e->m), was);
     } else if (s->dynamic)
         s->now.scale = fmax(s->min, was * s->backoff);
-    if (told(skipped))
+    if (reported(skipped))
         tutti_event_of(&e->m, worker, "overflow",
                        "worker %d: the gradient of %s overflowed in step %llu at the loss scale %g; the step was left "
                        "out, %llu in all, and the scale is %g",

@@ -174,7 +174,7 @@ static void close_shards(void *self)
 
 static const tutti_facility_ops facility = { .close = close_shards };
 
-static tutti_status refuse(const tutti_method *m, tutti_error *err)
+static tutti_status refuse_shards(const tutti_method *m, tutti_error *err)
 {
     const tutti_engine *e = m->engine;
     const char *why = (m->traits & TUTTI_SHARDED_OPTIMIZER) == 0 ? "has slots of the optimiser for all of the model"
@@ -243,7 +243,7 @@ tutti_status tutti_shards_declare(tutti_method *m, tutti_plan *plan, tutti_error
     tutti_engine_shards *s = &e->shards;
     size_t all = 0;
 
-    TUTTI_TRY(refuse(m, err));
+    TUTTI_TRY(refuse_shards(m, err));
     if (e->client.updates)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "optimizer is 'client', whose buffers are whole on each worker, but method '%s' cuts them "

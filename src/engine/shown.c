@@ -44,7 +44,7 @@ static tutti_status agree_on_own(tutti_engine *e, tutti_error *err)
 
 /* Agrees on a model, and repeats until it has succeeded on all remaining workers. aside: the
    snapshot to agree on; -1: the current model. */
-static tutti_status meet(tutti_engine *e, bool last, int aside, tutti_error *err)
+static tutti_status meet(tutti_engine *e, bool last, int snapshot, tutti_error *err)
 {
     tutti_status status;
     bool again = false;
@@ -55,7 +55,7 @@ static tutti_status meet(tutti_engine *e, bool last, int aside, tutti_error *err
         tutti_copy(e->m.device, e->m.n, e->m.x, e->kept);
     tutti_copy(e->m.device, own, e->own_state, e->own_kept);
     do {
-        status = aside >= 0 ? tutti_engine_aside_agree(e, aside, err) : agree(e, err);
+        status = snapshot >= 0 ? tutti_engine_snapshot_final_model(e, snapshot, err) : agree(e, err);
         if (status == TUTTI_OK)
             status = agree_on_own(e, err);
         if (status == TUTTI_OK && last)
@@ -72,10 +72,10 @@ static tutti_status meet(tutti_engine *e, bool last, int aside, tutti_error *err
     return status;
 }
 
-static tutti_status show(tutti_engine *e, int aside, tutti_error *err)
+static tutti_status show(tutti_engine *e, int snapshot, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* not the method's cost */
-    const tutti_status status = meet(e, false, aside, err);
+    const tutti_status status = meet(e, false, snapshot, err);
 
     tutti_engine_doing(e, was);
     e->stage = status == TUTTI_OK ? STAGE_SHOWN : STAGE_FAILED;
@@ -93,7 +93,7 @@ tutti_status tutti_engine_eval_begin(tutti_engine *e, tutti_error *err)
     if (e->stage != STAGE_READY)
         return tutti_engine_out_of_order(err, "eval_begin");
     tutti_engine_collect(e);
-    status = tutti_engine_quiet(e, err);
+    status = tutti_engine_quiesce(e, err);
     if (status != TUTTI_OK) {
         e->stage = STAGE_FAILED;
         return status;
@@ -105,10 +105,10 @@ tutti_status tutti_engine_eval_snapshot(tutti_engine *e, int k, tutti_error *err
 {
     if ((e->stage != STAGE_READY || !e->services.held) && e->stage != STAGE_FINISHED)
         return tutti_engine_out_of_order(err, "eval_snapshot");
-    if (k < 0 || k >= e->asides.passed)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "show_aside of model %d, but %d were put aside (engine.h)", k,
-                          e->asides.passed);
-    tutti_engine_aside_take(e, k);
+    if (k < 0 || k >= e->snapshots.passed)
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "eval_snapshot of snapshot %d, but there are %d (engine.h)", k,
+                          e->snapshots.passed);
+    tutti_engine_snapshot_take(e, k);
     return show(e, k, err);
 }
 
@@ -163,9 +163,9 @@ tutti_status tutti_engine_eval_end(tutti_engine *e, tutti_error *err)
     if (e->stage == STAGE_FINISHED)
         return TUTTI_OK;
     if (e->stage != STAGE_SHOWN)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "resume is legal after show only (engine.h)");
-    if (e->asides.shown > 0)
-        tutti_engine_aside_back(e);
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "eval_end is legal after eval_begin only (engine.h)");
+    if (e->snapshots.shown > 0)
+        tutti_engine_snapshot_back(e);
     else {
         if (e->kept != NULL)
             tutti_copy(e->m.device, e->m.n, e->kept, e->m.x);
@@ -195,7 +195,7 @@ tutti_status tutti_engine_finish(tutti_engine *e, tutti_error *err)
     tutti_engine_collect(e);
     status = tutti_engine_drain(e, err);
     if (status == TUTTI_OK)
-        status = tutti_engine_quiet(e, err);
+        status = tutti_engine_quiesce(e, err);
     if (status == TUTTI_OK) {
         int points;
         status = tutti_engine_snapshots(e, &points, err);

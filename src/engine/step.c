@@ -86,7 +86,7 @@ void tutti_base_unscale(tutti_method *m)
 }
 
 /* Checks a gradient that no exchange has checked. */
-static tutti_status look(tutti_engine *e, int k, tutti_error *err)
+static tutti_status check_gradient(tutti_engine *e, int k, tutti_error *err)
 {
     e->pieces[k].step = e->progress.step;
     return tutti_engine_look(e, &e->pieces[k], &e->piece_state[k].bad, err);
@@ -101,7 +101,7 @@ tutti_status tutti_base_check(tutti_method *m, tutti_rate *rate, bool *skip, tut
     tutti_engine_take_in(e); /* if the step's last pass did not do it */
     if (!e->exchanged) /* otherwise the pieces' jobs have checked */
         for (int k = 0; k < e->layout.n_pieces; k++)
-            TUTTI_TRY(look(e, k, err));
+            TUTTI_TRY(check_gradient(e, k, err));
     TUTTI_TRY(tutti_engine_judge(e, skip, err));
     if (*skip)
         return TUTTI_OK;
@@ -128,7 +128,7 @@ tutti_status tutti_base_gradient(tutti_method *m, tutti_rate *rate, bool *skip, 
 }
 
 /* counted: NULL, or a count of updates, for methods whose steps do not determine it. */
-static tutti_status update_on(tutti_method *m, float *x, tutti_monitor *door, double factor, int64_t *counted,
+static tutti_status update_on(tutti_method *m, float *x, tutti_monitor *lock, double factor, int64_t *counted,
                               tutti_error *err)
 {
     tutti_engine *e = m->engine;
@@ -141,20 +141,20 @@ static tutti_status update_on(tutti_method *m, float *x, tutti_monitor *door, do
     if (counted != NULL)
         rate.t = (uint64_t)++*counted;
     if (e->client.updates)
-        return tutti_engine_client_update(e, x, door, NULL, factor, err);
+        return tutti_engine_client_update(e, x, lock, NULL, factor, err);
     rate.lr *= factor;
-    if (door != NULL)
-        tutti_lock(door);
+    if (lock != NULL)
+        tutti_lock(lock);
     if (m->optim != NULL)
         tutti_engine_update(e, x, &rate);
-    if (door != NULL)
-        tutti_unlock(door);
+    if (lock != NULL)
+        tutti_unlock(lock);
     return TUTTI_OK;
 }
 
-tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *door, double factor, tutti_error *err)
+tutti_status tutti_base_step_on(tutti_method *m, float *x, tutti_monitor *lock, double factor, tutti_error *err)
 {
-    return update_on(m, x, door, factor, NULL, err);
+    return update_on(m, x, lock, factor, NULL, err);
 }
 
 tutti_status tutti_base_step_counted(tutti_method *m, int64_t *updates, tutti_error *err)
@@ -199,7 +199,7 @@ tutti_status tutti_evaluate(tutti_method *m, double *loss, tutti_error *err)
 }
 
 /* Makes the update from the gradient in g. */
-static tutti_status update(tutti_engine *e, tutti_error *err)
+static tutti_status update_model(tutti_engine *e, tutti_error *err)
 {
     tutti_method *m = &e->m;
     const int64_t begin = e->options.trace_events > 0 ? tutti_now_ns(e->rt) : 0;
@@ -228,7 +228,7 @@ tutti_status tutti_engine_drain(tutti_engine *e, tutti_error *err)
     while (due && status == TUTTI_OK) {
         status = tutti_engine_late_drain(e, &due, err);
         if (due && status == TUTTI_OK)
-            status = update(e, err);
+            status = update_model(e, err);
     }
     if (status == TUTTI_OK)
         status = tutti_engine_offload_drain(e, err);
@@ -255,9 +255,9 @@ tutti_status tutti_engine_step(tutti_engine *e, tutti_error *err)
     else if (status == TUTTI_OK)
         tutti_engine_take_in(e);
     for (int k = 0; k < e->layout.n_pieces && status == TUTTI_OK && !e->exchanged && e->merge.waits; k++)
-        status = look(e, k, err); /* a non-finite gradient is skipped with the whole update, if allowed */
+        status = check_gradient(e, k, err); /* a non-finite gradient is skipped with the whole update, if allowed */
     if (status == TUTTI_OK && due)
-        status = update(e, err);
+        status = update_model(e, err);
     if (status == TUTTI_OK && e->units.on)
         status = tutti_engine_units_updated(e, err);
     if (status != TUTTI_OK)

@@ -165,7 +165,7 @@ static void allow(tutti_engine *e)
 
 /* The number of worker r's samples that come before this worker's pass a, in a step that was not
    shortened. */
-static uint64_t before(const tutti_engine *e, int r, uint64_t a)
+static uint64_t samples_before(const tutti_engine *e, int r, uint64_t a)
 {
     const uint64_t pass = (uint64_t)e->take.pass, has = (uint64_t)e->take.of[r],
                    until = (a + (r < e->m.rank)) * pass;
@@ -181,7 +181,7 @@ int64_t tutti_take_place(const tutti_method *m, int64_t pass, uint64_t *epoch, u
 
     *epoch = e->progress.samples / d;
     for (int r = 0; r < m->workers && e->take.known; r++)
-        first += e->take.cut ? (r < m->rank ? (uint64_t)e->take.of[r] : 0) : before(e, r, a);
+        first += e->take.cut ? (r < m->rank ? (uint64_t)e->take.of[r] : 0) : samples_before(e, r, a);
     if (e->take.cut)
         first += at;
     *position = e->share.parts != NULL ? e->take.mine + at : e->progress.samples % d + first;
@@ -371,7 +371,7 @@ static tutti_status take_load(void *self, tutti_checkpoint *checkpoint, const tu
 
 static const tutti_facility_ops take_ops = { .close = take_close, .load = take_load };
 
-static tutti_status refuse(const tutti_engine *e, const tutti_take_options *o, tutti_error *err)
+static tutti_status refuse_take(const tutti_engine *e, const tutti_take_options *o, tutti_error *err)
 {
     const int64_t pass = o->pass > 0 ? o->pass : e->options.batch;
 
@@ -413,7 +413,7 @@ tutti_status tutti_take_declare(tutti_method *m, tutti_plan *plan, const tutti_t
                       due = { .name = "take.due", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
                       weight = { .name = "take.weight", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64, .count = n };
 
-    TUTTI_TRY(refuse(e, o, err));
+    TUTTI_TRY(refuse_take(e, o, err));
     e->take.on = true;
     e->take.lent = o->lent;
     e->take.even = o->even && !o->lent;

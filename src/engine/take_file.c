@@ -38,7 +38,7 @@ static bool skip(const char **at, const char *word)
     return true;
 }
 
-static bool number(const char **at, int64_t *value)
+static bool parse_number(const char **at, int64_t *value)
 {
     char *end;
 
@@ -56,10 +56,10 @@ static bool read_line(const char **at, uint64_t step, int workers, int rank, int
 {
     int64_t value;
 
-    if (!skip(at, "{\"step\":") || !number(at, &value) || (uint64_t)value != step || !skip(at, ",\"took\":["))
+    if (!skip(at, "{\"step\":") || !parse_number(at, &value) || (uint64_t)value != step || !skip(at, ",\"took\":["))
         return false;
     for (int r = 0; r < workers; r++) {
-        if ((r > 0 && !skip(at, ",")) || !number(at, &value))
+        if ((r > 0 && !skip(at, ",")) || !parse_number(at, &value))
             return false;
         if (r == rank)
             *mine = value;

@@ -200,33 +200,33 @@ static tutti_status take_up(tune *t, tutti_error *err)
 }
 
 /* Worker 0: decides what comes after the current window, or (look) after its first part. */
-static tutti_status decide(tune *t, bool look, word *said, tutti_error *err)
+static tutti_status decide_window(tune *t, bool look, word *choice, tutti_error *err)
 {
-    said->turns = !look || tutti_search_look(&t->state, t->times_ns, t->n_times);
-    if (!said->turns)
+    choice->turns = !look || tutti_search_look(&t->state, t->times_ns, t->n_times);
+    if (!choice->turns)
         return TUTTI_OK;
-    tutti_search_times(t->times_ns, t->n_times, &said->seconds, &said->high);
-    return tutti_search_decide(&t->state, t->tuner, said->seconds, &said->next, err);
+    tutti_search_times(t->times_ns, t->n_times, &choice->seconds, &choice->high);
+    return tutti_search_decide(&t->state, t->tuner, choice->seconds, &choice->next, err);
 }
 
-static tutti_status hear(tune *t, bool look, tutti_error *err)
+static tutti_status receive_choice(tune *t, bool look, tutti_error *err)
 {
     tutti_engine *e = t->m->engine;
     const tutti_doing was = tutti_engine_expose(e);
     const int64_t begin = tutti_now_ns(e->rt);
-    word said = { 0 };
-    tutti_status status = t->m->rank == 0 ? decide(t, look, &said, err) : TUTTI_OK;
+    word choice = { 0 };
+    tutti_status status = t->m->rank == 0 ? decide_window(t, look, &choice, err) : TUTTI_OK;
 
     if (status == TUTTI_OK)
-        status = tutti_broadcast(&t->group, 0, tutti_host(&said, sizeof said, TUTTI_U8), err);
+        status = tutti_broadcast(&t->group, 0, tutti_host(&choice, sizeof choice, TUTTI_U8), err);
     t->own_ns += tutti_now_ns(e->rt) - begin;
     tutti_engine_comm(e, "tune", 0, begin, tutti_now_ns(e->rt));
     tutti_engine_doing(e, was);
-    if (status != TUTTI_OK || !said.turns)
+    if (status != TUTTI_OK || !choice.turns)
         return status;
     if (t->m->rank == 0)
-        tell_window(t, said.seconds);
-    tutti_search_turn(&t->state, said.seconds, said.high, &said.next);
+        tell_window(t, choice.seconds);
+    tutti_search_turn(&t->state, choice.seconds, choice.high, &choice.next);
     if (t->m->rank == 0 && is_over(t))
         tell_end(t);
     return begin_window(t, err);
@@ -248,9 +248,9 @@ static tutti_status begin_step(void *self, tutti_error *err)
         if (t->m->rank == 0 && made > drop)
             t->times_ns[t->n_times++] = tutti_engine_worked_ns(e) - t->mark_ns;
         if (made == drop + steps)
-            TUTTI_TRY(hear(t, false, err));
+            TUTTI_TRY(receive_choice(t, false, err));
         else if (made == drop + part && t->state.now.role == TUTTI_SEARCH_POINT && t->state.n > 0)
-            TUTTI_TRY(hear(t, true, err));
+            TUTTI_TRY(receive_choice(t, true, err));
     }
     t->mark_ns = tutti_engine_worked_ns(e);
     return TUTTI_OK;

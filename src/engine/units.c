@@ -205,7 +205,7 @@ static tutti_status start_of_run(void *self, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status arrive(void *self, tutti_error *err)
+static tutti_status units_arrive(void *self, tutti_error *err)
 {
     TUTTI_TRY(tutti_engine_units_rest(self, err));
     tell_tier(self);
@@ -213,7 +213,7 @@ static tutti_status arrive(void *self, tutti_error *err)
 }
 
 static const tutti_facility_ops facility = {
-    .close = close_units, .begin = start_of_run, .arrive = arrive
+    .close = close_units, .begin = start_of_run, .arrive = units_arrive
 };
 
 tutti_status tutti_engine_units_declare(tutti_engine *e, size_t keep, tutti_error *err)
@@ -279,9 +279,9 @@ static void count_live(tutti_engine *e, const tutti_engine_unit *u, bool comes)
 {
     tutti_engine_units *s = &e->units;
 
-    s->live += comes ? 1 : -1;
+    s->resident += comes ? 1 : -1;
     s->live_values = comes ? s->live_values + u->count : s->live_values - u->count;
-    s->live_most = s->live > s->live_most ? s->live : s->live_most;
+    s->resident_peak = s->resident > s->resident_peak ? s->resident : s->resident_peak;
     s->live_values_most = s->live_values > s->live_values_most ? s->live_values : s->live_values_most;
 }
 
@@ -350,7 +350,7 @@ static tutti_status what_failed(tutti_engine *e, tutti_error *err)
     return tutti_engine_by_piece_rest(e, err);
 }
 
-static tutti_status await(tutti_engine *e, tutti_engine_unit *u, tutti_error *err)
+static tutti_status await_unit(tutti_engine *e, tutti_engine_unit *u, tutti_error *err)
 {
     tutti_doing was;
     tutti_status status;
@@ -443,7 +443,7 @@ static tutti_status take_apart(tutti_engine *e, tutti_engine_unit *u, tutti_erro
 
 /* Finds memory for a unit's values: its own, a buffer, the buffer of a unit that was prefetched
    in vain, or a new allocation. A unit to be prefetched may get none. */
-static tutti_status place(tutti_engine *e, tutti_engine_unit *u, bool ahead, tutti_error *err)
+static tutti_status place_unit(tutti_engine *e, tutti_engine_unit *u, bool ahead, tutti_error *err)
 {
     tutti_engine_units *s = &e->units;
     bool there = u->keeps || take_buffer(e, u, true) ||
@@ -453,7 +453,7 @@ static tutti_status place(tutti_engine *e, tutti_engine_unit *u, bool ahead, tut
         tutti_engine_unit *other = &s->unit[i];
         if (other->values == NULL || other->needs > 0 || other->keeps || other->apart)
             continue;
-        TUTTI_TRY(await(e, other, err));
+        TUTTI_TRY(await_unit(e, other, err));
         release(e, other);
         there = take_buffer(e, u, true) || take_buffer(e, u, false);
     }
@@ -463,7 +463,7 @@ static tutti_status place(tutti_engine *e, tutti_engine_unit *u, bool ahead, tut
         return TUTTI_OK;
     else if (!there && !ahead)
         TUTTI_TRY(tutti_fail_within(err, take_apart(e, u, err), "values of unit %d, which is needed beside %d others",
-                                    (int)(u - s->unit), s->live));
+                                    (int)(u - s->unit), s->resident));
     count_live(e, u, true);
     return TUTTI_OK;
 }
@@ -471,7 +471,7 @@ static tutti_status place(tutti_engine *e, tutti_engine_unit *u, bool ahead, tut
 /* ---- gathers ---- */
 
 /* Describes what a worker does; a unit is named by its first tensor. */
-static const char *tell(const tutti_engine *e, int64_t what, char *text, size_t room)
+static const char *describe_unit(const tutti_engine *e, int64_t what, char *text, size_t room)
 {
     int i = 0;
 
@@ -492,8 +492,9 @@ static tutti_status another(const tutti_engine *e, int64_t mine, int who, int64_
     return tutti_fail(err, TUTTI_ERR_STATE, 0,
                       "worker %d %s where worker %d %s, in step %llu; under method '%s' all workers need the same "
                       "units in the same order",
-                      e->m.rank, tell(e, mine, here, sizeof here), who, tell(e, theirs, there, sizeof there),
-                      (unsigned long long)e->progress.step, e->m.ops->name);
+                      e->m.rank, describe_unit(e, mine, here, sizeof here), who,
+                      describe_unit(e, theirs, there, sizeof there), (unsigned long long)e->progress.step,
+                      e->m.ops->name);
 }
 
 /* Notifies members of the group that wait for this worker that it does not join. */
@@ -504,7 +505,7 @@ static void give_up(tutti_engine *e, tutti_group *g, tutti_status status)
 
 /* All workers send each other what they are about to do next, and check that it is the same.
    words: one of each worker. */
-static tutti_status say(tutti_engine *e, int64_t what, uint32_t turn, int64_t *words, tutti_error *err)
+static tutti_status compare_turn(tutti_engine *e, int64_t what, uint32_t turn, int64_t *words, tutti_error *err)
 {
     tutti_group g = tutti_group_keyed(&e->m.all, tutti_port_of("unit order", 0, 0), turn);
     int64_t mine = what;
@@ -523,12 +524,12 @@ static tutti_status say(tutti_engine *e, int64_t what, uint32_t turn, int64_t *w
 
 uint32_t tutti_engine_units_turn(tutti_engine *e)
 {
-    return e->units.says ? e->units.said++ : 0;
+    return e->units.says ? e->units.order_seq++ : 0;
 }
 
 tutti_status tutti_engine_units_say(tutti_engine *e, int piece, uint32_t turn, tutti_error *err)
 {
-    return e->units.says ? say(e, END - 1 - piece, turn, e->units.words + e->m.workers, err) : TUTTI_OK;
+    return e->units.says ? compare_turn(e, END - 1 - piece, turn, e->units.words + e->m.workers, err) : TUTTI_OK;
 }
 
 static tutti_status gather_unit(tutti_engine *e, tutti_engine_unit *u, tutti_error *err)
@@ -537,7 +538,7 @@ static tutti_status gather_unit(tutti_engine *e, tutti_engine_unit *u, tutti_err
     const int team = of->team;
 
     if (e->units.says)
-        TUTTI_TRY(say(e, u - e->units.unit, u->said, e->units.words, err));
+        TUTTI_TRY(compare_turn(e, u - e->units.unit, u->order_seq, e->units.words, err));
     if (e->drive.on)
         return tutti_engine_drive_bring(e, (int)(u - e->units.unit), (tutti_range){ u->first, u->count }, u->values,
                                         &u->group, err);
@@ -557,7 +558,7 @@ static tutti_status gather_unit(tutti_engine *e, tutti_engine_unit *u, tutti_err
 
 /* Lane thread or client thread: touches only this unit's buffer. TUTTI_CLOSED: another exchange has
    failed. */
-static tutti_status gather(tutti_job *job, tutti_error *err)
+static tutti_status gather_job(tutti_job *job, tutti_error *err)
 {
     tutti_engine_unit *u = job->owner;
     tutti_engine *e = u->engine;
@@ -569,7 +570,7 @@ static tutti_status gather(tutti_job *job, tutti_error *err)
     return status;
 }
 
-static void begin(tutti_engine *e, tutti_engine_unit *u)
+static void begin_gather(tutti_engine *e, tutti_engine_unit *u)
 {
     const int unit = (int)(u - e->units.unit);
     tutti_doing was;
@@ -580,9 +581,9 @@ static void begin(tutti_engine *e, tutti_engine_unit *u)
     if (!e->drive.on) /* a broadcast has no choice */
         u->group.algorithm = e->collective;
     u->turn += e->drive.on ? 1 : (uint32_t)(u->pieces.end - u->pieces.first);
-    u->said = tutti_engine_units_turn(e);
+    u->order_seq = tutti_engine_units_turn(e);
     u->counts = e->clock.running && e->clock.doing != TUTTI_DOING_OUTSIDE && e->clock.doing != TUTTI_DOING_REPORT;
-    u->job = (tutti_job){ .run = gather, .owner = u, .index = unit };
+    u->job = (tutti_job){ .run = gather_job, .owner = u, .index = unit };
     u->pending = true;
     was = e->units.beside ? e->clock.doing : tutti_engine_expose(e); /* without a thread it is over now */
     tutti_lane_start(e->units.lane, &u->job);
@@ -591,11 +592,11 @@ static void begin(tutti_engine *e, tutti_engine_unit *u)
 
 /* Reads my shards and begins the gather. If it is a prefetch and there is no thread for gathers,
    the gather begins when the unit is acquired. */
-static tutti_status start(tutti_engine *e, int unit, bool ahead, tutti_error *err)
+static tutti_status start_unit(tutti_engine *e, int unit, bool ahead, tutti_error *err)
 {
     tutti_engine_unit *u = &e->units.unit[unit];
 
-    TUTTI_TRY(place(e, u, ahead, err));
+    TUTTI_TRY(place_unit(e, u, ahead, err));
     if (u->values == NULL)
         return TUTTI_OK;
     u->filled = ahead && e->units.fills;
@@ -606,7 +607,7 @@ static tutti_status start(tutti_engine *e, int unit, bool ahead, tutti_error *er
         TUTTI_TRY(read(e, u, err));
     }
     if (e->units.beside || !ahead)
-        begin(e, u);
+        begin_gather(e, u);
     return TUTTI_OK;
 }
 
@@ -624,7 +625,7 @@ static tutti_status look_ahead(tutti_engine *e, tutti_error *err)
             return TUTTI_OK;
         if (u->values != NULL)
             continue;
-        TUTTI_TRY(start(e, s->seen[at], true, err));
+        TUTTI_TRY(start_unit(e, s->seen[at], true, err));
         if (u->values == NULL) /* no buffer is free */
             return TUTTI_OK;
     }
@@ -663,11 +664,11 @@ tutti_status tutti_engine_units_need(tutti_engine *e, int unit, tutti_error *err
     if (in_pass)
         TUTTI_TRY(follow(e, unit, err));
     if (u->values == NULL)
-        TUTTI_TRY(start(e, unit, false, err));
+        TUTTI_TRY(start_unit(e, unit, false, err));
     else if (u->posted)
-        begin(e, u);
+        begin_gather(e, u);
     u->needs++;
-    TUTTI_TRY(await(e, u, err));
+    TUTTI_TRY(await_unit(e, u, err));
     return in_pass ? look_ahead(e, err) : TUTTI_OK;
 }
 
@@ -705,7 +706,7 @@ static tutti_status drop(tutti_engine *e, bool kept, tutti_error *err)
 {
     for (int i = 0; i < e->layout.n_units; i++) {
         tutti_engine_unit *u = &e->units.unit[i];
-        TUTTI_TRY(await(e, u, err));
+        TUTTI_TRY(await_unit(e, u, err));
         if (u->values != NULL && u->needs == 0 && !u->filled && (kept || !u->keeps))
             release(e, u);
     }
@@ -721,15 +722,15 @@ tutti_status tutti_engine_units_passed(tutti_engine *e, tutti_error *err)
     TUTTI_TRY(drop(e, false, err));
     s->n_seen = s->at;
     s->records = false;
-    if (s->live_most > s->told) {
-        s->told = s->live_most;
-        tutti_metric(&e->m, "units_live", -1, s->live_most);
+    if (s->resident_peak > s->resident_reported) {
+        s->resident_reported = s->resident_peak;
+        tutti_metric(&e->m, "units_live", -1, s->resident_peak);
         tutti_metric(&e->m, "values_live", -1, (double)s->live_values_most);
     }
     if (!s->says)
         return TUTTI_OK;
     was = tutti_engine_expose(e);
-    status = say(e, END, s->said++, s->words, err);
+    status = compare_turn(e, END, s->order_seq++, s->words, err);
     tutti_engine_doing(e, was);
     return status == TUTTI_CLOSED ? TUTTI_OK : status; /* step() reports the failure */
 }
@@ -781,7 +782,7 @@ static void begin_filled(tutti_engine *e)
         u->filled = false;
         u->posted = true;
         if (s->beside)
-            begin(e, u);
+            begin_gather(e, u);
     }
 }
 
@@ -797,7 +798,7 @@ tutti_status tutti_engine_units_rest(tutti_engine *e, tutti_error *err)
     tutti_status status = TUTTI_OK;
 
     for (int i = 0; e->units.on && i < e->layout.n_units; i++) {
-        const tutti_status one = await(e, &e->units.unit[i], status == TUTTI_OK ? err : NULL);
+        const tutti_status one = await_unit(e, &e->units.unit[i], status == TUTTI_OK ? err : NULL);
         status = status == TUTTI_OK ? one : status;
     }
     return status;
@@ -839,7 +840,7 @@ tutti_status tutti_engine_units_initial(tutti_engine *e, tutti_group *workers, t
         tutti_engine_unit *u = &e->units.unit[i];
         if (u->count == 0)
             continue;
-        TUTTI_TRY(place(e, u, false, err));
+        TUTTI_TRY(place_unit(e, u, false, err));
         tutti_fill(e->m.device, u->count, 0, u->values);
         for (int k = 0; k < e->layout.n_tensors && e->m.rank == 0 && e->options.initial != NULL; k++)
             if (e->tensors[k].unit == i)

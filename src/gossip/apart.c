@@ -27,7 +27,7 @@ static void drop(scratch *s)
 }
 
 /* A member that member i cannot reach; -1: there is none. */
-static int find(const tutti_graph *graph, uint64_t k, const bool *lost, int of, scratch *s)
+static int find_unreached(const tutti_graph *graph, uint64_t k, const bool *lost, int of, scratch *s)
 {
     enum { DRAWN_ROUNDS = 256 };
     const uint64_t period = tutti_graph_period(graph), rounds = period > 0 ? period : DRAWN_ROUNDS;
@@ -74,7 +74,7 @@ tutti_status tutti_apart_tell(tutti_method *m, const tutti_graph *graph, uint64_
                   .w_in = tutti_alloc(d, sizeof *s.w_in),
                   .w_out = tutti_alloc(d, sizeof *s.w_out) };
     const bool all = s.part != NULL && s.in != NULL && s.out != NULL && s.w_in != NULL && s.w_out != NULL;
-    const int other = all && !lost[m->rank] ? find(graph, k, lost, m->rank, &s) : -1;
+    const int other = all && !lost[m->rank] ? find_unreached(graph, k, lost, m->rank, &s) : -1;
 
     drop(&s);
     if (!all)

@@ -71,10 +71,10 @@
 
 /* A snapshot of the model (engine.h). Rounds that were pending when it was taken still add to
    it. */
-typedef struct aside {
+typedef struct snapshot {
     float *x;
     uint64_t until;              /* rounds below this number change x */
-} aside;
+} snapshot;
 
 struct tutti_averager {
     tutti_method *m;
@@ -83,14 +83,14 @@ struct tutti_averager {
     tutti_members *members;
     int64_t rounds;              /* per gradient; 0: the method requests rounds */
     int tell, beat, mix, average; /* services */
-    tutti_monitor *door;
+    tutti_monitor *lock;
     float *s, *sent, *mean;      /* n each; s: under the lock, sent and mean: of the service that makes rounds */
     uint64_t averaged;           /* rounds applied to s; under the lock */
     uint64_t seen;               /* `averaged` when the client read s; client thread only */
-    uint64_t owed;               /* rounds that the method has requested so far; under the lock */
-    aside *aside;                /* snapshots, with capacity for as many as there may be; */
-    int asides;                  /* their number; under the lock */
-    float *due_aside;            /* target of the next snapshot; NULL: none is due. Client thread only */
+    uint64_t pending;            /* rounds that the method has requested so far; under the lock */
+    snapshot *snapshot;          /* snapshots, with capacity for as many as there may be; */
+    int n_snapshots;             /* their number; under the lock */
+    float *snapshot_to;          /* target of the next snapshot; NULL: none is due. Client thread only */
     /* rounds made; written under the lock by the service that makes them; declared where the
        graph depends on it */
     uint64_t round;
@@ -100,11 +100,11 @@ struct tutti_averager {
     uint64_t granted, handed;    /* rounds; the last number that this worker has sent to all others; under the lock */
     uint64_t most;               /* rounds that may be granted beyond what all have made */
     uint64_t *made;              /* workers: rounds each has made, as far as known here; under the lock */
-    uint64_t untold;             /* gradients of this worker not yet reported; under the lock */
+    uint64_t unreported;         /* gradients of this worker not yet reported; under the lock */
     /* `granted` must be sent to all others; they reply how many rounds they have made; under the
        lock */
     bool spread;
-    bool told;                   /* the client has emitted the event about skipped rounds */
+    bool reported;               /* the client has emitted the event about skipped rounds */
     int events;                  /* number of the world's events that `tell` has processed */
     int64_t pause_ns;            /* clock: from the end of a round to the next grant */
     bool clocks;                 /* a clock grants rounds */
@@ -141,8 +141,8 @@ static tutti_status declare(tutti_averager **out, tutti_method *m, tutti_plan *p
         tutti_declare_vector(plan, "averager.sent", TUTTI_SCRATCH, &a->sent);
         tutti_declare_vector(plan, "averager.mean", TUTTI_SCRATCH, &a->mean);
     }
-    a->aside = tutti_alloc((size_t)tutti_engine_aside_room(m->engine) + 1, sizeof *a->aside);
-    if (a->aside == NULL)
+    a->snapshot = tutti_alloc((size_t)tutti_engine_snapshot_capacity(m->engine) + 1, sizeof *a->snapshot);
+    if (a->snapshot == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the averager of method '%s'", m->ops->name);
     if (!granted)
         return TUTTI_OK;
@@ -190,21 +190,21 @@ static tutti_status open_averager(void *self, tutti_error *err)
 
     if (a->mixer == NULL && tutti_engine_fault_tolerant(a->m->engine))
         TUTTI_TRY(tutti_members_open(&a->members, a->m->world, tutti_port_of("averager", 0, 0), err));
-    return tutti_monitor_open(&a->door, a->m->rt, err);
+    return tutti_monitor_open(&a->lock, a->m->rt, err);
 }
 
 static void close_averager(void *self)
 {
     tutti_averager *a = self;
 
-    tutti_monitor_close(a->door);
+    tutti_monitor_close(a->lock);
     tutti_members_close(a->members);
     tutti_free(a->made);
     tutti_free(a->gone);
     tutti_free(a->others);
     tutti_free(a->calls);
     tutti_free(a->each);
-    tutti_free(a->aside);
+    tutti_free(a->snapshot);
     tutti_free(a);
 }
 
@@ -223,9 +223,9 @@ static void tell_client(tutti_averager *a)
     left_out = a->due / left;
     tutti_metric(a->m, "rounds", -1, (double)a->round);
     tutti_metric(a->m, "rounds_left_out", -1, (double)left_out);
-    if (a->told || left_out <= a->round || a->m->rank != tutti_engine_first(a->m->engine))
+    if (a->reported || left_out <= a->round || a->m->rank != tutti_engine_first(a->m->engine))
         return;
-    a->told = true;
+    a->reported = true;
     tutti_event(a->m, "rounds left out",
                 "rounds of averaging take longer than the gradients that bring them: %llu were made and %llu left out "
                 "so far, so models are further apart than on a fast network; a larger batch "
@@ -247,7 +247,7 @@ static tutti_status quiesce(void *self, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status resume(void *self, tutti_error *err)
+static tutti_status averager_resume(void *self, tutti_error *err)
 {
     tutti_averager *a = self;
 
@@ -262,31 +262,31 @@ static tutti_status resume(void *self, tutti_error *err)
 }
 
 /* Called with the lock held. */
-static void put_aside(tutti_averager *a)
+static void snapshot_due(tutti_averager *a)
 {
-    if (a->due_aside == NULL)
+    if (a->snapshot_to == NULL)
         return;
-    tutti_copy(a->m->device, a->m->n, a->s, a->due_aside);
-    a->aside[a->asides++] = (aside){ a->due_aside, a->owed };
-    a->due_aside = NULL;
+    tutti_copy(a->m->device, a->m->n, a->s, a->snapshot_to);
+    a->snapshot[a->n_snapshots++] = (snapshot){ a->snapshot_to, a->pending };
+    a->snapshot_to = NULL;
 }
 
 void tutti_averager_read(tutti_averager *a)
 {
-    tutti_lock(a->door);
-    put_aside(a);
+    tutti_lock(a->lock);
+    snapshot_due(a);
     tutti_copy(a->m->device, a->m->n, a->s, a->m->x);
     a->seen = a->averaged;
-    tutti_unlock(a->door);
+    tutti_unlock(a->lock);
 }
 
-void tutti_averager_owe(tutti_averager *a)
+void tutti_averager_post(tutti_averager *a)
 {
-    tutti_lock(a->door);
-    put_aside(a);
-    a->owed++;
-    tutti_unlock(a->door);
-    tutti_owe(a->m, a->average, 1);
+    tutti_lock(a->lock);
+    snapshot_due(a);
+    a->pending++;
+    tutti_unlock(a->lock);
+    tutti_round_post(a->m, a->average, 1);
 }
 
 /* ---- snapshots ---- */
@@ -294,35 +294,35 @@ void tutti_averager_owe(tutti_averager *a)
 /* The copy is made when the client next takes the lock, which is before it requests a round of
    its next step. Taking the lock just for this would be something that a run without snapshots
    does not do. */
-static void own_aside(void *self, float *to)
+static void snapshot_values(void *self, float *to)
 {
-    ((tutti_averager *)self)->due_aside = to;
+    ((tutti_averager *)self)->snapshot_to = to;
 }
 
-static void drop_aside(void *self)
+static void snapshot_drop(void *self)
 {
-    ((tutti_averager *)self)->asides = 0; /* the run is quiescent */
+    ((tutti_averager *)self)->n_snapshots = 0; /* the run is quiescent */
 }
 
 tutti_status tutti_averager_update(tutti_averager *a, int64_t outstanding, tutti_error *err)
 {
     uint64_t staleness;
 
-    tutti_lock(a->door);
+    tutti_lock(a->lock);
     staleness = a->averaged - a->seen;
-    tutti_unlock(a->door);
+    tutti_unlock(a->lock);
     tutti_stale(a->m, staleness);
-    TUTTI_TRY(tutti_base_step_on(a->m, a->s, a->door, 1, err));
+    TUTTI_TRY(tutti_base_step_on(a->m, a->s, a->lock, 1, err));
     if (a->rounds == 0 || a->m->workers == 1)
         return TUTTI_OK;
-    tutti_lock(a->door);
-    a->untold++;
-    tutti_unlock(a->door);
-    tutti_owe(a->m, a->tell, 1);
+    tutti_lock(a->lock);
+    a->unreported++;
+    tutti_unlock(a->lock);
+    tutti_round_post(a->m, a->tell, 1);
     if (outstanding < 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_await_rounds(a->m, a->tell, outstanding, err));
-    return tutti_await_rounds(a->m, a->average, outstanding * a->rounds, err);
+    TUTTI_TRY(tutti_round_await(a->m, a->tell, outstanding, err));
+    return tutti_round_await(a->m, a->average, outstanding * a->rounds, err);
 }
 
 /* ---- services ---- */
@@ -355,9 +355,9 @@ static tutti_status with_all(tutti_averager *a, tutti_error *err)
    charged: evaluating a model is not part of the method's cost. */
 static void complete_asides(tutti_averager *a)
 {
-    for (int k = 0; k < a->asides; k++)
-        for (size_t i = 0; i < a->m->layout->used && a->aside[k].until > a->averaged; i++)
-            a->aside[k].x[i] += a->mean[i] - a->sent[i];
+    for (int k = 0; k < a->n_snapshots; k++)
+        for (size_t i = 0; i < a->m->layout->used && a->snapshot[k].until > a->averaged; i++)
+            a->snapshot[k].x[i] += a->mean[i] - a->sent[i];
 }
 
 static tutti_status make_round(tutti_averager *a, tutti_error *err)
@@ -365,17 +365,17 @@ static tutti_status make_round(tutti_averager *a, tutti_error *err)
     tutti_method *m = a->m;
     const int64_t begin = tutti_now_ns(m->rt);
 
-    tutti_lock(a->door);
+    tutti_lock(a->lock);
     tutti_copy(m->device, m->n, a->s, a->sent);
-    tutti_unlock(a->door);
+    tutti_unlock(a->lock);
     TUTTI_TRY(a->mixer != NULL ? tutti_mixer_mix_aside(a->mixer, a->round, a->sent, a->mean, err) : with_all(a, err));
-    tutti_lock(a->door);
+    tutti_lock(a->lock);
     tutti_add_diff(m->device, m->layout->used, 1, a->mean, a->sent, a->s);
     complete_asides(a);
     a->averaged++;
     a->round++;
     a->ended_ns = tutti_now_ns(m->rt);
-    tutti_unlock(a->door);
+    tutti_unlock(a->lock);
     tutti_engine_service_comm(m->engine, begin);
     return TUTTI_OK;
 }
@@ -413,31 +413,31 @@ static void take_grant(tutti_averager *a, uint64_t count, uint64_t more, bool ha
 {
     uint64_t news;
 
-    tutti_lock(a->door);
+    tutti_lock(a->lock);
     count = count > a->granted + more ? count : a->granted + more;
     news = count - a->granted;
     a->granted = count;
     hand_on = hand_on && a->granted > a->handed;
     a->spread = a->spread || hand_on;
-    tutti_unlock(a->door);
-    tutti_owe(a->m, a->average, (int64_t)news);
-    tutti_owe(a->m, a->tell, hand_on);
+    tutti_unlock(a->lock);
+    tutti_round_post(a->m, a->average, (int64_t)news);
+    tutti_round_post(a->m, a->tell, hand_on);
 }
 
 static void learn(tutti_averager *a, int rank, uint64_t made)
 {
-    tutti_lock(a->door);
+    tutti_lock(a->lock);
     a->made[rank] = made > a->made[rank] ? made : a->made[rank];
-    tutti_unlock(a->door);
+    tutti_unlock(a->lock);
 }
 
 static uint64_t known(tutti_averager *a, int rank)
 {
     uint64_t made;
 
-    tutti_lock(a->door);
+    tutti_lock(a->lock);
     made = rank == a->m->rank ? a->round : a->made[rank];
-    tutti_unlock(a->door);
+    tutti_unlock(a->lock);
     return made;
 }
 
@@ -491,16 +491,16 @@ tutti_status tutti_averager_tell(tutti_averager *a, tutti_error *err)
         const int seen = events(a);
         uint64_t granted, gradients, made;
         bool spread;
-        tutti_lock(a->door);
+        tutti_lock(a->lock);
         granted = a->granted;
         made = a->round;
         spread = a->spread || seen > a->events;
-        gradients = a->untold; /* All at once, so that they do not pile up where a message takes
+        gradients = a->unreported; /* All at once, so that they do not pile up where a message takes
                                   longer than a gradient. */
         a->spread = false;
-        a->untold = 0;
+        a->unreported = 0;
         a->handed = spread ? granted : a->handed;
-        tutti_unlock(a->door);
+        tutti_unlock(a->lock);
         a->events = seen;
         if (spread)
             TUTTI_TRY(tell_others(a, granted, err));
@@ -525,11 +525,11 @@ void tutti_averager_begin(tutti_averager *a)
 
     if (a->m->workers == 1)
         return;
-    tutti_lock(a->door);
+    tutti_lock(a->lock);
     news = !a->begun;
     a->begun = true;
-    tutti_unlock(a->door);
-    tutti_owe(a->m, a->beat, news);
+    tutti_unlock(a->lock);
+    tutti_round_post(a->m, a->beat, news);
 }
 
 /* A round of this service is requested when the client begins, and at a loss: this worker may
@@ -542,14 +542,14 @@ tutti_status tutti_averager_clock(tutti_averager *a, tutti_error *err)
 
     while ((status = tutti_round(m, a->beat, grants, err)) == TUTTI_OK) {
         int64_t ended_ns;
-        tutti_lock(a->door);
+        tutti_lock(a->lock);
         grants = a->begun && is_lowest(a);
-        tutti_unlock(a->door);
+        tutti_unlock(a->lock);
         if (!grants || !tutti_engine_wait_idle(m->engine, a->average, INT64_MIN))
             continue;
-        tutti_lock(a->door);
+        tutti_lock(a->lock);
         ended_ns = a->ended_ns;
-        tutti_unlock(a->door);
+        tutti_unlock(a->lock);
         if (tutti_engine_wait_idle(m->engine, a->average, ended_ns + a->pause_ns))
             take_grant(a, 0, 1, true);
     }
@@ -566,13 +566,13 @@ static uint64_t grant(tutti_averager *a, uint64_t due)
             const uint64_t made = known(a, r);
             least = made < least ? made : least;
         }
-    tutti_lock(a->door);
+    tutti_lock(a->lock);
     room = a->granted - least < a->most ? a->most - (a->granted - least) : 0;
     room = room < due ? room : due;
     a->spread = a->spread || room < due;
-    tutti_unlock(a->door);
+    tutti_unlock(a->lock);
     if (room < due)
-        tutti_owe(a->m, a->tell, 1);
+        tutti_round_post(a->m, a->tell, 1);
     take_grant(a, 0, room, true);
     return room;
 }
@@ -582,7 +582,7 @@ tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err)
     tutti_note note;
     tutti_status status;
 
-    while ((status = tutti_serve(a->m, a->beat, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
+    while ((status = tutti_rpc_receive(a->m, a->beat, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_note answer = { 0 };
         uint64_t left = 0, before;
         for (int r = 0; r < a->m->workers; r++)
@@ -592,10 +592,10 @@ tutti_status tutti_averager_beat(tutti_averager *a, tutti_error *err)
         a->due += (uint64_t)note.a * (uint64_t)a->rounds;
         if (a->due / left > before)
             a->due -= left * grant(a, a->due / left - before);
-        tutti_lock(a->door);
+        tutti_lock(a->lock);
         answer.a = (int64_t)a->granted;
-        tutti_unlock(a->door);
-        TUTTI_TRY(tutti_reply(a->m, &note, &answer, err));
+        tutti_unlock(a->lock);
+        TUTTI_TRY(tutti_rpc_reply(a->m, &note, &answer, err));
     }
     return status;
 }
@@ -605,18 +605,18 @@ tutti_status tutti_averager_mix(tutti_averager *a, tutti_error *err)
     tutti_note note;
     tutti_status status;
 
-    while ((status = tutti_serve(a->m, a->mix, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
+    while ((status = tutti_rpc_receive(a->m, a->mix, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_note answer = { 0 };
         take_grant(a, (uint64_t)note.a, 0, note.kind != 0 || misses_one(a));
-        tutti_lock(a->door);
+        tutti_lock(a->lock);
         answer.a = (int64_t)a->round;
-        tutti_unlock(a->door);
-        TUTTI_TRY(tutti_reply(a->m, &note, &answer, err));
+        tutti_unlock(a->lock);
+        TUTTI_TRY(tutti_rpc_reply(a->m, &note, &answer, err));
     }
     return status;
 }
 
 static const tutti_facility_ops facility = {
-    .open = open_averager, .close = close_averager, .quiesce = quiesce, .resume = resume,
-    .own_aside = own_aside, .drop_aside = drop_aside
+    .open = open_averager, .close = close_averager, .quiesce = quiesce, .resume = averager_resume,
+    .snapshot_values = snapshot_values, .snapshot_drop = snapshot_drop
 };

@@ -199,7 +199,7 @@ tutti_groups_entry *tutti_groups_to_join(const tutti_groups *g, int v)
 
 /* ---- starts ---- */
 
-static tutti_status start(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns, tutti_error *err)
+static tutti_status start_group(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns, tutti_error *err)
 {
     p->started = true;
     p->go_ns = now_ns;
@@ -239,13 +239,13 @@ static tutti_status start_all(tutti_groups *g, int64_t now_ns, tutti_error *err)
         if (waits && p->since_ns == TUTTI_FOREVER)
             p->since_ns = now_ns;
         if (may)
-            TUTTI_TRY(start(g, p, now_ns, err));
+            TUTTI_TRY(start_group(g, p, now_ns, err));
     }
     return TUTTI_OK;
 }
 
 /* Serves v's request if no group is planned for it. */
-static tutti_status serve(tutti_groups *g, int v, tutti_error *err)
+static tutti_status serve_request(tutti_groups *g, int v, tutti_error *err)
 {
     if (!g->w[v].asks || tutti_groups_planned(g, v) != NULL)
         return TUTTI_OK;
@@ -261,7 +261,7 @@ static tutti_status serve(tutti_groups *g, int v, tutti_error *err)
 tutti_status tutti_groups_settle(tutti_groups *g, int64_t now_ns, tutti_error *err)
 {
     for (int v = 0; v < g->o.workers; v++)
-        TUTTI_TRY(serve(g, v, err));
+        TUTTI_TRY(serve_request(g, v, err));
     return start_all(g, now_ns, err);
 }
 
@@ -297,7 +297,7 @@ tutti_status tutti_groups_request(tutti_groups *g, int v, int64_t count, tutti_g
         w->kept = false;
         return tutti_groups_tell(g, v, TUTTI_GROUPS_GO, in, err);
     }
-    TUTTI_TRY(serve(g, v, err));
+    TUTTI_TRY(serve_request(g, v, err));
     return start_all(g, now_ns, err);
 }
 

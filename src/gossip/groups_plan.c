@@ -31,7 +31,7 @@
 
 #include "groups_internal.h"
 
-static uint64_t draw(tutti_groups *g, uint64_t below)
+static uint64_t draw_below(tutti_groups *g, uint64_t below)
 {
     return tutti_random((tutti_rng){ g->o.seed, tutti_hash("prague", 6), 0 }, (*g->o.draws)++) % below;
 }
@@ -39,7 +39,7 @@ static uint64_t draw(tutti_groups *g, uint64_t below)
 static void shuffle(tutti_groups *g, int *list, int n)
 {
     for (int k = n - 1; k > 0; k--) {
-        const int other = (int)draw(g, (uint64_t)k + 1), v = list[k];
+        const int other = (int)draw_below(g, (uint64_t)k + 1), v = list[k];
         list[k] = list[other];
         list[other] = v;
     }
@@ -69,7 +69,7 @@ static tutti_status plan_group(tutti_groups *g, int *list, int n, tutti_error *e
 
 /* Splits the list into groups of `size`; the remainder forms a smaller group, but never of one
    worker. */
-static tutti_status cut(tutti_groups *g, int *list, int n, int size, tutti_error *err)
+static tutti_status cut_groups(tutti_groups *g, int *list, int n, int size, tutti_error *err)
 {
     for (int at = 0; at < n;) {
         int some = n - at < size ? n - at : size;
@@ -116,7 +116,7 @@ static tutti_status plan_rounds(tutti_groups *g, int n, bool behind, tutti_error
     for (int at = 0; at < n;) { /* w is the head of its machine if it is behind: then it is
                                    grouped with another head now */
         const int there = gather_machine(g, g->pick, at, n);
-        const int head = at == 0 && behind ? 0 : (int)draw(g, (uint64_t)there), v = g->pick[at + head];
+        const int head = at == 0 && behind ? 0 : (int)draw_below(g, (uint64_t)there), v = g->pick[at + head];
         memmove(g->pick + at + 1, g->pick + at, (size_t)head * sizeof *g->pick);
         g->pick[at] = v;
         g->deal[heads++] = v;
@@ -125,7 +125,7 @@ static tutti_status plan_rounds(tutti_groups *g, int n, bool behind, tutti_error
         at += there;
     }
     shuffle(g, g->deal, heads);
-    TUTTI_TRY(cut(g, g->deal, heads, g->o.size, err));
+    TUTTI_TRY(cut_groups(g, g->deal, heads, g->o.size, err));
     for (int at = 0; at < n;) {
         const int there = gather_machine(g, g->pick, at, n);
         int some = 0;
@@ -218,7 +218,7 @@ static tutti_status plan_division(tutti_groups *g, int w, tutti_error *err)
     if (has_rounds(g, g->pick, n))
         return plan_rounds(g, n, behind, err);
     shuffle(g, g->pick, n);
-    return cut(g, g->pick, n, g->o.size, err);
+    return cut_groups(g, g->pick, n, g->o.size, err);
 }
 
 tutti_status tutti_groups_plan(tutti_groups *g, int w, tutti_error *err)

@@ -126,8 +126,8 @@ int tutti_groups_row(int workers, int size, const int *machine, uint64_t k, int 
 }
 
 /* y := F_k x. Checks that each worker is in its own group of sync k. */
-static tutti_status mix(int n, int size, const int *machine, uint64_t k, const double *x, double *y, int *row,
-                        tutti_error *err)
+static tutti_status mix_groups(int n, int size, const int *machine, uint64_t k, const double *x, double *y, int *row,
+                               tutti_error *err)
 {
     for (int w = 0; w < n; w++) {
         const int some = tutti_groups_row(n, size, machine, k, w, row);
@@ -163,8 +163,8 @@ static double centre(int n, double *x)
 
 enum { ROUNDS = 200, ROUNDS_OF_MANY = 20, MANY = 256 };
 
-static tutti_status check(int n, int size, const int *machine, double *x, double *y, int *row, int *other,
-                          double *lambda, tutti_error *err)
+static tutti_status check_contraction(int n, int size, const int *machine, double *x, double *y, int *row, int *other,
+                                      double *lambda, tutti_error *err)
 {
     const uint64_t period = tutti_groups_period(n, size, machine);
     double shrinks = 0;
@@ -184,7 +184,7 @@ static tutti_status check(int n, int size, const int *machine, double *x, double
     centre(n, x);
     for (int round = 0; round < (n > MANY ? ROUNDS_OF_MANY : ROUNDS); round++) {
         for (uint64_t k = 0; k < 2 * period; k++) { /* F, then its transpose: each F_k is symmetric */
-            TUTTI_TRY(mix(n, size, machine, k < period ? k : 2 * period - 1 - k, x, y, row, err));
+            TUTTI_TRY(mix_groups(n, size, machine, k < period ? k : 2 * period - 1 - k, x, y, row, err));
             memcpy(x, y, (size_t)n * sizeof *x);
         }
         shrinks = centre(n, x);
@@ -203,7 +203,7 @@ tutti_status tutti_groups_check(int workers, int size, const int *machine, doubl
     double *const x = tutti_alloc(2 * n, sizeof *x);
     int *const row = tutti_alloc(2 * n, sizeof *row);
     const tutti_status status = x != NULL && row != NULL
-                                    ? check(workers, size, machine, x, x + n, row, row + n, lambda, err)
+                                    ? check_contraction(workers, size, machine, x, x + n, row, row + n, lambda, err)
                                     : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
                                                  "checking the schedule of %zu workers", n);
 

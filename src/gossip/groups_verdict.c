@@ -37,7 +37,7 @@ static void part(tutti_groups *g, tutti_groups_entry *p)
     }
 }
 
-static tutti_status judge(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns, tutti_error *err)
+static tutti_status judge_group(tutti_groups *g, tutti_groups_entry *p, int64_t now_ns, tutti_error *err)
 {
     const bool again = (tutti_groups_count_of(p, SPOILT) > 0 || p->undone) && !p->kept;
     tutti_groups_entry *next = NULL;
@@ -156,7 +156,7 @@ tutti_status tutti_groups_over(tutti_groups *g, int v, int64_t id, const int *me
     g->w[v].in = p;
     p->state[k] = blame < 0 ? WELL : SPOILT;
     p->blame[k] = blame;
-    return judge(g, p, now_ns, err);
+    return judge_group(g, p, now_ns, err);
 }
 
 /* The first started group that still relies on v. */
@@ -184,7 +184,7 @@ tutti_status tutti_groups_lost(tutti_groups *g, int v, int64_t now_ns, tutti_err
         if (tutti_groups_count_of(p, OUT) == p->n)
             tutti_groups_take_out(g, p);
         else
-            TUTTI_TRY(judge(g, p, now_ns, err));
+            TUTTI_TRY(judge_group(g, p, now_ns, err));
     }
     return tutti_groups_settle(g, now_ns, err);
 }

@@ -189,9 +189,9 @@ static tutti_status lose(tutti_mixer *mixer, int rank, tutti_request *request, t
 
 tutti_status tutti_mixer_tell(tutti_mixer *mixer, uint64_t k, tutti_error *err)
 {
-    if (mixer->losses == mixer->told)
+    if (mixer->losses == mixer->reported)
         return TUTTI_OK;
-    mixer->told = mixer->losses;
+    mixer->reported = mixer->losses;
     return tutti_apart_tell(mixer->m, mixer->graph, k, mixer->lost, err);
 }
 
@@ -230,7 +230,7 @@ static float *room(const tutti_mixer *mixer, size_t c, int a)
     return mixer->room + (c % SLOTS * (size_t)mixer->degree + (size_t)a) * mixer->chunk;
 }
 
-static tutti_status post(tutti_mixer *mixer, const tutti_mixer_round *r, size_t c, tutti_error *err)
+static tutti_status post_message(tutti_mixer *mixer, const tutti_mixer_round *r, size_t c, tutti_error *err)
 {
     tutti_method *m = mixer->m;
     const tutti_port port = tutti_port_of("mixer", r->k, 0); /* chunks of a round arrive in order */
@@ -260,7 +260,7 @@ tutti_status tutti_mixer_await(tutti_mixer *mixer, const tutti_mixer_round *r, t
 
     for (size_t i = 0; i < n; i++)
         mixer->wanted[i] = &request[i];
-    status = r->aside ? tutti_engine_wait_or_close(mixer->m->engine, mixer->wanted, (int)n, err)
+    status = r->untimed ? tutti_engine_wait_or_close(mixer->m->engine, mixer->wanted, (int)n, err)
                       : tutti_wait_some(mixer->m->world, mixer->wanted, n, n, TUTTI_FOREVER, NULL, err);
     if (mixer->lost == NULL || !tutti_is_left_out(mixer->m, status, err))
         return status;
@@ -334,7 +334,8 @@ static tutti_status weigh_shares(tutti_mixer *mixer, tutti_mixer_round *r, tutti
     return TUTTI_OK;
 }
 
-static tutti_status finish(tutti_mixer *mixer, tutti_mixer_round *r, tutti_mass kept, size_t c, tutti_error *err)
+static tutti_status finish_message(tutti_mixer *mixer, tutti_mixer_round *r, tutti_mass kept, size_t c,
+                                   tutti_error *err)
 {
     tutti_request *request = slot(mixer, c);
 
@@ -352,18 +353,18 @@ static tutti_status chunks(tutti_mixer *mixer, tutti_mixer_round *r, tutti_error
     const size_t count = chunks_of(mixer);
     const tutti_mass kept = r->mass != NULL ? *r->mass : 0;
 
-    TUTTI_TRY(post(mixer, r, 0, err));
+    TUTTI_TRY(post_message(mixer, r, 0, err));
     for (size_t c = 0; c < count; c++) {
         if (c + 1 < count)
-            TUTTI_TRY(post(mixer, r, c + 1, err));
-        TUTTI_TRY(finish(mixer, r, kept, c, err));
+            TUTTI_TRY(post_message(mixer, r, c + 1, err));
+        TUTTI_TRY(finish_message(mixer, r, kept, c, err));
     }
     return TUTTI_OK;
 }
 
 /* Sets the neighbours of the round, and each one's share of the push-sum weight: *mass becomes
    what is kept. No thread is in a round. */
-static tutti_mixer_round begin(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass)
+static tutti_mixer_round begin_round(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass)
 {
     tutti_mixer_round r = { .k = k, .epoch = mixer->codec != NULL ? mixer->m->epoch : 0, .u = u, .x = x, .mass = mass };
     tutti_mass left = mass != NULL ? *mass : 0;
@@ -421,7 +422,7 @@ static tutti_status between_team(tutti_mixer *mixer, tutti_mixer_round *r, tutti
 }
 
 /* Makes a round, without the cleanup after a failure. */
-static tutti_status make(tutti_mixer *mixer, tutti_mixer_round *r, tutti_error *err)
+static tutti_status run_round(tutti_mixer *mixer, tutti_mixer_round *r, tutti_error *err)
 {
     tutti_leaders l = tutti_leaders_keyed(&mixer->leaders, r->k + 1, 0);
 
@@ -447,7 +448,7 @@ static tutti_status carry_out(tutti_mixer *mixer, tutti_mixer_round *r, tutti_er
             tutti_copy(mixer->m->device, mixer->m->layout->used, r->u, r->x);
         return TUTTI_OK;
     }
-    status = make(mixer, r, err);
+    status = run_round(mixer, r, err);
     if (status == TUTTI_OK)
         return TUTTI_OK;
     if (mixer->codec != NULL)
@@ -465,7 +466,7 @@ tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
     tutti_engine *e = mixer->m->engine;
     const tutti_doing was = tutti_engine_expose(e);
     const int64_t started_ns = tutti_now_ns(mixer->m->rt);
-    tutti_mixer_round r = begin(mixer, k, u, x, mass);
+    tutti_mixer_round r = begin_round(mixer, k, u, x, mass);
     tutti_status status = carry_out(mixer, &r, err);
 
     status = status == TUTTI_OK ? tutti_mixer_tell(mixer, k, err) : status;
@@ -476,8 +477,8 @@ tutti_status tutti_mix(tutti_mixer *mixer, uint64_t k, const float *u, float *x,
 
 tutti_status tutti_mixer_mix_aside(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_error *err)
 {
-    tutti_mixer_round r = begin(mixer, k, u, x, NULL);
-    r.aside = true;
+    tutti_mixer_round r = begin_round(mixer, k, u, x, NULL);
+    r.untimed = true;
     return carry_out(mixer, &r, err);
 }
 
@@ -491,7 +492,7 @@ static tutti_status run_started(tutti_job *job, tutti_error *err)
 
 void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x, tutti_mass *mass)
 {
-    mixer->started = begin(mixer, k, u, x, mass);
+    mixer->started = begin_round(mixer, k, u, x, mass);
     mixer->mass = mass;
     if (mass != NULL) { /* the caller reads its own value while the job runs */
         mixer->moving = *mass;
@@ -506,7 +507,7 @@ void tutti_mix_start(tutti_mixer *mixer, uint64_t k, const float *u, float *x, t
     tutti_lane_start(mixer->lane, &mixer->job);
 }
 
-static tutti_status arrive(tutti_mixer *mixer, tutti_error *err)
+static tutti_status drain_round(tutti_mixer *mixer, tutti_error *err)
 {
     tutti_engine *e = mixer->m->engine;
     const tutti_doing was = tutti_engine_expose(e);
@@ -533,7 +534,7 @@ static tutti_status arrive(tutti_mixer *mixer, tutti_error *err)
 static tutti_status arrive_started(void *self, tutti_error *err)
 {
     tutti_mixer *mixer = self;
-    return mixer->pending && !mixer->arrived ? arrive(mixer, err) : TUTTI_OK;
+    return mixer->pending && !mixer->arrived ? drain_round(mixer, err) : TUTTI_OK;
 }
 
 tutti_status tutti_mix_wait(tutti_mixer *mixer, tutti_error *err)

@@ -357,7 +357,7 @@ static tutti_status look_at(const tutti_mixer *mixer, const tutti_view *v, tutti
 }
 
 /* Writes a tensor's bytes to out, after their head. *some: their number. */
-static void put(const tutti_mixer *mixer, const tutti_view *v, const float *x, uint8_t *out, size_t *some)
+static void write_tensor(const tutti_mixer *mixer, const tutti_view *v, const float *x, uint8_t *out, size_t *some)
 {
     tutti_mixer_codec *c = mixer->codec;
     const size_t prefix = prefix_of(c->codec, v), head = head_of(c, v);
@@ -421,7 +421,7 @@ static tutti_status pack(const tutti_mixer *mixer, const tutti_mixer_round *r, c
                               "fault of the program: please report it",
                               c->codec->ops->name, (unsigned long long)r->k);
         tutti_diff(c->space.device, v.count, 1, r->u + v.first, c->mine + v.first, c->difference);
-        put(mixer, &v, c->difference, out, &some);
+        write_tensor(mixer, &v, c->difference, out, &some);
         TUTTI_TRY(tutti_codec_unpack_add(c->codec, &v, out + head, some, 1, c->mine + v.first, c->scratch, err));
         TUTTI_TRY(look_at(mixer, &v, err));
         out += head + some;
@@ -601,7 +601,7 @@ tutti_status tutti_mixer_codec_put(const tutti_mixer *mixer, uint64_t k, float *
         const tutti_view v = aside_of(c, i, k);
         const size_t head = head_of(c, &v);
         size_t some;
-        put(mixer, &v, x + v.first, out + *bytes, &some);
+        write_tensor(mixer, &v, x + v.first, out + *bytes, &some);
         TUTTI_TRY(tutti_codec_unpack_add(c->codec, &v, out + *bytes + head, some, -1, x + v.first, c->scratch, err));
         *bytes += head + some;
     }

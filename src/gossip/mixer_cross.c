@@ -135,8 +135,8 @@ static tutti_status post_receives(tutti_mixer *mixer, tutti_error *err)
 }
 
 /* Encodes v plus what earlier messages lacked to `out`. */
-static tutti_status encode(tutti_mixer *mixer, const float *v, float *residual, uint8_t *out, size_t *bytes,
-                           tutti_error *err)
+static tutti_status encode_model(tutti_mixer *mixer, const float *v, float *residual, uint8_t *out, size_t *bytes,
+                                 tutti_error *err)
 {
     const tutti_method *m = mixer->m;
     const size_t n = m->layout->used;
@@ -163,7 +163,7 @@ tutti_status tutti_mixer_give_back(tutti_mixer *mixer, int a, const float *v, tu
         return tutti_post_send(m->world, send, mixer->in[a], port_of(mixer), &(tutti_note){ 0 },
                                tutti_f32(m->device, c->model[a], m->layout->used), err);
     }
-    TUTTI_TRY(encode(mixer, v, c->residual[a], room_of(mixer, c->send, a), &bytes, err));
+    TUTTI_TRY(encode_model(mixer, v, c->residual[a], room_of(mixer, c->send, a), &bytes, err));
     return tutti_post_send(m->world, send, mixer->in[a], port_of(mixer), &(tutti_note){ 0 },
                            tutti_host(room_of(mixer, c->send, a), bytes, TUTTI_U8), err);
 }
@@ -204,7 +204,7 @@ static tutti_status sum_up_decoded(tutti_mixer *mixer, float *v, tutti_error *er
     uint8_t *own = room_of(mixer, c->send, tutti_graph_degree(mixer->graph));
     size_t bytes;
 
-    TUTTI_TRY(encode(mixer, v, c->residual[tutti_graph_degree(mixer->graph)], own, &bytes, err));
+    TUTTI_TRY(encode_model(mixer, v, c->residual[tutti_graph_degree(mixer->graph)], own, &bytes, err));
     tutti_fill(m->device, m->layout->used, 0, v);
     TUTTI_TRY(tutti_mixer_codec_get(mixer, r->k, m->rank, own, bytes, (float)r->self, v, err));
     for (int a = 0; a < r->n_in; a++)

@@ -15,7 +15,7 @@ typedef struct tutti_mixer_round {
     int n_in, n_out;
     double self;
     tutti_mass *mass;        /* NULL: the receiver's weights */
-    bool aside;              /* on a service's thread: it ends when the worker closes */
+    bool untimed;            /* on a service's thread: it ends when the worker closes */
 } tutti_mixer_round;
 
 struct tutti_mixer {
@@ -42,7 +42,7 @@ struct tutti_mixer {
                                 NULL: a loss ends the run */
     int events, losses;      /* the world's events that were processed, and the losses among
                                 them */
-    int told;                /* losses that the client has processed */
+    int reported;            /* losses that the client has processed */
     tutti_lane *lane;        /* NULL: a started round runs in wait */
     tutti_job job;
     tutti_mixer_round started; /* client thread's; the job's between start and wait */

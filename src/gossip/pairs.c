@@ -14,7 +14,7 @@
    gradient is lost. Answering never waits for the answer to a question of this worker, which is
    another thread's. So there is no cyclic wait, on any connected graph. It does not wait either
    for a question that is still on its way, or until another worker has received its answer
-   (desk.c): there are buffers for up to eight of each.
+   (requests.c): there are buffers for up to eight of each.
 
    Late questions. A question is late once it has lasted four times as long as the last averaging
    with a neighbour that is not being asked now. Then the asked neighbour, or the link to it, is
@@ -81,7 +81,7 @@ struct tutti_pairs {
     bool *lost;                 /* node groups, as the client knows it */
     int *part, *beside;         /* node groups: scratch */
     int events;                 /* number of the world's events that the client has processed */
-    tutti_monitor *door;
+    tutti_monitor *lock;
     float *s;                   /* n; under the lock; of the leader */
     float *sent;                /* n; scratch of the answering service, with: */
     float *in, *out;            /* in: buffers of incoming questions, out: of outgoing answers; `rooms` x n each */
@@ -186,21 +186,21 @@ tutti_status tutti_pairs_declare(tutti_pairs **out, tutti_method *m, tutti_plan 
     return TUTTI_OK;
 }
 
-static tutti_engine_desk *desk_of(const tutti_pairs *p)
+static tutti_request_queue *desk_of(const tutti_pairs *p)
 {
-    return tutti_engine_desk_of(p->m->engine, p->answer);
+    return tutti_request_queue_of(p->m->engine, p->answer);
 }
 
 static tutti_status open_pairs(void *self, tutti_error *err)
 {
     tutti_pairs *p = self;
     const size_t bytes = p->m->n * sizeof(float);
-    const tutti_desk_setup setup = { .rooms = p->rooms, .copies = p->rooms, .in = p->in, .in_bytes = bytes,
+    const tutti_requests_setup setup = { .rooms = p->rooms, .copies = p->rooms, .in = p->in, .in_bytes = bytes,
                                      .out = p->out, .out_bytes = bytes, .at_once = true };
 
     if (p->answers)
-        TUTTI_TRY(tutti_desk_open(desk_of(p), p->m->engine, p->answer, &setup, err));
-    return tutti_monitor_open(&p->door, p->m->rt, err);
+        TUTTI_TRY(tutti_requests_open(desk_of(p), p->m->engine, p->answer, &setup, err));
+    return tutti_monitor_open(&p->lock, p->m->rt, err);
 }
 
 static void close_pairs(void *self)
@@ -208,7 +208,7 @@ static void close_pairs(void *self)
     tutti_pairs *p = self;
 
     tutti_cancel(p->m->world, &p->waking);
-    tutti_monitor_close(p->door);
+    tutti_monitor_close(p->lock);
     tutti_graph_close(p->graph);
     tutti_free(p->roles);
     tutti_free(p->partner);
@@ -283,7 +283,7 @@ static tutti_status quiesce(void *self, tutti_error *err)
     return status;
 }
 
-static tutti_status resume(void *self, tutti_error *err)
+static tutti_status pairs_resume(void *self, tutti_error *err)
 {
     tutti_pairs *p = self;
 
@@ -303,10 +303,10 @@ static tutti_status resume(void *self, tutti_error *err)
 tutti_status tutti_pairs_read(tutti_pairs *p, tutti_error *err)
 {
     if (p->leads) {
-        tutti_lock(p->door);
+        tutti_lock(p->lock);
         tutti_copy(p->m->device, p->m->n, p->s, p->m->x);
         p->seen = p->averaged;
-        tutti_unlock(p->door);
+        tutti_unlock(p->lock);
     }
     return p->alone ? TUTTI_OK : tutti_take_over(p->m, p->m->x, err);
 }
@@ -318,10 +318,10 @@ static tutti_status wake(tutti_pairs *p, tutti_error *err)
     tutti_method *m = p->m;
     bool asleep;
 
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     asleep = p->waits && !p->woken;
     p->woken = p->woken || asleep;
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
     if (!asleep)
         return TUTTI_OK;
     tutti_cancel(m->world, &p->waking); /* from the last time */
@@ -337,16 +337,16 @@ tutti_status tutti_pairs_update(tutti_pairs *p, tutti_error *err)
     look_for_losses(p);
     if (!p->leads)
         return tutti_base_step(m, err);
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     staleness = p->averaged - p->seen;
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
     tutti_stale(m, staleness);
-    TUTTI_TRY(tutti_base_step_on(m, p->s, p->door, p->o->lr_staleness ? 1 / (1 + (double)staleness) : 1, err));
+    TUTTI_TRY(tutti_base_step_on(m, p->s, p->lock, p->o->lr_staleness ? 1 / (1 + (double)staleness) : 1, err));
     if (!p->asks || p->o->exchanges == 0)
         return TUTTI_OK;
-    tutti_owe(m, p->ask, p->o->exchanges);
+    tutti_round_post(m, p->ask, p->o->exchanges);
     TUTTI_TRY(wake(p, err));
-    return p->o->outstanding >= 0 ? tutti_await_rounds(m, p->ask, p->o->outstanding, err) : TUTTI_OK;
+    return p->o->outstanding >= 0 ? tutti_round_await(m, p->ask, p->o->outstanding, err) : TUTTI_OK;
 }
 
 /* ---- services ---- */
@@ -377,9 +377,9 @@ static tutti_status end(tutti_pairs *p, question *q, tutti_status status, tutti_
     const int peer = q->peer;
 
     q->peer = -1;
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     p->asking--;
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
     if (p->asking == 0)
         tutti_engine_service_comm(p->m->engine, p->busy_ns);
     if (!tutti_is_left_out(p->m, status, err))
@@ -389,7 +389,7 @@ static tutti_status end(tutti_pairs *p, question *q, tutti_status status, tutti_
     return TUTTI_OK;
 }
 
-static tutti_status begin(tutti_pairs *p, int peer, tutti_error *err)
+static tutti_status begin_question(tutti_pairs *p, int peer, tutti_error *err)
 {
     tutti_method *m = p->m;
     const size_t d = m->layout->used;
@@ -403,10 +403,10 @@ static tutti_status begin(tutti_pairs *p, int peer, tutti_error *err)
     q->note = (tutti_note){ .a = p->asking };
     q->begun_ns = tutti_now_ns(m->rt);
     p->busy_ns = p->asking == 0 ? q->begun_ns : p->busy_ns;
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     p->asking++;
     tutti_copy(m->device, m->n, p->s, q->sent);
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
     status = tutti_engine_call_start(m->engine, &q->call, p->answer, peer, &q->note, tutti_f32(m->device, q->sent, d),
                                      0, tutti_f32(m->device, q->got, d), err);
     return status == TUTTI_OK ? status : end(p, q, status, err);
@@ -423,9 +423,9 @@ static tutti_status take_answer(tutti_pairs *p, question *q, tutti_error *err)
                                (long long)q->note.a);
     if (status == TUTTI_OK) {
         p->took_ns[q->peer / m->team] = tutti_now_ns(m->rt) - q->begun_ns;
-        tutti_lock(p->door);
+        tutti_lock(p->lock);
         average(p, q->got, q->sent, q->note.a);
-        tutti_unlock(p->door);
+        tutti_unlock(p->lock);
     }
     return end(p, q, status, err);
 }
@@ -506,30 +506,30 @@ static tutti_status await_answers(tutti_pairs *p, int64_t deadline_ns, tutti_err
                                                                                    worker learns
                                                                                    of it here */
     p->wake = (tutti_request){ 0 };
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     p->woken = false;
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
     return status;
 }
 
 /* Begins one averaging, or makes one step of waiting. With no partner left to ask it begins
    none. */
-static tutti_status go_on(tutti_pairs *p, tutti_error *err)
+static tutti_status advance_averaging(tutti_pairs *p, tutti_error *err)
 {
     const bool free = p->o->exchanges == 0 && p->partners > 0;
     int64_t from_ns;
     int peer = next_peer(p, &from_ns);
-    bool owed;
+    bool pending;
 
     if (p->partners == 0)
         p->again = 0;
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     p->waits = p->asking > 0;
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
     /* a round requested from here on wakes this thread */
-    owed = p->again > 0 || p->asking == 0 || tutti_engine_owes(p->m->engine, p->ask);
-    if (p->asking > 0 && (peer < 0 || !owed))
-        return await_answers(p, owed ? from_ns : TUTTI_FOREVER, err);
+    pending = p->again > 0 || p->asking == 0 || tutti_engine_has_pending(p->m->engine, p->ask);
+    if (p->asking > 0 && (peer < 0 || !pending))
+        return await_answers(p, pending ? from_ns : TUTTI_FOREVER, err);
     if (p->again > 0)
         p->again--;
     else
@@ -538,7 +538,7 @@ static tutti_status go_on(tutti_pairs *p, tutti_error *err)
     if (peer < 0) /* all are lost */
         return TUTTI_OK;
     p->asked++;
-    return begin(p, peer, err);
+    return begin_question(p, peer, err);
 }
 
 tutti_status tutti_pairs_ask(tutti_pairs *p, tutti_error *err)
@@ -546,7 +546,7 @@ tutti_status tutti_pairs_ask(tutti_pairs *p, tutti_error *err)
     tutti_status status = TUTTI_OK;
 
     while (p->asks && status == TUTTI_OK)
-        status = go_on(p, err);
+        status = advance_averaging(p, err);
     for (int i = 0; i < QUESTIONS; i++)
         tutti_engine_call_drop(p->m->engine, &p->question[i].call);
     tutti_cancel(p->m->world, &p->wake);
@@ -571,17 +571,17 @@ tutti_status tutti_pairs_answer(tutti_pairs *p, tutti_error *err)
                                    "worker %d asks with %lld other questions under way; all "
                                    "workers must run one version",
                                    note.from, (long long)note.a);
-        tutti_lock(p->door);
+        tutti_lock(p->lock);
         weight.a = 2 * (1 + p->asking + note.a);
         tutti_copy(m->device, m->n, p->s, p->sent);
         average(p, got, p->sent, weight.a);
-        tutti_unlock(p->door);
+        tutti_unlock(p->lock);
         tutti_engine_answered(m->engine, &note);
-        TUTTI_TRY(tutti_desk_answer(desk_of(p), &note, &weight, 1, tutti_f32(m->device, p->sent, d), NULL, err));
+        TUTTI_TRY(tutti_requests_reply(desk_of(p), &note, &weight, 1, tutti_f32(m->device, p->sent, d), NULL, err));
     }
     return status;
 }
 
 static const tutti_facility_ops facility = {
-    .open = open_pairs, .close = close_pairs, .quiesce = quiesce, .resume = resume
+    .open = open_pairs, .close = close_pairs, .quiesce = quiesce, .resume = pairs_resume
 };

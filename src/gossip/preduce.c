@@ -182,7 +182,7 @@ static tutti_status open_preduce(void *self, tutti_error *err)
     tutti_preduce *p = self;
     const size_t n = (size_t)p->m->workers;
 
-    TUTTI_TRY(tutti_monitor_open(&p->door, p->m->rt, err));
+    TUTTI_TRY(tutti_monitor_open(&p->lock, p->m->rt, err));
     if (n == 1)
         return TUTTI_OK;
     p->last.member = tutti_alloc(n, sizeof *p->last.member);
@@ -199,7 +199,7 @@ static void close_preduce(void *self)
 {
     tutti_preduce *p = self;
 
-    tutti_monitor_close(p->door);
+    tutti_monitor_close(p->lock);
     tutti_preduce_generator_close(p);
     for (size_t k = 0; k < p->logged; k++)
         tutti_free(p->log[k].member);
@@ -258,7 +258,7 @@ static tutti_status quiesce(void *self, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status resume(void *self, tutti_error *err)
+static tutti_status preduce_resume(void *self, tutti_error *err)
 {
     tutti_preduce *p = self;
 
@@ -275,17 +275,17 @@ static tutti_status resume(void *self, tutti_error *err)
 
 void tutti_preduce_read(tutti_preduce *p)
 {
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     tutti_copy(p->m->device, p->m->n, p->s, p->m->x);
     p->seen = p->averaged;
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
 }
 
 static void count_move(tutti_preduce *p)
 {
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     p->moved++;
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
 }
 
 tutti_status tutti_preduce_update(tutti_preduce *p, tutti_error *err)
@@ -293,24 +293,24 @@ tutti_status tutti_preduce_update(tutti_preduce *p, tutti_error *err)
     tutti_method *m = p->m;
     uint64_t staleness;
 
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     staleness = p->averaged - p->seen;
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
     tutti_stale(m, staleness);
     count_move(p);
-    TUTTI_TRY(tutti_base_step_on(m, p->s, p->door, 1, err));
+    TUTTI_TRY(tutti_base_step_on(m, p->s, p->lock, 1, err));
     count_move(p);
     p->computed_ns += tutti_now_ns(m->rt) - p->free_ns;
     p->free_ns = tutti_now_ns(m->rt);
     if (++p->gradients % p->o->sync_every != 0 || m->workers == 1)
         return TUTTI_OK;
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     p->due++;
     p->syncs++;
     p->takes_ns = p->computed_ns;
-    tutti_unlock(p->door);
-    tutti_owe(m, p->service[REDUCE], 1);
-    TUTTI_TRY(tutti_await_rounds(m, p->service[REDUCE], p->overlaps ? 1 : 0, err));
+    tutti_unlock(p->lock);
+    tutti_round_post(m, p->service[REDUCE], 1);
+    TUTTI_TRY(tutti_round_await(m, p->service[REDUCE], p->overlaps ? 1 : 0, err));
     p->computed_ns = 0;
     p->free_ns = tutti_now_ns(m->rt);
     return TUTTI_OK;
@@ -320,18 +320,18 @@ void tutti_preduce_leave(tutti_preduce *p)
 {
     if (p->fixed || p->m->workers == 1)
         return;
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     p->leaves = true;
-    tutti_unlock(p->door);
-    tutti_owe(p->m, p->service[REDUCE], 1);
+    tutti_unlock(p->lock);
+    tutti_round_post(p->m, p->service[REDUCE], 1);
 }
 
 /* ---- P-Reduce ---- */
 
 /* Asks the generator, and the next one as long as it is replaced. *word: its answer; MOVED: no
    worker generates any more. After GO and AGAIN p->last is the group. */
-static tutti_status ask(tutti_preduce *p, const tutti_note *question, tutti_buffer payload, uint32_t *word,
-                        tutti_error *err)
+static tutti_status ask_generator(tutti_preduce *p, const tutti_note *question, tutti_buffer payload, uint32_t *word,
+                                  tutti_error *err)
 {
     tutti_method *m = p->m;
 
@@ -355,7 +355,7 @@ static tutti_status ask(tutti_preduce *p, const tutti_note *question, tutti_buff
             tutti_preduce_dismiss(p, (int)note.a);
             continue;
         }
-        tutti_lock(p->door);
+        tutti_lock(p->lock);
         moved = p->view != to; /* a group that the new generator does not know of does not begin */
         if (!moved && (note.kind == TUTTI_GROUPS_GO || note.kind == TUTTI_GROUPS_AGAIN)) {
             p->last.id = note.a;
@@ -369,7 +369,7 @@ static tutti_status ask(tutti_preduce *p, const tutti_note *question, tutti_buff
         p->left = p->left || (!moved && question->kind == LEAVE && note.kind == TUTTI_GROUPS_NOTHING);
         if (!moved && note.kind == TUTTI_GROUPS_UNDO)
             p->last.n = 0; /* it is over, and does not count */
-        tutti_unlock(p->door);
+        tutti_unlock(p->lock);
         if (moved)
             continue;
         tutti_preduce_give_up(p);
@@ -380,7 +380,7 @@ static tutti_status ask(tutti_preduce *p, const tutti_note *question, tutti_buff
 
 static void log_one(tutti_preduce *p, int64_t begin_ns, bool counts)
 {
-    const tutti_preduce_told *t = &p->last;
+    const tutti_preduce_notice *t = &p->last;
     tutti_preduce_entry *e;
 
     if (p->logged == p->log_room) {
@@ -418,28 +418,28 @@ static tutti_status average(tutti_preduce *p, uint64_t *before, tutti_error *err
 
     group.apart = p->last.apart;
     group.algorithm = d < MANY ? "direct" : NULL;
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     tutti_copy(m->device, m->n, p->s, p->sent);
     *before = p->moved;
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
     return tutti_allreduce_from(&group, TUTTI_MEAN, tutti_f32(m->device, p->sent, d), tutti_f32(m->device, p->mean, d),
                                 err);
 }
 
 /* Adds to - from to s. If the client has not changed s since `before`, s becomes `to` itself. */
-static void take(tutti_preduce *p, const float *to, const float *from, uint64_t before)
+static void move_model(tutti_preduce *p, const float *to, const float *from, uint64_t before)
 {
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     if (p->moved == before && before % 2 == 0)
         tutti_copy(p->m->device, p->m->layout->used, to, p->s);
     else
         tutti_add_diff(p->m->device, p->m->layout->used, 1, to, from, p->s);
     p->averaged++;
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
 }
 
 /* Runs the P-Reduce of p->last until it counts or no other member is left for it. */
-static tutti_status make(tutti_preduce *p, tutti_error *err)
+static tutti_status run_preduce(tutti_preduce *p, tutti_error *err)
 {
     tutti_method *m = p->m;
     const int64_t begin_ns = tutti_now_ns(m->rt);
@@ -455,14 +455,14 @@ static tutti_status make(tutti_preduce *p, tutti_error *err)
             return status;
         p->reduced.ns[p->reduced.n++ % REDUCES] = tutti_now_ns(m->rt) - from_ns;
         if (well)
-            take(p, p->mean, p->sent, before);
+            move_model(p, p->mean, p->sent, before);
         word = TUTTI_GROUPS_KEEP;
         if (p->o->log)
             log_one(p, from_ns, well);
         if (tutti_engine_fault_tolerant(m->engine))
-            TUTTI_TRY(ask(p, &over, tutti_host(p->last.member, (size_t)p->last.n, TUTTI_I32), &word, err));
+            TUTTI_TRY(ask_generator(p, &over, tutti_host(p->last.member, (size_t)p->last.n, TUTTI_I32), &word, err));
         if (well && (word == TUTTI_GROUPS_AGAIN || word == TUTTI_GROUPS_UNDO)) {
-            take(p, p->sent, p->mean, before);
+            move_model(p, p->sent, p->mean, before);
             if (p->o->log && p->logged > 0)
                 p->log[p->logged - 1].counts = false;
         }
@@ -478,7 +478,7 @@ static tutti_status make_row(tutti_preduce *p, int64_t sync, tutti_error *err)
     const int *row = p->row + phase * (uint64_t)p->m->workers;
     int n = 0;
 
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     for (int k = 0; k < p->row_n[phase]; k++)
         if (tutti_engine_has(p->m->engine, row[k]))
             p->last.member[n++] = row[k];
@@ -489,8 +489,8 @@ static tutti_status make_row(tutti_preduce *p, int64_t sync, tutti_error *err)
         p->last.apart = n < p->row_n[phase];
         tutti_preduce_note(p);
     }
-    tutti_unlock(p->door);
-    return n > 1 ? make(p, err) : TUTTI_OK;
+    tutti_unlock(p->lock);
+    return n > 1 ? run_preduce(p, err) : TUTTI_OK;
 }
 
 int64_t tutti_preduce_pack(tutti_groups_times takes)
@@ -527,20 +527,20 @@ static tutti_status sync_once(tutti_preduce *p, tutti_error *err)
     tutti_note note = { .kind = LEAVE };
     uint32_t word;
 
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     note.a = p->syncs - p->due + (p->due > 0);
     if (p->due > 0) {
         p->due--;
         note.kind = ASK;
     }
     note.b = tutti_preduce_pack((tutti_groups_times){ p->takes_ns, least_reduce(p) });
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
     if (p->fixed)
         return make_row(p, note.a, err);
     do {
-        TUTTI_TRY(ask(p, &note, tutti_nothing(), &word, err));
+        TUTTI_TRY(ask_generator(p, &note, tutti_nothing(), &word, err));
         if (word == TUTTI_GROUPS_GO)
-            TUTTI_TRY(make(p, err));
+            TUTTI_TRY(run_preduce(p, err));
     } while (note.kind == LEAVE && word == TUTTI_GROUPS_GO);
     return TUTTI_OK;
 }
@@ -557,5 +557,5 @@ tutti_status tutti_preduce_reduce(tutti_preduce *p, tutti_error *err)
 }
 
 static const tutti_facility_ops facility = {
-    .open = open_preduce, .close = close_preduce, .quiesce = quiesce, .resume = resume
+    .open = open_preduce, .close = close_preduce, .quiesce = quiesce, .resume = preduce_resume
 };

@@ -49,16 +49,16 @@ static void tell_what_is_new(tutti_preduce *p, int before)
 {
     const bool news = p->view > before;
 
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
     if (news)
-        tutti_owe(p->m, p->service[TELL], 1);
+        tutti_round_post(p->m, p->service[TELL], 1);
 }
 
 void tutti_preduce_dismiss(tutti_preduce *p, int below)
 {
     int before;
 
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     before = p->view;
     dismiss(p, below);
     tell_what_is_new(p, before);
@@ -68,9 +68,9 @@ int tutti_preduce_view(tutti_preduce *p)
 {
     int now;
 
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     now = p->view;
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
     return now;
 }
 
@@ -82,14 +82,14 @@ static tutti_status tell_all(tutti_preduce *p, tutti_error *err)
     bool news;
     int n;
 
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     news = p->view > p->spread;
     p->spread = p->view;
     word.a = p->last.id;
     word.b = p->phase << 32 | (int64_t)p->view << 2 | (int64_t)p->left << 1 | p->last.kept;
     n = p->last.n;
     memcpy(p->word, p->last.member, (size_t)n * sizeof *p->word);
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
     for (int r = 0; r < m->workers && news; r++) {
         tutti_note note = word;
         tutti_status status;
@@ -118,9 +118,9 @@ tutti_status tutti_preduce_tell(tutti_preduce *p, tutti_error *err)
 
 /* ---- the generator ---- */
 
-static tutti_engine_desk *desk_of(const tutti_preduce *p)
+static tutti_request_queue *desk_of(const tutti_preduce *p)
 {
-    return tutti_engine_desk_of(p->m->engine, p->service[GENERATE]);
+    return tutti_request_queue_of(p->m->engine, p->service[GENERATE]);
 }
 
 static tutti_status send_answer(tutti_preduce *p, int worker, const tutti_note *note, const int *member, int n,
@@ -130,11 +130,11 @@ static tutti_status send_answer(tutti_preduce *p, int worker, const tutti_note *
 
     p->held[worker].note.kind = 0;
     tutti_engine_answered(p->m->engine, &request);
-    return tutti_desk_answer(desk_of(p), &request, note, 1, tutti_host((void *)member, (size_t)n, TUTTI_I32), NULL,
-                             err);
+    return tutti_requests_reply(desk_of(p), &request, note, 1, tutti_host((void *)member, (size_t)n, TUTTI_I32), NULL,
+                                err);
 }
 
-static tutti_status answer(void *to, const tutti_groups_answer *a, tutti_error *err)
+static tutti_status send_group(void *to, const tutti_groups_answer *a, tutti_error *err)
 {
     const tutti_note note = { .kind = a->word, .a = a->id, .b = a->n + (a->apart ? APART : 0) };
     return send_answer(to, a->worker, &note, a->member, a->n, err);
@@ -189,10 +189,10 @@ static bool all_have_told(tutti_preduce *p)
 {
     bool all = true;
 
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     for (int r = 0; r < p->m->workers; r++)
-        all = all && (p->known[r] || (p->word_phase[r] == p->of_phase && p->heard[r] >= p->m->rank));
-    tutti_unlock(p->door);
+        all = all && (p->known[r] || (p->word_phase[r] == p->of_phase && p->received[r] >= p->m->rank));
+    tutti_unlock(p->lock);
     return all;
 }
 
@@ -259,7 +259,7 @@ static bool is_passed_over(const tutti_preduce *p, int64_t id)
    to, and that this worker has not begun and never will: another generator has assigned it to a
    later one, or no worker generates any more. The first attempts of a schedule need no
    generator. */
-static bool is_stillborn(const tutti_preduce *p, const tutti_preduce_told *t)
+static bool is_stillborn(const tutti_preduce *p, const tutti_preduce_notice *t)
 {
     const bool silent = p->view == p->m->workers && p->last.id < t->id &&
                         !(p->fixed && tutti_groups_attempt(t->id) == 0);
@@ -272,9 +272,9 @@ static bool is_stillborn(const tutti_preduce *p, const tutti_preduce_told *t)
 
 void tutti_preduce_give_up(tutti_preduce *p)
 {
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     for (int r = 0; r < p->m->workers; r++) {
-        tutti_preduce_told *const t = &p->report[r];
+        tutti_preduce_notice *const t = &p->report[r];
         tutti_group group;
         if (!is_stillborn(p, t))
             continue;
@@ -282,30 +282,32 @@ void tutti_preduce_give_up(tutti_preduce *p)
         tutti_group_give_up(&group, p->m->rank);
         t->given_up = true; /* once is enough */
     }
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
 }
 
 static tutti_status hear_word(tutti_preduce *p, const tutti_note *note, const int *in, tutti_error *err)
 {
-    tutti_preduce_told *const t = &p->report[note->from];
+    tutti_preduce_notice *const t = &p->report[note->from];
     const int64_t phase = note->b >> 32;
     tutti_status status = TUTTI_OK;
     int before;
 
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     before = p->view;
     if (phase == p->of_phase) {
-        *t = (tutti_preduce_told){ .id = note->a, .kept = note->b & 1, .left = note->b >> 1 & 1, .member = t->member };
+        *t = (tutti_preduce_notice){
+            .id = note->a, .kept = note->b & 1, .left = note->b >> 1 & 1, .member = t->member
+        };
         status = copy_members(p, &t->member, &t->n, note, in, err);
     }
     if (phase >= p->phase) {
         p->word_phase[note->from] = phase;
-        p->heard[note->from] = (int)((note->b & UINT32_MAX) >> 2);
+        p->received[note->from] = (int)((note->b & UINT32_MAX) >> 2);
     }
     if (phase == p->phase)
-        dismiss(p, p->heard[note->from]);
+        dismiss(p, p->received[note->from]);
     tell_what_is_new(p, before);
-    return status == TUTTI_OK ? tutti_reply(p->m, note, NULL, err) : status;
+    return status == TUTTI_OK ? tutti_rpc_reply(p->m, note, NULL, err) : status;
 }
 
 static tutti_status hear_request(tutti_preduce *p, const tutti_note *note, const int *in, tutti_error *err)
@@ -334,15 +336,15 @@ static tutti_status follow_phase(tutti_preduce *p, tutti_error *err)
     bool is_new;
     int first = p->m->workers;
 
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     is_new = p->phase > p->of_phase;
     p->of_phase = p->phase;
     for (int r = p->m->workers - 1; r >= 0 && is_new; r--) {
         p->known[r] = p->gone[r];
-        p->report[r] = (tutti_preduce_told){ .member = p->report[r].member };
+        p->report[r] = (tutti_preduce_notice){ .member = p->report[r].member };
         first = p->gone[r] ? first : r;
     }
-    tutti_unlock(p->door);
+    tutti_unlock(p->lock);
     if (!is_new)
         return TUTTI_OK;
     p->generates = first == p->m->rank;
@@ -373,7 +375,7 @@ tutti_status tutti_preduce_generate(tutti_preduce *p, tutti_error *err)
         TUTTI_TRY(hear_losses(p, err));
         if (status == TUTTI_TIMEOUT)
             TUTTI_TRY(p->generates ? tutti_groups_late(p->groups, tutti_now_ns(p->m->rt), err) : TUTTI_OK);
-        else if (!tutti_engine_is_owed(e, &note))
+        else if (!tutti_engine_is_pending(e, &note))
             TUTTI_TRY(hear_request(p, &note, in, err));
         TUTTI_TRY(step_down(p, err));
         TUTTI_TRY(take_over(p, err));
@@ -392,13 +394,13 @@ tutti_status tutti_preduce_generator_open(tutti_preduce *p, tutti_error *err)
     p->gone = tutti_alloc(n, sizeof *p->gone);
     p->known = tutti_alloc(n, sizeof *p->known);
     p->held = tutti_alloc(n, sizeof *p->held);
-    p->heard = tutti_alloc(n, sizeof *p->heard);
+    p->received = tutti_alloc(n, sizeof *p->received);
     p->word_phase = tutti_alloc(n, sizeof *p->word_phase);
     p->report = tutti_alloc(n, sizeof *p->report);
     p->word = tutti_alloc(n, sizeof *p->word);
     p->in = tutti_alloc((size_t)p->rooms * n, sizeof *p->in);
     p->out = tutti_alloc((size_t)p->rooms * n, sizeof *p->out);
-    if (p->gone == NULL || p->known == NULL || p->held == NULL || p->heard == NULL || p->word_phase == NULL ||
+    if (p->gone == NULL || p->known == NULL || p->held == NULL || p->received == NULL || p->word_phase == NULL ||
         p->report == NULL || p->word == NULL || p->in == NULL || p->out == NULL)
         return no_memory(p, err);
     TUTTI_TRY(tutti_groups_open(&p->groups,
@@ -414,15 +416,19 @@ tutti_status tutti_preduce_generator_open(tutti_preduce *p, tutti_error *err)
                                     .seed = m->rng.seed,
                                     .draws = &p->draws,
                                     .lag = p->lag,
-                                    .answer = answer,
+                                    .answer = send_group,
                                     .to = p,
                                 },
                                 err));
-    return tutti_desk_open(tutti_engine_desk_of(m->engine, p->service[GENERATE]), m->engine, p->service[GENERATE],
-                           &(tutti_desk_setup){ .rooms = p->rooms, .copies = p->rooms, .in = p->in, .out = p->out,
-                                                .in_bytes = n * sizeof *p->in, .out_bytes = n * sizeof *p->out,
-                                                .at_once = true },
-                           err);
+    return tutti_requests_open(tutti_request_queue_of(m->engine, p->service[GENERATE]), m->engine, p->service[GENERATE],
+                               &(tutti_requests_setup){ .rooms = p->rooms,
+                                                        .copies = p->rooms,
+                                                        .in = p->in,
+                                                        .out = p->out,
+                                                        .in_bytes = n * sizeof *p->in,
+                                                        .out_bytes = n * sizeof *p->out,
+                                                        .at_once = true },
+                               err);
 }
 
 void tutti_preduce_generator_close(tutti_preduce *p)
@@ -437,7 +443,7 @@ void tutti_preduce_generator_close(tutti_preduce *p)
     tutti_free(p->gone);
     tutti_free(p->known);
     tutti_free(p->held);
-    tutti_free(p->heard);
+    tutti_free(p->received);
     tutti_free(p->word_phase);
     tutti_free(p->report);
     tutti_free(p->word);
@@ -449,16 +455,16 @@ void tutti_preduce_generator_begin(tutti_preduce *p)
 {
     const int first = tutti_engine_first(p->m->engine);
 
-    tutti_lock(p->door);
+    tutti_lock(p->lock);
     p->phase++;
     p->n_made = 0;
-    p->last = (tutti_preduce_told){ .member = p->last.member };
+    p->last = (tutti_preduce_notice){ .member = p->last.member };
     p->left = false;
     p->view = p->spread = first;
     for (int r = 0; r < p->m->workers; r++) {
         p->gone[r] = !tutti_engine_has(p->m->engine, r);
         if (p->word_phase[r] == p->phase)
-            dismiss(p, p->heard[r]);
+            dismiss(p, p->received[r]);
     }
     tell_what_is_new(p, first);
 }

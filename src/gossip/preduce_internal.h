@@ -27,14 +27,14 @@ int64_t tutti_preduce_pack(tutti_groups_times takes);
 tutti_groups_times tutti_preduce_unpack(int64_t bits);
 
 /* a group that a worker has been assigned to by an answer */
-typedef struct tutti_preduce_told {
+typedef struct tutti_preduce_notice {
     int64_t id;                  /* 0: none yet */
     int n;
     int *member;                 /* workers */
     bool kept, apart;
     bool left;                   /* in a report of another worker: it has finished the phase */
     bool given_up;               /* this worker has given it up; only another was assigned to it */
-} tutti_preduce_told;
+} tutti_preduce_notice;
 
 /* a request of a worker that the generator has not answered */
 typedef struct tutti_preduce_held {
@@ -64,7 +64,7 @@ struct tutti_preduce {
     uint64_t period;
     double lambda;               /* the largest share of the distance from the mean that a cycle
                                     leaves */
-    tutti_monitor *door;
+    tutti_monitor *lock;
 
     float *s, *sent, *mean;      /* n each; s: under the lock, sent and mean: of `reduce` */
     uint64_t moved;              /* twice the client's updates of s, odd during one; under the
@@ -77,7 +77,7 @@ struct tutti_preduce {
     bool leaves, left;           /* makes no more steps; has nothing left to do; under the lock */
     int64_t made[MADE];          /* the last groups begun here, the n-th at n % MADE */
     uint64_t n_made;             /* likewise under the lock */
-    tutti_preduce_told last;     /* changed by `reduce` only, under the lock */
+    tutti_preduce_notice last;   /* changed by `reduce` only, under the lock */
     int *next;                   /* workers: receives the members that an answer brings */
     int64_t free_ns;             /* start of the current computation; client thread only */
     int64_t computed_ns;         /* since the last sync; client thread only */
@@ -90,7 +90,7 @@ struct tutti_preduce {
     int spread;                  /* the last value of view that was sent to all; under the lock */
     int64_t phase;               /* number of phases that have begun here; under the lock */
     bool *gone;                  /* workers: excluded from this phase; under the lock */
-    int *heard;                  /* workers: `view` of each, by its last message; under the lock */
+    int *received;               /* workers: `view` of each, by its last message; under the lock */
     int64_t *word_phase;         /* workers: the phase of that message; under the lock */
     int *word;                   /* workers: members, as `tell` sends them */
 
@@ -105,7 +105,7 @@ struct tutti_preduce {
     bool generates;
     bool *known;                 /* workers: known to be lost */
     tutti_preduce_held *held;    /* workers */
-    tutti_preduce_told *report;  /* workers: changed by that thread only, under the lock */
+    tutti_preduce_notice *report; /* workers: changed by that thread only, under the lock */
     int *in, *out;               /* in: buffers of requests, out: copies of answers; `rooms` x
                                     workers each */
     int rooms;

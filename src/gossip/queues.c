@@ -45,7 +45,7 @@ struct tutti_queues {
     const tutti_queues_options *o;
     int updates, tokens; /* services */
     tutti_graph *graph;
-    tutti_monitor *door;
+    tutti_monitor *lock;
     tutti_ledger *ledger; /* under the lock */
     int *of;              /* n_in: ranks */
     float *slots;         /* n each: of in-neighbour 0, 1, ...; written by `updates` under the
@@ -59,7 +59,7 @@ struct tutti_queues {
     double *weight;
     const float **term; /* n_in + 1: scratch */
     float *by;
-    tutti_queues_told *told;
+    tutti_queues_figures *figures;
     bool *lost;           /* workers; under the lock */
     int losses, seen;     /* losses: their number; seen: how many of them the client has processed */
 };
@@ -126,17 +126,17 @@ tutti_status tutti_queues_declare(tutti_queues **out, tutti_method *m, tutti_pla
     q->by = tutti_alloc(in + 1, sizeof *q->by);
     q->notes = tutti_alloc(in + 1, sizeof *q->notes);
     q->sends = tutti_alloc((size_t)q->ledger->copies * to + 1, sizeof *q->sends);
-    q->told = tutti_alloc(1, sizeof *q->told);
+    q->figures = tutti_alloc(1, sizeof *q->figures);
     q->lost = tutti_alloc((size_t)m->workers, sizeof *q->lost);
     if (q->of == NULL || q->slot == NULL || q->weight == NULL || q->term == NULL || q->by == NULL || q->notes == NULL ||
-        q->sends == NULL || q->told == NULL || q->lost == NULL)
+        q->sends == NULL || q->figures == NULL || q->lost == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method '%s'", m->ops->name);
     for (size_t a = 0; a < in; a++)
         q->of[a] = q->ledger->in[a].rank;
     declare_models(q, plan, "queues.slots", slots, &q->slots);
     declare_models(q, plan, "queues.rooms", in, &q->rooms);
     declare_models(q, plan, "queues.sent", to > 0 ? (size_t)q->ledger->copies : 0, &q->sent);
-    tutti_declare_value(plan, "queues.told", TUTTI_OWN_ZERO, q->told, sizeof *q->told);
+    tutti_declare_value(plan, "queues.told", TUTTI_OWN_ZERO, q->figures, sizeof *q->figures);
     return TUTTI_OK;
 }
 
@@ -144,15 +144,15 @@ static tutti_status open_queues(void *self, tutti_error *err)
 {
     tutti_queues *q = self;
     tutti_engine *e = q->m->engine;
-    const tutti_desk_setup models = {
+    const tutti_requests_setup models = {
         .rooms = q->ledger->n_in, .of = q->of, .in = q->rooms, .in_bytes = q->m->n * sizeof(float)
     };
 
-    TUTTI_TRY(tutti_monitor_open(&q->door, q->m->rt, err));
+    TUTTI_TRY(tutti_monitor_open(&q->lock, q->m->rt, err));
     if (q->ledger->n_in == 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_desk_open(tutti_engine_desk_of(e, q->updates), e, q->updates, &models, err));
-    return tutti_desk_open(tutti_engine_desk_of(e, q->tokens), e, q->tokens, &(tutti_desk_setup){ 0 }, err);
+    TUTTI_TRY(tutti_requests_open(tutti_request_queue_of(e, q->updates), e, q->updates, &models, err));
+    return tutti_requests_open(tutti_request_queue_of(e, q->tokens), e, q->tokens, &(tutti_requests_setup){ 0 }, err);
 }
 
 static void close_queues(void *self)
@@ -164,7 +164,7 @@ static void close_queues(void *self)
     for (int a = 0; q->ledger != NULL && q->notes != NULL && a < q->ledger->n_in; a++)
         for (int k = 0; k < NOTES; k++)
             tutti_cancel(q->m->world, &q->notes[a].request[k]);
-    tutti_monitor_close(q->door);
+    tutti_monitor_close(q->lock);
     tutti_ledger_close(q->ledger);
     tutti_graph_close(q->graph);
     tutti_free(q->of);
@@ -174,7 +174,7 @@ static void close_queues(void *self)
     tutti_free(q->by);
     tutti_free(q->notes);
     tutti_free(q->sends);
-    tutti_free(q->told);
+    tutti_free(q->figures);
     tutti_free(q->lost);
     tutti_free(q);
 }
@@ -182,7 +182,7 @@ static void close_queues(void *self)
 /* Called with the lock held. */
 static void count_dropped(tutti_queues *q)
 {
-    q->told->dropped += q->ledger->dropped;
+    q->figures->dropped += q->ledger->dropped;
     q->ledger->dropped = 0;
 }
 
@@ -191,25 +191,25 @@ static tutti_status quiesce(void *self, tutti_error *err)
     tutti_queues *q = self;
     tutti_status status = TUTTI_OK;
 
-    tutti_lock(q->door);
+    tutti_lock(q->lock);
     count_dropped(q);
     if (q->losses != q->seen) {
         q->seen = q->losses;
         status = tutti_apart_tell(q->m, q->graph, 0, q->lost, err);
     }
-    tutti_unlock(q->door);
+    tutti_unlock(q->lock);
     return status;
 }
 
 /* All workers are in one iteration, and no message is under way. */
-static tutti_status resume(void *self, tutti_error *err)
+static tutti_status queues_resume(void *self, tutti_error *err)
 {
     tutti_queues *q = self;
 
     (void)err;
-    tutti_lock(q->door);
+    tutti_lock(q->lock);
     tutti_ledger_begin(q->ledger, (int64_t)q->m->step);
-    tutti_unlock(q->door);
+    tutti_unlock(q->lock);
     return TUTTI_OK;
 }
 
@@ -249,8 +249,8 @@ static tutti_status reuse(tutti_queues *q, tutti_request *const *r, size_t n, tu
     return status;
 }
 
-static tutti_status tell(tutti_queues *q, tutti_request *r, int service, int member, int64_t a, tutti_buffer payload,
-                         tutti_error *err)
+static tutti_status send_note(tutti_queues *q, tutti_request *r, int service, int member, int64_t a,
+                              tutti_buffer payload, tutti_error *err)
 {
     tutti_status status;
 
@@ -267,10 +267,10 @@ static bool may_send(void *of)
 }
 
 /* Waits, and adds the duration in seconds to *sum. */
-static tutti_status await(tutti_queues *q, bool (*ready)(void *of), void *of, double *sum, tutti_error *err)
+static tutti_status await_peers(tutti_queues *q, bool (*ready)(void *of), void *of, double *sum, tutti_error *err)
 {
     const int64_t begin_ns = tutti_now_ns(q->m->rt);
-    const tutti_status status = tutti_await(q->m, q->door, ready, of, TUTTI_FOREVER, err);
+    const tutti_status status = tutti_await(q->m, q->lock, ready, of, TUTTI_FOREVER, err);
 
     *sum += (double)(tutti_now_ns(q->m->rt) - begin_ns) * 1e-9;
     return status;
@@ -283,11 +283,11 @@ static tutti_status await_acks(tutti_queues *q, tutti_error *err)
 
     if (q->o->mode != TUTTI_QUEUES_NOTIFY_ACK)
         return TUTTI_OK;
-    tutti_lock(q->door);
-    status = await(q, may_send, q, &q->told->tokens_s, err);
+    tutti_lock(q->lock);
+    status = await_peers(q, may_send, q, &q->figures->tokens_s, err);
     if (status == TUTTI_OK)
         tutti_ledger_take(q->ledger, 1);
-    tutti_unlock(q->door);
+    tutti_unlock(q->lock);
     return status;
 }
 
@@ -305,18 +305,18 @@ tutti_status tutti_queues_send(tutti_queues *q, const float *x, tutti_error *err
         TUTTI_TRY(reuse(q, &(tutti_request *){ &sends[b] }, 1, err));
     tutti_copy(m->device, m->layout->used, x, u);
     for (int b = 0; b < n; b++)
-        TUTTI_TRY(tell(q, &sends[b], q->updates, q->ledger->out[b].rank, q->ledger->iter,
-                       tutti_f32(m->device, u, m->layout->used), err));
+        TUTTI_TRY(send_note(q, &sends[b], q->updates, q->ledger->out[b].rank, q->ledger->iter,
+                            tutti_f32(m->device, u, m->layout->used), err));
     return TUTTI_OK;
 }
 
 /* Sends every in-neighbour tokens, or the acknowledgement that its model has been mixed. */
-static tutti_status give(tutti_queues *q, int64_t tokens, tutti_error *err)
+static tutti_status send_tokens(tutti_queues *q, int64_t tokens, tutti_error *err)
 {
     for (int a = 0; a < q->ledger->n_in; a++) {
         tutti_request *r = &q->notes[a].request[q->notes[a].turn++ % NOTES];
         TUTTI_TRY(reuse(q, &r, 1, err));
-        TUTTI_TRY(tell(q, r, q->tokens, q->ledger->in[a].rank, tokens, tutti_nothing(), err));
+        TUTTI_TRY(send_note(q, r, q->tokens, q->ledger->in[a].rank, tokens, tutti_nothing(), err));
     }
     return TUTTI_OK;
 }
@@ -355,28 +355,29 @@ static int list_terms(tutti_queues *q, const float *own, double self)
 }
 
 /* oldest: by how many iterations the oldest of the models is behind. */
-static tutti_status mix(tutti_queues *q, int64_t iter, const float *own, float *x, int64_t *oldest, tutti_error *err)
+static tutti_status mix_models(tutti_queues *q, int64_t iter, const float *own, float *x, int64_t *oldest,
+                               tutti_error *err)
 {
     wanted w = { q, iter };
     int terms = 0;
     double self;
     tutti_status status;
 
-    tutti_lock(q->door);
-    status = await(q, may_mix, &w, &q->told->models_s, err);
+    tutti_lock(q->lock);
+    status = await_peers(q, may_mix, &w, &q->figures->models_s, err);
     if (status == TUTTI_OK) {
         tutti_ledger_mix(q->ledger, iter, own == NULL, q->slot, q->weight, &self, oldest);
         terms = list_terms(q, own, self);
     }
-    tutti_unlock(q->door);
+    tutti_unlock(q->lock);
     if (status != TUTTI_OK)
         return status;
     if (terms > 0) /* none: every worker whose model a jump would have taken is lost */
         tutti_tree_sum(q->m->device, q->m->layout->used, terms, q->term, q->by, x);
-    tutti_lock(q->door);
+    tutti_lock(q->lock);
     tutti_ledger_mixed(q->ledger, iter);
-    tutti_unlock(q->door);
-    return q->o->mode == TUTTI_QUEUES_NOTIFY_ACK ? give(q, 1, err) : TUTTI_OK;
+    tutti_unlock(q->lock);
+    return q->o->mode == TUTTI_QUEUES_NOTIFY_ACK ? send_tokens(q, 1, err) : TUTTI_OK;
 }
 
 tutti_status tutti_queues_mix(tutti_queues *q, const float *u, float *x, tutti_error *err)
@@ -384,7 +385,7 @@ tutti_status tutti_queues_mix(tutti_queues *q, const float *u, float *x, tutti_e
     int64_t oldest = 0;
 
     if (q->ledger->n_in > 0)
-        TUTTI_TRY(mix(q, q->ledger->iter, u, x, &oldest, err));
+        TUTTI_TRY(mix_models(q, q->ledger->iter, u, x, &oldest, err));
     else if (u != x)
         tutti_copy(q->m->device, q->m->layout->used, u, x);
     tutti_stale(q->m, (uint64_t)oldest);
@@ -406,39 +407,39 @@ static bool may_advance(void *of)
 
 /* Takes tokens, advances, gives tokens: giving first would let a neighbour run one iteration too
    far ahead. */
-static tutti_status go_on(tutti_queues *q, int64_t by, tutti_error *err)
+static tutti_status advance_iteration(tutti_queues *q, int64_t by, tutti_error *err)
 {
     const bool tokens = q->o->mode != TUTTI_QUEUES_NOTIFY_ACK && q->o->max_gap > 0;
     advance to = { q, by };
     tutti_status status = TUTTI_OK;
     int64_t ahead;
 
-    tutti_lock(q->door);
+    tutti_lock(q->lock);
     if (tokens) {
-        status = await(q, may_advance, &to, &q->told->tokens_s, err);
+        status = await_peers(q, may_advance, &to, &q->figures->tokens_s, err);
         if (status == TUTTI_OK)
             tutti_ledger_take(q->ledger, by);
     }
     q->ledger->iter += status == TUTTI_OK ? by : 0;
     ahead = tutti_ledger_ahead(q->ledger);
     count_dropped(q);
-    tutti_unlock(q->door);
-    q->told->gap[ahead < TUTTI_QUEUES_GAPS ? ahead : TUTTI_QUEUES_GAPS - 1]++;
-    return status == TUTTI_OK && tokens ? give(q, by, err) : status;
+    tutti_unlock(q->lock);
+    q->figures->gap[ahead < TUTTI_QUEUES_GAPS ? ahead : TUTTI_QUEUES_GAPS - 1]++;
+    return status == TUTTI_OK && tokens ? send_tokens(q, by, err) : status;
 }
 
 tutti_status tutti_queues_go_on(tutti_queues *q, tutti_error *err)
 {
-    return q->ledger->n_in > 0 ? go_on(q, 1, err) : TUTTI_OK;
+    return q->ledger->n_in > 0 ? advance_iteration(q, 1, err) : TUTTI_OK;
 }
 
 int64_t tutti_queues_may_jump(tutti_queues *q, int64_t trigger, int64_t most)
 {
     int64_t by;
 
-    tutti_lock(q->door);
+    tutti_lock(q->lock);
     by = tutti_ledger_jump(q->ledger, trigger, most);
-    tutti_unlock(q->door);
+    tutti_unlock(q->lock);
     return by;
 }
 
@@ -446,14 +447,14 @@ tutti_status tutti_queues_jump(tutti_queues *q, int64_t by, float *x, tutti_erro
 {
     int64_t oldest;
 
-    TUTTI_TRY(mix(q, q->ledger->iter + by - 1, NULL, x, &oldest, err));
-    q->told->skipped += (uint64_t)by;
-    return go_on(q, by, err);
+    TUTTI_TRY(mix_models(q, q->ledger->iter + by - 1, NULL, x, &oldest, err));
+    q->figures->skipped += (uint64_t)by;
+    return advance_iteration(q, by, err);
 }
 
-const tutti_queues_told *tutti_queues_tell(const tutti_queues *q)
+const tutti_queues_figures *tutti_queues_figures_of(const tutti_queues *q)
 {
-    return q->told;
+    return q->figures;
 }
 
 const struct tutti_ledger *tutti_queues_ledger(const tutti_queues *q)
@@ -468,7 +469,7 @@ static void look_for_losses(tutti_queues *q)
 {
     bool news = false;
 
-    tutti_lock(q->door);
+    tutti_lock(q->lock);
     for (int r = 0; r < q->m->workers; r++)
         if (tutti_engine_misses(q->m->engine, r)) {
             q->losses += !q->lost[r];
@@ -476,8 +477,8 @@ static void look_for_losses(tutti_queues *q)
             news = tutti_ledger_lose(q->ledger, r) || news;
         }
     if (news)
-        tutti_wake(q->door);
-    tutti_unlock(q->door);
+        tutti_wake(q->lock);
+    tutti_unlock(q->lock);
 }
 
 static int in_of(const tutti_queues *q, int rank)
@@ -495,15 +496,15 @@ static tutti_status take_model(tutti_queues *q, const tutti_note *note, const fl
     int slot = TUTTI_LEDGER_WRONG;
     int64_t iter;
 
-    tutti_lock(q->door);
+    tutti_lock(q->lock);
     iter = q->ledger->iter;
     if (a >= 0 && note->a >= 0 && note->bytes == d * sizeof(float))
         slot = tutti_ledger_put(q->ledger, a, note->a);
     if (slot >= 0) {
         tutti_copy(q->m->device, d, got, q->slots + place_of(q, a, slot));
-        tutti_wake(q->door);
+        tutti_wake(q->lock);
     }
-    tutti_unlock(q->door);
+    tutti_unlock(q->lock);
     if (slot != TUTTI_LEDGER_WRONG)
         return TUTTI_OK;
     return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
@@ -522,7 +523,7 @@ tutti_status tutti_queues_take_models(tutti_queues *q, tutti_error *err)
 
     while (q->ledger->n_in > 0 &&
            (status = tutti_engine_serve(e, q->updates, &note, &got, TUTTI_FOREVER, err)) == TUTTI_OK) {
-        if (tutti_engine_is_owed(e, &note)) {
+        if (tutti_engine_is_pending(e, &note)) {
             look_for_losses(q);
             continue;
         }
@@ -542,10 +543,10 @@ static tutti_status take_tokens(tutti_queues *q, const tutti_note *note, tutti_e
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
                                "worker %d gave worker %d %lld tokens; all workers must run one version with one graph",
                                note->from, q->m->rank, (long long)note->a);
-    tutti_lock(q->door);
+    tutti_lock(q->lock);
     tutti_ledger_grant(q->ledger, b, note->a);
-    tutti_wake(q->door);
-    tutti_unlock(q->door);
+    tutti_wake(q->lock);
+    tutti_unlock(q->lock);
     return TUTTI_OK;
 }
 
@@ -564,5 +565,5 @@ tutti_status tutti_queues_take_tokens(tutti_queues *q, tutti_error *err)
 }
 
 static const tutti_facility_ops facility = {
-    .open = open_queues, .close = close_queues, .quiesce = quiesce, .resume = resume, .without = without
+    .open = open_queues, .close = close_queues, .quiesce = quiesce, .resume = queues_resume, .without = without
 };

@@ -60,7 +60,7 @@ struct tutti_ring {
 
 static const tutti_facility_ops facility; /* at the end */
 
-static void cut(tutti_ring *ring, size_t limit)
+static void cut_buckets(tutti_ring *ring, size_t limit)
 {
     const tutti_layout *l = ring->m->layout;
 
@@ -124,7 +124,7 @@ tutti_status tutti_ring_declare(tutti_ring **out, tutti_method *m, tutti_plan *p
     ring->requests = tutti_alloc(tensors * 2 * SIDES, sizeof *ring->requests);
     if (ring->view == NULL || ring->bucket == NULL || ring->requests == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the ring of method '%s'", m->ops->name);
-    cut(ring, options->bucket_bytes);
+    cut_buckets(ring, options->bucket_bytes);
     ring->space = (tutti_codec_space){ .n = m->n,
                                        .tensor = ring->view,
                                        .n_tensors = ring->buckets,
@@ -215,7 +215,7 @@ static tutti_status look_at(const tutti_ring *ring, const tutti_view *v, tutti_e
                            v->first + bad - l->tensor[t].first);
 }
 
-static tutti_status put(tutti_ring *ring, uint64_t k, int b, const float *x, tutti_error *err)
+static tutti_status post_bucket(tutti_ring *ring, uint64_t k, int b, const float *x, tutti_error *err)
 {
     tutti_device *d = ring->m->device;
     const bucket *at = &ring->bucket[b];
@@ -261,7 +261,7 @@ static tutti_status among_members(tutti_ring *ring, uint64_t k, float *x, tutti_
     tutti_status status = post_receives(ring, k, err);
 
     for (int b = 0; b < ring->buckets && status == TUTTI_OK; b++) {
-        status = put(ring, k, b, x, err);
+        status = post_bucket(ring, k, b, x, err);
         if (status == TUTTI_OK && !ring->overlap)
             status = get(ring, k, b, x, err);
     }

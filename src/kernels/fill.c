@@ -15,7 +15,7 @@ enum { BLOCKS = 16 };
 typedef struct words { uint32_t of[4][BLOCKS]; } words;
 
 /* Blocks j to j + 15 of the generator that counter and key begin (tutti_philox_begin). */
-static inline void draw(const uint32_t counter[4], const uint32_t key[2], uint64_t j, words *w)
+static inline void draw_blocks(const uint32_t counter[4], const uint32_t key[2], uint64_t j, words *w)
 {
     uint32_t k0 = key[0], k1 = key[1];
 
@@ -95,7 +95,7 @@ static void fill_normal(size_t n, const uint32_t counter[4], const uint32_t key[
         const size_t count = n - i < BLOCKS ? n - i : BLOCKS;
         float made[BLOCKS];
         words w;
-        draw(counter, key, i, &w);
+        draw_blocks(counter, key, i, &w);
         for (int l = 0; l < BLOCKS; l++)
             made[l] = (float)(sqrt(-2 * natural_log(1 - unit(w.of[0][l], w.of[1][l]))) *
                               cosine_of_turns(unit(w.of[2][l], w.of[3][l])));
@@ -114,7 +114,7 @@ static void fill_uniform(size_t n, const uint32_t counter[4], const uint32_t key
         const size_t count = n - i < 2 * BLOCKS ? n - i : 2 * BLOCKS;
         float made[2 * BLOCKS];
         words w;
-        draw(counter, key, i / 2, &w);
+        draw_blocks(counter, key, i / 2, &w);
         for (int l = 0; l < BLOCKS; l++) {
             const float a = (float)(low + width * unit(w.of[0][l], w.of[1][l])),
                         b = (float)(low + width * unit(w.of[2][l], w.of[3][l]));

@@ -4,13 +4,13 @@
 #include "kernels_internal.h"
 #include <math.h>
 
-static void fill(size_t n, float a, float *y)
+static void vector_fill(size_t n, float a, float *y)
 {
     for (size_t i = 0; i < n; i++)
         y[i] = a;
 }
 
-static void add(size_t n, const float *x, float *y)
+static void vector_add(size_t n, const float *x, float *y)
 {
     for (size_t i = 0; i < n; i++)
         y[i] = y[i] + x[i];
@@ -61,8 +61,8 @@ static void compensate(size_t n, const tutti_compensation *c, const float *x, co
 
 void tutti_kernels_vector(tutti_kernels *t)
 {
-    t->fill = fill;
-    t->add = add;
+    t->fill = vector_fill;
+    t->add = vector_add;
     t->scale = scale;
     t->axpy = axpy;
     t->blend = blend;

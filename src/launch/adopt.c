@@ -67,7 +67,7 @@ static bool has(const launch_pids *list, pid_t pid)
     return false;
 }
 
-static bool add(launch_pids *list, pid_t pid)
+static bool append_pid(launch_pids *list, pid_t pid)
 {
     if (list->n == list->room) {
         pid_t *more = tutti_alloc(2 * list->room + 16, sizeof *more);
@@ -105,7 +105,7 @@ static void spare(void *user, pid_t pid)
 {
     launch_adopted *a = user;
 
-    a->lacks = !add(&a->spared, pid) || a->lacks;
+    a->lacks = !append_pid(&a->spared, pid) || a->lacks;
 }
 
 tutti_status tutti_launch_adopt_begin(launch_adopted *a, bool (*is_worker)(void *user, pid_t pid), void *user,
@@ -158,7 +158,7 @@ static void end_one(void *user, pid_t pid)
 
     if (!is_adopted(s->a, pid) || waitpid(pid, NULL, WNOHANG) != 0 || (s->rank >= 0 && !is_of(pid, s->rank)))
         return;
-    if (s->signal == SIGTERM && (has(&s->a->told, pid) || !add(&s->a->told, pid)))
+    if (s->signal == SIGTERM && (has(&s->a->signalled, pid) || !append_pid(&s->a->signalled, pid)))
         s->left++;
     else if (kill(pid, s->signal) == 0)
         s->left++;
@@ -178,6 +178,6 @@ void tutti_launch_adopt_close(launch_adopted *a)
     if (a->on && a->was == 0)
         prctl(PR_SET_CHILD_SUBREAPER, 0);
     tutti_free(a->spared.at);
-    tutti_free(a->told.at);
+    tutti_free(a->signalled.at);
     *a = (launch_adopted){ 0 };
 }

@@ -74,7 +74,7 @@ static bool frame_text(int fd, char type, const char *text)
 }
 
 /* ---- the job ---- */
-static tutti_status take(job *j, const char *name, size_t length, const char *value, tutti_error *err)
+static tutti_status set_field(job *j, const char *name, size_t length, const char *value, tutti_error *err)
 {
     static const struct { const char *name; size_t at; } numbers[] = {
         { "workers", offsetof(job, workers) }, { "first", offsetof(job, first) }, { "size", offsetof(job, size) },
@@ -148,7 +148,7 @@ static tutti_status read_job(int in, job *j, tutti_error *err)
             return tutti_fail(
                 err, TUTTI_ERR_CORRUPT, 0,
                 "the job that came has a line without a value; install the same version of Tutti on every host");
-        TUTTI_TRY(take(j, p, (size_t)(equal - p), equal + 1, err));
+        TUTTI_TRY(set_field(j, p, (size_t)(equal - p), equal + 1, err));
     }
     if (j->n_argv == 0 || j->directory == NULL || j->host == NULL || j->workers < 1 || j->first < 0 || j->size < 1 ||
         j->first > j->size - j->workers || j->size > INT32_MAX || j->local_first < 0 ||
@@ -233,7 +233,7 @@ static tutti_status choose_meet(const job *j, char *text, size_t bytes, tutti_er
 /* ---- the child: workers ---- */
 typedef struct reporter { int fd; int64_t memory_kills; } reporter;
 
-static void told(void *user, int rank, long pid, bool ended, int code, int signal)
+static void report_worker(void *user, int rank, long pid, bool ended, int code, int signal)
 {
     const reporter *r = user;
     char text[80];
@@ -285,7 +285,7 @@ static void run_workers(const job *j, int output, int errors, int events, pid_t 
                                               .torch = j->torch != 0,
                                               .ends_all = true,
                                               .output = j->tag != 0 ? tagged : NULL,
-                                              .told = told,
+                                              .on_worker = report_worker,
                                               .user = &r },
                      &result, NULL);
     snprintf(text, sizeof text, "%d %d %ld %d %s", result.exit_code, result.rank, result.pid, result.signal,
@@ -410,7 +410,7 @@ static bool pass_events(between *b)
 }
 
 /* False: it is the end of everything here. */
-static bool hear(between *b)
+static bool receive_command(between *b)
 {
     char letters[64];
     const ssize_t n = read(b->in, letters, sizeof letters);
@@ -456,7 +456,7 @@ static int stand_between(between *b)
         if (going && polled[1].revents != 0)
             going = pass_events(b);
         if (going && polled[0].revents != 0)
-            going = hear(b);
+            going = receive_command(b);
     }
     if (!going)
         kill(b->child, SIGKILL);
@@ -474,7 +474,7 @@ static int stand_between(between *b)
     return going && b->reported ? 0 : 1;
 }
 
-static tutti_status begin(const job *j, between *b, tutti_error *err)
+static tutti_status open_pipes(const job *j, between *b, tutti_error *err)
 {
     int pipes[3][2];
     const pid_t parent = getpid();
@@ -540,7 +540,7 @@ int tutti_launch_agent(int in, int out)
     if (status == TUTTI_OK && meet[0] != '\0')
         putenv(meet);
     if (status == TUTTI_OK)
-        status = begin(&j, &b, &err);
+        status = open_pipes(&j, &b, &err);
     if (status == TUTTI_OK)
         code = stand_between(&b);
     else {

@@ -85,7 +85,7 @@ static void look_at_next(launch_beside *b, bool was_away)
     tutti_shm_stopped(&b->region, next, b->stopped[next].warned);
 }
 
-static tutti_status watch(void *arg, tutti_error *err)
+static tutti_status watch_processes(void *arg, tutti_error *err)
 {
     launch_beside *b = arg;
     int64_t looked_at = tutti_now_ns(b->rt);
@@ -140,7 +140,7 @@ static tutti_status open_parts(launch_beside *b, int fd, tutti_error *err)
         if (b->polled[r].fd < 0 || tutti_launch_began(b->ranks[r].pid) != b->ranks[r].began)
             ended(b, r);
     }
-    return tutti_thread_open(&b->thread, b->rt, "tutti-beside", watch, b, err);
+    return tutti_thread_open(&b->thread, b->rt, "tutti-beside", watch_processes, b, err);
 }
 
 tutti_status tutti_launch_beside_open(launch_beside **out, tutti_runtime *rt, int fd, int rank, int size,

@@ -59,7 +59,7 @@ static bool is_there(int fd, const char *path)
 }
 
 /* One try. TUTTI_CLOSED: directory or file have just gone with their owner. */
-static tutti_status take(tutti_launch_claim *c, tutti_error *err)
+static tutti_status try_claim(tutti_launch_claim *c, tutti_error *err)
 {
     char owner[200], host[64] = "";
     int n;
@@ -136,7 +136,7 @@ tutti_status tutti_launch_claim_open(tutti_launch_claim **out, tutti_runtime *rt
     if (status == TUTTI_CLOSED)
         c->stood = standing(rt, c->directory);
     for (int k = 0; k < TRIES && status == TUTTI_CLOSED; k++)
-        status = take(c, err);
+        status = try_claim(c, err);
     if (status == TUTTI_CLOSED)
         status = tutti_fail(err, TUTTI_ERR_IO, 0, "'%s' comes and goes; give this run another --out", c->lock);
     if (status == TUTTI_OK)

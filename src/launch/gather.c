@@ -137,7 +137,7 @@ static void say_missing(gatherer *f, int64_t now)
 }
 
 /* Best effort: one that does not take it sees the connection end. */
-static void tell(int to, const launch_answer *a, const launch_rank *ranks, int n, int fd)
+static void send_answer(int to, const launch_answer *a, const launch_rank *ranks, int n, int fd)
 {
     union { struct cmsghdr head; char bytes[CMSG_SPACE(sizeof(int))]; } control;
     struct iovec parts[] = { { (void *)(uintptr_t)a, sizeof *a },
@@ -162,7 +162,7 @@ static void turn_away(int fd, const char *why)
     launch_answer a = { LAUNCH_GATHER, .status = TUTTI_ERR_USAGE, .rank = -1 };
 
     snprintf(a.text, sizeof a.text, "%s", why);
-    tell(fd, &a, NULL, 0, -1);
+    send_answer(fd, &a, NULL, 0, -1);
     close(fd);
 }
 
@@ -185,7 +185,7 @@ static void accept_callers(gatherer *f)
 }
 
 /* Reads which rank a caller is. */
-static void hear(gatherer *f, struct pollfd *caller)
+static void receive_hello(gatherer *f, struct pollfd *caller)
 {
     const int size = f->place->size, fd = caller->fd;
     launch_rank from = { 0 };
@@ -263,14 +263,14 @@ static tutti_status gather_all(gatherer *f, tutti_error *err)
         }
         for (int i = size; i < size + STRANGERS; i++)
             if (f->polled[i].fd >= 0 && f->polled[i].revents != 0)
-                hear(f, &f->polled[i]);
+                receive_hello(f, &f->polled[i]);
         accept_callers(f);
     }
     return TUTTI_OK;
 }
 
 /* Makes what all ranks get. */
-static tutti_status make(gatherer *f, launch_answer *a, char *const *environment, tutti_error *err)
+static tutti_status make_answer(gatherer *f, launch_answer *a, char *const *environment, tutti_error *err)
 {
     tutti_shm_region region;
     tutti_run_key key;
@@ -313,7 +313,7 @@ static tutti_status be_rank_0(gatherer *f, char *const *environment, tutti_error
     f->polled[0].fd = -1;
     *a = (launch_answer){ LAUNCH_GATHER, .rank = -1 };
     if (status == TUTTI_OK)
-        status = make(f, a, environment, &own);
+        status = make_answer(f, a, environment, &own);
     a->status = (int32_t)status;
     if (status != TUTTI_OK) {
         a->rank = own.rank >= 0 ? own.rank : 0;
@@ -323,14 +323,14 @@ static tutti_status be_rank_0(gatherer *f, char *const *environment, tutti_error
     }
     for (int r = 1; r < size; r++)
         if (f->polled[r].fd >= 0)
-            tell(f->polled[r].fd, a, f->ranks, status == TUTTI_OK ? size : 0, f->fd);
+            send_answer(f->polled[r].fd, a, f->ranks, status == TUTTI_OK ? size : 0, f->fd);
     return status;
 }
 
 /* ---- the others ---- */
 static tutti_status call(gatherer *f, tutti_error *err)
 {
-    bool said = f->waits == NULL;
+    bool reported = f->waits == NULL;
     pid_t pid;
 
     for (;;) {
@@ -346,11 +346,11 @@ static tutti_status call(gatherer *f, tutti_error *err)
                               "worker %d has not found worker 0 on this host within %g s (%s, at '%.200s'); has it "
                               "been started here, by the same user?",
                               f->place->rank, (double)f->wait_ns / 1e9, f->place->found, f->at.path);
-        if (!said && now >= f->say_ns) {
+        if (!reported && now >= f->say_ns) {
             char line[160];
             snprintf(line, sizeof line, "worker %d waits for worker 0, which has not come", f->place->rank);
             f->waits(f->user, line);
-            said = true;
+            reported = true;
         }
         TUTTI_TRY(look_up(f, err));
         pause_for(NULL, 0, CALL_AGAIN_NS);
@@ -440,7 +440,7 @@ static tutti_status write_environment(gatherer *f, char *const *given, tutti_err
     return TUTTI_OK;
 }
 
-static tutti_status gather(gatherer *f, char *const *environment, tutti_error *err)
+static tutti_status gather_hellos(gatherer *f, char *const *environment, tutti_error *err)
 {
     const int size = f->place->size, all = size + STRANGERS;
 
@@ -482,7 +482,7 @@ tutti_status tutti_launch_gather(tutti_launch_gathering **out, const tutti_launc
     f.g = tutti_alloc(1, sizeof *f.g);
     if (f.g == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "gathering %d workers", place->size);
-    status = gather(&f, environment, err);
+    status = gather_hellos(&f, environment, err);
     for (int i = 1 - (place->rank != 0); f.polled != NULL && i < place->size + STRANGERS; i++)
         if (f.polled[i].fd >= 0)
             close(f.polled[i].fd);

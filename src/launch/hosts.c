@@ -43,8 +43,8 @@
    none. */
 #define REPORT_NS (300 * NS_PER_MS)
 /* ---- messages for the user ---- */
-static void say(const far_launcher *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(const far_launcher *l, const char *format, ...)
+static void print_line(const far_launcher *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void print_line(const far_launcher *l, const char *format, ...)
 {
     char text[LINE];
     va_list args;
@@ -152,7 +152,7 @@ static void rsh_ended(far_launcher *l, far_host *h)
     h->stage = GONE;
 }
 
-static void reap(far_launcher *l, far_host *h)
+static void reap_host(far_launcher *l, far_host *h)
 {
     pid_t got;
 
@@ -275,7 +275,7 @@ static void look_at_the_clock(far_launcher *l)
     } else if (now >= l->roster_at) {
         l->roster_at = now + ROSTER_NEXT_NS;
         if (roster(l, text, sizeof text) > 0)
-            say(l, "tutti: %.0f s: %s\n", (double)(now - l->began) / (double)NS_PER_S, text);
+            print_line(l, "tutti: %.0f s: %s\n", (double)(now - l->began) / (double)NS_PER_S, text);
     }
     /* a host that is cut off has nothing to report any more */
     if (l->lost > 0 && l->kill_at == TUTTI_FOREVER && !l->stopping && nobody_left(l))
@@ -298,17 +298,17 @@ static void look_at_the_clock(far_launcher *l)
 /* ---- watching ---- */
 static void hear_signals(far_launcher *l)
 {
-    int heard;
+    int next_signal;
 
-    while ((heard = tutti_launch_signals_next(&l->signals)) != 0) {
+    while ((next_signal = tutti_launch_signals_next(&l->signals)) != 0) {
         const int64_t now = tutti_now_ns(l->rt);
         if (l->user_signal != 0) {
-            if (l->options->stop_ns == 0 || now - l->heard_at >= TUTTI_LAUNCH_ECHO_NS)
+            if (l->options->stop_ns == 0 || now - l->signal_at >= TUTTI_LAUNCH_ECHO_NS)
                 stop_all(l);
             continue;
         }
-        l->user_signal = heard;
-        l->heard_at = now;
+        l->user_signal = next_signal;
+        l->signal_at = now;
         l->failed_first = l->failed || l->result->noticed_ns != 0;
         for (int i = 0; i < l->n; i++) {
             if (l->hosts[i].stage < RUNNING || l->hosts[i].job != NULL)
@@ -320,7 +320,7 @@ static void hear_signals(far_launcher *l)
     }
 }
 
-static void serve(far_launcher *l)
+static void serve_meeting(far_launcher *l)
 {
     if (l->meet == NULL)
         return;
@@ -369,7 +369,7 @@ static bool some(const far_launcher *l)
     return false;
 }
 
-static tutti_status watch(far_launcher *l, tutti_error *err)
+static tutti_status watch_hosts(far_launcher *l, tutti_error *err)
 {
     bool sent = false;
 
@@ -388,7 +388,7 @@ static tutti_status watch(far_launcher *l, tutti_error *err)
             errno != ENOMEM)
             stop_all(l);
         hear_signals(l);
-        serve(l); /* failure reports before ends */
+        serve_meeting(l); /* failure reports before ends */
         for (int i = 0; i < l->n; i++) {
             far_host *h = &l->hosts[i];
             const struct pollfd *q = &l->polled[2 + 4 * i];
@@ -403,7 +403,7 @@ static tutti_status watch(far_launcher *l, tutti_error *err)
                 h->err = -1;
             }
             if (h->pidfd >= 0 && q[2].revents != 0)
-                reap(l, h);
+                reap_host(l, h);
         }
         tutti_launch_far_silent_ends(l);
         if (!sent && !l->stopping && l->user_signal == 0) {
@@ -512,7 +512,7 @@ tutti_status tutti_launch_hosts(const tutti_launch_hosts_options *options, tutti
                 if (l.hosts[i].pid < 0)
                     l.hosts[i].stage = GONE;
         }
-        watch(&l, &own);
+        watch_hosts(&l, &own);
         tutti_launch_far_conclude(&l);
     } else {
         result->exit_code = status == TUTTI_ERR_USAGE ? 2 : 1;

@@ -53,7 +53,7 @@ typedef struct far_launcher {
     launch_signals signals;
     tutti_meet *meet;
     int user_signal;
-    int64_t heard_at;            /* when it came */
+    int64_t signal_at;           /* when it came */
     tutti_launch_result first;   /* the first worker that was lost, if text is not "" */
     int lost;                    /* workers that the run continues without, and the one too many */
     bool too_few;                /* that one */

@@ -14,7 +14,7 @@ extern char **environ;
 
 typedef struct job_text { char *text; size_t n, room; bool full; } job_text;
 
-static void add(job_text *j, const char *name, const char *value)
+static void append_variable(job_text *j, const char *name, const char *value)
 {
     const size_t need = strlen(name) + strlen(value) + 2;
 
@@ -30,7 +30,7 @@ static void add_number(job_text *j, const char *name, long value)
     char text[24];
 
     snprintf(text, sizeof text, "%ld", value);
-    add(j, name, text);
+    append_variable(j, name, text);
 }
 
 static bool begins(const char *text, const char *with)
@@ -79,16 +79,16 @@ static void add_meets(const far_launcher *l, const far_host *h, job_text *j)
             memmove(name, name + 1, strlen(name));
         }
         tutti_meet_where(l->meet, name, where, sizeof where);
-        add(j, "meet", where);
+        append_variable(j, "meet", where);
         return;
     }
     if (h->route[0] != '\0') {
         tutti_meet_where(l->meet, h->route, where, sizeof where);
-        add(j, "meet", where);
+        append_variable(j, "meet", where);
     }
     if (h->seen_as[0] != '\0' && strcmp(h->seen_as, h->route) != 0) {
         tutti_meet_where(l->meet, h->seen_as, where, sizeof where);
-        add(j, "meet", where);
+        append_variable(j, "meet", where);
     }
 }
 
@@ -105,8 +105,8 @@ static tutti_status write_job(const far_launcher *l, far_host *h, int threads, c
     if (j.text == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "writing the job of host %s", h->what->name);
     j.text += sizeof head; /* the head, whose length is known last, goes before */
-    add(&j, "host", h->what->name);
-    add(&j, "dir", o->directory);
+    append_variable(&j, "host", h->what->name);
+    append_variable(&j, "dir", o->directory);
     add_number(&j, "workers", h->what->workers);
     add_number(&j, "first", h->what->first);
     add_number(&j, "size", l->size);
@@ -122,19 +122,19 @@ static tutti_status write_job(const far_launcher *l, far_host *h, int threads, c
     add_number(&j, "tag", o->tag);
     for (int i = 0; o->argv[i] != NULL; i++) {
         snprintf(word, sizeof word, "--threads=%d", threads);
-        add(&j, "arg", i > 0 && i == o->threads_word ? word : o->argv[i]);
+        append_variable(&j, "arg", i > 0 && i == o->threads_word ? word : o->argv[i]);
     }
     for (size_t i = 0; environment[i] != NULL; i++)
         if (handed_on(o, environment[i]))
-            add(&j, "env", environment[i]);
+            append_variable(&j, "env", environment[i]);
     if (l->meet != NULL) {
         char secret[16 + TUTTI_RUN_KEY_TEXT], name[16 + TUTTI_RUN_ID_TEXT];
         add_meets(l, h, &j);
         snprintf(name, sizeof name, TUTTI_MEET_VARIABLE_ID "=%s", id);
         snprintf(secret, sizeof secret, TUTTI_MEET_VARIABLE_KEY "=%s", key);
-        add(&j, "env", name);
-        add(&j, "env", secret);
-        add(&j, "env", TUTTI_MEET_VARIABLE_AT_0 "=0"); /* the launcher serves it */
+        append_variable(&j, "env", name);
+        append_variable(&j, "env", secret);
+        append_variable(&j, "env", TUTTI_MEET_VARIABLE_AT_0 "=0"); /* the launcher serves it */
         explicit_bzero(secret, sizeof secret);
     }
     j.text -= sizeof head;

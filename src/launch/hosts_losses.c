@@ -53,7 +53,7 @@ void tutti_launch_far_loss(far_launcher *l, int rank)
                          !(m->state == TUTTI_MEET_FAILED && m->status == TUTTI_ERR_USAGE) && !is_echo(m, rank) &&
                          (few || (!ends_others(l, rank) && !all_fail(l, rank)));
     far_worker *w = &l->workers[rank];
-    char text[500], told[640];
+    char text[500], message[640];
 
     w->lost_at = 0;
     if (w->lost)
@@ -67,9 +67,9 @@ void tutti_launch_far_loss(far_launcher *l, int rank)
     w->lost = true;
     l->lost++;
     tutti_meet_describe(l->meet, rank, text, sizeof text);
-    snprintf(told, sizeof told, "tutti: %s; if the others can, the run goes on with %d worker%s\n", text, left,
+    snprintf(message, sizeof message, "tutti: %s; if the others can, the run goes on with %d worker%s\n", text, left,
              left == 1 ? "" : "s");
-    l->options->output(l->options->user, 2, told, strlen(told));
+    l->options->output(l->options->user, 2, message, strlen(message));
     if (!w->ended && m->state == TUTTI_MEET_LOST && l->hosts[w->host].in >= 0) {
         const int n = snprintf(text, sizeof text, "X%d;", rank);
         if (write(l->hosts[w->host].in, text, (size_t)n) != n)

@@ -60,13 +60,14 @@ static void send_all(launcher *l, int signal)
         send_one(&l->workers[r], signal);
 }
 
-static void tell(const launcher *l, int rank, bool ended)
+static void report_worker(const launcher *l, int rank, bool ended)
 {
     const launch_worker *w = &l->workers[rank];
     const bool ours = w->signal != 0 && (w->killed_by == w->signal || w->killed_by == SIGKILL);
 
-    if (l->options->told != NULL)
-        l->options->told(l->options->user, l->options->first + rank, w->pid, ended, w->exit_code, ours ? 0 : w->signal);
+    if (l->options->on_worker != NULL)
+        l->options->on_worker(l->options->user, l->options->first + rank, w->pid, ended, w->exit_code,
+                              ours ? 0 : w->signal);
 }
 
 static int64_t grace(const launcher *l)
@@ -92,19 +93,19 @@ void tutti_launch_near_noticed(launcher *l)
     begin_grace(l, grace(l));
 }
 
-void tutti_launch_near_hear_signals(launcher *l)
+void tutti_launch_near_take_signals(launcher *l)
 {
-    int heard;
+    int next_signal;
 
-    while ((heard = tutti_launch_signals_next(&l->signals)) != 0) {
+    while ((next_signal = tutti_launch_signals_next(&l->signals)) != 0) {
         const int64_t now = tutti_now_ns(l->rt);
         if (l->user_signal == 0) {
-            l->user_signal = heard;
-            l->heard_at = now;
+            l->user_signal = next_signal;
+            l->signal_at = now;
             l->failed_first = l->result->noticed_ns != 0;
             send_all(l, SIGTERM);
             begin_grace(l, l->options->stop_ns > 0 ? l->options->stop_ns : grace(l));
-        } else if (l->options->stop_ns == 0 || now - l->heard_at >= TUTTI_LAUNCH_ECHO_NS) {
+        } else if (l->options->stop_ns == 0 || now - l->signal_at >= TUTTI_LAUNCH_ECHO_NS) {
             l->hurried = true;
             send_all(l, SIGKILL);
         }
@@ -112,7 +113,7 @@ void tutti_launch_near_hear_signals(launcher *l)
 }
 
 /* ---- ends ---- */
-static void reap(launcher *l, int rank)
+static void reap_worker(launcher *l, int rank)
 {
     launch_worker *w = &l->workers[rank];
     int status = 0;
@@ -132,7 +133,7 @@ static void reap(launcher *l, int rank)
         w->signal = WTERMSIG(status);
     else
         w->exit_code = WEXITSTATUS(status);
-    tell(l, rank, true);
+    report_worker(l, rank, true);
     tutti_launch_near_ended(l, rank);
 }
 
@@ -161,7 +162,7 @@ static int milliseconds_to(const launcher *l)
 
 /* Serves the meeting place, and handles what it reports: a worker that fell silent is a loss like
    one that ended. */
-static void serve(launcher *l)
+static void serve_meeting(launcher *l)
 {
     if (l->meet == NULL)
         return;
@@ -187,7 +188,7 @@ static void serve(launcher *l)
 /* Finds what no descriptor shows: which worker has failed and does not end, was expelled, or,
    over shared memory, is stopped. A launcher that was stopped itself (the whole job, by Ctrl-Z)
    has seen nothing of that time. */
-static void look(launcher *l)
+static void check_workers(launcher *l)
 {
     const int64_t now = tutti_now_ns(l->rt);
     const bool was_away = now - l->looked_at > 3 * LOOK_NS;
@@ -260,13 +261,13 @@ static void end_what_is_left(launcher *l)
     while (tutti_launch_adopt_end(&l->adopted,
                                   tutti_now_ns(l->rt) >= until || l->hurried ? SIGKILL : SIGTERM, -1) > 0) {
         poll(&(struct pollfd){ .fd = l->signals.fd, .events = POLLIN }, 1, TURN_NS / NS_PER_MS);
-        tutti_launch_near_hear_signals(l);
+        tutti_launch_near_take_signals(l);
         for (int r = 0; r < l->options->workers; r++)
             hear_lines(l, r);
     }
 }
 
-static void watch(launcher *l)
+static void watch_workers(launcher *l)
 {
     const int n = l->options->workers, n_lines = l->lines != NULL ? 2 * n : 0;
 
@@ -281,17 +282,17 @@ static void watch(launcher *l)
         if (poll(l->polled, (nfds_t)(n + 2 + n_lines), milliseconds_to(l)) < 0 && errno != EINTR && errno != EAGAIN &&
             errno != ENOMEM)
             send_all(l, SIGKILL); /* cannot happen; but never wait for what cannot be seen */
-        tutti_launch_near_hear_signals(l); /* before the deaths: those that the user wanted are not losses */
-        serve(l);        /* and before them too: a failure report comes before the end of the worker */
+        tutti_launch_near_take_signals(l); /* before the deaths: those that the user wanted are not losses */
+        serve_meeting(l); /* and before them too: a failure report comes before the end of the worker */
         for (int r = 0; r < n; r++) {
             hear_lines(l, r); /* what it wrote comes before its end */
             if (l->workers[r].pidfd >= 0 && l->polled[r].revents != 0)
-                reap(l, r);
+                reap_worker(l, r);
             if (l->workers[r].lost_at != 0 && tutti_now_ns(l->rt) >= l->workers[r].lost_at)
                 tutti_launch_near_lost(l, r, TUTTI_SHM_FAILED);
         }
         if (tutti_now_ns(l->rt) >= l->look_at)
-            look(l);
+            check_workers(l);
         if (l->user_signal != 0 && l->alive < before) /* a wrapper has ended at once: signal its program as well */
             tutti_launch_adopt_end(&l->adopted, SIGTERM, -1);
         if (tutti_now_ns(l->rt) >= l->adopted_at)
@@ -439,7 +440,7 @@ static tutti_status start_all(launcher *l, tutti_error *err)
                 close(theirs[k]);
         if (status == TUTTI_OK) {
             l->alive++;
-            tell(l, r, false);
+            report_worker(l, r, false);
             continue;
         }
         if (w->pid > 0) { /* it runs but cannot be watched */
@@ -447,7 +448,7 @@ static tutti_status start_all(launcher *l, tutti_error *err)
             waitpid(w->pid, NULL, 0);
         }
         send_all(l, SIGKILL);
-        watch(l);
+        watch_workers(l);
         return status;
     }
     return TUTTI_OK;
@@ -488,7 +489,7 @@ tutti_status tutti_launch_run(const tutti_launch_options *options, tutti_launch_
     if (status == TUTTI_OK)
         status = start_all(&l, &own);
     if (status == TUTTI_OK) {
-        watch(&l);
+        watch_workers(&l);
         tutti_launch_near_conclude(&l);
     } else {
         *result = (tutti_launch_result){ .exit_code = status == TUTTI_ERR_USAGE ? 2 : 1, .rank = -1 };

@@ -28,32 +28,33 @@ words tutti_launch_near_words(const launcher *l, int rank)
     return (words){ state, (tutti_status)line->status, line->blame, line->order, line->words };
 }
 
-static guilt judge(const launcher *l, const launch_worker *w, int rank)
+static guilt judge_worker(const launcher *l, const launch_worker *w, int rank)
 {
-    const words said = tutti_launch_near_words(l, rank);
+    const words report = tutti_launch_near_words(l, rank);
     const bool ours = w->signal != 0 && (w->killed_by == w->signal || w->killed_by == SIGKILL);
 
     if (w->stopped.ended_ns != 0)
         return GUILT_KILLED;
-    if (w->signal != 0 && !(ours && said.state == TUTTI_SHM_FAILED)) /* else we ended what had failed already */
+    if (w->signal != 0 && !(ours && report.state == TUTTI_SHM_FAILED)) /* else we ended what had failed already */
         return ours ? GUILT_OURS : GUILT_KILLED;
-    if (said.state == TUTTI_SHM_FAILED)
-        return said.status == TUTTI_ERR_PEER ? GUILT_ECHO : GUILT_OWN;
-    return w->exit_code == 0 && said.state != TUTTI_SHM_RUNNING ? GUILT_NONE : GUILT_OWN;
+    if (report.state == TUTTI_SHM_FAILED)
+        return report.status == TUTTI_ERR_PEER ? GUILT_ECHO : GUILT_OWN;
+    return w->exit_code == 0 && report.state != TUTTI_SHM_RUNNING ? GUILT_NONE : GUILT_OWN;
 }
 
 /* Has it failed only because another did? For a worker of a run that continues after losses that
    means: this is the end of the run. */
-static bool is_echo(words said, int rank)
+static bool is_echo(words report, int rank)
 {
-    return said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_PEER && said.blame >= 0 && said.blame != rank;
+    return report.state == TUTTI_SHM_FAILED && report.status == TUTTI_ERR_PEER && report.blame >= 0 &&
+           report.blame != rank;
 }
 
 static bool ends_others(const launcher *l, int rank)
 {
     for (int r = 0; r < l->options->workers; r++) {
-        const words said = tutti_launch_near_words(l, r);
-        if (r != rank && is_echo(said, r) && said.blame == rank)
+        const words report = tutti_launch_near_words(l, r);
+        if (r != rank && is_echo(report, r) && report.blame == rank)
             return true;
     }
     return false;
@@ -79,7 +80,7 @@ static bool all_fail(const launcher *l, int rank)
    is wrong for all. */
 static bool can_go_on(const launcher *l, int rank, uint32_t before)
 {
-    const words said = tutti_launch_near_words(l, rank);
+    const words report = tutti_launch_near_words(l, rank);
     /* of a part of a run, another launcher knows which workers have met */
     const bool member = before != TUTTI_SHM_ABSENT || l->options->size > 0;
     const bool needed = l->options->size == 0 && rank >= l->options->workers - l->options->servers; /* it only serves */
@@ -88,8 +89,8 @@ static bool can_go_on(const launcher *l, int rank, uint32_t before)
     const bool left = before == TUTTI_SHM_CLOSED;
 
     return l->options->goes_on && member && !needed && !left && l->user_signal == 0 && l->kill_at == TUTTI_FOREVER &&
-           !l->grace_over && !(said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE) &&
-           !is_echo(said, rank);
+           !l->grace_over && !(report.state == TUTTI_SHM_FAILED && report.status == TUTTI_ERR_USAGE) &&
+           !is_echo(report, rank);
 }
 
 static void describe(const launcher *l, int rank, char *text, size_t bytes)
@@ -139,7 +140,7 @@ void tutti_launch_near_ended(launcher *l, int rank)
                                                     : " after it had left the run";
     tutti_error why = { .rank = -1 };
 
-    w->guilt = judge(l, w, rank);
+    w->guilt = judge_worker(l, w, rank);
     if (w->passed_over && w->guilt == GUILT_OURS) /* that is why */
         return;
     if (w->guilt == GUILT_NONE) {
@@ -191,15 +192,15 @@ static bool is_users(int signal)
     return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
 }
 
-static int exit_code_of(const launch_worker *w, words said)
+static int exit_code_of(const launch_worker *w, words report)
 {
     if (w->guilt == GUILT_KILLED || w->guilt == GUILT_OURS)
         return 3;
-    if (said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_USAGE)
+    if (report.state == TUTTI_SHM_FAILED && report.status == TUTTI_ERR_USAGE)
         return 2;
-    if (said.state == TUTTI_SHM_FAILED && said.status == TUTTI_ERR_PEER)
+    if (report.state == TUTTI_SHM_FAILED && report.status == TUTTI_ERR_PEER)
         return 3;
-    if (said.state == TUTTI_SHM_LOST && w->exit_code == 0)
+    if (report.state == TUTTI_SHM_LOST && w->exit_code == 0)
         return 3;
     return w->exit_code == 2 || w->exit_code == 3 ? w->exit_code : 1; /* the code shows the kind of failure */
 }
@@ -209,12 +210,12 @@ void tutti_launch_near_conclude(launcher *l)
     tutti_launch_result *result = l->result;
     const int rank = culprit_of(l);
     const launch_worker *w = rank < 0 ? NULL : &l->workers[rank];
-    words said;
+    words report;
 
     if (w != NULL && w->guilt == GUILT_KILLED && is_users(w->signal) && l->user_signal == 0) {
         struct pollfd polled = { .fd = l->signals.fd, .events = POLLIN };
         if (poll(&polled, 1, (int)(ECHO_NS / NS_PER_MS)) > 0)
-            tutti_launch_near_hear_signals(l);
+            tutti_launch_near_take_signals(l);
     }
     if (l->user_signal != 0 && (!l->failed_first || w == NULL || (w->guilt == GUILT_KILLED && is_users(w->signal)))) {
         result->exit_code = 128 + l->user_signal;
@@ -224,19 +225,20 @@ void tutti_launch_near_conclude(launcher *l)
     }
     if (w == NULL)
         return;
-    said = tutti_launch_near_words(l, rank);
-    result->exit_code = exit_code_of(w, said);
+    report = tutti_launch_near_words(l, rank);
+    result->exit_code = exit_code_of(w, report);
     result->rank = l->options->first + rank;
     result->pid = w->pid;
     result->signal = w->signal;
-    if (said.state == TUTTI_SHM_FAILED && result->exit_code == 2) /* the same for all: the command's fault */
-        snprintf(result->text, sizeof result->text, "%.*s", TUTTI_SHM_WORDS - 1, said.text);
-    else if (said.state == TUTTI_SHM_FAILED)
+    if (report.state == TUTTI_SHM_FAILED && result->exit_code == 2) /* the same for all: the command's fault */
+        snprintf(result->text, sizeof result->text, "%.*s", TUTTI_SHM_WORDS - 1, report.text);
+    else if (report.state == TUTTI_SHM_FAILED)
         snprintf(result->text, sizeof result->text, "worker %d: %.*s", result->rank, TUTTI_SHM_WORDS - 1,
-                 tutti_launch_own_words(result->rank, said.text));
+                 tutti_launch_own_words(result->rank, report.text));
     else
         describe(l, rank, result->text, sizeof result->text);
-    if (said.state != TUTTI_SHM_FAILED && l->options->size == 0 && rank >= l->options->workers - l->options->servers) {
+    if (report.state != TUTTI_SHM_FAILED && l->options->size == 0 &&
+        rank >= l->options->workers - l->options->servers) {
         const size_t used = strlen(result->text);
         snprintf(result->text + used, sizeof result->text - used,
                  "; it was server %d of %d, and its slice of the model is gone with it",

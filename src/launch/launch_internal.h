@@ -62,7 +62,7 @@ typedef struct launch_adopted {  /* zero: nothing is adopted */
     int was;                     /* whether this process adopted orphans before */
     bool (*is_worker)(void *user, pid_t pid); /* that runs, or is not reaped yet; NULL: none is */
     void *user;
-    launch_pids spared, told;    /* its other children; those that have been sent SIGTERM */
+    launch_pids spared, signalled; /* its other children; those that have been sent SIGTERM */
 } launch_adopted;
 /* From now on what workers leave behind becomes a child of this process, which must start no
    other children meanwhile. A kernel that does not support that gives it to init, as usual. */
@@ -116,7 +116,7 @@ tutti_status tutti_launch_start_worker(const launch_start *s, int rank, const cp
 
 /* ---- waits.c ---- */
 /* Does this environment set how OpenMP threads wait? */
-bool tutti_launch_waits_as_told(char *const *environment);
+bool tutti_launch_waits_is_set(char *const *environment);
 /* How often libgomp looks for work before its thread sleeps: for 20 us. */
 int tutti_launch_looks(tutti_runtime *rt);
 

@@ -43,7 +43,7 @@ typedef struct launcher {
     char **environment;          /* that one */
     char meet_text[4][160];      /* its variables */
     int user_signal;             /* the first, or 0 */
-    int64_t heard_at;            /* when it came */
+    int64_t signal_at;           /* when it came */
     bool failed_first;           /* a loss was seen before the user's signal */
     int lost;                    /* workers that the run continues without, and the one that was
                                     too many */
@@ -62,7 +62,7 @@ typedef struct launcher {
 /* ---- launch.c ---- */
 /* A worker is lost that the run cannot continue without: the grace begins. */
 void tutti_launch_near_noticed(launcher *l);
-void tutti_launch_near_hear_signals(launcher *l);
+void tutti_launch_near_take_signals(launcher *l);
 
 /* ---- launch_ends.c ---- */
 /* What a worker has reported itself: in the shared memory, or at the meeting place. */

@@ -23,7 +23,7 @@ bool tutti_launch_lines_open(launch_lines *l, int *theirs)
     return true;
 }
 
-static void give(launch_lines *l, size_t bytes, launch_line_fn *output, void *user, int rank, int stream)
+static void emit_bytes(launch_lines *l, size_t bytes, launch_line_fn *output, void *user, int rank, int stream)
 {
     output(user, rank, stream, l->text, bytes);
     l->n -= bytes;
@@ -36,10 +36,10 @@ static void give_lines(launch_lines *l, bool last, launch_line_fn *output, void 
     const char *end;
 
     while ((end = memchr(l->text, '\n', l->n)) != NULL)
-        give(l, (size_t)(end - l->text) + 1, output, user, rank, stream);
+        emit_bytes(l, (size_t)(end - l->text) + 1, output, user, rank, stream);
     if (l->n == LAUNCH_LINE || (last && l->n > 0)) {
         l->text[l->n++] = '\n';
-        give(l, l->n, output, user, rank, stream);
+        emit_bytes(l, l->n, output, user, rank, stream);
     }
 }
 

@@ -43,7 +43,7 @@ static const struct {
 };
 
 /* A whole number from 0 to `most`, written in digits only. */
-static bool number(const char *text, long most, int *out)
+static bool parse_rank(const char *text, long most, int *out)
 {
     long n;
     char *end;
@@ -65,7 +65,8 @@ static const char *or_not_set(const char *text)
 }
 
 /* One launcher's variables. *there: they are set. */
-static tutti_status ask(size_t i, char *const *environment, tutti_launch_place *p, bool *there, tutti_error *err)
+static tutti_status ask_launcher(size_t i, char *const *environment, tutti_launch_place *p, bool *there,
+                                 tutti_error *err)
 {
     const char *rank = tutti_variable(environment, launchers[i].rank),
                *size = tutti_variable(environment, launchers[i].size);
@@ -76,7 +77,7 @@ static tutti_status ask(size_t i, char *const *environment, tutti_launch_place *
              (launchers[i].needs == NULL || tutti_variable(environment, launchers[i].needs) != NULL);
     if (!*there)
         return TUTTI_OK;
-    if (!number(size, RANKS_MAX, &p->size) || p->size < 1 || !number(rank, p->size - 1L, &p->rank))
+    if (!parse_rank(size, RANKS_MAX, &p->size) || p->size < 1 || !parse_rank(rank, p->size - 1L, &p->rank))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%s is '%.40s' and %s is '%.40s': the size must be 1 to %ld, the rank 0 to size - 1; "
                           "both are set by %s%s, unset both to run alone",
@@ -84,7 +85,7 @@ static tutti_status ask(size_t i, char *const *environment, tutti_launch_place *
                           launchers[i].by == TUTTI_BY_TUTTI ? "the launcher" : launchers[i].name,
                           launchers[i].by == TUTTI_BY_TUTTI ? "" : "'s launcher");
     if (launchers[i].local != NULL)
-        number(tutti_variable(environment, launchers[i].local), RANKS_MAX, &p->local_rank);
+        parse_rank(tutti_variable(environment, launchers[i].local), RANKS_MAX, &p->local_rank);
     snprintf(p->found, sizeof p->found, "%s=%d, %s=%d", launchers[i].rank, p->rank, launchers[i].size, p->size);
     snprintf(p->host, sizeof p->host, "%s", host != NULL && strlen(host) < sizeof p->host ? host : "");
     return TUTTI_OK;
@@ -94,8 +95,8 @@ static bool same_numbers(char *const *environment, const char *a, const char *b)
 {
     int x, y;
 
-    return number(tutti_variable(environment, a), RANKS_MAX, &x) &&
-           number(tutti_variable(environment, b), RANKS_MAX, &y) && x == y;
+    return parse_rank(tutti_variable(environment, a), RANKS_MAX, &x) &&
+           parse_rank(tutti_variable(environment, b), RANKS_MAX, &y) && x == y;
 }
 
 /* Is `outer`, Slurm, only what started the launcher of `inner`? */
@@ -264,7 +265,8 @@ static tutti_status torchrun_meet(char *const *environment, tutti_launch_place *
 
     if (address == NULL && port_text == NULL)
         return TUTTI_OK;
-    if (address == NULL || address[0] == '\0' || strlen(address) > 250 || !number(port_text, 65534, &port) || port < 1)
+    if (address == NULL || address[0] == '\0' || strlen(address) > 250 || !parse_rank(port_text, 65534, &port) ||
+        port < 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "MASTER_ADDR is '%.80s' and MASTER_PORT is '%.40s': a name or an address "
                           "and a port from 1 to 65534 are needed, both set by torchrun; or say TUTTI_MEET=HOST:PORT",
@@ -287,12 +289,12 @@ static bool is_place(const char *meet)
 
     if (strncmp(meet, "unix:", 5) == 0)
         return meet[5] != '\0';
-    return colon != NULL && colon > meet && number(colon + 1, 65535, &port) && port >= 1;
+    return colon != NULL && colon > meet && parse_rank(colon + 1, 65535, &port) && port >= 1;
 }
 
 static tutti_status meet_of(char *const *environment, tutti_launch_place *p, tutti_error *err)
 {
-    const char *told = tutti_variable(environment, "TUTTI_MEET"),
+    const char *given = tutti_variable(environment, "TUTTI_MEET"),
                *at_0 = tutti_variable(environment, "TUTTI_MEET_AT_RANK_0");
 
     if (p->by == TUTTI_BY_SLURM)
@@ -301,15 +303,15 @@ static tutti_status meet_of(char *const *environment, tutti_launch_place *p, tut
         TUTTI_TRY(torchrun_meet(environment, p, err));
     else if (p->by != TUTTI_BY_TUTTI)
         snprintf(p->run, sizeof p->run, "%s", p->name);
-    if (told != NULL && told[0] != '\0') {
-        if (strlen(told) >= sizeof p->meet)
+    if (given != NULL && given[0] != '\0') {
+        if (strlen(given) >= sizeof p->meet)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "TUTTI_MEET has %zu bytes; at most %zu are possible: HOST:PORT",
-                              strlen(told), sizeof p->meet - 1);
-        if (!is_place(told))
+                              strlen(given), sizeof p->meet - 1);
+        if (!is_place(given))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "TUTTI_MEET='%.200s' is no place to meet: write host:port with a port from 1 to 65535, "
-                              "[IPv6 address]:port or unix:NAME", told);
-        snprintf(p->meet, sizeof p->meet, "%s", told);
+                              "[IPv6 address]:port or unix:NAME", given);
+        snprintf(p->meet, sizeof p->meet, "%s", given);
     }
     /* Tutti's launcher, which serves one itself, sets 0. */
     p->meet_at_rank_0 = p->meet[0] != '\0' && (at_0 == NULL || strcmp(at_0, "1") == 0);
@@ -332,12 +334,12 @@ static bool on_one_host(char *const *environment, const tutti_launch_place *p)
     for (size_t i = 0; i < TUTTI_LENGTH(launchers); i++)
         if (launchers[i].by == p->by)
             here = launchers[i].here;
-    if (here != NULL && number(tutti_variable(environment, here), RANKS_MAX, &n))
+    if (here != NULL && parse_rank(tutti_variable(environment, here), RANKS_MAX, &n))
         return n == p->size;
     if (p->by != TUTTI_BY_TUTTI && tutti_variable(environment, "SLURM_STEP_ID") != NULL &&
-        number(tutti_variable(environment, "SLURM_NTASKS"), RANKS_MAX, &tasks) && tasks == p->size &&
-        (number(tutti_variable(environment, "SLURM_STEP_NUM_NODES"), RANKS_MAX, &nodes) ||
-         number(tutti_variable(environment, "SLURM_NNODES"), RANKS_MAX, &nodes)))
+        parse_rank(tutti_variable(environment, "SLURM_NTASKS"), RANKS_MAX, &tasks) && tasks == p->size &&
+        (parse_rank(tutti_variable(environment, "SLURM_STEP_NUM_NODES"), RANKS_MAX, &nodes) ||
+         parse_rank(tutti_variable(environment, "SLURM_NNODES"), RANKS_MAX, &nodes)))
         return nodes == 1;
     /* of Tutti's launcher, which gives the parts of a run on several hosts a meeting place */
     if (p->by == TUTTI_BY_TUTTI && p->meet[0] == '\0' && tutti_variable(environment, "TUTTI_SHM_FD") != NULL)
@@ -366,8 +368,8 @@ static tutti_status take_part(char *const *environment, tutti_launch_place *p, t
     if (text == NULL)
         return TUTTI_OK;
     snprintf(kept, sizeof kept, "%.*s", (int)strcspn(text, ":"), text);
-    if (!number(kept, RANKS_MAX, &k) || k < 1 || strchr(text, ':') == NULL ||
-        !number(strchr(text, ':') + 1, p->size, &n) || n < k || (p->rank >= k && p->rank < n))
+    if (!parse_rank(kept, RANKS_MAX, &k) || k < 1 || strchr(text, ':') == NULL ||
+        !parse_rank(strchr(text, ':') + 1, p->size, &n) || n < k || (p->rank >= k && p->rank < n))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "TUTTI_TAKE_PART is '%.40s', for rank %d of %d: write K:N, if the first K of the first N "
                           "ranks are there and this is one of them, or one behind them; or unset it",
@@ -385,7 +387,7 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
 
     *out = (tutti_launch_place){ .size = 1, .local_rank = -1, .name = "" };
     for (size_t i = 0; i < TUTTI_LENGTH(launchers); i++) {
-        TUTTI_TRY(ask(i, environment, &one, &there, err));
+        TUTTI_TRY(ask_launcher(i, environment, &one, &there, err));
         if (!there)
             continue;
         if (out->by == TUTTI_BY_NOBODY) {
@@ -412,7 +414,7 @@ tutti_status tutti_launch_find_place(char *const *environment, tutti_launch_plac
     /* PMIx gives a process its rank only; one that is not the first proves that there are
        several. */
     if (out->by == TUTTI_BY_NOBODY && tutti_variable(environment, "PMIX_NAMESPACE") != NULL &&
-        number(tutti_variable(environment, "PMIX_RANK"), RANKS_MAX, &pmix) && pmix > 0)
+        parse_rank(tutti_variable(environment, "PMIX_RANK"), RANKS_MAX, &pmix) && pmix > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "PMIX_RANK is %d, and nothing says how many ranks there are; say TUTTI_RANK and TUTTI_SIZE, "
                           "or start the run by mpirun, srun or torchrun",

@@ -79,7 +79,7 @@ tutti_status tutti_launch_start_open(launch_start *s, tutti_runtime *rt, const t
     s->environment[n++] = s->size_text;
     if (tutti_variable(given, "OMP_NUM_THREADS") == NULL)
         s->environment[n++] = s->threads_text;
-    if (!tutti_launch_waits_as_told(given)) {
+    if (!tutti_launch_waits_is_set(given)) {
         const bool looks_out = options->threads > 1 && have_cores(options);
         s->environment[n++] = looks_out ? active : passive;
         if (looks_out) {

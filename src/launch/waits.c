@@ -16,7 +16,7 @@ extern char **environ;
 #define LOOK_OUT_NS 20000 /* longer than the pauses between two parts of a layer, no longer than it takes to wake */
 #define LOOKS_MOST 30000
 
-bool tutti_launch_waits_as_told(char *const *environment)
+bool tutti_launch_waits_is_set(char *const *environment)
 {
     return tutti_variable(environment, "OMP_WAIT_POLICY") != NULL ||
            tutti_variable(environment, "GOMP_SPINCOUNT") != NULL;
@@ -51,7 +51,7 @@ void tutti_launch_patient(tutti_runtime *rt, char *const argv[])
     char self[4096], count[16];
     const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
 
-    if (length <= 0 || tutti_launch_waits_as_told(environ))
+    if (length <= 0 || tutti_launch_waits_is_set(environ))
         return;
     self[length] = '\0';
     snprintf(count, sizeof count, "%d", tutti_launch_looks(rt));

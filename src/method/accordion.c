@@ -228,7 +228,7 @@ static const char *regime_means(const tutti_method *m, bool high, char text[80])
     return text;
 }
 
-static void judge(tutti_method *m, double norm)
+static void judge_norm(tutti_method *m, double norm)
 {
     accordion *s = m->self;
     /* a batch only grows */
@@ -253,7 +253,7 @@ static void judge(tutti_method *m, double norm)
     s->now.norm = norm > 0 && isfinite(norm) ? norm : 0;
 }
 
-static tutti_status decide(tutti_method *m, tutti_error *err)
+static tutti_status decide_regime(tutti_method *m, tutti_error *err)
 {
     accordion *s = m->self;
     const tutti_regime_turn turn = tutti_regime_begin(&s->rule, &s->now.regime, m->epoch, m->lr);
@@ -263,7 +263,7 @@ static tutti_status decide(tutti_method *m, tutti_error *err)
     if (turn.checks)
         TUTTI_TRY(norm_of_window(m, &norm, err));
     if (!(norm < 0)) /* NaN is judged */
-        judge(m, norm);
+        judge_norm(m, norm);
     if (turn.ends) {
         tutti_fill(m->device, m->n, 0, s->sum);
         s->added = 0;
@@ -279,7 +279,7 @@ static tutti_status decide(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status begin(tutti_method *m, tutti_error *err)
+static tutti_status accordion_begin(tutti_method *m, tutti_error *err)
 {
     accordion *s = m->self;
     const bool differ = s->mode == BATCH ? s->most > 1 : s->period_high > s->period_low;
@@ -293,7 +293,7 @@ static tutti_status begin(tutti_method *m, tutti_error *err)
                              sizeof text, text))
         tutti_event(m, "codec", "%s", text);
     if (s->replay[0] == 0)
-        return decide(m, err);
+        return decide_regime(m, err);
     tutti_regime_replay(s->replay, m->step, 1, &high);
     s->now.high = (int64_t)high;
     return TUTTI_OK;
@@ -306,7 +306,7 @@ static tutti_status accordion_pass(tutti_method *m, tutti_pass *p, tutti_error *
     if (s->mode == CODEC)
         return TUTTI_OK;
     if (p->index == 0)
-        TUTTI_TRY(begin(m, err));
+        TUTTI_TRY(accordion_begin(m, err));
     if (s->mode == LOCALSTEPS) {
         p->exchange = false;
         return TUTTI_OK;

@@ -42,17 +42,19 @@ static tutti_status ad_psgd_step(tutti_method *m, tutti_error *err)
     return tutti_pairs_update(((ad_psgd *)m->self)->pairs, err);
 }
 
-static tutti_status ask(tutti_method *m, tutti_error *err)
+static tutti_status ask_thread(tutti_method *m, tutti_error *err)
 {
     return tutti_pairs_ask(((ad_psgd *)m->self)->pairs, err);
 }
 
-static tutti_status answer(tutti_method *m, tutti_error *err)
+static tutti_status answer_thread(tutti_method *m, tutti_error *err)
 {
     return tutti_pairs_answer(((ad_psgd *)m->self)->pairs, err);
 }
 
-static const tutti_service ad_psgd_services[] = { [ASK] = { "ask", ask }, [ANSWER] = { "answer", answer }, { 0 } };
+static const tutti_service ad_psgd_services[] = {
+    [ASK] = { "ask", ask_thread }, [ANSWER] = { "answer", answer_thread }, { 0 }
+};
 
 static const char *const ad_psgd_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free; "

@@ -88,7 +88,7 @@ static inline tutti_status arrivals_push(tutti_method *m, void (*change)(tutti_m
                              err);
 }
 
-static inline tutti_status arrivals_agree(tutti_method *m, tutti_error *err)
+static inline tutti_status arrivals_final_model(tutti_method *m, tutti_error *err)
 {
     return tutti_server_final_model(arrivals_server(m), err);
 }

@@ -337,7 +337,7 @@ static tutti_status asgd_rule(tutti_method *m, const tutti_server_request *r, tu
     return tutti_server_give(s->server, &r->note, 1, 0, err);
 }
 
-static tutti_status serve(tutti_method *m, tutti_error *err)
+static tutti_status asgd_serve(tutti_method *m, tutti_error *err)
 {
     const asgd *s = m->self;
     return s->hogwild ? TUTTI_OK : tutti_server_run(s->server, err);
@@ -350,7 +350,7 @@ static tutti_status asgd_final_model(tutti_method *m, tutti_error *err)
     return s->hogwild ? TUTTI_OK : tutti_server_final_model(s->server, err);
 }
 
-static const tutti_service asgd_services[] = { [SERVE] = { "server", serve }, { 0 } };
+static const tutti_service asgd_services[] = { [SERVE] = { "server", asgd_serve }, { 0 } };
 
 static const char *const asgd_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free; "

@@ -71,7 +71,7 @@ static tutti_status asr_adpsgd_pass(tutti_method *m, tutti_pass *p, tutti_error 
         return TUTTI_OK;
     tutti_averager_read(s->averager); /* before the average is requested: the delay is one step */
     if (s->mixing == DELAY_BY_ONE && m->workers > 1 && m->step > 0)
-        tutti_averager_owe(s->averager);
+        tutti_averager_post(s->averager);
     return TUTTI_OK;
 }
 
@@ -80,11 +80,11 @@ static tutti_status asr_adpsgd_step(tutti_method *m, tutti_error *err)
     asr_adpsgd *s = m->self;
 
     if (s->mixing == DELAY_BY_ONE)
-        TUTTI_TRY(tutti_await_rounds(m, AVERAGE, 0, err));
+        TUTTI_TRY(tutti_round_await(m, AVERAGE, 0, err));
     return tutti_averager_update(s->averager, s->outstanding, err);
 }
 
-static tutti_status tell(tutti_method *m, tutti_error *err)
+static tutti_status averager_thread(tutti_method *m, tutti_error *err)
 {
     asr_adpsgd *s = m->self;
     return s->mixing == DELAY_BY_ONE ? TUTTI_OK : tutti_averager_tell(s->averager, err);
@@ -96,7 +96,7 @@ static tutti_status beat(tutti_method *m, tutti_error *err)
     return s->mixing == DELAY_BY_ONE ? TUTTI_OK : tutti_averager_beat(s->averager, err);
 }
 
-static tutti_status mix(tutti_method *m, tutti_error *err)
+static tutti_status mix_thread(tutti_method *m, tutti_error *err)
 {
     asr_adpsgd *s = m->self;
     return s->mixing == DELAY_BY_ONE ? TUTTI_OK : tutti_averager_mix(s->averager, err);
@@ -107,9 +107,9 @@ static tutti_status average(tutti_method *m, tutti_error *err)
     return tutti_averager_average(((asr_adpsgd *)m->self)->averager, err);
 }
 
-static const tutti_service asr_adpsgd_services[] = { [TELL] = { "tell", tell, .hears = true },
+static const tutti_service asr_adpsgd_services[] = { [TELL] = { "tell", averager_thread, .receives_losses = true },
                                                      [BEAT] = { "beat", beat },
-                                                     [MIX] = { "mix", mix },
+                                                     [MIX] = { "mix", mix_thread },
                                                      [AVERAGE] = { "average", average },
                                                      { 0 } };
 

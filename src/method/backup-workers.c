@@ -141,7 +141,7 @@ static tutti_status backup_workers_pass(tutti_method *m, tutti_pass *p, tutti_er
 
 /* *behind: 0 if this gradient is one of the N, else the number of steps by which the others are
    ahead. */
-static tutti_status ask(tutti_method *m, const backup_workers *s, uint32_t *behind, tutti_error *err)
+static tutti_status ask_servers(tutti_method *m, const backup_workers *s, uint32_t *behind, tutti_error *err)
 {
     tutti_server_answers answers;
 
@@ -166,7 +166,7 @@ static tutti_status backup_workers_step(tutti_method *m, tutti_error *err)
         return TUTTI_OK;
     }
     TUTTI_TRY(tutti_base_check(m, &rate, &skip, err)); /* only checks that it is finite */
-    TUTTI_TRY(ask(m, s, &behind, err));
+    TUTTI_TRY(ask_servers(m, s, &behind, err));
     if (behind > 0)
         tutti_discarded(m);
     else
@@ -248,7 +248,7 @@ static tutti_status end_without_the_lost(tutti_method *m, backup_workers *s, tut
     return TUTTI_OK;
 }
 
-static tutti_status take(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
+static tutti_status add_gradient(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
 {
     if (r->in == NULL || (uint64_t)r->b != s->step || s->has[r->worker])
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, r->worker,
@@ -275,7 +275,7 @@ static tutti_status fetch(tutti_method *m, backup_workers *s, const tutti_server
     return end_without_the_lost(m, s, err);
 }
 
-static tutti_status decide(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
+static tutti_status decide_step(tutti_method *m, backup_workers *s, const tutti_server_request *r, tutti_error *err)
 {
     const uint64_t step = (uint64_t)r->b;
     const uint32_t behind = step < s->open ? (uint32_t)(s->open - step) : 0;
@@ -301,9 +301,9 @@ static tutti_status backup_workers_rule(tutti_method *m, const tutti_server_requ
     backup_workers *s = m->self;
 
     switch (r->kind) {
-    case PUSH: return take(m, s, r, err);
+    case PUSH: return add_gradient(m, s, r, err);
     case FETCH: return fetch(m, s, r, err);
-    default: return decide(m, s, r, err);
+    default: return decide_step(m, s, r, err);
     }
 }
 
@@ -326,12 +326,12 @@ static unsigned backup_workers_traits(const void *self)
     return tutti_server_traits(TRAITS, ((const backup_workers *)self)->servers == 0);
 }
 
-static tutti_status serve(tutti_method *m, tutti_error *err)
+static tutti_status backup_workers_serve(tutti_method *m, tutti_error *err)
 {
     return tutti_server_run(((backup_workers *)m->self)->server, err);
 }
 
-static const tutti_service backup_workers_services[] = { [SERVE] = { "server", serve }, { 0 } };
+static const tutti_service backup_workers_services[] = { [SERVE] = { "server", backup_workers_serve }, { 0 } };
 
 static const char *const backup_workers_constraints[] = {
     "the learning rate is for workers - backup gradients a step, whose mean it takes",

@@ -234,7 +234,7 @@ static tutti_status check_warmup(tutti_method *m, tutti_error *err)
 
 /* ---- autotune ---- */
 
-static tutti_status apply(tutti_method *m, const double *value, tutti_error *err)
+static tutti_status apply_knobs(tutti_method *m, const double *value, tutti_error *err)
 {
     bagua *s = m->self;
     const size_t bytes = (size_t)(value[0] * 1048576);
@@ -274,7 +274,7 @@ static tutti_status declare_tuner(tutti_method *m, tutti_plan *plan, tutti_error
                                                                 .xi = 0.01 },
                                                      .drop = 2,
                                                      .steps = s->sample_steps,
-                                                     .apply = apply },
+                                                     .apply = apply_knobs },
                               err);
 }
 
@@ -456,7 +456,7 @@ static tutti_status bagua_step(tutti_method *m, tutti_error *err)
 
 /* ---- services of async ---- */
 
-static tutti_status tell(tutti_method *m, tutti_error *err)
+static tutti_status averager_thread(tutti_method *m, tutti_error *err)
 {
     return tutti_averager_tell(((bagua *)m->self)->averager, err);
 }
@@ -466,7 +466,7 @@ static tutti_status run_clock(tutti_method *m, tutti_error *err)
     return tutti_averager_clock(((bagua *)m->self)->averager, err);
 }
 
-static tutti_status mix(tutti_method *m, tutti_error *err)
+static tutti_status mix_thread(tutti_method *m, tutti_error *err)
 {
     return tutti_averager_mix(((bagua *)m->self)->averager, err);
 }
@@ -476,9 +476,9 @@ static tutti_status average(tutti_method *m, tutti_error *err)
     return tutti_averager_average(((bagua *)m->self)->averager, err);
 }
 
-static const tutti_service bagua_services[] = { [TELL] = { "tell", tell, .hears = true },
-                                                [CLOCK] = { "clock", run_clock, .hears = true },
-                                                [MIX] = { "mix", mix },
+static const tutti_service bagua_services[] = { [TELL] = { "tell", averager_thread, .receives_losses = true },
+                                                [CLOCK] = { "clock", run_clock, .receives_losses = true },
+                                                [MIX] = { "mix", mix_thread },
                                                 [AVERAGE] = { "average", average },
                                                 { 0 } };
 

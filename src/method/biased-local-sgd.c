@@ -93,7 +93,7 @@ typedef struct biased {
     int32_t *latest;             /* samples: 1 + round of the latest visit; 0: none */
     float *fresh;                /* samples: the loss of that visit */
     bool listed;                 /* list belongs to this data pass */
-    bool told[2];                /* events, each emitted once */
+    bool reported[2];            /* events, each emitted once */
     bool shown;                  /* figures were recorded in this process */
     int64_t counted_ns;          /* of the engine's clock, which restarts in each process */
     int64_t begun;               /* this worker's samples in this round before the current local step */
@@ -138,7 +138,7 @@ static int by_score(const void *a, const void *b)
 }
 
 /* Chooses the samples of slow workers, from what all workers know. */
-static void choose(tutti_method *m)
+static void choose_samples(tutti_method *m)
 {
     biased *s = m->self;
     const uint64_t samples = m->share->samples,
@@ -149,12 +149,12 @@ static void choose(tutti_method *m)
     const uint64_t among = wide < (double)samples ? (uint64_t)wide : samples;
 
     s->listed = true;
-    if (wide > (double)samples && m->rank == 0 && !s->told[0]) {
+    if (wide > (double)samples && m->rank == 0 && !s->reported[0]) {
         tutti_event(m, "bias",
                     "bias_ratio is %g, but slow workers take %llu of %llu samples in a data pass: they choose among "
                     "all of them",
                     s->bias_ratio, (unsigned long long)want, (unsigned long long)samples);
-        s->told[0] = true;
+        s->reported[0] = true;
     }
     for (uint64_t k = 0; k < among; k++)
         s->drawn[k] = (candidate){ s->score[tutti_permuted(draw, samples, k)], (uint32_t)k };
@@ -167,7 +167,7 @@ static void choose(tutti_method *m)
 
 typedef struct mean { double sum, n; } mean;
 
-static void add(mean *of, float loss)
+static void add_loss(mean *of, float loss)
 {
     of->sum += (double)loss;
     of->n++;
@@ -187,7 +187,7 @@ static void read_visits(tutti_method *m, mean of[2], double *twice)
             memcpy(&loss, &at[2], sizeof loss);
             if (!isfinite(loss))
                 continue;
-            add(&of[tutti_biased_slow(s->tau, m->workers, r)], loss);
+            add_loss(&of[tutti_biased_slow(s->tau, m->workers, r)], loss);
             *twice += s->latest[id] > 0;
             if (1 + round > s->latest[id] || (1 + round == s->latest[id] && loss > s->fresh[id])) {
                 s->latest[id] = 1 + round;
@@ -220,7 +220,7 @@ static void record_scores(tutti_method *m)
         tutti_metric_at(m, "score_quarters", -1, k, count[k]);
 }
 
-static tutti_status merge(tutti_method *m, tutti_error *err)
+static tutti_status merge_losses(tutti_method *m, tutti_error *err)
 {
     biased *s = m->self;
     const int64_t n = s->visits[m->rank];
@@ -295,12 +295,12 @@ static tutti_status measure(tutti_method *m, tutti_error *err)
             s->tau[r] = s->round_steps;
     for (int r = 0; r < m->workers; r++)
         longest = fmax(longest, (double)s->tau[r] * seconds_of(m, r));
-    if (m->rank == 0 && s->measures && !s->told[1] && longest > stalls * (double)s->round_steps * fastest) {
+    if (m->rank == 0 && s->measures && !s->reported[1] && longest > stalls * (double)s->round_steps * fastest) {
         tutti_event(m, "stalls",
                     "a local step of the slowest worker takes %.3g s, longer than the %lld of the fastest, %.3g s: the "
                     "others wait for it in each round; give a larger round_steps",
                     longest, (long long)s->round_steps, (double)s->round_steps * fastest);
-        s->told[1] = true;
+        s->reported[1] = true;
     }
     return TUTTI_OK;
 }
@@ -312,7 +312,7 @@ static tutti_status end_pass(tutti_method *m, tutti_error *err)
     const int64_t left = s->now.left - s->now.samples;
 
     if (s->biased)
-        TUTTI_TRY(merge(m, err));
+        TUTTI_TRY(merge_losses(m, err));
     TUTTI_TRY(measure(m, err));
     record(m);
     memset(s->visits, 0, (size_t)m->workers * sizeof *s->visits);
@@ -461,7 +461,7 @@ static tutti_status begin_round(tutti_method *m, tutti_pass *p, tutti_error *err
                           "steps a round, cannot be; the checkpoint is of other data, or damaged",
                           (long long)s->now.left, (long long)visits, (long long)least);
     if (s->biased && !s->listed)
-        choose(m);
+        choose_samples(m);
     return TUTTI_OK;
 }
 

@@ -208,7 +208,7 @@ static tutti_status declare_sums(tutti_method *m, byteps *s, tutti_plan *plan, t
                                                                    .feedback = (tutti_feedback)s->feedback,
                                                                    .slots = credits_of(m, s),
                                                                    .slots_name = "credits",
-                                                                   .told = true },
+                                                                   .reports = true },
                                      err);
 }
 
@@ -334,7 +334,7 @@ static tutti_status byteps_final_model(tutti_method *m, tutti_error *err)
     const byteps *s = m->self;
     const split of = split_of(s->machines, m->servers);
 
-    TUTTI_TRY(s->async ? tutti_server_final_model(s->server, err) : tutti_server_sums_agree(s->sums, err));
+    TUTTI_TRY(s->async ? tutti_server_final_model(s->server, err) : tutti_server_sums_final_model(s->sums, err));
     if (m->rank >= m->workers || m->workers == 1)
         return TUTTI_OK;
     tutti_metric(m, "machines", -1, s->machines);
@@ -345,7 +345,7 @@ static tutti_status byteps_final_model(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status serve(tutti_method *m, tutti_error *err)
+static tutti_status byteps_serve(tutti_method *m, tutti_error *err)
 {
     const byteps *s = m->self;
     return s->async ? tutti_server_run(s->server, err) : tutti_server_sums_run(s->sums, err);
@@ -371,7 +371,7 @@ static unsigned byteps_traits(const void *self)
            (s->cross_barrier ? TUTTI_NEVER_SKIPS : 0);
 }
 
-static const tutti_service byteps_services[] = { [SERVE] = { "server", serve }, { 0 } };
+static const tutti_service byteps_services[] = { [SERVE] = { "server", byteps_serve }, { 0 } };
 
 static const char *const byteps_constraints[] = {
     "the bits of ddp with wire=fp32, with every optimiser, clip-norm, nonfinite and batch-share",

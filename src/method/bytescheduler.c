@@ -143,7 +143,7 @@ enum { CREDIT, PARTITION, KNOBS };
 static const double span = 4;
 
 /* A credit of less than a part would admit nothing. */
-static tutti_status apply(tutti_method *m, const double *value, tutti_error *err)
+static tutti_status apply_knobs(tutti_method *m, const double *value, tutti_error *err)
 {
     const bytescheduler *s = m->self;
     const size_t part = s->tune == TUNE_BOTH ? (size_t)value[PARTITION] : s->part_bytes,
@@ -175,7 +175,7 @@ static tutti_status declare_tuner(tutti_method *m, tutti_plan *plan, tutti_error
                    .drawn = (points - 1) * 10 / 14, .xi = 0.1, .seed = m->rng.seed },
         .drop = s->tune_steps / 10,
         .steps = s->tune_steps,
-        .apply = apply,
+        .apply = apply_knobs,
     };
 
     if (s->tune == TUNE_OFF)
@@ -247,7 +247,7 @@ static tutti_status bytescheduler_exchange(tutti_method *m, tutti_piece *p, tutt
     return s->sums != NULL ? tutti_server_sums_exchange(s->sums, p, err) : tutti_base_exchange(m, p, err);
 }
 
-static tutti_status serve(tutti_method *m, tutti_error *err)
+static tutti_status bytescheduler_serve(tutti_method *m, tutti_error *err)
 {
     const bytescheduler *s = m->self;
     return tutti_server_sums_run(s->sums, err);
@@ -266,7 +266,7 @@ static unsigned bytescheduler_traits(const void *self)
     return bytescheduler_serves(self) ? traits : traits & ~(unsigned)(TUTTI_PARAMETER_SERVERS | TUTTI_THROUGH_SERVERS);
 }
 
-static const tutti_service bytescheduler_services[] = { [SERVE] = { "server", serve }, { 0 } };
+static const tutti_service bytescheduler_services[] = { [SERVE] = { "server", bytescheduler_serve }, { 0 } };
 
 static const char *const bytescheduler_constraints[] = {
     "the bits of ddp, whatever partition, credit, priority and tuner",

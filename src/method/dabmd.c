@@ -54,11 +54,11 @@ typedef struct dabmd {
     struct { double inverse; } sum; /* declared: sum of 1 / b_i over this worker's rounds with samples */
     int64_t *taken;              /* workers: in the whole run; declared, the same on all */
     int64_t *of;                 /* workers: of this round */
-    float *told;                 /* workers x 2: sum.inverse and late.rounds of all */
+    float *figures;              /* workers x 2: sum.inverse and late.rounds of all */
     int64_t *times;              /* workers: best.ns; integers, since a micro-batch is what is rounded up */
     size_t *ones;                /* workers: 1 */
     struct { int64_t rounds; } late; /* declared: this worker's rounds that were longer than T_c and a micro-batch */
-    bool said;                   /* the event about late workers was emitted */
+    bool reported;               /* the event about late workers was emitted */
 
     /* this round */
     int64_t began_ns, computed_ns;
@@ -119,7 +119,7 @@ static tutti_status check_optimizer(const tutti_method *m, tutti_error *err)
                       "mirror=euclidean");
 }
 
-static tutti_status check(const tutti_method *m, const dabmd *s, tutti_error *err)
+static tutti_status check_options(const tutti_method *m, const dabmd *s, tutti_error *err)
 {
     if (s->consensus > 1 && s->graph[0] == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -138,20 +138,20 @@ static tutti_status dabmd_declare(tutti_method *m, tutti_plan *plan, tutti_error
     dabmd *s = m->self;
     const size_t n = (size_t)m->workers;
     const tutti_state of = { .name = "dabmd.of", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
-                      told = { .name = "dabmd.told", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = 2 * n },
+                      figures = { .name = "dabmd.told", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = 2 * n },
                       times = { .name = "dabmd.times", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
                       ones = { .name = "dabmd.ones", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64, .count = n },
                       taken = { .name = "dabmd.taken", .keep = TUTTI_SAME, .dtype = TUTTI_I64, .count = n,
                                 .of_workers = true };
     int64_t pass, most;
 
-    TUTTI_TRY(check(m, s, err));
+    TUTTI_TRY(check_options(m, s, err));
     s->reference = m->share->batch * m->share->accumulate;
     pass = s->microbatch < s->reference ? s->microbatch : s->reference;
     most = s->most > 0 ? s->most : MOST * s->reference;
     most = most > s->min_batch ? most : s->min_batch;
     tutti_declare(plan, &of, &s->of);
-    tutti_declare(plan, &told, &s->told);
+    tutti_declare(plan, &figures, &s->figures);
     tutti_declare(plan, &times, &s->times);
     tutti_declare(plan, &ones, &s->ones);
     tutti_declare(plan, &taken, &s->taken);
@@ -323,11 +323,11 @@ static tutti_status dabmd_step(tutti_method *m, tutti_error *err)
    not reported. */
 static void tell_who_is_late(tutti_method *m, dabmd *s)
 {
-    for (int r = 0; r < m->workers && !s->said; r++) {
-        const double late = (double)s->told[2 * r + 1], mean = (double)s->taken[r] / (double)m->step;
+    for (int r = 0; r < m->workers && !s->reported; r++) {
+        const double late = (double)s->figures[2 * r + 1], mean = (double)s->taken[r] / (double)m->step;
         if (m->step < 8 || late * 2 < (double)m->step)
             continue;
-        s->said = true;
+        s->reported = true;
         tutti_event(m, "late",
                     "worker %d was late in %.0f of %llu rounds, and all waited for it: the least that it takes, about "
                     "%.0f samples, is more than a round of %.4g ms has time for; give a smaller %s, or a longer "
@@ -338,11 +338,11 @@ static void tell_who_is_late(tutti_method *m, dabmd *s)
 }
 
 /* Gathering the figures is not the method's traffic. */
-static tutti_status tell(tutti_method *m, dabmd *s, tutti_error *err)
+static tutti_status gather_figures(tutti_method *m, dabmd *s, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_doing(m->engine, TUTTI_DOING_OUTSIDE);
     const float mine[2] = { (float)s->sum.inverse, (float)s->late.rounds };
-    const tutti_status status = tutti_gather(m, mine, 2, s->told, err);
+    const tutti_status status = tutti_gather(m, mine, 2, s->figures, err);
 
     tutti_engine_doing(m->engine, was);
     if (status != TUTTI_OK)
@@ -352,8 +352,8 @@ static tutti_status tell(tutti_method *m, dabmd *s, tutti_error *err)
         tutti_metric(m, "samples", r, (double)s->taken[r]);
         if (m->step > 0) {
             tutti_metric(m, "batch_mean", r, (double)s->taken[r] / (double)m->step);
-            tutti_metric(m, "batch_inverse_mean", r, (double)s->told[2 * r] / (double)m->step);
-            tutti_metric(m, "late_rounds", r, (double)s->told[2 * r + 1]);
+            tutti_metric(m, "batch_inverse_mean", r, (double)s->figures[2 * r] / (double)m->step);
+            tutti_metric(m, "late_rounds", r, (double)s->figures[2 * r + 1]);
         }
     }
     tell_who_is_late(m, s);
@@ -367,7 +367,7 @@ static tutti_status dabmd_final_model(tutti_method *m, tutti_error *err)
 
     if (s->mixer != NULL)
         TUTTI_TRY(tutti_average(m, m->x, err));
-    return tell(m, s, err);
+    return gather_figures(m, s, err);
 }
 
 static const char *const dabmd_constraints[] = {

@@ -107,7 +107,7 @@ static bool has_table(const tutti_method *m)
 }
 
 /* change := g - entry; entry := g, up to the rounding of the sum. g may be change. */
-static void fold(tutti_method *m, size_t count, const float *g, float *entry, float *change)
+static void fold_gradient(tutti_method *m, size_t count, const float *g, float *entry, float *change)
 {
     tutti_diff(m->device, count, 1, g, entry, change);
     tutti_add(m->device, count, change, entry);
@@ -125,13 +125,13 @@ static void refresh(tutti_method *m)
     tutti_tree_sum(m->device, m->layout->used, m->workers, s->each, s->nth, s->mean);
 }
 
-static void take(tutti_method *m, const tutti_server_request *r)
+static void add_change(tutti_method *m, const tutti_server_request *r)
 {
     dude *s = m->self;
     const float *change = r->in;
 
     if (s->entry != NULL) {
-        fold(m, r->count, r->in, s->entry + (size_t)r->worker * r->count, s->change);
+        fold_gradient(m, r->count, r->in, s->entry + (size_t)r->worker * r->count, s->change);
         change = s->change;
     }
     if (has_table(m))
@@ -184,7 +184,7 @@ static void evict(tutti_method *m)
 
 /* Makes one step along the mean over the workers that have an entry, and sends the model to those
    that wait. */
-static tutti_status update(tutti_method *m, tutti_error *err)
+static tutti_status update_waiting(tutti_method *m, tutti_error *err)
 {
     dude *s = m->self;
     const int n = s->waiting;
@@ -225,7 +225,7 @@ static tutti_status proceed(tutti_method *m, tutti_error *err)
     full = first ? s->at.here >= here : s->waiting >= s->group;
     alone = s->waiting + left == here; /* all that still compute wait here */
     if (full || (alone && !first))
-        return update(m, err);
+        return update_waiting(m, err);
     if (alone) {
         const int n = s->waiting;
         s->waiting = 0;
@@ -234,7 +234,7 @@ static tutti_status proceed(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+static tutti_status on_request(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     dude *s = m->self;
 
@@ -243,7 +243,7 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
         TUTTI_TRY(tutti_server_answer(s->server, &r->note, 1, 0, NULL, 0, err));
     } else {
         TUTTI_TRY(arrivals_check(r, err));
-        take(m, r);
+        add_change(m, r);
     }
     return proceed(m, err);
 }
@@ -258,7 +258,7 @@ static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
     return proceed(m, err);
 }
 
-static tutti_status serve(tutti_method *m, tutti_error *err)
+static tutti_status dude_asgd_serve(tutti_method *m, tutti_error *err)
 {
     const dude *s = m->self;
     return tutti_server_run(s->server, err);
@@ -266,7 +266,7 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
 
 /* ---- client thread ---- */
 
-static tutti_status check(const tutti_method *m, tutti_error *err)
+static tutti_status check_options(const tutti_method *m, tutti_error *err)
 {
     dude *s = m->self;
 
@@ -289,12 +289,12 @@ static tutti_status check(const tutti_method *m, tutti_error *err)
 
 static tutti_status dude_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
-    static const tutti_server_setup setup = { .rule = arrive, .service = SERVE, .servers = 1, .lost = lose };
+    static const tutti_server_setup setup = { .rule = on_request, .service = SERVE, .servers = 1, .lost = lose };
     dude *s = m->self;
     const size_t workers = (size_t)m->workers;
     size_t count; /* elements at the one server */
 
-    TUTTI_TRY(check(m, err));
+    TUTTI_TRY(check_options(m, err));
     if (s->refresh_mean < 0)
         s->refresh_mean = s->table == AT_SERVER ? REFRESH : 0;
     TUTTI_TRY(tutti_server_declare(&s->server, m, plan, &setup, err));
@@ -390,7 +390,7 @@ static void change_entry(tutti_method *m)
     dude *s = m->self;
 
     if (s->mine != NULL)
-        fold(m, m->layout->used, m->g, s->mine, m->g);
+        fold_gradient(m, m->layout->used, m->g, s->mine, m->g);
 }
 
 static tutti_status dude_step(tutti_method *m, tutti_error *err)
@@ -423,7 +423,7 @@ static tutti_status dude_quiesce(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static const tutti_service dude_services[] = { [SERVE] = { "serve", serve }, { 0 } };
+static const tutti_service dude_services[] = { [SERVE] = { "serve", dude_asgd_serve }, { 0 } };
 
 static const char *const dude_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free; "
@@ -460,7 +460,7 @@ const tutti_method_ops tutti_method_dude_asgd = {
     .open = dude_open,
     .close = dude_close,
     .step = dude_step,
-    .final_model = arrivals_agree,
+    .final_model = arrivals_final_model,
     .retire = arrivals_leave,
     .quiesce = dude_quiesce,
     .resized = dude_resized,

@@ -74,17 +74,19 @@ static tutti_status h_adpsgd_final_model(tutti_method *m, tutti_error *err)
     return m->workers == m->team ? TUTTI_OK : tutti_average(m, m->x, err);
 }
 
-static tutti_status ask(tutti_method *m, tutti_error *err)
+static tutti_status ask_thread(tutti_method *m, tutti_error *err)
 {
     return tutti_pairs_ask(((h_adpsgd *)m->self)->pairs, err);
 }
 
-static tutti_status answer(tutti_method *m, tutti_error *err)
+static tutti_status answer_thread(tutti_method *m, tutti_error *err)
 {
     return tutti_pairs_answer(((h_adpsgd *)m->self)->pairs, err);
 }
 
-static const tutti_service h_adpsgd_services[] = { [ASK] = { "ask", ask }, [ANSWER] = { "answer", answer }, { 0 } };
+static const tutti_service h_adpsgd_services[] = {
+    [ASK] = { "ask", ask_thread }, [ANSWER] = { "answer", answer_thread }, { 0 }
+};
 
 static const char *const h_adpsgd_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free; runs differ in their bits, except simulated "

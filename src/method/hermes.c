@@ -259,7 +259,7 @@ static bool chunk_is_whole(const hermes *s)
 
 /* Sets `next` to where the pass after one that ends at next.at begins; false: there is none in
    this step. The last batch's step goes over the whole chunk again. */
-static bool go_on(hermes *s)
+static bool next_pass(hermes *s)
 {
     if (s->next.at < s->batch[3 * s->next.batch + 2])
         return true;
@@ -319,7 +319,7 @@ static tutti_status hermes_pass(tutti_method *m, tutti_pass *p, tutti_error *err
     p->epoch = (uint64_t)of[0];
     p->position = (uint64_t)(of[1] + s->next.at);
     s->next.at += p->samples;
-    p->more = go_on(s);
+    p->more = next_pass(s);
     return TUTTI_OK;
 }
 
@@ -422,7 +422,7 @@ static tutti_status hermes_step(tutti_method *m, tutti_error *err)
 }
 
 /* Records the figures of all surviving workers; the first of them does so. */
-static tutti_status tell(tutti_method *m, tutti_error *err)
+static tutti_status report_figures(tutti_method *m, tutti_error *err)
 {
     const hermes *s = m->self;
     const float mine[5] = { (float)s->mine.rounds, (float)s->mine.pushes,
@@ -474,8 +474,8 @@ static tutti_status merge_unpushed(tutti_method *m, tutti_error *err)
         mine = sum[0] > 0 ? mine / sum[0] : 1 / sum[1];
         TUTTI_TRY(tutti_allreduce_weighted(&m->all, (float)mine, tutti_f32(m->device, m->x, m->layout->used), err));
     }
-    if (m->all.index == 0 && !s->said && (m->steps == 0 || m->step >= m->steps)) {
-        s->said = true;
+    if (m->all.index == 0 && !s->warned && (m->steps == 0 || m->step >= m->steps)) {
+        s->warned = true;
         tutti_event(m, "never-pushed", "method 'hermes': nobody has pushed a model in %llu steps, since no worker's"
                     " loss on the samples held out has become low among its last ones; "
                     "the model of the run is the mean of the workers' models, "
@@ -498,7 +498,7 @@ static tutti_status hermes_final_model(tutti_method *m, tutti_error *err)
         tutti_metric(m, "pushes_since_min", -1, (double)s->global.since_least);
     }
     if (m->rank < m->workers)
-        TUTTI_TRY(tell(m, err));
+        TUTTI_TRY(report_figures(m, err));
     TUTTI_TRY(ask_pushed(m, &pushed, err));
     return pushed ? tutti_server_final_model(s->server, err) : merge_unpushed(m, err);
 }

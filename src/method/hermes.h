@@ -58,7 +58,7 @@ typedef struct hermes {
     int turn;               /* 1 + the worker whose push is being merged; 0: none */
     tutti_note *line;       /* workers: a ring buffer of those that wait to push, */
     int first, waiting;     /* where it begins, and its length */
-    bool said;              /* the event `never-pushed` was emitted */
+    bool warned;            /* the event `never-pushed` was emitted */
 } hermes;
 enum { GO_ON, ENOUGH };          /* kinds of answers to LOSS */
 /* kinds of requests. b: MINOR, and MAJOR (which asks to push): the round's seconds; PUSH, LOSS:

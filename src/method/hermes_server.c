@@ -59,7 +59,7 @@ static uint32_t sizes_of(const hermes *s, int i)
 
 /* ---- models ---- */
 
-static tutti_status merge(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+static tutti_status merge_model(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     hermes *s = m->self;
     const double loss = fmax(value_of(r->b), least_loss);
@@ -190,7 +190,7 @@ tutti_status tutti_hermes_rule(tutti_method *m, const tutti_server_request *r, t
                                "all workers must run one version and one checkpoint",
                                r->worker, (unsigned long)r->kind);
     if (r->kind == PUSH)
-        return merge(m, r, err);
+        return merge_model(m, r, err);
     if (r->kind == LOSS)
         return end_turn(m, r, err);
     report(m, r->worker, value_of(r->b));

@@ -123,7 +123,7 @@ static tutti_status herring_declare(tutti_method *m, tutti_plan *plan, tutti_err
 {
     herring *s = m->self;
     tutti_server_sums_options options = {
-        .service = SERVE, .servers = (int)s->servers, .even = true, .slots = (int)s->slots, .told = true
+        .service = SERVE, .servers = (int)s->servers, .even = true, .slots = (int)s->slots, .reports = true
     };
     int nodes, places;
 
@@ -185,7 +185,7 @@ static tutti_status herring_final_model(tutti_method *m, tutti_error *err)
     const herring *s = m->self;
     const int nodes = m->workers / s->workers_of_node;
 
-    TUTTI_TRY(tutti_server_sums_agree(s->sums, err));
+    TUTTI_TRY(tutti_server_sums_final_model(s->sums, err));
     if (m->rank >= m->workers || m->workers == 1)
         return TUTTI_OK;
     tutti_metric(m, "fusion_bytes", -1, (double)m->piece_bytes);
@@ -194,7 +194,7 @@ static tutti_status herring_final_model(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status serve(tutti_method *m, tutti_error *err)
+static tutti_status herring_serve(tutti_method *m, tutti_error *err)
 {
     return tutti_server_sums_run(((herring *)m->self)->sums, err);
 }
@@ -211,7 +211,7 @@ static unsigned herring_traits(const void *self)
     return tutti_server_traits(TRAITS, ((const herring *)self)->servers == 0);
 }
 
-static const tutti_service herring_services[] = { [SERVE] = { "server", serve }, { 0 } };
+static const tutti_service herring_services[] = { [SERVE] = { "server", herring_serve }, { 0 } };
 
 static const char *const herring_constraints[] = {
     "the bits of ddp with wire=fp32, with every optimiser, clip-norm, nonfinite and batch-share",

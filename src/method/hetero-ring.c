@@ -45,7 +45,7 @@ typedef struct hetero_ring {
                                                continue after a resume */
     int64_t counted_ns;     /* of the engine's clock, which restarts in each process */
     double *seconds;        /* workers: of a micro-batch, as last measured; 0: never. Declared */
-    int64_t *told;          /* 1: the last window's figures were emitted, and nothing has changed since. Declared */
+    int64_t *reported;       /* 1: the last window's figures were emitted, and nothing has changed since. Declared */
     struct { priced ring, run; } prices, timed; /* prices: for the decision, declared; timed: as
                                                    measured here. 0: not measured */
     float *gathered;        /* workers */
@@ -78,7 +78,7 @@ static const tutti_option hetero_ring_options[] = {
 /* ---- opening ---- */
 
 /* Finds C and m from the options; C m is the step. */
-static tutti_status cut(tutti_method *m, int64_t *samples, tutti_error *err)
+static tutti_status cut_step(tutti_method *m, int64_t *samples, tutti_error *err)
 {
     hetero_ring *s = m->self;
     const int64_t mine = m->share->batch * m->share->accumulate, step = mine * m->workers;
@@ -149,14 +149,14 @@ static tutti_status hetero_ring_declare(tutti_method *m, tutti_plan *plan, tutti
                           "collective away, so that the codec chooses what carries it, or leave codec away",
                           tutti_exchange_codec(m));
     TUTTI_TRY(read_shares(m, NULL, err));
-    TUTTI_TRY(cut(m, &samples, err));
+    TUTTI_TRY(cut_step(m, &samples, err));
     TUTTI_TRY(tutti_allot_declare(m, plan, samples, err));
     tutti_declare_value(plan, "hetero-ring.window", TUTTI_OWN_ZERO, &s->window, sizeof s->window);
     tutti_declare_late_value(plan, "hetero-ring.prices", TUTTI_SAME, &s->prices, sizeof s->prices);
     tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.seconds", .keep = TUTTI_SAME, .dtype = TUTTI_F64,
                                         .count = n, .of_workers = true }, &s->seconds);
     tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.told", .keep = TUTTI_SAME, .dtype = TUTTI_I64,
-                                        .count = 1 }, &s->told);
+                                        .count = 1 }, &s->reported);
     tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.gathered", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32,
                                         .count = n }, &s->gathered);
     tutti_declare(plan, &(tutti_state){ .name = "hetero-ring.weight", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64,
@@ -249,7 +249,7 @@ static void allocate(hetero_ring *s, int n, double limit)
 }
 
 /* Emits one line for a window: what each worker did, and the predicted times. */
-static void tell(tutti_method *m, double now, double then, bool moves)
+static void report_window(tutti_method *m, double now, double then, bool moves)
 {
     const hetero_ring *s = m->self;
     const int64_t *a = m->share->passes_of;
@@ -285,7 +285,7 @@ static void tell(tutti_method *m, double now, double then, bool moves)
 }
 
 /* Ends a window. Collective; all get the same result. */
-static tutti_status look(tutti_method *m, tutti_error *err)
+static tutti_status end_window(tutti_method *m, tutti_error *err)
 {
     hetero_ring *s = m->self;
     const int n = m->workers;
@@ -327,9 +327,9 @@ static tutti_status look(tutti_method *m, tutti_error *err)
         }
         moves = then < now;
     }
-    if (moves || s->told[0] == 0)
-        tell(m, now, then, moves);
-    s->told[0] = !moves;
+    if (moves || s->reported[0] == 0)
+        report_window(m, now, then, moves);
+    s->reported[0] = !moves;
     return moves ? tutti_allot(m, s->next, err) : TUTTI_OK;
 }
 
@@ -345,7 +345,7 @@ static tutti_status hetero_ring_step(tutti_method *m, tutti_error *err)
     s->window.ns += now_ns - s->counted_ns;
     s->window.samples += m->samples;
     s->counted_ns = now_ns;
-    return m->workers > 1 && done % every == 0 ? look(m, err) : TUTTI_OK;
+    return m->workers > 1 && done % every == 0 ? end_window(m, err) : TUTTI_OK;
 }
 
 /* Forgets the measured times: those of other workers' all-reduces do not apply to these. */

@@ -248,7 +248,7 @@ static tutti_status heterps_declare(tutti_method *m, tutti_plan *plan, tutti_err
     heterps *s = m->self;
     const tutti_model *model;
     tutti_pipe_options pipe;
-    int stage, mate;
+    int stage, replica;
 
     s->m = m;
     TUTTI_TRY(tutti_drive_model(m, &model, err));
@@ -259,7 +259,7 @@ static tutti_status heterps_declare(tutti_method *m, tutti_plan *plan, tutti_err
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "placing the stages of %d workers", m->workers);
     for (int r = 0; r < m->workers; r++)
         s->worker[r] = r;
-    mate = mate_of(s, m->rank, &stage);
+    replica = mate_of(s, m->rank, &stage);
     pipe = pipe_of(s);
     TUTTI_TRY(tutti_drive_declare(m, plan,
                                   &(tutti_drive_options){ .pipelines = 1, .stages = s->k, .first = s->first,
@@ -273,7 +273,7 @@ static tutti_status heterps_declare(tutti_method *m, tutti_plan *plan, tutti_err
         s->serves = s->serves || (s->width[q] > 1 && has_tables(m, s->first[q], s->first[q + 1]));
     s->tables = has_tables(m, s->first[stage], s->first[stage + 1]);
     return has_tables(m, 0, model->units)
-               ? tutti_stage_rows_declare(&s->rows, m, plan, 0, s->worker + m->rank - mate, err)
+               ? tutti_stage_rows_declare(&s->rows, m, plan, 0, s->worker + m->rank - replica, err)
                : TUTTI_OK;
 }
 
@@ -302,7 +302,7 @@ static tutti_status heterps_open(tutti_method *m, tutti_error *err)
         tutti_metric(m, "stage", r, stage);
     }
     pipe.stage = m->stage;
-    pipe.member = m->mate;
+    pipe.member = m->replica;
     pipe.enters = s->enters * (size_t)s->micro;
     pipe.leaves = s->leaves * (size_t)s->micro;
     return tutti_pipe_open(&s->pipe, m->world, &pipe, err);
@@ -336,7 +336,7 @@ static tutti_status forward(void *self, int64_t p, int slot, const float *in, si
     (void)entered;
     tutti_drive_pass(s->m, s->step, (p - 1) % s->passes, pass);
     pass->divisor = s->samples;
-    pass->keep = s->tables || pass->index >= s->m->mates;
+    pass->keep = s->tables || pass->index >= s->m->replicas;
     *left = (size_t)pass->samples * s->leaves;
     return tutti_drive_forward(s->m, s->step, slot, pass, s->m->own_x, in, out, err);
 }
@@ -370,7 +370,7 @@ static tutti_status update_dense(heterps *s, size_t first, size_t count, const t
 }
 
 /* Updates the stage's parameters; tables are between other tensors. */
-static tutti_status update(heterps *s, tutti_error *err)
+static tutti_status update_tables(heterps *s, tutti_error *err)
 {
     tutti_method *m = s->m;
     const tutti_rate rate = tutti_drive_rate(m, s->step, s->step + 1);
@@ -400,7 +400,7 @@ static tutti_status heterps_drive(tutti_method *m, uint64_t until, tutti_error *
     for (s->step = m->step; s->step < until; s->step++) {
         s->samples = tutti_share_step(m->share, s->step, -1);
         TUTTI_TRY(tutti_pipe_run(s->pipe, (int64_t)(s->step + 1 - s->began) * s->passes, &work, err));
-        TUTTI_TRY(update(s, err));
+        TUTTI_TRY(update_tables(s, err));
     }
     return TUTTI_OK;
 }
@@ -421,7 +421,7 @@ static tutti_status heterps_final_model(tutti_method *m, tutti_error *err)
 
     if (s->rows == NULL)
         return TUTTI_OK;
-    tutti_stage_rows_told(s->rows, &pulled, &pushed);
+    tutti_stage_rows_bytes(s->rows, &pulled, &pushed);
     rows[0] = (double)pulled;
     rows[1] = (double)pushed;
     m->all.uncounted = true;

@@ -239,7 +239,7 @@ static uint64_t step_of(const hetpipe *s, int64_t p)
     return (uint64_t)((p - 1) / of_step(s));
 }
 
-static float *place(const hetpipe *s, int64_t p)
+static float *ring_entry(const hetpipe *s, int64_t p)
 {
     return s->ring[p % s->plan.window];
 }
@@ -281,11 +281,11 @@ static tutti_status await_push(hetpipe *s, tutti_error *err)
 
 /* Micro-batch p is over and its gradient is in own_g: its slot, which holds w_{p-W}, becomes
    w_p. */
-static tutti_status apply(hetpipe *s, int64_t p, bool samples, tutti_error *err)
+static tutti_status apply_micro_batch(hetpipe *s, int64_t p, bool samples, tutti_error *err)
 {
     tutti_method *m = s->m;
-    float *const to = place(s, p);
-    const float *const from = place(s, p - 1);
+    float *const to = ring_entry(s, p);
+    const float *const from = ring_entry(s, p - 1);
     const bool ends = s->servers != NULL && tutti_wave_ends(p, s->plan.window);
 
     if (ends) {
@@ -321,8 +321,8 @@ static tutti_status pulled(hetpipe *s, tutti_error *err)
 
     s->kept = 0;
     for (int64_t p = first; p < first + kept; p++) {
-        tutti_copy(s->m->device, s->m->own.count, place(s, p), s->m->own_g);
-        TUTTI_TRY(apply(s, p, has_samples(s, p), err));
+        tutti_copy(s->m->device, s->m->own.count, ring_entry(s, p), s->m->own_g);
+        TUTTI_TRY(apply_micro_batch(s, p, has_samples(s, p), err));
     }
     return TUTTI_OK;
 }
@@ -352,7 +352,7 @@ static tutti_status forward(void *self, int64_t at, int slot, const float *in, s
         s->missing_most = others > s->missing_most ? others : s->missing_most;
         tutti_stale(s->m, (uint64_t)(p - 1 - tutti_wave_version(p, s->plan.window)));
     }
-    return tutti_drive_forward(s->m, step_of(s, p), slot, pass, place(s, p), in, out, err);
+    return tutti_drive_forward(s->m, step_of(s, p), slot, pass, ring_entry(s, p), in, out, err);
 }
 
 static tutti_status backward(void *self, int64_t at, int slot, const float *slope, float *back, tutti_error *err)
@@ -361,10 +361,10 @@ static tutti_status backward(void *self, int64_t at, int slot, const float *slop
     const int64_t p = s->began + at;
     const tutti_pass *pass = &s->pass[slot];
 
-    TUTTI_TRY(tutti_drive_backward(s->m, step_of(s, p), slot, pass, place(s, p), slope, s->m->own_g, back, err));
+    TUTTI_TRY(tutti_drive_backward(s->m, step_of(s, p), slot, pass, ring_entry(s, p), slope, s->m->own_g, back, err));
     if (s->servers == NULL || !tutti_waves_pulls(s->servers))
-        return apply(s, p, pass->samples > 0, err);
-    tutti_copy(s->m->device, s->m->own.count, s->m->own_g, place(s, p));
+        return apply_micro_batch(s, p, pass->samples > 0, err);
+    tutti_copy(s->m->device, s->m->own.count, s->m->own_g, ring_entry(s, p));
     s->kept++;
     return TUTTI_OK;
 }
@@ -384,7 +384,7 @@ static tutti_request *admits(void *self)
     return s->servers != NULL && tutti_waves_pulls(s->servers) ? tutti_waves_awaited(s->servers) : NULL;
 }
 
-static tutti_status await(void *self, int64_t at, tutti_error *err)
+static tutti_status await_pass(void *self, int64_t at, tutti_error *err)
 {
     (void)at;
     return await_pull(self, err);
@@ -399,7 +399,7 @@ static tutti_status hetpipe_drive(tutti_method *m, uint64_t until, tutti_error *
 {
     hetpipe *s = m->self;
     const tutti_pipe_work work = { .self = s, .forward = forward, .backward = backward, .admitted = admitted,
-                                   .await = await, .admits = admits, .waits = waits };
+                                   .await = await_pass, .admits = admits, .waits = waits };
 
     if (!s->begun)
         s->began = (int64_t)m->step * of_step(s);

@@ -6,8 +6,8 @@
 #include "tutti/method.h"
 
 /* Reads a list with one value per worker. TUTTI_ERR_USAGE: it is not such a list. */
-static tutti_status list(const tutti_method *m, const char *option, const char *text, double *value, double otherwise,
-                         tutti_error *err)
+static tutti_status read_list(const tutti_method *m, const char *option, const char *text, double *value,
+                              double otherwise, tutti_error *err)
 {
     const int n = tutti_option_positives(text, value, m->workers);
 
@@ -164,7 +164,7 @@ static tutti_status cut_all(const tutti_method *m, const tutti_model *model, con
 }
 
 /* Converts plans of pipelines to the plan of workers. */
-static void take(hetpipe_plan *p, const tutti_pipeline_plan *plan)
+static void set_workers(hetpipe_plan *p, const tutti_pipeline_plan *plan)
 {
     int row[TUTTI_PIPELINE_STAGES_MOST];
 
@@ -181,8 +181,9 @@ static void take(hetpipe_plan *p, const tutti_pipeline_plan *plan)
 
 /* Chooses W, which is the same for all, and the stages. A wave's samples are split into W equal
    micro-batches. plans: two for each pipeline. */
-static tutti_status choose(const tutti_method *m, const tutti_model *model, const hetpipe_asked *a, const workers *of,
-                           tutti_cut_options *o, tutti_pipeline_plan *plans, hetpipe_plan *p, tutti_error *err)
+static tutti_status choose_stages(const tutti_method *m, const tutti_model *model, const hetpipe_asked *a,
+                                  const workers *of, tutti_cut_options *o, tutti_pipeline_plan *plans, hetpipe_plan *p,
+                                  tutti_error *err)
 {
     const int64_t wave = m->share->batch * p->k,
                   least = a->in_flight > 0 ? a->in_flight : (wave + model->samples - 1) / model->samples,
@@ -228,7 +229,7 @@ static tutti_status choose(const tutti_method *m, const tutti_model *model, cons
                           (long long)wave, p->k, (long long)m->share->batch, (long long)model->samples);
     o->in_flight = p->window = best->in_flight;
     o->samples = p->micro = wave / p->window;
-    take(p, best);
+    set_workers(p, best);
     return TUTTI_OK;
 }
 
@@ -256,7 +257,7 @@ static tutti_status measured(const tutti_method *m, const tutti_model *model, wo
     order(p, of);
     status = cut_all(m, model, of, o, p, plans, &rate, &why);
     if (status == TUTTI_OK)
-        take(p, plans);
+        set_workers(p, plans);
     return status == TUTTI_OK ? status : tutti_fail(err, status, 0, "hetpipe: %s", why.text);
 }
 
@@ -267,15 +268,15 @@ static tutti_status with_room(const tutti_method *m, const tutti_model *model, c
     workers of = { .speed = speed, .memory = memory };
     tutti_cut_options o = { .gflops = a->gflops, .bandwidth = a->bandwidth * 1e6 };
 
-    TUTTI_TRY(list(m, "speeds", a->speeds, speed, 1, err));
-    TUTTI_TRY(list(m, "memory", a->memory, memory, 0, err));
+    TUTTI_TRY(read_list(m, "speeds", a->speeds, speed, 1, err));
+    TUTTI_TRY(read_list(m, "memory", a->memory, memory, 0, err));
     for (int w = 0; w < m->workers; w++)
         memory[w] *= 1024 * 1024;
     TUTTI_TRY(allocate(m, model, a, speed, p, err));
     order(p, &of);
     o.stages = p->k;
     o.more = p->pipelines > 1 ? 2 + 1.0 / p->pipelines : 0; /* a wave's sum, this worker's part and its buffers */
-    TUTTI_TRY(choose(m, model, a, &of, &o, plans, p, err));
+    TUTTI_TRY(choose_stages(m, model, a, &of, &o, plans, p, err));
     return a->profile == HETPIPE_MEASURED ? measured(m, model, &of, speed, &o, plans, p, err) : TUTTI_OK;
 }
 

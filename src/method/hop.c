@@ -40,7 +40,7 @@ typedef struct hop {
     int64_t trigger, max_jump;
     tutti_queues *queues;
     float *mixed;   /* n; parallel: a, while x is still read */
-    float *told;    /* figures of all: `workers` x TOLD */
+    float *figures; /* figures of all: `workers` x TOLD */
     uint64_t lands; /* the step before which a jump ends; until then this worker computes nothing */
     int64_t jump;   /* the length of a jump that begins in this step */
 } hop;
@@ -92,13 +92,13 @@ static tutti_status hop_declare(tutti_method *m, tutti_plan *plan, tutti_error *
 {
     static const int services[2] = { MODELS, TOKENS };
     hop *s = m->self;
-    const tutti_state told = {
+    const tutti_state figures = {
         .name = "hop.told", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = (size_t)m->workers * TOLD
     };
 
     TUTTI_TRY(check_skip(s, err));
     tutti_sit_out_declare(m, plan);
-    tutti_declare(plan, &told, &s->told);
+    tutti_declare(plan, &figures, &s->figures);
     if (s->order == PARALLEL && m->workers > 1)
         tutti_declare_vector(plan, "hop.mixed", TUTTI_SCRATCH, &s->mixed);
     return tutti_queues_declare(&s->queues, m, plan, &s->options, services, err);
@@ -149,20 +149,20 @@ static tutti_status hop_step(tutti_method *m, tutti_error *err)
 
 /* ---- figures ---- */
 
-static void tell_of(tutti_method *m, int worker, const float *told)
+static void tell_of(tutti_method *m, int worker, const float *figures)
 {
-    tutti_metric(m, "iterations_skipped", worker, (double)told[SKIPPED]);
-    tutti_metric(m, "models_dropped", worker, (double)told[DROPPED]);
-    tutti_metric(m, "tokens_waited_seconds", worker, (double)told[TOKENS_S]);
-    tutti_metric(m, "models_waited_seconds", worker, (double)told[MODELS_S]);
+    tutti_metric(m, "iterations_skipped", worker, (double)figures[SKIPPED]);
+    tutti_metric(m, "models_dropped", worker, (double)figures[DROPPED]);
+    tutti_metric(m, "tokens_waited_seconds", worker, (double)figures[TOKENS_S]);
+    tutti_metric(m, "models_waited_seconds", worker, (double)figures[MODELS_S]);
     for (int gap = 0; gap < TUTTI_QUEUES_GAPS; gap++)
-        if (told[GAP + gap] > 0)
-            tutti_metric_at(m, "gap", worker, gap, (double)told[GAP + gap]);
+        if (figures[GAP + gap] > 0)
+            tutti_metric_at(m, "gap", worker, gap, (double)figures[GAP + gap]);
 }
 
-static tutti_status tell(tutti_method *m, hop *s, tutti_error *err)
+static tutti_status report_figures(tutti_method *m, hop *s, tutti_error *err)
 {
-    const tutti_queues_told *t = tutti_queues_tell(s->queues);
+    const tutti_queues_figures *t = tutti_queues_figures_of(s->queues);
     float mine[TOLD] = { [SKIPPED] = (float)t->skipped,
                          [DROPPED] = (float)t->dropped,
                          [TOKENS_S] = (float)t->tokens_s,
@@ -170,9 +170,9 @@ static tutti_status tell(tutti_method *m, hop *s, tutti_error *err)
 
     for (int gap = 0; gap < TUTTI_QUEUES_GAPS; gap++)
         mine[GAP + gap] = (float)t->gap[gap];
-    TUTTI_TRY(tutti_gather(m, mine, TOLD, s->told, err));
+    TUTTI_TRY(tutti_gather(m, mine, TOLD, s->figures, err));
     for (int r = 0; r < m->workers; r++)
-        tell_of(m, r, s->told + (size_t)r * TOLD);
+        tell_of(m, r, s->figures + (size_t)r * TOLD);
     return TUTTI_OK;
 }
 
@@ -186,7 +186,7 @@ static tutti_status hop_final_model(tutti_method *m, tutti_error *err)
         return TUTTI_OK;
     TUTTI_TRY(tutti_average(m, m->x, err));
     was = tutti_engine_doing(m->engine, TUTTI_DOING_OUTSIDE);
-    status = tell(m, m->self, err);
+    status = report_figures(m, m->self, err);
     tutti_engine_doing(m->engine, was);
     return status;
 }

@@ -72,13 +72,13 @@ static tutti_status lasgd_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
     if (!now) /* before it is requested: the gradient is that of the averaged model */
         tutti_averager_read(s->averager);
     if (is_due(m, s)) {
-        tutti_averager_owe(s->averager);
+        tutti_averager_post(s->averager);
         s->begun = m->step;
         s->under_way = true;
     }
     if (!now)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_await_rounds(m, AVERAGE, 0, err));
+    TUTTI_TRY(tutti_round_await(m, AVERAGE, 0, err));
     s->under_way = false;
     tutti_averager_read(s->averager);
     return TUTTI_OK;
@@ -94,7 +94,7 @@ static tutti_status lasgd_step(tutti_method *m, tutti_error *err)
     lasgd *s = m->self;
 
     if (s->under_way && m->step - s->begun + 1 >= (uint64_t)s->max_delay) {
-        TUTTI_TRY(tutti_await_rounds(m, AVERAGE, 0, err));
+        TUTTI_TRY(tutti_round_await(m, AVERAGE, 0, err));
         s->under_way = false;
     }
     return tutti_averager_update(s->averager, -1, err);

@@ -54,5 +54,5 @@ const tutti_method_ops tutti_method_local_sgd = {
     .pass = periodic_pass,
     .exchange = periodic_exchange,
     .step = local_sgd_step,
-    .final_model = periodic_agree,
+    .final_model = periodic_final_model,
 };

@@ -189,7 +189,7 @@ static void look_ahead(tutti_method *m)
 /* ---- rounds: server's thread ---- */
 
 /* Adds the deltas that have arrived to w. */
-static void apply(tutti_method *m, int64_t now_ns)
+static void apply_deltas(tutti_method *m, int64_t now_ns)
 {
     oscars *s = m->self;
     const double scale = s->weights == NORMALISED ? s->weighed_steps / s->weight / s->weight : 1 / s->weight,
@@ -258,7 +258,7 @@ static tutti_status end_if_over(tutti_method *m, int64_t now_ns, tutti_error *er
         }
     }
     if (s->weight > 0)
-        apply(m, now_ns);
+        apply_deltas(m, now_ns);
     return send_off(m, now_ns, err);
 }
 
@@ -268,7 +268,7 @@ static tutti_status due(tutti_method *m, tutti_error *err)
 }
 
 /* Takes a delta; false if it is too old. */
-static bool take(tutti_method *m, const tutti_server_request *r, double steps, double loss)
+static bool add_delta(tutti_method *m, const tutti_server_request *r, double steps, double loss)
 {
     oscars *s = m->self;
     person *p = &s->person[r->worker];
@@ -329,7 +329,7 @@ static void unpack(int64_t b, float *seconds, float *loss)
     *loss = both[1];
 }
 
-static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+static tutti_status on_request(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     oscars *s = m->self;
     seat *p = &s->seat[r->worker];
@@ -349,7 +349,7 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
                                s->person[r->worker].quota);
     if (steps > 0) {
         learn_times(s, r->worker, now_ns, steps, (double)seconds);
-        counts = take(m, r, steps, (double)loss);
+        counts = add_delta(m, r, steps, (double)loss);
     }
     p->note = r->note;
     p->arrived_ns = now_ns;
@@ -367,7 +367,7 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
     return end_if_over(m, now_ns, err);
 }
 
-static tutti_status serve(tutti_method *m, tutti_error *err)
+static tutti_status oscars_serve(tutti_method *m, tutti_error *err)
 {
     return tutti_server_run(((oscars *)m->self)->server, err);
 }
@@ -377,7 +377,7 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
 static tutti_status oscars_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     static const tutti_server_setup setup = {
-        .rule = arrive, .service = SERVE, .servers = 1, .due = due, .lost = lose
+        .rule = on_request, .service = SERVE, .servers = 1, .due = due, .lost = lose
     };
     oscars *s = m->self;
 
@@ -537,7 +537,7 @@ static tutti_status oscars_quiesce(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static const tutti_service oscars_services[] = { [SERVE] = { "server", serve }, { 0 } };
+static const tutti_service oscars_services[] = { [SERVE] = { "server", oscars_serve }, { 0 } };
 
 static const char *const oscars_constraints[] = {
     "experimental: reconstructed from the paper's abstract, the rest of which was not to be had; "

@@ -36,7 +36,7 @@ typedef struct palsgd {
     double mix_prob, mix_rate;
     int form, coin;
     int64_t *wanted;               /* workers: samples of each in this step; NULL: no coin is drawn */
-    float *told;                   /* figures of all: `workers` x TOLD */
+    float *figures;                /* figures of all: `workers` x TOLD */
     struct {
         int64_t evaluations, mixed, meetings;
         double drift;              /* sum of |x_k - x| over the averagings */
@@ -103,7 +103,7 @@ static tutti_status check_pull(const palsgd *s, double lr, const char *when, tut
 static tutti_status palsgd_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     palsgd *s = m->self;
-    const tutti_state told = {
+    const tutti_state figures = {
         .name = "palsgd.told", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = (size_t)m->workers * TOLD
     };
     const tutti_state wanted = {
@@ -117,7 +117,7 @@ static tutti_status palsgd_declare(tutti_method *m, tutti_plan *plan, tutti_erro
         tutti_declare(plan, &wanted, &s->wanted);
         TUTTI_TRY(tutti_take_declare(m, plan, &take, err));
     }
-    tutti_declare(plan, &told, &s->told);
+    tutti_declare(plan, &figures, &s->figures);
     tutti_declare_value(plan, "palsgd.done", TUTTI_OWN_ZERO, &s->done, sizeof s->done);
     return periodic_declare(m, plan, "palsgd.theta", "palsgd.outer", true, err);
 }
@@ -216,7 +216,7 @@ static tutti_status palsgd_step(tutti_method *m, tutti_error *err)
     return periodic_meet(m, err);
 }
 
-static tutti_status tell(tutti_method *m, palsgd *s, tutti_error *err)
+static tutti_status report_figures(tutti_method *m, palsgd *s, tutti_error *err)
 {
     const float mine[TOLD] = {
         [EVALUATIONS] = (float)s->done.evaluations,
@@ -224,9 +224,9 @@ static tutti_status tell(tutti_method *m, palsgd *s, tutti_error *err)
         [DRIFT] = s->done.meetings > 0 ? (float)(s->done.drift / (double)s->done.meetings) : 0,
     };
 
-    TUTTI_TRY(tutti_gather(m, mine, TOLD, s->told, err));
+    TUTTI_TRY(tutti_gather(m, mine, TOLD, s->figures, err));
     for (int r = 0; r < m->workers; r++) {
-        const float *of = s->told + (size_t)r * TOLD;
+        const float *of = s->figures + (size_t)r * TOLD;
         tutti_metric(m, "gradient_evaluations", r, (double)of[EVALUATIONS]);
         tutti_metric(m, "mixing_steps", r, (double)of[MIXED]);
         tutti_metric(m, "drift", r, (double)of[DRIFT]);
@@ -240,9 +240,9 @@ static tutti_status palsgd_final_model(tutti_method *m, tutti_error *err)
     tutti_doing was;
     tutti_status status;
 
-    TUTTI_TRY(periodic_agree(m, err));
+    TUTTI_TRY(periodic_final_model(m, err));
     was = tutti_engine_doing(m->engine, TUTTI_DOING_OUTSIDE);
-    status = tell(m, m->self, err);
+    status = report_figures(m, m->self, err);
     tutti_engine_doing(m->engine, was);
     return status;
 }

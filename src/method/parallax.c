@@ -144,7 +144,7 @@ static bool is_dense(const parallax *s, const tutti_tensor *t, double density)
     return s->threshold > 0 ? density > s->threshold : density * (1 + 1 / (double)t->cols) >= 1;
 }
 
-static tutti_status decide(tutti_method *m, tutti_error *err)
+static tutti_status decide_tables(tutti_method *m, tutti_error *err)
 {
     parallax *s = m->self;
     const int n = m->layout->n_tensors;
@@ -194,7 +194,7 @@ static tutti_status parallax_pass(tutti_method *m, tutti_pass *p, tutti_error *e
     if (p->index > 0 || !s->any)
         return TUTTI_OK;
     if (!s->decided && s->profile > 0 && s->here >= s->profile)
-        TUTTI_TRY(decide(m, err));
+        TUTTI_TRY(decide_tables(m, err));
     if (s->any && s->search.way != 0 && s->in_window == s->warmup + s->timed)
         TUTTI_TRY(search(m, err));
     s->begin_ns = tutti_now_ns(m->rt);
@@ -250,14 +250,14 @@ static tutti_status parallax_final_model(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status serve(tutti_method *m, tutti_error *err)
+static tutti_status parallax_serve(tutti_method *m, tutti_error *err)
 {
     return tutti_server_run(((parallax *)m->self)->server, err);
 }
 
 /* ---- the row ---- */
 
-static const tutti_service parallax_services[] = { [SERVE] = { "server", serve }, { 0 } };
+static const tutti_service parallax_services[] = { [SERVE] = { "server", parallax_serve }, { 0 } };
 
 static const char *const parallax_constraints[] = {
     "the bits of ddp with sparse_reduce=mean; without tables whose rows are asked for its bytes, too",

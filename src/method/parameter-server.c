@@ -57,7 +57,7 @@ static tutti_status parameter_server_exchange(tutti_method *m, tutti_piece *p, t
     return tutti_server_sums_exchange(((parameter_server *)m->self)->sums, p, err);
 }
 
-static tutti_status serve(tutti_method *m, tutti_error *err)
+static tutti_status parameter_server_serve(tutti_method *m, tutti_error *err)
 {
     return tutti_server_sums_run(((parameter_server *)m->self)->sums, err);
 }
@@ -72,7 +72,7 @@ static unsigned parameter_server_traits(const void *self)
     return tutti_server_traits(TRAITS, ((const parameter_server *)self)->servers == 0);
 }
 
-static const tutti_service parameter_server_services[] = { [SERVE] = { "server", serve }, { 0 } };
+static const tutti_service parameter_server_services[] = { [SERVE] = { "server", parameter_server_serve }, { 0 } };
 
 static const char *const parameter_server_constraints[] = {
     "the bits of ddp, with every optimiser, clip-norm, nonfinite and batch-share; gradients travel as float32",

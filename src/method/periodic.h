@@ -149,7 +149,7 @@ static inline tutti_status periodic_meet(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static inline tutti_status periodic_agree(tutti_method *m, tutti_error *err)
+static inline tutti_status periodic_final_model(tutti_method *m, tutti_error *err)
 {
     return m->workers > 1 && periodic_apart(m->self, m->step) > 0 ? tutti_average(m, m->x, err)
                                                                   : TUTTI_OK;

@@ -96,14 +96,14 @@ static tutti_status generate(tutti_method *m, tutti_error *err)
     return tutti_preduce_generate(((prague *)m->self)->preduce, err);
 }
 
-static tutti_status tell(tutti_method *m, tutti_error *err)
+static tutti_status report_thread(tutti_method *m, tutti_error *err)
 {
     return tutti_preduce_tell(((prague *)m->self)->preduce, err);
 }
 
 static const tutti_service prague_services[] = { [REDUCE] = { "reduce", reduce },
-                                                 [GENERATE] = { "generate", generate, .hears = true },
-                                                 [TELL] = { "tell", tell, .hears = true },
+                                                 [GENERATE] = { "generate", generate, .receives_losses = true },
+                                                 [TELL] = { "tell", report_thread, .receives_losses = true },
                                                  { 0 } };
 
 static const char *const prague_constraints[] = {

@@ -177,7 +177,7 @@ static inline tutti_status push_sum_mean(push_sum *s, tutti_method *m, tutti_err
 }
 
 /* Called within final_model(). */
-static inline tutti_status push_sum_agree(push_sum *s, tutti_method *m, tutti_error *err)
+static inline tutti_status push_sum_final_model(push_sum *s, tutti_method *m, tutti_error *err)
 {
     if (m->workers == 1)
         return TUTTI_OK;

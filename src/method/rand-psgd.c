@@ -86,7 +86,7 @@ static tutti_status rand_psgd_pass(tutti_method *m, tutti_pass *p, tutti_error *
         return TUTTI_OK;
     tutti_averager_read(s->averager); /* before the average is requested: the delay is one step */
     if (is_late(s) && m->workers > 1 && m->step > 0)
-        tutti_owe(m, AVERAGE, 1);
+        tutti_round_post(m, AVERAGE, 1);
     return TUTTI_OK;
 }
 
@@ -96,7 +96,7 @@ static tutti_status rand_psgd_step(tutti_method *m, tutti_error *err)
 
     if (s->averager != NULL) {
         if (is_late(s))
-            TUTTI_TRY(tutti_await_rounds(m, AVERAGE, 0, err));
+            TUTTI_TRY(tutti_round_await(m, AVERAGE, 0, err));
         return tutti_averager_update(s->averager, s->outstanding, err);
     }
     TUTTI_TRY(tutti_base_step(m, err));
@@ -105,7 +105,7 @@ static tutti_status rand_psgd_step(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status tell(tutti_method *m, tutti_error *err)
+static tutti_status averager_thread(tutti_method *m, tutti_error *err)
 {
     rand_psgd *s = m->self;
     return s->pace == OWN ? tutti_averager_tell(s->averager, err) : TUTTI_OK;
@@ -117,7 +117,7 @@ static tutti_status beat(tutti_method *m, tutti_error *err)
     return s->pace == OWN ? tutti_averager_beat(s->averager, err) : TUTTI_OK;
 }
 
-static tutti_status mix(tutti_method *m, tutti_error *err)
+static tutti_status mix_thread(tutti_method *m, tutti_error *err)
 {
     rand_psgd *s = m->self;
     return s->pace == OWN ? tutti_averager_mix(s->averager, err) : TUTTI_OK;
@@ -129,9 +129,9 @@ static tutti_status average(tutti_method *m, tutti_error *err)
     return s->averager != NULL ? tutti_averager_average(s->averager, err) : TUTTI_OK;
 }
 
-static const tutti_service rand_psgd_services[] = { [TELL] = { "tell", tell, .hears = true },
+static const tutti_service rand_psgd_services[] = { [TELL] = { "tell", averager_thread, .receives_losses = true },
                                                     [BEAT] = { "beat", beat },
-                                                    [MIX] = { "mix", mix },
+                                                    [MIX] = { "mix", mix_thread },
                                                     [AVERAGE] = { "average", average },
                                                     { 0 } };
 

@@ -30,7 +30,7 @@ typedef struct chosen {
     void *self;
 } chosen;
 
-static chosen choose(const char *text)
+static chosen choose_method(const char *text)
 {
     chosen c = { 0 };
     const tutti_method_ops *ops;
@@ -53,7 +53,7 @@ static void drop(chosen *c)
 
 bool tutti_method_traits(const char *text, unsigned *traits)
 {
-    chosen c = choose(text);
+    chosen c = choose_method(text);
     const tutti_method_ops *ops = c.ops;
 
     *traits = ops == NULL ? 0 : ops->traits_of != NULL ? ops->traits_of(c.self) : ops->traits;
@@ -63,7 +63,7 @@ bool tutti_method_traits(const char *text, unsigned *traits)
 
 bool tutti_method_alike(const char *spec, const char *other)
 {
-    chosen c[2] = { choose(spec), choose(other) };
+    chosen c[2] = { choose_method(spec), choose_method(other) };
     bool same = c[0].ops != NULL && c[0].ops == c[1].ops;
     char text[2][4096];
 
@@ -81,7 +81,7 @@ bool tutti_method_alike(const char *spec, const char *other)
 
 uint64_t tutti_method_settles(const char *spec, uint64_t steps, uint64_t epoch)
 {
-    chosen c = choose(spec);
+    chosen c = choose_method(spec);
     const uint64_t settles = c.ops != NULL && c.ops->settles != NULL ? c.ops->settles(c.self, steps, epoch) : 0;
 
     drop(&c);

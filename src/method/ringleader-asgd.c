@@ -158,7 +158,8 @@ static void fold_bf16(tutti_method *m, size_t count, int64_t b, const float *g, 
 
 /* Updates entry `k`, of `count` elements each, from the mean of b - 1 gradients to that of b;
    change := the difference. g may be change. */
-static void fold(tutti_method *m, size_t count, int64_t b, const float *g, void *table, size_t k, float *change)
+static void fold_gradient(tutti_method *m, size_t count, int64_t b, const float *g, void *table, size_t k,
+                          float *change)
 {
     const ringleader *s = m->self;
     float *mean;
@@ -252,7 +253,7 @@ static int entries(const tutti_method *m)
 }
 
 /* Makes one update, and serves worker i. */
-static tutti_status update(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+static tutti_status update_and_send(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     ringleader *s = m->self;
     const int i = r->worker;
@@ -295,7 +296,7 @@ static bool waits_for_overdue(const tutti_method *m)
 }
 
 /* Lets workers continue, at the model that they have or the newest. */
-static tutti_status go_on(tutti_method *m, const tutti_note *requests, int n, tutti_error *err)
+static tutti_status send_go_on(tutti_method *m, const tutti_note *requests, int n, tutti_error *err)
 {
     ringleader *s = m->self;
 
@@ -314,14 +315,14 @@ static tutti_status release_held(tutti_method *m, tutti_error *err)
 
     for (int k = 0; k < s->holds; k++)
         if (needs(s, s->held[k].from))
-            TUTTI_TRY(go_on(m, &s->held[k], 1, err));
+            TUTTI_TRY(send_go_on(m, &s->held[k], 1, err));
         else
             s->held[kept++] = s->held[k];
     s->holds = kept;
     if (s->holds == 0 || waits_for_overdue(m))
         return TUTTI_OK;
     s->holds = 0;
-    return go_on(m, s->held, kept, err);
+    return send_go_on(m, s->held, kept, err);
 }
 
 static bool every_worker_is_there(const tutti_method *m)
@@ -334,7 +335,7 @@ static bool every_worker_is_there(const tutti_method *m)
     return true;
 }
 
-static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+static tutti_status on_request(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     ringleader *s = m->self;
     const int i = r->worker;
@@ -353,7 +354,7 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
     s->oldest[i] = s->filled[i] == 0 || version < s->oldest[i] ? version : s->oldest[i];
     s->filled[i]++;
     if (s->table == AT_SERVER) {
-        fold(m, r->count, s->filled[i], r->in, s->entry, (size_t)i, s->change);
+        fold_gradient(m, r->count, s->filled[i], r->in, s->entry, (size_t)i, s->change);
         change = s->change;
     }
     tutti_axpy(m->device, r->count, 1 / (float)m->workers, change, s->mean[next ? 1 - s->at.turn : s->at.turn]);
@@ -364,11 +365,11 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
             s->at.unserved += tutti_server_has(s->server, j);
     }
     if (s->at.phase2 != 0 && !next)
-        TUTTI_TRY(update(m, r, err));
+        TUTTI_TRY(update_and_send(m, r, err));
     else if (waits_for_overdue(m))
         s->held[s->holds++] = r->note;
     else
-        TUTTI_TRY(go_on(m, &r->note, 1, err));
+        TUTTI_TRY(send_go_on(m, &r->note, 1, err));
     return release_held(m, err);
 }
 
@@ -383,7 +384,7 @@ static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
     return release_held(m, err);
 }
 
-static tutti_status serve(tutti_method *m, tutti_error *err)
+static tutti_status ringleader_asgd_serve(tutti_method *m, tutti_error *err)
 {
     const ringleader *s = m->self;
     return tutti_server_run(s->server, err);
@@ -394,7 +395,7 @@ static tutti_status serve(tutti_method *m, tutti_error *err)
 static tutti_status ringleader_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     static const tutti_server_setup setup = {
-        .rule = arrive, .service = SERVE, .servers = 1, .anew = true, .lost = lose
+        .rule = on_request, .service = SERVE, .servers = 1, .anew = true, .lost = lose
     };
     ringleader *s = m->self;
     int64_t **const lists[5] = { &s->filled, &s->served, &s->oldest, &s->frozen, &s->counts };
@@ -494,7 +495,7 @@ static void change_mean(tutti_method *m)
     ringleader *s = m->self;
 
     if (s->table == AT_WORKER)
-        fold(m, m->layout->used, ++s->mine_filled, m->g, s->mine, 0, m->g);
+        fold_gradient(m, m->layout->used, ++s->mine_filled, m->g, s->mine, 0, m->g);
 }
 
 static tutti_status ringleader_step(tutti_method *m, tutti_error *err)
@@ -538,7 +539,7 @@ static tutti_status ringleader_quiesce(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static const tutti_service ringleader_services[] = { [SERVE] = { "serve", serve }, { 0 } };
+static const tutti_service ringleader_services[] = { [SERVE] = { "serve", ringleader_asgd_serve }, { 0 } };
 
 static const char *const ringleader_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free, and as many updates at most; runs differ in "
@@ -575,7 +576,7 @@ const tutti_method_ops tutti_method_ringleader_asgd = {
     .open = ringleader_open,
     .close = ringleader_close,
     .step = ringleader_step,
-    .final_model = arrivals_agree,
+    .final_model = arrivals_final_model,
     .retire = arrivals_leave,
     .quiesce = ringleader_quiesce,
     .resized = ringleader_resized,

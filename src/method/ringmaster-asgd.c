@@ -53,7 +53,7 @@ typedef struct ringmaster {
     int64_t window_ns;           /* the longest window while all computed, the paper's t(R); declared */
 
     /* with stops: the models that the server sends unasked */
-    tutti_monitor *door;
+    tutti_monitor *lock;
     float *got, *fresh;          /* n each; got: as received; fresh: as taken from there, under the lock */
     uint64_t fresh_version;      /* under the lock */
 } ringmaster;
@@ -123,11 +123,11 @@ static tutti_status stop_the_late(tutti_method *m, tutti_error *err)
     const uint64_t version = tutti_server_version(s->server);
 
     for (int j = 0; j < m->workers; j++) {
-        bool told;
+        bool delivered;
         if (s->gone[j] || !tutti_server_has(s->server, j) || version - (uint64_t)s->given[j] < limit(m))
             continue;
-        TUTTI_TRY(tutti_server_tell(s->server, HEED, j, &told, err));
-        if (!told)
+        TUTTI_TRY(tutti_server_tell(s->server, HEED, j, &delivered, err));
+        if (!delivered)
             continue;
         s->given[j] = (int64_t)version;
         s->stopped[j]++;
@@ -152,7 +152,7 @@ static void time_windows(tutti_method *m, uint64_t version)
 }
 
 /* Takes a gradient that is not too old. Returns whether it completes an update. */
-static bool take(tutti_method *m, const tutti_server_request *r, tutti_rate *rate)
+static bool add_gradient(tutti_method *m, const tutti_server_request *r, tutti_rate *rate)
 {
     ringmaster *s = m->self;
 
@@ -174,7 +174,7 @@ static bool take(tutti_method *m, const tutti_server_request *r, tutti_rate *rat
     return true;
 }
 
-static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti_error *err)
+static tutti_status on_request(tutti_method *m, const tutti_server_request *r, tutti_error *err)
 {
     ringmaster *s = m->self;
     const bool applies = r->delay < limit(m);
@@ -188,7 +188,7 @@ static tutti_status arrive(tutti_method *m, const tutti_server_request *r, tutti
     if (applies) {
         tutti_rate rate = tutti_rate_at(m, (uint64_t)r->b);
         rate.t = tutti_server_version(s->server) + 1;
-        updates = take(m, r, &rate);
+        updates = add_gradient(m, r, &rate);
         s->most = (int64_t)r->delay > s->most ? (int64_t)r->delay : s->most;
         if (updates)
             time_windows(m, rate.t);
@@ -212,7 +212,7 @@ static tutti_status lose(tutti_method *m, int worker, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status serve(tutti_method *m, tutti_error *err)
+static tutti_status ringmaster_asgd_serve(tutti_method *m, tutti_error *err)
 {
     const ringmaster *s = m->self;
     return tutti_server_run(s->server, err);
@@ -228,13 +228,13 @@ static tutti_status heed(tutti_method *m, tutti_error *err)
 
     if (m->rank >= m->workers) /* a dedicated server computes nothing that could be stopped */
         return TUTTI_OK;
-    while (s->stops && (status = tutti_serve(m, HEED, &note, tutti_f32(m->device, s->got, m->layout->used),
-                                             TUTTI_FOREVER, err)) == TUTTI_OK) {
-        tutti_lock(s->door);
+    while (s->stops && (status = tutti_rpc_receive(m, HEED, &note, tutti_f32(m->device, s->got, m->layout->used),
+                                                   TUTTI_FOREVER, err)) == TUTTI_OK) {
+        tutti_lock(s->lock);
         tutti_copy(m->device, m->layout->used, s->got, s->fresh);
         s->fresh_version = (uint64_t)note.a;
-        tutti_unlock(s->door);
-        TUTTI_TRY(tutti_reply(m, &note, NULL, err));
+        tutti_unlock(s->lock);
+        TUTTI_TRY(tutti_rpc_reply(m, &note, NULL, err));
     }
     return status;
 }
@@ -244,7 +244,7 @@ static tutti_status heed(tutti_method *m, tutti_error *err)
 static tutti_status ringmaster_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
     ringmaster *s = m->self;
-    const tutti_server_setup setup = { .rule = arrive, .service = SERVE, .servers = 1, .collects = s->collect > 1,
+    const tutti_server_setup setup = { .rule = on_request, .service = SERVE, .servers = 1, .collects = s->collect > 1,
                                        .tells = s->stops, .lost = lose };
     int64_t **const counts[5] = { &s->given, &s->applied, &s->dropped, &s->stopped, &s->pending };
     static const char *const names[5] = { "ringmaster.given", "ringmaster.applied", "ringmaster.dropped",
@@ -288,7 +288,7 @@ static tutti_status ringmaster_open(tutti_method *m, tutti_error *err)
     s->gone = tutti_alloc((size_t)m->workers, sizeof *s->gone);
     if (s->gone == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening method 'ringmaster-asgd'");
-    return tutti_monitor_open(&s->door, m->rt, err);
+    return tutti_monitor_open(&s->lock, m->rt, err);
 }
 
 /* Another number of workers gets the server's model. The default R may be that number, so the
@@ -310,7 +310,7 @@ static void ringmaster_close(tutti_method *m)
 
     if (s == NULL)
         return;
-    tutti_monitor_close(s->door);
+    tutti_monitor_close(s->lock);
     tutti_free(s->gone);
 }
 
@@ -321,12 +321,12 @@ static void take_fresh(tutti_method *m)
 
     if (!s->stops)
         return;
-    tutti_lock(s->door);
+    tutti_lock(s->lock);
     if (s->fresh_version > tutti_server_got(s->server)) {
         tutti_copy(m->device, m->layout->used, s->fresh, m->x);
         tutti_server_took(s->server, s->fresh_version);
     }
-    tutti_unlock(s->door);
+    tutti_unlock(s->lock);
 }
 
 static tutti_status ringmaster_pass(tutti_method *m, tutti_pass *p, tutti_error *err)
@@ -345,9 +345,9 @@ static tutti_status ringmaster_unit_release(tutti_method *m, int unit, bool back
     (void)unit, (void)backward, (void)err;
     if (!s->stops)
         return TUTTI_OK;
-    tutti_lock(s->door);
+    tutti_lock(s->lock);
     stop = s->fresh_version > tutti_server_got(s->server);
-    tutti_unlock(s->door);
+    tutti_unlock(s->lock);
     return stop ? TUTTI_CLOSED : TUTTI_OK;
 }
 
@@ -395,7 +395,9 @@ static tutti_status ringmaster_quiesce(tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static const tutti_service ringmaster_services[] = { [SERVE] = { "serve", serve }, [HEED] = { "heed", heed }, { 0 } };
+static const tutti_service ringmaster_services[] = {
+    [SERVE] = { "serve", ringmaster_asgd_serve }, [HEED] = { "heed", heed }, { 0 }
+};
 
 static const char *const ringmaster_constraints[] = {
     "asynchronous: --steps N is N x workers gradients by whoever is free; "
@@ -430,7 +432,7 @@ const tutti_method_ops tutti_method_ringmaster_asgd = {
     .pass = ringmaster_pass,
     .unit_release = ringmaster_unit_release,
     .step = ringmaster_step,
-    .final_model = arrivals_agree,
+    .final_model = arrivals_final_model,
     .retire = arrivals_leave,
     .quiesce = ringmaster_quiesce,
     .resized = ringmaster_resized,

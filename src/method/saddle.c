@@ -39,7 +39,7 @@ typedef struct saddle {
     bool sam;
     bool raised;                 /* x is perturbed */
     int whose;                   /* variant n: the neighbour whose model is in x; -1: this worker's is */
-    bool said;                   /* the event about the traffic was emitted */
+    bool reported;               /* the event about the traffic was emitted */
 } saddle;
 enum { Q, N };
 enum { MANY = 8 };
@@ -133,7 +133,7 @@ static void climb(tutti_method *m, const float *at)
 }
 
 /* variant n: takes g as the gradient of the model that is in x now. */
-static tutti_status take(tutti_method *m, tutti_error *err)
+static tutti_status step_on_gradient(tutti_method *m, tutti_error *err)
 {
     saddle *s = m->self;
 
@@ -161,7 +161,7 @@ static tutti_status saddle_pass(tutti_method *m, tutti_pass *p, tutti_error *err
         if (s->sam && !s->raised)
             climb(m, s->whose < 0 ? s->kept : tutti_mixer_model(s->mixer, s->whose));
         else {
-            TUTTI_TRY(take(m, err));
+            TUTTI_TRY(step_on_gradient(m, err));
             tutti_copy(m->device, m->layout->used, tutti_mixer_model(s->mixer, ++s->whose), m->x);
             s->raised = false;
         }
@@ -180,12 +180,12 @@ static void tell_traffic(tutti_method *m, int neighbours)
 {
     saddle *s = m->self;
 
-    if (neighbours > MANY && m->rank == 0 && !s->said)
+    if (neighbours > MANY && m->rank == 0 && !s->reported)
         tutti_event(m, "traffic",
                     "variant=n sends each of %d neighbours a model and a gradient, %.3g MB a worker and step before "
                     "any codec; a sparser graph sends less, and variant=q half of it",
                     neighbours, 2 * neighbours * 4e-6 * (double)m->layout->used);
-    s->said = true;
+    s->reported = true;
 }
 
 /* g := G_i, x := sum_j W_ij x_j. */
@@ -194,7 +194,7 @@ static tutti_status meet(tutti_method *m, tutti_error *err)
     saddle *s = m->self;
     const int neighbours = tutti_mixer_neighbours(s->mixer);
 
-    TUTTI_TRY(take(m, err));
+    TUTTI_TRY(step_on_gradient(m, err));
     for (int a = 0; a < neighbours && m->samples == 0; a++) /* nothing was computed: the gradient is 0 */
         TUTTI_TRY(tutti_mixer_give_back(s->mixer, a, m->g, err));
     tutti_copy(m->device, m->layout->used, s->own, m->g);

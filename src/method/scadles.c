@@ -69,7 +69,7 @@ typedef struct scadles {
     double *rate;       /* workers; declared scratch, like all that follows except `now` */
     int64_t *took;      /* workers: own samples of this round */
     double *whole, *sent; /* tensors: squared norms of the vector that would be encoded, and of the part sent */
-    double *told;       /* workers x FIGURES */
+    double *figures;    /* workers x FIGURES */
     int64_t mark_ns;    /* when the clock of arrivals was last read */
     int64_t usual;      /* workers x batch of the run */
     double weight, factor; /* of this round; factor 0: no worker has samples */
@@ -185,7 +185,7 @@ static tutti_status fill_in(const tutti_method *m, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status check(const tutti_method *m, tutti_error *err)
+static tutti_status check_options(const tutti_method *m, tutti_error *err)
 {
     const scadles *s = m->self;
 
@@ -214,7 +214,7 @@ static tutti_status scadles_declare(tutti_method *m, tutti_plan *plan, tutti_err
 
     TUTTI_TRY(tutti_await_samples_declare(m, err));
     TUTTI_TRY(fill_in(m, err));
-    TUTTI_TRY(check(m, err));
+    TUTTI_TRY(check_options(m, err));
     coded_cut(m, s->bucket_mb);
     m->whole = true;
     s->usual = m->workers * m->share->batch;
@@ -223,7 +223,7 @@ static tutti_status scadles_declare(tutti_method *m, tutti_plan *plan, tutti_err
     tutti_declare(plan, &(tutti_state){ .name = "scadles.took", .keep = TUTTI_SCRATCH, .dtype = TUTTI_I64,
                                         .count = workers }, &s->took);
     tutti_declare(plan, &(tutti_state){ .name = "scadles.told", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F64,
-                                        .count = workers * FIGURES }, &s->told);
+                                        .count = workers * FIGURES }, &s->figures);
     tutti_declare_value(plan, "scadles.now", TUTTI_OWN_ZERO, &s->now, sizeof s->now);
     TUTTI_TRY(tutti_take_declare(m, plan,
                                  &(tutti_take_options){ .pass = s->batch_max,
@@ -261,7 +261,7 @@ static bool replays(const scadles *s)
 }
 
 /* Advances the clock of arrivals from its mark. */
-static void go_on(tutti_method *m)
+static void advance_clock(tutti_method *m)
 {
     scadles *s = m->self;
     const int64_t now_ns = tutti_now_ns(m->rt);
@@ -312,7 +312,7 @@ static int64_t collect(tutti_method *m)
             a->waited_ns += until_ns - s->now.clock_ns;
             tutti_await_samples(m, s->mark_ns + (until_ns - s->now.clock_ns));
         }
-        go_on(m);
+        advance_clock(m);
     }
     there = (int64_t)tutti_arrivals_waiting(a, s->now.clock_ns);
     s->now.took_ns = s->now.clock_ns;
@@ -396,7 +396,7 @@ static double would_lose(const tutti_method *m)
 }
 
 /* All decide the same: an all-reduce of one integer each. */
-static tutti_status decide(tutti_method *m, tutti_error *err)
+static tutti_status decide_batch(tutti_method *m, tutti_error *err)
 {
     scadles *s = m->self;
     const int64_t enough = m->workers / 2 > 1 ? m->workers / 2 : 1;
@@ -422,7 +422,7 @@ static tutti_status scadles_exchange(tutti_method *m, tutti_piece *p, tutti_erro
     const scadles *s = m->self;
 
     if (p->index == 0)
-        TUTTI_TRY(decide(m, err));
+        TUTTI_TRY(decide_batch(m, err));
     return (s->sparse ? tutti_exchange : tutti_exchange_plain)(m, p, s->weight, err);
 }
 
@@ -433,7 +433,7 @@ static tutti_status scadles_step(tutti_method *m, tutti_error *err)
     if (s->factor > 0)
         TUTTI_TRY(tutti_base_step_on(m, m->x, NULL, s->factor, err));
     if (!s->simulate_clock && !replays(s))
-        go_on(m);
+        advance_clock(m);
     return TUTTI_OK;
 }
 
@@ -450,13 +450,13 @@ static tutti_status scadles_final_model(tutti_method *m, tutti_error *err)
 
     if (m->workers > 1)
         TUTTI_TRY(tutti_allgather(&m->all, tutti_host((double *)(uintptr_t)mine, FIGURES, TUTTI_F64),
-                                  tutti_host(s->told, FIGURES * (size_t)m->workers, TUTTI_F64), err));
+                                  tutti_host(s->figures, FIGURES * (size_t)m->workers, TUTTI_F64), err));
     else
-        memcpy(s->told, mine, sizeof mine);
+        memcpy(s->figures, mine, sizeof mine);
     for (int w = 0; w < m->workers && m->rank == 0; w++) {
         tutti_metric(m, "rate", w, s->rate[w]);
         for (int k = 0; k < FIGURES; k++)
-            tutti_metric(m, name[k], w, s->told[w * FIGURES + k]);
+            tutti_metric(m, name[k], w, s->figures[w * FIGURES + k]);
     }
     if (m->rank == 0) {
         tutti_metric(m, "rounds", -1, (double)s->now.rounds);

@@ -121,7 +121,7 @@ int64_t tutti_scadles_injected(const scadles_injection *s, int64_t batch)
 }
 
 /* Draw j of a worker: the class, and the worker that gives it. The same on all. */
-static int draw(const tutti_method *m, const scadles_injection *s, int worker, int64_t j, int *class)
+static int draw_sample(const tutti_method *m, const scadles_injection *s, int worker, int64_t j, int *class)
 {
     const tutti_rng rng = { m->rng.seed, DRAWS, m->step };
     const uint64_t at = 2 * ((uint64_t)worker * (uint64_t)s->draws + (uint64_t)j);
@@ -139,8 +139,8 @@ static int draw(const tutti_method *m, const scadles_injection *s, int worker, i
 
 /* Chooses n samples of a class, from a random position on, wrapping around if the class has
    fewer. */
-static void choose(const tutti_method *m, const scadles_injection *s, int worker, int64_t j, int class, int64_t n,
-                   uint64_t *ids)
+static void choose_samples(const tutti_method *m, const scadles_injection *s, int worker, int64_t j, int class,
+                           int64_t n, uint64_t *ids)
 {
     const uint64_t held = (uint64_t)(s->first[class + 1] - s->first[class]),
                    begin = tutti_random(m->rng, (uint64_t)worker * (uint64_t)s->draws + (uint64_t)j) % held;
@@ -160,12 +160,12 @@ tutti_status tutti_scadles_inject(tutti_method *m, tutti_pass *p, scadles_inject
         const int64_t n = per_draw(s, took[w]);
         for (int64_t j = 0; j < s->draws && n > 0; j++) {
             int class;
-            const int giver = draw(m, s, w, j, &class);
+            const int giver = draw_sample(m, s, w, j, &class);
             if (w == m->rank)
                 s->from[giver] += n;
             if (giver != m->rank)
                 continue;
-            choose(m, s, w, j, class, n, s->gives + given);
+            choose_samples(m, s, w, j, class, n, s->gives + given);
             s->to[w] += n;
             given += n;
         }

@@ -42,7 +42,7 @@ static tutti_status sgp_step(tutti_method *m, tutti_error *err)
 
 static tutti_status sgp_final_model(tutti_method *m, tutti_error *err)
 {
-    return push_sum_agree(m->self, m, err);
+    return push_sum_final_model(m->self, m, err);
 }
 
 static const char *const sgp_constraints[] = {

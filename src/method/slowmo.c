@@ -52,7 +52,7 @@ typedef struct slowmo {
     float *anchor;       /* n; NULL: the mean is the next anchor, and is not read */
     float *momentum;     /* n: u; NULL: beta is 0 */
     double rate;         /* gamma_t; with a momentum. Declared */
-    bool told_zero;
+    bool reported_zero;
 } slowmo;
 enum { LOCAL, D_PSGD, SGP };
 enum { AUTO, RESET, MAINTAIN, AVERAGE };
@@ -196,16 +196,16 @@ static tutti_status average(slowmo *s, tutti_method *m, tutti_error *err)
     return m->workers > 1 ? tutti_average(m, m->x, err) : TUTTI_OK;
 }
 
-static void tell(slowmo *s, tutti_method *m)
+static void report_rate(slowmo *s, tutti_method *m)
 {
     const double moved = sqrt(tutti_norm2(m->device, m->n, m->x));
 
-    if (s->rate < RULE_LEAST_RATE && !s->told_zero)
+    if (s->rate < RULE_LEAST_RATE && !s->reported_zero)
         tutti_event(m, "rate",
                     "the learning rate is %g where a round of slow momentum begins, before step %llu; the round moves "
                     "the model and not the momentum (said once)",
                     s->rate, (unsigned long long)m->step + 1);
-    s->told_zero = s->told_zero || s->rate < RULE_LEAST_RATE;
+    s->reported_zero = s->reported_zero || s->rate < RULE_LEAST_RATE;
     if (s->rate >= RULE_LEAST_RATE)
         tutti_metric(m, "slow_gradient", -1, moved / s->rate);
 }
@@ -216,7 +216,7 @@ static void jump(slowmo *s, tutti_method *m)
     tutti_device *d = m->device;
 
     if (s->momentum != NULL && m->rank == 0)
-        tell(s, m);
+        report_rate(s, m);
     if (s->momentum != NULL && s->rate >= RULE_LEAST_RATE) {
         /* u <- beta u + Delta / gamma;  anchor <- anchor - alpha gamma u  */
         tutti_blend(d, m->n, (float)(1 / s->rate), m->x, (float)s->beta, s->momentum);
@@ -273,7 +273,7 @@ static tutti_status slowmo_final_model(tutti_method *m, tutti_error *err)
 
     if (m->workers == 1 || done == 0 || (s->local_freq > 0 && done % (uint64_t)s->local_freq == 0))
         return TUTTI_OK; /* the models are equal */
-    return s->base == SGP ? push_sum_agree(&s->push, m, err) : tutti_average(m, m->x, err);
+    return s->base == SGP ? push_sum_final_model(&s->push, m, err) : tutti_average(m, m->x, err);
 }
 
 static const char *const slowmo_constraints[] = {

@@ -175,7 +175,7 @@ static int64_t extra_steps(const tutti_method *m, const ssp *s, int i, int64_t l
 
 /* Answers the workers that may read now: all at once, so that a slow link to one does not delay
    another. */
-static tutti_status answer(tutti_method *m, ssp *s, tutti_error *err)
+static tutti_status answer_readers(tutti_method *m, ssp *s, tutti_error *err)
 {
     const int64_t least = slowest_clock(m, s);
     int n = 0;
@@ -211,7 +211,7 @@ static tutti_status ssp_rule(tutti_method *m, const tutti_server_request *r, tut
     if (s->staleness_max > s->staleness && s->granted[r->worker] == 0 &&
         s->clock[r->worker] - slowest_clock(m, s) > s->staleness)
         s->granted[r->worker] = extra_steps(m, s, r->worker, slowest_clock(m, s));
-    return answer(m, s, err);
+    return answer_readers(m, s, err);
 }
 
 static tutti_status ssp_lost(tutti_method *m, int worker, tutti_error *err)
@@ -219,7 +219,7 @@ static tutti_status ssp_lost(tutti_method *m, int worker, tutti_error *err)
     ssp *s = m->self;
 
     s->waits[worker] = false;
-    return answer(m, s, err);
+    return answer_readers(m, s, err);
 }
 
 enum {
@@ -232,7 +232,7 @@ static unsigned ssp_traits(const void *self)
     return tutti_server_traits(TRAITS, ((const ssp *)self)->servers == 0);
 }
 
-static tutti_status serve(tutti_method *m, tutti_error *err)
+static tutti_status ssp_serve(tutti_method *m, tutti_error *err)
 {
     return tutti_server_run(((ssp *)m->self)->server, err);
 }
@@ -242,7 +242,7 @@ static tutti_status ssp_final_model(tutti_method *m, tutti_error *err)
     return tutti_server_final_model(((ssp *)m->self)->server, err);
 }
 
-static const tutti_service ssp_services[] = { [SERVE] = { "server", serve }, { 0 } };
+static const tutti_service ssp_services[] = { [SERVE] = { "server", ssp_serve }, { 0 } };
 
 static const char *const ssp_constraints[] = {
     "all workers make the same number of steps, at most `staleness` apart; "

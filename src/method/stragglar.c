@@ -189,7 +189,7 @@ static tutti_status stragglar_exchange(tutti_method *m, tutti_piece *p, tutti_er
 }
 
 /* Ends a window. Collective; all get the same result. */
-static tutti_status look(tutti_method *m, tutti_error *err)
+static tutti_status end_window(tutti_method *m, tutti_error *err)
 {
     stragglar *s = m->self;
     const float mine = (float)(1e-9 * (double)s->window.ns / (double)s->window.steps);
@@ -241,7 +241,7 @@ static tutti_status stragglar_step(tutti_method *m, tutti_error *err)
     s->window.ns += now_ns - s->counted_ns;
     s->window.steps++;
     s->counted_ns = now_ns;
-    return m->workers >= LEAST && (m->step + 1) % WINDOW == 0 ? look(m, err) : TUTTI_OK;
+    return m->workers >= LEAST && (m->step + 1) % WINDOW == 0 ? end_window(m, err) : TUTTI_OK;
 }
 
 static const char *const stragglar_constraints[] = {

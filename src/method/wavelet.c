@@ -69,7 +69,7 @@ typedef struct wavelet {
     tutti_ticktock tick;
     track track[SLOTS_MOST];             /* by slot: number mod waves, or the pipe's */
     wavelet_profile profile;
-    bool told;
+    bool reported;
 } wavelet;
 
 static const tutti_option wavelet_options[] = {
@@ -229,7 +229,7 @@ static void spread(const wavelet *s, const float *from)
 }
 
 /* Makes the next update; its sum is ready. */
-static tutti_status apply(wavelet *s, tutti_error *err)
+static tutti_status apply_update(wavelet *s, tutti_error *err)
 {
     tutti_method *m = s->m;
     const int64_t step = s->applied / updates_a_step(s);
@@ -257,7 +257,7 @@ static int sum_of(const wavelet *s, int64_t update)
 }
 
 /* A micro-batch and all before it are over. */
-static void finish(wavelet *s, int64_t p)
+static void finish_micro_batch(wavelet *s, int64_t p)
 {
     tutti_method *m = s->m;
     const uint64_t step = run_step(s, p), late = s->mode == SHARED ? (uint64_t)s->waves - 1 : 0;
@@ -293,7 +293,7 @@ static tutti_status await_update(wavelet *s, tutti_error *err)
         tutti_drive_waits(s->m, false);
     TUTTI_TRY(status);
     tutti_wavelet_exchanged(&s->profile, seconds);
-    return apply(s, err);
+    return apply_update(s, err);
 }
 
 /* Makes the updates whose sums are over. */
@@ -354,7 +354,7 @@ static tutti_status compute_alone(wavelet *s, int64_t p, tutti_error *err)
     while (!over)
         TUTTI_TRY(compute(s, p, true, &over, err));
     s->tick.begun = s->tick.over = p + 1;
-    finish(s, p);
+    finish_micro_batch(s, p);
     return TUTTI_OK;
 }
 
@@ -392,7 +392,7 @@ static tutti_status tick_tock(wavelet *s, tutti_error *err)
             TUTTI_TRY(compute(s, p, false, &over, err));
             tutti_ticktock_ran(t, p);
             if (over)
-                finish(s, p);
+                finish_micro_batch(s, p);
         }
     }
 }
@@ -426,7 +426,7 @@ static tutti_status backward(void *self, int64_t at, int slot, const float *slop
 
     TUTTI_TRY(tutti_drive_backward(s->m, run_step(s, p), slot, &s->track[slot].pass, values_of(s, p), slope,
                                    gradient_of(s, p), back, err));
-    finish(s, p);
+    finish_micro_batch(s, p);
     return TUTTI_OK;
 }
 
@@ -443,7 +443,7 @@ static int64_t admitted(void *self)
 }
 
 /* Nothing is under way here, so what it waits for was started. */
-static tutti_status await(void *self, int64_t at, tutti_error *err)
+static tutti_status await_pass(void *self, int64_t at, tutti_error *err)
 {
     wavelet *s = self;
 
@@ -460,7 +460,7 @@ static void waits(void *self, bool now)
 static tutti_status through_stages(wavelet *s, tutti_error *err)
 {
     const tutti_pipe_work work = { .self = s, .forward = forward, .backward = backward, .admitted = admitted,
-                                   .await = await, .waits = waits };
+                                   .await = await_pass, .waits = waits };
 
     TUTTI_TRY(tutti_pipe_run(s->pipe, s->piped + s->last, &work, err));
     s->piped += s->last;
@@ -696,7 +696,7 @@ static void end_call(wavelet *s)
 }
 
 /* Records the figures that this worker has measured. */
-static void tell(wavelet *s)
+static void report_profile(wavelet *s)
 {
     tutti_method *m = s->m;
     const wavelet_profile *p = &s->profile;
@@ -707,9 +707,9 @@ static void tell(wavelet *s)
     tutti_metric(m, "predicted_peak_bytes", m->rank, p->predicted);
     tutti_metric(m, "peak_bytes", m->rank, p->peak);
     tutti_metric(m, "valley_fill", m->rank, p->held / (p->watched * p->peak));
-    if (s->told || s->waves == 1 || s->pipelines == 1 || m->rank > 0)
+    if (s->reported || s->waves == 1 || s->pipelines == 1 || m->rank > 0)
         return;
-    s->told = true;
+    s->reported = true;
     if (t / (t + p->exchange) > 0.7)
         tutti_event(m, "compute-bound",
                     "a micro-batch takes %.3g ms to compute and its exchange %.3g ms, so that waves gain little time: "
@@ -724,7 +724,7 @@ static tutti_status wavelet_drive(tutti_method *m, uint64_t until, tutti_error *
     begin_call(s, until);
     TUTTI_TRY(s->pipe != NULL ? through_stages(s, err) : tick_tock(s, err));
     end_call(s);
-    tell(s);
+    report_profile(s);
     return TUTTI_OK;
 }
 

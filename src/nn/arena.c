@@ -65,7 +65,7 @@ static int by_moment(const void *a, const void *b)
 }
 
 /* No layout is smaller: the most bytes that are needed at one moment. */
-static size_t bound(plan *p)
+static size_t least_bytes(plan *p)
 {
     size_t now = 0, most = 0, n = 0;
 
@@ -132,7 +132,7 @@ static size_t lay_out(plan *p)
 /* ---- the best of them ---- */
 static void try_all(plan *p, size_t *total)
 {
-    const size_t least = bound(p);
+    const size_t least = least_bytes(p);
     size_t best = SIZE_MAX;
 
     for (int order = 0; order < ORDERS && best > least; order++) {

@@ -20,7 +20,7 @@ static int64_t samples_of(const tutti_nn *nn, const nn_run *whole, int k)
 }
 
 /* Where each block writes does not depend on the unit. */
-static tutti_status begin(tutti_nn *nn, const nn_run *whole, int blocks, tutti_error *err)
+static tutti_status begin_blocks(tutti_nn *nn, const nn_run *whole, int blocks, tutti_error *err)
 {
     nn_stack s;
 
@@ -129,7 +129,7 @@ tutti_status tutti_nn_pass_by_unit(tutti_nn *nn, const nn_run *whole, double div
     double total = 0;
 
     nn->prepared = false;
-    TUTTI_TRY(begin(nn, whole, blocks, err));
+    TUTTI_TRY(begin_blocks(nn, whole, blocks, err));
     TUTTI_TRY(forward(nn, blocks, hooks, err));
     for (int k = 0; k < blocks; k++) {
         double sum;

@@ -225,7 +225,7 @@ static tutti_status build_plan(void *self, nn_plan *plan, bool train, tutti_erro
 }
 
 /* ---- lives ---- */
-static void take(image_layout *l, int i, enum thing thing, int moment)
+static void begin_life(image_layout *l, int i, enum thing thing, int moment)
 {
     l->place[i].at[thing] = tutti_nn_life(&l->lives, l->map[i].bytes[thing], moment);
 }
@@ -253,9 +253,9 @@ static void forward_lives(const image *b, image_layout *l, int i, bool train, in
     else if (in_place(b, i, train))
         r->at[OUT] = r[-1].at[OUT];
     else
-        take(l, i, OUT, now);
+        begin_life(l, i, OUT, now);
     for (size_t k = 0; k < TUTTI_LENGTH(own); k++)
-        take(l, i, own[k], now);
+        begin_life(l, i, own[k], now);
     tutti_nn_touch(&l->lives, r->at[OUT], now);
     if (i > 0)
         tutti_nn_touch(&l->lives, r[-1].at[OUT], now);
@@ -276,7 +276,7 @@ static int back_lives(const image *b, image_layout *l, int i, int slope, int now
     r->at[SLOPE] = r->at[BACK] = slope;
     tutti_nn_touch(&l->lives, slope, now);
     for (size_t k = 0; k < TUTTI_LENGTH(own); k++)
-        take(l, i, own[k], now);
+        begin_life(l, i, own[k], now);
     if (m->relu)
         tutti_nn_touch(&l->lives, r->at[OUT], now);
     tutti_nn_touch(&l->lives, r->at[STATS], now);
@@ -285,16 +285,16 @@ static int back_lives(const image *b, image_layout *l, int i, int slope, int now
     case TUTTI_LAYER_CONV2D: case TUTTI_LAYER_LINEAR:
         if (i > 0)
             tutti_nn_touch(&l->lives, r[-1].at[OUT], now);
-        take(l, i, BACK, now);
+        begin_life(l, i, BACK, now);
         break;
     case TUTTI_LAYER_BATCH_NORM:
         tutti_nn_touch(&l->lives, r[-1].at[OUT], now);
         if (held)
-            take(l, i, BACK, now);
+            begin_life(l, i, BACK, now);
         break;
     case TUTTI_LAYER_JOIN: l->place[m->partner].at[RESIDUAL] = slope; break;
     case TUTTI_LAYER_BRANCH: tutti_nn_touch(&l->lives, r->at[RESIDUAL], now); break;
-    default: take(l, i, BACK, now); break;
+    default: begin_life(l, i, BACK, now); break;
     }
     tutti_nn_touch(&l->lives, r->at[BACK], now);
     return r->at[BACK];

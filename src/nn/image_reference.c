@@ -328,7 +328,7 @@ static void reference_loss(void *self, double divisor, double *sum, int64_t *cor
     }
 }
 
-static void give(const reference *r, int i, int k, size_t n)
+static void store_gradient(const reference *r, int i, int k, size_t n)
 {
     float *g = r->run.gradients[r->net->maps[i].param + k];
 
@@ -351,7 +351,7 @@ static void norm_back(const reference *r, int i)
                 r->sum[c] += dy[place] * (which == 0 ? (x[place] - mean[c]) / sqrt(variance[c] + eps) : 1);
             }
         }
-        give(r, i, which, (size_t)m->out.channels);
+        store_gradient(r, i, which, (size_t)m->out.channels);
     }
     for (int64_t c = 0; c < m->out.channels; c++) {
         const double rstd = 1 / sqrt(variance[c] + eps), gamma = (double)r->run.values[m->param][c];
@@ -383,12 +383,12 @@ static void back_map(const reference *r, int i)
             each_product(r, i, visit_weights, r->sum, input_of(r, i), r->slope[i]);
         else
             linear(r, i, false, true);
-        give(r, i, 0, m->weights);
+        store_gradient(r, i, 0, m->weights);
         memset(r->sum, 0, (size_t)m->out.channels * sizeof(double));
         for (size_t k = 0; k < n; k++)
             r->sum[k / (size_t)places % (size_t)m->out.channels] += r->slope[i][k];
         if (m->params == 2)
-            give(r, i, 1, (size_t)m->out.channels);
+            store_gradient(r, i, 1, (size_t)m->out.channels);
         if (i > 0 && m->layer.kind == TUTTI_LAYER_CONV2D)
             each_product(r, i, visit_data, r->slope[i - 1], r->slope[i], weights_of(r, i));
         else if (i > 0)

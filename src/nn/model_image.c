@@ -15,7 +15,7 @@
 
 typedef struct list { tutti_layer *layers; int room, count; } list;
 
-static void add(list *l, tutti_layer layer)
+static void append_layer(list *l, tutti_layer layer)
 {
     if (l->count < l->room)
         l->layers[l->count] = layer;
@@ -36,11 +36,11 @@ static void conv_norm(list *l, const char *prefix, int k, int channels, int stri
 
     snprintf(conv.name, sizeof conv.name, "%.10sc%d", prefix, k % 100);
     snprintf(norm.name, sizeof norm.name, "%.10sn%d", prefix, k % 100);
-    add(l, conv);
-    add(l, norm);
+    append_layer(l, conv);
+    append_layer(l, norm);
 }
 
-static void relu(list *l) { add(l, (tutti_layer){ .kind = TUTTI_LAYER_RELU }); }
+static void relu(list *l) { append_layer(l, (tutti_layer){ .kind = TUTTI_LAYER_RELU }); }
 
 /* ---- resnet ---- */
 enum { DEPTH_MAX = 110, STAGES = 3 };
@@ -73,15 +73,15 @@ static tutti_status resnet_layers(const void *self, const tutti_nn_task *task, t
     for (int stage = 0; stage < STAGES; stage++)
         for (int block = 0; block < blocks; block++) {
             snprintf(prefix, sizeof prefix, "s%d.%d.", stage, block);
-            add(&l, (tutti_layer){ .kind = TUTTI_LAYER_BRANCH });
+            append_layer(&l, (tutti_layer){ .kind = TUTTI_LAYER_BRANCH });
             conv_norm(&l, prefix, 1, 16 << stage, stage > 0 && block == 0 ? 2 : 1, segments);
             relu(&l);
             conv_norm(&l, prefix, 2, 16 << stage, 1, false);
-            add(&l, (tutti_layer){ .kind = TUTTI_LAYER_JOIN });
+            append_layer(&l, (tutti_layer){ .kind = TUTTI_LAYER_JOIN });
             relu(&l);
         }
-    add(&l, (tutti_layer){ .kind = TUTTI_LAYER_AVGPOOL });
-    add(&l, (tutti_layer){ .kind = TUTTI_LAYER_LINEAR, .out = task->classes, .name = "fc" });
+    append_layer(&l, (tutti_layer){ .kind = TUTTI_LAYER_AVGPOOL });
+    append_layer(&l, (tutti_layer){ .kind = TUTTI_LAYER_LINEAR, .out = task->classes, .name = "fc" });
     *count = l.count;
     return TUTTI_OK;
 }
@@ -123,12 +123,12 @@ static tutti_status vgg_layers(const void *self, const tutti_nn_task *task, tutt
             conv_norm(&l, prefix, k, 32 << stage, 1, segments && k == 1);
             relu(&l);
         }
-        add(&l, (tutti_layer){ .kind = TUTTI_LAYER_MAXPOOL2D, .kernel = 2 });
+        append_layer(&l, (tutti_layer){ .kind = TUTTI_LAYER_MAXPOOL2D, .kernel = 2 });
     }
-    add(&l, (tutti_layer){ .kind = TUTTI_LAYER_FLATTEN });
-    add(&l, (tutti_layer){ .kind = TUTTI_LAYER_LINEAR, .out = 256, .name = "f1" });
+    append_layer(&l, (tutti_layer){ .kind = TUTTI_LAYER_FLATTEN });
+    append_layer(&l, (tutti_layer){ .kind = TUTTI_LAYER_LINEAR, .out = 256, .name = "f1" });
     relu(&l);
-    add(&l, (tutti_layer){ .kind = TUTTI_LAYER_LINEAR, .out = task->classes, .name = "f2" });
+    append_layer(&l, (tutti_layer){ .kind = TUTTI_LAYER_LINEAR, .out = task->classes, .name = "f2" });
     *count = l.count;
     return TUTTI_OK;
 }

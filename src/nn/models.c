@@ -14,7 +14,7 @@ static const tutti_option mlp_options[] = {
     { 0 },
 };
 
-static tutti_status give(const tutti_layer *from, int n, tutti_layer *layers, int room, int *count)
+static tutti_status copy_layers(const tutti_layer *from, int n, tutti_layer *layers, int room, int *count)
 {
     *count = n;
     for (int i = 0; i < n && i < room; i++)
@@ -33,7 +33,7 @@ static tutti_status mlp_layers(const void *self, const tutti_nn_task *task, tutt
     };
 
     (void)err;
-    return give(list, (int)TUTTI_LENGTH(list), layers, room, count);
+    return copy_layers(list, (int)TUTTI_LENGTH(list), layers, room, count);
 }
 
 static const tutti_model_ops mlp_ops = {
@@ -68,7 +68,7 @@ static tutti_status cnn_layers(const void *self, const tutti_nn_task *task, tutt
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "cnn needs images of at least %dx%d; this task has %dx%d; mlp takes any size", CNN_SIDE_MIN,
                           CNN_SIDE_MIN, task->height, task->width);
-    return give(list, (int)TUTTI_LENGTH(list), layers, room, count);
+    return copy_layers(list, (int)TUTTI_LENGTH(list), layers, room, count);
 }
 
 static const tutti_model_ops cnn_ops = {
@@ -86,7 +86,7 @@ static tutti_status quadratic_layers(const void *self, const tutti_nn_task *task
     };
 
     (void)task, (void)err;
-    return give(list, 1, layers, room, count);
+    return copy_layers(list, 1, layers, room, count);
 }
 
 static const tutti_model_ops quadratic_ops = {
@@ -102,7 +102,7 @@ static tutti_status logistic_layers(const void *self, const tutti_nn_task *task,
     const tutti_layer list[] = { { TUTTI_LAYER_LINEAR, task->classes, 0 } };
 
     (void)self, (void)err;
-    return give(list, 1, layers, room, count);
+    return copy_layers(list, 1, layers, room, count);
 }
 
 static const tutti_model_ops logistic_ops = {
@@ -267,7 +267,7 @@ const tutti_model_ops *const tutti_models[] = {
 };
 
 /* ---- from a spec to a network ---- */
-static const tutti_model_ops *find(const char *name)
+static const tutti_model_ops *find_model(const char *name)
 {
     for (size_t i = 0; tutti_models[i] != NULL; i++) {
         const char *a = tutti_models[i]->name, *b = name;
@@ -285,7 +285,7 @@ static const tutti_model_ops *find_spec(const char *model)
     tutti_spec *spec;
 
     if (tutti_spec_open(&spec, model, NULL) == TUTTI_OK) {
-        ops = find(tutti_spec_name(spec));
+        ops = find_model(tutti_spec_name(spec));
         tutti_spec_close(spec);
     }
     return ops;
@@ -336,7 +336,7 @@ tutti_status tutti_nn_net_model(nn_net *net, const char *model, const tutti_nn_t
     if (status != TUTTI_OK)
         return tutti_fail_within(err, status, "model '%.60s'", model);
 
-    ops = find(tutti_spec_name(spec));
+    ops = find_model(tutti_spec_name(spec));
     if (ops == NULL) {
         status = unknown(tutti_spec_name(spec), err);
         goto out;

@@ -57,7 +57,7 @@ void tutti_nn_dn_linear_close(onednn *b, dn_linear_plan *plan)
 
 /* The place of a plan: its own, that of the same size, an empty one, or the one not used for
    longest. */
-static dn_linear_plan *place(onednn *b, int64_t rows, bool train)
+static dn_linear_plan *place_of_plan(onednn *b, int64_t rows, bool train)
 {
     dn_linear_plan *oldest = &b->others[0];
 
@@ -111,7 +111,7 @@ void tutti_nn_dn_column_sums(const dn_core *core, const nn_loops *loops, size_t 
 
 tutti_status tutti_nn_dn_linear_plan(onednn *b, int64_t rows, bool train, dn_linear_plan **out, tutti_error *err)
 {
-    dn_linear_plan *plan = place(b, rows, train);
+    dn_linear_plan *plan = place_of_plan(b, rows, train);
     tutti_status status = TUTTI_OK;
 
     *out = NULL;

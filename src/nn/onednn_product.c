@@ -23,7 +23,7 @@ struct dn_part {
     dnnl_status_t status;
 };
 
-static dnnl_status_t make(nn_md *md, dn_matrix m, dnnl_data_type_t type)
+static dnnl_status_t make_md(nn_md *md, dn_matrix m, dnnl_data_type_t type)
 {
     const dnnl_dims_t dims = { m.rows, m.columns }, strides = { m.row_step, m.column_step };
     return nn_md_make(md, 2, dims, type, m.row_step > 0 || m.column_step > 0 ? strides : NULL);
@@ -41,15 +41,15 @@ static dnnl_status_t describe_product(const dn_core *core, dnnl_primitive_desc_t
 {
     enum { MATRICES = 4 };
     nn_md m[MATRICES] = { 0 };
-    dnnl_status_t made = make(&m[X], x, type);
+    dnnl_status_t made = make_md(&m[X], x, type);
 
     *pd = NULL;
     if (made == dnnl_success)
-        made = make(&m[W], w, type);
+        made = make_md(&m[W], w, type);
     if (made == dnnl_success)
-        made = make(&m[BIAS], (dn_matrix){ 1, y.columns, y.columns, 1 }, dnnl_f32);
+        made = make_md(&m[BIAS], (dn_matrix){ 1, y.columns, y.columns, 1 }, dnnl_f32);
     if (made == dnnl_success)
-        made = make(&m[Y], y, dnnl_f32);
+        made = make_md(&m[Y], y, dnnl_f32);
     if (made == dnnl_success)
         made = nn_matmul_pd(pd, core->engine, nn_md_of(&m[X]), nn_md_of(&m[W]), bias ? nn_md_of(&m[BIAS]) : NULL,
                             nn_md_of(&m[Y]), attr);
@@ -79,9 +79,9 @@ static dn_matrix columns_of(dn_matrix m, int64_t count)
 
 /* Into `op`, which is open and one thread's until then. A part that oneDNN has no kernel for
    leaves it so. */
-static tutti_status cut(dn_core *core, dn_op *op, const nn_unit *u, const char *what, dn_matrix x, dn_matrix w,
-                        bool bias, dn_matrix y, dnnl_data_type_t type, dnnl_primitive_attr_t attr, const int *args,
-                        tutti_error *err)
+static tutti_status cut_product(dn_core *core, dn_op *op, const nn_unit *u, const char *what, dn_matrix x, dn_matrix w,
+                                bool bias, dn_matrix y, dnnl_data_type_t type, dnnl_primitive_attr_t attr,
+                                const int *args, tutti_error *err)
 {
     const int count = (int)((y.columns + PART - 1) / PART);
     const double flops = 2.0 * (double)y.rows * PART * (double)x.columns;
@@ -177,7 +177,7 @@ tutti_status tutti_nn_dn_product(dn_core *core, dn_op *op, const nn_unit *u, con
     }
     TUTTI_TRY(tutti_nn_dn_op_open(core, op, pd, status, u, what, args, bias ? 4 : 3, err));
     if (strncmp(op->implementation, "brg", 3) != 0)
-        TUTTI_TRY(cut(core, op, u, what, x, w, bias, y, takes ? type : dnnl_f32, attr, args, err));
+        TUTTI_TRY(cut_product(core, op, u, what, x, w, bias, y, takes ? type : dnnl_f32, attr, args, err));
     tutti_nn_dn_operand(core, op, 0, span(x), narrow & DN_NARROW_X);
     tutti_nn_dn_operand(core, op, 1, span(w), w.column_step > 0 ? narrow & DN_NARROW_W : takes);
     return TUTTI_OK;

@@ -33,22 +33,22 @@ static void move_statistics(tutti_nn *nn, int64_t samples)
 /* ---- hooks and accounts ---- */
 tutti_status tutti_nn_need(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
 {
-    return h != NULL && h->need != NULL ? h->need(h->user, unit, backward, err) : TUTTI_OK;
+    return h != NULL && h->unit_acquire != NULL ? h->unit_acquire(h->user, unit, backward, err) : TUTTI_OK;
 }
 
 tutti_status tutti_nn_done(const tutti_nn_hooks *h, int unit, bool backward, tutti_error *err)
 {
-    return h != NULL && h->done != NULL ? h->done(h->user, unit, backward, err) : TUTTI_OK;
+    return h != NULL && h->unit_release != NULL ? h->unit_release(h->user, unit, backward, err) : TUTTI_OK;
 }
 
 static tutti_status ready(const tutti_nn *nn, const tutti_nn_hooks *h, int unit, tutti_error *err)
 {
     for (int i = 0; i < nn->unit[unit].params && h != NULL; i++) {
         const int k = nn->unit[unit].param + i;
-        if (nn->width[k] > 0 && h->ready_rows != NULL)
-            TUTTI_TRY(h->ready_rows(h->user, k, nn->tables[k].ids, nn->tables[k].n, err));
-        else if (h->ready != NULL)
-            TUTTI_TRY(h->ready(h->user, k, err));
+        if (nn->width[k] > 0 && h->grad_ready_rows != NULL)
+            TUTTI_TRY(h->grad_ready_rows(h->user, k, nn->tables[k].ids, nn->tables[k].n, err));
+        else if (h->grad_ready != NULL)
+            TUTTI_TRY(h->grad_ready(h->user, k, err));
     }
     return TUTTI_OK;
 }

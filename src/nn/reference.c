@@ -289,7 +289,7 @@ static void follower_backward(const reference *r, int index, const double *x, co
         dx[i] = r->net->layers[index].kind == TUTTI_LAYER_RELU && !(x[i] > 0) ? 0 : dy[i];
 }
 
-static void give(const nn_run *run, int param, size_t n, const double *sum)
+static void store_gradient(const nn_run *run, int param, size_t n, const double *sum)
 {
     float *g = run->gradients[param];
 
@@ -352,7 +352,7 @@ static tutti_status reference_weights(void *self, int unit, int64_t first, int64
                 difference += (double)r->run.values[0][j] - r->value[0][(size_t)i * u->weights + j];
             r->weight_sum[j] = r->lambda[j] * difference / r->divisor;
         }
-        give(&r->run, 0, u->weights, r->weight_sum);
+        store_gradient(&r->run, 0, u->weights, r->weight_sum);
         return TUTTI_OK;
     }
     for (int l = u->end - 1; l > u->index; l--) {
@@ -364,10 +364,10 @@ static tutti_status reference_weights(void *self, int unit, int64_t first, int64
     }
     memset(r->weight_sum, 0, r->heaviest * sizeof *r->weight_sum);
     weight_gradient(r, u->index);
-    give(&r->run, nn_weight(r->net, unit), u->weights, r->weight_sum);
+    store_gradient(&r->run, nn_weight(r->net, unit), u->weights, r->weight_sum);
     memset(r->weight_sum, 0, r->heaviest * sizeof *r->weight_sum);
     bias_gradient(r, u->index);
-    give(&r->run, nn_bias(r->net, unit), (size_t)u->wide.channels, r->weight_sum);
+    store_gradient(&r->run, nn_bias(r->net, unit), (size_t)u->wide.channels, r->weight_sum);
     return TUTTI_OK;
 }
 

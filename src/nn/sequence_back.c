@@ -11,7 +11,7 @@ static void mean_back(size_t n, int length, const float *slope, float *back)
         memcpy(back + (size_t)t * n, back, n * sizeof *back);
 }
 
-static void give(const sequence *b, size_t n, const float *sum, float *gradient_of)
+static void store_sum(const sequence *b, size_t n, const float *sum, float *gradient_of)
 {
     if (b->run.add)
         b->loops->add(n, sum, gradient_of);
@@ -57,7 +57,7 @@ static tutti_status linear_weights(sequence *b, int i, dn_linear *op, size_t col
     } else if (nn_last_tile(n))
         give_operand(b, rows * wide, slope, p->given);
     if (bias != NULL)
-        give(b, columns, columns_of(b, i, p->parts), bias);
+        store_sum(b, columns, columns_of(b, i, p->parts), bias);
     return tutti_nn_dn_op_run(&b->core, b->run.add ? &op->weights_add : &op->weights, pointers, err);
 }
 
@@ -186,7 +186,7 @@ static void norm_back(sequence *b, int i)
     share_out(b, tutti_nn_dn_parts(rows), NN_ROWS * width, norm_part, &c);
     tutti_nn_dn_add_parts(b->loops, rows, 2 * width, c.sums);
     for (int k = 0; k < b->net->nodes[i].params; k++)
-        give(b, width, c.sums + (size_t)k * width, gradient(b, i, k));
+        store_sum(b, width, c.sums + (size_t)k * width, gradient(b, i, k));
 }
 
 static void back_part(void *arg, size_t first, size_t count, int thread)

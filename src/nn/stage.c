@@ -192,14 +192,14 @@ size_t tutti_nn_stage_bytes(const tutti_nn_stage *g)
 }
 
 /* ---- what a slot has ---- */
-static void give(tutti_nn_stage *g, slot *s, int k)
+static void release_kept(tutti_nn_stage *g, slot *s, int k)
 {
     if (s->kept[k] != NULL)
         tutti_nn_store_give(g->store, s->kept[k], s->bytes[k]);
     s->kept[k] = NULL;
 }
 
-static tutti_status take(tutti_nn_stage *g, slot *s, int k, size_t bytes, tutti_error *err)
+static tutti_status acquire_kept(tutti_nn_stage *g, slot *s, int k, size_t bytes, tutti_error *err)
 {
     s->kept[k] = tutti_nn_store_take(g->store, bytes, err);
     s->bytes[k] = bytes;
@@ -214,7 +214,7 @@ static tutti_status take_unit(tutti_nn_stage *g, slot *s, int unit, tutti_error 
 
     for (int k = 0; k < n; k++)
         if (list[k].taken == unit && s->kept[k] == NULL)
-            TUTTI_TRY(take(g, s, k, list[k].bytes, err));
+            TUTTI_TRY(acquire_kept(g, s, k, list[k].bytes, err));
     return TUTTI_OK;
 }
 
@@ -226,7 +226,7 @@ static void give_unit(tutti_nn_stage *g, slot *s, int unit)
 
     for (int k = 0; k < n; k++)
         if (list[k].given == unit)
-            give(g, s, k);
+            release_kept(g, s, k);
 }
 
 void tutti_nn_stage_drop(tutti_nn_stage *g, int index)
@@ -234,7 +234,7 @@ void tutti_nn_stage_drop(tutti_nn_stage *g, int index)
     slot *s = &g->slots[index];
 
     for (int k = 0; k < g->kept_room; k++)
-        give(g, s, k);
+        release_kept(g, s, k);
     if (s->samples != NULL)
         tutti_nn_store_give(g->store, s->samples, s->samples_bytes);
     s->samples = NULL;
@@ -269,7 +269,7 @@ static tutti_status keep_samples(tutti_nn_stage *g, slot *s, tutti_error *err)
 
 /* ---- forward ---- */
 /* A new number of samples may need larger buffers for the first unit's forward. */
-static tutti_status begin(tutti_nn_stage *g, slot *s, tutti_error *err)
+static tutti_status begin_slot(tutti_nn_stage *g, slot *s, tutti_error *err)
 {
     bool again = true;
 
@@ -282,7 +282,7 @@ static tutti_status begin(tutti_nn_stage *g, slot *s, tutti_error *err)
         again = false;
         for (int k = 0; k < n; k++)
             if (s->kept[k] != NULL && list[k].bytes > s->bytes[k]) {
-                give(g, s, k);
+                release_kept(g, s, k);
                 again = true;
             }
     }
@@ -308,7 +308,7 @@ static tutti_status forward(tutti_nn_stage *g, slot *s, tutti_error *err)
 {
     TUTTI_TRY(tutti_nn_check_samples(g->nn, &s->run, err));
     TUTTI_TRY(keep_samples(g, s, err));
-    TUTTI_TRY(begin(g, s, err));
+    TUTTI_TRY(begin_slot(g, s, err));
     return forward_next(g, s, err);
 }
 

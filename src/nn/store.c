@@ -77,7 +77,7 @@ static shelf *shelf_of(tutti_nn_store *s, size_t bytes)
     return &s->shelves[s->count++];
 }
 
-static void *refuse(const tutti_nn_store *s, size_t bytes, tutti_error *err)
+static void *fail_full(const tutti_nn_store *s, size_t bytes, tutti_error *err)
 {
     tutti_fail(err, TUTTI_ERR_MEMORY, 0,
                "%zu bytes of activations beside the %zu that micro-batches under way have are more than %s%zu; use "
@@ -94,7 +94,7 @@ void *tutti_nn_store_take(tutti_nn_store *s, size_t wanted, tutti_error *err)
     chunk *c = place != NULL ? place->first : NULL;
 
     if (place == NULL || (s->bound > 0 && (bytes > s->bound || s->used > s->bound - bytes)))
-        return refuse(s, bytes, err);
+        return fail_full(s, bytes, err);
     if (c != NULL) {
         place->first = c->next;
     } else {
@@ -102,7 +102,7 @@ void *tutti_nn_store_take(tutti_nn_store *s, size_t wanted, tutti_error *err)
             clear(s, s->bound - bytes);
         c = tutti_alloc(1, bytes + NN_ARENA_LINE);
         if (c == NULL)
-            return refuse(s, bytes, err);
+            return fail_full(s, bytes, err);
         s->held += bytes;
         s->held_most = s->held > s->held_most ? s->held : s->held_most;
     }

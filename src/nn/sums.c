@@ -309,7 +309,7 @@ tutti_status tutti_nn_need_rows(const tutti_nn *nn, const nn_run *run, const tut
 {
     const nn_sequence *s = nn->net.sequence;
 
-    for (int k = 0; k < nn->params && hooks != NULL && hooks->need_rows != NULL; k++) {
+    for (int k = 0; k < nn->params && hooks != NULL && hooks->rows_acquire != NULL; k++) {
         const size_t each = nn->width[k] == 0 ? 0 : nn_row_ids(s),
                      n = nn->width[k] == 0 ? 0 : (size_t)run->samples * (size_t)s->context * each;
         uint32_t *ids = nn->tables[k].ids; /* which the backward fills, later */
@@ -325,7 +325,7 @@ tutti_status tutti_nn_need_rows(const tutti_nn *nn, const nn_run *run, const tut
                 ids[count++] = (uint32_t)(w * WORD + (size_t)__builtin_ctzll(bits));
             nn->named[w] = 0;
         }
-        TUTTI_TRY(hooks->need_rows(hooks->user, k, ids, count, err));
+        TUTTI_TRY(hooks->rows_acquire(hooks->user, k, ids, count, err));
     }
     return TUTTI_OK;
 }
@@ -337,7 +337,7 @@ void tutti_nn_give_rows(const tutti_nn *nn, int param, const tutti_nn_hooks *hoo
 
     if (g == NULL) /* the caller takes them as rows (tutti_nn_rows) */
         return;
-    if (!nn->adds && (hooks == NULL || hooks->ready_rows == NULL))
+    if (!nn->adds && (hooks == NULL || hooks->grad_ready_rows == NULL))
         memset(g, 0, nn->count[param] * sizeof *g);
     for (size_t i = 0; i < t->n; i++)
         add_row(t->width, t->values + i * t->width, g + t->ids[i] * t->width);

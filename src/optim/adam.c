@@ -63,8 +63,8 @@ void tutti_optim_adam_apply(const tutti_optim *o, size_t count, float *w, const 
     tutti_step_adam(o->device, count, &step, w, g, slot[0], slot[1]);
 }
 
-static void apply(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot,
-                  const tutti_rate *rate)
+static void adam_apply(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot,
+                       const tutti_rate *rate)
 {
     tutti_optim_adam_apply(o, count, w, g, slot, rate, false);
 }
@@ -88,7 +88,7 @@ const tutti_optim_ops tutti_optim_adam = {
     .self_bytes = sizeof(tutti_optim_adam_options),
     .slot_names = tutti_optim_adam_slot_names,
     .slots = tutti_optim_adam_slots,
-    .apply = apply,
+    .apply = adam_apply,
     .lr = tutti_optim_adam_lr,
     .by_rows = tutti_optim_adam_lazy,
     .lazy = tutti_optim_adam_lazy,

@@ -21,8 +21,8 @@ static const tutti_option options[] = {
     { 0 },
 };
 
-static void apply(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot,
-                  const tutti_rate *rate)
+static void adamw_apply(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot,
+                        const tutti_rate *rate)
 {
     tutti_optim_adam_apply(o, count, w, g, slot, rate, true);
 }
@@ -34,7 +34,7 @@ const tutti_optim_ops tutti_optim_adamw = {
     .self_bytes = sizeof(tutti_optim_adam_options),
     .slot_names = tutti_optim_adam_slot_names,
     .slots = tutti_optim_adam_slots,
-    .apply = apply,
+    .apply = adamw_apply,
     .lr = tutti_optim_adam_lr,
     .by_rows = tutti_optim_adam_lazy,
     .lazy = tutti_optim_adam_lazy,

@@ -155,7 +155,7 @@ static float *tile_memory(const tutti_placed *p, const tile *t, int s)
 }
 
 /* Posts all streams of a tile; nothing where the tier has addresses. */
-static tutti_status post(tutti_placed *p, tile *t, bool write, tutti_error *err)
+static tutti_status post_tile(tutti_placed *p, tile *t, bool write, tutti_error *err)
 {
     for (int s = 0; s < (write ? p->streams : p->reads) && p->memory != NULL; s++) {
         const uint64_t at = p->stream[s].at + t->at * sizeof(float);
@@ -167,12 +167,12 @@ static tutti_status post(tutti_placed *p, tile *t, bool write, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status await(tutti_placed *p, tile *t, tutti_error *err)
+static tutti_status await_tile(tutti_placed *p, tile *t, tutti_error *err)
 {
     return p->memory != NULL ? tutti_tier_wait(p->stream[0].tier, t->list, (size_t)p->reads, err) : TUTTI_OK;
 }
 
-static void update(tutti_placed *p, const tile *t, const tutti_update_part *part, const tutti_rate *rate)
+static void update_tile(tutti_placed *p, const tile *t, const tutti_update_part *part, const tutti_rate *rate)
 {
     const size_t offset = t->first - part->first;
     const float *const g = p->reads > p->streams ? tile_memory(p, t, p->streams) : part->g + offset;
@@ -195,32 +195,32 @@ tutti_status tutti_placed_update(tutti_placed *p, const tutti_update_part *parts
                                  void (*over)(void *arg, size_t part), void *arg, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
-    size_t k = 0, told = 0; /* told: parts that are over and reported, empty ones too */
+    size_t k = 0, finished = 0; /* finished: parts that are over and reported, empty ones too */
     bool more = next_tile(p, parts, n, &p->tile[0], NULL);
 
     if (more)
-        status = post(p, &p->tile[0], false, err);
+        status = post_tile(p, &p->tile[0], false, err);
     while (more && status == TUTTI_OK) {
         tile *now = &p->tile[k % SETS], *next = &p->tile[(k + 1) % SETS];
-        status = await(p, next, err); /* it is being written, as the tile of two before */
+        status = await_tile(p, next, err); /* it is being written, as the tile of two before */
         more = status == TUTTI_OK && next_tile(p, parts, n, next, now);
         if (more)
-            status = post(p, next, false, err);
+            status = post_tile(p, next, false, err);
         if (status == TUTTI_OK)
-            status = await(p, now, err);
+            status = await_tile(p, now, err);
         if (status != TUTTI_OK)
             break;
-        update(p, now, &parts[now->part], rate);
-        for (; over != NULL && told < now->part + now->last; told++)
-            over(arg, told);
-        status = post(p, now, true, err);
+        update_tile(p, now, &parts[now->part], rate);
+        for (; over != NULL && finished < now->part + now->last; finished++)
+            over(arg, finished);
+        status = post_tile(p, now, true, err);
         k++;
     }
-    for (; over != NULL && status == TUTTI_OK && told < n; told++)
-        over(arg, told);
+    for (; over != NULL && status == TUTTI_OK && finished < n; finished++)
+        over(arg, finished);
     for (int s = 0; s < SETS; s++) { /* nothing of ours is under way on return */
         tutti_error why = { .rank = -1 };
-        const tutti_status ended = await(p, &p->tile[s], &why);
+        const tutti_status ended = await_tile(p, &p->tile[s], &why);
         if (ended != TUTTI_OK && status == TUTTI_OK) {
             status = ended;
             if (err != NULL)

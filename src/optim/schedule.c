@@ -58,7 +58,7 @@ static double step(const void *self, uint64_t done, uint64_t of)
 }
 
 /* The remaining part, from 1 to 0; a run without steps after its warm-up is at its end. */
-static double rest(uint64_t done, uint64_t of)
+static double remaining(uint64_t done, uint64_t of)
 {
     return of == 0 ? 0 : (double)(of - done) / (double)of;
 }
@@ -67,7 +67,7 @@ static double linear(const void *self, uint64_t done, uint64_t of)
 {
     const schedule_options *s = self;
 
-    return s->floor + (1 - s->floor) * rest(done, of); /* 1 and floor are met exactly */
+    return s->floor + (1 - s->floor) * remaining(done, of); /* 1 and floor are met exactly */
 }
 
 /* cos(pi x) for x in [0, 1] to about 2^-52. Folded to [0, pi/4], where eight terms of the series
@@ -95,7 +95,7 @@ static double cosine(const void *self, uint64_t done, uint64_t of)
 {
     const schedule_options *s = self;
 
-    return s->floor + (1 - s->floor) * (0.5 * (1 + cosine_pi(1 - rest(done, of))));
+    return s->floor + (1 - s->floor) * (0.5 * (1 + cosine_pi(1 - remaining(done, of))));
 }
 
 const struct tutti_lr_schedule_ops tutti_lr_schedules[] = {

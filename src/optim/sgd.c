@@ -41,7 +41,7 @@ static int slots(const void *self)
     return s->momentum != 0;
 }
 
-static tutti_status check(const void *self, tutti_error *err)
+static tutti_status check_options(const void *self, tutti_error *err)
 {
     const sgd_options *s = self;
 
@@ -54,8 +54,8 @@ static tutti_status check(const void *self, tutti_error *err)
     return TUTTI_OK;
 }
 
-static void apply(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot,
-                  const tutti_rate *rate)
+static void sgd_apply(const tutti_optim *o, size_t count, float *w, const float *g, float *const *slot,
+                      const tutti_rate *rate)
 {
     const sgd_options *s = o->self;
     const tutti_sgd_step step = {
@@ -102,8 +102,8 @@ const tutti_optim_ops tutti_optim_sgd = {
     .self_bytes = sizeof(sgd_options),
     .slot_names = slot_names,
     .slots = slots,
-    .check = check,
-    .apply = apply,
+    .check = check_options,
+    .apply = sgd_apply,
     .lr = lr,
     .by_rows = by_rows,
     .lazy = lazy,

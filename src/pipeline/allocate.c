@@ -1,8 +1,8 @@
 /* allocate.c: see pipeline.h. */
 #include "tutti/pipeline.h"
 
-static tutti_status check(tutti_pipeline_allocation how, int workers, const int *node, const double *speed, int *nodes,
-                          int *each, tutti_error *err)
+static tutti_status check_workers(tutti_pipeline_allocation how, int workers, const int *node, const double *speed,
+                                  int *nodes, int *each, tutti_error *err)
 {
     *nodes = 0;
     for (int w = 0; w < workers; w++) {
@@ -55,7 +55,7 @@ tutti_status tutti_pipeline_allocate(tutti_pipeline_allocation how, int workers,
     int nodes, each = 0;
 
     *pipelines = *stages = 0;
-    TUTTI_TRY(check(how, workers, node, speed, &nodes, &each, err));
+    TUTTI_TRY(check_workers(how, workers, node, speed, &nodes, &each, err));
     *pipelines = how == TUTTI_PIPELINE_EQUAL ? each : nodes;
     *stages = how == TUTTI_PIPELINE_EQUAL ? nodes : each;
     for (int v = 0; v < *pipelines; v++) {

@@ -108,7 +108,7 @@ static bool sound(double x)
     return x >= 0 && isfinite(x);
 }
 
-static tutti_status check(const programme *g, tutti_error *err)
+static tutti_status check_profile(const programme *g, tutti_error *err)
 {
     const tutti_pipeline_profile *p = g->p;
     int places = 0;
@@ -146,7 +146,7 @@ static tutti_status check(const programme *g, tutti_error *err)
 }
 
 /* Nothing fits: what lacks most where memory does not matter. */
-static tutti_status refuse(const programme *g, const tutti_pipeline_plan *plan, tutti_error *err)
+static tutti_status fail_unfit(const programme *g, const tutti_pipeline_plan *plan, tutti_error *err)
 {
     int worst = 0;
     double most = -INFINITY;
@@ -173,7 +173,7 @@ tutti_status tutti_pipeline_partition(const tutti_pipeline_profile *profile, con
     way *table;
 
     *plan = (tutti_pipeline_plan){ 0 };
-    TUTTI_TRY(check(&g, err));
+    TUTTI_TRY(check_profile(&g, err));
     table = tutti_alloc((size_t)1 << stages, (size_t)(profile->units + 1) * sizeof *table);
     if (table == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory to cut %d layers in %d stages", profile->units, stages);
@@ -182,7 +182,7 @@ tutti_status tutti_pipeline_partition(const tutti_pipeline_profile *profile, con
         g.limits = false;
         solve(&g, table);
         read_plan(&g, table, plan);
-        status = refuse(&g, plan, err);
+        status = fail_unfit(&g, plan, err);
         *plan = (tutti_pipeline_plan){ 0 };
     }
     tutti_free(table);

@@ -105,7 +105,7 @@ static tutti_status open_conduit(tutti_pipe *p, int which, const tutti_pipe_opti
     return TUTTI_OK;
 }
 
-static tutti_status check(tutti_world *world, const tutti_pipe_options *o, tutti_error *err)
+static tutti_status check_options(tutti_world *world, const tutti_pipe_options *o, tutti_error *err)
 {
     int mine;
 
@@ -139,7 +139,7 @@ tutti_status tutti_pipe_open(tutti_pipe **out, tutti_world *world, const tutti_p
     tutti_pipe *p;
 
     *out = NULL;
-    TUTTI_TRY(check(world, o, err));
+    TUTTI_TRY(check_options(world, o, err));
     p = tutti_alloc(1, sizeof *p);
     if (p == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the %zu bytes of a pipeline", sizeof *p);
@@ -214,14 +214,14 @@ static int peer_of(const tutti_pipe *pipe, const conduit *c, int64_t i)
 }
 
 /* ---- messages ---- */
-static int place(const conduit *c, int64_t i)
+static int entry_of(const conduit *c, int64_t i)
 {
     return (int)(i % c->length);
 }
 
 static float *buffer(const conduit *c, int64_t i)
 {
-    return c->width == 0 ? NULL : c->memory + (size_t)place(c, i) * c->floats;
+    return c->width == 0 ? NULL : c->memory + (size_t)entry_of(c, i) * c->floats;
 }
 
 static tutti_port port(const tutti_pipe *pipe, const conduit *c, int64_t i)
@@ -233,7 +233,7 @@ static tutti_port port(const tutti_pipe *pipe, const conduit *c, int64_t i)
 static tutti_status post_receives(tutti_pipe *pipe, conduit *c, int64_t last, tutti_error *err)
 {
     for (int64_t i = c->posted + 1; c->width > 0 && i <= last; i++) {
-        TUTTI_TRY(tutti_post_recv(pipe->world, &c->requests[place(c, i)], peer_of(pipe, c, i), port(pipe, c, i),
+        TUTTI_TRY(tutti_post_recv(pipe->world, &c->requests[entry_of(c, i)], peer_of(pipe, c, i), port(pipe, c, i),
                                   tutti_host(buffer(c, i), c->floats, TUTTI_F32), err));
         c->posted = i;
     }
@@ -244,7 +244,7 @@ static tutti_status send(tutti_pipe *pipe, conduit *c, int64_t i, size_t floats,
 {
     if (c->width == 0)
         return TUTTI_OK;
-    TUTTI_TRY(tutti_post_send(pipe->world, &c->requests[place(c, i)], peer_of(pipe, c, i), port(pipe, c, i), NULL,
+    TUTTI_TRY(tutti_post_send(pipe->world, &c->requests[entry_of(c, i)], peer_of(pipe, c, i), port(pipe, c, i), NULL,
                               tutti_host(buffer(c, i), floats, TUTTI_F32), err));
     c->posted = i;
     pipe->messages++;
@@ -257,11 +257,11 @@ static tutti_status collect(tutti_pipe *pipe, int which, tutti_error *err)
 {
     conduit *c = &pipe->c[which];
 
-    while (c->ended < c->posted && tutti_request_done(&c->requests[place(c, c->ended + 1)])) {
-        tutti_request *r = &c->requests[place(c, c->ended + 1)];
+    while (c->ended < c->posted && tutti_request_done(&c->requests[entry_of(c, c->ended + 1)])) {
+        tutti_request *r = &c->requests[entry_of(c, c->ended + 1)];
         TUTTI_TRY(tutti_wait_some(pipe->world, &r, 1, 1, TUTTI_FOREVER, NULL, err));
         if (which == ENTER || which == SLOPE)
-            c->left[place(c, c->ended + 1)] = (size_t)r->note.bytes / sizeof(float);
+            c->left[entry_of(c, c->ended + 1)] = (size_t)r->note.bytes / sizeof(float);
         *r = (tutti_request){ 0 };
         c->ended++;
     }
@@ -269,20 +269,20 @@ static tutti_status collect(tutti_pipe *pipe, int which, tutti_error *err)
 }
 
 /* The next of each conduit from that one on. */
-static size_t list(tutti_pipe *pipe, int from)
+static size_t list_waits(tutti_pipe *pipe, int from)
 {
     size_t n = 0;
 
     for (int i = from; i < CONDUITS; i++)
         if (pipe->c[i].ended < pipe->c[i].posted)
-            pipe->waited[n++] = &pipe->c[i].requests[place(&pipe->c[i], pipe->c[i].ended + 1)];
+            pipe->waited[n++] = &pipe->c[i].requests[entry_of(&pipe->c[i], pipe->c[i].ended + 1)];
     return n;
 }
 
 /* Makes progress on the messages and collects those that have completed. */
-static tutti_status look(tutti_pipe *pipe, tutti_error *err)
+static tutti_status poll_messages(tutti_pipe *pipe, tutti_error *err)
 {
-    const size_t n = list(pipe, ENTER);
+    const size_t n = list_waits(pipe, ENTER);
 
     if (n > 0) {
         const tutti_status status = tutti_wait_some(pipe->world, pipe->waited, n, 0, 0, NULL, err);
@@ -301,7 +301,7 @@ static tutti_status make_room(tutti_pipe *pipe, int which, int64_t i, tutti_erro
     conduit *c = &pipe->c[which];
 
     while (c->width > 0 && c->ended < i - c->length) {
-        tutti_request *r = &c->requests[place(c, c->ended + 1)];
+        tutti_request *r = &c->requests[entry_of(c, c->ended + 1)];
         TUTTI_TRY(tutti_wait_some(pipe->world, &r, 1, 1, TUTTI_FOREVER, NULL, err));
         TUTTI_TRY(collect(pipe, which, err));
     }
@@ -312,7 +312,7 @@ static tutti_status make_room(tutti_pipe *pipe, int which, int64_t i, tutti_erro
 static tutti_status wait(tutti_pipe *pipe, int from, const tutti_pipe_work *work, tutti_error *err)
 {
     tutti_request *const admits = from == ENTER && work->admits != NULL ? work->admits(work->self) : NULL;
-    size_t n = list(pipe, from);
+    size_t n = list_waits(pipe, from);
     tutti_status status;
 
     if (admits != NULL)
@@ -338,7 +338,7 @@ static tutti_status forward(tutti_pipe *pipe, const tutti_pipe_work *work, tutti
 {
     const int64_t i = pipe->t.forwards + 1;
     conduit *in = &pipe->c[ENTER], *out = &pipe->c[LEAVE];
-    const size_t entered = in->width > 0 ? in->left[place(in, i)] : 0;
+    const size_t entered = in->width > 0 ? in->left[entry_of(in, i)] : 0;
     size_t left = 0;
 
     TUTTI_TRY(make_room(pipe, LEAVE, i, err));
@@ -346,7 +346,7 @@ static tutti_status forward(tutti_pipe *pipe, const tutti_pipe_work *work, tutti
                             buffer(out, i), &left, err));
     pipe->t.forwards = i;
     if (pipe->c[BACK].width > 0)
-        pipe->c[BACK].left[place(&pipe->c[BACK], i)] = entered;
+        pipe->c[BACK].left[entry_of(&pipe->c[BACK], i)] = entered;
     TUTTI_TRY(post_receives(pipe, &pipe->c[SLOPE], i, err));
     return send(pipe, out, i, left, err);
 }
@@ -355,7 +355,7 @@ static tutti_status backward(tutti_pipe *pipe, const tutti_pipe_work *work, tutt
 {
     const int64_t i = pipe->t.backwards + 1;
     conduit *back = &pipe->c[BACK];
-    const size_t entered = back->width > 0 ? back->left[place(back, i)] : 0;
+    const size_t entered = back->width > 0 ? back->left[entry_of(back, i)] : 0;
 
     TUTTI_TRY(make_room(pipe, BACK, i, err));
     TUTTI_TRY(work->backward(work->self, number_of(pipe, i), slot_of(pipe, i), buffer(&pipe->c[SLOPE], i),
@@ -375,7 +375,7 @@ static int64_t admitted(const tutti_pipe *pipe, const tutti_pipe_work *work)
     return p == INT64_MAX ? p : mine_until(pipe, p);
 }
 
-static tutti_status run(tutti_pipe *pipe, int64_t last, const tutti_pipe_work *work, tutti_error *err)
+static tutti_status run_batch(tutti_pipe *pipe, int64_t last, const tutti_pipe_work *work, tutti_error *err)
 {
     conduit *in = &pipe->c[ENTER], *slopes = &pipe->c[SLOPE];
     tutti_pipeline_turns *t = &pipe->t;
@@ -384,7 +384,7 @@ static tutti_status run(tutti_pipe *pipe, int64_t last, const tutti_pipe_work *w
         int64_t entered, may = last;
         tutti_turn turn;
         TUTTI_TRY(post_receives(pipe, in, least(last, t->forwards + in->length), err));
-        TUTTI_TRY(look(pipe, err));
+        TUTTI_TRY(poll_messages(pipe, err));
         entered = in->width > 0 ? in->ended : last;
         if (work->admitted != NULL && entered > t->forwards)
             may = admitted(pipe, work);
@@ -400,7 +400,7 @@ static tutti_status run(tutti_pipe *pipe, int64_t last, const tutti_pipe_work *w
     }
     while (pipe->c[LEAVE].ended < pipe->c[LEAVE].posted || pipe->c[BACK].ended < pipe->c[BACK].posted) {
         TUTTI_TRY(wait(pipe, LEAVE, work, err));
-        TUTTI_TRY(look(pipe, err));
+        TUTTI_TRY(poll_messages(pipe, err));
     }
     return TUTTI_OK;
 }
@@ -411,7 +411,7 @@ tutti_status tutti_pipe_run(tutti_pipe *pipe, int64_t last, const tutti_pipe_wor
 
     if (pipe->failed)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a pipeline that has failed can only be closed");
-    status = run(pipe, mine_until(pipe, last), work, err);
+    status = run_batch(pipe, mine_until(pipe, last), work, err);
     pipe->failed = status != TUTTI_OK;
     return pipe->failed ? tutti_fail_within(err, status, "stage %d of %d", pipe->stage, pipe->stages) : TUTTI_OK;
 }

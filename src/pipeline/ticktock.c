@@ -2,7 +2,7 @@
    micro-batch is under way. */
 #include "tutti/pipeline.h"
 
-static int place(const tutti_ticktock *t, int64_t micro)
+static int slot_of(const tutti_ticktock *t, int64_t micro)
 {
     return (int)(micro % t->waves);
 }
@@ -15,7 +15,7 @@ static bool may_begin_now(const tutti_ticktock *t)
         return false;
     if (last < t->over)
         return true;
-    return t->of[place(t, last)].next >= t->profile->forwards && t->of[place(t, last)].at >= t->offset;
+    return t->of[slot_of(t, last)].next >= t->profile->forwards && t->of[slot_of(t, last)].at >= t->offset;
 }
 
 int64_t tutti_ticktock_next(const tutti_ticktock *t, bool may_begin)
@@ -25,8 +25,8 @@ int64_t tutti_ticktock_next(const tutti_ticktock *t, bool may_begin)
     if (may_begin && may_begin_now(t))
         return t->begun;
     for (int64_t k = t->over; k < t->begun; k++) {
-        const bool behind = k == t->over || t->of[place(t, k)].next < t->of[place(t, k - 1)].next;
-        if (behind && (best < 0 || t->of[place(t, k)].since < t->of[place(t, best)].since))
+        const bool behind = k == t->over || t->of[slot_of(t, k)].next < t->of[slot_of(t, k - 1)].next;
+        if (behind && (best < 0 || t->of[slot_of(t, k)].since < t->of[slot_of(t, best)].since))
             best = k;
     }
     return best;
@@ -34,7 +34,7 @@ int64_t tutti_ticktock_next(const tutti_ticktock *t, bool may_begin)
 
 bool tutti_ticktock_ran(tutti_ticktock *t, int64_t micro)
 {
-    const int i = place(t, micro);
+    const int i = slot_of(t, micro);
 
     if (micro == t->begun) {
         t->begun++;
@@ -61,10 +61,10 @@ double tutti_ticktock_peak(const tutti_ticktock_profile *profile, int waves, dou
     while (t.over < MICRO_BATCHES) {
         const int64_t micro = tutti_ticktock_next(&t, t.begun < MICRO_BATCHES);
         double held = 0;
-        const int part = micro == t.begun ? 0 : t.of[place(&t, micro)].next;
+        const int part = micro == t.begun ? 0 : t.of[slot_of(&t, micro)].next;
         for (int64_t k = t.over; k < t.begun; k++) /* the others hold what the part before has left them */
             if (k != micro) {
-                const int next = t.of[place(&t, k)].next;
+                const int next = t.of[slot_of(&t, k)].next;
                 held += next < profile->forwards ? profile->bytes[next - 1] : profile->bytes[next];
             }
         held += profile->bytes[part];

@@ -46,7 +46,7 @@ static int fewest(const widths *x, double period, int most)
 }
 
 /* Reads the plan from the tables; the remaining workers go where they help most. */
-static void give(const widths *x, double period, int workers, int *first, int *width)
+static void assign_widths(const widths *x, double period, int workers, int *first, int *width)
 {
     int left = workers;
 
@@ -67,7 +67,7 @@ static void give(const widths *x, double period, int workers, int *first, int *w
     }
 }
 
-static void find(const widths *x, int workers, int *first, int *width)
+static void find_widths(const widths *x, int workers, int *first, int *width)
 {
     double low = 0, high = x->until[x->units] > 0 ? x->until[x->units] : 1; /* with which one each will do */
 
@@ -79,7 +79,7 @@ static void find(const widths *x, int workers, int *first, int *width)
             low = middle;
     }
     fewest(x, high, workers);
-    give(x, high, workers, first, width);
+    assign_widths(x, high, workers, first, width);
 }
 
 tutti_status tutti_pipeline_widths(int units, const bool *cut, const double *seconds, int stages, int workers,
@@ -102,7 +102,7 @@ tutti_status tutti_pipeline_widths(int units, const bool *cut, const double *sec
     if (x.need != NULL && x.from != NULL && until != NULL) {
         for (int u = 0; u < units; u++)
             until[u + 1] = until[u] + seconds[u];
-        find(&x, workers, first, width);
+        find_widths(&x, workers, first, width);
     }
     tutti_free(x.need);
     tutti_free(x.from);

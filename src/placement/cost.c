@@ -87,7 +87,7 @@ typedef struct pipeline {
     int limit;                   /* the stage, or its type, that the floor fails at */
 } pipeline;
 
-static void cut(const tutti_placement_problem *p, const int *on, pipeline *pipe)
+static void cut_stages(const tutti_placement_problem *p, const int *on, pipeline *pipe)
 {
     pipe->stages = 0;
     for (int l = 0; l < p->layers; l++)
@@ -190,7 +190,7 @@ double tutti_placement_cost(const tutti_placement_problem *p, const int *on)
 {
     pipeline pipe;
 
-    cut(p, on, &pipe);
+    cut_stages(p, on, &pipe);
     return provide(p, &pipe);
 }
 
@@ -225,7 +225,7 @@ tutti_status tutti_placement_provision(const tutti_placement_problem *p, const i
         if (on[l] < 0 || on[l] >= p->types)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "layer '%s' on type %d; there are types 0 to %d",
                               p->layer[l].name, on[l], p->types - 1);
-    cut(p, on, &pipe);
+    cut_stages(p, on, &pipe);
     cost = provide(p, &pipe);
     if (!(cost < INFINITY))
         return too_slow(p, &pipe, err);

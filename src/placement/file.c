@@ -63,7 +63,7 @@ static tutti_status only(const reader *r, json_t *object, const char *const *nam
 }
 
 /* Bounds are for tutti_placement_check. initial NAN: it must be there. */
-static tutti_status number(const reader *r, json_t *object, const char *name, double initial, double *out)
+static tutti_status read_number(const reader *r, json_t *object, const char *name, double initial, double *out)
 {
     json_t *value = json_object_get(object, name);
 
@@ -134,12 +134,12 @@ static tutti_status read_type(reader *r, json_t *object, tutti_placement_problem
     if (type_named(p, type->name) >= 0)
         return REFUSE(r, "there is a type '%s' before it", type->name);
     snprintf(r->where, sizeof r->where, "type '%s'", type->name);
-    TUTTI_TRY(number(r, object, "price", NAN, &type->price));
+    TUTTI_TRY(read_number(r, object, "price", NAN, &type->price));
     TUTTI_TRY(whole(r, object, "units", 1, TUTTI_PLACEMENT_UNITS_MOST, &type->units));
-    TUTTI_TRY(number(r, object, "flops", 0, &speed->flops));
-    TUTTI_TRY(number(r, object, "bandwidth", 0, &speed->bandwidth));
-    TUTTI_TRY(number(r, object, "compute_share", 1, &speed->compute_share));
-    TUTTI_TRY(number(r, object, "communicate_share", 1, &speed->communicate_share));
+    TUTTI_TRY(read_number(r, object, "flops", 0, &speed->flops));
+    TUTTI_TRY(read_number(r, object, "bandwidth", 0, &speed->bandwidth));
+    TUTTI_TRY(read_number(r, object, "compute_share", 1, &speed->compute_share));
+    TUTTI_TRY(read_number(r, object, "communicate_share", 1, &speed->communicate_share));
     p->types++;
     return TUTTI_OK;
 }
@@ -154,7 +154,7 @@ static tutti_status read_share(const reader *r, json_t *object, const char *shar
     double seconds[64];
     const char *key;
 
-    TUTTI_TRY(number(r, object, share, 1, out));
+    TUTTI_TRY(read_number(r, object, share, 1, out));
     if (times == NULL)
         return TUTTI_OK;
     if (json_object_get(object, share) != NULL)
@@ -183,8 +183,8 @@ static tutti_status read_time(reader *r, json_t *object, tutti_placement_time *t
                                          "compute_with", "communicate_with", NULL };
 
     TUTTI_TRY(only(r, object, names));
-    TUTTI_TRY(number(r, object, "compute", NAN, &time->compute));
-    TUTTI_TRY(number(r, object, "communicate", NAN, &time->communicate));
+    TUTTI_TRY(read_number(r, object, "compute", NAN, &time->compute));
+    TUTTI_TRY(read_number(r, object, "communicate", NAN, &time->communicate));
     TUTTI_TRY(read_share(r, object, "compute_share", "compute_with", time->compute, &time->compute_share));
     return read_share(r, object, "communicate_share", "communicate_with", time->communicate, &time->communicate_share);
 }
@@ -200,8 +200,8 @@ static tutti_status read_layer(reader *r, json_t *object, tutti_placement_proble
     TUTTI_TRY(name_of(r, object, "name", NULL, layer->name, sizeof layer->name));
     snprintf(r->where, sizeof r->where, "layer '%s'", layer->name);
     TUTTI_TRY(name_of(r, object, "kind", "", layer->kind, sizeof layer->kind));
-    TUTTI_TRY(number(r, object, "enters", 0, &layer->enters));
-    TUTTI_TRY(number(r, object, "values", 0, &layer->values));
+    TUTTI_TRY(read_number(r, object, "enters", 0, &layer->enters));
+    TUTTI_TRY(read_number(r, object, "values", 0, &layer->values));
     on = json_object_get(object, "on");
     if (!json_is_object(on) || json_object_size(on) != (size_t)p->types)
         return REFUSE(r, "'on' must be an object with the times on each of the %d types", p->types);
@@ -223,10 +223,10 @@ static tutti_status read_problem(reader *r, json_t *root, tutti_placement_proble
     int n;
 
     TUTTI_TRY(only(r, root, names));
-    TUTTI_TRY(number(r, root, "batch", 1, &p->batch));
-    TUTTI_TRY(number(r, root, "examples", NAN, &p->examples));
-    TUTTI_TRY(number(r, root, "floor", NAN, &p->floor));
-    TUTTI_TRY(number(r, root, "besides", 0, &p->besides));
+    TUTTI_TRY(read_number(r, root, "batch", 1, &p->batch));
+    TUTTI_TRY(read_number(r, root, "examples", NAN, &p->examples));
+    TUTTI_TRY(read_number(r, root, "floor", NAN, &p->floor));
+    TUTTI_TRY(read_number(r, root, "besides", 0, &p->besides));
     TUTTI_TRY(list_of(r, root, "types", TUTTI_PLACEMENT_TYPES_MOST, &list, &n));
     for (int t = 0; t < n; t++)
         TUTTI_TRY(read_type(r, json_array_get(list, (size_t)t), p, &speed[t]));

@@ -52,7 +52,7 @@ static int inputs_of(const placement_policy *a, int l, int before, int *index, d
     return n;
 }
 
-static void add(size_t n, double by, const double *x, double *y)
+static void add_scaled(size_t n, double by, const double *x, double *y)
 {
     for (size_t i = 0; i < n; i++)
         y[i] += by * x[i];
@@ -88,9 +88,9 @@ static void forward(placement_policy *a, int l, int before)
 
     memcpy(gate, m.b, 4 * h * sizeof *gate);
     for (int i = 0; i < n; i++)
-        add(4 * h, value[i], m.w + (size_t)index[i] * 4 * h, gate);
+        add_scaled(4 * h, value[i], m.w + (size_t)index[i] * 4 * h, gate);
     for (size_t j = 0; l > 0 && j < h; j++)
-        add(4 * h, last[2 * h + j], m.u + j * 4 * h, gate);
+        add_scaled(4 * h, last[2 * h + j], m.u + j * 4 * h, gate);
     for (size_t j = 0; j < h; j++) {
         gate[j] = sigmoid(gate[j]);
         gate[h + j] = sigmoid(gate[h + j]);
@@ -119,7 +119,7 @@ static void softmax(const placement_policy *a, int l, double *chance)
         chance[t] = fmax(chance[t] / sum, DBL_MIN);
 }
 
-static int choose(const placement_policy *a, const double *chance, placement_choice how, double drawn)
+static int choose_type(const placement_policy *a, const double *chance, placement_choice how, double drawn)
 {
     int best = 0;
 
@@ -142,7 +142,7 @@ double tutti_placement_policy_run(placement_policy *a, placement_choice how, tut
         forward(a, l, l > 0 ? on[l - 1] : -1);
         softmax(a, l, chance);
         if (how != PLACEMENT_GIVEN)
-            on[l] = choose(a, chance, how, tutti_uniform(rng, (uint64_t)l));
+            on[l] = choose_type(a, chance, how, tutti_uniform(rng, (uint64_t)l));
         log_chance += log(chance[on[l]]);
     }
     return log_chance;
@@ -164,8 +164,8 @@ void tutti_placement_policy_back(const placement_policy *a, const int *on, doubl
         for (int t = 0; t < a->types; t++) {
             const double s = weight * ((t == on[l]) - a->chance[l * a->types + t]);
             d.a[t] += s;
-            add(h, s, out, d.v + (size_t)t * h);
-            add(h, s, m.v + (size_t)t * h, slope);
+            add_scaled(h, s, out, d.v + (size_t)t * h);
+            add_scaled(h, s, m.v + (size_t)t * h, slope);
         }
         for (size_t j = 0; j < h; j++) {
             const double in = gate[j], forget = gate[h + j], candidate = gate[2 * h + j], let_out = gate[3 * h + j];
@@ -176,11 +176,11 @@ void tutti_placement_policy_back(const placement_policy *a, const int *on, doubl
             z[3 * h + j] = slope[j] * bent[j] * let_out * (1 - let_out);
             slope_cell[j] = cell * forget;
         }
-        add(4 * h, 1, z, d.b);
+        add_scaled(4 * h, 1, z, d.b);
         for (int i = 0; i < n; i++)
-            add(4 * h, value[i], z, d.w + (size_t)index[i] * 4 * h);
+            add_scaled(4 * h, value[i], z, d.w + (size_t)index[i] * 4 * h);
         for (size_t j = 0; l > 0 && j < h; j++) {
-            add(4 * h, last[2 * h + j], z, d.u + j * 4 * h);
+            add_scaled(4 * h, last[2 * h + j], z, d.u + j * 4 * h);
             slope[j] = dot(4 * h, m.u + j * 4 * h, z);
         }
     }

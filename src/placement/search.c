@@ -87,7 +87,7 @@ const char *tutti_placement_search(int i, const tutti_option **options)
     return searches[i].name;
 }
 
-static const search *find(const char *name, tutti_error *err)
+static const search *find_search(const char *name, tutti_error *err)
 {
     const char *names[TUTTI_LENGTH(searches)];
     char near[128];
@@ -116,7 +116,7 @@ tutti_status tutti_placement_find(const tutti_placement_problem *p, const char *
 
     *plan = (tutti_placement_plan){ 0 };
     TUTTI_TRY(tutti_spec_open(&spec, text, err));
-    s = find(tutti_spec_name(spec), err);
+    s = find_search(tutti_spec_name(spec), err);
     status = s != NULL ? TUTTI_OK : TUTTI_ERR_USAGE;
     if (s != NULL) {
         snprintf(what, sizeof what, "search '%s'", s->name);

@@ -76,7 +76,7 @@ static uint64_t divisor_of(const tutti_problem *p)
 }
 
 /* Checks what the bounds of single options cannot express. */
-static tutti_status check(const tutti_problem *p, const char *what, const char *name, tutti_error *err)
+static tutti_status check_shape(const tutti_problem *p, const char *what, const char *name, tutti_error *err)
 {
     const uint64_t divisor = divisor_of(p);
 
@@ -120,7 +120,7 @@ tutti_status tutti_problem_read(tutti_problem *p, const char *text, const char *
     status = tutti_spec_apply(spec, who, set->options, p, err);
     p->kind = set->kind;
     if (status == TUTTI_OK)
-        status = check(p, what, set->name, err);
+        status = check_shape(p, what, set->name, err);
     if (status != TUTTI_OK)
         *p = (tutti_problem){ 0 };
     else if (bare != NULL)

@@ -508,7 +508,7 @@ tutti_status tutti_directory_sync(tutti_runtime *rt, const char *path, tutti_err
    ---- */
 typedef struct { char **names; size_t count, room; bool no_memory; } name_list;
 
-static void gather(void *user, const char *name)
+static void append_name(void *user, const char *name)
 {
     name_list *list = user;
 
@@ -551,7 +551,7 @@ tutti_status tutti_directory_list(tutti_runtime *rt, const char *path,
         for (size_t i = 0; i < list.count; i++)
             tutti_free(list.names[i]);
         list.count = 0;
-        cause = rt->ops->directory_list(rt->self, path, gather, &list);
+        cause = rt->ops->directory_list(rt->self, path, append_name, &list);
     } while (cause == EINTR);
     if (list.no_memory)
         status =

@@ -57,7 +57,7 @@ static void *resolve(void *arg)
 
 /* 0, or an errno: then nothing runs and *l is still the caller's alone. Signals
    are for the threads of the program. */
-static int start(lookup *l)
+static int start_lookup(lookup *l)
 {
     pthread_attr_t detached;
     sigset_t all, before;
@@ -78,7 +78,8 @@ static int start(lookup *l)
     return cause;
 }
 
-static lookup *make(tutti_resolver *resolver, const char *host, const char *service, const struct addrinfo *hints)
+static lookup *make_lookup(tutti_resolver *resolver, const char *host, const char *service,
+                           const struct addrinfo *hints)
 {
     const size_t bytes = strlen(host) + 1, more = strlen(service) + 1;
     lookup *l = tutti_alloc(1, sizeof *l + bytes + more);
@@ -116,13 +117,13 @@ const char *tutti_lookup_by(tutti_resolver *resolver, const char *host, const ch
     lookup *l;
 
     *list = NULL;
-    l = make(resolver, host, service, hints);
+    l = make_lookup(resolver, host, service, hints);
     if (l == NULL)
         return why(EAI_MEMORY, 0);
     clock_gettime(CLOCK_MONOTONIC, &until);
     at = (int64_t)until.tv_sec * 1000000000 + until.tv_nsec + limit_ns;
     until = (struct timespec){ .tv_sec = at / 1000000000, .tv_nsec = at % 1000000000 };
-    cause = start(l);
+    cause = start_lookup(l);
     pthread_mutex_lock(&l->lock);
     if (cause != 0) {
         l->users = 1;

@@ -33,7 +33,7 @@ static void do_part(const tutti_team *t, int index)
         t->work(t->arg, first, count < t->items - first ? count : t->items - first);
 }
 
-static tutti_status serve(void *arg, tutti_error *err)
+static tutti_status serve_member(void *arg, tutti_error *err)
 {
     const member *m = arg;
     tutti_team *t = m->team;
@@ -77,7 +77,7 @@ tutti_status tutti_team_open(tutti_team **out, tutti_runtime *rt, const char *na
     while (status == TUTTI_OK && t->opened < threads - 1) {
         member *const m = &t->member[t->opened];
         *m = (member){ .team = t, .index = t->opened + 1 };
-        status = tutti_thread_open(&t->thread[t->opened], rt, name, serve, m, err);
+        status = tutti_thread_open(&t->thread[t->opened], rt, name, serve_member, m, err);
         t->opened += status == TUTTI_OK;
     }
     if (status == TUTTI_OK)

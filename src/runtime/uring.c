@@ -14,7 +14,7 @@ enum { FIXED = 64 };             /* places for pinned memory */
 typedef struct uring {
     struct io_uring ring;
     int event;
-    uint64_t told;               /* what the read of the eventfd gives */
+    uint64_t event_count;        /* what the read of the eventfd gives */
     bool listening;              /* that read is under way */
     bool fixes;                  /* the ring has places for pinned memory */
 } uring;
@@ -100,7 +100,7 @@ int tutti_uring_reap(void *self, void *queue, bool block, tutti_queue_result *re
     if (!u->listening) {
         struct io_uring_sqe *const s = io_uring_get_sqe(&u->ring);
         assert(s != NULL);
-        io_uring_prep_read(s, u->event, &u->told, sizeof u->told, 0);
+        io_uring_prep_read(s, u->event, &u->event_count, sizeof u->event_count, 0);
         io_uring_sqe_set_data64(s, KICK);
         u->listening = true;
     }

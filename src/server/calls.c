@@ -115,11 +115,11 @@ static void give_back(tutti_server *s, tutti_server_caller *c)
     tutti_unlock(s->monitor);
 }
 
-static void add(tutti_server *s, tutti_server_caller *c, int k, uint32_t kind, int64_t b, tutti_buffer request,
-                tutti_buffer reply)
+static void append_call(tutti_server *s, tutti_server_caller *c, int k, uint32_t kind, int64_t b, tutti_buffer request,
+                        tutti_buffer reply)
 {
     c->note[c->n] = (tutti_note){
-        .kind = kind, .a = s->got != NULL ? s->got[k] | tutti_server_aside_mark(s) : 0, .b = b
+        .kind = kind, .a = s->got != NULL ? s->got[k] | tutti_server_snapshot_mark(s) : 0, .b = b
     };
     c->request[c->n] = request;
     c->reply[c->n] = reply;
@@ -143,7 +143,7 @@ static size_t words_back(const tutti_layout *l, const tutti_slice *s)
     return words;
 }
 
-static tutti_status grow(void **memory, size_t *room, size_t words, tutti_error *err)
+static tutti_status grow_words(void **memory, size_t *room, size_t words, tutti_error *err)
 {
     if (words <= *room)
         return TUTTI_OK;
@@ -172,8 +172,8 @@ static tutti_status grow_caller(tutti_server *s, tutti_server_caller *c, int rai
         out += values ? tutti_slice_words(m, &slice) : 0;
         back += into ? words_back(m->layout, &slice) : 0;
     }
-    TUTTI_TRY(grow((void **)&c->out, &c->out_room, out, err));
-    return grow((void **)&c->back, &c->back_room, back, err);
+    TUTTI_TRY(grow_words((void **)&c->out, &c->out_room, out, err));
+    return grow_words((void **)&c->back, &c->back_room, back, err);
 }
 
 /* For the last call added, about plain values: what is in this worker's windows stays there. */
@@ -231,7 +231,7 @@ static tutti_status add_parts(tutti_server *s, tutti_server_caller *c, uint32_t 
             reply = tutti_f32(s->m->device, c->back + c->back_words, words_back(m->layout, &slice));
             c->back_words += reply.count;
         }
-        add(s, c, k, kind, b, request, reply);
+        append_call(s, c, k, kind, b, request, reply);
         if (slice.tables == 0 && s->coded != NULL)
             c->note[c->n - 1].a = tutti_server_coded_rate(s->coded);
         if (slice.tables > 0 && into != NULL)
@@ -268,7 +268,7 @@ static void end_turn(tutti_server *s, bool large)
 }
 
 /* Gathers the requests, or replies, of calls under way to servers of that kind. */
-static int gather(const tutti_server *s, tutti_server_caller *c, bool large, bool replies)
+static int list_requests(const tutti_server *s, tutti_server_caller *c, bool large, bool replies)
 {
     int n = 0;
 
@@ -310,12 +310,12 @@ static tutti_status call_by_turns(tutti_server *s, tutti_server_caller *c, tutti
     for (int large = 0; large < 2; large++) {
         if (!any_to(s, c, large))
             continue;
-        n = gather(s, c, large, false);
+        n = list_requests(s, c, large, false);
         if (n > 0 && status == TUTTI_OK)
             status = tutti_engine_calls_wait(e, one, c->each, n, err);
         end_turn(s, large);
     }
-    n = gather(s, c, false, true);
+    n = list_requests(s, c, false, true);
     if (n > 0 && status == TUTTI_OK)
         status = tutti_engine_calls_wait(e, one, c->each, n, err);
     for (int k = 0; k < c->n; k++)
@@ -428,7 +428,7 @@ tutti_status tutti_server_ask(tutti_server *s, int k, uint32_t kind, int64_t b, 
     tutti_server_caller *c = take_caller(s);
     tutti_status status;
 
-    add(s, c, k, kind, b, tutti_nothing(), tutti_nothing());
+    append_call(s, c, k, kind, b, tutti_nothing(), tutti_nothing());
     status = call_exposed(s, c, "push", NULL, answers, err);
     give_back(s, c);
     return status;
@@ -443,14 +443,14 @@ static void add_rows(tutti_server *s, tutti_server_caller *c, int k, int tensor,
     const bool whole = n * (1 + t->cols) >= part;
 
     if (s->in_windows) {
-        add(s, c, k, (uint32_t)KIND_ROWS_TO_WINDOW, tensor,
-            whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32), tutti_nothing());
+        append_call(s, c, k, (uint32_t)KIND_ROWS_TO_WINDOW, tensor,
+                    whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32), tutti_nothing());
         c->back_in_window[c->n - 1] = (whole ? part : n * t->cols) * sizeof(float);
         return;
     }
-    add(s, c, k, (uint32_t)KIND_ROWS, tensor,
-        whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32),
-        whole ? tutti_f32(s->m->device, s->m->x + first, part)
+    append_call(s, c, k, (uint32_t)KIND_ROWS, tensor,
+                whole ? tutti_nothing() : tutti_host((uint32_t *)(uintptr_t)ids, n, TUTTI_I32),
+                whole ? tutti_f32(s->m->device, s->m->x + first, part)
               : tutti_f32(s->m->device, c->back + c->back_words, n * t->cols));
     c->back_words += whole ? 0 : n * t->cols;
 }
@@ -477,7 +477,7 @@ tutti_status tutti_server_need_rows(tutti_server *s, int tensor, const uint32_t 
 {
     const tutti_tensor *t = &s->m->layout->tensor[tensor];
     tutti_server_caller *c = take_caller(s);
-    tutti_status status = s->in_windows ? TUTTI_OK : grow((void **)&c->back, &c->back_room, n * t->cols, err);
+    tutti_status status = s->in_windows ? TUTTI_OK : grow_words((void **)&c->back, &c->back_room, n * t->cols, err);
     size_t next = 0;
 
     for (int k = 0; k < s->servers && status == TUTTI_OK && next < n; k++) {
@@ -587,7 +587,7 @@ tutti_status tutti_server_push_chunks(tutti_server *s, const tutti_piece *p, int
             const tutti_slice slice = chunk_of(s, p, k, j, chunks);
             words += slice.count > 0 ? tutti_slice_words(m, &slice) : 0;
         }
-    status = grow((void **)&c->out, &c->out_room, words, err);
+    status = grow_words((void **)&c->out, &c->out_room, words, err);
     for (int j = 0; j < chunks && status == TUTTI_OK; j++)
         for (int k = 0; k < s->servers; k++) {
             const tutti_slice slice = chunk_of(s, p, k, j, chunks);
@@ -597,8 +597,8 @@ tutti_status tutti_server_push_chunks(tutti_server *s, const tutti_piece *p, int
             words = tutti_slice_words(m, &slice);
             tutti_slice_pack(m, &slice, m->g, at);
             c->out_words += words;
-            add(s, c, k, (uint32_t)p->first_tensor, (int64_t)(p->step << 16) | chunks << 8 | j,
-                tutti_f32(m->device, at, words), tutti_nothing());
+            append_call(s, c, k, (uint32_t)p->first_tensor, (int64_t)(p->step << 16) | chunks << 8 | j,
+                        tutti_f32(m->device, at, words), tutti_nothing());
         }
     if (status == TUTTI_OK)
         status = call_all(s, c, err);
@@ -616,7 +616,7 @@ tutti_status tutti_server_fetch(tutti_server *s, int tensor, int64_t b, float *i
         size_t first;
         const size_t part = tutti_server_part(s, k, t->first, t->count, &first);
         if (part > 0)
-            add(s, c, k, (uint32_t)KIND_STATE, b, tutti_nothing(), tutti_f32(s->m->device, into + first, part));
+            append_call(s, c, k, (uint32_t)KIND_STATE, b, tutti_nothing(), tutti_f32(s->m->device, into + first, part));
     }
     status = call_exposed(s, c, "pull", NULL, NULL, err);
     for (int k = 0; k < c->n && status == TUTTI_OK; k++)

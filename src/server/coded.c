@@ -40,7 +40,7 @@
 /* Server k's part of a piece: n views from `view` on. at: offset of its message in `sent` and
    `came`; most: its bytes. owed: at its server, offset of its residual in `owed`. */
 typedef struct part {
-    size_t view, n, first, count, at, most, owed;
+    size_t view, n, first, count, at, most, pending;
     double rate, told; /* at its server: rate: the learning rate that `owed` is scaled to; told:
                           this round's, from the workers */
 } part;
@@ -59,7 +59,7 @@ struct tutti_server_coded {
     bool feedback;
     size_t most, scratch_bytes; /* of any part */
     uint8_t *sent, *came, *out; /* declared */
-    float *residual, *owed;
+    float *residual, *pending;
     double rate;       /* the last learning rate above 0; declared */
     double before;     /* the value of rate before this step */
     size_t answered;  /* bytes of the last answer */
@@ -78,7 +78,7 @@ static part *part_of(const tutti_server_coded *c, int piece, int server)
 
 /* ---- from declare to close ---- */
 
-static tutti_status refuse(const tutti_server *s, const char *spec, bool checked, tutti_error *err)
+static tutti_status refuse_codec(const tutti_server *s, const char *spec, bool checked, tutti_error *err)
 {
     const char *const name = s->m->ops->name;
 
@@ -146,7 +146,7 @@ static tutti_status list_tensors(tutti_server_coded *c, tutti_error *err)
 }
 
 /* Finds the views of a part. Returns their number; writes none where `views` is NULL. */
-static size_t cut(const tutti_layout *l, size_t first, size_t count, tutti_view *views)
+static size_t cut_views(const tutti_layout *l, size_t first, size_t count, tutti_view *views)
 {
     size_t n = 0;
 
@@ -180,7 +180,7 @@ static tutti_status list_parts(tutti_server_coded *c, size_t *bytes, size_t *ser
     for (int i = 0; i < l->n_pieces; i++)
         for (int k = 0; k < s->servers; k++) {
             const size_t count = range_of(s, &l->piece[i], k, &first);
-            views += count > 0 ? cut(l, first, count, NULL) : 0;
+            views += count > 0 ? cut_views(l, first, count, NULL) : 0;
         }
     c->part = tutti_alloc((size_t)l->n_pieces * (size_t)s->servers, sizeof *c->part);
     c->view = tutti_alloc(views + 1, sizeof *c->view);
@@ -195,7 +195,7 @@ static tutti_status list_parts(tutti_server_coded *c, size_t *bytes, size_t *ser
             if (p->count == 0)
                 continue;
             p->view = views;
-            p->n = cut(l, p->first, p->count, c->view + views);
+            p->n = cut_views(l, p->first, p->count, c->view + views);
             views += p->n;
             p->at = *bytes;
             p->most = LENGTH * (p->n - 1);
@@ -208,7 +208,7 @@ static tutti_status list_parts(tutti_server_coded *c, size_t *bytes, size_t *ser
             c->most = p->most > c->most ? p->most : c->most;
             if (k != s->index)
                 continue;
-            p->owed = *served;
+            p->pending = *served;
             *served += p->count;
             c->mine[i] = (tutti_range){ p->first, p->count };
         }
@@ -244,7 +244,7 @@ static void declare_memory(tutti_server_coded *c, tutti_plan *plan, size_t bytes
                                   .count = served,
                                   .ranges = c->mine,
                                   .n_ranges = (size_t)m->layout->n_pieces },
-                  &c->owed);
+                  &c->pending);
     tutti_declare_value(plan, "server.rate", TUTTI_SAME, &c->rate, sizeof c->rate);
 }
 
@@ -264,7 +264,7 @@ tutti_status tutti_server_coded_declare(tutti_server *s, tutti_plan *plan, tutti
                           s->m->ops->name);
     if (spec[0] == 0 || !s->setup.codec)
         return TUTTI_OK;
-    TUTTI_TRY(refuse(s, spec, checked, err));
+    TUTTI_TRY(refuse_codec(s, spec, checked, err));
     c = s->coded = tutti_alloc(1, sizeof *c);
     if (c == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the codec of method '%s'", s->m->ops->name);
@@ -352,7 +352,7 @@ int64_t tutti_server_coded_rate(const tutti_server_coded *c)
     return bits;
 }
 
-tutti_status tutti_server_coded_told(tutti_server_coded *c, int piece, int64_t rate, int worker, tutti_error *err)
+tutti_status tutti_server_coded_set_rate(tutti_server_coded *c, int piece, int64_t rate, int worker, tutti_error *err)
 {
     double told;
 
@@ -420,8 +420,8 @@ static tutti_view view_of(const tutti_server_coded *c, const part *p, size_t k, 
 }
 
 /* Encodes a part; x, e: begin at element p->first. Returns the bytes of the message in `out`. */
-static tutti_status encode(const tutti_server_coded *c, const part *p, int stage, int64_t b, const float *x, float *e,
-                           void *scratch, uint8_t *out, size_t *bytes, tutti_error *err)
+static tutti_status encode_part(const tutti_server_coded *c, const part *p, int stage, int64_t b, const float *x,
+                                float *e, void *scratch, uint8_t *out, size_t *bytes, tutti_error *err)
 {
     *bytes = LENGTH * (p->n - 1);
     for (size_t k = 0; k < p->n; k++) {
@@ -438,8 +438,8 @@ static tutti_status encode(const tutti_server_coded *c, const part *p, int stage
 
 /* Decodes a message to y (from element p->first on). It came from a peer: lengths are not
    trusted. */
-static tutti_status decode(const tutti_server_coded *c, const part *p, int stage, int64_t b, const uint8_t *in,
-                           size_t bytes, float *y, void *scratch, tutti_error *err)
+static tutti_status decode_part(const tutti_server_coded *c, const part *p, int stage, int64_t b, const uint8_t *in,
+                                size_t bytes, float *y, void *scratch, tutti_error *err)
 {
     size_t at = LENGTH * (p->n - 1);
 
@@ -467,7 +467,7 @@ tutti_status tutti_server_coded_send(tutti_server_coded *c, int piece, int serve
     size_t bytes;
 
     rescale(c, e, p->count, c->before, c->rate);
-    TUTTI_TRY(encode(c, p, 0, b, values + p->first, e, scratch_of(c, caller), c->sent + p->at, &bytes, err));
+    TUTTI_TRY(encode_part(c, p, 0, b, values + p->first, e, scratch_of(c, caller), c->sent + p->at, &bytes, err));
     *request = tutti_host(c->sent + p->at, bytes, TUTTI_U8);
     *reply = tutti_host(c->came + p->at, p->most, TUTTI_U8);
     return TUTTI_OK;
@@ -478,16 +478,16 @@ tutti_status tutti_server_coded_came(tutti_server_coded *c, int piece, int serve
 {
     const part *p = part_of(c, piece, server);
 
-    return tutti_fail_within(err,
-                             decode(c, p, 1, b, c->came + p->at, bytes, into + p->first, scratch_of(c, caller), err),
-                             "what the server at rank %d answered about bucket %d", c->s->member[server], piece);
+    return tutti_fail_within(
+        err, decode_part(c, p, 1, b, c->came + p->at, bytes, into + p->first, scratch_of(c, caller), err),
+        "what the server at rank %d answered about bucket %d", c->s->member[server], piece);
 }
 
-tutti_status tutti_server_coded_heard(tutti_server_coded *c, int piece, int64_t b, const void *in, size_t bytes,
-                                      int worker, float *out, tutti_error *err)
+tutti_status tutti_server_coded_receive(tutti_server_coded *c, int piece, int64_t b, const void *in, size_t bytes,
+                                        int worker, float *out, tutti_error *err)
 {
     return tutti_fail_within(
-        err, decode(c, part_of(c, piece, c->s->index), 0, b, in, bytes, out, scratch_of(c, c->s->n_callers), err),
+        err, decode_part(c, part_of(c, piece, c->s->index), 0, b, in, bytes, out, scratch_of(c, c->s->n_callers), err),
         "what worker %d sent of bucket %d", worker, piece);
 }
 
@@ -495,12 +495,12 @@ tutti_status tutti_server_coded_answer(tutti_server_coded *c, int piece, int64_t
                                        tutti_error *err)
 {
     part *p = part_of(c, piece, c->s->index);
-    float *const e = c->owed == NULL ? NULL : c->owed + p->owed;
+    float *const e = c->pending == NULL ? NULL : c->pending + p->pending;
     size_t bytes;
 
     rescale(c, e, p->count, p->rate, p->told);
     p->rate = p->told > 0 ? p->told : p->rate;
-    TUTTI_TRY(encode(c, p, 1, b, sum, e, scratch_of(c, c->s->n_callers), c->out, &bytes, err));
+    TUTTI_TRY(encode_part(c, p, 1, b, sum, e, scratch_of(c, c->s->n_callers), c->out, &bytes, err));
     *payload = tutti_host(c->out, bytes, TUTTI_U8);
     c->answered = bytes;
     return TUTTI_OK;

@@ -21,7 +21,7 @@
 
 /* Where a part begins in a range if `before` of `all` units come before it. Rounded to rows in
    tables, since a row is read and written by one server. */
-static size_t cut(const tutti_server *s, size_t before, size_t all, size_t first, size_t count)
+static size_t cut_range(const tutti_server *s, size_t before, size_t all, size_t first, size_t count)
 {
     const size_t unit = s->setup.even ? TUTTI_SERVER_EVEN : TUTTI_SERVER_ALIGNMENT,
                  units = s->setup.even ? (count + unit - 1) / unit : count / unit;
@@ -32,10 +32,10 @@ static size_t cut(const tutti_server *s, size_t before, size_t all, size_t first
 static size_t between(const tutti_server *s, size_t before, size_t after, size_t all, size_t first, size_t count,
                       size_t *part_first)
 {
-    const size_t begin = cut(s, before, all, first, count);
+    const size_t begin = cut_range(s, before, all, first, count);
 
     *part_first = first + begin;
-    return cut(s, after, all, first, count) - begin;
+    return cut_range(s, after, all, first, count) - begin;
 }
 
 /* Part k of n equal ones. */

@@ -70,9 +70,9 @@ static tutti_status understand(tutti_server *s, const tutti_note *note, void *in
     } else if (slice.tables > 0 && r->in != NULL)
         TUTTI_TRY(tutti_slice_check(m, &slice, r->in, r->words, worker, err));
     else if (s->coded != NULL && r->in != NULL) {
-        TUTTI_TRY(tutti_server_coded_told(s->coded, (int)kind, note->a, worker, err));
-        TUTTI_TRY(tutti_server_coded_heard(s->coded, (int)kind, note->b, in, (size_t)note->bytes, worker, s->wide,
-                                           err));
+        TUTTI_TRY(tutti_server_coded_set_rate(s->coded, (int)kind, note->a, worker, err));
+        TUTTI_TRY(tutti_server_coded_receive(s->coded, (int)kind, note->b, in, (size_t)note->bytes, worker, s->wide,
+                                             err));
         r->in = s->wide;
         r->stays = false;
         r->words = r->count;
@@ -133,8 +133,8 @@ static void place_answers(tutti_server *s, const tutti_note *requests, int n, co
 
 /* Sends the answers. s->placed: bytes that are in windows already. kinds: one for all, or, with
    `each`, one each. */
-static tutti_status tell(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each,
-                         bool gives, tutti_buffer payload, tutti_error *err)
+static tutti_status send_replies(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each,
+                                 bool gives, tutti_buffer payload, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
 
@@ -148,14 +148,14 @@ static tutti_status tell(tutti_server *s, const tutti_note *requests, int n, con
         s->asks[requests[k].from] = false;
         tutti_engine_answered(e, &requests[k]);
     }
-    return tutti_desk_answer(tutti_server_desk(s), requests, s->answer, n, payload, s->placed, err);
+    return tutti_requests_reply(tutti_server_requests(s), requests, s->answer, n, payload, s->placed, err);
 }
 
 /* Answers one request whose `count` floats were written to where it wants them. */
 static tutti_status tell_in_window(tutti_server *s, const tutti_note *request, size_t count, tutti_error *err)
 {
     s->placed[0] = count * sizeof(float);
-    return tell(s, request, 1, &(uint32_t){ 0 }, false, false, tutti_nothing(), err);
+    return send_replies(s, request, 1, &(uint32_t){ 0 }, false, false, tutti_nothing(), err);
 }
 
 /* Sends rows of a table, as they are now, to a worker that is about to read them. The request is
@@ -250,13 +250,13 @@ tutti_status tutti_server_run(tutti_server *s, tutti_error *err)
 
     while (s->index >= 0 && status == TUTTI_OK) {
         status = tutti_engine_serve(s->m->engine, s->setup.service, &note, &in, s->wake_at_ns, err);
-        if (status == TUTTI_OK && !tutti_engine_is_owed(s->m->engine, &note))
+        if (status == TUTTI_OK && !tutti_engine_is_pending(s->m->engine, &note))
             TUTTI_TRY(s->coded != NULL ? TUTTI_OK /* a is the learning rate, and there are no snapshots */
-                                       : tutti_server_aside_look(s, &note, err));
+                                       : tutti_server_snapshot_look(s, &note, err));
         if (status == TUTTI_TIMEOUT) {
             s->wake_at_ns = TUTTI_FOREVER;
             status = s->setup.due(s->m, err);
-        } else if (status == TUTTI_OK && tutti_engine_is_owed(s->m->engine, &note))
+        } else if (status == TUTTI_OK && tutti_engine_is_pending(s->m->engine, &note))
             status = look_for_losses(s, err);
         else if (status == TUTTI_OK && asks_for_rows(s, &note))
             status = answer_rows(s, &note, in, err);
@@ -349,8 +349,8 @@ void tutti_server_wake_at(tutti_server *s, int64_t at_ns)
 }
 
 /* as_is: rows of tables, which travel as words. */
-static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each,
-                           bool gives, bool as_is, tutti_buffer payload, tutti_error *err)
+static tutti_status answer_requests(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds,
+                                    bool each, bool gives, bool as_is, tutti_buffer payload, tutti_error *err)
 {
     if (payload.count > 0 && !tutti_server_is_float(s) && !as_is) {
         const bool values = payload.count == s->count && !s->setup.pieces;
@@ -358,7 +358,7 @@ static tutti_status answer(tutti_server *s, const tutti_note *requests, int n, c
         payload = tutti_server_half(s, s->half_out, 0, payload.count);
     }
     place_answers(s, requests, n, payload.data, s->in_windows ? payload.count : 0);
-    return tell(s, requests, n, kinds, each, gives, payload, err);
+    return send_replies(s, requests, n, kinds, each, gives, payload, err);
 }
 
 tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tutti_rate *rate,
@@ -381,7 +381,7 @@ tutti_status tutti_server_update_give(tutti_server *s, const float *g, const tut
     ++*s->version;
     for (int k = 0; k < n; k++)
         s->placed[k] = s->count * sizeof *g;
-    return tell(s, requests, n, &kind, false, true, tutti_nothing(), err);
+    return send_replies(s, requests, n, &kind, false, true, tutti_nothing(), err);
 }
 
 tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request *r, const tutti_note *requests, int n,
@@ -398,38 +398,39 @@ tutti_status tutti_server_answer_sum(tutti_server *s, const tutti_server_request
         tutti_buffer payload;
         sum = tutti_server_sum(s, r, n, parts, weights, &words);
         if (s->coded == NULL || rows)
-            return answer(s, requests, n, &kind, false, false, rows, tutti_f32(s->m->device, sum, words), err);
+            return answer_requests(s, requests, n, &kind, false, false, rows, tutti_f32(s->m->device, sum, words), err);
         TUTTI_TRY(tutti_server_coded_answer(s->coded, (int)r->kind, r->b, sum, &payload, err));
         place_answers(s, requests, n, NULL, 0);
-        return tell(s, requests, n, &kind, false, false, payload, err);
+        return send_replies(s, requests, n, &kind, false, false, payload, err);
     }
     tutti_tree_sum_all(s->m->device, r->count, n, parts, weights);
     for (int k = 0; k < n; k++)
         s->placed[k] = r->count * sizeof **parts;
-    return tell(s, requests, n, &kind, false, false, tutti_nothing(), err);
+    return send_replies(s, requests, n, &kind, false, false, tutti_nothing(), err);
 }
 
-static tutti_status give(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each,
-                         tutti_error *err)
+static tutti_status send_values(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds, bool each,
+                                tutti_error *err)
 {
     for (int k = 0; s->read != NULL && k < n; k++)
         tutti_slice_given(s->m, &s->slice, s->values, s->read + (size_t)requests[k].from * s->count);
     if (s->slice.tables == 0)
-        return answer(s, requests, n, kinds, each, true, false, tutti_f32(s->m->device, s->values, s->count), err);
-    return answer(s, requests, n, kinds, each, true, true,
-                  tutti_f32(s->m->device, s->words, tutti_slice_whole(s->m, &s->slice, s->values, s->words)),
-                  err);
+        return answer_requests(s, requests, n, kinds, each, true, false, tutti_f32(s->m->device, s->values, s->count),
+                               err);
+    return answer_requests(s, requests, n, kinds, each, true, true,
+                           tutti_f32(s->m->device, s->words, tutti_slice_whole(s->m, &s->slice, s->values, s->words)),
+                           err);
 }
 
 tutti_status tutti_server_give(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, tutti_error *err)
 {
-    return give(s, requests, n, &kind, false, err);
+    return send_values(s, requests, n, &kind, false, err);
 }
 
 tutti_status tutti_server_give_each(tutti_server *s, const tutti_note *requests, int n, const uint32_t *kinds,
                                     tutti_error *err)
 {
-    return give(s, requests, n, kinds, true, err);
+    return send_values(s, requests, n, kinds, true, err);
 }
 
 tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *requests, int n, int late, uint32_t kind,
@@ -438,27 +439,28 @@ tutti_status tutti_server_give_update(tutti_server *s, const tutti_note *request
     if (s->slice.tables == 0 || !tutti_optim_by_rows(s->m->optim)) /* then every row has changed */
         return tutti_server_give(s, requests, n + late, kind, err);
     tutti_slice_fetch(s->m, &s->slice, s->values, along);
-    TUTTI_TRY(answer(s, requests, n, &kind, false, true, true, tutti_f32(s->m->device, along, words), err));
+    TUTTI_TRY(answer_requests(s, requests, n, &kind, false, true, true, tutti_f32(s->m->device, along, words), err));
     return late > 0 ? tutti_server_give(s, requests + n, late, kind, err) : TUTTI_OK;
 }
 
 tutti_status tutti_server_answer(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload,
                                  size_t count, tutti_error *err)
 {
-    return answer(s, requests, n, &kind, false, false, false,
-                  count > 0 ? tutti_f32(s->m->device, payload, count) : tutti_nothing(), err);
+    return answer_requests(s, requests, n, &kind, false, false, false,
+                           count > 0 ? tutti_f32(s->m->device, payload, count) : tutti_nothing(), err);
 }
 
 tutti_status tutti_server_give_own(tutti_server *s, const tutti_note *requests, int n, uint32_t kind, float *payload,
                                    tutti_error *err)
 {
-    return answer(s, requests, n, &kind, false, true, false, tutti_f32(s->m->device, payload, s->count), err);
+    return answer_requests(s, requests, n, &kind, false, true, false, tutti_f32(s->m->device, payload, s->count), err);
 }
 
-tutti_status tutti_server_tell(tutti_server *s, int service, int worker, bool *told, tutti_error *err)
+tutti_status tutti_server_tell(tutti_server *s, int service, int worker, bool *notices, tutti_error *err)
 {
     const tutti_note note = { .a = *s->version };
     const tutti_buffer values = tutti_f32(s->m->device, s->values, s->count);
 
-    return tutti_desk_tell(tutti_server_desk(s), &s->told[worker], service, worker, &note, values, told, err);
+    return tutti_requests_notify(tutti_server_requests(s), &s->notices[worker], service, worker, &note, values, notices,
+                                 err);
 }

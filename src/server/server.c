@@ -6,14 +6,14 @@
 
      parts.c    which ranks serve, and the part of a range of each
      calls.c    the clients: requests to all servers at once
-     aside.c    snapshots of models for evaluation
+     snapshots.c    snapshots of models for evaluation
      rule.c     the server's thread: requests, the method's rule, answers
      slice.c    the format of a shard with rows of tables in messages
      sums.c     servers that sum pieces, for methods that exchange gradients
      tables.c   servers of tables alone, for methods that exchange all other gradients
      assign.c   pieces that go to servers whole
      coded.c    pieces that go through a codec
-     told.c     what the sums have measured
+     figures.c     what the sums have measured
      saved.c    checkpoints with other shards or other workers
 
    Windows. Where ranks share memory (shm) a worker's g is a window, and with servers that keep
@@ -78,7 +78,7 @@ static int as_many(const tutti_server *s, int wanted)
 
     if (s->index < 0)
         return 0;
-    wanted = wanted > TUTTI_DESK_MOST ? TUTTI_DESK_MOST : wanted;
+    wanted = wanted > TUTTI_REQUESTS_MOST ? TUTTI_REQUESTS_MOST : wanted;
     return fit >= (size_t)wanted ? wanted : fit > 2 ? (int)fit : 2;
 }
 
@@ -142,19 +142,19 @@ static tutti_status check_servers(const tutti_method *m, const tutti_server_setu
    A rule that answers each before the next needs fewer where requests are large: then some wait
    for a buffer. With one worker nothing changes until it has its answer. Rows of tables are kept
    elsewhere until they are summed (tables.c). */
-static void declare_desk(tutti_server *s, tutti_plan *plan)
+static void declare_queue(tutti_server *s, tutti_plan *plan)
 {
     const tutti_method *m = s->m;
     const bool waits = (s->setup.pieces && !s->setup.tables) || s->setup.lost != NULL;
     const size_t words = has_rooms(s) ? tutti_server_room(s) : 0,
-                 told = s->setup.tells || s->setup.tables ? tutti_server_room(s) : 0;
+                 notices = s->setup.tells || s->setup.tables ? tutti_server_room(s) : 0;
     const int answers = s->setup.tables ? m->lane_width + 2 : s->setup.tells ? m->workers : 0;
     tutti_state in = { .name = "server.in", .keep = TUTTI_SCRATCH, .dtype = room_type(s) }, out = in, wide = in;
 
     s->rooms = s->index < 0 ? 0 : waits && words > 0 ? unanswered(s) : as_many(s, unanswered(s));
     s->copies = m->workers == 1 || answers == 0 ? 0 : as_many(s, answers);
     s->in_bytes = words * tutti_dtype_bytes(in.dtype);
-    s->out_bytes = told * tutti_dtype_bytes(in.dtype);
+    s->out_bytes = notices * tutti_dtype_bytes(in.dtype);
     if (s->coded != NULL) { /* rows of tables travel as words */
         const size_t most = tutti_server_coded_most(s->coded);
         in.dtype = TUTTI_U8;
@@ -163,13 +163,13 @@ static void declare_desk(tutti_server *s, tutti_plan *plan)
     } else
         in.count = (size_t)s->rooms * words;
     out.name = "server.out";
-    out.count = (size_t)s->copies * told;
+    out.count = (size_t)s->copies * notices;
     wide.name = "server.in-wide";
     wide.dtype = TUTTI_F32;
     out.dtype = room_type(s);
     wide.count = s->index < 0 || tutti_server_as_it_is(s) ? 0 : words;
-    tutti_declare(plan, &in, &s->desk_in);
-    tutti_declare(plan, &out, &s->desk_out);
+    tutti_declare(plan, &in, &s->requests_in);
+    tutti_declare(plan, &out, &s->requests_out);
     tutti_declare(plan, &wide, &s->wide);
 }
 
@@ -278,7 +278,7 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     s->in_windows =
         tutti_world_shares(m->world) && tutti_server_as_it_is(s) && !setup->tables &&
         (setup->pieces || tutti_engine_pushes(m));
-    declare_desk(s, plan);
+    declare_queue(s, plan);
     tutti_declare(
         plan,
         &(tutti_state){ .name = "server.words",
@@ -293,7 +293,7 @@ tutti_status tutti_server_declare(tutti_server **out, tutti_method *m, tutti_pla
     if (setup->pieces)
         return TUTTI_OK;
     declare_values(s, plan);
-    tutti_server_aside_declare(s, plan);
+    tutti_server_snapshot_declare(s, plan);
     tutti_engine_declare_history(m->engine);
     declare_for_rule(s, plan);
     if (m->traits & TUTTI_SHARDED_OPTIMIZER)
@@ -375,23 +375,24 @@ static tutti_status open_server(void *self, tutti_error *err)
     s->part_of = tutti_alloc(everyone, sizeof *s->part_of);
     s->answer = tutti_alloc(workers, sizeof *s->answer);
     s->placed = tutti_alloc(workers, sizeof *s->placed);
-    s->told = tutti_alloc(workers, sizeof *s->told);
+    s->notices = tutti_alloc(workers, sizeof *s->notices);
     enough = s->delay != NULL && s->asks != NULL && s->given_ns != NULL && s->gone != NULL && s->part_of != NULL &&
-             s->answer != NULL && s->placed != NULL && s->told != NULL && open_sums(s) && tutti_server_callers_open(s);
+             s->answer != NULL && s->placed != NULL && s->notices != NULL && open_sums(s) &&
+             tutti_server_callers_open(s);
     if (!enough)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the servers of method '%s'", s->m->ops->name);
     TUTTI_TRY(tutti_server_coded_open(s, err));
-    tutti_engine_service_hears(e, s->setup.service);
+    tutti_engine_service_receives_losses(e, s->setup.service);
     if (s->index >= 0) {
-        const tutti_desk_setup desk = { .rooms = s->rooms,
-                                        .in = s->desk_in,
+        const tutti_requests_setup queue = { .rooms = s->rooms,
+                                        .in = s->requests_in,
                                         .in_bytes = s->in_bytes,
                                         .copies = s->copies,
-                                        .out = s->desk_out,
+                                        .out = s->requests_out,
                                         .out_bytes = s->out_bytes,
                                         .stays = workers == 1,
                                         .keeps = s->in_bytes > 0 && !s->setup.tables };
-        TUTTI_TRY(tutti_desk_open(tutti_server_desk(s), e, s->setup.service, &desk, err));
+        TUTTI_TRY(tutti_requests_open(tutti_server_requests(s), e, s->setup.service, &queue, err));
     }
     return tutti_monitor_open(&s->monitor, s->m->rt, err);
 }
@@ -416,9 +417,9 @@ static void close_server(void *self)
     tutti_free(s->gone);
     tutti_free(s->answer);
     tutti_free(s->placed);
-    for (int w = 0; s->told != NULL && w < s->m->workers; w++)
-        tutti_cancel(s->m->world, &s->told[w].reply);
-    tutti_free(s->told);
+    for (int w = 0; s->notices != NULL && w < s->m->workers; w++)
+        tutti_cancel(s->m->world, &s->notices[w].reply);
+    tutti_free(s->notices);
     tutti_free(s);
 }
 
@@ -471,21 +472,21 @@ static tutti_status without(const void *self, int rank, const char *why, tutti_e
 /* Workers that have left the barriers before this worker's client send requests to its service at
    once. So this client sets begun_ns itself, and no time is measured for requests that come
    sooner. */
-static tutti_status resume(void *self, tutti_error *err)
+static tutti_status server_resume(void *self, tutti_error *err)
 {
     tutti_server *s = self;
 
     (void)err;
     for (int w = 0; w < s->m->workers; w++)
         s->given_ns[w] = 0;
-    tutti_desk_forget(tutti_server_desk(s));
+    tutti_requests_forget(tutti_server_requests(s));
     if (s->coded != NULL)
         tutti_server_coded_release(s->coded);
     atomic_store_explicit(&s->begun_ns, 0, memory_order_relaxed);
     return TUTTI_OK;
 }
 
-static tutti_status begin(void *self, tutti_error *err)
+static tutti_status server_begin(void *self, tutti_error *err)
 {
     const tutti_server *s = self;
 
@@ -501,8 +502,15 @@ static void begun(void *self)
     atomic_store_explicit(&s->begun_ns, tutti_now_ns(s->m->rt), memory_order_relaxed);
 }
 
-static const tutti_facility_ops facility = {
-    .open = open_server, .close = close_server, .begin = begin, .resume = resume, .begun = begun, .without = without,
-    .put_aside = tutti_server_put_aside, .agree_aside = tutti_server_agree_aside, .drop_aside = tutti_server_drop_aside,
-    .slices = tutti_server_slices, .recuts = tutti_server_recuts, .load = tutti_server_load
-};
+static const tutti_facility_ops facility = { .open = open_server,
+                                             .close = close_server,
+                                             .begin = server_begin,
+                                             .resume = server_resume,
+                                             .begun = begun,
+                                             .without = without,
+                                             .snapshot_due = tutti_server_snapshot_due,
+                                             .snapshot_final_model = tutti_server_snapshot_final_model,
+                                             .snapshot_drop = tutti_server_snapshot_drop,
+                                             .slices = tutti_server_slices,
+                                             .recuts = tutti_server_recuts,
+                                             .load = tutti_server_load };

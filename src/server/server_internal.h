@@ -66,13 +66,13 @@ struct tutti_server {
                                                                          and the method's */
     int n_counts;
 
-    float *aside;                /* this server's shard at the points (aside.c), capacity x count;
-                                    NULL: no snapshots. Of the server's thread; at quiescence, of
-                                    the client */
-    int put_aside;               /* points so far */
+    float *snapshot;             /* this server's shard at the points (snapshots.c), capacity x
+                                    count; NULL: no snapshots. Of the server's thread; at
+                                    quiescence, of the client */
+    int snapshot_due;            /* points so far */
 
     /* buffers of the request queue */
-    void *desk_in, *desk_out;
+    void *requests_in, *requests_out;
     size_t in_bytes, out_bytes;
     int rooms, copies;
     float *wide;                 /* floats of what came in another type */
@@ -93,7 +93,7 @@ struct tutti_server {
     double *seconds;             /* with setup.times, the time of each. Declared */
     int64_t *given_ns;           /* when each was sent its present values; 0: not since services
                                     run. Also of the client while services are idle */
-    tutti_engine_call *told;     /* the last message sent unasked to each */
+    tutti_engine_call *notices;  /* the last message sent unasked to each */
     int64_t wake_at_ns;          /* for setup.due */
 
     /* of the client */
@@ -135,9 +135,9 @@ static inline tutti_buffer tutti_server_half(const tutti_server *s, void *from, 
                            s->setup.wire };
 }
 
-static inline tutti_engine_desk *tutti_server_desk(const tutti_server *s)
+static inline tutti_request_queue *tutti_server_requests(const tutti_server *s)
 {
-    return tutti_engine_desk_of(s->m->engine, s->setup.service);
+    return tutti_request_queue_of(s->m->engine, s->setup.service);
 }
 
 /* ---- parts.c ---- */
@@ -199,8 +199,8 @@ void tutti_server_coded_begin(tutti_server_coded *c);
 void tutti_server_coded_release(tutti_server_coded *c);
 /* rate: the step's learning rate as sent in a request. told: passes it to the server's thread. */
 int64_t tutti_server_coded_rate(const tutti_server_coded *c);
-tutti_status tutti_server_coded_told(tutti_server_coded *c, int piece, int64_t rate, int worker,
-                                     tutti_error *err);
+tutti_status tutti_server_coded_set_rate(tutti_server_coded *c, int piece, int64_t rate, int worker,
+                                         tutti_error *err);
 /* On a client's thread, of index `caller`. send: encodes its part of the piece as a message, and
    gives the buffer of the answer. came: decodes the answer to `into`. values, into: element 0 of
    the flat space. b: of the request. */
@@ -211,8 +211,8 @@ tutti_status tutti_server_coded_came(tutti_server_coded *c, int piece, int serve
                                      size_t bytes, int caller, float *into, tutti_error *err);
 /* On the server's thread. heard: decodes what a worker sent, to floats. answer: encodes the sum
    as a message, valid until the next; the sum itself is unchanged. */
-tutti_status tutti_server_coded_heard(tutti_server_coded *c, int piece, int64_t b, const void *in,
-                                      size_t bytes, int worker, float *out, tutti_error *err);
+tutti_status tutti_server_coded_receive(tutti_server_coded *c, int piece, int64_t b, const void *in,
+                                        size_t bytes, int worker, float *out, tutti_error *err);
 tutti_status tutti_server_coded_answer(tutti_server_coded *c, int piece, int64_t b, float *sum,
                                        tutti_buffer *payload, tutti_error *err);
 /* Bytes of the last answer, to one worker, about that many elements of that piece. */
@@ -244,30 +244,30 @@ tutti_status tutti_server_fetch(tutti_server *s, int tensor, int64_t b, float *i
 /* Chunk j of n of a server's part of a table, in whole rows: the first ones get one more. */
 size_t tutti_server_chunk(size_t cols, size_t first, size_t count, int j, int n,
                           size_t *chunk_first);
-/* ---- told.c: figures of all workers; told: tutti_server_told_count of them ---- */
+/* ---- figures.c: figures of all workers; figures: tutti_server_figures_count of them ---- */
 
-size_t tutti_server_told_count(const tutti_method *m);
-tutti_status tutti_server_told(const tutti_server_sums *s, tutti_method *m, double *told,
-                               tutti_error *err);
+size_t tutti_server_figures_count(const tutti_method *m);
+tutti_status tutti_server_report_figures(const tutti_server_sums *s, tutti_method *m,
+                                         double *figures, tutti_error *err);
 
 /* ---- server.c ---- */
 
 /* The most words of a request or an answer. */
 size_t tutti_server_room(const tutti_server *s);
 
-/* ---- aside.c: snapshots ---- */
+/* ---- snapshots.c: snapshots ---- */
 
 /* declare: within declare(), for servers that keep values. mark: the number of points that a
    worker sends with each request. */
-void tutti_server_aside_declare(tutti_server *s, tutti_plan *plan);
-int64_t tutti_server_aside_mark(const tutti_server *s);
+void tutti_server_snapshot_declare(tutti_server *s, tutti_plan *plan);
+int64_t tutti_server_snapshot_mark(const tutti_server *s);
 /* On the server's thread: removes the mark from a request, and takes a snapshot of the shard if
    one is due. */
-tutti_status tutti_server_aside_look(tutti_server *s, tutti_note *note, tutti_error *err);
+tutti_status tutti_server_snapshot_look(tutti_server *s, tutti_note *note, tutti_error *err);
 /* Hooks of tutti_facility_ops. */
-void tutti_server_put_aside(void *self, int points);
-tutti_status tutti_server_agree_aside(void *self, int k, tutti_error *err);
-void tutti_server_drop_aside(void *self);
+void tutti_server_snapshot_due(void *self, int points);
+tutti_status tutti_server_snapshot_final_model(void *self, int k, tutti_error *err);
+void tutti_server_snapshot_drop(void *self);
 
 /* ---- saved.c ---- */
 

@@ -26,7 +26,7 @@ static float *put_word(float *at, uint32_t word)
     return at + 1;
 }
 
-static float *put(float *at, const float *values, size_t n)
+static float *write_values(float *at, const float *values, size_t n)
 {
     if (n > 0)
         memcpy(at, values, n * sizeof *at);
@@ -129,7 +129,7 @@ bool tutti_slice_next(tutti_slice_reader *r, tutti_slice_part *p)
 }
 
 /* The position of row `id` of the part's table among the values of the shard. */
-static size_t place(const tutti_slice_reader *r, const tutti_slice_part *p, uint32_t id)
+static size_t row_at(const tutti_slice_reader *r, const tutti_slice_part *p, uint32_t id)
 {
     const tutti_tensor *t = &r->m->layout->tensor[p->tensor];
     return t->first + id * t->cols - r->slice->first;
@@ -144,7 +144,7 @@ tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, cons
     while (tensor < m->layout->n_tensors && m->layout->tensor[tensor].first < s->first + s->count) {
         const tutti_tensor *t = &m->layout->tensor[tensor];
         size_t first, count, rows, low;
-        uint32_t told;
+        uint32_t rows_given;
         if (!is_table(m, tensor)) {
             count = values_from(m, s, &tensor, &first);
             if ((size_t)(end - at) < count)
@@ -157,17 +157,17 @@ tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, cons
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
                                    "worker %d sent %zu bytes, which end before %s; all workers must run one version",
                                    worker, n * sizeof *words, t->name);
-        told = word_at(at++);
+        rows_given = word_at(at++);
         rows = count / t->cols;
         low = (first - t->first) / t->cols;
-        if (told != whole_table && told > rows)
+        if (rows_given != whole_table && rows_given > rows)
             return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
                                    "worker %d sent %" PRIu32
                                    " rows of %s, of which %zu are served here; all workers must run one version",
-                                   worker, told, t->name, rows);
-        if ((size_t)(end - at) < (told == whole_table ? count : told * (1 + t->cols)))
+                                   worker, rows_given, t->name, rows);
+        if ((size_t)(end - at) < (rows_given == whole_table ? count : rows_given * (1 + t->cols)))
             break;
-        for (size_t k = 0; told != whole_table && k < told; k++) {
+        for (size_t k = 0; rows_given != whole_table && k < rows_given; k++) {
             const uint32_t id = word_at(at + k);
             if (id < low || id - low >= rows || (k > 0 && id <= word_at(at + k - 1)))
                 return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, worker,
@@ -176,7 +176,7 @@ tutti_status tutti_slice_check(const tutti_method *m, const tutti_slice *s, cons
                                        "workers must run one version",
                                        worker, id, t->name, k, low, low + rows - 1);
         }
-        at += told == whole_table ? count : told * (1 + t->cols);
+        at += rows_given == whole_table ? count : rows_given * (1 + t->cols);
     }
     return at == end && (tensor >= m->layout->n_tensors || m->layout->tensor[tensor].first >= s->first + s->count)
                ? TUTTI_OK
@@ -257,13 +257,13 @@ void tutti_slice_pack(const tutti_method *m, const tutti_slice *s, const float *
         size_t count;
         if (!is_table(m, tensor)) {
             count = values_from(m, s, &tensor, &first);
-            words = put(words, g + first, count);
+            words = write_values(words, g + first, count);
             continue;
         }
         ids = tutti_engine_rows_known(m->engine, tensor)->ids;
         count = within(m, s, tensor++, &first);
         if (goes_whole(m, (int)(t - m->layout->tensor), first, count, &begin, &n)) {
-            words = put(put_word(words, whole_table), g + first, count);
+            words = write_values(put_word(words, whole_table), g + first, count);
             continue;
         }
         words = put_word(words, (uint32_t)n);
@@ -275,7 +275,7 @@ void tutti_slice_pack(const tutti_method *m, const tutti_slice *s, const float *
             if (k + AHEAD < n)
                 for (size_t c = 0; c < t->cols; c += LINE)
                     __builtin_prefetch(g + t->first + ids[begin + k + AHEAD] * t->cols + c);
-            words = put(words, row, t->cols);
+            words = write_values(words, row, t->cols);
         }
     }
 }
@@ -293,7 +293,7 @@ size_t tutti_slice_whole(const tutti_method *m, const tutti_slice *s, const floa
         if (table)
             at = put_word(at, asked ? 0 : whole_table);
         if (!asked)
-            at = put(at, values + (first - s->first), count);
+            at = write_values(at, values + (first - s->first), count);
     }
     return (size_t)(at - words);
 }
@@ -308,7 +308,7 @@ void tutti_slice_store(const tutti_method *m, const tutti_slice *s, const float 
             memcpy(x + p.first, p.values, p.count * sizeof *x);
         else
             for (size_t k = 0, cols = m->layout->tensor[p.tensor].cols; k < p.n; k++)
-                memcpy(x + s->first + place(&r, &p, p.ids[k]), p.values + k * cols, cols * sizeof *x);
+                memcpy(x + s->first + row_at(&r, &p, p.ids[k]), p.values + k * cols, cols * sizeof *x);
     }
 }
 
@@ -323,7 +323,7 @@ void tutti_slice_fetch(const tutti_method *m, const tutti_slice *s, const float 
             memcpy(to, values + (p.first - s->first), p.count * sizeof *to);
         else
             for (size_t k = 0, cols = m->layout->tensor[p.tensor].cols; k < p.n; k++)
-                memcpy(to + k * cols, values + place(&r, &p, p.ids[k]), cols * sizeof *to);
+                memcpy(to + k * cols, values + row_at(&r, &p, p.ids[k]), cols * sizeof *to);
     }
 }
 
@@ -375,12 +375,12 @@ static void update_rows(tutti_optim *o, const tutti_slice_reader *r, const tutti
     size_t asked = 0;
 
     for (size_t k = 0, run; k < p->n; k += run) {
-        const size_t at = place(r, p, p->ids[k]);
+        const size_t at = row_at(r, p, p->ids[k]);
         for (run = 1; k + run < p->n && p->ids[k + run] == p->ids[k] + run; run++)
             ;
         for (; asked < k + run + AHEAD && asked < p->n; asked++)
             for (size_t c = 0; c < cols; c += LINE)
-                __builtin_prefetch(values + place(r, p, p->ids[asked]) + c, 1);
+                __builtin_prefetch(values + row_at(r, p, p->ids[asked]) + c, 1);
         tutti_update(o, r->slice->first + at, run * cols, values + at, p->values + k * cols, rate);
     }
 }
@@ -392,10 +392,10 @@ static void update_all(tutti_optim *o, const tutti_slice_reader *r, const tutti_
     const size_t cols = r->m->layout->tensor[p->tensor].cols, at = p->first - r->slice->first;
 
     for (size_t k = 0; k < p->n; k++)
-        memcpy(zeros + place(r, p, p->ids[k]), p->values + k * cols, cols * sizeof *zeros);
+        memcpy(zeros + row_at(r, p, p->ids[k]), p->values + k * cols, cols * sizeof *zeros);
     tutti_update(o, p->first, p->count, values + at, zeros + at, rate);
     for (size_t k = 0; k < p->n; k++)
-        memset(zeros + place(r, p, p->ids[k]), 0, cols * sizeof *zeros);
+        memset(zeros + row_at(r, p, p->ids[k]), 0, cols * sizeof *zeros);
 }
 
 void tutti_slice_update(const tutti_method *m, tutti_optim *o, const tutti_slice *s, const float *words, float *values,
@@ -441,7 +441,7 @@ void tutti_slice_compensate(const tutti_method *m, const tutti_slice *s, const t
             tutti_compensate(m->device, p.count, c, values + at, read + at, g, mean == NULL ? NULL : mean + at);
         else
             for (size_t k = 0, cols = m->layout->tensor[p.tensor].cols; k < p.n; k++) {
-                const size_t row = place(&r, &p, p.ids[k]);
+                const size_t row = row_at(&r, &p, p.ids[k]);
                 tutti_compensate(m->device, cols, c, values + row, read + row, g + k * cols,
                                  mean == NULL ? NULL : mean + row);
             }
@@ -476,7 +476,7 @@ void tutti_slice_add(const tutti_method *m, const tutti_slice *s, float a, const
         if (t == NULL || p.whole)
             tutti_axpy(m->device, p.count, a, p.values, sum + (p.first - s->first));
         for (size_t k = 0; t != NULL && !p.whole && k < p.n; k++) {
-            tutti_axpy(m->device, t->cols, a, p.values + k * t->cols, sum + place(&r, &p, p.ids[k]));
+            tutti_axpy(m->device, t->cols, a, p.values + k * t->cols, sum + row_at(&r, &p, p.ids[k]));
             marks[p.ids[k] - (p.first - t->first) / t->cols] = 1;
         }
         if (p.whole)

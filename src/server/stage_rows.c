@@ -13,7 +13,7 @@
 #include "../engine/engine_facility.h"
 #include "tutti/stage_rows.h"
 
-enum { PULL = 1, PUSH, MATES_MOST = 256, WORD = 64 };
+enum { PULL = 1, PUSH, REPLICAS_MOST = 256, WORD = 64 };
 
 typedef struct table {
     int tensor;
@@ -25,7 +25,7 @@ struct tutti_stage_rows {
     tutti_method *m;
     int service, n;              /* n: tables of this stage */
     table *table;
-    int *mates;
+    int *replicas;
     uint64_t pulled, pushed;
 
     /* with several workers; of the client */
@@ -54,19 +54,19 @@ struct tutti_stage_rows {
 /* ---- the rows that each worker serves ---- */
 
 /* The first row that a worker of the stage serves; for the number of replicas: the end. */
-static size_t first_row(const tutti_stage_rows *s, const table *t, int mate)
+static size_t first_row(const tutti_stage_rows *s, const table *t, int replica)
 {
-    return t->rows * (size_t)mate / (size_t)s->m->mates;
+    return t->rows * (size_t)replica / (size_t)s->m->replicas;
 }
 
 /* The most words of a push of all tables to that worker. */
-static size_t words_of(const tutti_stage_rows *s, int mate)
+static size_t words_of(const tutti_stage_rows *s, int replica)
 {
     size_t words = (size_t)s->n;
 
     for (int k = 0; k < s->n; k++) {
         const table *t = &s->table[k];
-        words += (first_row(s, t, mate + 1) - first_row(s, t, mate)) * (1 + t->cols);
+        words += (first_row(s, t, replica + 1) - first_row(s, t, replica)) * (1 + t->cols);
     }
     return words;
 }
@@ -79,7 +79,7 @@ bool tutti_stage_rows_has(const tutti_stage_rows *s, int tensor)
     return false;
 }
 
-void tutti_stage_rows_told(const tutti_stage_rows *s, uint64_t *pulled, uint64_t *pushed)
+void tutti_stage_rows_bytes(const tutti_stage_rows *s, uint64_t *pulled, uint64_t *pushed)
 {
     *pulled = s->pulled;
     *pushed = s->pushed;
@@ -91,9 +91,9 @@ static const tutti_facility_ops facility; /* at the end */
 
 static bool take_lists(tutti_stage_rows *s)
 {
-    const size_t n = (size_t)s->m->mates;
+    const size_t n = (size_t)s->m->replicas;
 
-    s->mates = tutti_alloc(n, sizeof *s->mates);
+    s->replicas = tutti_alloc(n, sizeof *s->replicas);
     s->part = tutti_alloc(n, sizeof *s->part);
     s->notes = tutti_alloc(n, sizeof *s->notes);
     s->requests = tutti_alloc(n, sizeof *s->requests);
@@ -108,7 +108,7 @@ static bool take_lists(tutti_stage_rows *s)
     s->cursor = tutti_alloc(n, sizeof *s->cursor);
     s->end = tutti_alloc(n, sizeof *s->end);
     s->row = tutti_alloc(n, sizeof *s->row);
-    return s->mates != NULL && s->part != NULL && s->notes != NULL && s->requests != NULL && s->replies != NULL &&
+    return s->replicas != NULL && s->part != NULL && s->notes != NULL && s->requests != NULL && s->replies != NULL &&
            s->calls != NULL && s->each != NULL && s->members != NULL && s->has != NULL && s->in != NULL &&
            s->pushes != NULL && s->answers != NULL && s->cursor != NULL && s->end != NULL && s->row != NULL;
 }
@@ -148,17 +148,17 @@ static void declare_memory(tutti_stage_rows *s, tutti_plan *plan)
 
     for (int k = 0; k < s->n; k++)
         ids.count = s->table[k].rows > ids.count ? s->table[k].rows : ids.count;
-    for (int j = 0; j < s->m->mates; j++)
+    for (int j = 0; j < s->m->replicas; j++)
         words.count += words_of(s, j);
-    s->most = words_of(s, s->m->mate);
-    rooms.count = s->most * (size_t)s->m->mates;
+    s->most = words_of(s, s->m->replica);
+    rooms.count = s->most * (size_t)s->m->replicas;
     tutti_declare(plan, &ids, &s->ids);
     tutti_declare(plan, &words, &s->words);
     tutti_declare(plan, &rooms, &s->rooms);
 }
 
 tutti_status tutti_stage_rows_declare(tutti_stage_rows **out, tutti_method *m, tutti_plan *plan, int service,
-                                      const int *mates, tutti_error *err)
+                                      const int *replicas, tutti_error *err)
 {
     tutti_stage_rows *s = *out = tutti_alloc(1, sizeof *s);
 
@@ -168,15 +168,15 @@ tutti_status tutti_stage_rows_declare(tutti_stage_rows **out, tutti_method *m, t
     s->service = service;
     tutti_facility_add(m, &facility, s);
     TUTTI_TRY(find_tables(s, err));
-    if (s->n == 0 || m->mates == 1)
+    if (s->n == 0 || m->replicas == 1)
         return TUTTI_OK;
-    if (m->mates > MATES_MOST)
+    if (m->replicas > REPLICAS_MOST)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "method '%s': %d workers serve the tables of a stage; at most %d can", m->ops->name,
-                          m->mates, MATES_MOST);
+                          m->replicas, REPLICAS_MOST);
     if (!take_lists(s))
         return no_memory(s, err);
-    memcpy(s->mates, mates, (size_t)m->mates * sizeof *s->mates);
+    memcpy(s->replicas, replicas, (size_t)m->replicas * sizeof *s->replicas);
     declare_memory(s, plan);
     return TUTTI_OK;
 }
@@ -185,14 +185,15 @@ static tutti_status open_rows(void *self, tutti_error *err)
 {
     tutti_stage_rows *s = self;
     tutti_engine *e = s->m->engine;
-    const tutti_desk_setup desk = { .rooms = s->m->mates, .in = s->rooms, .in_bytes = s->most * sizeof *s->rooms,
-                                    .keeps = true };
+    const tutti_requests_setup queue = {
+        .rooms = s->m->replicas, .in = s->rooms, .in_bytes = s->most * sizeof *s->rooms, .keeps = true
+    };
 
     if (s->rooms == NULL)
         return TUTTI_OK;
-    s->group = tutti_group_of(s->m->world, s->mates, s->m->mates,
+    s->group = tutti_group_of(s->m->world, s->replicas, s->m->replicas,
                               tutti_port_of("stage rows", (uint64_t)s->m->stage, 0));
-    return tutti_desk_open(tutti_engine_desk_of(e, s->service), e, s->service, &desk, err);
+    return tutti_requests_open(tutti_request_queue_of(e, s->service), e, s->service, &queue, err);
 }
 
 static void close_rows(void *self)
@@ -202,7 +203,7 @@ static void close_rows(void *self)
     for (int k = 0; k < s->n; k++)
         tutti_free(s->table[k].marks);
     tutti_free(s->table);
-    tutti_free(s->mates);
+    tutti_free(s->replicas);
     tutti_free(s->part);
     tutti_free(s->notes);
     tutti_free(s->requests);
@@ -223,17 +224,17 @@ static void close_rows(void *self)
 /* ---- at quiescence: all have all rows ---- */
 
 /* Gathers one state, given from table 0 on: values, or a slot of the optimiser. */
-static tutti_status gather(tutti_stage_rows *s, const table *t, float *state, bool uncounted, tutti_error *err)
+static tutti_status gather_state(tutti_stage_rows *s, const table *t, float *state, bool uncounted, tutti_error *err)
 {
     tutti_method *m = s->m;
-    const size_t first = first_row(s, t, m->mate) * t->cols;
+    const size_t first = first_row(s, t, m->replica) * t->cols;
     float *const mine = (float *)(void *)s->words;
 
-    for (int j = 0; j < m->mates; j++)
+    for (int j = 0; j < m->replicas; j++)
         s->part[j] = (first_row(s, t, j + 1) - first_row(s, t, j)) * t->cols;
-    tutti_copy(m->device, s->part[m->mate], state + t->at + first, mine);
+    tutti_copy(m->device, s->part[m->replica], state + t->at + first, mine);
     s->group.uncounted = uncounted;
-    return tutti_allgather_v(&s->group, s->part, tutti_f32(m->device, mine, s->part[m->mate]),
+    return tutti_allgather_v(&s->group, s->part, tutti_f32(m->device, mine, s->part[m->replica]),
                              tutti_f32(m->device, state + t->at, t->rows * t->cols), err);
 }
 
@@ -243,9 +244,9 @@ static tutti_status quiesce(void *self, tutti_error *err)
     const int slots = s->m->optim->ops->slots(s->m->optim->self);
 
     for (int k = 0; k < s->n && s->rooms != NULL; k++) {
-        TUTTI_TRY(gather(s, &s->table[k], s->m->own_x, false, err));
+        TUTTI_TRY(gather_state(s, &s->table[k], s->m->own_x, false, err));
         for (int i = 0; i < slots; i++) /* uncounted: it is for checkpoints; the model is the result of a run */
-            TUTTI_TRY(gather(s, &s->table[k], s->m->optim->slot[i], true, err));
+            TUTTI_TRY(gather_state(s, &s->table[k], s->m->optim->slot[i], true, err));
     }
     return TUTTI_OK;
 }
@@ -277,8 +278,8 @@ static size_t next_marked(const table *t, size_t row, size_t end)
 }
 
 /* Updates rows [first, end) along own_g. */
-static tutti_status update(tutti_stage_rows *s, const table *t, size_t first, size_t end, const tutti_rate *rate,
-                           tutti_error *err)
+static tutti_status update_rows(tutti_stage_rows *s, const table *t, size_t first, size_t end, const tutti_rate *rate,
+                                tutti_error *err)
 {
     tutti_method *m = s->m;
     const size_t at = t->at + first * t->cols;
@@ -299,10 +300,10 @@ static tutti_status update_own(tutti_stage_rows *s, table *t, const tutti_rate *
     const bool by_rows = tutti_optim_by_rows(s->m->optim);
 
     if (!by_rows)
-        TUTTI_TRY(update(s, t, 0, t->rows, rate, err));
+        TUTTI_TRY(update_rows(s, t, 0, t->rows, rate, err));
     for (size_t r = next_marked(t, 0, t->rows); r < t->rows; r = next_marked(t, r + 1, t->rows)) {
         if (by_rows)
-            TUTTI_TRY(update(s, t, r, r + 1, rate, err));
+            TUTTI_TRY(update_rows(s, t, r, r + 1, rate, err));
         clear(s, t, r);
     }
     memset(t->marks, 0, (t->rows / WORD + 1) * sizeof *t->marks);
@@ -331,15 +332,15 @@ static tutti_status call(tutti_stage_rows *s, const char *what, int n, tutti_err
 static size_t wanted(tutti_stage_rows *s, table *t, const uint32_t *ids, size_t n)
 {
     size_t count = 0;
-    int mate = 0;
+    int replica = 0;
 
-    memset(s->part, 0, (size_t)s->m->mates * sizeof *s->part);
+    memset(s->part, 0, (size_t)s->m->replicas * sizeof *s->part);
     for (size_t i = 0; i < n; i++) {
-        while (ids[i] >= first_row(s, t, mate + 1))
-            mate++;
-        if (mate != s->m->mate && !is_marked(t, ids[i])) {
+        while (ids[i] >= first_row(s, t, replica + 1))
+            replica++;
+        if (replica != s->m->replica && !is_marked(t, ids[i])) {
             s->ids[count++] = ids[i];
-            s->part[mate]++;
+            s->part[replica]++;
         }
         mark(t, ids[i]);
     }
@@ -362,10 +363,10 @@ tutti_status tutti_stage_rows_need(tutti_stage_rows *s, int tensor, const uint32
         return TUTTI_OK;
     }
     count = wanted(s, t, ids, n);
-    for (int j = 0; j < m->mates; at += s->part[j], j++) {
+    for (int j = 0; j < m->replicas; at += s->part[j], j++) {
         if (s->part[j] == 0)
             continue;
-        s->members[calls] = s->mates[j];
+        s->members[calls] = s->replicas[j];
         s->notes[calls] = (tutti_note){ .kind = PULL, .a = k };
         s->requests[calls] = tutti_host(s->ids + at, s->part[j], TUTTI_I32);
         s->replies[calls++] = tutti_host(s->words + at * t->cols, s->part[j] * t->cols, TUTTI_F32);
@@ -380,16 +381,16 @@ tutti_status tutti_stage_rows_need(tutti_stage_rows *s, int tensor, const uint32
 }
 
 /* Writes what that worker gets of this worker's gradient. Returns the number of words. */
-static size_t write_push(tutti_stage_rows *s, int mate, uint32_t *words)
+static size_t write_push(tutti_stage_rows *s, int replica, uint32_t *words)
 {
     tutti_method *m = s->m;
     size_t at = (size_t)s->n;
 
     for (int k = 0; k < s->n; k++) {
         table *t = &s->table[k];
-        const size_t end = first_row(s, t, mate + 1), ids = at;
+        const size_t end = first_row(s, t, replica + 1), ids = at;
         size_t rows;
-        for (size_t r = next_marked(t, first_row(s, t, mate), end); r < end; r = next_marked(t, r + 1, end))
+        for (size_t r = next_marked(t, first_row(s, t, replica), end); r < end; r = next_marked(t, r + 1, end))
             words[at++] = (uint32_t)r;
         rows = at - ids;
         words[k] = (uint32_t)rows;
@@ -397,7 +398,7 @@ static size_t write_push(tutti_stage_rows *s, int mate, uint32_t *words)
             memcpy(words + at, m->own_g + t->at + words[ids + i] * t->cols, t->cols * sizeof(float));
             clear(s, t, words[ids + i]);
         }
-        s->pushed += mate != m->mate ? rows : 0;
+        s->pushed += replica != m->replica ? rows : 0;
     }
     return at;
 }
@@ -411,9 +412,9 @@ tutti_status tutti_stage_rows_push(tutti_stage_rows *s, uint64_t step, const tut
     if (s->rooms == NULL)
         return TUTTI_OK;
     s->rate = *rate; /* before this worker's push, and so before all have pushed */
-    for (int j = 0; j < s->m->mates; j++) {
+    for (int j = 0; j < s->m->replicas; j++) {
         const size_t words = write_push(s, j, s->words + at);
-        s->members[j] = s->mates[j];
+        s->members[j] = s->replicas[j];
         s->notes[j] = (tutti_note){ .kind = PUSH, .a = (int64_t)step };
         s->requests[j] = tutti_host(s->words + at, words, TUTTI_I32);
         s->replies[j] = tutti_nothing();
@@ -421,7 +422,7 @@ tutti_status tutti_stage_rows_push(tutti_stage_rows *s, uint64_t step, const tut
     }
     for (int k = 0; k < s->n; k++)
         memset(s->table[k].marks, 0, (s->table[k].rows / WORD + 1) * sizeof *s->table[k].marks);
-    return call(s, "push rows", s->m->mates, err);
+    return call(s, "push rows", s->m->replicas, err);
 }
 
 /* ---- the service ---- */
@@ -437,7 +438,7 @@ static tutti_status corrupt(const tutti_note *note, tutti_error *err)
 /* Are the ids ascending, and does this worker serve them? */
 static bool are_mine(const tutti_stage_rows *s, const table *t, const uint32_t *ids, size_t n)
 {
-    const size_t first = first_row(s, t, s->m->mate), end = first_row(s, t, s->m->mate + 1);
+    const size_t first = first_row(s, t, s->m->replica), end = first_row(s, t, s->m->replica + 1);
 
     for (size_t i = 0; i < n; i++)
         if (ids[i] < first || ids[i] >= end || (i > 0 && ids[i] <= ids[i - 1]))
@@ -446,7 +447,7 @@ static bool are_mine(const tutti_stage_rows *s, const table *t, const uint32_t *
 }
 
 /* Replaces the ids by their rows, the last first. */
-static tutti_status give(tutti_stage_rows *s, const tutti_note *note, uint32_t *in, tutti_error *err)
+static tutti_status send_rows(tutti_stage_rows *s, const tutti_note *note, uint32_t *in, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
     const size_t n = (size_t)note->bytes / sizeof *in;
@@ -461,8 +462,8 @@ static tutti_status give(tutti_stage_rows *s, const tutti_note *note, uint32_t *
     for (size_t i = n; i-- > 0;)
         memcpy(in + i * t->cols, s->m->own_x + t->at + in[i] * t->cols, t->cols * sizeof *in);
     tutti_engine_answered(e, note);
-    return tutti_desk_answer(tutti_engine_desk_of(e, s->service), note, &answer, 1,
-                             tutti_host(in, n * t->cols, TUTTI_F32), NULL, err);
+    return tutti_requests_reply(tutti_request_queue_of(e, s->service), note, &answer, 1,
+                                tutti_host(in, n * t->cols, TUTTI_F32), NULL, err);
 }
 
 /* a += b, where a missing row counts as zeros. */
@@ -481,7 +482,7 @@ static float *add_row(const table *t, float *a, float *b)
    pairs, ... */
 static float *sum_row(tutti_stage_rows *s, const table *t)
 {
-    const int n = s->m->mates;
+    const int n = s->m->replicas;
 
     for (int stride = 1; stride < n; stride *= 2)
         for (int j = 0; j + stride < n; j += 2 * stride)
@@ -494,7 +495,7 @@ static size_t least_row(const tutti_stage_rows *s)
 {
     size_t least = SIZE_MAX;
 
-    for (int j = 0; j < s->m->mates; j++)
+    for (int j = 0; j < s->m->replicas; j++)
         if (s->cursor[j] < s->end[j] && s->in[j][s->cursor[j]] < least)
             least = s->in[j][s->cursor[j]];
     return least;
@@ -508,12 +509,12 @@ static tutti_status end_table(tutti_stage_rows *s, int k, size_t *at, tutti_erro
     const bool by_rows = tutti_optim_by_rows(m->optim);
     size_t r;
 
-    for (int j = 0; j < m->mates; j++) {
+    for (int j = 0; j < m->replicas; j++) {
         s->cursor[j] = at[j];
         s->end[j] = at[j] + s->in[j][k];
     }
     while ((r = least_row(s)) != SIZE_MAX) {
-        for (int j = 0; j < m->mates; j++) {
+        for (int j = 0; j < m->replicas; j++) {
             const bool has = s->cursor[j] < s->end[j] && s->in[j][s->cursor[j]] == r;
             const size_t i = s->cursor[j] - at[j];
             s->row[j] = has ? (float *)(uintptr_t)(s->in[j] + s->end[j] + i * t->cols) : NULL;
@@ -522,15 +523,15 @@ static tutti_status end_table(tutti_stage_rows *s, int k, size_t *at, tutti_erro
         memcpy(m->own_g + t->at + r * t->cols, sum_row(s, t), t->cols * sizeof(float));
         if (!by_rows)
             continue;
-        TUTTI_TRY(update(s, t, r, r + 1, &s->rate, err));
+        TUTTI_TRY(update_rows(s, t, r, r + 1, &s->rate, err));
         clear(s, t, r);
     }
     if (!by_rows) {
-        const size_t first = first_row(s, t, m->mate), end = first_row(s, t, m->mate + 1);
-        TUTTI_TRY(update(s, t, first, end, &s->rate, err));
+        const size_t first = first_row(s, t, m->replica), end = first_row(s, t, m->replica + 1);
+        TUTTI_TRY(update_rows(s, t, first, end, &s->rate, err));
         tutti_fill(m->device, (end - first) * t->cols, 0, m->own_g + t->at + first * t->cols);
     }
-    for (int j = 0; j < m->mates; j++)
+    for (int j = 0; j < m->replicas; j++)
         at[j] += s->in[j][k] * (1 + t->cols);
     return TUTTI_OK;
 }
@@ -539,33 +540,33 @@ static tutti_status end_table(tutti_stage_rows *s, int k, size_t *at, tutti_erro
 static tutti_status end_step(tutti_stage_rows *s, tutti_error *err)
 {
     tutti_engine *e = s->m->engine;
-    size_t at[MATES_MOST];
+    size_t at[REPLICAS_MOST];
 
-    for (int j = 0; j < s->m->mates; j++)
+    for (int j = 0; j < s->m->replicas; j++)
         at[j] = (size_t)s->n;
     for (int k = 0; k < s->n; k++)
         TUTTI_TRY(end_table(s, k, at, err));
     s->arrived = 0;
-    memset(s->has, 0, (size_t)s->m->mates * sizeof *s->has);
-    memset(s->answers, 0, (size_t)s->m->mates * sizeof *s->answers);
-    for (int j = 0; j < s->m->mates; j++)
+    memset(s->has, 0, (size_t)s->m->replicas * sizeof *s->has);
+    memset(s->answers, 0, (size_t)s->m->replicas * sizeof *s->answers);
+    for (int j = 0; j < s->m->replicas; j++)
         tutti_engine_answered(e, &s->pushes[j]);
-    return tutti_desk_answer(tutti_engine_desk_of(e, s->service), s->pushes, s->answers, s->m->mates, tutti_nothing(),
-                             NULL, err);
+    return tutti_requests_reply(tutti_request_queue_of(e, s->service), s->pushes, s->answers, s->m->replicas,
+                                tutti_nothing(), NULL, err);
 }
 
-static tutti_status take(tutti_stage_rows *s, const tutti_note *note, uint32_t *in, tutti_error *err)
+static tutti_status receive_push(tutti_stage_rows *s, const tutti_note *note, uint32_t *in, tutti_error *err)
 {
     size_t words = (size_t)note->bytes / sizeof *in, at = (size_t)s->n;
-    int mate = 0;
+    int replica = 0;
 
-    while (mate < s->m->mates && s->mates[mate] != note->from)
-        mate++;
-    if (mate == s->m->mates)
+    while (replica < s->m->replicas && s->replicas[replica] != note->from)
+        replica++;
+    if (replica == s->m->replicas)
         return corrupt(note, err);
     if (note->kind == PULL)
-        return give(s, note, in, err);
-    if (note->kind != PUSH || s->has[mate] || words < at || (s->arrived > 0 && note->a != s->pushes[0].a))
+        return send_rows(s, note, in, err);
+    if (note->kind != PUSH || s->has[replica] || words < at || (s->arrived > 0 && note->a != s->pushes[0].a))
         return corrupt(note, err);
     for (int k = 0; k < s->n; k++) {
         const table *t = &s->table[k];
@@ -574,10 +575,10 @@ static tutti_status take(tutti_stage_rows *s, const tutti_note *note, uint32_t *
             return corrupt(note, err);
         at += rows * (1 + t->cols);
     }
-    s->has[mate] = true;
-    s->in[mate] = in;
+    s->has[replica] = true;
+    s->in[replica] = in;
     s->pushes[s->arrived++] = *note;
-    return s->arrived == s->m->mates ? end_step(s, err) : TUTTI_OK;
+    return s->arrived == s->m->replicas ? end_step(s, err) : TUTTI_OK;
 }
 
 tutti_status tutti_stage_rows_run(tutti_stage_rows *s, tutti_error *err)
@@ -591,7 +592,7 @@ tutti_status tutti_stage_rows_run(tutti_stage_rows *s, tutti_error *err)
     while (status == TUTTI_OK) {
         status = tutti_engine_serve(s->m->engine, s->service, &note, &in, TUTTI_FOREVER, err);
         if (status == TUTTI_OK)
-            status = take(s, &note, in, err);
+            status = receive_push(s, &note, in, err);
     }
     return status;
 }

@@ -43,10 +43,10 @@ struct tutti_server_sums {
                                     they stay in the senders' windows or the receive buffers */
     size_t room;
     int places;                  /* slots; 0: room holds this server's parts of all pieces */
-    double *told;                /* with options.told: tutti_server_told_count */
+    double *figures;                /* with options.reports: tutti_server_figures_count */
 
     /* of the client and its lane */
-    int *mates;                  /* node: ranks of this node */
+    int *peers;                  /* node: ranks of this node */
     tutti_group inside;
     size_t *slot_of;             /* node x pieces: elements of each member's slot */
     tutti_monitor *monitor;      /* protects what follows */
@@ -101,7 +101,7 @@ static void declare_places(tutti_server_sums *s, tutti_plan *plan)
                   &s->contributions);
 }
 
-static tutti_status check(const tutti_method *m, const tutti_server_sums_options *o, tutti_error *err)
+static tutti_status check_options(const tutti_method *m, const tutti_server_sums_options *o, tutti_error *err)
 {
     const int lane = tutti_engine_lane(m->engine);
     const char *const slots = o->slots_name != NULL ? o->slots_name : "slots";
@@ -133,7 +133,7 @@ tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m,
     tutti_server *server;
 
     *out = NULL;
-    TUTTI_TRY(check(m, options, err));
+    TUTTI_TRY(check_options(m, options, err));
     if (options->slots > 0) {
         m->lane_width = options->slots;
         m->all_on_lane = true;
@@ -151,13 +151,13 @@ tutti_status tutti_server_sums_declare(tutti_server_sums **out, tutti_method *m,
     s->rails = m->servers > 0 ? s->options.rails : 1;
     tutti_facility_add(m, &facility, s);
     declare_places(s, plan);
-    if (options->told)
+    if (options->reports)
         tutti_declare(plan,
                       &(tutti_state){ .name = "server.told",
                                       .keep = TUTTI_SCRATCH,
                                       .dtype = TUTTI_F64,
-                                      .count = tutti_server_told_count(m) },
-                      &s->told);
+                                      .count = tutti_server_figures_count(m) },
+                      &s->figures);
     return TUTTI_OK;
 }
 
@@ -170,9 +170,9 @@ static tutti_status open_node(tutti_server_sums *s, tutti_error *err)
 
     if (node == 1 || m->rank >= m->workers)
         return TUTTI_OK;
-    s->mates = tutti_alloc(node, sizeof *s->mates);
+    s->peers = tutti_alloc(node, sizeof *s->peers);
     s->slot_of = tutti_alloc((size_t)m->layout->n_pieces * node, sizeof *s->slot_of);
-    if (s->mates == NULL || s->slot_of == NULL)
+    if (s->peers == NULL || s->slot_of == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the sums of method '%s'", m->ops->name);
     for (int k = 0; k < m->layout->n_pieces; k++)
         for (int u = 0; u < s->options.node; u++) {
@@ -181,8 +181,8 @@ static tutti_status open_node(tutti_server_sums *s, tutti_error *err)
             s->slot_of[(size_t)k * node + (size_t)u] = tutti_server_slot(s->server, u, p->first, p->count, &first);
         }
     for (int u = 0; u < s->options.node; u++)
-        s->mates[u] = m->rank / s->options.node * s->options.node + u;
-    s->inside = tutti_group_of(m->world, s->mates, s->options.node, tutti_port_of("sums inside a node", 0, 0));
+        s->peers[u] = m->rank / s->options.node * s->options.node + u;
+    s->inside = tutti_group_of(m->world, s->peers, s->options.node, tutti_port_of("sums inside a node", 0, 0));
     return TUTTI_OK;
 }
 
@@ -252,7 +252,7 @@ static void close_sums(void *self)
     tutti_free(s->taken);
     tutti_free(s->present);
     tutti_free(s->share);
-    tutti_free(s->mates);
+    tutti_free(s->peers);
     tutti_free(s->slot_of);
     tutti_monitor_close(s->monitor);
     tutti_free(s);
@@ -297,7 +297,7 @@ void tutti_server_sums_watch(tutti_server_sums *s, bool step)
     tutti_unlock(s->monitor);
 }
 
-void tutti_server_sums_tell(const tutti_server_sums *s, tutti_server_sums_figures *f)
+void tutti_server_sums_figures_of(const tutti_server_sums *s, tutti_server_sums_figures *f)
 {
     *f = (tutti_server_sums_figures){ .under_way_most = s->most,
                                       .under_way_mean = s->busy_ns > 0 ? s->held_ns / (double)s->busy_ns : 0,
@@ -311,9 +311,9 @@ void tutti_server_sums_tell(const tutti_server_sums *s, tutti_server_sums_figure
                                       .sums = s->ended };
 }
 
-tutti_status tutti_server_sums_agree(tutti_server_sums *s, tutti_error *err)
+tutti_status tutti_server_sums_final_model(tutti_server_sums *s, tutti_error *err)
 {
-    return tutti_server_told(s, s->m, s->told, err);
+    return tutti_server_report_figures(s, s->m, s->figures, err);
 }
 
 /* ---- the client ---- */
@@ -348,12 +348,12 @@ static float weight_of_node(const tutti_server_sums *s, uint64_t step)
     int64_t mine = 0;
 
     for (int u = 0; u < s->options.node; u++)
-        mine += tutti_share_step(s->m->share, step, s->mates[u]);
+        mine += tutti_share_step(s->m->share, step, s->peers[u]);
     return all > 0 ? (float)((double)mine / (double)all) : 0;
 }
 
 /* Without one of these no sum of this node is possible any more. */
-static const char mates[] = "the workers of its node";
+static const char peers[] = "the workers of its node";
 
 static tutti_status exchange_of_node(tutti_server_sums *s, tutti_piece *p, tutti_error *err)
 {
@@ -370,10 +370,10 @@ static tutti_status exchange_of_node(tutti_server_sums *s, tutti_piece *p, tutti
     tutti_server_slot(s->server, mine, 0, p->count, &first);
     slot = tutti_f32(m->device, p->g + first, counts[mine]);
     tutti_scale(m->device, p->count, (float)p->weight, p->g);
-    TUTTI_TRY(tutti_leaves_with(m, mates, tutti_reduce_scatter_v(&sums, TUTTI_SUM, counts, all, slot, err), err));
+    TUTTI_TRY(tutti_fails_with(m, peers, tutti_reduce_scatter_v(&sums, TUTTI_SUM, counts, all, slot, err), err));
     if (nodes_of(s) > 1 && counts[mine] > 0)
         TUTTI_TRY(go(s, p, weight_of_node(s, p->step), err));
-    return tutti_leaves_with(m, mates, tutti_allgather_v(&spread, counts, slot, all, err), err);
+    return tutti_fails_with(m, peers, tutti_allgather_v(&spread, counts, slot, all, err), err);
 }
 
 /* Scales the gradient before a codec (coded.c); the servers take the plain mean. */

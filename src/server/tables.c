@@ -48,7 +48,7 @@ struct tutti_server_tables {
     float *contributions;        /* contributors x room */
     size_t room;
     float *zeros;                /* for optimisers that need every row */
-    int *mates;                  /* node: ranks of this node */
+    int *peers;                  /* node: ranks of this node */
     tutti_group inside;
     size_t *part_of;             /* workers: elements of a table that each serves */
     tutti_group workers;
@@ -177,20 +177,20 @@ static bool open_groups(tutti_server_tables *s)
     const int only = m->servers, workers = m->workers;
     const size_t room = (size_t)only + 1; /* `only` may be 0 */
 
-    s->mates = tutti_alloc((size_t)s->node, sizeof *s->mates);
+    s->peers = tutti_alloc((size_t)s->node, sizeof *s->peers);
     s->part_of = tutti_alloc((size_t)workers, sizeof *s->part_of);
     s->hear = tutti_alloc(room, sizeof *s->hear);
     s->tell = tutti_alloc(room, sizeof *s->tell);
     s->pair = tutti_alloc(2 * room, sizeof *s->pair);
     s->hearers = tutti_alloc(room * ((size_t)workers + 1), sizeof *s->hearers);
-    if (s->mates == NULL || s->part_of == NULL || s->hear == NULL || s->tell == NULL || s->pair == NULL ||
+    if (s->peers == NULL || s->part_of == NULL || s->hear == NULL || s->tell == NULL || s->pair == NULL ||
         s->hearers == NULL)
         return false;
     s->workers = tutti_group_keyed(&m->all, tutti_port_of("tables come to rest", 0, 0), 0);
     for (int u = 0; u < s->node && m->rank < workers; u++)
-        s->mates[u] = m->rank / s->node * s->node + u;
+        s->peers[u] = m->rank / s->node * s->node + u;
     if (m->rank < workers)
-        s->inside = tutti_group_of(m->world, s->mates, s->node, tutti_port_of("rows inside a node", 0, 0));
+        s->inside = tutti_group_of(m->world, s->peers, s->node, tutti_port_of("rows inside a node", 0, 0));
     for (int k = 0; k < only; k++) {
         int *const who = s->hearers + k * (workers + 1), *const two = s->pair + 2 * k;
         for (int r = 0; r < workers; r++)
@@ -237,7 +237,7 @@ static void close_tables(void *self)
         tutti_optim_close(s->table[i].optim);
     }
     tutti_free(s->table);
-    tutti_free(s->mates);
+    tutti_free(s->peers);
     tutti_free(s->part_of);
     tutti_free(s->hear);
     tutti_free(s->tell);
@@ -299,7 +299,7 @@ static tutti_status gather_all(tutti_server_tables *s, int tensor, int state, tu
 }
 
 /* Sends one state of the part of server k, a dedicated one, to all workers. */
-static tutti_status gather(tutti_server_tables *s, int k, int tensor, int state, tutti_error *err)
+static tutti_status gather_state(tutti_server_tables *s, int k, int tensor, int state, tutti_error *err)
 {
     const tutti_method *m = s->m;
     const tutti_tensor *t = &m->layout->tensor[tensor];
@@ -326,7 +326,7 @@ static tutti_status quiesce(void *self, tutti_error *err)
             if (only == 0)
                 TUTTI_TRY(gather_all(s, i, state, err));
             for (int k = 0; k < only; k++)
-                TUTTI_TRY(gather(s, k, i, state, err));
+                TUTTI_TRY(gather_state(s, k, i, state, err));
         }
     return TUTTI_OK;
 }
@@ -351,7 +351,7 @@ static tutti_status scatter(tutti_server_tables *s, int k, int tensor, int state
     return TUTTI_OK;
 }
 
-static tutti_status resume(void *self, tutti_error *err)
+static tutti_status tables_resume(void *self, tutti_error *err)
 {
     tutti_server_tables *s = self;
     const tutti_method *m = s->m;
@@ -484,5 +484,5 @@ tutti_status tutti_server_tables_rule(tutti_server_tables *s, const tutti_note *
 }
 
 static const tutti_facility_ops facility = {
-    .open = open_tables, .close = close_tables, .quiesce = quiesce, .resume = resume
+    .open = open_tables, .close = close_tables, .quiesce = quiesce, .resume = tables_resume
 };

@@ -175,19 +175,19 @@ tutti_status tutti_waves_declare(tutti_waves **out, tutti_method *m, tutti_plan 
 
 /* Opens a buffer for each pipeline in each segment that this worker serves a part of; those of
    one worker in the order in which it pushes. */
-static tutti_status open_desk(tutti_waves *w, size_t *bytes, int *of, tutti_error *err)
+static tutti_status open_queue(tutti_waves *w, size_t *bytes, int *of, tutti_error *err)
 {
     tutti_engine *e = w->m->engine;
-    tutti_desk_setup desk = { .of = of, .in = w->rooms, .bytes = bytes, .keeps = true };
+    tutti_requests_setup queue = { .of = of, .in = w->rooms, .bytes = bytes, .keeps = true };
 
     if (bytes == NULL || of == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "rooms for %d pushes", w->calls);
     for (int k = 0; k < w->segments; k++)
         for (int v = 0; v < w->o.pipelines && my_part(w, k).count > 0; v++) {
-            bytes[desk.rooms] = my_part(w, k).count * sizeof(float);
-            of[desk.rooms++] = w->segment[k].worker[v];
+            bytes[queue.rooms] = my_part(w, k).count * sizeof(float);
+            of[queue.rooms++] = w->segment[k].worker[v];
         }
-    return tutti_desk_open(tutti_engine_desk_of(e, w->o.service), e, w->o.service, &desk, err);
+    return tutti_requests_open(tutti_request_queue_of(e, w->o.service), e, w->o.service, &queue, err);
 }
 
 static tutti_status open_waves(void *self, tutti_error *err)
@@ -205,7 +205,7 @@ static tutti_status open_waves(void *self, tutti_error *err)
         return TUTTI_OK;
     bytes = tutti_alloc((size_t)w->calls, sizeof *bytes);
     of = tutti_alloc((size_t)w->calls, sizeof *of);
-    status = open_desk(w, bytes, of, err);
+    status = open_queue(w, bytes, of, err);
     tutti_free(bytes);
     tutti_free(of);
     return status;
@@ -229,7 +229,7 @@ static void close_waves(void *self)
 }
 
 /* All workers have the resulting model. */
-static tutti_status resume(void *self, tutti_error *err)
+static tutti_status waves_resume(void *self, tutti_error *err)
 {
     tutti_waves *w = self;
 
@@ -263,7 +263,7 @@ static void measure(tutti_waves *w, const segment *s, int of)
     }
 }
 
-static void add(tutti_waves *w, const segment *s, const float *in)
+static void add_push(tutti_waves *w, const segment *s, const float *in)
 {
     tutti_add(w->m->device, s->part[w->m->member].count, in, s->values);
 }
@@ -275,7 +275,7 @@ static void add_wave(tutti_waves *w, const segment *s)
         if (s->pusher[v].in == NULL)
             return;
     for (int v = 0; v < w->o.pipelines; v++) {
-        add(w, s, s->pusher[v].in);
+        add_push(w, s, s->pusher[v].in);
         s->pusher[v].in = NULL;
         s->pusher[v].clock++;
     }
@@ -283,7 +283,7 @@ static void add_wave(tutti_waves *w, const segment *s)
 
 /* Answers the requests that wait for no clock, or for one that is reached; those with values at
    once. */
-static tutti_status answer(tutti_waves *w, const segment *s, bool values, int64_t clock, tutti_error *err)
+static tutti_status answer_pulls(tutti_waves *w, const segment *s, bool values, int64_t clock, tutti_error *err)
 {
     tutti_engine *e = w->m->engine;
     int n = 0;
@@ -298,13 +298,13 @@ static tutti_status answer(tutti_waves *w, const segment *s, bool values, int64_
         tutti_engine_answered(e, &w->requests[n++]);
     }
     return n == 0 ? TUTTI_OK
-                  : tutti_desk_answer(tutti_engine_desk_of(e, w->o.service), w->requests, w->answers, n,
-                                      values ? tutti_f32(w->m->device, s->values, s->part[w->m->member].count)
+                  : tutti_requests_reply(tutti_request_queue_of(e, w->o.service), w->requests, w->answers, n,
+                                         values ? tutti_f32(w->m->device, s->values, s->part[w->m->member].count)
                                              : tutti_nothing(),
-                                      NULL, err);
+                                         NULL, err);
 }
 
-static tutti_status take(tutti_waves *w, const tutti_note *note, const float *in, tutti_error *err)
+static tutti_status receive_push(tutti_waves *w, const tutti_note *note, const float *in, tutti_error *err)
 {
     const segment *s = w->segment;
     int64_t least;
@@ -329,13 +329,13 @@ static tutti_status take(tutti_waves *w, const tutti_note *note, const float *in
         measure(w, s, v);
         add_wave(w, s);
     } else {
-        add(w, s, in);
+        add_push(w, s, in);
         p->clock++;
         measure(w, s, v);
     }
     least = least_clock(w, s);
-    TUTTI_TRY(answer(w, s, false, least, err));
-    return answer(w, s, true, least, err);
+    TUTTI_TRY(answer_pulls(w, s, false, least, err));
+    return answer_pulls(w, s, true, least, err);
 }
 
 tutti_status tutti_waves_run(tutti_waves *w, tutti_error *err)
@@ -349,7 +349,7 @@ tutti_status tutti_waves_run(tutti_waves *w, tutti_error *err)
     while (status == TUTTI_OK) {
         status = tutti_engine_serve(w->m->engine, w->o.service, &note, &in, TUTTI_FOREVER, err);
         if (status == TUTTI_OK)
-            status = take(w, &note, in, err);
+            status = receive_push(w, &note, in, err);
     }
     return status;
 }
@@ -438,11 +438,11 @@ int64_t tutti_waves_apart(const tutti_waves *w)
     return w->apart;
 }
 
-static tutti_status arrive(void *self, tutti_error *err)
+static tutti_status waves_arrive(void *self, tutti_error *err)
 {
     return end_calls(self, err);
 }
 
 static const tutti_facility_ops facility = {
-    .open = open_waves, .close = close_waves, .arrive = arrive, .resume = resume
+    .open = open_waves, .close = close_waves, .arrive = waves_arrive, .resume = waves_resume
 };

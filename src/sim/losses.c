@@ -124,7 +124,7 @@ static void inherit(sim_thread *self, int rank)
                 sim_act_on(self, t->log.acts[k].kind, t->log.acts[k].object);
 }
 
-static void watch(void *arg)
+static void watch_links(void *arg)
 {
     sim_rank *r = arg;
     sim_thread *self = sim_self();
@@ -176,7 +176,7 @@ bool sim_watch_all(sim_run *run)
             if (on == NULL || on == r->watched_on[1 - k])
                 continue;
             r->watched_on[k] = on;
-            if (sim_thread_make(run, -1, on, "watcher", watch, r, SIM_SERVICE_STACK_KIB, NULL) == NULL)
+            if (sim_thread_make(run, -1, on, "watcher", watch_links, r, SIM_SERVICE_STACK_KIB, NULL) == NULL)
                 return false;
         }
     }
@@ -230,19 +230,19 @@ void sim_describe(const sim_run *run, int me, int rank, char *text, size_t bytes
 {
     const sim_rank *r = &run->ranks[rank];
     const sim_event *cut = cut_between(run, me, rank);
-    char said[600];
+    char reason[600];
 
     if (cut != NULL)
-        snprintf(said, sizeof said, "worker %d cannot be reached: a link to it failed at %.9f s of virtual time", rank,
-                 cut->cut_at);
+        snprintf(reason, sizeof reason, "worker %d cannot be reached: a link to it failed at %.9f s of virtual time",
+                 rank, cut->cut_at);
     else
-        snprintf(said, sizeof said,
+        snprintf(reason, sizeof reason,
                  r->state == SIM_FAILED  ? "worker %d failed: %s"
                  : r->state > SIM_FAILED ? "worker %d was lost: %s"
                  : r->state == SIM_LEFT  ? "worker %d has left the run%s"
                                          : "worker %d is there%s",
                  rank, r->state >= SIM_FAILED ? r->words : "");
-    tutti_events_copy(text, bytes, said);
+    tutti_events_copy(text, bytes, reason);
 }
 
 int sim_events(void *t, int first, tutti_peer_event *out, int room)

@@ -105,7 +105,7 @@ static bool fit(const sim_op *send, const sim_op *recv)
     return send->tag == recv->tag && (recv->peer == TUTTI_ANY || recv->peer == send->rank);
 }
 
-static void put(sim_run *run, sim_op *op)
+static void enqueue_op(sim_run *run, sim_op *op)
 {
     sim_rank *at = &run->ranks[op->sends ? op->peer : op->rank];
     sim_link *head = bucket(op->sends ? at->sends : at->receives, op->tag), *before = head;
@@ -210,7 +210,7 @@ void sim_post(sim_thread *self, sim_op *op)
     other = op->sends && gone(run, op->rank, op->peer) ? NULL : partner(run, op);
     if (other != NULL && is_free_choice(op, other)) {
         (op->sends ? op : other)->due = true;
-        put(run, op);
+        enqueue_op(run, op);
         offer(self, op->sends ? op->peer : op->rank);
     } else if (other != NULL) {
         take_out(run, other);
@@ -218,7 +218,7 @@ void sim_post(sim_thread *self, sim_op *op)
     } else if (op->peer >= 0 ? gone(run, op->rank, op->peer) : sim_alone(run, op->rank))
         sim_end(self, op, TUTTI_ERR_PEER, blamed(run, op->rank, op->peer));
     else
-        put(run, op);
+        enqueue_op(run, op);
 }
 
 /* ---- receives from ANY ---- */
@@ -277,8 +277,8 @@ static void land(sim_run *run, sim_transfer *t)
     sim_op *send = t->send, *recv = t->recv;
 
     sim_take_back(run, t);
-    put(run, send);
-    put(run, recv);
+    enqueue_op(run, send);
+    enqueue_op(run, recv);
     run->ranks[recv->rank].unserved = run->ranks[recv->rank].unserved || recv->peer == TUTTI_ANY;
 }
 
@@ -303,7 +303,7 @@ static void withdraw(sim_thread *self, sim_op *op)
                 : fit(later->send, other) && later->recv->sequence > other->sequence)
             land(run, later);
     }
-    put(run, other);
+    enqueue_op(run, other);
     head = bucket(at->receives, tag);
     for (sim_link *l = head->next; l != head;) {
         sim_op *recv = SIM_OWNER(sim_op, link, l), *send = partner(run, recv);
@@ -438,8 +438,8 @@ void sim_serve(sim_thread *self)
 }
 
 /* ---- posting ---- */
-static tutti_status check(const sim_rank *me, const char *doing, tutti_request *r, int peer, bool any, tutti_buffer b,
-                          size_t *bytes, tutti_error *err)
+static tutti_status check_post(const sim_rank *me, const char *doing, tutti_request *r, int peer, bool any,
+                               tutti_buffer b, size_t *bytes, tutti_error *err)
 {
     *bytes = 0;
     if (r->posted && !atomic_load_explicit(&r->done, memory_order_acquire))
@@ -494,7 +494,7 @@ tutti_status sim_send(void *t, tutti_request *r, int to, uint64_t tag, const tut
     sim_rank *me = t;
     size_t bytes;
 
-    TUTTI_TRY(check(me, "sending to", r, to, false, payload, &bytes, err));
+    TUTTI_TRY(check_post(me, "sending to", r, to, false, payload, &bytes, err));
     r->note = note != NULL ? *note : (tutti_note){ 0 };
     return log_post(me, r, to, tag, payload.data, bytes, true, err);
 }
@@ -504,7 +504,7 @@ tutti_status sim_recv(void *t, tutti_request *r, int from, uint64_t tag, tutti_b
     sim_rank *me = t;
     size_t bytes;
 
-    TUTTI_TRY(check(me, "receiving from", r, from, true, room, &bytes, err));
+    TUTTI_TRY(check_post(me, "receiving from", r, from, true, room, &bytes, err));
     memset(&r->note, 0, sizeof r->note);
     return log_post(me, r, from, tag, room.data, bytes, false, err);
 }

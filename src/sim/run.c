@@ -39,10 +39,10 @@ static void rank_body(void *arg)
 }
 
 /* ---- the report of a standstill ---- */
-typedef struct report { char text[420]; size_t used, waits, told; } report;
+typedef struct report { char text[420]; size_t used, waits, shown; } report;
 
-static void tell(report *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void tell(report *p, const char *format, ...)
+static void append_wait(report *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append_wait(report *p, const char *format, ...)
 {
     char part[160];
     va_list args;
@@ -54,8 +54,8 @@ static void tell(report *p, const char *format, ...)
     va_end(args);
     if (length < 0 || (size_t)length >= sizeof part || p->used + (size_t)length + 3 > sizeof p->text)
         return;
-    p->used += (size_t)snprintf(p->text + p->used, sizeof p->text - p->used, "%s%s", p->told > 0 ? "; " : "", part);
-    p->told++;
+    p->used += (size_t)snprintf(p->text + p->used, sizeof p->text - p->used, "%s%s", p->shown > 0 ? "; " : "", part);
+    p->shown++;
 }
 
 /* Neither ended nor lost. A host may have failed so late that no rank learnt of it. */
@@ -76,13 +76,13 @@ static void tell_messages(report *p, const sim_run *run, const sim_thread *t)
                 if (op->rank != t->rank || op->waiter != t)
                     continue;
                 if (op->sends)
-                    tell(p, "worker %d (%s) sends to worker %d, tag %016" PRIx64 ", and it is not received", t->rank,
-                         t->name, op->peer, op->tag);
+                    append_wait(p, "worker %d (%s) sends to worker %d, tag %016" PRIx64 ", and it is not received",
+                                t->rank, t->name, op->peer, op->tag);
                 else if (op->peer == TUTTI_ANY)
-                    tell(p, "worker %d (%s) receives from anybody, tag %016" PRIx64, t->rank, t->name, op->tag);
+                    append_wait(p, "worker %d (%s) receives from anybody, tag %016" PRIx64, t->rank, t->name, op->tag);
                 else
-                    tell(p, "worker %d (%s) receives from worker %d, tag %016" PRIx64, t->rank, t->name, op->peer,
-                         op->tag);
+                    append_wait(p, "worker %d (%s) receives from worker %d, tag %016" PRIx64, t->rank, t->name,
+                                op->peer, op->tag);
             }
         }
 }
@@ -105,16 +105,16 @@ static tutti_status standstill(const sim_run *run, tutti_error *err)
             switch (t->where) {
             case SIM_IN_MESSAGES: tell_messages(&p, run, t); break;
             case SIM_IN_LOCK:
-                tell(&p, "worker %d (%s) waits for a lock that %s holds", r, t->name,
-                     m->holder != NULL ? m->holder->name : "nobody");
+                append_wait(&p, "worker %d (%s) waits for a lock that %s holds", r, t->name,
+                            m->holder != NULL ? m->holder->name : "nobody");
                 break;
-            case SIM_IN_WAIT: tell(&p, "worker %d (%s) waits on a monitor", r, t->name); break;
+            case SIM_IN_WAIT: append_wait(&p, "worker %d (%s) waits on a monitor", r, t->name); break;
             case SIM_IN_JOIN:
-                tell(&p, "worker %d (%s) waits for the end of its thread %s", r, t->name,
-                     ((const sim_thread *)t->what)->name);
+                append_wait(&p, "worker %d (%s) waits for the end of its thread %s", r, t->name,
+                            ((const sim_thread *)t->what)->name);
                 break;
             case SIM_IN_GATE:
-                tell(&p, "worker %d (%s) waits for all workers to open the run or a window", r, t->name);
+                append_wait(&p, "worker %d (%s) waits for all workers to open the run or a window", r, t->name);
                 break;
             case SIM_RUNNING: case SIM_IN_SLEEP: case SIM_IN_HOLD: case SIM_ENDED: break;
             }
@@ -122,10 +122,10 @@ static tutti_status standstill(const sim_run *run, tutti_error *err)
     tutti_fail_rank(err, TUTTI_ERR_STATE, first,
                     "deadlock at %.9f s of virtual time: %d of %d workers wait and none can go on: %s",
                     simgrid_get_clock(), living, run->size, p.text);
-    if (p.told < p.waits)
+    if (p.shown < p.waits)
         tutti_fail_rank(err, TUTTI_ERR_STATE, first,
                         "deadlock at %.9f s of virtual time: %d of %d workers wait and none can go on: %.*s; "
-                        "and %zu more", simgrid_get_clock(), living, run->size, 330, p.text, p.waits - p.told);
+                        "and %zu more", simgrid_get_clock(), living, run->size, 330, p.text, p.waits - p.shown);
     return TUTTI_ERR_STATE;
 }
 

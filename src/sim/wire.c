@@ -69,7 +69,7 @@ bool sim_fly(sim_thread *self, sim_op *send, sim_op *recv)
 }
 
 /* The transfer has ended, well or not, and is still wanted. */
-static void arrive(sim_thread *self, sim_transfer *t, bool well)
+static void end_transfer(sim_thread *self, sim_transfer *t, bool well)
 {
     sim_run *run = self->run;
     sim_op *send = t->send, *recv = t->recv;
@@ -138,7 +138,7 @@ static void sending_main(void *arg)
         } else
             code = sg_comm_wait(sg_mailbox_put_async(run->ranks[t->to].mailbox, t, (long)t->bytes + SIM_HEADER_BYTES));
         if (t->send != NULL && code != SG_OK)
-            arrive(self, t, false);
+            end_transfer(self, t, false);
         sent(self, t);
         w->idle = run->ranks[self->rank].idle;
         run->ranks[self->rank].idle = w;
@@ -158,7 +158,7 @@ static void receiving_main(void *arg)
         if (sg_comm_wait(sg_mailbox_get_async(at->mailbox, &got)) == SG_OK) {
             sim_transfer *t = got;
             if (t->send != NULL)
-                arrive(self, t, true);
+                end_transfer(self, t, true);
             leave(run, t);
         } /* else a link or the sender's host has failed; if a link, the sender's wire gets the failure as well */
         next_in_line(self, self->rank, true);

@@ -70,7 +70,7 @@ void tutti_plan_close(tutti_plan *plan)
 }
 
 /* at: where its owner will look for it. */
-static declaration *add(tutti_plan *plan, const tutti_state *state, const void *at)
+static declaration *append_declaration(tutti_plan *plan, const tutti_state *state, const void *at)
 {
     declaration *d;
 
@@ -122,7 +122,7 @@ static declaration *add(tutti_plan *plan, const tutti_state *state, const void *
 
 void tutti_declare(tutti_plan *plan, const tutti_state *state, void *slot)
 {
-    declaration *d = add(plan, state, slot);
+    declaration *d = append_declaration(plan, state, slot);
     if (d != NULL)
         d->slot = slot;
 }
@@ -138,7 +138,7 @@ void tutti_declare_vector(tutti_plan *plan, const char *name, tutti_keep keep, f
 static void declare_value(tutti_plan *plan, const char *name, tutti_keep keep, bool late, void *value, size_t bytes)
 {
     const tutti_state state = { .name = name, .keep = keep, .dtype = TUTTI_U8, .count = bytes, .late = late };
-    declaration *d = add(plan, &state, value);
+    declaration *d = append_declaration(plan, &state, value);
 
     if (d != NULL) {
         d->value = true;

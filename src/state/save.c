@@ -83,8 +83,8 @@ static tutti_status weigh(saver *s, tutti_error *why)
     int who = 0;
 
     for (int r = 0; r < s->size; r++) {
-        const uint64_t need = tutti_save_get_number(&s->heard[r]), left = tutti_save_get_number(&s->heard[r]),
-                       print = tutti_save_get_number(&s->heard[r]);
+        const uint64_t need = tutti_save_get_number(&s->received[r]), left = tutti_save_get_number(&s->received[r]),
+                       print = tutti_save_get_number(&s->received[r]);
         total = need > UINT64_MAX / 2 - total ? UINT64_MAX / 2 : total + need;
         if (left < least) {
             least = left;
@@ -108,7 +108,7 @@ static tutti_status weigh(saver *s, tutti_error *why)
         (unsigned long long)s->step, (unsigned long long)total, rank_of(s, who), (unsigned long long)least, s->dir);
 }
 
-static tutti_status begin(saver *s, uint64_t *id, tutti_error *err)
+static tutti_status begin_save(saver *s, uint64_t *id, tutti_error *err)
 {
     message m = { 0 };
     tutti_error why = { .rank = -1 };
@@ -129,7 +129,7 @@ static tutti_status begin(saver *s, uint64_t *id, tutti_error *err)
     if (s->rank != 0)
         return tutti_save_await_decision(s, id, err);
     why = (tutti_error){ .rank = -1 };
-    status = tutti_save_hear_all(s, &why);
+    status = tutti_save_receive_all(s, &why);
     if (status == TUTTI_OK)
         status = weigh(s, &why);
     tutti_save_forget(s);
@@ -229,18 +229,18 @@ static tutti_status conclude(saver *s, tutti_error *why)
     tutti_status status = TUTTI_OK;
 
     for (int r = 0; r < s->size; r++) {
-        const uint64_t bytes = tutti_save_get_number(&s->heard[r]), hash = tutti_save_get_number(&s->heard[r]),
-                       n = tutti_save_get_number(&s->heard[r]);
+        const uint64_t bytes = tutti_save_get_number(&s->received[r]), hash = tutti_save_get_number(&s->received[r]),
+                       n = tutti_save_get_number(&s->received[r]);
         if (bytes > 0 && files != NULL)
             files[n_files++] = (tutti_manifest_file){ r, bytes, hash };
-        total += n > s->heard[r].n ? 0 : n; /* an item has more bytes than one */
+        total += n > s->received[r].n ? 0 : n; /* an item has more bytes than one */
     }
     pieces = tutti_alloc((size_t)total + 1, sizeof *pieces);
     if (files == NULL || pieces == NULL)
         status = tutti_fail(why, TUTTI_ERR_MEMORY, ENOMEM, "listing the %llu tensors of all ranks",
                             (unsigned long long)total);
     for (int r = 0; r < s->size && status == TUTTI_OK; r++) {
-        message *m = &s->heard[r];
+        message *m = &s->received[r];
         while (m->at < m->n && !m->failed && at < total) {
             tutti_saved_piece *p = &pieces[at++];
             p->state = tutti_save_get_text(m);
@@ -301,7 +301,7 @@ static tutti_status write_and_conclude(saver *s, uint64_t id, tutti_error *err)
         return tutti_save_await_decision(s, &nothing, err);
     }
     why = (tutti_error){ .rank = -1 };
-    status = tutti_save_hear_all(s, &why);
+    status = tutti_save_receive_all(s, &why);
     if (status == TUTTI_OK) {
         tutti_error other = { .rank = -1 };
         tutti_status ended = conclude(s, &other);
@@ -318,15 +318,15 @@ static tutti_status save(saver *s, int keep, tutti_error *err)
     tutti_status status = TUTTI_OK;
     uint64_t id;
 
-    if (s->rank == 0 && (s->heard = tutti_alloc((size_t)s->size, sizeof *s->heard)) == NULL) {
+    if (s->rank == 0 && (s->received = tutti_alloc((size_t)s->size, sizeof *s->received)) == NULL) {
         tutti_error why = { .rank = -1 };
-        tutti_save_hear_nobody(s);
+        tutti_save_receive_none(s);
         status = tutti_fail_rank(&why, TUTTI_ERR_MEMORY, rank_of(s, 0),
                                  "cannot save the checkpoint of step %llu: rank %d: no memory",
                                  (unsigned long long)s->step, rank_of(s, 0));
         return tutti_save_decide(s, status, &why, 0, err);
     }
-    status = begin(s, &id, err);
+    status = begin_save(s, &id, err);
     if (status == TUTTI_OK)
         status = write_and_conclude(s, id, err);
     if (status == TUTTI_OK && s->rank == 0) {
@@ -334,7 +334,7 @@ static tutti_status save(saver *s, int keep, tutti_error *err)
         tutti_commit_clean(s->rt, s->dir);
     }
     tutti_save_forget(s);
-    tutti_free(s->heard);
+    tutti_free(s->received);
     tutti_commit_close(&s->commit);
     return status;
 }

@@ -25,7 +25,7 @@ typedef struct saver {
     size_t n;
     tutti_port report, verdict;
     tutti_commit commit;
-    message *heard;               /* rank 0: size of them, this round's reports */
+    message *received;            /* rank 0: size of them, this round's reports */
 } saver;
 
 static inline int rank_of(const saver *s, int index)
@@ -40,10 +40,10 @@ void tutti_save_take_worse(tutti_status *status, tutti_error *why, int rank, tut
 /* Sends the report, or on rank 0 keeps it. Takes ownership of m's memory. */
 tutti_status tutti_save_say(saver *s, message *m, tutti_error *err);
 /* Rank 0: receives all reports of the round; each begins with the rank's outcome. */
-tutti_status tutti_save_hear_all(saver *s, tutti_error *why);
+tutti_status tutti_save_receive_all(saver *s, tutti_error *why);
 /* Rank 0 without memory: receives all reports unread, since a sender may wait until its report is
    received. */
-void tutti_save_hear_nobody(saver *s);
+void tutti_save_receive_none(saver *s);
 void tutti_save_forget(saver *s); /* the reports */
 /* Sends rank 0's decision on the round to all. A lost rank need not receive it. A rank that
    cannot be notified for another reason must not be left waiting while the others continue: then

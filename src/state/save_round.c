@@ -9,7 +9,7 @@
 
 /* ---- messages ---- */
 
-static void put(message *m, const void *bytes, size_t n)
+static void append_bytes(message *m, const void *bytes, size_t n)
 {
     if (m->room - m->n < n && !m->failed) {
         const size_t room = 2 * m->room + n + 1024;
@@ -35,12 +35,12 @@ void tutti_save_put_number(message *m, uint64_t number)
 
     for (int k = 0; k < 8; k++)
         bytes[k] = (uint8_t)(number >> 8 * k);
-    put(m, bytes, 8);
+    append_bytes(m, bytes, 8);
 }
 
 void tutti_save_put_text(message *m, const char *text)
 {
-    put(m, text, strlen(text) + 1);
+    append_bytes(m, text, strlen(text) + 1);
 }
 
 uint64_t tutti_save_get_number(message *m)
@@ -114,7 +114,7 @@ tutti_status tutti_save_say(saver *s, message *m, tutti_error *err)
     tutti_status status = TUTTI_OK;
 
     if (s->rank == 0) {
-        s->heard[0] = *m;
+        s->received[0] = *m;
         *m = (message){ 0 };
         return TUTTI_OK;
     }
@@ -128,13 +128,13 @@ tutti_status tutti_save_say(saver *s, message *m, tutti_error *err)
 
 /* Rank 0: rank r's report. A report too large to hold is received and discarded, so that its
    sender does not wait for ever. */
-static tutti_status hear(saver *s, int r, tutti_error *err)
+static tutti_status receive_report(saver *s, int r, tutti_error *err)
 {
-    message *m = &s->heard[r];
+    message *m = &s->received[r];
     tutti_note note;
 
     if (r == 0)
-        return s->heard[0].failed ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing what to save") : TUTTI_OK;
+        return s->received[0].failed ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing what to save") : TUTTI_OK;
     TUTTI_TRY(tutti_recv(s->world, rank_of(s, r), s->report, &note, tutti_nothing(), TUTTI_FOREVER, err));
     if (note.a < 0)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing what to save");
@@ -156,21 +156,21 @@ static tutti_status hear(saver *s, int r, tutti_error *err)
     return TUTTI_OK;
 }
 
-tutti_status tutti_save_hear_all(saver *s, tutti_error *why)
+tutti_status tutti_save_receive_all(saver *s, tutti_error *why)
 {
     tutti_status status = TUTTI_OK;
 
     for (int r = 0; r < s->size; r++) {
         tutti_error other = { .rank = -1 };
-        tutti_status heard = hear(s, r, &other);
-        if (heard == TUTTI_OK)
-            heard = get_outcome(&s->heard[r], &other);
-        tutti_save_take_worse(&status, why, r, heard, &other, s);
+        tutti_status received = receive_report(s, r, &other);
+        if (received == TUTTI_OK)
+            received = get_outcome(&s->received[r], &other);
+        tutti_save_take_worse(&status, why, r, received, &other, s);
     }
     return status;
 }
 
-void tutti_save_hear_nobody(saver *s)
+void tutti_save_receive_none(saver *s)
 {
     for (int r = 1; r < s->size; r++) {
         tutti_note note;
@@ -182,9 +182,9 @@ void tutti_save_hear_nobody(saver *s)
 
 void tutti_save_forget(saver *s)
 {
-    for (int r = 0; s->heard != NULL && r < s->size; r++) {
-        tutti_free(s->heard[r].data);
-        s->heard[r] = (message){ 0 };
+    for (int r = 0; s->received != NULL && r < s->size; r++) {
+        tutti_free(s->received[r].data);
+        s->received[r] = (message){ 0 };
     }
 }
 

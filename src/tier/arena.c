@@ -62,7 +62,7 @@ void tutti_arena_close(tutti_arena *a)
     tutti_free(a);
 }
 
-static name *find(tutti_arena *a, const char *text)
+static name *find_name(tutti_arena *a, const char *text)
 {
     name *n = a->names;
 
@@ -72,7 +72,7 @@ static name *find(tutti_arena *a, const char *text)
 }
 
 /* "'gradients' 100, 'activations' 50 and others 7": the largest first. Under the lock. */
-static void list(const tutti_arena *a, char *out, size_t room)
+static void list_names(const tutti_arena *a, char *out, size_t room)
 {
     const name *last = NULL;
     uint64_t rest = a->now;
@@ -103,7 +103,7 @@ static void list(const tutti_arena *a, char *out, size_t room)
 /* Under the lock. The name, made if need be. */
 static name *name_of(tutti_arena *a, const char *text, tutti_error *err)
 {
-    name *n = find(a, text);
+    name *n = find_name(a, text);
 
     if (n != NULL)
         return n;
@@ -132,7 +132,7 @@ static tutti_status charge(tutti_arena *a, const char *text, uint64_t bytes, nam
     *of = NULL;
     if (bytes > a->limit - a->now) {
         char who[260];
-        list(a, who, sizeof who);
+        list_names(a, who, sizeof who);
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
                           "%s: '%.*s' needs %" PRIu64 " bytes, and %" PRIu64 " of %" PRIu64
                           " are free%s; %s to %" PRIu64 " at least",
@@ -168,7 +168,7 @@ tutti_status tutti_arena_charge(tutti_arena *a, const char *text, uint64_t bytes
 void tutti_arena_refund(tutti_arena *a, const char *text, uint64_t bytes)
 {
     tutti_lock(a->lock);
-    refund(a, find(a, text), bytes);
+    refund(a, find_name(a, text), bytes);
     tutti_unlock(a->lock);
 }
 
@@ -193,14 +193,14 @@ tutti_status tutti_arena_charge_all(tutti_arena *a, const tutti_arena_part *part
     }
     if (status == TUTTI_OK && a->now > a->limit) {
         char who[260];
-        list(a, who, sizeof who);
+        list_names(a, who, sizeof who);
         status = tutti_fail(err, TUTTI_ERR_MEMORY, 0,
                             "%s: %" PRIu64 " bytes are needed, and %" PRIu64 " of %" PRIu64 " are free%s; %s to "
                             "%" PRIu64 " at least",
                             a->what, sum, a->limit - (a->now - sum), a->limit, who, a->mend, a->now);
     }
     for (size_t k = 0; k < done; k++) {
-        name *const of = find(a, parts[k].name);
+        name *const of = find_name(a, parts[k].name);
         if (status == TUTTI_OK)
             note_peaks(a, of);
         else
@@ -264,7 +264,7 @@ tutti_arena_sum tutti_arena_count(tutti_arena *a, const char *text)
     const name *n;
 
     tutti_lock(a->lock);
-    n = text == NULL ? NULL : find(a, text);
+    n = text == NULL ? NULL : find_name(a, text);
     if (text == NULL) {
         sum.now = a->now;
         sum.peak = a->peak;

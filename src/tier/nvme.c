@@ -134,7 +134,7 @@ static tutti_status serve_by_queue(void *arg, tutti_error *err)
 }
 
 /* ---- open and close ---- */
-static tutti_status start(tutti_tier *t, tutti_error *err)
+static tutti_status start_threads(tutti_tier *t, tutti_error *err)
 {
     nvme *n = t->self;
     const int threads = n->queue != NULL ? 1 : n->depth < NVME_THREADS ? (int)n->depth : NVME_THREADS;
@@ -204,7 +204,7 @@ static tutti_status nvme_open(tutti_tier *t, tutti_error *err)
             n->free_stage[n->free_stages] = (char *)n->staging + (size_t)n->free_stages * (size_t)n->block;
         pin(n, n->staging, staging);
     }
-    return start(t, err);
+    return start_threads(t, err);
 }
 
 static void nvme_close(tutti_tier *t)

@@ -100,8 +100,8 @@ void tutti_tier_ended(tutti_tier *t, tutti_io *io)
     tutti_wake(t->monitor);
 }
 
-static tutti_status post(tutti_tier *t, tutti_io *io, bool write, uint64_t at, char *memory, size_t bytes,
-                         tutti_error *err)
+static tutti_status post_io(tutti_tier *t, tutti_io *io, bool write, uint64_t at, char *memory, size_t bytes,
+                            tutti_error *err)
 {
     bool twice;
 
@@ -126,13 +126,13 @@ static tutti_status post(tutti_tier *t, tutti_io *io, bool write, uint64_t at, c
 
 tutti_status tutti_tier_read(tutti_tier *t, tutti_io *io, uint64_t at, void *to, size_t bytes, tutti_error *err)
 {
-    return post(t, io, false, at, to, bytes, err);
+    return post_io(t, io, false, at, to, bytes, err);
 }
 
 tutti_status tutti_tier_write(tutti_tier *t, tutti_io *io, uint64_t at, const void *from, size_t bytes,
                               tutti_error *err)
 {
-    return post(t, io, true, at, (char *)(uintptr_t)from, bytes, err);
+    return post_io(t, io, true, at, (char *)(uintptr_t)from, bytes, err);
 }
 
 tutti_status tutti_tier_wait(tutti_tier *t, tutti_io *const *io, size_t n, tutti_error *err)

@@ -107,7 +107,7 @@ static double dot(size_t n, const double *x, const double *y)
 }
 
 /* y := y + f x */
-static void add(size_t n, double f, const double *x, double *y)
+static void add_scaled(size_t n, double f, const double *x, double *y)
 {
     for (size_t i = 0; i < n; i++)
         y[i] += f * x[i];
@@ -193,19 +193,19 @@ double tutti_eigen_top(const tutti_operator *a, double *x, double tolerance, int
         value = dot(n, x, ax);
         most = fmax(most, fabs(value));
         memcpy(r, ax, n * sizeof *r);
-        add(n, -value, x, r);
+        add_scaled(n, -value, x, r);
         centre(n, r);
         length = sqrt(dot(n, r, r));
         if (length <= tolerance * most || turn == turns)
             break;
         scale(n, 1 / length, r);
-        add(n, -dot(n, x, r), x, r);
+        add_scaled(n, -dot(n, x, r), x, r);
         a->apply(a->of, r, ar);
         if (direction) {
             for (int b = 0; b < 2; b++) {
                 const double along = dot(n, basis[b], p);
-                add(n, -along, basis[b], p);
-                add(n, -along, image[b], ap);
+                add_scaled(n, -along, basis[b], p);
+                add_scaled(n, -along, image[b], ap);
             }
             length = sqrt(dot(n, p, p));
             if (length > 1e-12) {
@@ -224,12 +224,12 @@ double tutti_eigen_top(const tutti_operator *a, double *x, double tolerance, int
         }
         scale(n, c[2], p); /* direction: what is new in x */
         scale(n, c[2], ap);
-        add(n, c[1], r, p);
-        add(n, c[1], ar, ap);
+        add_scaled(n, c[1], r, p);
+        add_scaled(n, c[1], ar, ap);
         scale(n, c[0], x);
         scale(n, c[0], ax);
-        add(n, 1, p, x);
-        add(n, 1, ap, ax);
+        add_scaled(n, 1, p, x);
+        add_scaled(n, 1, ap, ax);
         direction = true;
     }
     return value;

@@ -63,7 +63,7 @@ static int by_giver(const void *one, const void *other)
 }
 
 /* The edges of member i in a round: *first .. *end of e->taken or e->given. */
-static void find(const tutti_edges *e, uint64_t k, int i, bool taken, uint32_t *first, uint32_t *end)
+static void find_edges(const tutti_edges *e, uint64_t k, int i, bool taken, uint32_t *first, uint32_t *end)
 {
     const tutti_edge least = { .round = (uint32_t)(k % e->rounds), .to = taken ? i : -1, .from = taken ? -1 : i };
     int (*const order)(const void *, const void *) = taken ? by_taker : by_giver;
@@ -85,7 +85,7 @@ static void find(const tutti_edges *e, uint64_t k, int i, bool taken, uint32_t *
 static uint32_t many(const tutti_edges *e, uint64_t k, int i, bool taken)
 {
     uint32_t first, end;
-    find(e, k, i, taken, &first, &end);
+    find_edges(e, k, i, taken, &first, &end);
     return end - first;
 }
 
@@ -100,7 +100,7 @@ void tutti_edges_close(tutti_edges *e)
 
 /* ---- lines ---- */
 
-static tutti_status number(const reader *r, const char *word, bool weight, void *out)
+static tutti_status read_number(const reader *r, const char *word, bool weight, void *out)
 {
     const tutti_option member = { "member", TUTTI_INT, 0, 0, 0, r->n - 1, NULL, "" },
                        part = { "weight", TUTTI_REAL, 0, 0, 0, 1, NULL, "" };
@@ -147,11 +147,11 @@ static tutti_status read_edge(reader *r, char **word, int words)
     int64_t from = 0, to = 0;
     double w = 0;
 
-    TUTTI_TRY(number(r, word[0], false, &from));
+    TUTTI_TRY(read_number(r, word[0], false, &from));
     if (!keeps)
-        TUTTI_TRY(number(r, word[2], false, &to));
+        TUTTI_TRY(read_number(r, word[2], false, &to));
     if (words == (keeps ? 3 : 4))
-        TUTTI_TRY(number(r, word[words - 1], true, &w));
+        TUTTI_TRY(read_number(r, word[words - 1], true, &w));
     if (keeps) {
         r->keeps[r->n_keeps++] = (tutti_edge){ round, (int)from, (int)from, r->line, w };
         return TUTTI_OK;
@@ -260,7 +260,7 @@ static double given_away(const tutti_edges *e, uint64_t k, int i)
     uint32_t first, end;
     double sum = 0;
 
-    find(e, k, i, false, &first, &end);
+    find_edges(e, k, i, false, &first, &end);
     for (uint32_t c = first; c < end; c++)
         sum += e->given[c].w;
     return sum;
@@ -292,7 +292,7 @@ static tutti_status check_sums(const reader *r)
     return TUTTI_OK;
 }
 
-static tutti_status finish(reader *r)
+static tutti_status sort_edges(reader *r)
 {
     tutti_edges *e = r->edges;
 
@@ -357,7 +357,7 @@ tutti_status tutti_edges_parse(tutti_edges **out, const char *path, const char *
     if (status == TUTTI_OK)
         status = read_lines(&r, text, bytes);
     if (status == TUTTI_OK)
-        status = finish(&r);
+        status = sort_edges(&r);
     tutti_free(r.keeps);
     if (status == TUTTI_OK)
         *out = r.edges;
@@ -420,7 +420,7 @@ static void list_file(const tutti_graph *g, uint64_t k, int i, int sign, tutti_g
 {
     uint32_t first, end;
 
-    find(g->edges, k, i, sign < 0, &first, &end);
+    find_edges(g->edges, k, i, sign < 0, &first, &end);
     for (uint32_t c = first; c < end; c++)
         tutti_graph_join_weighted(out, sign < 0 ? g->edges->taken[c].from : g->edges->given[c].to,
                                   sign < 0 ? g->edges->taken[c].w : g->edges->given[c].w);

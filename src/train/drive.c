@@ -154,7 +154,7 @@ static uint64_t step_of(const tutti_run *run, const tutti_pass *pass)
 }
 
 /* The batch of that micro-batch; of a tail step batches without samples come, too. */
-static tutti_status take(tutti_run *run, const tutti_pass *pass, tutti_batch *batch, tutti_error *err)
+static tutti_status load_batch(tutti_run *run, const tutti_pass *pass, tutti_batch *batch, tutti_error *err)
 {
     const uint64_t step = step_of(run, pass);
 
@@ -218,7 +218,7 @@ static tutti_status forward(void *self, int index, const tutti_pass *pass, const
         run->slow = tutti_train_slow_factor(run->config->slow, (uint64_t)run->config->seed, run->rank,
                                             step_of(run, pass));
     if (run->loader != NULL && (is_first(s) || is_last(s) || s->named != NULL))
-        TUTTI_TRY(take(run, pass, &batch, err));
+        TUTTI_TRY(load_batch(run, pass, &batch, err));
     TUTTI_TRY(need_rows(s, &batch, err));
     if (run->dry != NULL)
         return TUTTI_OK;
@@ -270,7 +270,7 @@ static tutti_status backward(void *self, int index, const tutti_pass *pass, cons
     return computed(s, status, index, *over, loss);
 }
 
-static tutti_status go_on(void *self, int index, bool *over, double *loss, tutti_error *err)
+static tutti_status continue_pass(void *self, int index, bool *over, double *loss, tutti_error *err)
 {
     tutti_train_staged *s = self;
     int there;
@@ -351,7 +351,7 @@ tutti_status tutti_train_staged_open(tutti_run *run, tutti_error *err)
     run->staged = s;
     s->run = run;
     s->model = (tutti_model){ .self = s, .spec = run->config->model, .open = open_stage, .forward = forward,
-                              .backward = backward, .go_on = go_on, .held = held,
+                              .backward = backward, .go_on = continue_pass, .held = held,
                               .samples = context > 0 ? (TOKENS > context ? TOKENS / context : 1) : BLOCK };
     status = tutti_nn_units(run->config->model, &run->task, NULL, 0, &n, &why);
     if (status == TUTTI_OK && n > UNITS_MOST)

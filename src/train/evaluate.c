@@ -35,7 +35,7 @@ static size_t next_ids(const part *p, uint64_t at, size_t most, uint64_t *ids)
     return n;
 }
 
-static void told(tutti_run *run, const part *p, uint64_t at)
+static void report(tutti_run *run, const part *p, uint64_t at)
 {
     if (p->what != NULL)
         tutti_train_report_evaluating(run, p->what, (at < p->end ? at : p->end) - p->at, p->end - p->at);
@@ -88,7 +88,7 @@ static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tu
         const size_t n = next_ids(p, at, WINDOWS, ids);
         double loss;
         int64_t correct;
-        told(run, p, at);
+        report(run, p, at);
         tutti_data_gather_tokens(run->data, p->split, ids, n, tokens, next);
         status = tutti_nn_evaluate_tokens(run->nn, tokens, next, (int64_t)n, run->values, &loss, &correct, err);
         sums[0] += loss;
@@ -102,7 +102,7 @@ static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tu
 /* Of the model that is evaluated: data of a problem may move with it. */
 static uint64_t step_of(const tutti_run *run)
 {
-    return run->evaluated.aside ? run->evaluated.step : tutti_engine_method(run->engine)->step;
+    return run->evaluated.snapshot ? run->evaluated.step : tutti_engine_method(run->engine)->step;
 }
 
 /* Summed loss, number of hits and summed loss of `least` (NULL: 0). */
@@ -125,7 +125,7 @@ static tutti_status my_samples(tutti_run *run, const part *p, const float *least
         const size_t n = next_ids(p, at, CHUNK, ids);
         double loss, lowest = 0;
         int64_t correct, none;
-        told(run, p, at);
+        report(run, p, at);
         tutti_data_gather_at(run->data, p->split, ids, n, step, x, labels);
         if (tables > 0) {
             tutti_data_gather_rows(run->data, p->split, ids, n, rows);
@@ -153,7 +153,7 @@ static tutti_status my_samples(tutti_run *run, const part *p, const float *least
 static tutti_status my_part(tutti_run *run, const part *p, const float *least, double sums[3], float *logits,
                             tutti_error *err)
 {
-    const tutti_nn_hooks hooks = { .user = run, .need = on_need, .done = on_done },
+    const tutti_nn_hooks hooks = { .user = run, .unit_acquire = on_need, .unit_release = on_done },
                          *looks = run->by_unit ? &hooks : NULL;
     tutti_status status;
 
@@ -226,7 +226,7 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
     tutti_status status = TUTTI_OK;
 
     tutti_engine_figures(run->engine, &f);
-    if (!run->evaluated.aside) {
+    if (!run->evaluated.snapshot) {
         run->evaluated.seconds = (double)f.wall_ns * 1e-9;
         run->evaluated.samples = f.samples;
         run->evaluated.step = step_of(run);
@@ -386,7 +386,7 @@ tutti_status tutti_train_evaluate(tutti_run *run, tutti_split split, uint64_t mo
     *loss = (e.sums[0] - e.sums[2]) / (double)e.total;
     if (least != NULL && *loss < 0)
         *loss = 0;
-    if (!run->evaluated.aside)
+    if (!run->evaluated.snapshot)
         run->evaluated.bytes = e.sums[4];
     run->consensus_distance = sqrt(e.sums[3] / tutti_train_working(run));
     *accuracy = run->nn == NULL || tutti_nn_classifies(run->nn) ? e.sums[1] / (double)e.total : -1;

@@ -52,7 +52,7 @@ tutti_status tutti_train_regroup(tutti_run *run, tutti_error *err)
 {
     TUTTI_TRY(tutti_train_watch(run, err));
     if (!tutti_engine_regroup(run->engine, &run->all, tutti_port_of("train", 0, 0)) || run->all.index != 0 ||
-        run->metrics != NULL || run->told == NULL)
+        run->metrics != NULL || run->figures_of == NULL)
         return TUTTI_OK;
     return tutti_train_open_metrics(run, err);
 }

@@ -48,7 +48,7 @@ static tutti_status bring(void *with, const tutti_tensor_entry *e, const void **
     return TUTTI_OK;
 }
 
-static tutti_status answer(calls *c, tutti_error *err)
+static tutti_status answer_turns(calls *c, tutti_error *err)
 {
     int64_t tensor = 0;
 
@@ -101,7 +101,7 @@ tutti_status tutti_train_write_model(tutti_run *run, tutti_error *err)
         return write_model(run, &c, err);
     c.group = tutti_group_keyed(&run->all, tutti_port_of("model", 0, 0), 0);
     if (run->all.index > 0)
-        return answer(&c, err);
+        return answer_turns(&c, err);
     status = write_model(run, &c, err);
     if (status == TUTTI_ERR_PEER)
         return status;

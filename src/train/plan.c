@@ -61,7 +61,7 @@ void tutti_train_dry_close(tutti_run *run)
     run->dry->ids = NULL;
 }
 
-static void draw(const tutti_run *run, const tutti_pass *pass, int param, float *g, size_t n, bool keep)
+static void draw_gradient(const tutti_run *run, const tutti_pass *pass, int param, float *g, size_t n, bool keep)
 {
     const float *draws = run->dry->draws;
     const uint64_t step = tutti_engine_method(run->engine)->rng.step;
@@ -109,16 +109,16 @@ static tutti_status ready(tutti_run *run, const tutti_pass *pass, const tutti_ba
 
     if (!p->row_sparse) {
         if (batch->samples > 0)
-            draw(run, pass, k, g, p->count, pass->keep);
+            draw_gradient(run, pass, k, g, p->count, pass->keep);
         else if (!pass->keep)
             memset(g, 0, p->count * sizeof *g);
-        return hooks->ready(hooks->user, k, err);
+        return hooks->grad_ready(hooks->user, k, err);
     }
     n = name_rows(run, batch, (size_t)p->dim[0]);
     cols = p->count / (size_t)p->dim[0];
     for (size_t i = 0; i < n; i++)
-        draw(run, pass, k, g + (run->hands_over ? i : run->dry->ids[i]) * cols, cols, !run->hands_over);
-    return hooks->ready_rows(hooks->user, k, run->dry->ids, n, err);
+        draw_gradient(run, pass, k, g + (run->hands_over ? i : run->dry->ids[i]) * cols, cols, !run->hands_over);
+    return hooks->grad_ready_rows(hooks->user, k, run->dry->ids, n, err);
 }
 
 /* Parameters are listed from the last unit to the first, as backward comes to them. */
@@ -129,21 +129,21 @@ tutti_status tutti_train_dry_pass(tutti_run *run, const tutti_pass *pass, const 
 
     for (int k = 0; k < run->n_params; k++)
         if (params[k].row_sparse)
-            TUTTI_TRY(hooks->need_rows(hooks->user, k, run->dry->ids, name_rows(run, batch, (size_t)params[k].dim[0]),
-                                       err));
+            TUTTI_TRY(hooks->rows_acquire(hooks->user, k, run->dry->ids,
+                                          name_rows(run, batch, (size_t)params[k].dim[0]), err));
     for (int k = run->n_params - 1; k >= 0; k--)
         if (k == 0 || params[k - 1].unit != params[k].unit) {
-            TUTTI_TRY(hooks->need(hooks->user, params[k].unit, false, err));
-            TUTTI_TRY(hooks->done(hooks->user, params[k].unit, false, err));
+            TUTTI_TRY(hooks->unit_acquire(hooks->user, params[k].unit, false, err));
+            TUTTI_TRY(hooks->unit_release(hooks->user, params[k].unit, false, err));
         }
     for (int64_t i = 0; pass->losses != NULL && i < batch->samples; i++)
         pass->losses[i] = 1 + run->dry->draws[i % DRAWS];
     for (int k = 0; k < run->n_params; k++) {
         if (k == 0 || params[k - 1].unit != params[k].unit)
-            TUTTI_TRY(hooks->need(hooks->user, params[k].unit, true, err));
+            TUTTI_TRY(hooks->unit_acquire(hooks->user, params[k].unit, true, err));
         TUTTI_TRY(ready(run, pass, batch, k, hooks, err));
         if (k == run->n_params - 1 || params[k + 1].unit != params[k].unit)
-            TUTTI_TRY(hooks->done(hooks->user, params[k].unit, true, err));
+            TUTTI_TRY(hooks->unit_release(hooks->user, params[k].unit, true, err));
     }
     run->dry->plan->rank[run->rank].adds |= pass->keep;
     *loss = (double)batch->samples;
@@ -323,8 +323,8 @@ static tutti_status open_networks(tutti_train_plan *plan, const tutti_train_conf
     return status;
 }
 
-static tutti_status make(tutti_train_plan *plan, const tutti_train_config *c, const char *installed, uint64_t over,
-                         tutti_error *err)
+static tutti_status make_plan(tutti_train_plan *plan, const tutti_train_config *c, const char *installed, uint64_t over,
+                              tutti_error *err)
 {
     const int ranks = plan->workers + plan->servers, threads = (int)c->threads;
     /* as a launcher pins workers */
@@ -362,7 +362,7 @@ tutti_status tutti_train_plan_make(tutti_train_plan *plan, const tutti_train_con
     if (plan->rank == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the plan of %lld ranks",
                           (long long)(c.n + c.servers));
-    return make(plan, &c, installed, over, err);
+    return make_plan(plan, &c, installed, over, err);
 }
 
 void tutti_train_plan_drop(tutti_train_plan *plan)

@@ -99,7 +99,7 @@ void tutti_train_say_warnings(tutti_run *run)
 }
 
 /* JSON knows no number that is not finite. */
-static json_t *number(double v)
+static json_t *json_number(double v)
 {
     return isfinite(v) ? json_real(v) : json_null();
 }
@@ -144,18 +144,18 @@ tutti_status tutti_train_gather(tutti_run *run, const double *mine, size_t n, tu
     if (tutti_engine_fault_tolerant(run->engine))
         return tutti_gather_parts(
             &run->all, 0, tutti_host((double *)(uintptr_t)mine, n, TUTTI_F64),
-            index == 0 ? tutti_host(run->told, n * (size_t)run->all.size, TUTTI_F64) : tutti_nothing(), err);
-    memcpy(run->told, mine, n * sizeof *mine);
+            index == 0 ? tutti_host(run->figures_of, n * (size_t)run->all.size, TUTTI_F64) : tutti_nothing(), err);
+    memcpy(run->figures_of, mine, n * sizeof *mine);
     for (int bit = 1; bit < all; bit <<= 1) {
         const int theirs = all - bit < bit ? all - bit : bit;
         TUTTI_TRY(tutti_recv(run->world, index + bit, port, NULL,
-                             tutti_host(run->told + (size_t)bit * n, (size_t)theirs * n, TUTTI_F64), TUTTI_FOREVER,
-                             err));
+                             tutti_host(run->figures_of + (size_t)bit * n, (size_t)theirs * n, TUTTI_F64),
+                             TUTTI_FOREVER, err));
     }
     if (index == 0)
         return TUTTI_OK;
-    return tutti_send(run->world, index & (index - 1), port, NULL, tutti_host(run->told, (size_t)all * n, TUTTI_F64),
-                      err);
+    return tutti_send(run->world, index & (index - 1), port, NULL,
+                      tutti_host(run->figures_of, (size_t)all * n, TUTTI_F64), err);
 }
 
 tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t *begin, void **all, tutti_error *err)
@@ -238,8 +238,9 @@ tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
     char path[4096];
 
     run->reported_ns = tutti_now_ns(run->rt);
-    run->told = tutti_alloc((size_t)(all ? run->all.size : spokesman_of(run)), TUTTI_TRAIN_FIGURES * sizeof(double));
-    if (run->told == NULL)
+    run->figures_of =
+        tutti_alloc((size_t)(all ? run->all.size : spokesman_of(run)), TUTTI_TRAIN_FIGURES * sizeof(double));
+    if (run->figures_of == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the reports of %d workers", run->all.size);
     if (run->all.index != 0)
         return TUTTI_OK;
@@ -261,39 +262,39 @@ static void print_time(double seconds, char *text, size_t bytes)
 }
 
 /* null of a lost worker. */
-static json_t *by_worker(const tutti_run *run, const double *told, int what)
+static json_t *by_worker(const tutti_run *run, const double *figures_of, int what)
 {
     json_t *array = json_array();
 
     for (int r = 0, index = 0; r < run->workers; r++) {
         const bool there = index < run->all.size && tutti_train_rank(run, index) == r;
-        json_array_append_new(array, there ? json_real(told[index * TOLD + what]) : json_null());
+        json_array_append_new(array, there ? json_real(figures_of[index * TOLD + what]) : json_null());
         index += there;
     }
     return array;
 }
 
-static tutti_status write_report(tutti_run *run, const tutti_figures *f, const double *told, double seconds,
+static tutti_status write_report(tutti_run *run, const tutti_figures *f, const double *figures_of, double seconds,
                                  tutti_error *err)
 {
     const tutti_method *m = tutti_engine_method(run->engine);
     const double left = tutti_train_left(run) * (double)f->wall_ns * 1e-9, epoch = tutti_train_epochs(run);
-    double sum[TOLD] = { 0 }, skipped = 0, scale = told[SCALE], loss, rate;
+    double sum[TOLD] = { 0 }, skipped = 0, scale = figures_of[SCALE], loss, rate;
     fields line = { 0 };
     char time[32];
 
     for (int i = 0; i < run->all.size * TOLD; i++)
-        sum[i % TOLD] += told[i];
+        sum[i % TOLD] += figures_of[i];
     for (int i = 0; i < tutti_train_working(run); i++) { /* where each decides for itself: the worst of them */
-        skipped = fmax(skipped, told[i * TOLD + SKIPPED]);
-        scale = fmin(scale, told[i * TOLD + SCALE]);
+        skipped = fmax(skipped, figures_of[i * TOLD + SKIPPED]);
+        scale = fmin(scale, figures_of[i * TOLD + SCALE]);
     }
     if (run->own_pace) { /* since the last line, not the last meeting */
-        tutti_heard heard;
-        tutti_engine_heard(run->engine, &heard);
-        sum[LOSS] = heard.loss_sum - run->heard.loss_sum;
-        sum[SAMPLES] = heard.samples - run->heard.samples;
-        run->heard = heard;
+        tutti_received received;
+        tutti_engine_received(run->engine, &received);
+        sum[LOSS] = received.loss_sum - run->received.loss_sum;
+        sum[SAMPLES] = received.samples - run->received.samples;
+        run->received = received;
     }
     loss = sum[SAMPLES] > 0 ? sum[LOSS] / sum[SAMPLES] : 0;
     rate = seconds > 0 ? sum[SAMPLES] / seconds : 0;
@@ -316,36 +317,37 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
         run,
         json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:o, s:o, s:o}",
                   "step", (json_int_t)m->step, "epoch", epoch,
-                  "samples", (json_int_t)f->samples, "train_loss", number(loss), "lr", m->lr,
+                  "samples", (json_int_t)f->samples, "train_loss", json_number(loss), "lr", m->lr,
                   "samples_per_second", rate, "wall_seconds", (double)f->wall_ns * 1e-9,
                   "compute_seconds", (double)f->compute_ns * 1e-9, "exposed_comm_seconds", (double)f->exposed_ns * 1e-9,
                   "other_seconds", (double)f->other_ns * 1e-9, "bytes_sent_total", sum[BYTES],
                   "steps_skipped", (json_int_t)skipped, "loss_scale", scale > 0 ? json_real(scale) : json_null(),
-                  "compute_seconds_by_worker", by_worker(run, told, COMPUTE),
-                  "wait_seconds_by_worker", by_worker(run, told, WAIT)),
+                  "compute_seconds_by_worker", by_worker(run, figures_of, COMPUTE),
+                  "wait_seconds_by_worker", by_worker(run, figures_of, WAIT)),
         err);
 }
 
-tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_error *err)
+tutti_status tutti_train_report_received(tutti_run *run, uint64_t until, tutti_error *err)
 {
     const uint64_t every = (uint64_t)run->config->report_every * run->unit;
-    tutti_heard heard;
+    tutti_received received;
     tutti_figures f;
     fields line = { 0 };
     double seconds, step, loss, rate;
     tutti_status status;
 
-    tutti_engine_heard(run->engine, &heard);
-    if (run->all.index != 0 || heard.gradients / every <= run->heard.gradients / every || heard.gradients >= until)
+    tutti_engine_received(run->engine, &received);
+    if (run->all.index != 0 || received.gradients / every <= run->received.gradients / every ||
+        received.gradients >= until)
         return TUTTI_OK;
     /* nothing is sent here, so no snapshot is needed; services continue to send */
     tutti_engine_figures(run->engine, &f);
     seconds = (double)(tutti_now_ns(run->rt) - run->reported_ns) * 1e-9;
-    step = (double)heard.gradients / (double)run->unit;
-    loss = heard.samples > run->heard.samples
-               ? (heard.loss_sum - run->heard.loss_sum) / (heard.samples - run->heard.samples)
+    step = (double)received.gradients / (double)run->unit;
+    loss = received.samples > run->received.samples
+               ? (received.loss_sum - run->received.loss_sum) / (received.samples - run->received.samples)
                : 0;
-    rate = seconds > 0 ? (heard.samples - run->heard.samples) / seconds : 0;
+    rate = seconds > 0 ? (received.samples - run->received.samples) / seconds : 0;
     add_field(&line, 3, "epoch %.2f", step / run->steps_per_epoch);
     add_field(&line, 0, "step %.0f/%llu", step, (unsigned long long)run->steps);
     add_field(&line, 1, "loss %.4f", loss);
@@ -353,14 +355,13 @@ tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_erro
     say_fields(run, 1, &line);
     status = tutti_train_put_json(
         run,
-        json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step,
-                  "epoch", step / run->steps_per_epoch,
-                  "samples", (json_int_t)(run->first_samples + (uint64_t)heard.samples), "train_loss", number(loss),
-                  "lr", tutti_engine_method(run->engine)->lr, "samples_per_second", rate,
-                  "wall_seconds", (double)f.wall_ns * 1e-9, "compute_seconds", (double)f.compute_ns * 1e-9,
+        json_pack("{s:I, s:f, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step, "epoch",
+                  step / run->steps_per_epoch, "samples", (json_int_t)(run->first_samples + (uint64_t)received.samples),
+                  "train_loss", json_number(loss), "lr", tutti_engine_method(run->engine)->lr, "samples_per_second",
+                  rate, "wall_seconds", (double)f.wall_ns * 1e-9, "compute_seconds", (double)f.compute_ns * 1e-9,
                   "exposed_comm_seconds", (double)f.exposed_ns * 1e-9, "other_seconds", (double)f.other_ns * 1e-9),
         err);
-    run->heard = heard;
+    run->received = received;
     run->reported_ns = tutti_now_ns(run->rt);
     return status;
 }
@@ -394,7 +395,7 @@ tutti_status tutti_train_report(tutti_run *run, tutti_error *err)
     }
     if (status == TUTTI_OK)
         status = tutti_train_written(
-            run, run->all.index == 0 ? write_report(run, &f, run->told, seconds, err) : TUTTI_OK, err);
+            run, run->all.index == 0 ? write_report(run, &f, run->figures_of, seconds, err) : TUTTI_OK, err);
     run->loss_sum = run->loss_samples = 0;
     run->reported = f;
     run->reported_ns = tutti_now_ns(run->rt);
@@ -409,7 +410,7 @@ static void add_worst(const tutti_run *run, json_t *line)
     if (run->worst.worker < 0)
         return;
     json_object_set_new(line, "worst_worker", json_integer(run->worst.worker));
-    json_object_set_new(line, "worst_test_loss", number(run->worst.loss));
+    json_object_set_new(line, "worst_test_loss", json_number(run->worst.loss));
     if (run->worst.accuracy >= 0) {
         json_object_set_new(line, "worst_test_accuracy", json_real(run->worst.accuracy));
         tutti_train_say(run, 0,
@@ -424,7 +425,7 @@ static void add_worst(const tutti_run *run, json_t *line)
    the run. */
 static void add_figures(const tutti_run *run, json_t *line)
 {
-    json_t *figures = run->evaluated.aside ? NULL : tutti_train_method_figures(run, false);
+    json_t *figures = run->evaluated.snapshot ? NULL : tutti_train_method_figures(run, false);
 
     if (json_object_size(figures) > 0)
         json_object_set(line, "method_figures", figures);
@@ -451,16 +452,16 @@ static tutti_status write_evaluation(tutti_run *run, tutti_error *err)
         tutti_train_say(run, 0, "epoch %.2f  step %llu  test loss above the optimum %.6g", epoch,
                         (unsigned long long)step, run->test_loss);
         line = json_pack("{s:I, s:f, s:o, s:n, s:o}", "step", (json_int_t)step, "epoch", epoch,
-                         "test_loss", number(run->test_loss), "test_accuracy",
-                         "consensus_distance", number(run->consensus_distance));
+                         "test_loss", json_number(run->test_loss), "test_accuracy",
+                         "consensus_distance", json_number(run->consensus_distance));
         add_place(run, line);
         add_worst(run, line);
         add_figures(run, line);
         return tutti_train_put_json(run, line, err);
     }
     line = json_pack("{s:I, s:f, s:o, s:f, s:o}", "step", (json_int_t)step,
-                     "epoch", epoch, "test_loss", number(run->test_loss),
-                     "test_accuracy", run->test_accuracy, "consensus_distance", number(run->consensus_distance));
+                     "epoch", epoch, "test_loss", json_number(run->test_loss),
+                     "test_accuracy", run->test_accuracy, "consensus_distance", json_number(run->consensus_distance));
     if (run->test_auc >= 0) {
         snprintf(auc, sizeof auc, "  AUC %.4f", run->test_auc);
         json_object_set_new(line, "test_auc", json_real(run->test_auc));
@@ -491,15 +492,15 @@ json_t *tutti_train_codec_record(const tutti_run *run, int tensor)
         return NULL;
     o = json_pack("{s:I, s:s, s:I, s:s, s:I, s:f, s:o, s:o, s:o, s:f, s:f, s:o}", "step", (json_int_t)r->step,
                   "tensor", run->params[tensor].name, "params", (json_int_t)run->params[tensor].count,
-                  "codec", r->codec, "bytes", (json_int_t)r->bytes, "bits", r->bits, "norm", number(r->norm),
-                  "rho", number(r->rho), "lost", number(r->lost), "density", r->density,
-                  "union_density", r->union_density, "residual", number(r->residual));
+                  "codec", r->codec, "bytes", (json_int_t)r->bytes, "bits", r->bits, "norm", json_number(r->norm),
+                  "rho", json_number(r->rho), "lost", json_number(r->lost), "density", r->density,
+                  "union_density", r->union_density, "residual", json_number(r->residual));
     for (int k = 0; k < r->n_figures; k++) {
         const tutti_codec_figure *f = &r->figure[k];
         json_t *counts = f->n > 1 ? json_array() : NULL;
         for (size_t i = 0; counts != NULL && i < f->n; i++)
             json_array_append_new(counts, json_integer((json_int_t)f->value[i]));
-        json_object_set_new(o, f->name, counts != NULL ? counts : number(f->value[0]));
+        json_object_set_new(o, f->name, counts != NULL ? counts : json_number(f->value[0]));
     }
     return o;
 }

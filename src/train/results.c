@@ -135,11 +135,11 @@ static json_t *memory_of(const double *w)
 /* The memory of the worker that has most. */
 static json_t *memory_of_most(const tutti_run *run)
 {
-    const double *most = run->told;
+    const double *most = run->figures_of;
     double bytes = -1;
 
     for (int i = 0; i < tutti_train_working(run); i++) {
-        const double *w = run->told + FIGURES * i;
+        const double *w = run->figures_of + FIGURES * i;
         double total = 0;
         for (int k = 0; k < TUTTI_MEMORY_KINDS; k++)
             total += w[HELD + k];
@@ -242,7 +242,7 @@ typedef struct results {
     tutti_train_trace trace;
 } results;
 
-static tutti_status tell(tutti_run *run, void *arg, tutti_error *err)
+static tutti_status gather_results(tutti_run *run, void *arg, tutti_error *err)
 {
     results *r = arg;
     tutti_figures *const f = &r->f;
@@ -295,7 +295,7 @@ typedef struct totals {
 
 static void add_up(const tutti_run *run, totals *t)
 {
-    const double *const all = run->told, *busiest = all;
+    const double *const all = run->figures_of, *busiest = all;
     double wall = 0;
 
     *t = (totals){ .scale = all[SCALE] };
@@ -425,8 +425,8 @@ static void put_rest(json_t *o, const tutti_run *run, const results *r, const to
     json_object_set_new(o, "time_to_target_seconds", real_or_null(run->time_to_target >= 0, run->time_to_target));
     json_object_set_new(o, "simulated", json_boolean(tutti_world_simulated(tutti_world_transport(run->world))));
     json_object_set_new(o, "host_seconds", json_real((double)(tutti_now_ns(host) - run->io->started_ns) * 1e-9));
-    json_object_set_new(o, "by_worker", by_worker(run, run->told, &r->stale));
-    json_object_set_new(o, "by_server", by_server(run, run->told));
+    json_object_set_new(o, "by_worker", by_worker(run, run->figures_of, &r->stale));
+    json_object_set_new(o, "by_server", by_server(run, run->figures_of));
     json_object_set_new(o, "payload_by_tensor", payload_by_tensor(run));
     json_object_set_new(o, "codec_report", codec_report(run));
     json_object_set(o, "events", r->events);
@@ -475,7 +475,7 @@ tutti_status tutti_train_results(tutti_run *run, tutti_error *err)
     int writer;
 
     do {
-        status = tutti_train_meet(run, tell, &r, err);
+        status = tutti_train_meet(run, gather_results, &r, err);
         writer = tutti_train_rank(run, 0);
         if (status == TUTTI_OK && run->by_unit)
             wrote = tutti_train_write_model(run, err);

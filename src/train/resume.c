@@ -122,11 +122,11 @@ static bool exact(const json_t *facts)
 {
     const char *const method = json_string_value(json_object_get(json_object_get(facts, "config"), "method"));
     const json_int_t workers = of_config(facts, "n");
-    const json_t *const told = json_object_get(facts, "exact");
+    const json_t *const recorded = json_object_get(facts, "exact");
     unsigned traits;
 
-    if (json_is_boolean(told))
-        return json_is_true(told);
+    if (json_is_boolean(recorded))
+        return json_is_true(recorded);
     return method != NULL && tutti_method_traits(method, &traits) &&
            ((traits & TUTTI_DDP_EQUIVALENT) != 0 || ((traits & TUTTI_DDP_EQUIVALENT_ALONE) != 0 && workers == 1));
 }

@@ -126,12 +126,12 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
     char fingerprint[2048];
     uint64_t trace_first, trace_steps;
     size_t device_bytes;
-    int asides;
+    int snapshots;
 
     tutti_train_trace_steps(c, &trace_first, &trace_steps);
     TUTTI_TRY(tutti_train_device_bytes(c, &device_bytes, err));
     plan_steps(run, samples);
-    asides = tutti_train_asides_open(run, tutti_train_evaluates_every(run), own);
+    snapshots = tutti_train_snapshots_open(run, tutti_train_evaluates_every(run), own);
     snprintf(fingerprint, sizeof fingerprint,
              "model=%s\ndata hash=%016llx\npartition=%s\n"
              "threads=%lld\nprecision=%s\neval-every=%lld\ncheckpoint-every=%lld\ntarget=%s\nresume=%s\n",
@@ -173,8 +173,8 @@ static tutti_status open_engine_on(tutti_run *run, const tutti_param *params, si
         .trace_first = trace_first,
         .trace_steps = trace_steps,
         .own_values = own,
-        .aside_every = asides > 0 ? tutti_train_evaluates_every(run) : 0,
-        .aside_most = asides,
+        .snapshot_every = snapshots > 0 ? tutti_train_evaluates_every(run) : 0,
+        .snapshot_most = snapshots,
         .servers = (int)c->servers,
         .names = true,
         .streams = c->stream[0] != 0,
@@ -361,7 +361,7 @@ void tutti_train_close_all(tutti_run *run)
     tutti_train_close(run);
     tutti_data_close(run->data);
     tutti_file_close(run->metrics, NULL);
-    tutti_free(run->told);
+    tutti_free(run->figures_of);
     tutti_free(run->passed_over);
     tutti_free(run->batch_of);
     tutti_free(run->sample_seconds);

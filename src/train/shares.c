@@ -91,7 +91,7 @@ static double pass_seconds(const int64_t *batch_of, const double *seconds, int n
 static tutti_status gather_times(tutti_run *run, void *mine, tutti_error *err)
 {
     return tutti_allgather(&run->all, tutti_host(mine, 2, TUTTI_F64),
-                           tutti_host(run->told, 2 * (size_t)run->all.size, TUTTI_F64), err);
+                           tutti_host(run->figures_of, 2 * (size_t)run->all.size, TUTTI_F64), err);
 }
 
 /* After `done` steps: measures, and moves the shares when that pays. Collective; all compute the
@@ -128,8 +128,8 @@ tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error
     if (status == TUTTI_OK) {
         double *speed = (double *)(void *)(next + n);
         for (int r = 0; r < n; r++) {
-            const double t =
-                run->told[2 * r + 1] > 0 ? run->told[2 * r] / run->told[2 * r + 1] : run->sample_seconds[r];
+            const double t = run->figures_of[2 * r + 1] > 0 ? run->figures_of[2 * r] / run->figures_of[2 * r + 1]
+                                                            : run->sample_seconds[r];
             run->sample_seconds[r] =
                 run->sample_seconds[r] > 0 && here > FIRST_LOOK ? 0.5 * run->sample_seconds[r] + 0.5 * t : t;
             speed[r] = run->sample_seconds[r] > 0 ? 1 / run->sample_seconds[r] : 1;

@@ -16,7 +16,7 @@
 enum { SLOW_STREAM = 0x736c6f77 }; /* "slow": draws of their own */
 
 /* One entry at *text, up to a comma or the end; *rank -1: every one. */
-static bool take(const char **text, long *rank, double *factor, double *chance)
+static bool parse_entry(const char **text, long *rank, double *factor, double *chance)
 {
     const char *at = *text;
     char *end;
@@ -53,7 +53,7 @@ tutti_status tutti_train_check_slow(const char *spec, int64_t workers, tutti_err
     for (const char *at = spec; *at != 0;) {
         long rank;
         double factor, chance;
-        if (!take(&at, &rank, &factor, &chance))
+        if (!parse_entry(&at, &rank, &factor, &chance))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                               "slow is '%.80s'; write RANK:FACTOR, RANK:FACTOR:P or *:FACTOR:P "
                               "with a factor from 1 to 1e6 and P from 0 to 1, several separated by commas",
@@ -74,7 +74,7 @@ double tutti_train_slow_factor(const char *spec, uint64_t seed, int rank, uint64
     for (const char *at = spec; *at != 0; entry++) {
         long whom;
         double factor, chance;
-        if (!take(&at, &whom, &factor, &chance))
+        if (!parse_entry(&at, &whom, &factor, &chance))
             break; /* checked before the run */
         if ((whom == -1 || whom == rank) &&
             (chance >= 1 ||

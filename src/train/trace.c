@@ -86,7 +86,7 @@ static bool may_differ(const tutti_run *run)
     return strcmp(transport, "shm") != 0 && !tutti_world_simulated(transport);
 }
 
-static tutti_status begin(tutti_run *run, void *nothing, tutti_error *err)
+static tutti_status begin_clock(tutti_run *run, void *nothing, tutti_error *err)
 {
     int64_t within;
 
@@ -100,7 +100,7 @@ static tutti_status begin(tutti_run *run, void *nothing, tutti_error *err)
 tutti_status tutti_train_trace_begin(tutti_run *run, tutti_error *err)
 {
     run->clock.of = -1;
-    return run->config->trace && may_differ(run) ? tutti_train_meet(run, begin, NULL, err) : TUTTI_OK;
+    return run->config->trace && may_differ(run) ? tutti_train_meet(run, begin_clock, NULL, err) : TUTTI_OK;
 }
 
 /* The correction to subtract from my time: on the line through the two, or the second one if they
@@ -169,22 +169,22 @@ static tutti_status write_lines(const tutti_run *run, const tutti_train_clock *e
 }
 
 /* All ranks' lines as one array, at index 0. By collectives, so that all ranks learn of a loss. */
-static tutti_status gather(tutti_run *run, const lines *mine, tutti_train_trace *trace, tutti_error *err)
+static tutti_status gather_lines(tutti_run *run, const lines *mine, tutti_train_trace *trace, tutti_error *err)
 {
     const size_t n = (size_t)run->all.size;
     int64_t own[2] = { (int64_t)mine->length, (int64_t)tutti_engine_trace_lost(run->engine) };
-    int64_t *told = tutti_alloc(2 * n, sizeof *told), lost = 0;
+    int64_t *counted = tutti_alloc(2 * n, sizeof *counted), lost = 0;
     size_t *counts = tutti_alloc(n, sizeof *counts), length = 2;
     char *all = NULL;
     tutti_status status =
-        counts != NULL && told != NULL
-            ? tutti_allgather(&run->all, tutti_host(own, 2, TUTTI_I64), tutti_host(told, 2 * n, TUTTI_I64), err)
+        counts != NULL && counted != NULL
+            ? tutti_allgather(&run->all, tutti_host(own, 2, TUTTI_I64), tutti_host(counted, 2 * n, TUTTI_I64), err)
             : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of %zu workers", n);
 
     for (size_t i = 0; status == TUTTI_OK && i < n; i++) {
-        counts[i] = (size_t)told[2 * i];
+        counts[i] = (size_t)counted[2 * i];
         length += counts[i];
-        lost += told[2 * i + 1];
+        lost += counted[2 * i + 1];
     }
     if (status == TUTTI_OK && run->all.index == 0 && (all = tutti_alloc(length + 2, 1)) == NULL)
         status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "merging the trace of %zu workers", n);
@@ -198,7 +198,7 @@ static tutti_status gather(tutti_run *run, const lines *mine, tutti_train_trace 
     } else
         tutti_free(all);
     tutti_free(counts);
-    tutti_free(told);
+    tutti_free(counted);
     return status;
 }
 
@@ -218,7 +218,7 @@ tutti_status tutti_train_trace_gather(tutti_run *run, tutti_train_trace *trace, 
         TUTTI_TRY(meet_clocks(run, &end.ahead_ns, &within, err));
     end.at_ns = tutti_now_ns(run->rt);
     TUTTI_TRY(write_lines(run, &end, within, &mine, err));
-    status = gather(run, &mine, trace, err);
+    status = gather_lines(run, &mine, trace, err);
     tutti_free(mine.at);
     return status;
 }

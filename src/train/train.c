@@ -121,7 +121,7 @@ static uint64_t sooner(uint64_t next, uint64_t done, uint64_t every)
    not be. `met`: the number of gradients when there were no snapshots. */
 static uint64_t full_at(const tutti_run *run, uint64_t met, uint64_t eval_every)
 {
-    const uint64_t room = (uint64_t)run->asides;
+    const uint64_t room = (uint64_t)run->snapshots;
 
     return room > 0 && (run->gradients_in_all - 1) / eval_every - met / eval_every > room
                ? (met / eval_every + room) * eval_every
@@ -142,7 +142,7 @@ static uint64_t next_meeting(const tutti_run *run, uint64_t done, uint64_t eval_
         next = sooner(next, done, (uint64_t)run->config->report_every);
     if (full_at(run, done, eval_every) > 0)
         next = full_at(run, done, eval_every);
-    else if (run->asides == 0)
+    else if (run->snapshots == 0)
         next = sooner(next, done, eval_every);
     return sooner(sooner(next, done, save_every), done, ask_every);
 }
@@ -161,7 +161,7 @@ static uint64_t asks_every(const tutti_run *run)
     return meet_always && run->staged == NULL ? run->unit : (uint64_t)run->config->report_every * run->unit;
 }
 
-static tutti_status ask(tutti_run *run, void *signal, tutti_error *err)
+static tutti_status ask_to_stop(tutti_run *run, void *signal, tutti_error *err)
 {
     int64_t *asked = signal;
 
@@ -177,24 +177,24 @@ static tutti_status begin_together(tutti_run *run, void *nothing, tutti_error *e
 
 /* Snapshots are evaluated where all workers stop anyway, for a checkpoint, and when they are
    full. */
-static tutti_status look_at_asides(tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
-                                   tutti_error *err)
+static tutti_status look_at_snapshots(tutti_run *run, uint64_t done, uint64_t eval_every, uint64_t save_every,
+                                      tutti_error *err)
 {
-    if (run->asides == 0 ||
+    if (run->snapshots == 0 ||
         (run->apart && !falls_on(done, save_every) && done != full_at(run, run->met, eval_every)))
         return TUTTI_OK;
     run->met = done;
-    return tutti_train_evaluate_asides(run, err);
+    return tutti_train_evaluate_snapshots(run, err);
 }
 
 /* Gives all workers the signal, if one of them has received one; then the state is saved. */
 static tutti_status stop_if_asked(tutti_run *run, bool saved, int64_t *asked, tutti_error *err)
 {
     const tutti_doing was = tutti_engine_doing(run->engine, TUTTI_DOING_OUTSIDE);
-    tutti_status status = tutti_train_meet(run, ask, asked, err);
+    tutti_status status = tutti_train_meet(run, ask_to_stop, asked, err);
 
-    if (status == TUTTI_OK && *asked != 0 && run->asides > 0)
-        status = tutti_train_evaluate_asides(run, err);
+    if (status == TUTTI_OK && *asked != 0 && run->snapshots > 0)
+        status = tutti_train_evaluate_snapshots(run, err);
     if (status == TUTTI_OK && *asked != 0 && !saved)
         status = save(run, err);
     if (status == TUTTI_OK && *asked != 0) /* no worker leaves while others still need it */
@@ -244,7 +244,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
             TUTTI_TRY(tutti_train_watch(run, err));
             TUTTI_TRY(tutti_train_report_codec(run, err));
             if (run->own_pace && run->dry == NULL)
-                TUTTI_TRY(tutti_train_report_heard(run, until, err));
+                TUTTI_TRY(tutti_train_report_received(run, until, err));
             if (run->takes) {
                 TUTTI_TRY(more_taken(run, before, &more, &due, err));
                 break;
@@ -257,8 +257,8 @@ static tutti_status train(tutti_run *run, tutti_error *err)
         if (run->dry == NULL && (run->own_pace || falls_on(done, (uint64_t)c->report_every) || over))
             TUTTI_TRY(tutti_train_report(run, err));
         if (!over && !tutti_engine_ended(run->engine))
-            TUTTI_TRY(look_at_asides(run, done, eval_every, save_every, err));
-        if (run->asides > 0 || run->dry != NULL)
+            TUTTI_TRY(look_at_snapshots(run, done, eval_every, save_every, err));
+        if (run->snapshots > 0 || run->dry != NULL)
             ;
         else if (tutti_engine_ended(run->engine)
                 ? c->target[0] != 0
@@ -277,7 +277,7 @@ static tutti_status train(tutti_run *run, tutti_error *err)
             return TUTTI_CLOSED;
     }
     TUTTI_TRY(tutti_engine_finish(run->engine, err));
-    return run->asides > 0 ? tutti_train_evaluate_asides(run, err) : TUTTI_OK;
+    return run->snapshots > 0 ? tutti_train_evaluate_snapshots(run, err) : TUTTI_OK;
 }
 
 static tutti_status begin_run(tutti_run *run, tutti_world *world, const tutti_train_config *config, tutti_train_io *io,

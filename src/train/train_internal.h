@@ -68,8 +68,8 @@ typedef struct tutti_run {
     bool apart;                      /* they make the same steps, but not at the same time */
     bool takes;                      /* the method decides how many samples a step has
                                         (tutti_engine_takes): the run ends by samples */
-    int asides;                      /* most snapshots from one meeting to the next; 0:
-                                        evaluations are of the current model (aside.c) */
+    int snapshots;                   /* most snapshots from one meeting to the next; 0:
+                                        evaluations are of the current model (snapshots.c) */
     uint64_t met;                    /* apart: how many steps were done at the last of these */
     uint64_t unit;                   /* gradients a step: 1, or the workers with own_pace */
     int said;                        /* events of the run that were already checked for warnings */
@@ -110,11 +110,11 @@ typedef struct tutti_run {
     int64_t reported_ns;
     uint64_t first_samples;          /* of the run, before this process */
     tutti_figures reported;          /* as they were at that report */
-    tutti_heard heard;               /* at the last line of metrics, of an asynchronous method */
+    tutti_received received;         /* at the last line of metrics, of an asynchronous method */
     uint64_t codec_reported;         /* step of the last codec records that were written */
     /* A row a worker, at most TUTTI_TRAIN_FIGURES each: the figures they send for a report and at
        the end. */
-    double *told;
+    double *figures_of;
 
     /* At the last evaluation: root of the mean of |x_i - mean|^2; 0 where replicas are equal. */
     double consensus_distance;
@@ -122,7 +122,7 @@ typedef struct tutti_run {
     double test_loss, test_accuracy;
     /* When that was, as lines of metrics have it, and what all had sent by then. aside: it is, or
        was, of a snapshot. */
-    struct { double seconds, bytes, epoch; uint64_t samples, step; bool aside; } evaluated;
+    struct { double seconds, bytes, epoch; uint64_t samples, step; bool snapshot; } evaluated;
     /* Likewise, of samples that get one logit; < 0: none, also where all labels are the same. */
     double test_auc;
     /* Of the workers' own models at the end: the one whose test loss is largest. Where replicas are
@@ -324,13 +324,13 @@ tutti_status tutti_train_meet(tutti_run *run,
    whether it could, and the run ends for all if not. Collective. */
 tutti_status tutti_train_written(tutti_run *run, tutti_status mine, tutti_error *err);
 
-/* ---- aside.c: evaluations of asynchronous methods, without a meeting for each ---- */
+/* ---- snapshots.c: evaluations of asynchronous methods, without a meeting for each ---- */
 
 /* The most snapshots in a run with `own` values of client state; 0: it meets for evaluations, or
    makes none. Sets run->asides. Before the engine opens. */
-int tutti_train_asides_open(tutti_run *run, uint64_t every, size_t own);
+int tutti_train_snapshots_open(tutti_run *run, uint64_t every, size_t own);
 /* Evaluates the snapshots since the last meeting, with a line of metrics.jsonl each. Collective. */
-tutti_status tutti_train_evaluate_asides(tutti_run *run, tutti_error *err);
+tutti_status tutti_train_evaluate_snapshots(tutti_run *run, tutti_error *err);
 
 /* ---- evaluate.c ---- */
 
@@ -375,7 +375,7 @@ tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t 
 tutti_status tutti_train_report(tutti_run *run, tutti_error *err); /* collective */
 /* Worker 0 of an asynchronous method, after a step of its own: reports what it has received of
    the others, if a line is due before the meeting at `until`. */
-tutti_status tutti_train_report_heard(tutti_run *run, uint64_t until, tutti_error *err);
+tutti_status tutti_train_report_received(tutti_run *run, uint64_t until, tutti_error *err);
 tutti_status tutti_train_report_evaluation(tutti_run *run, tutti_error *err);
 /* After a step: the effect of index 0's codec on its gradients, if that was measured in it.
    Local: no worker waits. */

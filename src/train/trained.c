@@ -27,7 +27,7 @@ static bool is_regular(tutti_runtime *rt, const char *path)
 }
 
 /* model.json of the run, and the file or checkpoint with the values. */
-static tutti_status find(tutti_trained *t, const char *run, char *facts, size_t bytes, tutti_error *err)
+static tutti_status find_files(tutti_trained *t, const char *run, char *facts, size_t bytes, tutti_error *err)
 {
     static const char *const up[] = { "", "/..", "/../.." };
     char folder[4096], at[4200], path[4300];
@@ -276,7 +276,7 @@ tutti_status tutti_trained_open(tutti_trained **out, tutti_runtime *rt, const ch
     if (t == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "opening the run '%.300s'", run);
     t->rt = rt;
-    status = find(t, run, facts, sizeof facts, err);
+    status = find_files(t, run, facts, sizeof facts, err);
     if (status == TUTTI_OK)
         status = tutti_train_read_model_file(&t->file, rt, facts, err);
     if (status == TUTTI_OK && strncmp(t->file.facts.model, "quadratic", 9) == 0)

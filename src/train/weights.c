@@ -64,8 +64,8 @@ static bool is_known(const tutti_tensors *of, const char *name)
     return n >= sizeof counted && of->n_statistics > 0 && strcmp(name + n - (sizeof counted - 1), counted) == 0;
 }
 
-static void add(char *text, size_t room, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void add(char *text, size_t room, const char *format, ...)
+static void append_text(char *text, size_t room, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void append_text(char *text, size_t room, const char *format, ...)
 {
     const size_t used = strlen(text);
     va_list args;
@@ -75,28 +75,28 @@ static void add(char *text, size_t room, const char *format, ...)
     va_end(args);
 }
 
-static tutti_status refuse(const tutti_tensor_file *f, const char *path, const char *model, const tutti_tensors *of,
-                           const misfits *m, tutti_error *err)
+static tutti_status refuse_misfit(const tutti_tensor_file *f, const char *path, const char *model,
+                                  const tutti_tensors *of, const misfits *m, tutti_error *err)
 {
     char why[800] = "", wrapped[64];
 
     if (m->lacks > 0)
-        add(why, sizeof why, "; it lacks '%s'", m->missing);
+        append_text(why, sizeof why, "; it lacks '%s'", m->missing);
     if (m->lacks > 1)
-        add(why, sizeof why, " and %d more", m->lacks - 1);
+        append_text(why, sizeof why, " and %d more", m->lacks - 1);
     if (m->has > 0)
-        add(why, sizeof why, "; it has '%s'", m->extra);
+        append_text(why, sizeof why, "; it has '%s'", m->extra);
     if (m->has > 1)
-        add(why, sizeof why, " and %d more", m->has - 1);
+        append_text(why, sizeof why, " and %d more", m->has - 1);
     if (m->has > 0)
-        add(why, sizeof why, ", which the model has not");
+        append_text(why, sizeof why, ", which the model has not");
     if (m->shape[0] != 0)
-        add(why, sizeof why, "; %s", m->shape);
+        append_text(why, sizeof why, "; %s", m->shape);
     if (m->dtype[0] != 0)
-        add(why, sizeof why, "; %s", m->dtype);
+        append_text(why, sizeof why, "; %s", m->dtype);
     snprintf(wrapped, sizeof wrapped, "module.%.50s", of->params[0].name);
     if (tutti_safetensors_find(f, wrapped) != NULL)
-        add(why, sizeof why, "; its names begin with 'module.': save the state_dict of the module within");
+        append_text(why, sizeof why, "; its names begin with 'module.': save the state_dict of the module within");
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                       "'%.300s' does not fit model '%.80s'%s; docs/PYTORCH-MODELS.md has the names", path, model, why);
 }
@@ -125,7 +125,7 @@ tutti_status tutti_train_weights_open(tutti_tensor_file **out, tutti_runtime *rt
         *out = f;
         return TUTTI_OK;
     }
-    refuse(f, path, model, of, &m, err);
+    refuse_misfit(f, path, model, of, &m, err);
     tutti_safetensors_close(f);
     return TUTTI_ERR_USAGE;
 }

@@ -28,7 +28,7 @@ void tutti_match_drop(tutti_match *m, match_message *message)
 }
 
 /* ---- pairing ---- */
-static void finish(tutti_match *m, tutti_request *r, tutti_status status, int rank)
+static void finish_request(tutti_match *m, tutti_request *r, tutti_status status, int rank)
 {
     match_finish(r, status, rank);
     m->completions++;
@@ -37,12 +37,12 @@ static void finish(tutti_match *m, tutti_request *r, tutti_status status, int ra
 void tutti_match_complete(tutti_match *m, match_op *op, tutti_status status, int rank)
 {
     if (op->request != NULL)
-        finish(m, op->request, status, rank);
+        finish_request(m, op->request, status, rank);
     m->carrier->let_go(m->self, op);
     op_give(m, op);
 }
 
-static void say(tutti_match *m, int to, match_answer *answer, match_word word)
+static void queue_answer(tutti_match *m, int to, match_answer *answer, match_word word)
 {
     answer->word = word;
     if (match_list_empty(&answer->link)) /* else it is queued already: the new control message replaces the old */
@@ -103,10 +103,10 @@ static void pair_up(tutti_match *m, match_op *op, match_message *message)
     message->received = 0;
     if (message->note.bytes > op->bytes) {
         message->outcome = TUTTI_ERR_CORRUPT;
-        say(m, message->from, &message->answer, MATCH_TAKEN);
+        queue_answer(m, message->from, &message->answer, MATCH_TAKEN);
     } else {
         message->cleared = true;
-        say(m, message->from, &message->answer, MATCH_CLEAR);
+        queue_answer(m, message->from, &message->answer, MATCH_CLEAR);
     }
 }
 
@@ -190,7 +190,7 @@ static bool send_to_self(tutti_match *m, tutti_request *r, uint64_t tag, tutti_b
 
     if (op != NULL) {
         deliver(m, op, &r->note, payload.data);
-        finish(m, r, TUTTI_OK, -1);
+        finish_request(m, r, TUTTI_OK, -1);
         return true;
     }
     message = message_make(m, m->rank, tag, 0, &r->note, bytes > MATCH_INLINE);
@@ -208,7 +208,7 @@ static bool send_to_self(tutti_match *m, tutti_request *r, uint64_t tag, tutti_b
         message->payload = message->small;
         if (bytes > 0)
             memcpy(message->small, payload.data, bytes);
-        finish(m, r, TUTTI_OK, -1);
+        finish_request(m, r, TUTTI_OK, -1);
     }
     match_keep(m->queue.unexpected, &message->waiting);
     return true;
@@ -220,13 +220,13 @@ static bool send_to_peer(tutti_match *m, tutti_request *r, const match_peer *p, 
     match_op *op;
 
     if (p->gone) {
-        finish(m, r, TUTTI_ERR_PEER, p->root);
+        finish_request(m, r, TUTTI_ERR_PEER, p->root);
         return true;
     }
     op = op_make(m, r, MATCH_OP_QUEUED, p->rank, tag, payload.data, bytes);
     if (op == NULL)
         return false;
-    say(m, p->rank, &op->answer, MATCH_ANNOUNCE);
+    queue_answer(m, p->rank, &op->answer, MATCH_ANNOUNCE);
     return true;
 }
 
@@ -238,7 +238,7 @@ tutti_status tutti_match_send(tutti_match *m, tutti_request *r, int to, uint64_t
     TUTTI_TRY(tutti_match_check("sending to", r, m->size, to, false, payload, &bytes, err));
     match_begin_send(r, note, m->rank, bytes);
     if (m->closing)
-        finish(m, r, m->over, m->over_rank);
+        finish_request(m, r, m->over, m->over_rank);
     else if (!(to == m->rank ? send_to_self(m, r, tag, payload, bytes)
                              : send_to_peer(m, r, &m->peers[to], tag, payload, bytes))) {
         r->posted = false;
@@ -292,7 +292,7 @@ static void cancel_send(tutti_match *m, match_op *op)
         op->request = NULL;
         op->state = MATCH_OP_WITHDRAWN;
         match_list_remove(&op->link);
-        say(m, op->peer, &op->answer, MATCH_WITHDRAW);
+        queue_answer(m, op->peer, &op->answer, MATCH_WITHDRAW);
     }
 }
 
@@ -307,7 +307,7 @@ static void cancel_matched(tutti_match *m, match_op *op)
     if (message->cleared) {
         message->cleared = false;
         match_id_renew(&message->waiting);
-        say(m, message->from, &message->answer, MATCH_REWIND);
+        queue_answer(m, message->from, &message->answer, MATCH_REWIND);
     }
     offer_message(m, message);
 }
@@ -333,7 +333,7 @@ void tutti_match_cancel(tutti_match *m, tutti_request *r)
 }
 
 /* ---- what the carrier sends ---- */
-void tutti_match_said(tutti_match *m, match_peer *p, bool whole)
+void tutti_match_departed(tutti_match *m, match_peer *p, bool whole)
 {
     match_answer *a = MATCH_OWNER(match_answer, link, p->outbox.next);
     match_op *op;
@@ -514,6 +514,6 @@ void tutti_match_piece_here(tutti_match *m, match_peer *p, uint64_t message_id, 
     if (message->received == message->note.bytes) {
         message->cleared = false;
         message->outcome = TUTTI_OK;
-        say(m, p->rank, &message->answer, MATCH_TAKEN);
+        queue_answer(m, p->rank, &message->answer, MATCH_TAKEN);
     }
 }

@@ -153,7 +153,7 @@ void tutti_match_peer_gone(tutti_match *m, int rank, int root);
 
 /* The control message at the head of the outbox is on its way; `whole`: an ANNOUNCE that takes
    its payload along: written() is called when the last byte is. */
-void tutti_match_said(tutti_match *m, match_peer *p, bool whole);
+void tutti_match_departed(tutti_match *m, match_peer *p, bool whole);
 void tutti_match_written(tutti_match *m, match_op *op);
 /* `bytes` more of the first of peer->streams are on their way: it goes behind the others, or,
    when all is sent, among those that wait for their TAKEN. */

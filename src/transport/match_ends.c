@@ -43,7 +43,7 @@ static void end_peer(tutti_match *m, match_peer *p, tutti_status status, int ran
     while (!match_list_empty(&p->outbox)) {
         match_answer *a = MATCH_OWNER(match_answer, link, p->outbox.next);
         if (a->is_message || a->word == MATCH_WITHDRAW)
-            tutti_match_said(m, p, false); /* the peer cannot be notified any more; what has arrived has arrived */
+            tutti_match_departed(m, p, false); /* the peer cannot be notified any more; what has arrived has arrived */
         else {
             match_list_remove(&a->link);
             tutti_match_complete(m, MATCH_OWNER(match_op, answer, a), status, rank);

@@ -2,8 +2,8 @@
    plug-in that opens plug-ins (mpi/choose.c) has its own copy. */
 #include "tutti/transport.h"
 
-static tutti_status check(const char *whose, const char *interface, uint32_t abi, uint32_t bytes, uint32_t here,
-                          size_t bytes_here, tutti_error *err)
+static tutti_status check_abi(const char *whose, const char *interface, uint32_t abi, uint32_t bytes, uint32_t here,
+                              size_t bytes_here, tutti_error *err)
 {
     if (abi == here && bytes == bytes_here)
         return TUTTI_OK;
@@ -16,12 +16,12 @@ static tutti_status check(const char *whose, const char *interface, uint32_t abi
 tutti_status tutti_transport_check(const tutti_transport_ops *ops, const char *whose, tutti_error *err)
 {
     /* first: it determines the positions of the others */
-    TUTTI_TRY(check(whose, "transport", ops->abi, ops->bytes, TUTTI_TRANSPORT_ABI, sizeof *ops, err));
-    return check(whose, "runtime", ops->runtime_abi, ops->runtime_bytes, TUTTI_RUNTIME_ABI, sizeof(tutti_runtime_ops),
-                 err);
+    TUTTI_TRY(check_abi(whose, "transport", ops->abi, ops->bytes, TUTTI_TRANSPORT_ABI, sizeof *ops, err));
+    return check_abi(whose, "runtime", ops->runtime_abi, ops->runtime_bytes, TUTTI_RUNTIME_ABI,
+                     sizeof(tutti_runtime_ops), err);
 }
 
 tutti_status tutti_runtime_check(const tutti_runtime *rt, const char *whose, tutti_error *err)
 {
-    return check(whose, "runtime", rt->ops->abi, rt->ops->bytes, TUTTI_RUNTIME_ABI, sizeof *rt->ops, err);
+    return check_abi(whose, "runtime", rt->ops->abi, rt->ops->bytes, TUTTI_RUNTIME_ABI, sizeof *rt->ops, err);
 }

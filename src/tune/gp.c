@@ -31,12 +31,13 @@ tutti_status tutti_gp_open(tutti_gp *g, int knobs, const bool *unordered, int ro
         g->length[k] = 0.5;
     }
     g->u = tutti_alloc(n * (size_t)knobs, sizeof *g->u);
-    g->told = tutti_alloc(n, sizeof *g->told);
+    g->measured = tutti_alloc(n, sizeof *g->measured);
     g->y = tutti_alloc(n, sizeof *g->y);
     g->factor = tutti_alloc(n * n, sizeof *g->factor);
     g->alpha = tutti_alloc(n, sizeof *g->alpha);
     g->work = tutti_alloc(n * TUTTI_GP_BATCH, sizeof *g->work);
-    return g->u != NULL && g->told != NULL && g->y != NULL && g->factor != NULL && g->alpha != NULL && g->work != NULL
+    return g->u != NULL && g->measured != NULL && g->y != NULL && g->factor != NULL && g->alpha != NULL &&
+                   g->work != NULL
                ? TUTTI_OK
                : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for a tuner of %d points", room);
 }
@@ -44,18 +45,18 @@ tutti_status tutti_gp_open(tutti_gp *g, int knobs, const bool *unordered, int ro
 void tutti_gp_close(tutti_gp *g)
 {
     tutti_free(g->u);
-    tutti_free(g->told);
+    tutti_free(g->measured);
     tutti_free(g->y);
     tutti_free(g->factor);
     tutti_free(g->alpha);
     tutti_free(g->work);
 }
 
-void tutti_gp_add(tutti_gp *g, const double *u, double told)
+void tutti_gp_add(tutti_gp *g, const double *u, double measured)
 {
     assert(g->n < g->room);
     memcpy(g->u + (size_t)g->n * (size_t)g->knobs, u, (size_t)g->knobs * sizeof *u);
-    g->told[g->n++] = told;
+    g->measured[g->n++] = measured;
 }
 
 /* Sets y from the observations. Differences of rounding size count as none: equal observations
@@ -65,15 +66,15 @@ static void standardise(tutti_gp *g)
     double sum = 0, squares = 0;
 
     for (int i = 0; i < g->n; i++)
-        sum += g->told[i];
+        sum += g->measured[i];
     g->mean = sum / g->n;
     for (int i = 0; i < g->n; i++)
-        squares += (g->told[i] - g->mean) * (g->told[i] - g->mean);
+        squares += (g->measured[i] - g->mean) * (g->measured[i] - g->mean);
     g->deviation = sqrt(squares / g->n);
     if (!(g->deviation > 1e-12 * (1 + fabs(g->mean))))
         g->deviation = INFINITY;
     for (int i = 0; i < g->n; i++)
-        g->y[i] = (g->told[i] - g->mean) / g->deviation;
+        g->y[i] = (g->measured[i] - g->mean) / g->deviation;
 }
 
 static double covariance(const tutti_gp *g, const double *u, const double *v)

@@ -16,7 +16,7 @@ typedef struct tutti_gp {
     int knobs, room, n;
     bool unordered[TUTTI_KNOBS_MOST];
     double *u;                   /* capacity x knobs */
-    double *told, *y;            /* capacity each */
+    double *measured, *y;        /* capacity each */
     double *factor;              /* n x n by columns: L of C = L L^T, below the diagonal */
     double *alpha;               /* n: C^-1 y */
     double *work;                /* capacity x TUTTI_GP_BATCH */
@@ -28,7 +28,7 @@ enum { TUTTI_GP_BATCH = 64 };    /* points of one prediction */
 tutti_status tutti_gp_open(tutti_gp *g, int knobs, const bool *unordered, int room,
                            tutti_error *err);
 void tutti_gp_close(tutti_gp *g); /* of a zeroed one, too */
-void tutti_gp_add(tutti_gp *g, const double *u, double told);
+void tutti_gp_add(tutti_gp *g, const double *u, double measured);
 /* Conditions on all points under the lengths and the noise that stand in g. *likelihood: the log of
    the density of y. TUTTI_ERR_NUMBER: C has no factor. */
 tutti_status tutti_gp_condition(tutti_gp *g, double *likelihood, tutti_error *err);

@@ -172,12 +172,12 @@ void tutti_tuner_close(tutti_tuner *t)
 
 /* ---- observations ---- */
 
-static bool was_told(const tutti_tuner *t, const double *value)
+static bool was_measured(const tutti_tuner *t, const double *value)
 {
     for (int i = 0; i < t->gp.n; i++) {
-        const double *told = t->value + (size_t)i * (size_t)t->n_knobs;
+        const double *tried = t->value + (size_t)i * (size_t)t->n_knobs;
         int k = 0;
-        while (k < t->n_knobs && told[k] == value[k])
+        while (k < t->n_knobs && tried[k] == value[k])
             k++;
         if (k == t->n_knobs)
             return true;
@@ -222,14 +222,14 @@ static void values_at(const tutti_tuner *t, const double *u, double *value)
 }
 
 /* The next point of the sequence that was not observed. */
-static bool draw(const tutti_tuner *t, double *value)
+static bool draw_point(const tutti_tuner *t, double *value)
 {
     double u[TUTTI_KNOBS_MOST];
 
     for (uint64_t index = 1; index <= CANDIDATES; index++) {
         drawn_at(t, index, u);
         values_at(t, u, value);
-        if (!was_told(t, value))
+        if (!was_measured(t, value))
             return true;
     }
     return false;
@@ -262,7 +262,7 @@ typedef struct pick {            /* the candidate that promises most so far; equ
     bool any;
 } pick;
 
-static void judge(tutti_tuner *t, int m, double best, pick *p)
+static void judge_points(tutti_tuner *t, int m, double best, pick *p)
 {
     double means[TUTTI_GP_BATCH], deviations[TUTTI_GP_BATCH];
 
@@ -284,7 +284,7 @@ static bool make_candidate(tutti_tuner *t, const double *at, int j)
     values_at(t, at, t->candidate[j]);
     for (int k = 0; k < t->n_knobs; k++)
         t->u[j * t->n_knobs + k] = place_of(&t->knob[k], t->candidate[j][k]);
-    return !was_told(t, t->candidate[j]);
+    return !was_measured(t, t->candidate[j]);
 }
 
 static tutti_status ask_the_process(tutti_tuner *t, double *value, bool *any, tutti_error *err)
@@ -302,7 +302,7 @@ static tutti_status ask_the_process(tutti_tuner *t, double *value, bool *any, tu
             at[k] = fmin(fmax(centre[k] + near_side * (at[k] - 0.5), 0), 1);
         m += make_candidate(t, at, m);
         if (m == TUTTI_GP_BATCH || (i == CANDIDATES + NEAR && m > 0)) {
-            judge(t, m, least_mean, &p);
+            judge_points(t, m, least_mean, &p);
             m = 0;
         }
     }
@@ -318,10 +318,10 @@ tutti_status tutti_tuner_ask(tutti_tuner *t, double *value, tutti_error *err)
         return TUTTI_CLOSED;
     for (int k = 0; k < t->n_knobs; k++)
         value[k] = t->knob[k].first;
-    if (!was_told(t, value))
+    if (!was_measured(t, value))
         return TUTTI_OK;
     if (t->gp.n <= t->drawn)
-        any = draw(t, value);
+        any = draw_point(t, value);
     else
         TUTTI_TRY(ask_the_process(t, value, &any, err));
     return any ? TUTTI_OK : TUTTI_CLOSED;

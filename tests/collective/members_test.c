@@ -227,7 +227,7 @@ static void who_is_lost_is_left_out_and_the_others_do_it_again(void **state)
    collective on the first. Method: worker 2 leaves. Worker 1's part of a gather is a message to
    worker 0, which waits for worker 2's; so worker 1 is in the broadcast, from worker 0, over
    messages or through shared memory, when worker 0 gives up. */
-static bool on_board;
+static bool on_rendezvous;
 
 static tutti_status two_in_one_meeting(tutti_world *world, tutti_members *m, tutti_error *err)
 {
@@ -246,7 +246,7 @@ static tutti_status two_in_one_meeting(tutti_world *world, tutti_members *m, tut
         status = tutti_gather_parts(&g, 0, tutti_host(&mine, 1, TUTTI_I64), tutti_host(all, (size_t)g.size, TUTTI_I64),
                                     &own);
         CHECK(meeting > 0 ? status == TUTTI_OK : me == 1 || status == TUTTI_ERR_PEER);
-        g.algorithm = tutti_members_epoch(m) == 0 && on_board ? "window" : "tree";
+        g.algorithm = tutti_members_epoch(m) == 0 && on_rendezvous ? "window" : "tree";
         if (status == TUTTI_OK)
             status = tutti_broadcast(&g, 0, tutti_host(&word, 1, TUTTI_I64), &own);
         CHECK(status == (meeting > 0 ? TUTTI_OK : TUTTI_ERR_PEER));
@@ -262,7 +262,7 @@ static void who_is_through_the_first_of_two_collectives_hears_of_a_loss_in_the_s
 {
     (void)state;
     for (int turn = 0; turn < 20; turn++) {
-        on_board = turn % 2 == 1;
+        on_rendezvous = turn % 2 == 1;
         all_well(3, two_in_one_meeting);
     }
 }

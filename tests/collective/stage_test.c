@@ -3,7 +3,7 @@
    ranks as threads and lengths at the edges of a stage's halves, each rank's vector where the draw
    puts it: malloc's memory off the line, or a window. The expected bits are computed from all
    ranks' inputs by the tree written out. */
-#include "collective/board.h"
+#include "collective/rendezvous.h"
 #include "tutti/comm.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -50,7 +50,7 @@ static tutti_status open_engine(tutti_engine **e, tutti_world *world, const tutt
 
 enum { WELL, LATE, BROKEN };
 typedef struct waiter {
-    tutti_monitor *door;
+    tutti_monitor *lock;
     int64_t made; /* rounds; under the lock */
     int64_t due;
 } waiter;
@@ -65,13 +65,13 @@ static bool all_made(void *of)
 
 static tutti_status waiter_open(tutti_method *m, tutti_error *err)
 {
-    return tutti_monitor_open(&((waiter *)m->self)->door, m->rt, err);
+    return tutti_monitor_open(&((waiter *)m->self)->lock, m->rt, err);
 }
 
 static void waiter_close(tutti_method *m)
 {
     if (m->self != NULL)
-        tutti_monitor_close(((waiter *)m->self)->door);
+        tutti_monitor_close(((waiter *)m->self)->lock);
 }
 
 static tutti_status waiter_serve(tutti_method *m, tutti_error *err)
@@ -85,10 +85,10 @@ static tutti_status waiter_serve(tutti_method *m, tutti_error *err)
             return tutti_fail(err, TUTTI_ERR_NUMBER, 0, "worker 1: the waiter's service broke");
         if (kind == BROKEN && w->made == 3) /* and this one never comes */
             continue;
-        tutti_lock(w->door);
+        tutti_lock(w->lock);
         w->made++;
-        tutti_wake(w->door);
-        tutti_unlock(w->door);
+        tutti_wake(w->lock);
+        tutti_unlock(w->lock);
     }
     return status;
 }
@@ -99,24 +99,24 @@ static tutti_status waiter_step(tutti_method *m, tutti_error *err)
     tutti_status status;
 
     TUTTI_TRY(tutti_base_step(m, err));
-    tutti_owe(m, 0, 1);
-    tutti_lock(w->door);
+    tutti_round_post(m, 0, 1);
+    tutti_lock(w->lock);
     w->due++;
     if (kind == LATE) { /* one more than there will be */
         const int64_t until_ns = tutti_now_ns(m->rt) + 3 * PAUSE_NS;
         w->due++;
-        status = tutti_await(m, w->door, all_made, w, until_ns, err);
+        status = tutti_await(m, w->lock, all_made, w, until_ns, err);
         w->due--;
         if (status == TUTTI_TIMEOUT && tutti_now_ns(m->rt) >= until_ns)
-            status = tutti_await(m, w->door, all_made, w, TUTTI_FOREVER, err);
+            status = tutti_await(m, w->lock, all_made, w, TUTTI_FOREVER, err);
         else if (status == TUTTI_OK)
             status = tutti_fail(err, TUTTI_ERR_STATE, 0, "what is never true was waited for and came");
     } else
-        status = tutti_await(m, w->door, all_made, w, TUTTI_FOREVER, err);
+        status = tutti_await(m, w->lock, all_made, w, TUTTI_FOREVER, err);
     if (status == TUTTI_OK && !all_made(w))
         status =
             tutti_fail(err, TUTTI_ERR_STATE, 0, "%lld of %lld rounds were made", (long long)w->made, (long long)w->due);
-    tutti_unlock(w->door);
+    tutti_unlock(w->lock);
     return status;
 }
 

@@ -187,7 +187,7 @@ static void asynchronous_methods_train_with_it(void **state)
 
 /* ---- methods of others ---- */
 
-typedef struct apart { float *x, *copy; tutti_monitor *door; } apart;
+typedef struct apart { float *x, *copy; tutti_monitor *lock; } apart;
 
 static tutti_status apart_declare(tutti_method *m, tutti_plan *plan, tutti_error *err)
 {
@@ -204,13 +204,13 @@ static tutti_status apart_open(tutti_method *m, tutti_error *err)
     apart *s = m->self;
 
     tutti_copy(m->device, m->n, m->x, s->x);
-    return tutti_monitor_open(&s->door, m->rt, err);
+    return tutti_monitor_open(&s->lock, m->rt, err);
 }
 
 static void apart_close(tutti_method *m)
 {
     if (m->self != NULL)
-        tutti_monitor_close(((apart *)m->self)->door);
+        tutti_monitor_close(((apart *)m->self)->lock);
 }
 
 /* The update is of a separate model, by half the rate, and x stays as it was until then. */
@@ -219,7 +219,7 @@ static tutti_status apart_step(tutti_method *m, tutti_error *err)
     apart *s = m->self;
 
     tutti_copy(m->device, m->n, m->x, s->copy);
-    TUTTI_TRY(tutti_base_step_on(m, s->x, m->rank == 0 ? s->door : NULL, 0.5, err));
+    TUTTI_TRY(tutti_base_step_on(m, s->x, m->rank == 0 ? s->lock : NULL, 0.5, err));
     if (memcmp(s->copy, m->x, m->n * sizeof(float)) != 0)
         return tutti_fail(err, TUTTI_ERR_STATE, 0, "the update of another model has moved x");
     tutti_copy(m->device, m->n, s->x, m->x);

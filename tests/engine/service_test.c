@@ -34,7 +34,7 @@ typedef struct shared {
     tutti_figures figures[MOST];
 } shared;
 
-typedef struct relay { tutti_monitor *door; shared *s; int64_t rounds; } relay;
+typedef struct relay { tutti_monitor *lock; shared *s; int64_t rounds; } relay;
 static shared *now; /* of the one test that runs: a method's ops have no place for it */
 
 static void pause_a_little(tutti_method *m, uint64_t what)
@@ -72,13 +72,13 @@ static tutti_status relay_serve(tutti_method *m, tutti_error *err)
     tutti_note note;
     tutti_status status;
 
-    while ((status = tutti_serve(m, 1, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
+    while ((status = tutti_rpc_receive(m, 1, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_note further = { .a = note.a - 1 };
         atomic_fetch_add(&now->active, 1);
         atomic_fetch_add(&now->served, 1);
         if (note.a > 1)
             TUTTI_TRY(tutti_call(m, 2, (m->rank + 1) % m->workers, &further, tutti_nothing(), tutti_nothing(), err));
-        TUTTI_TRY(tutti_reply(m, &note, &(tutti_note){ .a = 3 }, err));
+        TUTTI_TRY(tutti_rpc_reply(m, &note, &(tutti_note){ .a = 3 }, err));
         pause_a_little(m, (uint64_t)note.ticket); /* still at work after the answer */
         atomic_fetch_sub(&now->active, 1);
     }
@@ -90,10 +90,10 @@ static tutti_status relay_end_of_the_line(tutti_method *m, tutti_error *err)
     tutti_note note;
     tutti_status status;
 
-    while ((status = tutti_serve(m, 2, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
+    while ((status = tutti_rpc_receive(m, 2, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         atomic_fetch_add(&now->active, 1);
         atomic_fetch_add(&now->served, 1);
-        TUTTI_TRY(tutti_reply(m, &note, NULL, err));
+        TUTTI_TRY(tutti_rpc_reply(m, &note, NULL, err));
         pause_a_little(m, (uint64_t)note.ticket);
         atomic_fetch_sub(&now->active, 1);
     }
@@ -103,8 +103,8 @@ static tutti_status relay_end_of_the_line(tutti_method *m, tutti_error *err)
 static tutti_status relay_step(tutti_method *m, tutti_error *err)
 {
     TUTTI_TRY(tutti_base_step(m, err));
-    tutti_owe(m, 0, 2);
-    return m->step % 3 == 0 ? tutti_await_rounds(m, 0, 1, err) : TUTTI_OK;
+    tutti_round_post(m, 0, 2);
+    return m->step % 3 == 0 ? tutti_round_await(m, 0, 1, err) : TUTTI_OK;
 }
 
 static tutti_status relay_quiesce(tutti_method *m, tutti_error *err)
@@ -194,9 +194,10 @@ static tutti_status work(tutti_engine *e, tutti_world *world, tutti_error *err)
         if (own || now->show)
             TUTTI_TRY(look(e, world, err));
         if (own && m->rank == 0) {
-            tutti_heard heard;
-            tutti_engine_heard(e, &heard);
-            CHECK(heard.gradients == until && heard.samples == 2 * (double)until && heard.loss_sum == heard.samples);
+            tutti_received received;
+            tutti_engine_received(e, &received);
+            CHECK(received.gradients == until && received.samples == 2 * (double)until &&
+                  received.loss_sum == received.samples);
         }
     }
     TUTTI_TRY(tutti_engine_finish(e, err));

@@ -14,7 +14,7 @@
 
 extern const explore_piece explore_collective_pieces[], explore_port_pieces[], explore_train_pieces[],
     explore_gossip_pieces[], explore_async_pieces[], explore_hop_pieces[], explore_server_pieces[],
-    explore_desk_pieces[], explore_members_pieces[], explore_chosen_pieces[], explore_given_pieces[],
+    explore_requests_pieces[], explore_members_pieces[], explore_chosen_pieces[], explore_given_pieces[],
     explore_lane_pieces[], explore_by_piece_pieces[], explore_taken_pieces[], explore_tune_pieces[],
     explore_tier_pieces[], explore_pipe_pieces[], explore_drive_pieces[];
 static const struct {
@@ -27,7 +27,7 @@ static const struct {
                { "async", explore_async_pieces },
                { "hop", explore_hop_pieces },
                { "servers", explore_server_pieces },
-               { "desks", explore_desk_pieces },
+               { "requests", explore_requests_pieces },
                { "losses", explore_members_pieces },
                { "chosen", explore_chosen_pieces },
                { "given", explore_given_pieces },

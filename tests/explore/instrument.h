@@ -1,4 +1,4 @@
-/* instrument.h: included in front of the sources of the shared-memory collectives (board.c,
+/* instrument.h: included in front of the sources of the shared-memory collectives (rendezvous.c,
    window.c, reduce.c, world.c) when they are built for the explorer. With it other fibers may run
    before every atomic operation, and in the middle of every copy. */
 #ifndef TUTTI_TESTS_INSTRUMENT_H
@@ -7,9 +7,9 @@
 #include <stddef.h>
 #include <string.h>
 void explore_pause(void);
-#define TUTTI_BOARD_GLANCES 1  /* each look is a choice of the fiber to run */
-#define TUTTI_BOARD_PATIENCE 2
-#define TUTTI_BOARD_CORES 1024 /* the same runs on every machine */
+#define TUTTI_RENDEZVOUS_GLANCES 1 /* each look is a choice of the fiber to run */
+#define TUTTI_RENDEZVOUS_PATIENCE 2
+#define TUTTI_RENDEZVOUS_CORES 1024 /* the same runs on every machine */
 void *explore_copy(void *to, const void *from, size_t bytes);
 
 #undef atomic_load_explicit

@@ -866,7 +866,7 @@ static tutti_status relay_serve(tutti_method *m, tutti_error *err)
     tutti_note note;
     tutti_status status;
 
-    while ((status = tutti_serve(m, 1, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
+    while ((status = tutti_rpc_receive(m, 1, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         tutti_note further = { .a = 1 };
         if (breaks(m, "server", requests++))
             /* its client may be waiting for the others' by now, and theirs for the answer */
@@ -874,7 +874,7 @@ static tutti_status relay_serve(tutti_method *m, tutti_error *err)
         s->active++;
         s->served++;
         TUTTI_TRY(tutti_call(m, 2, (m->rank + 1) % m->workers, &further, tutti_nothing(), tutti_nothing(), err));
-        TUTTI_TRY(tutti_reply(m, &note, &(tutti_note){ .a = 3 }, err));
+        TUTTI_TRY(tutti_rpc_reply(m, &note, &(tutti_note){ .a = 3 }, err));
         explore_dawdle(20000);
         s->active--;
     }
@@ -887,10 +887,10 @@ static tutti_status relay_last(tutti_method *m, tutti_error *err)
     tutti_note note;
     tutti_status status;
 
-    while ((status = tutti_serve(m, 2, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
+    while ((status = tutti_rpc_receive(m, 2, &note, tutti_nothing(), TUTTI_FOREVER, err)) == TUTTI_OK) {
         s->active++;
         s->served++;
-        TUTTI_TRY(tutti_reply(m, &note, NULL, err));
+        TUTTI_TRY(tutti_rpc_reply(m, &note, NULL, err));
         explore_dawdle(20000);
         s->active--;
     }
@@ -900,7 +900,7 @@ static tutti_status relay_last(tutti_method *m, tutti_error *err)
 static tutti_status relay_step(tutti_method *m, tutti_error *err)
 {
     TUTTI_TRY(tutti_base_step(m, err));
-    tutti_owe(m, 0, 1 + m->rank % 2);
+    tutti_round_post(m, 0, 1 + m->rank % 2);
     return TUTTI_OK;
 }
 
@@ -961,7 +961,7 @@ static tutti_status count_step(tutti_method *m, tutti_error *err)
 
     (void)err;
     shared_of(relay_case)->owed += rounds;
-    tutti_owe(m, 0, rounds);
+    tutti_round_post(m, 0, rounds);
     return TUTTI_OK;
 }
 

@@ -458,7 +458,7 @@ static tutti_status two_groups(tutti_world *world, explore_case *c, tutti_error 
 }
 
 /* Threads of a rank in shared memory at the same time, each with a group of its own. */
-static tutti_status run_board(void *arg, tutti_error *err)
+static tutti_status run_rendezvous(void *arg, tutti_error *err)
 {
     const side *const s = arg;
     tutti_group g = tutti_group_workers(s->world, s->context);
@@ -469,7 +469,7 @@ static tutti_status run_board(void *arg, tutti_error *err)
     return TUTTI_OK;
 }
 
-static tutti_status board_threads(tutti_world *world, explore_case *c, tutti_error *err)
+static tutti_status rendezvous_threads(tutti_world *world, explore_case *c, tutti_error *err)
 {
     side sides[3];
     tutti_thread *threads[3];
@@ -477,7 +477,7 @@ static tutti_status board_threads(tutti_world *world, explore_case *c, tutti_err
 
     for (int k = 0; k < 3; k++) {
         sides[k] = (side){ world, c, NULL, 0, 3000 + (uint64_t)k };
-        TUTTI_TRY(tutti_thread_open(&threads[k], tutti_world_runtime(world), "board", run_board, &sides[k], err));
+        TUTTI_TRY(tutti_thread_open(&threads[k], tutti_world_runtime(world), "board", run_rendezvous, &sides[k], err));
     }
     for (int k = 0; k < 3; k++) {
         const tutti_status one = tutti_thread_join(threads[k], status == TUTTI_OK ? err : NULL);
@@ -489,7 +489,7 @@ static tutti_status board_threads(tutti_world *world, explore_case *c, tutti_err
 /* ---- failures ---- */
 /* One collective of several phases over shared memory, a death in it, and survivors that
    continue. */
-static tutti_status dies_on_board(tutti_world *world, explore_case *c, tutti_error *err)
+static tutti_status dies_in_rendezvous(tutti_world *world, explore_case *c, tutti_error *err)
 {
     tutti_group g = tutti_group_workers(world, 9);
     const uint64_t kind = explore_draw(c, "kind", 3);
@@ -699,7 +699,7 @@ const explore_piece explore_collective_pieces[] = {
       .help = "three threads of each rank on the board at the same time",
       .least = 2,
       .most = 3,
-      .rank_main = board_threads,
+      .rank_main = rendezvous_threads,
       .carrier = EXPLORE_WINDOWS },
     { .name = "gives-up",
       .help = "a rank fails between collectives: all hear of it",
@@ -751,7 +751,7 @@ const explore_piece explore_collective_pieces[] = {
       .help = "a rank is killed in a collective of several phases on the board; survivors live on",
       .least = 3,
       .most = 5,
-      .rank_main = dies_on_board,
+      .rank_main = dies_in_rendezvous,
       .carrier = EXPLORE_WINDOWS,
       .deaths = true,
       .steps = 700 },

@@ -20,7 +20,7 @@ typedef struct led {
     int rank, step, width, kind, running;
     size_t credit, taken; /* credit: the greatest since the step began */
     tutti_job jobs[JOBS];
-    tutti_monitor *door; /* of `met` */
+    tutti_monitor *lock; /* of `met` */
     int met;
     int64_t x[JOBS];
 } led;
@@ -98,12 +98,12 @@ static tutti_status meet(tutti_job *job, tutti_error *err)
     led *const l = job->owner;
 
     (void)err;
-    tutti_lock(l->door);
+    tutti_lock(l->lock);
     l->met++;
-    tutti_wake(l->door);
+    tutti_wake(l->lock);
     while (l->met < 2)
-        (void)tutti_wait(l->door, TUTTI_FOREVER, NULL);
-    tutti_unlock(l->door);
+        (void)tutti_wait(l->lock, TUTTI_FOREVER, NULL);
+    tutti_unlock(l->lock);
     return TUTTI_OK;
 }
 
@@ -179,7 +179,7 @@ static tutti_status pair(led *l, tutti_error *err)
 {
     if (!may_meet(l))
         return TUTTI_OK;
-    TUTTI_TRY(tutti_monitor_open(&l->door, tutti_world_runtime(l->world), err));
+    TUTTI_TRY(tutti_monitor_open(&l->lock, tutti_world_runtime(l->world), err));
     for (int k = 0; k < 2; k++) {
         l->jobs[k].run = meet;
         l->jobs[k].bytes = l->credit / 2;
@@ -188,7 +188,7 @@ static tutti_status pair(led *l, tutti_error *err)
     }
     for (int k = 0; k < 2; k++)
         TUTTI_TRY(tutti_job_wait(l->lane, &l->jobs[k], err));
-    tutti_monitor_close(l->door);
+    tutti_monitor_close(l->lock);
     return TUTTI_OK;
 }
 

@@ -144,7 +144,9 @@ static void check_one_room(const char *model, tutti_nn_task task, int64_t sample
     side a = side_of(&s, model, &(tutti_nn_options){ .batch = samples }),
          b = side_of(&s, model, &(tutti_nn_options){ .batch = samples, .by_unit = true });
     watch w = { .s = &s, .d = &b };
-    const tutti_nn_hooks hooks = { .user = &w, .need = on_need, .done = on_done, .ready = on_ready };
+    const tutti_nn_hooks hooks = {
+        .user = &w, .unit_acquire = on_need, .unit_release = on_done, .grad_ready = on_ready
+    };
     const size_t before = tutti_nn_bytes(b.nn);
     float *own[ROOM];
 

@@ -291,7 +291,7 @@ static void a_pass_is_the_tree_of_its_blocks_with_rows_and_without(void **state)
         tree[i] = same_shape(&c);
     for (size_t v = 0; v < TUTTI_LENGTH(sizes); v++) {
         const int64_t n = sizes[v], blocks = (n + 63) / 64;
-        const tutti_nn_hooks hooks = { .user = &t, .ready = on_ready, .ready_rows = on_ready_rows };
+        const tutti_nn_hooks hooks = { .user = &t, .grad_ready = on_ready, .grad_ready_rows = on_ready_rows };
         bool named[600] = { 0 };
         size_t distinct = 0, at = 0;
         double loss = 0;
@@ -343,7 +343,7 @@ static void adding_adds_and_no_samples_are_zeros(void **state)
     tutti_nn *nn = open_model(model, &c.task, 200);
     float **a = same_shape(&c), **b = same_shape(&c), **sum = same_shape(&c);
     static told t;
-    const tutti_nn_hooks hooks = { .user = &t, .ready = on_ready, .ready_rows = on_ready_rows };
+    const tutti_nn_hooks hooks = { .user = &t, .grad_ready = on_ready, .grad_ready_rows = on_ready_rows };
 
     (void)state;
     t.c = &c;

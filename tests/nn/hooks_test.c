@@ -38,7 +38,9 @@ static tutti_status record_ready(void *user, int param, tutti_error *err)
 
 static tutti_nn_hooks hooks_of(recorder *r)
 {
-    return (tutti_nn_hooks){ .user = r, .need = record_need, .done = record_done, .ready = record_ready };
+    return (tutti_nn_hooks){
+        .user = r, .unit_acquire = record_need, .unit_release = record_done, .grad_ready = record_ready
+    };
 }
 
 static void hooks_come_in_one_order_whatever_the_number_of_samples(void **state)
@@ -151,7 +153,9 @@ static void values_are_read_only_while_needed_and_gradients_left_alone_once_read
         tutti_nn *nn = open_net(&net, backend_names[i % 2], 20);
         example e = example_of(&net, 20, 1), expected = example_of(&net, 20, 1), kept = example_of(&net, 0, 1);
         guard g = { .e = &e, .values = expected.values, .gradients = kept.gradients };
-        const tutti_nn_hooks hooks = { .user = &g, .need = guard_need, .done = guard_done, .ready = guard_ready };
+        const tutti_nn_hooks hooks = {
+            .user = &g, .unit_acquire = guard_need, .unit_release = guard_done, .grad_ready = guard_ready
+        };
         const double loss = run_pass(nn, &expected, 20, false, NULL);
 
         for (int u = 0; u < net.unit_count; u++)

@@ -112,7 +112,9 @@ static void try(size_t kind, tutti_dtype precision, int64_t n, bool by_unit)
         mark(&g, k);
     }
     for (int turn = 0; turn < 2; turn++) { /* what the last pass has prepared is of other values now */
-        const tutti_nn_hooks hooks = { .user = &g, .need = on_need, .done = on_done, .ready = on_ready };
+        const tutti_nn_hooks hooks = {
+            .user = &g, .unit_acquire = on_need, .unit_release = on_done, .grad_ready = on_ready
+        };
         double loss, want;
         for (int k = 0; k < g.count; k++) {
             real[k][0] += 0.25f;

@@ -194,7 +194,7 @@ static void check_hooks(const char *model, tutti_nn_task task, int64_t samples, 
     side a = side_of(&s, off, &(tutti_nn_options){ .batch = samples }),
          b = side_of(&s, on, &(tutti_nn_options){ .batch = samples });
     guard g = { .s = &s, .d = &b };
-    const tutti_nn_hooks hooks = { .user = &g, .need = on_need, .done = on_done };
+    const tutti_nn_hooks hooks = { .user = &g, .unit_acquire = on_need, .unit_release = on_done };
     for (int k = 0; k < s.count; k++) {
         g.kept[k] = calloc(s.params[k].count, sizeof(float));
         memcpy(g.kept[k], b.values[k], s.params[k].count * sizeof(float));

@@ -107,7 +107,7 @@ static void with_noise_no_seed_ends_slower_than_the_default(void **state)
 }
 
 /* Evaluations between steps take 50 ms each, and are in no window. */
-static void what_is_aside_is_not_measured(void **state)
+static void what_is_excluded_is_not_measured(void **state)
 {
     tuned *t = tuned_of(bowl, 100), *looked = tuned_of(bowl, 100);
 
@@ -171,7 +171,7 @@ int main(void)
         cmocka_unit_test(fifteen_points_find_a_fast_one),
         cmocka_unit_test(where_nothing_is_faster_the_default_stays),
         cmocka_unit_test(with_noise_no_seed_ends_slower_than_the_default),
-        cmocka_unit_test(what_is_aside_is_not_measured),
+        cmocka_unit_test(what_is_excluded_is_not_measured),
         cmocka_unit_test(a_resumed_run_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

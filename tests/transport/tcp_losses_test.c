@@ -156,7 +156,7 @@ static tutti_status judges_silence(void *t, tutti_runtime *rt, void *arg, tutti_
     (void)rt;
     tutti_lock(e->lock);
     e->at_rank_0 = counts;
-    heard = p->heard_ns;
+    heard = p->received_ns;
     EXPECT(e->options.peer_timeout == timeout);
     EXPECT(!tutti_tcp_silence(e, 1, heard + seconds(0.33 * timeout)) && !p->silent);
     EXPECT(!tutti_tcp_silence(e, 1, heard + seconds(0.34 * timeout)) && p->silent);
@@ -218,7 +218,7 @@ static tutti_status excuses(void *t, tutti_runtime *rt, void *arg, tutti_error *
     (void)rt;
     tutti_lock(e->lock);
     e->at_rank_0 = true;
-    heard = p->heard_ns;
+    heard = p->received_ns;
     EXPECT(tutti_tcp_patience_ns(e) == seconds(timeout));
     p->acked_ns = heard + seconds(40);
     EXPECT(!tutti_tcp_silence(e, 1, heard + seconds(40 + 0.83 * timeout)));
@@ -322,7 +322,7 @@ static tutti_status sees_what_is_taken(void *t, tutti_runtime *rt, void *arg, tu
     EXPECT(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, &bytes) == 0 &&
            milliseconds == (int)(tutti_tcp_patience_ns(e) / TCP_MS) && milliseconds > 80000);
     EXPECT(tutti_tcp_look(fd, &look) && look.queued >= TCP_MUCH && look.acked > 0 && look.late_ns > 0);
-    EXPECT(!tutti_tcp_look(e->bell, &look) && look.late_ns == 0);
+    EXPECT(!tutti_tcp_look(e->wake_fd, &look) && look.late_ns == 0);
     /* what was seen is forgotten slowly, what is worse counts at once, and no more than may be */
     tutti_tcp_late(&late, 0, seconds(9));
     EXPECT(late == seconds(8) / 32 * 31);
@@ -366,7 +366,7 @@ static tutti_status hears_of_a_survivor_first(void *t, tutti_runtime *rt, void *
     TUTTI_TRY(tcp()->recv(t, &request, 1, 1, tutti_host(NULL, 0, TUTTI_U8), err));
     tutti_lock(e->lock);
     tutti_tcp_departed(e, &first, TCP_BY_ITSELF);
-    e->passed_ns = e->peers[1].said_ns + TCP_PATIENCE_NS - 1;
+    e->passed_ns = e->peers[1].reported_ns + TCP_PATIENCE_NS - 1;
     tutti_tcp_judge(e);
     EXPECT(!e->match.peers[1].gone && !atomic_load(&request.done));
     if (h->in_time)

@@ -11,7 +11,7 @@
 
 #include "exchange_internal.h"
 
-/* Is it summed on its way, so that no worker sends anything of its own that could be measured?
+/* Is it summed in transit, so that no worker sends anything of its own that could be measured?
    Sums of all elements lose nothing worth asking for: what is summed whole counts as sent. */
 static bool is_summed_in_part(const tutti_codec *c, const tutti_view *v)
 {
@@ -74,14 +74,15 @@ static tutti_status measure(tutti_exchange_job *job, const tutti_exchange_unit *
     return TUTTI_OK;
 }
 
-static tutti_status ask(tutti_exchange_job *job, tutti_way way, double *whole, double *sent, tutti_error *err)
+static tutti_status ask_codecs(tutti_exchange_job *job, tutti_route route, double *whole, double *sent,
+                               tutti_error *err)
 {
     tutti_engine_exchange *x = job->exchange;
     const int workers = x->space.workers;
 
     for (int t = 0; t < job->n_units; t++) {
         const tutti_exchange_unit *u = &job->unit[t];
-        const bool owned = tutti_exchange_by_owners(u, workers, way);
+        const bool owned = tutti_exchange_by_owners(u, workers, route);
         const float *from = u->n_wrappers > 0 ? tutti_codec_before(x->codec, &u->view, u->x) : u->x;
         whole[t] = tutti_norm2(x->space.device, u->view.count, from);
         if (u->codec->ops->rounds > 0) {
@@ -120,7 +121,7 @@ tutti_status tutti_exchange_ask(tutti_method *m, double weight, double *whole, d
     tutti_exchange_keep_states(e, x->asked_states, false);
     status = tutti_exchange_set_up(&job, &all, e->progress.step, err);
     if (status == TUTTI_OK)
-        status = ask(&job, e->way, whole, sent, err);
+        status = ask_codecs(&job, e->route, whole, sent, err);
     tutti_exchange_keep_states(e, x->asked_states, true);
     tutti_exchange_give_slot(x, job.slot);
     return status;

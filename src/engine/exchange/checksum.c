@@ -10,12 +10,12 @@
    garbage, too: a library that hands out a buffer too soon returns those. It guards against
    damage, not against an adversary.
 
-   Only messages that arrive as they were sent can be checked. What is summed on its way (16-bit
+   Only messages that arrive as they were sent can be checked. What is summed in transit (16-bit
    casts, random-k, PowerSGD) has no single sender when it arrives, and no worker knows the bytes
    it should have. A codec that sends nothing else is refused. For one that also makes messages it
    is reported which part is not checked. From one worker to another (d-psgd) nothing is summed,
    and everything is checked. The transports have checks of their own: tcp hashes each chunk with
-   a secret (wire-check), which also covers sums on their way from worker to worker; shm and mpi
+   a secret (wire-check), which also covers sums in transit from worker to worker; shm and mpi
    have none. */
 #include <stdio.h>
 #include <string.h>

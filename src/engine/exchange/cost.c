@@ -32,8 +32,8 @@
 
 #include "exchange_internal.h"
 
-typedef enum { SUM_F32, SUM_F16, SUM_BF16, GATHER, TO_OWNERS, WAYS } way;
-static const char *const way_names[WAYS] = { "all-reduce of fp32", "all-reduce of fp16", "all-reduce of bf16",
+typedef enum { SUM_F32, SUM_F16, SUM_BF16, GATHER, TO_OWNERS, WAYS } route;
+static const char *const route_names[WAYS] = { "all-reduce of fp32", "all-reduce of fp16", "all-reduce of bf16",
                                              "all-gather", "all-to-all" };
 enum { POINTS = 12, TIMES = 3, PREFIX = 4 };
 /* times of one kind of call by size in bytes; n is 0: not measured yet */
@@ -58,7 +58,7 @@ static const int64_t try_ns = 100000000; /* a tensor that takes longer is not tr
 /* ---- the network ---- */
 
 /* Makes one call; bytes: of the vector, or of all parts together. */
-static tutti_status call(weighing *w, way how, size_t bytes, tutti_error *err)
+static tutti_status call(weighing *w, route how, size_t bytes, tutti_error *err)
 {
     static const tutti_dtype types[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };
     const size_t part = bytes / (size_t)w->workers, all = part * (size_t)w->workers;
@@ -74,7 +74,7 @@ static tutti_status call(weighing *w, way how, size_t bytes, tutti_error *err)
         (tutti_buffer){ w->engine->m.device, w->room[0], bytes / tutti_dtype_bytes(types[how]), types[how] }, err);
 }
 
-static double sent_in(way how, double bytes, int workers)
+static double sent_in(route how, double bytes, int workers)
 {
     return (how < GATHER ? 2.0 : 1.0) * (workers - 1) / workers * bytes;
 }
@@ -83,7 +83,7 @@ static double sent_in(way how, double bytes, int workers)
    long as on the worker that began it first: a worker that is late finds the others waiting, and
    does not count their wait. So the longest time of each call is taken, not each worker's own
    best. */
-static tutti_status time_of(weighing *w, way how, size_t bytes, double *seconds, tutti_error *err)
+static tutti_status time_of(weighing *w, route how, size_t bytes, double *seconds, tutti_error *err)
 {
     tutti_runtime *rt = w->engine->rt;
     double of[TIMES];
@@ -103,7 +103,7 @@ static tutti_status time_of(weighing *w, way how, size_t bytes, double *seconds,
 
 /* Measures from next to nothing on, four times as much each time, until a call takes long enough
    or the maximum is reached. */
-static tutti_status measure(weighing *w, way how, tutti_error *err)
+static tutti_status measure(weighing *w, route how, tutti_error *err)
 {
     curve *c = &w->of[how];
 
@@ -123,7 +123,7 @@ static tutti_status measure(weighing *w, way how, tutti_error *err)
 /* *seconds += what a call takes: interpolated between the measured points, extrapolated beyond
    the last two. All workers ask for the same kinds in the same order, whatever bytes they
    have. */
-static tutti_status add_call(weighing *w, way how, double bytes, double *seconds, tutti_error *err)
+static tutti_status add_call(weighing *w, route how, double bytes, double *seconds, tutti_error *err)
 {
     const curve *c = &w->of[how];
     int k = 1;
@@ -204,7 +204,8 @@ static void close_probe(probe *p)
 }
 
 /* As exchange.c and message.c do it, for one worker alone. */
-static tutti_status encode(const tutti_engine *e, probe *p, const tutti_exchange_unit *u, trial *t, tutti_error *err)
+static tutti_status time_encode(const tutti_engine *e, probe *p, const tutti_exchange_unit *u, trial *t,
+                                tutti_error *err)
 {
     const tutti_codec_ops *ops = u->codec->ops;
     const int64_t begin = tutti_now_ns(e->rt);
@@ -234,7 +235,8 @@ static tutti_status encode(const tutti_engine *e, probe *p, const tutti_exchange
     return TUTTI_OK;
 }
 
-static tutti_status decode(const tutti_engine *e, probe *p, const tutti_exchange_unit *u, trial *t, tutti_error *err)
+static tutti_status time_decode(const tutti_engine *e, probe *p, const tutti_exchange_unit *u, trial *t,
+                                tutti_error *err)
 {
     const tutti_codec_ops *ops = u->codec->ops;
     const int64_t begin = tutti_now_ns(e->rt);
@@ -274,7 +276,7 @@ static tutti_status try_tensor(const tutti_engine *e, probe *p, int tensor, int 
     *t = (trial){ .rounds = ops->rounds,
                   .fixed = (tutti_codec_traits(u.codec) & TUTTI_CODEC_FIXED) != 0,
                   .number = ops->rounds > 0 ? tutti_codec_number(u.codec, &u.view) : TUTTI_U8,
-                  .owned = ops->rounds == 0 && tutti_exchange_by_owners(&u, workers, e->way) };
+                  .owned = ops->rounds == 0 && tutti_exchange_by_owners(&u, workers, e->route) };
     TUTTI_TRY(
         tutti_exchange_grow(&p->scratch, (ops->scratch != NULL ? ops->scratch(u.codec, &u.view) : 0) + 1, 1, err));
     for (int r = 0; r < ops->rounds; r++)
@@ -283,8 +285,8 @@ static tutti_status try_tensor(const tutti_engine *e, probe *p, int tensor, int 
     if (ops->rounds == 0)
         TUTTI_TRY(tutti_exchange_grow(&p->message, ops->bound(u.codec, &u.view) + 1, 1, err));
     for (int k = -1; k < TIMES && (k < 1 || tutti_now_ns(e->rt) - begin < try_ns); k++) {
-        TUTTI_TRY(encode(e, p, &u, t, err));
-        TUTTI_TRY(decode(e, p, &u, t, err));
+        TUTTI_TRY(time_encode(e, p, &u, t, err));
+        TUTTI_TRY(time_decode(e, p, &u, t, err));
         best.encode = k < 0 ? INFINITY : fmin(best.encode, t->encode);
         best.decode = k < 0 ? INFINITY : fmin(best.decode, t->decode);
     }
@@ -320,7 +322,7 @@ static tutti_status try_piece(weighing *w, probe *p, const tutti_piece *piece, t
     for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
         for (size_t k = 0; k < TUTTI_LENGTH(types); k++)
             if (of[r][k] > 0)
-                TUTTI_TRY(add_call(w, (way)(SUM_F32 + k), of[r][k], &w->wire, err));
+                TUTTI_TRY(add_call(w, (route)(SUM_F32 + k), of[r][k], &w->wire, err));
     if (gathers && lengths[0])
         TUTTI_TRY(add_call(w, GATHER, 0, &w->wire, err));
     if (gathers)
@@ -344,7 +346,7 @@ static void put_time(char *text, size_t room, double seconds, double bytes)
         snprintf(text + used, room - used, " (%.3g GB/s of fp32)", bytes / seconds * 1e-9);
 }
 
-static void tell(const weighing *w, double all)
+static void report_choice(const weighing *w, double all)
 {
     tutti_engine *e = w->engine;
     tutti_method *m = &e->m;
@@ -366,8 +368,8 @@ static void tell(const weighing *w, double all)
         if (last < 0 || used >= sizeof wires)
             continue;
         used += (size_t)snprintf(wires + used, sizeof wires - used, "%s%s %.3g us a call, %.4g MB/s a worker",
-                                 used > 0 ? "; " : "", way_names[k], c->seconds[0] * 1e6,
-                                 sent_in((way)k, c->bytes[last], w->workers) /
+                                 used > 0 ? "; " : "", route_names[k], c->seconds[0] * 1e6,
+                                 sent_in((route)k, c->bytes[last], w->workers) /
                                      fmax(fmax(c->seconds[last] - c->seconds[0], 0.5 * c->seconds[last]), 1e-9) * 1e-6);
     }
     if (w->plain > w->wire)
@@ -432,7 +434,7 @@ tutti_status tutti_exchange_weigh(tutti_engine *e, tutti_error *err)
     tutti_free(w.room[1]);
     TUTTI_TRY(status);
     all = w.encode + w.wire + w.decode;
-    tell(&w, all);
+    report_choice(&w, all);
     if (e->options.codec_cost != TUTTI_CODEC_COST_AUTO_OFF)
         return TUTTI_OK;
     x->verdict = all > pays_from * w.plain ? TUTTI_EXCHANGE_PLAIN : TUTTI_EXCHANGE_CODED;

@@ -56,7 +56,7 @@ static tutti_status sum(void *with, size_t n, float *numbers, tutti_error *err)
                              : tutti_allreduce(b->group, TUTTI_SUM, tutti_f32(e->m.device, numbers, n), err);
 }
 
-static void say(void *with, const char *kind, const char *text)
+static void forward_event(void *with, const char *kind, const char *text)
 {
     const tutti_engine_begun *b = with;
 
@@ -101,7 +101,7 @@ tutti_status tutti_engine_exchange_begin(const tutti_engine_begun *begun, tutti_
                                         .steps = e->m.steps,
                                         .epochs = e->m.epochs,
                                         .sum = sum,
-                                        .say = begun->say != NULL ? say : NULL,
+                                        .say = begun->say != NULL ? forward_event : NULL,
                                         .with = (void *)(uintptr_t)begun };
 
     if (!encodes(e))
@@ -211,7 +211,7 @@ tutti_status tutti_base_exchange(tutti_method *m, tutti_piece *p, tutti_error *e
 /* p->g := the mean of p->g over the members of `group`. */
 static tutti_status mean_of(tutti_engine *e, tutti_piece *p, tutti_group *group, bool moves, tutti_error *err)
 {
-    tutti_exchange_job job = { .exchange = e->exchange, .group = group, .way = e->way, .moves = moves ? e : NULL };
+    tutti_exchange_job job = { .exchange = e->exchange, .group = group, .route = e->route, .moves = moves ? e : NULL };
     tutti_status status;
 
     job.slot = tutti_exchange_take_slot(e->exchange, err);

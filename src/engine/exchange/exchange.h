@@ -4,14 +4,14 @@
 #include "../engine_facility.h"
 
 /* The route of codecs' messages (message.c), as the option `collective` sets it. */
-typedef enum { TUTTI_WAY_AUTO, TUTTI_WAY_GATHER, TUTTI_WAY_OWNERS } tutti_way;
+typedef enum { TUTTI_ROUTE_AUTO, TUTTI_ROUTE_GATHER, TUTTI_ROUTE_OWNERS } tutti_route;
 /* AUTO also if `collective` names an algorithm of sums. */
-tutti_way tutti_exchange_way(const char *collective);
+tutti_route tutti_exchange_route(const char *collective);
 
 /* ---- after declare(): checks of options ---- */
 
 /* A route of messages needs a codec that sends messages. */
-tutti_status tutti_exchange_check_way(const tutti_engine *e, tutti_error *err);
+tutti_status tutti_exchange_check_route(const tutti_engine *e, tutti_error *err);
 /* codec-hierarchy needs a codec of gradients; likewise codec-cost, codec-report and
    codec-checksum. */
 tutti_status tutti_exchange_check_team(const tutti_engine *e, tutti_error *err);

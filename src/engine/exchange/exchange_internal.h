@@ -68,7 +68,7 @@ typedef struct tutti_exchange_job {
     tutti_engine_exchange *exchange;
     tutti_exchange_slot *slot;
     tutti_group *group;
-    tutti_way way;
+    tutti_route route;
     tutti_exchange_unit *unit;
     int n_units;
     const tutti_engine *moves;   /* set if a model's displacement is exchanged, which cannot be
@@ -132,7 +132,7 @@ bool tutti_exchange_leads(const tutti_engine *e); /* does this worker encode for
 tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exchange_job *job,
                                          tutti_error *err);
 /* Does this unit take the route of owners of shards? */
-bool tutti_exchange_by_owners(const tutti_exchange_unit *u, int workers, tutti_way way);
+bool tutti_exchange_by_owners(const tutti_exchange_unit *u, int workers, tutti_route route);
 /* The shard of a unit that worker `owner` owns. */
 tutti_view tutti_exchange_part_of(const tutti_exchange_unit *u, int owner, int workers, int stage);
 /* Units whose codec makes messages: u->y := the mean of what the workers sent, as decoded. */

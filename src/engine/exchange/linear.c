@@ -7,7 +7,7 @@
 
 static const tutti_dtype linear_types[] = { TUTTI_F32, TUTTI_F16, TUTTI_BF16 };
 
-static size_t width(const tutti_exchange_unit *u, int round)
+static size_t round_width(const tutti_exchange_unit *u, int round)
 {
     return round < u->codec->ops->rounds ? u->codec->ops->width(u->codec, &u->view, round) : 0;
 }
@@ -18,7 +18,7 @@ static size_t bytes_of(const tutti_exchange_unit *u)
     size_t n = 0;
 
     for (int r = 0; r < u->codec->ops->rounds; r++)
-        n += width(u, r);
+        n += round_width(u, r);
     return n * tutti_dtype_bytes(tutti_codec_number(u->codec, &u->view));
 }
 
@@ -27,7 +27,7 @@ static size_t rounded_up(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-static tutti_dtype number(const tutti_exchange_unit *u)
+static tutti_dtype number_type(const tutti_exchange_unit *u)
 {
     return tutti_codec_number(u->codec, &u->view);
 }
@@ -40,7 +40,7 @@ tutti_status tutti_exchange_room_for_linear(tutti_exchange_job *job, tutti_error
     for (int i = 0; i < job->n_units; i++) {
         const tutti_exchange_unit *u = &job->unit[i];
         for (int r = 0; r < TUTTI_EXCHANGE_ROUNDS; r++)
-            bytes[r] += width(u, r) * tutti_dtype_bytes(number(u));
+            bytes[r] += round_width(u, r) * tutti_dtype_bytes(number_type(u));
         if (u->codec->ops->rounds > 0 && u->codec->ops->scratch != NULL)
             scratch += rounded_up(u->codec->ops->scratch(u->codec, &u->view));
     }
@@ -53,10 +53,10 @@ tutti_status tutti_exchange_room_for_linear(tutti_exchange_job *job, tutti_error
             at = (char *)s->wire[r].at + rounded_up((size_t)(at - (char *)s->wire[r].at));
             for (int i = 0; i < job->n_units; i++) {
                 tutti_exchange_unit *u = &job->unit[i];
-                if (u->codec->ops->rounds == 0 || number(u) != linear_types[t])
+                if (u->codec->ops->rounds == 0 || number_type(u) != linear_types[t])
                     continue;
                 u->wire[r] = at;
-                at += width(u, r) * tutti_dtype_bytes(linear_types[t]);
+                at += round_width(u, r) * tutti_dtype_bytes(linear_types[t]);
             }
         }
     }
@@ -74,8 +74,8 @@ tutti_status tutti_exchange_room_for_linear(tutti_exchange_job *job, tutti_error
 /* The number of elements of a round before the first non-finite one. */
 static size_t finite_until(tutti_device *d, const tutti_exchange_unit *u, int round)
 {
-    const tutti_dtype dtype = number(u);
-    const size_t n = width(u, round);
+    const tutti_dtype dtype = number_type(u);
+    const size_t n = round_width(u, round);
     float back[1024];
 
     for (size_t at = 0; at < n; at += TUTTI_LENGTH(back)) {
@@ -97,7 +97,7 @@ static size_t finite_until(tutti_device *d, const tutti_exchange_unit *u, int ro
 static tutti_status look_at(const tutti_exchange_job *job, const tutti_exchange_unit *u, int round, tutti_error *err)
 {
     const tutti_engine *e = job->moves;
-    const size_t bad = finite_until(job->exchange->space.device, u, round), all = width(u, round);
+    const size_t bad = finite_until(job->exchange->space.device, u, round), all = round_width(u, round);
     char value[40] = "";
 
     if (bad == all)
@@ -120,8 +120,8 @@ static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dty
 
     for (int i = 0; i < job->n_units; i++) {
         tutti_exchange_unit *u = &job->unit[i];
-        const size_t n = number(u) == dtype ? width(u, round) : 0;
-        if (u->codec->ops->rounds <= round || number(u) != dtype)
+        const size_t n = number_type(u) == dtype ? round_width(u, round) : 0;
+        if (u->codec->ops->rounds <= round || number_type(u) != dtype)
             continue;
         if (round == 0 && u->finite) /* the wrappers are applied as it is folded */
             u->x = tutti_codec_fold_first(job->exchange->codec, &u->view, u->x, u->scratch, u->wire);
@@ -141,7 +141,7 @@ static tutti_status round_of(tutti_exchange_job *job, int round, tutti_dtype dty
 static bool wire_is_finite(tutti_device *d, const tutti_exchange_unit *u)
 {
     for (int r = 0; r < u->codec->ops->rounds; r++)
-        if (finite_until(d, u, r) < width(u, r))
+        if (finite_until(d, u, r) < round_width(u, r))
             return false;
     return true;
 }

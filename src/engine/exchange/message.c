@@ -49,16 +49,16 @@ static size_t head_of(const tutti_exchange_unit *u)
     return (is_fixed(u) ? 0 : PREFIX) + (u->checked ? TUTTI_CHECKSUM_BYTES : 0);
 }
 
-static size_t bound(const tutti_exchange_unit *u, const tutti_view *v)
+static size_t message_bound(const tutti_exchange_unit *u, const tutti_view *v)
 {
     return v->count == 0 ? 0 : u->codec->ops->bound(u->codec, v) + head_of(u);
 }
 
-tutti_way tutti_exchange_way(const char *collective)
+tutti_route tutti_exchange_route(const char *collective)
 {
-    return strcmp(collective, "allgather") == 0  ? TUTTI_WAY_GATHER
-           : strcmp(collective, "alltoall") == 0 ? TUTTI_WAY_OWNERS
-                                                 : TUTTI_WAY_AUTO;
+    return strcmp(collective, "allgather") == 0  ? TUTTI_ROUTE_GATHER
+           : strcmp(collective, "alltoall") == 0 ? TUTTI_ROUTE_OWNERS
+                                                 : TUTTI_ROUTE_AUTO;
 }
 
 /* Why the owners of its shards may not encode a unit again; NULL: they may. */
@@ -79,14 +79,15 @@ static const char *hindrance(const tutti_exchange_unit *u)
     return NULL;
 }
 
-bool tutti_exchange_by_owners(const tutti_exchange_unit *u, int workers, tutti_way way)
+bool tutti_exchange_by_owners(const tutti_exchange_unit *u, int workers, tutti_route route)
 {
-    return way != TUTTI_WAY_GATHER && workers >= (way == TUTTI_WAY_OWNERS ? 2 : OWNERS_FROM) && hindrance(u) == NULL;
+    return route != TUTTI_ROUTE_GATHER && workers >= (route == TUTTI_ROUTE_OWNERS ? 2 : OWNERS_FROM) &&
+           hindrance(u) == NULL;
 }
 
 tutti_status tutti_exchange_check_owners(const tutti_engine *e, const tutti_exchange_job *job, tutti_error *err)
 {
-    for (int i = 0; i < job->n_units && e->way == TUTTI_WAY_OWNERS; i++)
+    for (int i = 0; i < job->n_units && e->route == TUTTI_ROUTE_OWNERS; i++)
         if (is_message(&job->unit[i]) && hindrance(&job->unit[i]) != NULL)
             return tutti_fail(
                 err, TUTTI_ERR_USAGE, 0,
@@ -127,8 +128,8 @@ static size_t at_of(const tutti_exchange_unit *u, const tutti_view *v)
 /* ---- writing and reading ---- */
 
 /* Encodes a message. *bytes: the bytes written, including the header; m: the message alone. */
-static tutti_status put(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, const float *x,
-                        uint8_t *out, message *m, size_t *bytes, tutti_error *err)
+static tutti_status write_message(tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v,
+                                  const float *x, uint8_t *out, message *m, size_t *bytes, tutti_error *err)
 {
     const size_t head = head_of(u);
 
@@ -149,8 +150,8 @@ static tutti_status put(tutti_exchange_job *job, const tutti_exchange_unit *u, c
     return v->stage == 0 ? tutti_exchange_measure(job, u, v, x, m->at, m->bytes, err) : TUTTI_OK;
 }
 
-static tutti_status take(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v, int from,
-                         const uint8_t **at, const uint8_t *end, message *m, tutti_error *err)
+static tutti_status read_message(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v,
+                                 int from, const uint8_t **at, const uint8_t *end, message *m, tutti_error *err)
 {
     size_t left = (size_t)(end - *at), bytes;
     const uint8_t *checksum = NULL;
@@ -192,8 +193,8 @@ static tutti_status take(const tutti_exchange_job *job, const tutti_exchange_uni
                : TUTTI_OK;
 }
 
-static tutti_status add(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v,
-                        const message *m, int from, float a, float *y, tutti_error *err)
+static tutti_status decode_message(const tutti_exchange_job *job, const tutti_exchange_unit *u, const tutti_view *v,
+                                   const message *m, int from, float a, float *y, tutti_error *err)
 {
     if (v->count == 0)
         return TUTTI_OK;
@@ -286,7 +287,7 @@ static tutti_status gather_bytes(tutti_exchange_job *job, uint8_t *from, size_t 
                              tutti_host(all->at, total, TUTTI_U8), err);
 }
 
-static tutti_status gather(tutti_exchange_job *job, tutti_error *err)
+static tutti_status gather_messages(tutti_exchange_job *job, tutti_error *err)
 {
     const int workers = job->group->size, me = job->group->index;
     const size_t units = (size_t)job->n_units;
@@ -296,13 +297,14 @@ static tutti_status gather(tutti_exchange_job *job, tutti_error *err)
 
     TUTTI_TRY(open_table(job, &t, err));
     for (size_t i = 0; i < units; i++)
-        most += chosen(&job->unit[i], false) ? bound(&job->unit[i], &job->unit[i].view) : 0;
+        most += chosen(&job->unit[i], false) ? message_bound(&job->unit[i], &job->unit[i].view) : 0;
     TUTTI_TRY(tutti_exchange_grow(&job->slot->send, most + 1, 1, err));
     for (size_t i = 0; i < units; i++, bytes += one) {
         const tutti_exchange_unit *u = &job->unit[i];
         one = 0;
         if (chosen(u, false))
-            TUTTI_TRY(put(job, u, &u->view, u->x, (uint8_t *)job->slot->send.at + bytes, &t.own[i], &one, err));
+            TUTTI_TRY(
+                write_message(job, u, &u->view, u->x, (uint8_t *)job->slot->send.at + bytes, &t.own[i], &one, err));
     }
     for (int r = 0; r < workers; r++)
         t.send[r] = most;
@@ -313,10 +315,10 @@ static tutti_status gather(tutti_exchange_job *job, tutti_error *err)
         const uint8_t *end = at + t.receive[r];
         for (size_t i = 0; i < units; i++)
             if (chosen(&job->unit[i], false))
-                TUTTI_TRY(tutti_fail_within(
-                    err,
-                    take(job, &job->unit[i], &job->unit[i].view, r, &at, end, &t.theirs[(size_t)r * units + i], err),
-                    "from worker %d", tutti_group_rank(job->group, r)));
+                TUTTI_TRY(tutti_fail_within(err,
+                                            read_message(job, &job->unit[i], &job->unit[i].view, r, &at, end,
+                                                         &t.theirs[(size_t)r * units + i], err),
+                                            "from worker %d", tutti_group_rank(job->group, r)));
         at = end;
     }
     for (size_t i = 0; i < units; i++) {
@@ -342,8 +344,8 @@ static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_err
     for (size_t i = 0; i < units; i++)
         for (int o = 0; o < workers && chosen(&job->unit[i], true); o++) {
             const tutti_view v = tutti_exchange_part_of(&job->unit[i], o, workers, 0);
-            most += bound(&job->unit[i], &v);
-            most_of_mine += o == me ? bound(&job->unit[i], &v) : 0;
+            most += message_bound(&job->unit[i], &v);
+            most_of_mine += o == me ? message_bound(&job->unit[i], &v) : 0;
         }
     TUTTI_TRY(tutti_exchange_grow(&job->slot->send, most + 1, 1, err));
     for (int o = 0; o < workers; o++) {
@@ -353,8 +355,8 @@ static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_err
             const tutti_view v = tutti_exchange_part_of(u, o, workers, 0);
             if (!chosen(u, true))
                 continue;
-            TUTTI_TRY(put(job, u, &v, u->x + at_of(u, &v), (uint8_t *)job->slot->send.at + bytes,
-                          &t->own[(size_t)o * units + i], &one, err));
+            TUTTI_TRY(write_message(job, u, &v, u->x + at_of(u, &v), (uint8_t *)job->slot->send.at + bytes,
+                                    &t->own[(size_t)o * units + i], &one, err));
             bytes += one;
         }
         t->send[o] = bytes - begin;
@@ -378,7 +380,7 @@ static tutti_status to_owners(tutti_exchange_job *job, const table *t, tutti_err
             const tutti_view v = tutti_exchange_part_of(&job->unit[i], me, workers, 0);
             if (chosen(&job->unit[i], true))
                 TUTTI_TRY(tutti_fail_within(
-                    err, take(job, &job->unit[i], &v, r, &at, end, &t->theirs[(size_t)r * units + i], err),
+                    err, read_message(job, &job->unit[i], &v, r, &at, end, &t->theirs[(size_t)r * units + i], err),
                     "from worker %d", tutti_group_rank(job->group, r)));
         }
         at = end;
@@ -400,7 +402,7 @@ static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *a
         t->send[o] = 0;
         for (size_t i = 0; i < units; i++) {
             const tutti_view v = tutti_exchange_part_of(&job->unit[i], o, workers, 1);
-            t->send[o] += chosen(&job->unit[i], true) ? bound(&job->unit[i], &v) : 0;
+            t->send[o] += chosen(&job->unit[i], true) ? message_bound(&job->unit[i], &v) : 0;
         }
     }
     TUTTI_TRY(tutti_exchange_grow(&job->slot->out, t->send[me] + 1, 1, err));
@@ -418,7 +420,7 @@ static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *a
         for (int w = 0; asked[i] && w < u->n_wrappers; w++)
             if (u->wrapper[w]->ops->before != NULL)
                 x = u->wrapper[w]->ops->before(u->wrapper[w], &v, x);
-        TUTTI_TRY(put(job, u, &v, x, (uint8_t *)job->slot->out.at + bytes, &m, &one, err));
+        TUTTI_TRY(write_message(job, u, &v, x, (uint8_t *)job->slot->out.at + bytes, &m, &one, err));
         bytes += one;
     }
     TUTTI_TRY(
@@ -430,7 +432,7 @@ static tutti_status from_owners(tutti_exchange_job *job, const table *t, bool *a
             const tutti_view v = tutti_exchange_part_of(&job->unit[i], o, workers, 1);
             if (chosen(&job->unit[i], true))
                 TUTTI_TRY(tutti_fail_within(
-                    err, take(job, &job->unit[i], &v, o, &at, end, &t->all[(size_t)o * units + i], err),
+                    err, read_message(job, &job->unit[i], &v, o, &at, end, &t->all[(size_t)o * units + i], err),
                     "from worker %d", tutti_group_rank(job->group, o)));
         }
         at = end;
@@ -459,7 +461,7 @@ static tutti_status by_owners(tutti_exchange_job *job, tutti_error *err)
         tutti_fill(d, u->view.count, 0, u->y);
         for (int o = 0; o < workers; o++) {
             const tutti_view v = tutti_exchange_part_of(u, o, workers, 1);
-            TUTTI_TRY(add(job, u, &v, &t.all[(size_t)o * units + i], o, 1, u->y + at_of(u, &v), err));
+            TUTTI_TRY(decode_message(job, u, &v, &t.all[(size_t)o * units + i], o, 1, u->y + at_of(u, &v), err));
         }
         good = tutti_finite(d, u->view.count, u->y);
         for (int o = 0; o < workers && good && u->finite; o++) {
@@ -480,11 +482,11 @@ tutti_status tutti_exchange_messages(tutti_exchange_job *job, tutti_error *err)
 
     for (int i = 0; i < job->n_units; i++)
         if (is_message(&job->unit[i])) {
-            job->unit[i].owned = tutti_exchange_by_owners(&job->unit[i], job->group->size, job->way);
+            job->unit[i].owned = tutti_exchange_by_owners(&job->unit[i], job->group->size, job->route);
             ways[job->unit[i].owned]++;
         }
     if (ways[0] > 0)
-        TUTTI_TRY(gather(job, err));
+        TUTTI_TRY(gather_messages(job, err));
     if (ways[1] > 0)
         TUTTI_TRY(by_owners(job, err));
     return TUTTI_OK;

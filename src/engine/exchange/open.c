@@ -141,12 +141,12 @@ tutti_status tutti_exchange_once(tutti_method *m, const char *option, tutti_erro
 {
     tutti_engine *e = m->engine;
 
-    if (e->way == TUTTI_WAY_OWNERS)
+    if (e->route == TUTTI_ROUTE_OWNERS)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%s asks that messages are encoded once, and collective=alltoall that the owners of parts "
                           "encode them anew; leave one of them away",
                           option);
-    e->way = TUTTI_WAY_GATHER;
+    e->route = TUTTI_ROUTE_GATHER;
     return TUTTI_OK;
 }
 
@@ -155,9 +155,9 @@ static bool is_message(const tutti_codec *c)
     return c->ops->rounds == 0;
 }
 
-tutti_status tutti_exchange_check_way(const tutti_engine *e, tutti_error *err)
+tutti_status tutti_exchange_check_route(const tutti_engine *e, tutti_error *err)
 {
-    if (tutti_exchange_way(e->options.collective) == TUTTI_WAY_AUTO || e->m.workers == 1 ||
+    if (tutti_exchange_route(e->options.collective) == TUTTI_ROUTE_AUTO || e->m.workers == 1 ||
         (e->exchange != NULL && tutti_exchange_leaf(e->exchange->codec, is_message) != NULL))
         return TUTTI_OK;
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -113,11 +113,11 @@ static double norm1(tutti_device *d, size_t n, const float *x)
     return sum;
 }
 
-typedef struct hearing { tutti_exchange_measured *of; tutti_status status; tutti_error *err; } hearing;
+typedef struct receiver { tutti_exchange_measured *of; tutti_status status; tutti_error *err; } receiver;
 
-static void hear(void *with, const char *name, size_t n, const double *numbers)
+static void receive_figure(void *with, const char *name, size_t n, const double *numbers)
 {
-    hearing *h = with;
+    receiver *h = with;
     tutti_exchange_measured *m = h->of;
     double *value;
     int k = 0;
@@ -145,7 +145,7 @@ tutti_status tutti_exchange_measure(const tutti_exchange_job *job, const tutti_e
     tutti_device *d = job->exchange->space.device;
     tutti_exchange_measured *m = job->exchange->measured != NULL ? &job->exchange->measured[u->view.tensor] : NULL;
     const tutti_codec_ops *ops = u->codec->ops;
-    hearing heard = { .of = m, .err = err };
+    receiver receiver_of = { .of = m, .err = err };
     float *y;
 
     if (m == NULL || !m->due || v->count == 0)
@@ -162,10 +162,10 @@ tutti_status tutti_exchange_measure(const tutti_exchange_job *job, const tutti_e
     m->input1 += norm1(d, v->count, x);
     m->input2 += tutti_norm2(d, v->count, x);
     if (ops->tell != NULL)
-        ops->tell(u->codec, v, x, y, &(tutti_codec_listener){ hear, &heard });
+        ops->tell(u->codec, v, x, y, &(tutti_codec_listener){ receive_figure, &receiver_of });
     tutti_axpy(d, v->count, -1, x, y);
     m->lost2 += tutti_norm2(d, v->count, y);
-    return heard.status;
+    return receiver_of.status;
 }
 
 static bool is_made_good(const tutti_exchange_unit *u)

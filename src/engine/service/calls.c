@@ -54,9 +54,9 @@ void tutti_service_end_calls(tutti_engine *e, bool all)
 {
     for (tutti_engine_call *call = e->services.calls; call != NULL; call = call->next) {
         const tutti_note note = { .kind = (uint32_t)KIND_END };
-        if (!call->told && (all || call->pending))
-            call->told = tutti_post_send(e->world, &call->leave, tutti_world_rank(e->world), abandon_port(call->ticket),
-                                         &note, tutti_nothing(), NULL) == TUTTI_OK;
+        if (!call->notified && (all || call->pending))
+            call->notified = tutti_post_send(e->world, &call->leave, tutti_world_rank(e->world),
+                                             abandon_port(call->ticket), &note, tutti_nothing(), NULL) == TUTTI_OK;
     }
 }
 
@@ -183,10 +183,10 @@ tutti_status tutti_engine_call_start(tutti_engine *e, tutti_engine_call *call, i
 tutti_status tutti_engine_tell(tutti_engine *e, tutti_request *r, int index, int member, const tutti_note *note,
                                tutti_buffer payload, tutti_error *err)
 {
-    tutti_note told = *note;
+    tutti_note notified = *note;
 
-    told.ticket = tutti_service_count_call(e, index, member);
-    return tutti_engine_post(e, r, member, tutti_service_port(index), &told, payload, 0, err);
+    notified.ticket = tutti_service_count_call(e, index, member);
+    return tutti_engine_post(e, r, member, tutti_service_port(index), &notified, payload, 0, err);
 }
 
 void tutti_engine_call_drop(tutti_engine *e, tutti_engine_call *call)

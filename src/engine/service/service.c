@@ -1,9 +1,9 @@
 /* service.c: the method's service threads: opening, closing, rounds, requests, and watching for
-   failures. How services call each other is in calls.c, their request queues are in desk.c, and
-   how all services of the run quiesce is in quiet.c.
+   failures. How services call each other is in calls.c, their request queues are in requests.c, and
+   how all services of the run quiesce is in quiescence.c.
 
-   Rest. A service rests in tutti_round and tutti_serve only. A caller's pending rounds are run
-   before it rests (other workers rely on their traffic), so a round is never interrupted.
+   Rest. A service rests in tutti_round_next and tutti_rpc_receive only. A caller's pending rounds
+   are run before it rests (other workers rely on their traffic), so a round is never interrupted.
 
    Losses. In a run that continues after losses (TUTTI_FAULT_TOLERANT) services do without a lost
    worker. Its calls are not served, a reply to it is dropped, a call to it ends, and the method's
@@ -11,7 +11,7 @@
    any time, even when all is quiescent: it is dropped before the server counts as busy. A service
    that asked for losses gets a pending round when this worker learns of one, and does not rest
    before it has run it. A service that serves requests is woken for it by a message to itself,
-   and tutti_serve returns the round instead of a request. It does not get it while all is
+   and tutti_rpc_receive returns the round instead of a request. It does not get it while all is
    quiescent: then the client evaluates and saves what the service has, and no worker waits for
    the service.
 
@@ -36,15 +36,15 @@ static bool is_end(const tutti_engine *e, const tutti_note *note)
     return note->kind == (uint32_t)KIND_END && note->from == tutti_world_rank(e->world);
 }
 
-bool tutti_engine_is_owed(const tutti_engine *e, const tutti_note *note)
+bool tutti_engine_is_pending(const tutti_engine *e, const tutti_note *note)
 {
-    return note->kind == (uint32_t)KIND_OWED && note->from == tutti_world_rank(e->world);
+    return note->kind == (uint32_t)KIND_PENDING && note->from == tutti_world_rank(e->world);
 }
 
 static void count_aside(tutti_engine *e)
 {
     tutti_lock(e->services.monitor);
-    e->services.aside++;
+    e->services.own_messages++;
     tutti_unlock(e->services.monitor);
 }
 
@@ -82,23 +82,23 @@ static service *forget(tutti_engine *e, uint64_t ticket)
     return NULL;
 }
 
-static tutti_status open_desk(service *s, int rooms, tutti_error *err)
+static tutti_status open_queue(service *s, int rooms, tutti_error *err)
 {
     const int index = (int)(s - s->engine->services.at);
 
-    if (s->desk.rooms > 0)
+    if (s->queue.rooms > 0)
         return TUTTI_OK;
-    return tutti_desk_open(&s->desk, s->engine, index, &(tutti_desk_setup){ .rooms = rooms }, err);
+    return tutti_requests_open(&s->queue, s->engine, index, &(tutti_requests_setup){ .rooms = rooms }, err);
 }
 
 /* ---- threads ---- */
 
-static void refuse(service *s, const tutti_note *request, int blame)
+static void refuse_request(service *s, const tutti_note *request, int blame)
 {
     const tutti_note note = { .kind = (uint32_t)KIND_FAILED, .a = blame };
     tutti_error own = { .rank = -1 }; /* if the caller is gone, the failure is ignored */
 
-    if (tutti_desk_answer(&s->desk, request, &note, 1, tutti_nothing(), NULL, &own) == TUTTI_OK)
+    if (tutti_requests_reply(&s->queue, request, &note, 1, tutti_nothing(), NULL, &own) == TUTTI_OK)
         count_aside(s->engine);
 }
 
@@ -110,19 +110,19 @@ static void answer_for_the_failed(service *s, int blame)
     tutti_engine *e = s->engine;
     tutti_error own = { .rank = -1 };
 
-    if (open_desk(s, 0, &own) != TUTTI_OK)
+    if (open_queue(s, 0, &own) != TUTTI_OK)
         return;
-    tutti_desk_hurry(&s->desk, &own);
+    tutti_requests_expedite(&s->queue, &own);
     for (size_t k = 0; k < s->n_unanswered; k++)
-        refuse(s, &s->unanswered[k], blame);
+        refuse_request(s, &s->unanswered[k], blame);
     for (;;) {
         tutti_note note;
-        const tutti_status status = tutti_desk_next(&s->desk, &note, TUTTI_FOREVER, &own);
+        const tutti_status status = tutti_requests_next(&s->queue, &note, TUTTI_FOREVER, &own);
         /* CORRUPT: the request is larger than the buffer */
         if ((status != TUTTI_OK && status != TUTTI_ERR_CORRUPT) || is_end(e, &note))
             return;
-        if (!tutti_engine_is_owed(e, &note))
-            refuse(s, &note, blame);
+        if (!tutti_engine_is_pending(e, &note))
+            refuse_request(s, &note, blame);
     }
 }
 
@@ -196,8 +196,8 @@ void tutti_service_tell_losses(tutti_engine *e)
     e->services.events = events > e->services.events ? events : e->services.events;
     tutti_unlock(e->services.monitor);
     for (int i = 0; news && i < e->services.n; i++)
-        if (e->services.at[i].hears)
-            tutti_owe(&e->m, i, 1);
+        if (e->services.at[i].receives_losses)
+            tutti_round_post(&e->m, i, 1);
 }
 
 /* The loss of a rank that a facility cannot do without ends the run. */
@@ -229,7 +229,7 @@ static bool ends_now(tutti_engine *e)
    run continues after losses. If the run does not continue, the thread still notifies services of
    further losses: the client may be waiting for a worker that waits for a reply of theirs. A rank
    that has left in order ends the run of all (left.c). */
-static tutti_status watch(tutti_method *m, tutti_error *err)
+static tutti_status watch_leavers(tutti_method *m, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     const int index = e->services.n - 1, ranks = m->workers + m->servers;
@@ -273,8 +273,9 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
     int n = 0;
 
     for (; table != NULL && table[n].name != NULL && n < TUTTI_SERVICES_MOST; n++)
-        e->services.at[n] =
-            (service){ .engine = e, .run = table[n].run, .name = table[n].name, .hears = table[n].hears };
+        e->services.at[n] = (service){
+            .engine = e, .run = table[n].run, .name = table[n].name, .receives_losses = table[n].receives_losses
+        };
     e->services.pool = n;
     if (e->own_pace && e->m.workers > 1) /* runs only on the worker that hands out gradients: see
                                             tutti_service_start */
@@ -283,10 +284,10 @@ tutti_status tutti_engine_services_open(tutti_engine *e, tutti_error *err)
         e->services.wanted = tutti_alloc(ranks, sizeof *e->services.wanted);
         if (e->services.wanted == NULL)
             return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "watching %zu workers", ranks);
-        e->services.at[n++] = (service){ .engine = e, .run = watch, .name = "watch", .resting = true };
+        e->services.at[n++] = (service){ .engine = e, .run = watch_leavers, .name = "watch", .resting = true };
     }
     e->services.n = n;
-    e->services.held = e->services.quiet = true;
+    e->services.held = e->services.quiescent = true;
     if (n == 0 && !e->own_pace && !tutti_hooks_rest(e))
         return TUTTI_OK;
     e->services.sent = tutti_alloc(ranks, sizeof *e->services.sent);
@@ -326,7 +327,7 @@ void tutti_engine_services_end(tutti_engine *e)
     /* Without finish() one worker may have received its last reply before another has. */
     until_ns = tutti_now_ns(e->rt) + DRAIN_NS;
     for (int i = 0; i < e->services.n && well; i++)
-        tutti_desk_drain(&e->services.at[i].desk, until_ns);
+        tutti_requests_drain(&e->services.at[i].queue, until_ns);
 }
 
 void tutti_engine_services_close(tutti_engine *e)
@@ -336,7 +337,7 @@ void tutti_engine_services_close(tutti_engine *e)
        wakes any server for a loss */
     for (int i = 0; i < e->services.n && e->services.monitor != NULL; i++) { /* NULL: opening has failed */
         tutti_cancel(e->world, &e->services.at[i].wake);
-        tutti_desk_close(&e->services.at[i].desk);
+        tutti_requests_close(&e->services.at[i].queue);
         tutti_free(e->services.at[i].unanswered);
     }
     tutti_engine_pace_close(e);
@@ -381,7 +382,7 @@ tutti_status tutti_engine_cause(tutti_engine *e, tutti_status status, tutti_erro
    in flight is enough. */
 void tutti_service_wake(tutti_engine *e, int index)
 {
-    const tutti_note note = { .kind = (uint32_t)KIND_OWED };
+    const tutti_note note = { .kind = (uint32_t)KIND_PENDING };
     service *s = &e->services.at[index];
 
     if (s->woken)
@@ -393,7 +394,7 @@ void tutti_service_wake(tutti_engine *e, int index)
 
 /* ---- rounds and requests ---- */
 
-static void rest(service *s)
+static void mark_resting(service *s)
 {
     s->resting = true;
     tutti_wake(s->engine->services.monitor);
@@ -411,43 +412,43 @@ tutti_status tutti_round(tutti_method *m, int index, bool free, tutti_error *err
         s->busy = false;
         tutti_wake(e->services.monitor);
     }
-    while (!e->services.closing && s->owed == 0 && (!free || e->services.held)) {
+    while (!e->services.closing && s->pending == 0 && (!free || e->services.held)) {
         if (!s->resting)
-            rest(s);
+            mark_resting(s);
         tutti_wait(e->services.monitor, TUTTI_FOREVER, NULL);
     }
     closing = e->services.closing;
     s->resting = closing;
     s->busy = !closing;
-    s->owed -= !closing && s->owed > 0;
+    s->pending -= !closing && s->pending > 0;
     tutti_unlock(e->services.monitor);
     return closing ? TUTTI_CLOSED : TUTTI_OK;
 }
 
-void tutti_owe(tutti_method *m, int index, int64_t rounds)
+void tutti_round_post(tutti_method *m, int index, int64_t rounds)
 {
     tutti_engine *e = m->engine;
 
     if (rounds <= 0)
         return;
     tutti_lock(e->services.monitor);
-    e->services.at[index].owed += rounds;
+    e->services.at[index].pending += rounds;
     if (!e->services.at[index].ended)
         e->services.at[index].resting = false; /* from now on, not from when it runs */
-    if (e->services.at[index].serving && !e->services.quiet)
+    if (e->services.at[index].serving && !e->services.quiescent)
         tutti_service_wake(e, index);
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);
 }
 
-tutti_status tutti_await_rounds(tutti_method *m, int index, int64_t most, tutti_error *err)
+tutti_status tutti_round_await(tutti_method *m, int index, int64_t most, tutti_error *err)
 {
     tutti_engine *e = m->engine;
     const service *s = &e->services.at[index];
     const tutti_doing was = tutti_engine_expose(e);
 
     tutti_lock(e->services.monitor);
-    while (e->services.status == TUTTI_OK && !s->ended && s->owed + s->busy > most)
+    while (e->services.status == TUTTI_OK && !s->ended && s->pending + s->busy > most)
         tutti_wait(e->services.monitor, TUTTI_FOREVER, NULL);
     tutti_unlock(e->services.monitor);
     tutti_engine_doing(e, was);
@@ -491,8 +492,8 @@ tutti_status tutti_await(tutti_method *m, tutti_monitor *at, bool (*ready)(void 
    counted as one. */
 static void take_owed(service *s, tutti_note *note)
 {
-    *note = (tutti_note){ .kind = (uint32_t)KIND_OWED, .from = s->engine->m.rank };
-    s->owed = 0;
+    *note = (tutti_note){ .kind = (uint32_t)KIND_PENDING, .from = s->engine->m.rank };
+    s->pending = 0;
     s->resting = false;
 }
 
@@ -501,34 +502,35 @@ tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, vo
 {
     const tutti_method *m = &e->m;
     service *s = &e->services.at[index];
-    bool closing, again, owed;
+    bool closing, again, pending;
     tutti_status status = TUTTI_OK;
 
     tutti_lock(e->services.monitor);
     closing = e->services.closing;
-    owed = !closing && s->owed > 0 && !e->services.quiet;
-    if (owed)
+    pending = !closing && s->pending > 0 && !e->services.quiescent;
+    if (pending)
         take_owed(s, note);
     else if (!closing)
-        rest(s);
+        mark_resting(s);
     s->serving = true;
     tutti_unlock(e->services.monitor);
-    if (owed)
+    if (pending)
         return TUTTI_OK;
     do {
         again = false;
         if (!closing)
-            status = tutti_desk_next(&s->desk, note, deadline_ns, err);
+            status = tutti_requests_next(&s->queue, note, deadline_ns, err);
         tutti_lock(e->services.monitor);
         closing = closing || e->services.closing || (status == TUTTI_OK && is_end(e, note));
         /* a request of a lost worker is not answered, and has no effect on the run */
-        again = !closing && status == TUTTI_OK && (tutti_engine_misses(e, note->from) || tutti_engine_is_owed(e, note));
-        s->woken = s->woken && !(status == TUTTI_OK && tutti_engine_is_owed(e, note));
-        if (again && s->owed > 0 && !e->services.quiet && tutti_engine_is_owed(e, note)) {
+        again =
+            !closing && status == TUTTI_OK && (tutti_engine_misses(e, note->from) || tutti_engine_is_pending(e, note));
+        s->woken = s->woken && !(status == TUTTI_OK && tutti_engine_is_pending(e, note));
+        if (again && s->pending > 0 && !e->services.quiescent && tutti_engine_is_pending(e, note)) {
             take_owed(s, note);
             again = false;
         } else if (again) {
-            tutti_desk_pass_over(&s->desk);
+            tutti_requests_skip(&s->queue);
         } else if (!closing) {
             s->resting = false; /* also after a timeout: what the service does now is work */
             e->services.received[status == TUTTI_OK ? note->from : m->rank] += status == TUTTI_OK;
@@ -539,19 +541,19 @@ tutti_status tutti_engine_serve(tutti_engine *e, int index, tutti_note *note, vo
         tutti_unlock(e->services.monitor);
     } while (again);
     if (in != NULL)
-        *in = tutti_desk_room(&s->desk);
+        *in = tutti_requests_payload(&s->queue);
     return closing ? TUTTI_CLOSED : status;
 }
 
-tutti_status tutti_serve(tutti_method *m, int index, tutti_note *note, tutti_buffer room, int64_t deadline_ns,
-                         tutti_error *err)
+tutti_status tutti_rpc_receive(tutti_method *m, int index, tutti_note *note, tutti_buffer room, int64_t deadline_ns,
+                               tutti_error *err)
 {
     tutti_engine *e = m->engine;
     service *s = &e->services.at[index];
 
-    TUTTI_TRY(open_desk(s, room.count > 0, err));
-    s->desk.in = room.data;
-    s->desk.in_bytes = room.count * tutti_dtype_bytes(room.dtype);
+    TUTTI_TRY(open_queue(s, room.count > 0, err));
+    s->queue.in = room.data;
+    s->queue.in_bytes = room.count * tutti_dtype_bytes(room.dtype);
     return tutti_engine_serve(e, index, note, NULL, deadline_ns, err);
 }
 
@@ -565,7 +567,7 @@ service *tutti_engine_answered(tutti_engine *e, const tutti_note *request)
     return s;
 }
 
-tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer, tutti_error *err)
+tutti_status tutti_rpc_reply(tutti_method *m, const tutti_note *request, const tutti_note *answer, tutti_error *err)
 {
     static const tutti_note nothing;
     service *s = tutti_engine_answered(m->engine, request);
@@ -574,24 +576,24 @@ tutti_status tutti_reply(tutti_method *m, const tutti_note *request, const tutti
         return tutti_fail(err, TUTTI_ERR_STATE, 0,
                           "a request of worker %d is answered that this worker has not taken, or has answered before",
                           request->from);
-    return tutti_desk_answer(&s->desk, request, answer != NULL ? answer : &nothing, 1, tutti_nothing(), NULL, err);
+    return tutti_requests_reply(&s->queue, request, answer != NULL ? answer : &nothing, 1, tutti_nothing(), NULL, err);
 }
 
 /* ---- for facilities ---- */
 
-void tutti_engine_service_hears(tutti_engine *e, int index)
+void tutti_engine_service_receives_losses(tutti_engine *e, int index)
 {
-    e->services.at[index].hears = true;
+    e->services.at[index].receives_losses = true;
 }
 
-bool tutti_engine_owes(tutti_engine *e, int index)
+bool tutti_engine_has_pending(tutti_engine *e, int index)
 {
-    bool owed;
+    bool pending;
 
     tutti_lock(e->services.monitor);
-    owed = e->services.at[index].owed > 0;
+    pending = e->services.at[index].pending > 0;
     tutti_unlock(e->services.monitor);
-    return owed;
+    return pending;
 }
 
 bool tutti_engine_wait_idle(tutti_engine *e, int index, int64_t until_ns)
@@ -601,7 +603,7 @@ bool tutti_engine_wait_idle(tutti_engine *e, int index, int64_t until_ns)
 
     tutti_lock(e->services.monitor);
     while (!(stops = e->services.held || e->services.closing || e->services.status != TUTTI_OK)) {
-        const bool idle = s->owed == 0 && !s->busy;
+        const bool idle = s->pending == 0 && !s->busy;
         if (idle && tutti_now_ns(e->rt) >= until_ns)
             break;
         tutti_wait(e->services.monitor, idle ? until_ns : TUTTI_FOREVER, NULL);
@@ -610,7 +612,7 @@ bool tutti_engine_wait_idle(tutti_engine *e, int index, int64_t until_ns)
     return !stops;
 }
 
-tutti_engine_desk *tutti_engine_desk_of(tutti_engine *e, int index)
+tutti_request_queue *tutti_request_queue_of(tutti_engine *e, int index)
 {
-    return &e->services.at[index].desk;
+    return &e->services.at[index].queue;
 }

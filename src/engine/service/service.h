@@ -5,8 +5,8 @@
 #define TUTTI_ENGINE_SERVICE_H
 #include "../engine_facility.h"
 
-/* A reply to be sent (desk.c). */
-typedef struct tutti_engine_sent {
+/* A reply to be sent (requests.c). */
+typedef struct tutti_reply_slot {
     tutti_request send;
     int to, state;
     tutti_port port;
@@ -19,10 +19,10 @@ typedef struct tutti_engine_sent {
     int64_t began_ns;            /* when it was sent; 0: it carries nothing, or was sent to this
                                     rank */
     int beside;                  /* replies in flight at that time, without those on slow links */
-} tutti_engine_sent;
-/* A service's request queue (desk.c). It belongs to the service's thread, except the link
+} tutti_reply_slot;
+/* A service's request queue (requests.c). It belongs to the service's thread, except the link
    estimates: quick, all, alone and seen are under services.monitor. */
-struct tutti_engine_desk {
+struct tutti_request_queue {
     tutti_engine *engine;
     int index;                   /* index of the service */
     int rooms;                   /* request buffers: requests that may arrive at a time */
@@ -53,7 +53,7 @@ struct tutti_engine_desk {
     bool woken;                  /* a control message arrived while replies were waited for */
     bool careless;               /* the service has failed: failures of its replies do not count
                                     any more */
-    tutti_engine_sent *answer;
+    tutti_reply_slot *answer;
     int *users;                  /* per buffer, then per copy: replies to be sent from it */
     tutti_request **wanted;      /* scratch for waits */
     uint64_t turns, released;    /* sequence number of postings and replies; replies that have
@@ -72,15 +72,15 @@ struct tutti_engine_service {
     const char *name;
     tutti_thread *thread;
     bool resting, busy, ended;   /* busy: in a round */
-    bool hears;                  /* is notified of losses; constant once open */
+    bool receives_losses;        /* is notified of losses; constant once open */
     bool serving;                /* it has waited for requests at least once */
     bool woken;                  /* `wake` is in flight: the message that wakes it for its pending
                                     rounds */
     tutti_request wake;
-    int64_t owed;                /* pending rounds */
+    int64_t pending;             /* pending rounds */
     tutti_note *unanswered;      /* requests taken and not yet answered */
     size_t n_unanswered, room_unanswered;
-    tutti_engine_desk desk;      /* open once the service takes requests */
+    tutti_request_queue queue;   /* open once the service takes requests */
 };
 
 /* All services of a worker. Under `monitor`, except what is constant and what the client
@@ -94,7 +94,7 @@ typedef struct tutti_engine_services {
                                     leaves; this rank's own is `end` */
     bool held;                   /* written by the client: services have not begun, or are
                                     quiescent, or about to be */
-    bool quiet;                  /* written by the client: all is quiescent, and the client reads
+    bool quiescent;              /* written by the client: all is quiescent, and the client reads
                                     what its servers have; they are notified of losses when they
                                     resume */
     bool closing;
@@ -102,9 +102,9 @@ typedef struct tutti_engine_services {
     int events;                  /* number of the world's events that the services were notified
                                     of */
     uint64_t bytes, messages;    /* sent to other ranks */
-    uint64_t aside;              /* empty messages of the engine itself, not of the method */
+    uint64_t own_messages;       /* empty messages of the engine itself, not of the method */
     uint64_t tickets;
-    tutti_engine_call *calls;    /* the calls of tutti_call in progress */
+    tutti_engine_call *calls;    /* the calls of tutti_rpc_call in progress */
     int64_t comm_ns;
     uint64_t discarded;          /* the client's: this worker's samples that are in no update,
                                     since the last quiescence */
@@ -136,17 +136,17 @@ tutti_status tutti_engine_post(tutti_engine *e, tutti_request *r, int to, tutti_
                                tutti_error *err);
 tutti_port tutti_engine_reply_port(const tutti_note *request);
 
-/* ---- desk.c ---- */
+/* ---- requests.c ---- */
 
 /* The queue need not be open. */
-void tutti_desk_close(tutti_engine_desk *d);
+void tutti_requests_close(tutti_request_queue *d);
 /* The buffer of the request that was taken; NULL: it has none. */
-unsigned char *tutti_desk_room(const tutti_engine_desk *d);
+unsigned char *tutti_requests_payload(const tutti_request_queue *d);
 
-/* ---- quiet.c: both collective ---- */
+/* ---- quiescence.c: both collective ---- */
 
 /* Quiesces all services; does nothing if they are quiescent. */
-tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_quiesce(tutti_engine *e, tutti_error *err);
 /* Resumes all services; does nothing if they run. */
-tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err);
+tutti_status tutti_engine_unquiesce(tutti_engine *e, tutti_error *err);
 #endif

@@ -1,4 +1,4 @@
-/* service_internal.h: what service.c, calls.c, desk.c and quiet.c share. */
+/* service_internal.h: what service.c, calls.c, requests.c and quiescence.c share. */
 #ifndef TUTTI_SERVICE_INTERNAL_H
 #define TUTTI_SERVICE_INTERNAL_H
 #include "../engine_internal.h"
@@ -6,7 +6,7 @@
 /* Kinds of headers. END: sent by a worker to itself so that its server wakes up for the end.
    FAILED, in a reply: the service has failed; a is the rank at fault. OWED: wakes a server for a
    pending round. */
-enum { KIND_END = -1, KIND_FAILED = -2, KIND_OWED = -5 };
+enum { KIND_END = -1, KIND_FAILED = -2, KIND_PENDING = -5 };
 
 /* The port at which a service receives requests, by its index in services.at. */
 static inline tutti_port tutti_service_port(int index)
@@ -39,15 +39,15 @@ void tutti_service_wake(tutti_engine *e, int index);
 void tutti_service_end_calls(tutti_engine *e, bool all);
 /* counts a request sent to the service: returns its ticket */
 uint64_t tutti_service_count_call(tutti_engine *e, int index, int member);
-/* desk.c */
+/* requests.c */
 /* The next request, in buffer `taken`, or a control message of this worker itself. */
-tutti_status tutti_desk_next(tutti_engine_desk *d, tutti_note *note, int64_t deadline_ns,
-                             tutti_error *err);
+tutti_status tutti_requests_next(tutti_request_queue *d, tutti_note *note, int64_t deadline_ns,
+                                 tutti_error *err);
 /* The request that was taken is not to be answered: its buffer is free for another. */
-void tutti_desk_pass_over(tutti_engine_desk *d);
+void tutti_requests_skip(tutti_request_queue *d);
 /* The service has failed: sends the replies that wait; their failures do not count any more. */
-tutti_status tutti_desk_hurry(tutti_engine_desk *d, tutti_error *err);
+tutti_status tutti_requests_expedite(tutti_request_queue *d, tutti_error *err);
 /* The service is over: sends the replies that wait, and waits until all are received, at most
    until until_ns. The queue need not be open. */
-void tutti_desk_drain(tutti_engine_desk *d, int64_t until_ns);
+void tutti_requests_drain(tutti_request_queue *d, int64_t until_ns);
 #endif

@@ -156,7 +156,7 @@ static block block_of(const nn_attention *a, float *scratch)
 }
 
 /* Rows from a matrix to back to back, and turned round. Queries that do not exist are 0. */
-static void take(const block *b, const float *from, size_t step, float *rows, float *turned)
+static void load_rows(const block *b, const float *from, size_t step, float *rows, float *turned)
 {
     const size_t width = b->a->width;
 
@@ -251,7 +251,7 @@ static void attend(block *b, const float *q, const float *k, const float *v, flo
 {
     const size_t stride = b->a->stride, width = b->a->width;
 
-    take(b, q + b->first * stride, stride, b->q, b->q_turned);
+    load_rows(b, q + b->first * stride, stride, b->q, b->q_turned);
     for (size_t key = 0; key < b->keys; key += NN_KEYS) {
         const size_t count = b->keys - key < NN_KEYS ? b->keys - key : NN_KEYS;
         const product p = { .depth = count,
@@ -325,8 +325,8 @@ static void attend_back(block *b, const float *q, const float *k, const float *v
 {
     const size_t stride = b->a->stride, out_stride = b->a->out_stride, width = b->a->width;
 
-    take(b, q + b->first * stride, stride, b->q, b->q_turned);
-    take(b, slope + b->first * out_stride, out_stride, b->slope, b->slope_turned);
+    load_rows(b, q + b->first * stride, stride, b->q, b->q_turned);
+    load_rows(b, slope + b->first * out_stride, out_stride, b->slope, b->slope_turned);
     for (size_t r = 0; r < QUERIES; r++) {
         const bool exists = r < b->count;
         b->lse[r] = exists ? lse[b->first + r] : INFINITY; /* P = 0 for queries that do not exist */

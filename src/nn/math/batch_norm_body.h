@@ -44,8 +44,8 @@ INLINE size_t strip_at(const strip *s, size_t image, size_t position)
 typedef struct moments { double count, mean[STRIP], squares[STRIP]; } moments;
 
 /* mean + rest: the block's mean */
-static void merge(moments *m, size_t channels, double count, const float *mean, const float *rest,
-                  const float *squares)
+static void merge_moments(moments *m, size_t channels, double count, const float *mean,
+                          const float *rest, const float *squares)
 {
     const double all = m->count + count;
 
@@ -82,7 +82,7 @@ static void strip_moments(const strip *s, const float *x, moments *m)
             store(squares + i, k,
                   lanes_fnma(left, lanes_div(left, lanes_all((float)rows)), spread));
         });
-        merge(m, s->count, (double)rows, mean, rest, squares);
+        merge_moments(m, s->count, (double)rows, mean, rest, squares);
     })
 }
 

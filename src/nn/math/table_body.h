@@ -1,6 +1,6 @@
 /* table_body.h: rows of tables: embeddings, learned and rotary positions. */
 
-static void gather(size_t n, size_t width, const uint32_t *ids, const float *table, float *y)
+static void gather_rows(size_t n, size_t width, const uint32_t *ids, const float *table, float *y)
 {
     for (size_t t = 0; t < n; t++)
         memcpy(y + t * width, table + ids[t] * width, width * sizeof *y);

@@ -28,7 +28,7 @@ static void free_endpoint(mpi_endpoint *e)
 }
 
 /* Discards all that arrives, but records that a peer has departed. */
-static void hear(mpi_endpoint *e)
+static void discard_frames(mpi_endpoint *e)
 {
     while (e->missing > 0) {
         mpi_frame *f = e->ring[e->ring_head];
@@ -109,7 +109,7 @@ static int look_after(mpi_process *p)
         next = at->next;
         if (!e->closed)
             continue;
-        hear(e);
+        discard_frames(e);
         over = rest_is_over(e);
         if (e->missing == 0 && ring_is_over(e) && over)
             free_endpoint(e);

@@ -29,7 +29,7 @@ const tutti_option tutti_mpi_options[] = {
     { 0 },
 };
 
-static int number(const char *text)
+static int parse_rank(const char *text)
 {
     char *end;
     long n;
@@ -58,7 +58,7 @@ bool tutti_mpi_launcher(char *const *environment, mpi_found *found)
             continue;
         found->kind = known[i].kind;
         if (strcmp(known[i].size, "PMIX_RANK") != 0)
-            found->size = number(text);
+            found->size = parse_rank(text);
         snprintf(found->text, sizeof found->text, "%s=%.40s", known[i].size, text);
         return true;
     }

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "mpi_internal.h"
 
-static void finish(mpi_endpoint *e, tutti_request *r, tutti_status status, int rank)
+static void finish_request(mpi_endpoint *e, tutti_request *r, tutti_status status, int rank)
 {
     match_finish(r, status, rank);
     e->completed = true;
@@ -16,7 +16,7 @@ void tutti_mpi_ended(mpi_endpoint *e, mpi_op *op)
 {
     match_list_remove(&op->active);
     if (op->request != NULL)
-        finish(e, op->request, op->status, op->rank);
+        finish_request(e, op->request, op->status, op->rank);
     if (op->over != NULL)
         *op->over = true;
     tutti_mpi_give(&e->ops, &op->link);
@@ -128,8 +128,8 @@ void tutti_mpi_offer_op(mpi_endpoint *e, mpi_op *op)
 }
 
 /* ---- posting ---- */
-static tutti_status check(const mpi_endpoint *e, const char *doing, const tutti_request *r, int peer, bool any,
-                          tutti_buffer b, size_t *bytes, tutti_error *err)
+static tutti_status check_post(const mpi_endpoint *e, const char *doing, const tutti_request *r, int peer, bool any,
+                               tutti_buffer b, size_t *bytes, tutti_error *err)
 {
     TUTTI_TRY(tutti_match_check(doing, r, e->size, peer, any, b, bytes, err));
     if (tutti_mpi_foreign_thread(e))
@@ -175,7 +175,7 @@ static bool send_to_self(mpi_endpoint *e, tutti_request *r, uint64_t tag, tutti_
 
     if (op != NULL && op->busy == NULL) {
         tutti_mpi_deliver(e, op, &r->note, payload.data);
-        finish(e, r, TUTTI_OK, -1);
+        finish_request(e, r, TUTTI_OK, -1);
         return true;
     }
     if (op != NULL)
@@ -199,7 +199,7 @@ static bool send_to_self(mpi_endpoint *e, tutti_request *r, uint64_t tag, tutti_
     } else {
         if (bytes > 0)
             memcpy(m->kept, payload.data, bytes);
-        finish(e, r, TUTTI_OK, -1);
+        finish_request(e, r, TUTTI_OK, -1);
     }
     tutti_mpi_offer_message(e, m);
     return true;
@@ -211,7 +211,7 @@ static bool send_to_peer(mpi_endpoint *e, tutti_request *r, int to, uint64_t tag
     mpi_op *op;
 
     if (p->gone) {
-        finish(e, r, TUTTI_ERR_PEER, tutti_mpi_root(e, to));
+        finish_request(e, r, TUTTI_ERR_PEER, tutti_mpi_root(e, to));
         return true;
     }
     if (p->under_way >= UNDER_WAY)
@@ -220,7 +220,7 @@ static bool send_to_peer(mpi_endpoint *e, tutti_request *r, int to, uint64_t tag
         const mpi_wire wire = { .kind = WIRE_EAGER, .tag = tag, .note = r->note };
         if (!tutti_mpi_put(e, to, &wire, payload.data, bytes))
             return false;
-        finish(e, r, TUTTI_OK, -1);
+        finish_request(e, r, TUTTI_OK, -1);
         return true;
     }
     op = op_make(e, r, OP_QUEUED, to, tag, payload.data, bytes);
@@ -239,13 +239,13 @@ tutti_status tutti_mpi_send(void *t, tutti_request *r, int to, uint64_t tag, con
     tutti_status status;
     size_t bytes;
 
-    status = check(e, "sending to", r, to, false, payload, &bytes, err);
+    status = check_post(e, "sending to", r, to, false, payload, &bytes, err);
     if (status != TUTTI_OK)
         return status;
     match_begin_send(r, note, e->rank, bytes);
     pthread_mutex_lock(&e->lock);
     if (e->closing)
-        finish(e, r, TUTTI_CLOSED, -1);
+        finish_request(e, r, TUTTI_CLOSED, -1);
     else if (!(to == e->rank ? send_to_self(e, r, tag, payload, bytes) : send_to_peer(e, r, to, tag, payload, bytes))) {
         r->posted = false;
         status = e->broken.status != TUTTI_OK
@@ -265,7 +265,7 @@ tutti_status tutti_mpi_recv(void *t, tutti_request *r, int from, uint64_t tag, t
     tutti_status status;
     size_t bytes;
 
-    status = check(e, "receiving from", r, from, true, room, &bytes, err);
+    status = check_post(e, "receiving from", r, from, true, room, &bytes, err);
     if (status != TUTTI_OK)
         return status;
     match_begin_recv(r, from);

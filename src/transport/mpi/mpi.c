@@ -63,12 +63,12 @@ static tutti_status prepare(mpi_endpoint *e, tutti_error *err)
     e->lock_made = true;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* the runtime's clock */
-    cause = pthread_cond_init(&e->bell, &monotonic);
+    cause = pthread_cond_init(&e->cond, &monotonic);
     pthread_condattr_destroy(&monotonic);
     if (cause != 0)
         return tutti_fail(err, TUTTI_ERR_MEMORY, cause, "opening the mpi transport of worker %d: no condition",
                           e->rank);
-    e->bell_made = true;
+    e->cond_made = true;
     return TUTTI_OK;
 }
 
@@ -151,15 +151,15 @@ static void mpi_close(void *t)
         tutti_mpi_leave(e, NULL);
         flush(e);
         while (e->waiting > 0) { /* other threads of this rank: they find their requests done */
-            pthread_cond_broadcast(&e->bell);
+            pthread_cond_broadcast(&e->cond);
             pthread_mutex_unlock(&e->lock);
             tutti_sleep_until(e->rt, tutti_now_ns(e->rt) + 100000);
             pthread_mutex_lock(&e->lock);
         }
         pthread_mutex_unlock(&e->lock);
     }
-    if (e->bell_made)
-        pthread_cond_destroy(&e->bell);
+    if (e->cond_made)
+        pthread_cond_destroy(&e->cond);
     if (e->lock_made)
         pthread_mutex_destroy(&e->lock);
     tutti_mpi_pool_fini(&e->messages);

@@ -150,7 +150,7 @@ typedef struct mpi_transfer {    /* a large payload on its way to this rank: one
     uint32_t head, tail;         /* receives posted: requests[head % WINDOW .. tail % WINDOW) */
     MPI_Request requests[WINDOW];
     bool live;                   /* it will complete op; otherwise what arrives is discarded */
-    bool told;                   /* `total` is final: no further chunks come */
+    bool ended;                  /* `total` is final: no further chunks come */
     bool stopping;               /* some posted receives were cancelled: no new ones until all have
                                     ended */
     mpi_op *op;                  /* the operation whose buffer the posted receives point into, or
@@ -207,8 +207,8 @@ typedef struct mpi_endpoint {
     int64_t spin_ns;
     mpi_place *places;           /* size; constant once it is open */
     pthread_mutex_t lock;
-    pthread_cond_t bell;         /* signalled when a request was completed */
-    bool lock_made, bell_made, joined;
+    pthread_cond_t cond;         /* signalled when a request was completed */
+    bool lock_made, cond_made, joined;
     /* under lock */
     mpi_peer *peers;
     match_queue queue;

@@ -79,7 +79,7 @@ static tutti_status refused(mpi_endpoint *e, int code, const char *doing, tutti_
     return tutti_fail(err, e->broken.status, 0, "%s", e->broken.text);
 }
 
-static tutti_status start(mpi_endpoint *e, const mpi_options *options, tutti_error *err)
+static tutti_status start_mpi(mpi_endpoint *e, const mpi_options *options, tutti_error *err)
 {
     static const int levels[] = { MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE, MPI_THREAD_FUNNELED };
     int initialised, finalised, provided;
@@ -192,7 +192,7 @@ tutti_status tutti_mpi_begin(mpi_endpoint *e, const tutti_launch *launch, const 
                           tutti_mpi_name(BUILT_FOR), tutti_mpi_name(options->implementation));
     if (!initialised)
         TUTTI_TRY(tutti_mpi_fits(BUILT_FOR, launch->environment, &kind, err));
-    TUTTI_TRY(start(e, options, err));
+    TUTTI_TRY(start_mpi(e, options, err));
     TUTTI_TRY(refused(e, MPI_Comm_rank(MPI_COMM_WORLD, &rank), "asking for the rank", err));
     TUTTI_TRY(refused(e, MPI_Comm_size(MPI_COMM_WORLD, &size), "asking for the number of ranks", err));
     TUTTI_TRY(check_place(e, launch, rank, size, err));

@@ -249,7 +249,7 @@ static void damaged(mpi_endpoint *e, int from, const mpi_frame *f, int bytes)
                     from, bytes >= (int)sizeof f->wire ? f->wire.kind : 0, bytes);
 }
 
-static void take(mpi_endpoint *e, int from, mpi_frame *f, int bytes, bool *kept)
+static void dispatch_frame(mpi_endpoint *e, int from, mpi_frame *f, int bytes, bool *kept)
 {
     const mpi_wire *w = &f->wire;
     const size_t payload = bytes >= (int)sizeof *w ? (size_t)bytes - sizeof *w : 0;
@@ -317,7 +317,7 @@ static void take_control(mpi_endpoint *e)
         if (!tutti_mpi_well(e, MPI_Test(&f->request, &done, &status), "receiving a message", -1) || !done)
             return;
         MPI_Get_count(&status, MPI_BYTE, &bytes);
-        take(e, status.MPI_SOURCE, f, bytes, &kept);
+        dispatch_frame(e, status.MPI_SOURCE, f, bytes, &kept);
         if (kept) {
             f = tutti_mpi_take(&e->frames);
             if (f == NULL) {

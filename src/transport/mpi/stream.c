@@ -226,9 +226,9 @@ void tutti_mpi_transfer_give_up(mpi_endpoint *e, mpi_transfer *t)
 
 void tutti_mpi_transfer_stopped(mpi_transfer *t, uint64_t chunks)
 {
-    if (t->told)
+    if (t->ended)
         return;
-    t->told = true;
+    t->ended = true;
     t->total = chunks < t->total ? chunks : t->total;
     stop(t, t->total);
     if (t->live)
@@ -309,7 +309,7 @@ static void transfer_on(mpi_endpoint *e, mpi_transfer *t)
     }
     /* Only when the total is final: a STOPPED still under way must not find another transfer
        under this tag. */
-    if (!t->live && t->told && t->received >= t->total && t->head == t->tail) {
+    if (!t->live && t->ended && t->received >= t->total && t->head == t->tail) {
         transfer_end(e, t);
         return;
     }

@@ -33,7 +33,7 @@ bool tutti_mpi_foreign_thread(const mpi_endpoint *e)
 void tutti_mpi_tell(mpi_endpoint *e, int mine)
 {
     if (e->completed && e->waiting > mine)
-        pthread_cond_broadcast(&e->bell);
+        pthread_cond_broadcast(&e->cond);
     e->completed = false;
 }
 
@@ -43,7 +43,7 @@ static void sleep_until(mpi_endpoint *e, int64_t time_ns)
 {
     const struct timespec t = { .tv_sec = time_ns / 1000000000, .tv_nsec = time_ns % 1000000000 };
 
-    pthread_cond_timedwait(&e->bell, &e->lock, &t);
+    pthread_cond_timedwait(&e->cond, &e->lock, &t);
 }
 
 /* Between two polls. quiet_ns: since when nothing has happened; looks: polls since then. */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "shm_internal.h"
 
-static void finish(shm_endpoint *e, tutti_request *r, tutti_status status, int rank)
+static void finish_request(shm_endpoint *e, tutti_request *r, tutti_status status, int rank)
 {
     match_finish(r, status, rank);
     e->completed = true;
@@ -20,7 +20,7 @@ void tutti_shm_op_give(shm_endpoint *e, shm_op *op)
 void tutti_shm_complete(shm_endpoint *e, shm_op *op, tutti_status status, int rank)
 {
     if (op->request != NULL)
-        finish(e, op->request, status, rank);
+        finish_request(e, op->request, status, rank);
     tutti_shm_op_give(e, op);
 }
 
@@ -143,7 +143,7 @@ static bool send_to_self(shm_endpoint *e, tutti_request *r, uint64_t tag, tutti_
 
     if (op != NULL) {
         tutti_shm_deliver(e, op, &r->note, payload.data);
-        finish(e, r, TUTTI_OK, -1);
+        finish_request(e, r, TUTTI_OK, -1);
         return true;
     }
     m = tutti_match_pool_take(&e->messages);
@@ -171,7 +171,7 @@ static bool send_to_self(shm_endpoint *e, tutti_request *r, uint64_t tag, tutti_
     } else {
         if (bytes > 0)
             memcpy(m->payload, payload.data, bytes);
-        finish(e, r, TUTTI_OK, -1);
+        finish_request(e, r, TUTTI_OK, -1);
     }
     match_keep(e->queue.unexpected, &m->waiting);
     return true;
@@ -183,13 +183,13 @@ static bool send_to_peer(shm_endpoint *e, tutti_request *r, shm_peer *p, uint64_
     shm_op *op;
 
     if (p->gone) {
-        finish(e, r, TUTTI_ERR_PEER, tutti_shm_because_of(e, p->rank));
+        finish_request(e, r, TUTTI_ERR_PEER, tutti_shm_because_of(e, p->rank));
         return true;
     }
     if (bytes <= TUTTI_SHM_INLINE && match_list_empty(&p->outbox)) {
         const shm_entry entry = { .kind = SHM_ANNOUNCE, .tag = tag, .note = r->note };
         if (tutti_shm_put(e, p, &entry, payload.data, bytes)) {
-            finish(e, r, TUTTI_OK, -1);
+            finish_request(e, r, TUTTI_OK, -1);
             return true;
         }
     }
@@ -211,9 +211,9 @@ tutti_status tutti_shm_send(void *t, tutti_request *r, int to, uint64_t tag, con
     match_begin_send(r, note, e->rank, bytes);
     pthread_mutex_lock(&e->lock);
     if (e->closing)
-        finish(e, r, TUTTI_CLOSED, -1);
+        finish_request(e, r, TUTTI_CLOSED, -1);
     else if (e->expelled)
-        finish(e, r, TUTTI_ERR_PEER, e->rank);
+        finish_request(e, r, TUTTI_ERR_PEER, e->rank);
     else if (!(to == e->rank ? send_to_self(e, r, tag, payload, bytes)
                              : send_to_peer(e, r, &e->peers[to], tag, payload, bytes))) {
         r->posted = false;

@@ -489,10 +489,10 @@ void tutti_shm_tell(shm_endpoint *e, int mine)
     for (int r = 0; r < e->size; r++) {
         if (r != e->rank && e->peers[r].news) {
             e->peers[r].news = false;
-            tutti_shm_ring_bell(&e->header->ranks[r]);
+            tutti_shm_wake(&e->header->ranks[r]);
         }
     }
     if (e->completed && e->waiting > mine)
-        tutti_shm_ring_bell(e->self);
+        tutti_shm_wake(e->self);
     e->completed = false;
 }

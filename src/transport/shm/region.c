@@ -85,7 +85,7 @@ static tutti_shm_header *map(int fd, uint64_t bytes)
 }
 
 /* Maps it; the rest of the beginning of `planned`. */
-static tutti_status begin(tutti_shm_region *out, const tutti_shm_header *planned, tutti_error *err)
+static tutti_status begin_region(tutti_shm_region *out, const tutti_shm_header *planned, tutti_error *err)
 {
     out->header = map(out->fd, planned->bytes);
     if (out->header == NULL)
@@ -114,7 +114,7 @@ tutti_status tutti_shm_region_own(tutti_shm_region *out, int size, bool spin, tu
     *out = (tutti_shm_region){ .fd = -1, .owned = true };
     TUTTI_TRY(check_size(size, err));
     planned = layout(size, spin);
-    return begin(out, &planned, err);
+    return begin_region(out, &planned, err);
 }
 
 tutti_status tutti_shm_region_open(tutti_shm_region *out, int size, bool spin, tutti_error *err)
@@ -148,7 +148,7 @@ tutti_status tutti_shm_region_open(tutti_shm_region *out, int size, bool spin, t
                             size, planned.bytes, (double)planned.bytes / MIB);
         goto out;
     }
-    status = begin(out, &planned, err);
+    status = begin_region(out, &planned, err);
 out:
     if (status != TUTTI_OK)
         tutti_shm_region_close(out);
@@ -212,19 +212,19 @@ void tutti_shm_region_close(tutti_shm_region *region)
 }
 
 /* ---- wake-ups ---- */
-void tutti_shm_ring_bell(tutti_shm_rank *rank)
+void tutti_shm_wake(tutti_shm_rank *rank)
 {
     /* seq_cst on both: together with the sleeper's (wait.c) either we see that it sleeps, or it
        sees the incremented word. */
-    atomic_fetch_add_explicit(&rank->bell, 1, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&rank->wakeups, 1, memory_order_seq_cst);
     if (atomic_load_explicit(&rank->sleepers, memory_order_seq_cst) != 0)
-        syscall(SYS_futex, &rank->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        syscall(SYS_futex, &rank->wakeups, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 void tutti_shm_ring_all(tutti_shm_header *header)
 {
     for (int r = 0; r < header->size; r++)
-        tutti_shm_ring_bell(&header->ranks[r]);
+        tutti_shm_wake(&header->ranks[r]);
 }
 
 static void changed(tutti_shm_header *header)

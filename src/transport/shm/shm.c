@@ -240,7 +240,7 @@ static void shm_close(void *t)
         tutti_shm_end_requests(e, TUTTI_CLOSED, -1);
         while (e->waiting > 0) { /* other threads of this rank: they find their requests done */
             pthread_mutex_unlock(&e->lock);
-            tutti_shm_ring_bell(e->self);
+            tutti_shm_wake(e->self);
             tutti_sleep_until(e->rt, tutti_now_ns(e->rt) + 100000);
             pthread_mutex_lock(&e->lock);
         }

@@ -72,8 +72,8 @@ typedef struct tutti_shm_rank {
                                     it has one; set once, by any rank or the parent, with release */
     _Atomic uint32_t stopped;    /* 1: its parent sees that it is stopped; 0: not (any more) */
 
-    /* Any rank with news for this one adds 1 to `bell`, then wakes it if `sleepers` is not 0. */
-    _Alignas(TUTTI_SHM_LINE) _Atomic uint32_t bell;
+    /* Any rank with news for this one adds 1 to `wakeups`, then wakes it if `sleepers` is not 0. */
+    _Alignas(TUTTI_SHM_LINE) _Atomic uint32_t wakeups;
     _Atomic uint32_t sleepers;   /* threads of this rank in, or about to enter, the futex_wait */
     _Atomic uint32_t awaiting;   /* those of them that wait for a word of a window */
 
@@ -158,7 +158,7 @@ void tutti_shm_describe(const tutti_shm_region *region, int rank, char *text, si
 /* Reserves [offset, offset + bytes) of the file, so that touching it cannot fail: 0 or an
    errno. */
 int tutti_shm_reserve(int fd, uint64_t offset, uint64_t bytes);
-void tutti_shm_ring_bell(tutti_shm_rank *rank);
+void tutti_shm_wake(tutti_shm_rank *rank);
 void tutti_shm_ring_all(tutti_shm_header *header);
 #pragma GCC visibility pop
 #endif

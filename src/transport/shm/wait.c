@@ -1,8 +1,8 @@
 /* wait.c: how a thread waits. It checks (progress, or a word of a window). When there is nothing
    it
 
-     1. polls its rank's futex word (`tutti_shm_rank.bell`) for `spin` microseconds, if every worker
-        has a core of its own;
+     1. polls its rank's futex word (`tutti_shm_rank.wakeups`) for `spin` microseconds, if every
+        worker has a core of its own;
      2. yields its time slice a few times;
      3. sleeps on that word in the kernel.
 
@@ -30,10 +30,10 @@ static void pause_cpu(void)
 #endif
 }
 
-static uint32_t bell_of(const shm_endpoint *e)
+static uint32_t wakeups_of(const shm_endpoint *e)
 {
-    /* pairs with tutti_shm_ring_bell: news is visible */
-    return atomic_load_explicit(&e->self->bell, memory_order_acquire);
+    /* pairs with tutti_shm_wake: news is visible */
+    return atomic_load_explicit(&e->self->wakeups, memory_order_acquire);
 }
 
 static bool reached(_Atomic uint32_t *word, uint32_t value)
@@ -51,7 +51,7 @@ static void sleep_on(shm_endpoint *e, uint32_t seen, int64_t deadline_ns)
         t.tv_nsec = deadline_ns % 1000000000;
     }
     /* Absolute time on CLOCK_MONOTONIC, which is the runtime's clock. */
-    syscall(SYS_futex, &e->self->bell, FUTEX_WAIT_BITSET, seen, deadline_ns == TUTTI_FOREVER ? NULL : &t, NULL,
+    syscall(SYS_futex, &e->self->wakeups, FUTEX_WAIT_BITSET, seen, deadline_ns == TUTTI_FOREVER ? NULL : &t, NULL,
             FUTEX_BITSET_MATCH_ANY);
 }
 
@@ -66,7 +66,7 @@ static void idle(shm_endpoint *e, uint32_t seen, _Atomic uint32_t *word, uint32_
         const int64_t until = deadline_ns - now < e->spin_ns ? deadline_ns : now + e->spin_ns;
         do {
             for (int i = 0; i < POLLS_A_LOOK_AT_THE_CLOCK; i++) {
-                if (bell_of(e) != seen || reached(word, value))
+                if (wakeups_of(e) != seen || reached(word, value))
                     return;
                 pause_cpu();
             }
@@ -74,7 +74,7 @@ static void idle(shm_endpoint *e, uint32_t seen, _Atomic uint32_t *word, uint32_
     }
     for (int i = 0; i < YIELDS; i++) {
         sched_yield();
-        if (bell_of(e) != seen || reached(word, value))
+        if (wakeups_of(e) != seen || reached(word, value))
             return;
     }
     atomic_fetch_add_explicit(&self->sleepers, 1, memory_order_seq_cst);
@@ -82,7 +82,7 @@ static void idle(shm_endpoint *e, uint32_t seen, _Atomic uint32_t *word, uint32_
         atomic_fetch_add_explicit(&self->awaiting, 1, memory_order_seq_cst);
         atomic_fetch_add_explicit(&e->header->awaiting, 1, memory_order_seq_cst);
     }
-    if (atomic_load_explicit(&self->bell, memory_order_seq_cst) == seen &&
+    if (atomic_load_explicit(&self->wakeups, memory_order_seq_cst) == seen &&
         (word == NULL || (int32_t)(atomic_load_explicit(word, memory_order_seq_cst) - value) < 0))
         sleep_on(e, seen, deadline_ns);
     if (word != NULL) {
@@ -104,7 +104,7 @@ tutti_status tutti_shm_wait_some(void *t, tutti_request *const *r, size_t n, siz
     pthread_mutex_lock(&e->lock);
     e->waiting++;
     for (;;) {
-        const uint32_t seen = bell_of(e);
+        const uint32_t seen = wakeups_of(e);
         bool more;
         status = tutti_shm_progress(e, err);
         done = match_count_done(r, n);
@@ -140,7 +140,7 @@ void tutti_shm_publish(void *t, _Atomic uint32_t *word, uint32_t value)
         return;
     for (int r = 0; r < e->size; r++) {
         if (atomic_load_explicit(&e->header->ranks[r].awaiting, memory_order_seq_cst) != 0)
-            tutti_shm_ring_bell(&e->header->ranks[r]);
+            tutti_shm_wake(&e->header->ranks[r]);
     }
 }
 
@@ -157,7 +157,7 @@ tutti_status tutti_shm_await(void *t, int peer, _Atomic uint32_t *word, uint32_t
     pthread_mutex_lock(&e->lock);
     e->waiting++;
     for (;;) {
-        const uint32_t seen = bell_of(e);
+        const uint32_t seen = wakeups_of(e);
         bool more;
         status = tutti_shm_progress(e, err); /* the peer may need progress of this rank before it can publish */
         if (status != TUTTI_OK)

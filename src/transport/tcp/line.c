@@ -98,7 +98,7 @@ tutti_status tutti_tcp_line_read(tcp_line *l, tutti_runtime *rt, tutti_error *er
         if (n == 0)
             return tutti_fail(err, TUTTI_CLOSED, 0, "it was closed at the other end");
         l->in_have += (size_t)n;
-        l->heard_ns = tutti_now_ns(rt);
+        l->received_ns = tutti_now_ns(rt);
     }
     return TUTTI_OK;
 }

@@ -69,7 +69,7 @@ void tutti_tcp_peer_cut(tcp_endpoint *e, int rank, const char *how)
         return;
     p->cut_ns = tutti_now_ns(e->rt);
     snprintf(p->how, sizeof p->how, "%.199s", how);
-    if (p->said_ns == 0)
+    if (p->reported_ns == 0)
         e->uncertain++;
 }
 
@@ -153,12 +153,12 @@ static void say_word(tcp_endpoint *e, tcp_link *l, match_peer *p)
         }
     }
     frame_begin(e, l, &f, whole ? op->data : NULL, whole ? op : NULL, whole);
-    tutti_match_said(&e->match, p, whole);
+    tutti_match_departed(&e->match, p, whole);
 }
 
 static void say_departure(tcp_endpoint *e, tcp_link *l, int rank)
 {
-    const tutti_meet_rank *mine = &e->roll.ranks[rank];
+    const tutti_meet_rank *mine = &e->membership.ranks[rank];
     tcp_departure d = { .rank = rank, .state = mine->state, .blame = mine->blame, .status = mine->status };
     const void *words;
     tcp_frame f;
@@ -166,7 +166,7 @@ static void say_departure(tcp_endpoint *e, tcp_link *l, int rank)
     snprintf(d.words, sizeof d.words, "%s", mine->words);
     tutti_tcp_departure_frame(&d, &f, &words);
     f.hash = tutti_tcp_hash_words(l->session.send_key, mine->words, f.bytes);
-    frame_begin(e, l, &f, mine->words, NULL, false); /* the roll stays where it is */
+    frame_begin(e, l, &f, mine->words, NULL, false); /* the membership stays where it is */
 }
 
 /* Sets the piece size from the link's present rate, in powers of two of the least. A few bytes
@@ -221,8 +221,8 @@ static bool next_frame(tcp_endpoint *e, tcp_link *l)
         mine->notice = false;
         mine->greeted = true;
         say_departure(e, l, l->peer);
-    } else if (l->stream == 0 && !mine->greeted && mine->told < e->n_expelled)
-        say_departure(e, l, e->expelled[mine->told++]);
+    } else if (l->stream == 0 && !mine->greeted && mine->notified < e->n_expelled)
+        say_departure(e, l, e->expelled[mine->notified++]);
     else if (mine->greeted)
         return false; /* nothing follows the last frame */
     else if (l->stream == 0 && !match_list_empty(&p->outbox))
@@ -332,7 +332,7 @@ static tutti_status take_words(tcp_endpoint *e, tcp_link *l, const tcp_frame *f,
         tutti_match_answered(&e->match, p, MATCH_WITHDRAW, f->send_id, f->message_id);
         return TUTTI_OK;
     case TCP_BEAT:
-        e->peers[l->peer].late_ns = tutti_tcp_told_late(f);
+        e->peers[l->peer].late_ns = tutti_tcp_reported_late(f);
         return TUTTI_OK;
     case TCP_CREDIT:
         return TUTTI_OK;
@@ -498,7 +498,7 @@ bool tutti_tcp_link_read(tcp_endpoint *e, tcp_link *l)
             return false;
         }
         total += (size_t)n;
-        e->peers[l->peer].heard_ns = e->passed_ns;
+        e->peers[l->peer].received_ns = e->passed_ns;
         if (l->framed && l->straight && l->piece_have == l->frame.bytes)
             status = piece_done(e, l, &why);
         if (status == TUTTI_OK)

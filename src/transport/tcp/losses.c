@@ -92,7 +92,7 @@ static void count(tcp_endpoint *e, int rank)
     }
     if (tutti_events_goes_on(e->size, e->here, e->dead))
         return;
-    tutti_tcp_roll_describe(&e->roll, rank, lost, sizeof lost);
+    tutti_tcp_membership_describe(&e->membership, rank, lost, sizeof lost);
     snprintf(why, sizeof why,
              "%s; it hears only %d of %d that may be alive, itself included, and stops, since the others may go on",
              lost, hears, may_live);
@@ -109,22 +109,22 @@ void tutti_tcp_departed(tcp_endpoint *e, const tcp_departure *d, tcp_teller tell
             tutti_tcp_out(e, d->words);
         return;
     }
-    tutti_tcp_roll_depart(&e->roll, d, tutti_now_ns(e->rt));
+    tutti_tcp_membership_depart(&e->membership, d, tutti_now_ns(e->rt));
     if (d->state != TUTTI_MEET_LOST) /* it has reported its own end */
         p->doubt = false;
     if (e->match.peers[d->rank].gone || e->out)
         return;
-    if (p->said_ns == 0 && p->cut_ns == 0)
+    if (p->reported_ns == 0 && p->cut_ns == 0)
         e->uncertain++;
-    if (p->said_ns == 0)
-        p->said_ns = tutti_now_ns(e->rt);
+    if (p->reported_ns == 0)
+        p->reported_ns = tutti_now_ns(e->rt);
     p->took_leave = p->took_leave || teller == TCP_BY_ITSELF;
     p->given_up = p->given_up || teller == TCP_BY_PEER;
 }
 
 int tutti_tcp_because_of(const tcp_endpoint *e, int rank)
 {
-    const int root = tutti_tcp_roll_root(&e->roll, rank);
+    const int root = tutti_tcp_membership_root(&e->membership, rank);
 
     return root == e->rank ? rank : root;
 }
@@ -134,21 +134,21 @@ static void peer_gone(tcp_endpoint *e, int rank)
     tcp_peer *p = &e->peers[rank];
     char why[sizeof ((tutti_error *)0)->text];
 
-    if (e->roll.ranks[rank].state < TUTTI_MEET_LEFT) { /* nothing is known but that its connection ended */
+    if (e->membership.ranks[rank].state < TUTTI_MEET_LEFT) { /* nothing is known but that its connection ended */
         tcp_departure d = { .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
         snprintf(d.words, sizeof d.words, "%s (process %u on '%s')", p->how, e->table[rank].pid,
                  e->table[rank].host_name);
-        tutti_tcp_roll_depart(&e->roll, &d, tutti_now_ns(e->rt));
+        tutti_tcp_membership_depart(&e->membership, &d, tutti_now_ns(e->rt));
     }
     e->uncertain--;
-    if (e->roll.ranks[rank].state >= TUTTI_MEET_FAILED) {
-        tutti_tcp_roll_describe(&e->roll, rank, why, sizeof why);
+    if (e->membership.ranks[rank].state >= TUTTI_MEET_FAILED) {
+        tutti_tcp_membership_describe(&e->membership, rank, why, sizeof why);
         tutti_events_note(&e->events, rank, TUTTI_PEER_LOST, tutti_now_ns(e->rt), why);
         e->rules.epoch = e->events.lost;
     }
     tutti_match_peer_gone(&e->match, rank, tutti_tcp_because_of(e, rank));
     /* it may be alive, and must be notified */
-    if (e->roll.ranks[rank].state == TUTTI_MEET_LOST && !p->took_leave && !p->links[0].blocked) {
+    if (e->membership.ranks[rank].state == TUTTI_MEET_LOST && !p->took_leave && !p->links[0].blocked) {
         p->notice = true;
         tutti_tcp_link_write(e, &p->links[0]);
     }
@@ -174,8 +174,8 @@ static bool why_will_come(const tcp_endpoint *e, int rank, int64_t now)
 {
     const int root = tutti_tcp_because_of(e, rank);
 
-    return root != rank && e->roll.ranks[root].state < TUTTI_MEET_LEFT &&
-           now - e->peers[rank].said_ns < TCP_PATIENCE_NS;
+    return root != rank && e->membership.ranks[root].state < TUTTI_MEET_LEFT &&
+           now - e->peers[rank].reported_ns < TCP_PATIENCE_NS;
 }
 
 void tutti_tcp_judge(tcp_endpoint *e)
@@ -184,20 +184,21 @@ void tutti_tcp_judge(tcp_endpoint *e)
 
     for (int r = 0; r < e->size && e->uncertain > 0; r++) {
         tcp_peer *p = &e->peers[r];
-        const tutti_meet_state state = e->roll.ranks[r].state;
+        const tutti_meet_state state = e->membership.ranks[r].state;
         bool gone, quiet;
-        if (r == e->rank || e->match.peers[r].gone || (p->cut_ns == 0 && p->said_ns == 0))
+        if (r == e->rank || e->match.peers[r].gone || (p->cut_ns == 0 && p->reported_ns == 0))
             continue;
-        if (p->cut_ns != 0 && p->said_ns == 0 && p->asked_ns == 0 && now - p->cut_ns >= ASK_CUT_NS) {
+        if (p->cut_ns != 0 && p->reported_ns == 0 && p->asked_ns == 0 && now - p->cut_ns >= ASK_CUT_NS) {
             p->asked_ns = now;
             view(e, r, TCP_GIVES_UP, p->how);
         }
         /* nothing from it can be under way any more */
-        quiet = state == TUTTI_MEET_LOST && now - p->heard_ns > ANSWER_NS;
+        quiet = state == TUTTI_MEET_LOST && now - p->received_ns > ANSWER_NS;
         gone = p->took_leave || p->given_up || quiet ||
                (p->links[0].ended && (state >= TUTTI_MEET_LEFT || e->control.fd < 0)) ||
                (p->cut_ns != 0 && now - p->cut_ns >= TCP_HEARSAY_NS) ||
-               (p->said_ns != 0 && now - p->said_ns >= (state == TUTTI_MEET_LOST ? TCP_PATIENCE_NS : TCP_LINGER_NS));
+               (p->reported_ns != 0 &&
+                now - p->reported_ns >= (state == TUTTI_MEET_LOST ? TCP_PATIENCE_NS : TCP_LINGER_NS));
         if (!gone || why_will_come(e, r, now))
             continue;
         if (!p->given_up)
@@ -218,7 +219,7 @@ static void warn(tcp_endpoint *e, int rank, bool silent, int64_t now)
     p->asked_ns = silent ? p->asked_ns : 0;
     if (silent)
         snprintf(text, sizeof text, "worker %d has been silent for %.1f s (process %u on '%s')", rank,
-                 (double)(now - p->heard_ns) / 1e9, e->table[rank].pid, e->table[rank].host_name);
+                 (double)(now - p->received_ns) / 1e9, e->table[rank].pid, e->table[rank].host_name);
     else
         snprintf(text, sizeof text, "worker %d is heard again (process %u on '%s')", rank, e->table[rank].pid,
                  e->table[rank].host_name);
@@ -232,13 +233,13 @@ static int64_t timeout_ns(const tcp_endpoint *e) { return (int64_t)(e->options.p
 int64_t tutti_tcp_patience_ns(const tcp_endpoint *e)
 {
     const int64_t longest = TCP_LONGEST * timeout_ns(e);
-    int64_t told = e->control.fd >= 0 ? e->control.late_ns : 0;
+    int64_t worst_ns = e->control.fd >= 0 ? e->control.late_ns : 0;
 
     for (int r = 0; r < e->size; r++)
-        if (r != e->rank && !e->match.peers[r].gone && e->peers[r].late_ns > told)
-            told = e->peers[r].late_ns;
-    told += timeout_ns(e) + e->late_ns;
-    return told < longest ? told : longest;
+        if (r != e->rank && !e->match.peers[r].gone && e->peers[r].late_ns > worst_ns)
+            worst_ns = e->peers[r].late_ns;
+    worst_ns += timeout_ns(e) + e->late_ns;
+    return worst_ns < longest ? worst_ns : longest;
 }
 
 void tutti_tcp_lines(tcp_endpoint *e, int64_t now)
@@ -274,8 +275,8 @@ void tutti_tcp_lines(tcp_endpoint *e, int64_t now)
 bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now)
 {
     tcp_peer *p = &e->peers[rank];
-    const int64_t patience = tutti_tcp_patience_ns(e), silent = now - p->heard_ns,
-                  idle = now - (p->acked_ns > p->heard_ns ? p->acked_ns : p->heard_ns);
+    const int64_t patience = tutti_tcp_patience_ns(e), silent = now - p->received_ns,
+                  idle = now - (p->acked_ns > p->received_ns ? p->acked_ns : p->received_ns);
     tcp_departure d = { .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
 
     if (p->silent != (idle > patience / 3))
@@ -294,7 +295,7 @@ bool tutti_tcp_silence(tcp_endpoint *e, int rank, int64_t now)
         }
         return false;
     }
-    p->doubt = e->roll.ranks[rank].state < TUTTI_MEET_LEFT;
+    p->doubt = e->membership.ranks[rank].state < TUTTI_MEET_LEFT;
     tutti_tcp_departed(e, &d, TCP_BY_CLOCK);
     peer_gone(e, rank);
     return true;
@@ -330,7 +331,7 @@ void tutti_tcp_expel(void *t, int rank, const char *why)
     if (!e->closing && !e->out)
         tutti_tcp_pass(e);
     if (!e->closing && !e->out && !e->departed && !e->match.peers[rank].gone &&
-        e->roll.ranks[rank].state < TUTTI_MEET_LEFT) {
+        e->membership.ranks[rank].state < TUTTI_MEET_LEFT) {
         e->expelled[e->n_expelled++] = rank;
         view(e, rank, TCP_EXPELS, words);
         tutti_tcp_departed(e, &d, TCP_BY_PEER);

@@ -1,6 +1,6 @@
-/* meet.c: the meeting place, see meet.h. An acceptor (tcp_door), a connection (tcp_line) to each
-   rank that it admitted, and the roll of departed ranks. All in one thread, without waiting: its
-   descriptor is an epoll that contains the acceptor's and all connections.
+/* meet.c: the meeting place, see meet.h. An acceptor (tcp_listener), a connection (tcp_line) to
+   each rank that it admitted, and the membership of departed ranks. All in one thread, without
+   waiting: its descriptor is an epoll that contains the acceptor's and all connections.
 
    A rank's connection that ends without a departure means that its process or its network is
    gone. The launcher of a killed process knows the reason better, so this is held back for
@@ -19,7 +19,7 @@ enum { EVENTS_A_RANK = 4, AT_DOOR = TCP_RANKS }; /* a rank joins, leaves, fails;
 
 struct tutti_meet {
     tutti_runtime *rt;
-    tcp_door door;
+    tcp_listener listener;
     tutti_run_key key;
     tcp_address address;         /* bound to */
     char local[16];
@@ -32,17 +32,17 @@ struct tutti_meet {
     int64_t *cut_ns;             /* size: when its connection ended without a departure; 0: it has not */
     char (*how)[120];            /* size: how it ended */
     bool *silent;                /* size x size: rank a (row) receives nothing from rank b (column) */
-    tcp_roll roll;
+    tcp_membership membership;
     uint8_t *table;              /* size entries */
     uint8_t (*host_ids)[16];     /* size; `hosts` are known */
     int *events;
-    size_t events_have, events_told;
+    size_t events_have, events_sent;
 };
 
 static void tell_all(tutti_meet *m, tcp_frame *frame, const void *payload, int except)
 {
     for (int r = 0; r < m->size; r++) {
-        if (r != except && m->roll.ranks[r].state != TUTTI_MEET_ABSENT)
+        if (r != except && m->membership.ranks[r].state != TUTTI_MEET_ABSENT)
             /* if this fails, the connection ends, and that is handled there */
             tutti_tcp_line_say(&m->lines[r], m->rt, frame, payload, NULL);
     }
@@ -59,7 +59,7 @@ static void depart(tutti_meet *m, const tcp_departure *d)
     const void *payload;
     tcp_frame frame;
 
-    if (!tutti_tcp_roll_depart(&m->roll, d, tutti_now_ns(m->rt)))
+    if (!tutti_tcp_membership_depart(&m->membership, d, tutti_now_ns(m->rt)))
         return;
     m->cut_ns[d->rank] = 0;
     m->gone_before = m->gone_before || !m->complete;
@@ -70,7 +70,7 @@ static void depart(tutti_meet *m, const tcp_departure *d)
 
 static void lost(tutti_meet *m, int rank, const char *how)
 {
-    const tutti_meet_rank *line = &m->roll.ranks[rank];
+    const tutti_meet_rank *line = &m->membership.ranks[rank];
     tcp_departure d = { .rank = rank, .state = TUTTI_MEET_LOST, .blame = -1, .status = TUTTI_ERR_PEER };
 
     snprintf(d.words, sizeof d.words, "%.330s (process %ld on %s, %s)", how, line->pid, line->host_name, line->address);
@@ -89,7 +89,7 @@ static int side_of(const tutti_meet *m, int rank, int *lowest)
     for (int r = 0; r < m->size; r++) {
         const bool together = r == rank || !(m->silent[(size_t)rank * (size_t)m->size + (size_t)r] ||
                                              m->silent[(size_t)r * (size_t)m->size + (size_t)rank]);
-        if (!together || m->roll.ranks[r].state != TUTTI_MEET_RUNNING)
+        if (!together || m->membership.ranks[r].state != TUTTI_MEET_RUNNING)
             continue;
         n++;
         if (*lowest < 0)
@@ -100,7 +100,7 @@ static int side_of(const tutti_meet *m, int rank, int *lowest)
 
 /* Ranks report early which ranks they receive nothing from, long before they give one up, so by
    now both sides are known. */
-static void decide(tutti_meet *m, int a, int b, const char *why)
+static void decide_cut(tutti_meet *m, int a, int b, const char *why)
 {
     int lowest_a, lowest_b, winner, loser, most;
     const int n_a = side_of(m, a, &lowest_a), n_b = side_of(m, b, &lowest_b);
@@ -123,13 +123,13 @@ static void decide(tutti_meet *m, int a, int b, const char *why)
 /* Otherwise it is silent here, too, and the clock will find it: it must not win by its rank. */
 static bool heard_lately(const tutti_meet *m, int rank)
 {
-    return tutti_now_ns(m->rt) - m->lines[rank].heard_ns <= m->patience_ns / 2;
+    return tutti_now_ns(m->rt) - m->lines[rank].received_ns <= m->patience_ns / 2;
 }
 
 static void view(tutti_meet *m, int from, const tcp_view *v)
 {
-    const bool running =
-        m->roll.ranks[from].state == TUTTI_MEET_RUNNING && m->roll.ranks[v->rank].state == TUTTI_MEET_RUNNING;
+    const bool running = m->membership.ranks[from].state == TUTTI_MEET_RUNNING &&
+                         m->membership.ranks[v->rank].state == TUTTI_MEET_RUNNING;
     bool *silent = &m->silent[(size_t)from * (size_t)m->size + (size_t)v->rank];
     char how[TCP_WORDS];
 
@@ -143,7 +143,7 @@ static void view(tutti_meet *m, int from, const tcp_view *v)
     } else if (v->opinion == TCP_GIVES_UP) {
         /* of one whose connection has ended: it is dying, and the reason is about to be known */
         if (m->cut_ns[v->rank] == 0 && heard_lately(m, v->rank))
-            decide(m, from, v->rank, v->words);
+            decide_cut(m, from, v->rank, v->words);
     }
 }
 
@@ -151,7 +151,7 @@ static void view(tutti_meet *m, int from, const tcp_view *v)
 static void line_ended(tutti_meet *m, int rank, tutti_status status, const tutti_error *why)
 {
     tutti_tcp_line_close(&m->lines[rank]);
-    if (m->roll.ranks[rank].state != TUTTI_MEET_RUNNING)
+    if (m->membership.ranks[rank].state != TUTTI_MEET_RUNNING)
         return; /* it left in order; or had not identified itself, and may come again */
     m->cut_ns[rank] = tutti_now_ns(m->rt);
     if (status == TUTTI_CLOSED)
@@ -178,12 +178,12 @@ static void hand_out(tutti_meet *m)
 
     m->complete = true;
     tell_all(m, &frame, m->table, -1);
-    tutti_tcp_door_close(&m->door); /* all ranks have joined: no other caller is accepted */
+    tutti_tcp_listener_close(&m->listener); /* all ranks have joined: no other caller is accepted */
 }
 
 static bool joined(tutti_meet *m, int rank, const uint8_t *payload)
 {
-    tutti_meet_rank *line = &m->roll.ranks[rank];
+    tutti_meet_rank *line = &m->membership.ranks[rank];
     tcp_address a = { .bytes = sizeof a.at };
     tcp_entry entry;
 
@@ -207,7 +207,7 @@ static bool joined(tutti_meet *m, int rank, const uint8_t *payload)
     m->joined++;
     event(m, rank);
     for (int r = 0; r < m->size && m->gone_before; r++) { /* what it missed */
-        const tutti_meet_rank *other = &m->roll.ranks[r];
+        const tutti_meet_rank *other = &m->membership.ranks[r];
         tcp_departure d = {
             .rank = r, .state = other->state, .blame = other->blame, .signal = other->signal, .status = other->status
         };
@@ -224,7 +224,7 @@ static bool joined(tutti_meet *m, int rank, const uint8_t *payload)
     return true;
 }
 
-static void hear(tutti_meet *m, int rank)
+static void receive_frames(tutti_meet *m, int rank)
 {
     tcp_line *l = &m->lines[rank];
     tutti_error why = { .rank = -1 };
@@ -251,7 +251,7 @@ static void hear(tutti_meet *m, int rank)
                 view(m, rank, &opinion);
         } else {
             sound = frame.kind == TCP_BEAT;
-            l->late_ns = tutti_tcp_told_late(&frame);
+            l->late_ns = tutti_tcp_reported_late(&frame);
         }
         if (!sound)
             status = tutti_fail(&wrong, TUTTI_ERR_CORRUPT, 0, "a frame of kind %u came that has no meaning here",
@@ -264,11 +264,11 @@ static void hear(tutti_meet *m, int rank)
 }
 
 /* ---- callbacks of the acceptor ---- */
-static uint16_t judge(void *self, const tcp_hello *h)
+static uint16_t judge_caller(void *self, const tcp_hello *h)
 {
     const tutti_meet *m = self;
 
-    return m->lines[h->from].fd >= 0 || m->roll.ranks[h->from].state != TUTTI_MEET_ABSENT ? TCP_PLACE_TAKEN
+    return m->lines[h->from].fd >= 0 || m->membership.ranks[h->from].state != TUTTI_MEET_ABSENT ? TCP_PLACE_TAKEN
                                                                                           : TCP_WELCOME;
 }
 
@@ -278,9 +278,9 @@ static bool admit(void *self, int fd, const tcp_hello *h, const tcp_session *ses
     struct epoll_event wanted = { .events = EPOLLIN, .data.u64 = (uint64_t)h->from };
     tcp_line *l = &m->lines[h->from];
 
-    if (tutti_tcp_line_open(l, fd, session, &m->door.rules, TCP_WORDS, NULL) != TUTTI_OK)
+    if (tutti_tcp_line_open(l, fd, session, &m->listener.rules, TCP_WORDS, NULL) != TUTTI_OK)
         return true; /* no memory: it is closed, and tries again */
-    l->heard_ns = l->spoke_ns = tutti_now_ns(m->rt);
+    l->received_ns = l->spoke_ns = tutti_now_ns(m->rt);
     if (epoll_ctl(m->epoll, EPOLL_CTL_ADD, fd, &wanted) != 0)
         tutti_tcp_line_close(l);
     return true;
@@ -329,16 +329,16 @@ static void look_at_the_clock(tutti_meet *m)
         tcp_frame beat = { .kind = TCP_BEAT, .tag = (uint64_t)m->late_ns };
         if (m->cut_ns[r] != 0 && now - m->cut_ns[r] >= TCP_PATIENCE_NS)
             lost(m, r, m->how[r]);
-        if (l->fd < 0 || m->roll.ranks[r].state != TUTTI_MEET_RUNNING)
+        if (l->fd < 0 || m->membership.ranks[r].state != TUTTI_MEET_RUNNING)
             continue;
         if (slept)
-            l->heard_ns = now;
-        if (now - l->heard_ns > m->patience_ns / 6 * 5) { /* checked often enough to detect it in time */
+            l->received_ns = now;
+        if (now - l->received_ns > m->patience_ns / 6 * 5) { /* checked often enough to detect it in time */
             char how[160];
             snprintf(how, sizeof how,
                      "it has been silent for %.1f s: stopped, cut off, or behind a line that is full "
                      "for longer than tcp(peer-timeout=%g) allows",
-                     (double)(now - l->heard_ns) / 1e9, (double)m->silence_ns / 1e9);
+                     (double)(now - l->received_ns) / 1e9, (double)m->silence_ns / 1e9);
             lost(m, r, how);
             tutti_tcp_line_close(l);
             continue;
@@ -359,7 +359,7 @@ static tutti_status give_up(tutti_meet *m, tutti_error *err)
     tcp_frame frame = { .kind = TCP_SHUT };
 
     for (int r = 0; r < m->size; r++) {
-        if (m->roll.ranks[r].state != TUTTI_MEET_ABSENT)
+        if (m->membership.ranks[r].state != TUTTI_MEET_ABSENT)
             continue;
         if (missing++ == 0)
             first = r;
@@ -386,11 +386,11 @@ tutti_status tutti_meet_progress(tutti_meet *m, tutti_error *err)
 
     for (int i = 0; i < n; i++) {
         if (events[i].data.u64 == AT_DOOR)
-            tutti_tcp_door_serve(&m->door);
+            tutti_tcp_listener_serve(&m->listener);
         else if (m->lines[events[i].data.u64].fd >= 0)
-            hear(m, (int)events[i].data.u64);
+            receive_frames(m, (int)events[i].data.u64);
     }
-    tutti_tcp_door_serve(&m->door); /* for its clock */
+    tutti_tcp_listener_serve(&m->listener); /* for its clock */
     look_at_the_clock(m);
     if (!m->complete && !m->gave_up && !m->gone_before && tutti_now_ns(m->rt) >= m->gather_until_ns)
         return give_up(m, err);
@@ -415,14 +415,14 @@ int64_t tutti_meet_wait_ns(const tutti_meet *m)
 int tutti_meet_fd(const tutti_meet *m) { return m->epoll; }
 int tutti_meet_port(const tutti_meet *m) { return tutti_tcp_address_port(&m->address); }
 bool tutti_meet_complete(const tutti_meet *m) { return m->complete; }
-const tutti_meet_rank *tutti_meet_rank_of(const tutti_meet *m, int rank) { return &m->roll.ranks[rank]; }
-int tutti_meet_host_of(const tutti_meet *m, int rank) { return m->roll.ranks[rank].host; }
-int tutti_meet_culprit(const tutti_meet *m) { return tutti_tcp_roll_culprit(&m->roll); }
+const tutti_meet_rank *tutti_meet_rank_of(const tutti_meet *m, int rank) { return &m->membership.ranks[rank]; }
+int tutti_meet_host_of(const tutti_meet *m, int rank) { return m->membership.ranks[rank].host; }
+int tutti_meet_culprit(const tutti_meet *m) { return tutti_tcp_membership_culprit(&m->membership); }
 void tutti_meet_describe(const tutti_meet *m, int rank, char *text, size_t bytes)
 {
-    tutti_tcp_roll_describe(&m->roll, rank, text, bytes);
+    tutti_tcp_membership_describe(&m->membership, rank, text, bytes);
 }
-uint64_t tutti_meet_strangers(const tutti_meet *m) { return m->door.turned_away; }
+uint64_t tutti_meet_strangers(const tutti_meet *m) { return m->listener.turned_away; }
 
 int tutti_meet_where(const tutti_meet *m, const char *host, char *text, size_t bytes)
 {
@@ -441,7 +441,7 @@ int tutti_meet_missing(const tutti_meet *m, int *ranks, int room)
     int missing = 0;
 
     for (int r = 0; r < m->size; r++) {
-        if (m->roll.ranks[r].state != TUTTI_MEET_ABSENT)
+        if (m->membership.ranks[r].state != TUTTI_MEET_ABSENT)
             continue;
         if (ranks != NULL && missing < room)
             ranks[missing] = r;
@@ -452,7 +452,7 @@ int tutti_meet_missing(const tutti_meet *m, int *ranks, int room)
 
 int tutti_meet_event(tutti_meet *m)
 {
-    return m->events_told < m->events_have ? m->events[m->events_told++] : -1;
+    return m->events_sent < m->events_have ? m->events[m->events_sent++] : -1;
 }
 
 void tutti_meet_lost(tutti_meet *m, int rank, const tutti_error *why, int signal)
@@ -461,7 +461,7 @@ void tutti_meet_lost(tutti_meet *m, int rank, const tutti_error *why, int signal
     tcp_departure d;
 
     if (m->lines[rank].fd >= 0)
-        hear(m, rank); /* what it has sent itself comes first */
+        receive_frames(m, rank); /* what it has sent itself comes first */
     tutti_tcp_departure_of(&d, rank, well ? TUTTI_MEET_LEFT : TUTTI_MEET_LOST, why, signal, m->size);
     depart(m, &d);
 }
@@ -474,14 +474,14 @@ static tutti_status listen_at(tutti_meet *m, const tutti_meet_options *o, tutti_
 
     if (strcmp(address, "unix") == 0 || strncmp(address, "unix:", 5) == 0) {
         snprintf(m->local, sizeof m->local, "%s", address[4] == ':' ? address + 5 : "");
-        cause = tutti_tcp_listen_local(m->local, &m->door.listening[1]);
+        cause = tutti_tcp_listen_local(m->local, &m->listener.listening[1]);
         return cause == 0 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_IO, cause, "cannot open a meeting place on this host");
     }
     if (o->port < 0 || o->port > 65535)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "port %d cannot be: ports are 1 to 65535, 0 leaves the choice to the kernel", o->port);
     TUTTI_TRY(tutti_tcp_resolve_host(address, o->port, true, &m->address, err));
-    cause = tutti_tcp_listen(&m->address, &m->door.listening[0]);
+    cause = tutti_tcp_listen(&m->address, &m->listener.listening[0]);
     if (cause == EADDRINUSE)
         return tutti_fail(err, TUTTI_ERR_IO, cause,
                           "cannot meet at %s, port %d: "
@@ -510,14 +510,14 @@ static tutti_status open_parts(tutti_meet *m, const tutti_meet_options *o, tutti
     if (m->lines == NULL || m->cut_ns == NULL || m->how == NULL || m->silent == NULL || m->table == NULL ||
         m->host_ids == NULL || m->events == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "no memory for a meeting place of %d workers", o->size);
-    TUTTI_TRY(tutti_tcp_roll_open(&m->roll, o->size, err));
+    TUTTI_TRY(tutti_tcp_membership_open(&m->membership, o->size, err));
     m->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (m->epoll < 0)
         return tutti_fail(err, TUTTI_ERR_IO, errno,
                           "cannot open a meeting place; raise the limit of open files (ulimit -n)");
     TUTTI_TRY(listen_at(m, o, err));
-    TUTTI_TRY(tutti_tcp_door_open(&m->door, err));
-    if (epoll_ctl(m->epoll, EPOLL_CTL_ADD, m->door.epoll, &wanted) != 0)
+    TUTTI_TRY(tutti_tcp_listener_open(&m->listener, err));
+    if (epoll_ctl(m->epoll, EPOLL_CTL_ADD, m->listener.epoll, &wanted) != 0)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "cannot watch the door of the meeting place");
     return TUTTI_OK;
 }
@@ -546,7 +546,7 @@ tutti_status tutti_meet_open(tutti_meet **out, tutti_runtime *rt, const tutti_me
     m->passed_ns = tutti_now_ns(rt);
     m->gather_until_ns = m->passed_ns + (o->gather_ns > 0 ? o->gather_ns : GATHER_NS);
     m->silence_ns = m->patience_ns = o->silence_ns > 0 ? o->silence_ns : SILENCE_NS;
-    m->door = (tcp_door){
+    m->listener = (tcp_listener){
         .rt = rt,
         .epoll = -1,
         .listening = { -1, -1 },
@@ -558,7 +558,7 @@ tutti_status tutti_meet_open(tutti_meet **out, tutti_runtime *rt, const tutti_me
         .rules = { .run = tutti_tcp_run_short(&o->id),
                    .epoch_most = (uint32_t)o->size,
                    .table_bytes = (uint32_t)((size_t)o->size * TCP_ENTRY_BYTES) },
-        .judge = judge,
+        .judge = judge_caller,
         .admit = admit,
         .self = m,
     };
@@ -576,13 +576,13 @@ void tutti_meet_close(tutti_meet *m)
 
     if (m == NULL)
         return;
-    if (m->roll.ranks != NULL && m->lines != NULL)
+    if (m->membership.ranks != NULL && m->lines != NULL)
         tell_all(m, &shut, NULL, -1);
-    tutti_tcp_door_close(&m->door);
+    tutti_tcp_listener_close(&m->listener);
     for (int r = 0; r < m->size && m->lines != NULL; r++)
         tutti_tcp_line_close(&m->lines[r]);
     tutti_tcp_hang_up(&m->epoll);
-    tutti_tcp_roll_close(&m->roll);
+    tutti_tcp_membership_close(&m->membership);
     tutti_free(m->lines);
     tutti_free(m->cut_ns);
     tutti_free(m->how);

@@ -22,7 +22,7 @@ typedef struct finder {
     tutti_run_id id;
     tcp_address place;           /* where to meet */
     char where[300];
-    tcp_door door;
+    tcp_listener listener;
     tcp_call *calls;             /* of all links to lower ranks */
     size_t n_calls, missing;     /* missing: links not there yet */
     int64_t deadline_ns, beat_ns;
@@ -61,7 +61,7 @@ static tutti_status read_place(finder *f, const tutti_launch *launch, tutti_erro
 
 /* Rank 0 of a run whose launcher does not know Tutti. The acceptor listens on all of this host's
    addresses: rank 0 cannot know which of them the others use. */
-static tutti_status serve(finder *f, tutti_error *err)
+static tutti_status serve_finder(finder *f, tutti_error *err)
 {
     tcp_endpoint *e = f->e;
     const tutti_meet_options options = {
@@ -145,7 +145,7 @@ static tutti_status call_meeting_place(finder *f, tutti_error *err)
     }
     status = tutti_tcp_line_open(&e->control, call.fd, &call.session, &e->rules,
                                  e->rules.table_bytes > TCP_WORDS ? e->rules.table_bytes : TCP_WORDS, err);
-    e->control.heard_ns = tutti_now_ns(e->rt);
+    e->control.received_ns = tutti_now_ns(e->rt);
     sodium_memzero(&call, sizeof call);
     return status;
 }
@@ -163,7 +163,7 @@ static tutti_status listen_for_peers(finder *f, tcp_entry *mine, tutti_error *er
                           "local=tcp was asked for, but the meeting place (%s) is a local socket; "
                           "give it an address, or leave local=unix", f->where);
     if (e->options.local == TCP_LOCAL_UNIX) {
-        cause = tutti_tcp_listen_local(mine->local, &f->door.listening[1]);
+        cause = tutti_tcp_listen_local(mine->local, &f->listener.listening[1]);
         if (cause != 0)
             return tutti_fail(err, TUTTI_ERR_IO, cause, "worker %d cannot listen for those of its own host", e->rank);
     }
@@ -181,7 +181,7 @@ static tutti_status listen_for_peers(finder *f, tcp_entry *mine, tutti_error *er
         mine->scope = in->sin6_scope_id;
         in->sin6_port = 0;
     }
-    cause = tutti_tcp_listen(&a, &f->door.listening[0]);
+    cause = tutti_tcp_listen(&a, &f->listener.listening[0]);
     if (cause != 0) {
         char text[80];
         tutti_tcp_address_text(&a, text, sizeof text);
@@ -235,7 +235,7 @@ static tutti_status without(const tcp_endpoint *e, int rank, tutti_error *err)
     const int root = tutti_tcp_because_of(e, rank);
     char text[400];
 
-    tutti_tcp_roll_describe(&e->roll, root, text, sizeof text);
+    tutti_tcp_membership_describe(&e->membership, root, text, sizeof text);
     return tutti_fail_rank(err, TUTTI_ERR_PEER, root, "%s", text);
 }
 
@@ -244,7 +244,8 @@ static tutti_status without(const tcp_endpoint *e, int rank, tutti_error *err)
 static tutti_status look_for_the_gone(const tcp_endpoint *e, int64_t now, tutti_error *err)
 {
     for (int r = 0; r < e->size && e->uncertain > 0; r++) {
-        if (r != e->rank && e->peers[r].said_ns != 0 && now - e->peers[r].said_ns > TCP_LINGER_NS && !link_up(e, r))
+        if (r != e->rank && e->peers[r].reported_ns != 0 && now - e->peers[r].reported_ns > TCP_LINGER_NS &&
+            !link_up(e, r))
             return without(e, r, err);
     }
     return TUTTI_OK;
@@ -332,7 +333,7 @@ static void have_link(finder *f, int peer, int stream, int fd, const tcp_session
     f->missing--;
 }
 
-static uint16_t judge(void *self, const tcp_hello *h)
+static uint16_t judge_caller(void *self, const tcp_hello *h)
 {
     const finder *f = self;
     const tcp_endpoint *e = f->e;
@@ -451,10 +452,10 @@ static tutti_status connect_all(finder *f, tutti_error *err)
         int64_t until = now + TCP_TICK < f->deadline_ns ? now + TCP_TICK : f->deadline_ns;
         const size_t before = f->missing;
         nfds_t n = 2;
-        polled[0] = (struct pollfd){ .fd = f->door.epoll, .events = POLLIN };
+        polled[0] = (struct pollfd){ .fd = f->listener.epoll, .events = POLLIN };
         polled[1] = (struct pollfd){ .fd = e->control.fd, .events = POLLIN };
         TUTTI_TRY(step_calls(f, polled, &n, &until, err));
-        tutti_tcp_door_serve(&f->door);
+        tutti_tcp_listener_serve(&f->listener);
         TUTTI_TRY(hear_meeting_place(f, &table, err));
         TUTTI_TRY(look_for_the_gone(e, now, err));
         if (f->missing < before) /* there may be more at once */
@@ -476,7 +477,7 @@ static bool all_local(const tcp_endpoint *e)
     return (uint32_t)here <= e->table[e->rank].cores;
 }
 
-static tutti_status watch(tcp_endpoint *e, int fd, uint64_t what, tutti_error *err)
+static tutti_status watch_fd(tcp_endpoint *e, int fd, uint64_t what, tutti_error *err)
 {
     struct epoll_event wanted = { .events = EPOLLIN, .data.u64 = what };
 
@@ -488,7 +489,7 @@ static tutti_status watch(tcp_endpoint *e, int fd, uint64_t what, tutti_error *e
 tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_error *err)
 {
     const char *at_0 = tutti_variable(launch->environment, TUTTI_MEET_VARIABLE_AT_0);
-    finder f = { .e = e, .door = { .rt = e->rt, .epoll = -1, .listening = { -1, -1 } } };
+    finder f = { .e = e, .listener = { .rt = e->rt, .epoll = -1, .listening = { -1, -1 } } };
     const size_t links = (size_t)e->size * (size_t)e->options.streams;
     tutti_status status;
 
@@ -509,7 +510,7 @@ tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_e
     e->rules.table_bytes = (uint32_t)((size_t)e->size * TCP_ENTRY_BYTES);
     e->at_rank_0 = launch->within == NULL && at_0 != NULL && strcmp(at_0, "1") == 0;
     if (e->at_rank_0 && e->rank == 0)
-        status = serve(&f, err);
+        status = serve_finder(&f, err);
     if (status == TUTTI_OK)
         status = tutti_thread_open(&e->service, e->rt, "tutti-tcp", tutti_tcp_serve, e, err);
     if (status == TUTTI_OK)
@@ -520,25 +521,25 @@ tutti_status tutti_tcp_find(tcp_endpoint *e, const tutti_launch *launch, tutti_e
         goto out;
 
     f.deadline_ns = tutti_now_ns(e->rt) + (int64_t)(e->options.open_timeout * 1e9);
-    f.door.key = &f.key;
-    f.door.id = f.id;
-    f.door.rules = e->rules;
-    f.door.size = e->size;
-    f.door.rank = e->rank;
-    f.door.purpose = TCP_TO_PEER;
-    f.door.timeout_ns = (int64_t)(e->options.peer_timeout * 1e9);
-    f.door.judge = judge;
-    f.door.admit = admit;
-    f.door.self = &f;
-    status = tutti_tcp_door_open(&f.door, err);
+    f.listener.key = &f.key;
+    f.listener.id = f.id;
+    f.listener.rules = e->rules;
+    f.listener.size = e->size;
+    f.listener.rank = e->rank;
+    f.listener.purpose = TCP_TO_PEER;
+    f.listener.timeout_ns = (int64_t)(e->options.peer_timeout * 1e9);
+    f.listener.judge = judge_caller;
+    f.listener.admit = admit;
+    f.listener.self = &f;
+    status = tutti_tcp_listener_open(&f.listener, err);
     if (status == TUTTI_OK)
         status = connect_all(&f, err);
     for (size_t i = 0; i < links && status == TUTTI_OK; i++) {
         if (e->links[i].fd >= 0)
-            status = watch(e, e->links[i].fd, i, err);
+            status = watch_fd(e, e->links[i].fd, i, err);
     }
     if (status == TUTTI_OK && e->control.fd >= 0)
-        status = watch(e, e->control.fd, links, err);
+        status = watch_fd(e, e->control.fd, links, err);
     if (status == TUTTI_OK && !all_local(e))
         e->options.spin = 0; /* fewer cores than workers: a thread that waits must let the others work */
 out:
@@ -547,8 +548,8 @@ out:
     if (f.calls != NULL)
         sodium_memzero(f.calls, f.n_calls * sizeof *f.calls);
     tutti_free(f.calls);
-    e->strangers = f.door.turned_away;
-    tutti_tcp_door_close(&f.door);
+    e->strangers = f.listener.turned_away;
+    tutti_tcp_listener_close(&f.listener);
     tutti_run_key_wipe(&f.key);
     return status;
 }

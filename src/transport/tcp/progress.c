@@ -57,7 +57,7 @@ static void hear_control(tcp_endpoint *e)
             control_ended(e, "", true);
             return;
         } else if (frame.kind == TCP_BEAT)
-            e->control.late_ns = tutti_tcp_told_late(&frame);
+            e->control.late_ns = tutti_tcp_reported_late(&frame);
         else
             status = tutti_fail(&wrong, TUTTI_ERR_CORRUPT, 0, "a frame of kind %u came that has no meaning here",
                                 frame.kind);
@@ -83,7 +83,7 @@ static void handle(tcp_endpoint *e, const struct epoll_event *events, int n)
         } else if (what > links) {
             if (e->polls != NULL) /* the eventfd was written for another thread, which must still find it */
                 continue;
-            if (read(e->bell, &count, sizeof count) < 0)
+            if (read(e->wake_fd, &count, sizeof count) < 0)
                 continue; /* reset */
         } else {
             if (events[i].events & ~(uint32_t)EPOLLOUT)
@@ -108,7 +108,7 @@ static void ring(const tcp_endpoint *e)
 {
     const uint64_t one = 1;
 
-    if (write(e->bell, &one, sizeof one) < 0)
+    if (write(e->wake_fd, &one, sizeof one) < 0)
         return; /* the counter is at its maximum already */
 }
 
@@ -120,17 +120,17 @@ static bool is_over(const tcp_wait *w)
 
 static void call(tcp_seat *seat)
 {
-    tutti_lock(seat->bell);
+    tutti_lock(seat->wakeup);
     seat->called = true;
-    tutti_wake(seat->bell);
-    tutti_unlock(seat->bell);
+    tutti_wake(seat->wakeup);
+    tutti_unlock(seat->wakeup);
 }
 
 void tutti_tcp_wake(tcp_endpoint *e)
 {
-    if (e->told == e->match.completions)
+    if (e->notified == e->match.completions)
         return;
-    e->told = e->match.completions;
+    e->notified = e->match.completions;
     if (e->polls != NULL && is_over(e->polls))
         ring(e);
     for (tcp_seat *seat = e->seated; seat != NULL; seat = seat->next)
@@ -169,7 +169,7 @@ static tutti_status take_seat(tcp_endpoint *e, tcp_seat **out, tutti_error *err)
     seat = tutti_alloc(1, sizeof *seat);
     if (seat == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "worker %d cannot let one more thread wait", e->rank);
-    status = tutti_monitor_open(&seat->bell, e->rt, err);
+    status = tutti_monitor_open(&seat->wakeup, e->rt, err);
     if (status == TUTTI_OK)
         *out = seat;
     else
@@ -189,10 +189,10 @@ static tutti_status sleep_on_a_seat(tcp_endpoint *e, const tcp_wait *wait, int64
     seat->next = e->seated;
     e->seated = seat;
     tutti_unlock(e->lock);
-    tutti_lock(seat->bell);
-    while (!seat->called && tutti_wait(seat->bell, until_ns, NULL) == TUTTI_OK)
+    tutti_lock(seat->wakeup);
+    while (!seat->called && tutti_wait(seat->wakeup, until_ns, NULL) == TUTTI_OK)
         continue;
-    tutti_unlock(seat->bell);
+    tutti_unlock(seat->wakeup);
     tutti_lock(e->lock);
     for (at = &e->seated; *at != seat; at = &(*at)->next)
         continue;
@@ -207,7 +207,7 @@ void tutti_tcp_close_seats(tcp_endpoint *e)
     while (e->seats != NULL) {
         tcp_seat *seat = e->seats;
         e->seats = seat->next;
-        tutti_monitor_close(seat->bell);
+        tutti_monitor_close(seat->wakeup);
         tutti_free(seat);
     }
 }
@@ -316,7 +316,7 @@ void tutti_tcp_take_leave(tcp_endpoint *e, const tutti_error *why)
         return;
     e->departed = true;
     tutti_tcp_departure_of(&d, e->rank, why != NULL ? TUTTI_MEET_FAILED : TUTTI_MEET_LEFT, why, 0, e->size);
-    tutti_tcp_roll_depart(&e->roll, &d, tutti_now_ns(e->rt));
+    tutti_tcp_membership_depart(&e->membership, &d, tutti_now_ns(e->rt));
     tutti_tcp_departure_frame(&d, &frame, &words);
     tutti_tcp_line_say(&e->control, e->rt, &frame, words, NULL);
     for (int r = 0; r < e->size; r++) {
@@ -343,7 +343,7 @@ static void tick(tcp_endpoint *e, bool slept)
         if (l == NULL || e->match.peers[r].gone || l->fd < 0)
             continue;
         if (slept)
-            p->heard_ns = now;
+            p->received_ns = now;
         if (tutti_tcp_silence(e, r, now))
             continue;
         p->beat = true;

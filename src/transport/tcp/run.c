@@ -17,7 +17,7 @@ typedef struct run_rank {
     tutti_status (*rank_main)(const tutti_launch *launch, void *arg, tutti_error *err);
     void *arg;
     tutti_thread *thread;
-    int bell;                    /* an eventfd, written when it has ended */
+    int wake_fd;                 /* an eventfd, written when it has ended */
     _Atomic bool ended;
     bool noted;                  /* the parent's: the meeting place has been notified */
     tutti_status status;
@@ -39,7 +39,7 @@ static tutti_status rank_thread(void *arg, tutti_error *err)
                    tutti_status_name(r->status));
     /* publishes status and err; pairs with the acquire in note_ends */
     atomic_store_explicit(&r->ended, true, memory_order_release);
-    if (write(r->bell, &one, sizeof one) < 0)
+    if (write(r->wake_fd, &one, sizeof one) < 0)
         return TUTTI_OK; /* it has been written already, or the parent checks twice a second */
     return TUTTI_OK;
 }
@@ -64,15 +64,16 @@ static int note_ends(tutti_meet *meet, run_rank *ranks, int n)
     return left;
 }
 
-static void serve(tutti_meet *meet, run_rank *ranks, int n, int bell)
+static void serve_ranks(tutti_meet *meet, run_rank *ranks, int n, int wake_fd)
 {
     uint64_t count;
 
     while (note_ends(meet, ranks, n) > 0) {
-        struct pollfd polled[2] = { { .fd = bell, .events = POLLIN }, { .fd = tutti_meet_fd(meet), .events = POLLIN } };
+        struct pollfd polled[2] = { { .fd = wake_fd, .events = POLLIN },
+                                    { .fd = tutti_meet_fd(meet), .events = POLLIN } };
         const struct timespec t = { 0, (long)tutti_meet_wait_ns(meet) };
         ppoll(polled, 2, &t, NULL);
-        if (polled[0].revents != 0 && read(bell, &count, sizeof count) < 0)
+        if (polled[0].revents != 0 && read(wake_fd, &count, sizeof count) < 0)
             continue;
         tutti_meet_progress(meet, NULL);
     }
@@ -106,7 +107,7 @@ tutti_status tutti_tcp_run(tutti_runtime *rt, const tutti_launch *launch,
     run_rank *ranks = NULL;
     tcp_options mine;
     tutti_status status;
-    int started = 0, bell = -1;
+    int started = 0, wake_fd = -1;
 
     TUTTI_TRY(tutti_tcp_parse(launch->spec, &mine, err));
     if (sodium_init() < 0)
@@ -118,10 +119,10 @@ tutti_status tutti_tcp_run(tutti_runtime *rt, const tutti_launch *launch,
     status = tutti_meet_open(&meet, rt, &options, err);
     if (status != TUTTI_OK)
         goto out;
-    bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ranks = tutti_alloc((size_t)n, sizeof *ranks);
-    if (ranks == NULL || bell < 0) {
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, bell < 0 ? errno : ENOMEM, "starting %d workers as threads", n);
+    if (ranks == NULL || wake_fd < 0) {
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, wake_fd < 0 ? errno : ENOMEM, "starting %d workers as threads", n);
         goto out;
     }
     for (; started < n; started++) {
@@ -135,7 +136,7 @@ tutti_status tutti_tcp_run(tutti_runtime *rt, const tutti_launch *launch,
         r->launch.within = &r->within;
         r->rank_main = rank_main;
         r->arg = arg;
-        r->bell = bell;
+        r->wake_fd = wake_fd;
         snprintf(name, sizeof name, "worker-%d", started);
         status = tutti_thread_open(&r->thread, rt, name, rank_thread, r, &r->err);
         if (status != TUTTI_OK) {
@@ -148,13 +149,13 @@ tutti_status tutti_tcp_run(tutti_runtime *rt, const tutti_launch *launch,
             break;
         }
     }
-    serve(meet, ranks, n, bell);
+    serve_ranks(meet, ranks, n, wake_fd);
     for (int r = 0; r < started; r++)
         tutti_thread_join(ranks[r].thread, NULL);
     status = root_failure(meet, ranks, err);
 out:
     tutti_meet_close(meet);
-    tutti_tcp_hang_up(&bell);
+    tutti_tcp_hang_up(&wake_fd);
     if (ranks != NULL)
         sodium_memzero(ranks, (size_t)n * sizeof *ranks);
     tutti_free(ranks);

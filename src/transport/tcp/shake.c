@@ -1,6 +1,6 @@
 /* shake.c: the handshake of wire.h over non-blocking sockets, from both sides.
 
-   The accepting side (tcp_door). A stranger, a caller whose handshake is not finished, has one
+   The accepting side (tcp_listener). A stranger, a caller whose handshake is not finished, has one
    slot of less than 4 KiB for at most 5 s. It sends its HELLO, which has a MAC of its own; the
    MAC is verified before anything else is read, and only a correct HELLO is answered. There are
    64 slots; when all are taken the oldest stranger is dropped. So a flood of n connections a
@@ -25,13 +25,13 @@
 /* ---- the accepting side ---- */
 enum { AT_LISTENING = 0, AT_STRANGERS = 2 };
 
-static void turn_away(tcp_door *d, tcp_stranger *s)
+static void turn_away(tcp_listener *d, tcp_stranger *s)
 {
     d->turned_away++;
     tutti_tcp_hang_up(&s->fd); /* epoll forgets it with the last descriptor */
 }
 
-static int watch(tcp_door *d, int fd, uint64_t what)
+static int watch_fd(tcp_listener *d, int fd, uint64_t what)
 {
     struct epoll_event event = { .events = EPOLLIN, .data.u64 = what };
 
@@ -39,7 +39,7 @@ static int watch(tcp_door *d, int fd, uint64_t what)
 }
 
 /* A free slot, or that of the stranger that has been here longest. */
-static tcp_stranger *slot_for_one_more(tcp_door *d)
+static tcp_stranger *slot_for_one_more(tcp_listener *d)
 {
     tcp_stranger *oldest = &d->strangers[0];
 
@@ -54,7 +54,7 @@ static tcp_stranger *slot_for_one_more(tcp_door *d)
     return oldest;
 }
 
-static void come_in(tcp_door *d, int listening)
+static void come_in(tcp_listener *d, int listening)
 {
     const bool local = listening == d->listening[1];
 
@@ -72,13 +72,13 @@ static void come_in(tcp_door *d, int listening)
         }
         s = slot_for_one_more(d);
         *s = (tcp_stranger){ .fd = fd, .until_ns = tutti_now_ns(d->rt) + TCP_STRANGER_NS, .local = local };
-        if ((local && !tutti_tcp_same_user(fd)) || watch(d, fd, AT_STRANGERS + (uint64_t)(s - d->strangers)) != 0)
+        if ((local && !tutti_tcp_same_user(fd)) || watch_fd(d, fd, AT_STRANGERS + (uint64_t)(s - d->strangers)) != 0)
             turn_away(d, s);
     }
 }
 
 /* HELLO is complete. False: the caller does not belong to this run. */
-static bool answer(tcp_door *d, tcp_stranger *s)
+static bool answer_hello(tcp_listener *d, tcp_stranger *s)
 {
     tcp_answer a = { .low = TCP_VERSION_LOW, .high = TCP_VERSION_HIGH, .size = d->size };
     tcp_hello h;
@@ -106,7 +106,7 @@ static bool answer(tcp_door *d, tcp_stranger *s)
 }
 
 /* PROOF is complete: the caller is a rank of this run. */
-static bool admit(tcp_door *d, tcp_stranger *s)
+static bool admit(tcp_listener *d, tcp_stranger *s)
 {
     const tcp_frame beat = { .kind = TCP_BEAT };
     uint8_t first[TCP_FRAME_BYTES];
@@ -131,7 +131,7 @@ static bool admit(tcp_door *d, tcp_stranger *s)
     return taken;
 }
 
-static void hear(tcp_door *d, tcp_stranger *s)
+static void receive_hello(tcp_listener *d, tcp_stranger *s)
 {
     while (s->fd >= 0) {
         uint8_t *to = s->answered ? s->proof : s->hello;
@@ -152,7 +152,7 @@ static void hear(tcp_door *d, tcp_stranger *s)
                 turn_away(d, s);
                 return;
             }
-        } else if (!answer(d, s)) {
+        } else if (!answer_hello(d, s)) {
             if (s->answered)
                 tutti_tcp_hang_up(&s->fd); /* no stranger: it has the key, and was notified why it is not admitted */
             else
@@ -162,7 +162,7 @@ static void hear(tcp_door *d, tcp_stranger *s)
     }
 }
 
-void tutti_tcp_door_serve(tcp_door *d)
+void tutti_tcp_listener_serve(tcp_listener *d)
 {
     struct epoll_event events[TCP_STRANGERS + 2];
     const int n = d->epoll >= 0 ? epoll_wait(d->epoll, events, TCP_STRANGERS + 2, 0) : 0;
@@ -172,7 +172,7 @@ void tutti_tcp_door_serve(tcp_door *d)
         if (events[i].data.u64 >= AT_STRANGERS) {
             tcp_stranger *s = &d->strangers[events[i].data.u64 - AT_STRANGERS];
             if (s->fd >= 0)
-                hear(d, s);
+                receive_hello(d, s);
         }
     }
     for (int i = 0; i < TCP_STRANGERS; i++) {
@@ -185,7 +185,7 @@ void tutti_tcp_door_serve(tcp_door *d)
     }
 }
 
-tutti_status tutti_tcp_door_open(tcp_door *d, tutti_error *err)
+tutti_status tutti_tcp_listener_open(tcp_listener *d, tutti_error *err)
 {
     int cause = 0;
 
@@ -197,12 +197,12 @@ tutti_status tutti_tcp_door_open(tcp_door *d, tutti_error *err)
                           "cannot watch for connections; raise the limit of open files (ulimit -n)");
     for (uint64_t i = 0; i < 2 && cause == 0; i++) {
         if (d->listening[i] >= 0)
-            cause = watch(d, d->listening[i], AT_LISTENING + i);
+            cause = watch_fd(d, d->listening[i], AT_LISTENING + i);
     }
     return cause == 0 ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_IO, cause, "cannot watch for connections");
 }
 
-void tutti_tcp_door_close(tcp_door *d)
+void tutti_tcp_listener_close(tcp_listener *d)
 {
     for (int i = 0; i < TCP_STRANGERS && d->epoll >= 0; i++)
         tutti_tcp_hang_up(&d->strangers[i].fd);
@@ -264,7 +264,7 @@ static tutti_status refused(const tcp_call *c, const tcp_answer *a, tutti_error 
     }
 }
 
-static tutti_status begin(tcp_call *c, tutti_runtime *rt, const tutti_run_key *key, tutti_error *err)
+static tutti_status begin_connect(tcp_call *c, tutti_runtime *rt, const tutti_run_key *key, tutti_error *err)
 {
     int cause;
 
@@ -325,7 +325,7 @@ tutti_status tutti_tcp_call_step(tcp_call *c, tutti_runtime *rt, const tutti_run
     tcp_frame frame;
 
     if (c->state == TCP_CALL_IDLE)
-        TUTTI_TRY(begin(c, rt, key, err));
+        TUTTI_TRY(begin_connect(c, rt, key, err));
     if (c->state == TCP_CALL_CONNECTING)
         TUTTI_TRY(connected(c, rt, err));
     while (c->state == TCP_CALL_ASKED || c->state == TCP_CALL_PROVED) {

@@ -107,10 +107,10 @@ tutti_status tutti_tcp_parse(const char *text, tcp_options *options, tutti_error
 static tutti_status make_parts(tcp_endpoint *e, tutti_error *err)
 {
     const size_t n = (size_t)e->size, streams = (size_t)e->options.streams;
-    struct epoll_event bell = { .events = EPOLLIN, .data.u64 = (uint64_t)(n * streams) + 1 };
+    struct epoll_event wake_fd = { .events = EPOLLIN, .data.u64 = (uint64_t)(n * streams) + 1 };
 
     TUTTI_TRY(tutti_monitor_open(&e->lock, e->rt, err));
-    TUTTI_TRY(tutti_tcp_roll_open(&e->roll, e->size, err));
+    TUTTI_TRY(tutti_tcp_membership_open(&e->membership, e->size, err));
     TUTTI_TRY(tutti_events_open(&e->events, e->size, err));
     TUTTI_TRY(tutti_match_init(&e->match, &tutti_tcp_carrier, e, e->rank, e->size, (size_t)e->options.eager, err));
     e->in_room = TCP_FRAME_BYTES + (size_t)e->options.eager + 4096;
@@ -135,9 +135,9 @@ static tutti_status make_parts(tcp_endpoint *e, tutti_error *err)
         e->peers[r].credit = TCP_CREDITS;
     }
     e->epoll = epoll_create1(EPOLL_CLOEXEC);
-    e->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     e->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (e->epoll < 0 || e->bell < 0 || e->stop < 0 || epoll_ctl(e->epoll, EPOLL_CTL_ADD, e->bell, &bell) != 0)
+    if (e->epoll < 0 || e->wake_fd < 0 || e->stop < 0 || epoll_ctl(e->epoll, EPOLL_CTL_ADD, e->wake_fd, &wake_fd) != 0)
         return tutti_fail(err, TUTTI_ERR_IO, errno,
                           "worker %d cannot watch its connections; raise the limit of open files (ulimit -n)", e->rank);
     return TUTTI_OK;
@@ -171,7 +171,7 @@ static tutti_status tcp_open(void **t, tutti_runtime *rt, const tutti_launch *la
     e->waits = launch->waits;
     e->waits_user = launch->user;
     e->say_ns = tutti_now_ns(rt) + TCP_SAY_FIRST;
-    e->epoll = e->bell = e->stop = e->control.fd = -1;
+    e->epoll = e->wake_fd = e->stop = e->control.fd = -1;
     status = tutti_tcp_descriptors((size_t)e->size * (size_t)options.streams, e->size, why);
     if (status == TUTTI_OK)
         status = make_parts(e, why);
@@ -181,7 +181,7 @@ static tutti_status tcp_open(void **t, tutti_runtime *rt, const tutti_launch *la
         tutti_lock(e->lock);
         e->passed_ns = tutti_now_ns(rt);
         for (int r = 0; r < e->size; r++)
-            e->peers[r].heard_ns = e->passed_ns;
+            e->peers[r].received_ns = e->passed_ns;
         e->opened = true;
         tutti_unlock(e->lock);
         *t = e;
@@ -289,13 +289,13 @@ static void tcp_close(void *t)
     tutti_tcp_line_close(&e->control);
     tutti_meet_close(e->meet);
     tutti_match_fini(&e->match);
-    tutti_tcp_roll_close(&e->roll);
+    tutti_tcp_membership_close(&e->membership);
     tutti_events_close(&e->events);
     tutti_free(e->expelled);
     tutti_free(e->here);
     tutti_free(e->dead);
     tutti_tcp_hang_up(&e->epoll);
-    tutti_tcp_hang_up(&e->bell);
+    tutti_tcp_hang_up(&e->wake_fd);
     tutti_tcp_hang_up(&e->stop);
     tutti_tcp_close_seats(e);
     tutti_monitor_close(e->lock);
@@ -355,10 +355,10 @@ static int tcp_dead_peer(void *t, char *why, size_t bytes)
         why[0] = '\0';
     tutti_lock(e->lock);
     for (int r = 0; r < e->size && root < 0; r++) {
-        if (r != e->rank && e->roll.ranks[r].state >= TUTTI_MEET_FAILED) {
+        if (r != e->rank && e->membership.ranks[r].state >= TUTTI_MEET_FAILED) {
             root = tutti_tcp_because_of(e, r);
             if (why != NULL)
-                tutti_tcp_roll_describe(&e->roll, root, why, bytes);
+                tutti_tcp_membership_describe(&e->membership, root, why, bytes);
         }
     }
     tutti_unlock(e->lock);

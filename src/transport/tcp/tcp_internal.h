@@ -10,7 +10,7 @@
      link.c      a connection with a peer
      progress.c  one pass over all of them, and waiting
      losses.c    detection of lost peers
-     roll.c      which ranks are gone, and why
+     membership.c      which ranks are gone, and why
      tcp.c       the table, opening and closing
      run.c       ranks that are threads
 
@@ -109,7 +109,7 @@ typedef struct tcp_stranger {
     uint8_t hello[TCP_HELLO_BYTES], answer[TCP_ANSWER_BYTES], proof[TCP_PROOF_BYTES];
 } tcp_stranger;
 
-typedef struct tcp_door {
+typedef struct tcp_listener {
     tutti_runtime *rt;
     int epoll;                   /* the acceptor's own epoll descriptor; to be watched for
                                     reading */
@@ -127,13 +127,13 @@ typedef struct tcp_door {
     bool (*admit)(void *self, int fd, const tcp_hello *hello, const tcp_session *session);
     void *self;
     tcp_stranger strangers[TCP_STRANGERS];
-} tcp_door;
+} tcp_listener;
 /* All members up to self are set. Listens on each listening socket that is not -1. */
-tutti_status tutti_tcp_door_open(tcp_door *d, tutti_error *err);
+tutti_status tutti_tcp_listener_open(tcp_listener *d, tutti_error *err);
 /* takes a zeroed one whose descriptors are -1 */
-void tutti_tcp_door_close(tcp_door *d);
+void tutti_tcp_listener_close(tcp_listener *d);
 /* does all that is possible without waiting */
-void tutti_tcp_door_serve(tcp_door *d);
+void tutti_tcp_listener_serve(tcp_listener *d);
 
 typedef enum tcp_call_state {
     TCP_CALL_IDLE,
@@ -172,7 +172,7 @@ typedef struct tcp_line {
     size_t in_room, in_have, in_used, out_room, out_have, out_done;
     bool framed;                 /* the header at in_used has been checked; frame has it */
     tcp_frame frame;
-    int64_t heard_ns, spoke_ns;
+    int64_t received_ns, spoke_ns;
     int64_t late_ns;             /* how late the other end's connections are, as it last reported */
 } tcp_line;
 /* takes fd, also on failure */
@@ -201,14 +201,18 @@ bool tutti_tcp_departure_read(const tcp_frame *frame, const uint8_t *payload, in
                               tcp_departure *out);
 
 /* ---- which ranks are gone, and why: at every rank and at the meeting place ---- */
-typedef struct tcp_roll { int size; int64_t failures; tutti_meet_rank *ranks; } tcp_roll;
-tutti_status tutti_tcp_roll_open(tcp_roll *r, int size, tutti_error *err);
-void tutti_tcp_roll_close(tcp_roll *r);
+typedef struct tcp_membership {
+    int size;
+    int64_t failures;
+    tutti_meet_rank *ranks;
+} tcp_membership;
+tutti_status tutti_tcp_membership_open(tcp_membership *r, int size, tutti_error *err);
+void tutti_tcp_membership_close(tcp_membership *r);
 /* false: already known */
-bool tutti_tcp_roll_depart(tcp_roll *r, const tcp_departure *d, int64_t now_ns);
-int tutti_tcp_roll_root(const tcp_roll *r, int rank);
-int tutti_tcp_roll_culprit(const tcp_roll *r);
-void tutti_tcp_roll_describe(const tcp_roll *r, int rank, char *text, size_t bytes);
+bool tutti_tcp_membership_depart(tcp_membership *r, const tcp_departure *d, int64_t now_ns);
+int tutti_tcp_membership_root(const tcp_membership *r, int rank);
+int tutti_tcp_membership_culprit(const tcp_membership *r);
+void tutti_tcp_membership_describe(const tcp_membership *r, int rank, char *text, size_t bytes);
 /* VIEW: what one rank reports about another. */
 typedef struct tcp_view { int rank; tcp_opinion opinion; char words[TCP_WORDS]; } tcp_view;
 void tutti_tcp_view_frame(const tcp_view *v, tcp_frame *frame, const void **payload);
@@ -262,14 +266,14 @@ typedef struct tcp_peer {
     bool notice;                 /* the notice that it is lost, its last frame, waits to be sent */
     bool silent;                 /* its silence has been reported as an event */
     bool doubt;                  /* it is not certain that it is dead */
-    int told;                    /* number of our expulsions that have been queued for it */
+    int notified;                /* number of our expulsions that have been queued for it */
     int64_t asked_ns;            /* when the meeting place was asked about it; 0: not yet */
-    int64_t heard_ns;
+    int64_t received_ns;
     int64_t acked_ns;            /* when its kernel last acknowledged some of a large backlog */
     uint64_t acked;              /* acknowledged bytes, all links together */
     int64_t late_ns;             /* how late its connections are, as it last reported */
     int64_t cut_ns;              /* when its connection ended without a departure; 0: it has not */
-    int64_t said_ns;             /* when the meeting place reported it gone; 0: it has not */
+    int64_t reported_ns;         /* when the meeting place reported it gone; 0: it has not */
     uint64_t progress;           /* as it last reported */
     char how[200];               /* how its connection ended */
 } tcp_peer;
@@ -283,7 +287,7 @@ typedef struct tcp_wait {
 /* Where a thread sleeps that does not poll. Its members are under the endpoint's lock; `called`
    is also under the seat's own monitor. */
 typedef struct tcp_seat {
-    tutti_monitor *bell;
+    tutti_monitor *wakeup;
     const tcp_wait *wait;
     bool called;
     struct tcp_seat *next;
@@ -296,7 +300,7 @@ typedef struct tcp_endpoint {
     int rank, size;
     tutti_monitor *lock;
     int epoll;
-    int bell;                    /* an eventfd, written when something was done for a thread that
+    int wake_fd;                 /* an eventfd, written when something was done for a thread that
                                     waits in epoll */
 
     /* Under lock. */
@@ -304,7 +308,7 @@ typedef struct tcp_endpoint {
     tcp_peer *peers;             /* size; [rank] is unused */
     tcp_link *links;             /* of all peers, side by side */
     tcp_entry *table;            /* size */
-    tcp_roll roll;
+    tcp_membership membership;
     tcp_line control;            /* with the meeting place; fd -1: none (any more) */
     bool at_rank_0;              /* the meeting place is served by a rank: when it closes, the run
                                     does not end */
@@ -326,7 +330,7 @@ typedef struct tcp_endpoint {
     bool departed;               /* our departure has been announced */
     bool opened;                 /* false: the opening thread still has all of this to itself */
     bool closing;
-    uint64_t told;               /* match.completions when the waits were last checked */
+    uint64_t notified;           /* match.completions when the waits were last checked */
     int64_t passed_ns;           /* when any thread last made a pass */
     unsigned char *scratch;      /* TCP_SCRATCH bytes: discarded pieces are read into it */
     unsigned char *buffers;      /* in_room bytes per link */

@@ -14,7 +14,7 @@ typedef struct words {
 } words;
 
 /* Appends ranks first to last, on one host. */
-static void add(words *w, int first, int last, const char *host)
+static void append_range(words *w, int first, int last, const char *host)
 {
     const size_t room = sizeof w->text - w->used;
     char range[64];
@@ -30,7 +30,7 @@ static void add(words *w, int first, int last, const char *host)
 
 /* Lists the ranks that are missing, or those that are not, as groups of consecutive ranks of one
    host. */
-static void list(const tutti_meet *m, int size, bool missing, words *w)
+static void list_ranks(const tutti_meet *m, int size, bool missing, words *w)
 {
     int next;
 
@@ -43,7 +43,7 @@ static void list(const tutti_meet *m, int size, bool missing, words *w)
         while (next < size && (tutti_meet_rank_of(m, next)->state == TUTTI_MEET_ABSENT) == missing &&
                strcmp(tutti_meet_rank_of(m, next)->host_name, one->host_name) == 0)
             next++;
-        add(w, r, next - 1, one->host_name);
+        append_range(w, r, next - 1, one->host_name);
     }
     if (w->shown > SHOWN)
         snprintf(w->text + w->used, sizeof w->text - w->used, " and others");
@@ -59,8 +59,8 @@ void tutti_tcp_say_missing(tcp_endpoint *e)
         tutti_meet_missing(e->meet, NULL, 0) == 0)
         return;
     e->say_ns = now + TCP_SAY_AGAIN;
-    list(e->meet, e->size, true, &missing);
-    list(e->meet, e->size, false, &here);
+    list_ranks(e->meet, e->size, true, &missing);
+    list_ranks(e->meet, e->size, false, &here);
     snprintf(line, sizeof line, "waiting for ranks that have not come to the meeting place: %s of %d%s%s", missing.text,
              e->size, here.used > 0 ? "; here are: " : "", here.text);
     e->waits(e->waits_user, line);

@@ -212,7 +212,7 @@ static uint32_t most_of(uint32_t kind, const tcp_rules *rules)
     }
 }
 
-int64_t tutti_tcp_told_late(const tcp_frame *f)
+int64_t tutti_tcp_reported_late(const tcp_frame *f)
 {
     const uint64_t most = UINT64_C(3600) * 1000000000;
 

@@ -142,7 +142,7 @@ tutti_status tutti_tcp_frame_read(const uint8_t in[TCP_FRAME_BYTES], const tcp_r
                                   tcp_frame *out, tutti_error *err);
 void tutti_tcp_seal(tcp_session *s, uint8_t header[TCP_FRAME_BYTES]);  /* numbers and signs it */
 /* of a BEAT: ns, 0 to an hour */
-int64_t tutti_tcp_told_late(const tcp_frame *f);
+int64_t tutti_tcp_reported_late(const tcp_frame *f);
 /* checks the MAC: is it the peer's next header? */
 bool tutti_tcp_sealed(tcp_session *s, const uint8_t header[TCP_FRAME_BYTES]);
 uint64_t tutti_tcp_hash_data(uint64_t seed, const void *data, size_t bytes);

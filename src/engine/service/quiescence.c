@@ -1,7 +1,7 @@
-/* quiet.c: how the services of all workers quiesce and resume together.
+/* quiescence.c: how the services of all workers quiesce and resume together.
 
    The run is *quiescent* when all services of all workers rest (service.c), all clients are in
-   tutti_engine_quiet themselves, and as many messages were received as sent. This is detected as
+   tutti_engine_quiesce themselves, and as many messages were received as sent. This is detected as
    in Mattern, "Algorithms for distributed termination detection", Distributed Computing 2, 1987
    (four-counter method). Each worker waits until its own services rest, and contributes its
    counts. Sums are taken twice. If the number received at the first sum equals the number sent at
@@ -23,8 +23,8 @@ static bool all_rest(const tutti_engine *e)
     return true;
 }
 
-/* A message that no thread waits for (desk.c: tell) may take long on a slow link: the waves then
-   become less and less frequent. */
+/* A message that no thread waits for (requests.c: tell) may take long on a slow link: the waves
+   then become less and less frequent. */
 static void pause_between(const tutti_engine *e, int wave)
 {
     const int doublings = wave - WAVES;
@@ -127,12 +127,12 @@ static tutti_status keep_quiet(tutti_engine *e, tutti_error *err)
     tutti_lock(e->services.monitor);
     while (!(rest = servers_rest(e)) && e->services.status == TUTTI_OK)
         tutti_wait(e->services.monitor, TUTTI_FOREVER, NULL);
-    e->services.quiet = true;
+    e->services.quiescent = true;
     tutti_unlock(e->services.monitor);
     return rest ? TUTTI_OK : tutti_engine_services_look(e, err);
 }
 
-tutti_status tutti_engine_quiet(tutti_engine *e, tutti_error *err)
+tutti_status tutti_engine_quiesce(tutti_engine *e, tutti_error *err)
 {
     tutti_doing was;
     tutti_status status = TUTTI_OK;
@@ -215,7 +215,7 @@ static tutti_status leave_together(tutti_engine *e, tutti_error *err)
     return status == TUTTI_OK ? leave_at_once(e, err) : status;
 }
 
-tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err)
+tutti_status tutti_engine_unquiesce(tutti_engine *e, tutti_error *err)
 {
     tutti_doing was;
     tutti_status status;
@@ -223,15 +223,15 @@ tutti_status tutti_engine_go_on(tutti_engine *e, tutti_error *err)
     if (e->services.monitor == NULL || !e->services.held)
         return TUTTI_OK;
     was = tutti_engine_expose(e);
-    tutti_engine_asides_begin(e);
+    tutti_engine_snapshots_begin(e);
     status = tutti_hooks_release(e, err);
     if (status == TUTTI_OK)
         status = leave_together(e, err);
     tutti_facilities_begun(e);
     tutti_lock(e->services.monitor);
-    e->services.held = e->services.quiet = false;
+    e->services.held = e->services.quiescent = false;
     for (int i = 0; i < e->services.n; i++)
-        if (e->services.at[i].serving && e->services.at[i].owed > 0)
+        if (e->services.at[i].serving && e->services.at[i].pending > 0)
             tutti_service_wake(e, i);
     tutti_wake(e->services.monitor);
     tutti_unlock(e->services.monitor);

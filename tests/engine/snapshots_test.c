@@ -196,7 +196,7 @@ static tutti_status look(seen *s, tutti_world *world, int k, int at, tutti_error
     float before[VALUES], apart = 0;
     uint64_t since;
     tutti_figures f;
-    tutti_aside of;
+    tutti_snapshot of;
     double samples;
 
     tutti_engine_snapshot(s->e, k, &of);
@@ -297,8 +297,8 @@ static tutti_status run_rank(tutti_world *world, void *arg, tutti_error *err)
                                                         .initial = initial,
                                                         .own_values = 1,
                                                         .servers = t->servers,
-                                                        .aside_every = EVERY,
-                                                        .aside_most = t->most },
+                                                        .snapshot_every = EVERY,
+                                                        .snapshot_most = t->most },
                                err);
     if (status == TUTTI_OK)
         status = work(s, world, err);
@@ -388,9 +388,9 @@ static tutti_status nothing_is_kept(tutti_world *world, void *arg, tutti_error *
     int n;
 
     (void)arg;
-    TUTTI_TRY(tutti_engine_open(&e, world, &param, 1,
-                                &(tutti_engine_options){ .method = "local-sgd", .aside_every = 1, .aside_most = 2 },
-                                err));
+    TUTTI_TRY(tutti_engine_open(
+        &e, world, &param, 1, &(tutti_engine_options){ .method = "local-sgd", .snapshot_every = 1, .snapshot_most = 2 },
+        err));
     TUTTI_TRY(tutti_engine_more(e, 0, &more, err));
     TUTTI_TRY(tutti_engine_snapshots(e, &n, err));
     CHECK(n == 0 && tutti_engine_eval_snapshot(e, 0, err) == TUTTI_ERR_USAGE);

@@ -1,4 +1,4 @@
-/* desk.c: a service's request queue: it receives requests and sends replies so that no worker
+/* requests.c: a service's request queue: it receives requests and sends replies so that no worker
    waits for another worker's link.
 
    Requests. Receives are posted ahead, as many as may arrive at a time, each into a buffer of its
@@ -47,27 +47,27 @@
 enum { PATIENCE = 4 };
 enum { FREE, WAITS, GOES }; /* states of a reply */
 
-typedef struct tutti_engine_desk desk;
-typedef struct tutti_engine_sent sent;
+typedef struct tutti_request_queue queue;
+typedef struct tutti_reply_slot sent;
 
 /* ---- from open to close ---- */
 
-static unsigned char *room_at(const desk *d, int room)
+static unsigned char *room_at(const queue *d, int room)
 {
     return d->in + (d->at != NULL ? d->at[room] : (size_t)room * d->in_bytes);
 }
 
-static size_t room_bytes(const desk *d, int room)
+static size_t room_bytes(const queue *d, int room)
 {
     return d->at != NULL ? d->at[room + 1] - d->at[room] : d->in_bytes;
 }
 
-unsigned char *tutti_desk_room(const desk *d)
+unsigned char *tutti_requests_payload(const queue *d)
 {
     return d->taken >= 0 && room_bytes(d, d->taken) > 0 ? room_at(d, d->taken) : NULL;
 }
 
-static tutti_status post_room(desk *d, int room, tutti_error *err)
+static tutti_status post_room(queue *d, int room, tutti_error *err)
 {
     tutti_buffer into = tutti_nothing();
 
@@ -80,18 +80,19 @@ static tutti_status post_room(desk *d, int room, tutti_error *err)
     return tutti_post_recv(d->engine->world, &d->request[room], d->of[room], tutti_service_port(d->index), into, err);
 }
 
-static tutti_status post_word(desk *d, tutti_error *err)
+static tutti_status post_word(queue *d, tutti_error *err)
 {
     tutti_world *world = d->engine->world;
     return tutti_post_recv(world, &d->word, tutti_world_rank(world), tutti_service_word_port(d->index), tutti_nothing(),
                            err);
 }
 
-tutti_status tutti_desk_open(desk *d, tutti_engine *e, int index, const tutti_desk_setup *setup, tutti_error *err)
+tutti_status tutti_requests_open(queue *d, tutti_engine *e, int index, const tutti_requests_setup *setup,
+                                 tutti_error *err)
 {
-    const int ranks = e->m.workers + e->m.servers, most = ranks < TUTTI_DESK_MOST ? ranks : TUTTI_DESK_MOST;
+    const int ranks = e->m.workers + e->m.servers, most = ranks < TUTTI_REQUESTS_MOST ? ranks : TUTTI_REQUESTS_MOST;
     const size_t rooms = (size_t)(setup->rooms > 0 ? setup->rooms : most);
-    const size_t answers = rooms + (size_t)most; /* one for each request, and those of tutti_desk_tell */
+    const size_t answers = rooms + (size_t)most; /* one for each request, and those of tutti_requests_notify */
     bool enough;
 
     d->engine = e;
@@ -136,7 +137,7 @@ tutti_status tutti_desk_open(desk *d, tutti_engine *e, int index, const tutti_de
     return TUTTI_OK;
 }
 
-void tutti_desk_close(desk *d)
+void tutti_requests_close(queue *d)
 {
     for (int k = 0; k < d->rooms; k++)
         tutti_cancel(d->engine->world, &d->request[k]);
@@ -157,10 +158,10 @@ void tutti_desk_close(desk *d)
     tutti_free(d->users);
     tutti_free(d->wanted);
     tutti_free(d->seen);
-    *d = (desk){ 0 };
+    *d = (queue){ 0 };
 }
 
-void tutti_desk_forget(desk *d)
+void tutti_requests_forget(queue *d)
 {
     tutti_engine *e = d->engine;
 
@@ -183,18 +184,18 @@ static size_t bytes_of(const sent *a)
 
 /* The time from which a reply has taken so long that its link must be slow. The monitor is
    locked. */
-static int64_t old_at(const desk *d, const sent *a)
+static int64_t old_at(const queue *d, const sent *a)
 {
     const double patience_ns = d->quick > 0 ? PATIENCE * (double)bytes_of(a) / d->quick : INFINITY;
     return patience_ns < 1e18 ? a->began_ns + (int64_t)patience_ns + 1 : TUTTI_FOREVER;
 }
 
-static bool is_young(const desk *d, const sent *a, int64_t now_ns)
+static bool is_young(const queue *d, const sent *a, int64_t now_ns)
 {
     return a->state == GOES && a->began_ns > 0 && now_ns < old_at(d, a);
 }
 
-static int count_young(const desk *d, int64_t now_ns)
+static int count_young(const queue *d, int64_t now_ns)
 {
     int n = 0;
 
@@ -205,7 +206,7 @@ static int count_young(const desk *d, int64_t now_ns)
 
 /* A reply was received while `others` were in flight: updates the estimates. The monitor is
    locked. */
-static void measure(desk *d, const sent *a, int64_t now_ns, int others)
+static void measure(queue *d, const sent *a, int64_t now_ns, int others)
 {
     const double took_ns = now_ns > a->began_ns ? (double)(now_ns - a->began_ns) : 1,
                  together = 1 + (a->beside + others) / 2.0;
@@ -219,7 +220,7 @@ static void measure(desk *d, const sent *a, int64_t now_ns, int others)
 
 /* ---- answers ---- */
 
-static void release(desk *d, sent *a)
+static void release(queue *d, sent *a)
 {
     if (a->place >= 0)
         d->users[a->place]--;
@@ -229,19 +230,19 @@ static void release(desk *d, sent *a)
 
 /* Filters failures: a loss that the run continues without is none, and nothing is once the
    service itself has failed. */
-static tutti_status well(const desk *d, tutti_status status, const tutti_error *err)
+static tutti_status well(const queue *d, tutti_status status, const tutti_error *err)
 {
     return d->careless ? TUTTI_OK : tutti_service_well_without(d->engine, status, err);
 }
 
 /* The status of a request that has ended, with its error message. */
-static tutti_status end_of(const desk *d, tutti_request *r, tutti_error *err)
+static tutti_status end_of(const queue *d, tutti_request *r, tutti_error *err)
 {
     return r->status == TUTTI_OK ? TUTTI_OK : tutti_wait_some(d->engine->world, &r, 1, 1, TUTTI_FOREVER, NULL, err);
 }
 
 /* Frees the replies that were received. */
-static tutti_status reap(desk *d, tutti_error *err)
+static tutti_status reap_replies(queue *d, tutti_error *err)
 {
     tutti_engine *e = d->engine;
     tutti_status status = TUTTI_OK;
@@ -267,7 +268,7 @@ static tutti_status reap(desk *d, tutti_error *err)
     return status;
 }
 
-static tutti_status go(desk *d, sent *a, tutti_error *err)
+static tutti_status go(queue *d, sent *a, tutti_error *err)
 {
     tutti_engine *e = d->engine;
     const tutti_buffer payload = a->in_window > 0 ? tutti_nothing() : a->payload;
@@ -288,7 +289,7 @@ static tutti_status go(desk *d, sent *a, tutti_error *err)
 }
 
 /* The first of the replies that wait. */
-static sent *first_waiting(desk *d)
+static sent *first_waiting(queue *d)
 {
     sent *first = NULL;
 
@@ -299,7 +300,7 @@ static sent *first_waiting(desk *d)
 }
 
 /* May this reply go? If not, *due_ns: when one in flight stops being counted. */
-static bool may_go(desk *d, const sent *a, int64_t *due_ns)
+static bool may_go(queue *d, const sent *a, int64_t *due_ns)
 {
     tutti_engine *e = d->engine;
     const int64_t now_ns = tutti_now_ns(e->rt);
@@ -319,12 +320,12 @@ static bool may_go(desk *d, const sent *a, int64_t *due_ns)
 
 /* Frees the replies that were received, and sends those that may go. *due_ns: when to check again
    even if none was received. */
-static tutti_status tend(desk *d, int64_t *due_ns, tutti_error *err)
+static tutti_status tend(queue *d, int64_t *due_ns, tutti_error *err)
 {
     sent *a;
 
     *due_ns = TUTTI_FOREVER;
-    TUTTI_TRY(reap(d, err));
+    TUTTI_TRY(reap_replies(d, err));
     while ((a = first_waiting(d)) != NULL && may_go(d, a, due_ns))
         TUTTI_TRY(go(d, a, err));
     return TUTTI_OK;
@@ -332,7 +333,7 @@ static tutti_status tend(desk *d, int64_t *due_ns, tutti_error *err)
 
 /* Collects what a wait waits for: the control message, replies in flight and, with_rooms,
    requests. */
-static size_t gather(desk *d, bool with_rooms)
+static size_t list_waits(queue *d, bool with_rooms)
 {
     size_t n = 0;
 
@@ -348,9 +349,9 @@ static size_t gather(desk *d, bool with_rooms)
 
 /* Waits until a message has arrived or was received, or returns TUTTI_TIMEOUT. The status of each
    is examined where it is looked for. */
-static tutti_status wait(desk *d, bool with_rooms, int64_t until_ns, tutti_error *err)
+static tutti_status wait(queue *d, bool with_rooms, int64_t until_ns, tutti_error *err)
 {
-    const size_t n = gather(d, with_rooms);
+    const size_t n = list_waits(d, with_rooms);
     size_t done = 0;
     const tutti_status status = tutti_wait_some(d->engine->world, d->wanted, n, 1, until_ns, &done, err);
 
@@ -359,7 +360,7 @@ static tutti_status wait(desk *d, bool with_rooms, int64_t until_ns, tutti_error
 
 /* Waits until a reply has been received, or this worker closes: TUTTI_CLOSED. Another control
    message is remembered (woken) for the next wait for requests. */
-static tutti_status wait_for_answers(desk *d, tutti_error *err)
+static tutti_status wait_for_answers(queue *d, tutti_error *err)
 {
     const uint64_t released = d->released;
     int64_t due_ns;
@@ -381,7 +382,7 @@ static tutti_status wait_for_answers(desk *d, tutti_error *err)
 }
 
 /* Takes a free reply slot; waits for one if there is none. */
-static tutti_status take_answer(desk *d, sent **out, tutti_error *err)
+static tutti_status take_answer(queue *d, sent **out, tutti_error *err)
 {
     for (;;) {
         for (int k = 0; k < d->answers; k++)
@@ -394,14 +395,14 @@ static tutti_status take_answer(desk *d, sent **out, tutti_error *err)
 }
 
 /* Copies the payload to a place of its own, with one user. */
-static void copy_to(desk *d, tutti_buffer *payload, int place, unsigned char *to)
+static void copy_to(queue *d, tutti_buffer *payload, int place, unsigned char *to)
 {
     memcpy(to, payload->data, payload->count * tutti_dtype_bytes(payload->dtype));
     payload->data = to;
     d->users[place] = 1;
 }
 
-static tutti_status take_copy(desk *d, tutti_buffer *payload, int *place, tutti_error *err)
+static tutti_status take_copy(queue *d, tutti_buffer *payload, int *place, tutti_error *err)
 {
     for (;;) {
         for (int k = 0; k < d->copies; k++)
@@ -415,7 +416,7 @@ static tutti_status take_copy(desk *d, tutti_buffer *payload, int *place, tutti_
 }
 
 /* The buffer that keeps the request; -1: none does. */
-static int room_of(const desk *d, const tutti_note *request)
+static int room_of(const queue *d, const tutti_note *request)
 {
     for (int k = 0; k < d->rooms; k++)
         if (d->held[k] && d->request[k].note.ticket == request->ticket)
@@ -424,7 +425,7 @@ static int room_of(const desk *d, const tutti_note *request)
 }
 
 /* The buffer that contains `data`; -1: none. */
-static int room_around(const desk *d, const void *data)
+static int room_around(const queue *d, const void *data)
 {
     for (int k = 0; k < d->rooms; k++) {
         const uintptr_t at = (uintptr_t)room_at(d, k);
@@ -436,7 +437,7 @@ static int room_around(const desk *d, const void *data)
 
 /* Takes a buffer of one of the n requests for the payload. A buffer that other replies are being
    sent from may not be written. */
-static tutti_status take_room(desk *d, const tutti_note *requests, int n, tutti_buffer *payload, int *place,
+static tutti_status take_room(queue *d, const tutti_note *requests, int n, tutti_buffer *payload, int *place,
                               tutti_error *err)
 {
     *place = room_around(d, payload->data);
@@ -457,12 +458,12 @@ static tutti_status take_room(desk *d, const tutti_note *requests, int n, tutti_
 }
 
 /* A service that has failed may answer before it has waited for anything. */
-static tutti_status begin(desk *d, tutti_error *err)
+static tutti_status post_control(queue *d, tutti_error *err)
 {
     return d->word.posted ? TUTTI_OK : post_word(d, err);
 }
 
-static bool is_new(desk *d, int rank)
+static bool is_new(queue *d, int rank)
 {
     bool seen;
 
@@ -473,7 +474,7 @@ static bool is_new(desk *d, int rank)
 }
 
 /* place: of its payload; -1: none. */
-static tutti_status send_one(desk *d, const sent *what, int place, bool at_once, tutti_error *err)
+static tutti_status send_one(queue *d, const sent *what, int place, bool at_once, tutti_error *err)
 {
     const uint64_t turn = d->turns++;
     sent *a;
@@ -488,15 +489,15 @@ static tutti_status send_one(desk *d, const sent *what, int place, bool at_once,
     return at_once || bytes_of(a) == 0 || is_new(d, a->to) ? go(d, a, err) : TUTTI_OK;
 }
 
-tutti_status tutti_desk_answer(desk *d, const tutti_note *requests, const tutti_note *answers, int n,
-                               tutti_buffer payload, const size_t *in_window, tutti_error *err)
+tutti_status tutti_requests_reply(queue *d, const tutti_note *requests, const tutti_note *answers, int n,
+                                  tutti_buffer payload, const size_t *in_window, tutti_error *err)
 {
     tutti_status status = TUTTI_OK;
     bool carries = false;
     int64_t due_ns;
     int place = -1, room;
 
-    TUTTI_TRY(begin(d, err));
+    TUTTI_TRY(post_control(d, err));
     TUTTI_TRY(tend(d, &due_ns, err));
     for (int k = 0; k < n && payload.count > 0; k++)
         carries = carries || in_window == NULL || in_window[k] == 0;
@@ -518,15 +519,15 @@ tutti_status tutti_desk_answer(desk *d, const tutti_note *requests, const tutti_
     return status == TUTTI_OK ? tend(d, &due_ns, err) : status;
 }
 
-tutti_status tutti_desk_tell(desk *d, tutti_engine_call *call, int service, int member, const tutti_note *note,
-                             tutti_buffer payload, bool *told, tutti_error *err)
+tutti_status tutti_requests_notify(queue *d, tutti_engine_call *call, int service, int member, const tutti_note *note,
+                                   tutti_buffer payload, bool *notified, tutti_error *err)
 {
     tutti_engine *e = d->engine;
     sent one = { .to = member, .port = tutti_service_port(service), .note = *note, .payload = payload };
     int64_t due_ns;
     int place = -1;
 
-    *told = false;
+    *notified = false;
     if (call->pending) {
         if (!tutti_request_done(&call->reply))
             return TUTTI_OK;
@@ -535,21 +536,21 @@ tutti_status tutti_desk_tell(desk *d, tutti_engine_call *call, int service, int 
     }
     if (tutti_engine_misses(e, member))
         return TUTTI_OK;
-    TUTTI_TRY(begin(d, err));
+    TUTTI_TRY(post_control(d, err));
     TUTTI_TRY(tend(d, &due_ns, err));
     if (payload.count > 0 && !d->stays)
         TUTTI_TRY(take_copy(d, &one.payload, &place, err));
     one.note.ticket = tutti_service_count_call(e, service, member);
     TUTTI_TRY(
         tutti_post_recv(e->world, &call->reply, member, tutti_engine_reply_port(&one.note), tutti_nothing(), err));
-    call->pending = *told = true;
+    call->pending = *notified = true;
     TUTTI_TRY(send_one(d, &one, place, false, err));
     if (place >= 0)
         d->users[place]--;
     return tend(d, &due_ns, err);
 }
 
-tutti_status tutti_desk_hurry(desk *d, tutti_error *err)
+tutti_status tutti_requests_expedite(queue *d, tutti_error *err)
 {
     sent *a;
 
@@ -559,11 +560,11 @@ tutti_status tutti_desk_hurry(desk *d, tutti_error *err)
     return TUTTI_OK;
 }
 
-void tutti_desk_drain(desk *d, int64_t until_ns)
+void tutti_requests_drain(queue *d, int64_t until_ns)
 {
     tutti_error err;
 
-    if (d->engine == NULL || tutti_desk_hurry(d, &err) != TUTTI_OK)
+    if (d->engine == NULL || tutti_requests_expedite(d, &err) != TUTTI_OK)
         return;
     for (int k = 0; k < d->answers; k++) {
         tutti_request *send = &d->answer[k].send;
@@ -576,7 +577,7 @@ void tutti_desk_drain(desk *d, int64_t until_ns)
 
 /* Queues the requests that have arrived: after those found before, by rank, and those of one
    worker as they were sent. */
-static void look(desk *d)
+static void enqueue_arrived(queue *d)
 {
     const int before = d->waiting;
 
@@ -597,7 +598,7 @@ static void look(desk *d)
 }
 
 /* Takes the first request of the queue. */
-static tutti_status take(desk *d, tutti_note *note, tutti_error *err)
+static tutti_status dequeue(queue *d, tutti_note *note, tutti_error *err)
 {
     d->taken = d->line[0];
     d->over[d->taken] = true;
@@ -610,7 +611,7 @@ static tutti_status take(desk *d, tutti_note *note, tutti_error *err)
 /* Buffers of one sender are posted in order: has each one before this been posted as often as
    this one will be then, and each one after it as often as this one was? Buffers of equal size
    have no order. */
-static bool has_its_turn(const desk *d, int room)
+static bool has_its_turn(const queue *d, int room)
 {
     for (int k = 0; d->at != NULL && k < d->rooms; k++)
         if (d->of[k] == d->of[room] && d->times[k] < d->times[room] + (k < room))
@@ -619,7 +620,7 @@ static bool has_its_turn(const desk *d, int room)
 }
 
 /* Posts the buffers again whose requests are done and from which nothing is being sent. */
-static tutti_status post_free(desk *d, tutti_error *err)
+static tutti_status post_free(queue *d, tutti_error *err)
 {
     for (int k = 0; k < d->begun; k++)
         if (d->over[k] && !d->held[k] && d->users[k] == 0 && has_its_turn(d, k))
@@ -628,9 +629,9 @@ static tutti_status post_free(desk *d, tutti_error *err)
 }
 
 /* Posts all receives except for buffers whose requests are queued or kept. */
-static tutti_status make_ready(desk *d, tutti_error *err)
+static tutti_status make_ready(queue *d, tutti_error *err)
 {
-    TUTTI_TRY(begin(d, err));
+    TUTTI_TRY(post_control(d, err));
     d->taken = -1;
     TUTTI_TRY(post_free(d, err));
     for (; d->begun < d->rooms; d->begun++)
@@ -638,7 +639,7 @@ static tutti_status make_ready(desk *d, tutti_error *err)
     return TUTTI_OK;
 }
 
-void tutti_desk_pass_over(desk *d)
+void tutti_requests_skip(queue *d)
 {
     if (d->taken >= 0)
         d->held[d->taken] = false;
@@ -646,13 +647,13 @@ void tutti_desk_pass_over(desk *d)
 
 /* A rank has left in order, so no more requests arrive from it. This worker may be about to
    leave, too; if it is not, the watch thread ends the run (service.c). */
-static bool has_left(const desk *d, tutti_status status, const tutti_error *err)
+static bool has_left(const queue *d, tutti_status status, const tutti_error *err)
 {
     return status == TUTTI_ERR_PEER && err->rank >= 0 && err->rank != d->engine->m.rank &&
            !tutti_world_lost(d->engine->world, err->rank, NULL, 0);
 }
 
-tutti_status tutti_desk_next(desk *d, tutti_note *note, int64_t deadline_ns, tutti_error *err)
+tutti_status tutti_requests_next(queue *d, tutti_note *note, int64_t deadline_ns, tutti_error *err)
 {
     tutti_engine *e = d->engine;
 
@@ -662,9 +663,9 @@ tutti_status tutti_desk_next(desk *d, tutti_note *note, int64_t deadline_ns, tut
         TUTTI_TRY(make_ready(d, err));
         TUTTI_TRY(tend(d, &due_ns, err));
         TUTTI_TRY(post_free(d, err));
-        look(d);
+        enqueue_arrived(d);
         if (d->woken || tutti_request_done(&d->word)) {
-            *note = d->woken ? (tutti_note){ .kind = (uint32_t)KIND_OWED, .from = e->m.rank } : d->word.note;
+            *note = d->woken ? (tutti_note){ .kind = (uint32_t)KIND_PENDING, .from = e->m.rank } : d->word.note;
             status = d->woken ? TUTTI_OK : end_of(d, &d->word, err);
             if (status == TUTTI_OK && !d->woken)
                 status = post_word(d, err);
@@ -672,10 +673,10 @@ tutti_status tutti_desk_next(desk *d, tutti_note *note, int64_t deadline_ns, tut
             return status;
         }
         if (d->waiting > 0) {
-            status = take(d, note, err);
+            status = dequeue(d, note, err);
             if (!tutti_is_left_out(&e->m, status, err) && !has_left(d, status, err))
                 return status;
-            tutti_desk_pass_over(d);
+            tutti_requests_skip(d);
             d->of[d->taken] = tutti_world_rank(e->world); /* its sender is gone: from now on it
                                                              accepts only this rank */
             continue;

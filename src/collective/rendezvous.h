@@ -1,6 +1,6 @@
-/* board.h: the rendezvous table, in shared memory, of ranks on one host. Each rank has such a
+/* rendezvous.h: the rendezvous table, in shared memory, of ranks on one host. Each rank has such a
    table in a shared window of its own: entries that it writes and the others read. It is the
-   layer between board.c (entries) and window.c (the collectives on them).
+   layer between rendezvous.c (entries) and window.c (the collectives on them).
 
    An entry belongs to one collective of one group, found by its tag. Life of an entry:
 
@@ -26,15 +26,15 @@
    owner waits or leaves, it wakes the others: it reads its `waiters`, and raises `version` only
    if there are some. Both change `waiters` by read-modify-write, so one of the two sees the
    other. */
-#ifndef TUTTI_COLLECTIVE_BOARD_H
-#define TUTTI_COLLECTIVE_BOARD_H
+#ifndef TUTTI_COLLECTIVE_RENDEZVOUS_H
+#define TUTTI_COLLECTIVE_RENDEZVOUS_H
 #include "collective_internal.h"
 
-#define TUTTI_BOARD_ENTRIES 32
+#define TUTTI_RENDEZVOUS_ENTRIES 32
 #define TUTTI_ABANDONED UINT32_MAX
 /* The number of groups that a rank records as given up, the last ones: engine/pieces.c gives up
    three a thread of a lane at most, and engine/members.c three a loss. */
-#define TUTTI_FORSAKEN 256
+#define TUTTI_ABORTED_GROUPS 256
 #define TUTTI_STAGES 2                           /* collectives on foreign memory at one time; more
                                                     go over messages */
 #define TUTTI_STAGE_BYTES ((size_t)256 << 10)    /* of one half; see window.c */
@@ -66,7 +66,7 @@ typedef struct tutti_entry {
 } tutti_entry;
 
 /* One a rank, in its window; only its rank writes, except waiters. */
-typedef struct tutti_board_memory {
+typedef struct tutti_rendezvous_table {
     _Alignas(64) _Atomic uint32_t version;  /* under the table's lock, held */
     /* Threads of other ranks on their way to await version; too high a count costs time only. */
     _Alignas(64) _Atomic uint32_t waiters;
@@ -75,68 +75,69 @@ typedef struct tutti_board_memory {
 
     /* Groups (contexts) that this rank has given up over messages, and the rank that caused it.
        Without this record a member that waits for this rank in shared memory, in a later
-       collective of the group, would wait for ever. n_forsaken counts all; number k lies at k
-       modulo TUTTI_FORSAKEN. Written under the table's lock; release: publishes the pair. */
-    _Alignas(64) _Atomic uint32_t n_forsaken;
-    _Atomic uint64_t forsaken[TUTTI_FORSAKEN];
-    _Atomic int forsaken_for[TUTTI_FORSAKEN];
+       collective of the group, would wait for ever. n_aborted counts all; number k lies at k
+       modulo TUTTI_ABORTED_GROUPS. Written under the table's lock; release: publishes the pair. */
+    _Alignas(64) _Atomic uint32_t n_aborted;
+    _Atomic uint64_t aborted[TUTTI_ABORTED_GROUPS];
+    _Atomic int aborted_for[TUTTI_ABORTED_GROUPS];
 
-    tutti_entry entries[TUTTI_BOARD_ENTRIES];
+    tutti_entry entries[TUTTI_RENDEZVOUS_ENTRIES];
     _Alignas(4096) unsigned char stages[TUTTI_STAGES][2][TUTTI_STAGE_BYTES];
     /* [owner]: serials of its entries that this rank has finished with. */
-    _Alignas(64) _Atomic uint64_t finished[][TUTTI_BOARD_ENTRIES];
-} tutti_board_memory;
+    _Alignas(64) _Atomic uint64_t finished[][TUTTI_RENDEZVOUS_ENTRIES];
+} tutti_rendezvous_table;
 
-typedef struct tutti_board_slot {           /* what the owner remembers of an entry; under `held` */
+typedef struct tutti_rendezvous_slot {      /* what the owner remembers of an entry; under `held` */
     uint64_t tag, serial;
     int left;                               /* how many of `ranks` are not known to have finished */
-    int ranks[TUTTI_BOARD_MEMBERS];
-} tutti_board_slot;
+    int ranks[TUTTI_RENDEZVOUS_MEMBERS];
+} tutti_rendezvous_slot;
 
 /* crowded: there are more ranks than cores. Polling takes the core from the rank that is waited
    for, so there is one check, then the wait. */
-typedef struct tutti_board {
+typedef struct tutti_rendezvous {
     _Alignas(64) _Atomic bool held;         /* lock among the threads of this rank; see enter() */
-    tutti_board_memory **of_rank;
-    tutti_board_memory *mine;
+    tutti_rendezvous_table **of_rank;
+    tutti_rendezvous_table *mine;
     bool crowded;
     _Atomic uint32_t patience;              /* checks before a wait: doubles when they were
                                                enough, halves when they were not */
     /* Under held. */
-    tutti_board_slot slots[TUTTI_BOARD_ENTRIES];
+    tutti_rendezvous_slot slots[TUTTI_RENDEZVOUS_ENTRIES];
     uint32_t displaced;                     /* bit k: entry k was not the preferred one, and not all
                                                have finished */
     bool stage_used[TUTTI_STAGES];
     uint64_t published;
-} tutti_board;
+} tutti_rendezvous;
 
 /* Fills a free entry with phase 1 and `where`, or with `bytes` of payload if where is NULL.
    Blocks while all entries are in use. Wakes no member. */
-tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *where,
-                                 const void *payload, size_t bytes, tutti_entry **out,
-                                 tutti_error *err);
-void tutti_board_advance(tutti_entry *mine, uint32_t phase); /* wakes no member */
+tutti_status tutti_rendezvous_publish(const tutti_call *call, const tutti_where *where,
+                                      const void *payload, size_t bytes, tutti_entry **out,
+                                      tutti_error *err);
+void tutti_rendezvous_advance(tutti_entry *mine, uint32_t phase); /* wakes no member */
 /* wakes the members that wait; to be called after the calls that wake none, before waiting and
    before leaving */
-void tutti_board_tell(const tutti_call *call);
+void tutti_rendezvous_wake(const tutti_call *call);
 /* This member gives up because of rank `gone`; all that follow this entry learn of it. The member
    may live on, so its death would never end their waiting. */
-void tutti_board_abandon(const tutti_call *call, tutti_entry *mine, int gone);
+void tutti_rendezvous_abandon(const tutti_call *call, tutti_entry *mine, int gone);
 /* glance: looks for member j's entry; glance_phase: checks that its phase is reached; for a
    moment, or, if patient, for as long as has paid off lately. NULL, or false: not yet. */
-tutti_entry *tutti_board_glance(const tutti_call *call, int j, bool patient);
-bool tutti_board_glance_phase(const tutti_call *call, tutti_entry *entry, uint32_t phase,
-                              bool patient);
+tutti_entry *tutti_rendezvous_poll(const tutti_call *call, int j, bool patient);
+bool tutti_rendezvous_poll_phase(const tutti_call *call, tutti_entry *entry, uint32_t phase,
+                                 bool patient);
 /* find: blocks until member j has an entry for this call; follow: until it has reached phase. */
-tutti_status tutti_board_find(const tutti_call *call, int j, tutti_entry **out, tutti_error *err);
-tutti_status tutti_board_follow(const tutti_call *call, int j, tutti_entry *entry, uint32_t phase,
-                                tutti_error *err);
+tutti_status tutti_rendezvous_await(const tutti_call *call, int j, tutti_entry **out,
+                                    tutti_error *err);
+tutti_status tutti_rendezvous_await_phase(const tutti_call *call, int j, tutti_entry *entry,
+                                          uint32_t phase, tutti_error *err);
 /* This member has finished with member j's entry. */
-void tutti_board_clear(const tutti_call *call, int j, const tutti_entry *entry);
-int tutti_board_stage_take(const tutti_world *world);   /* -1: none is free */
-void tutti_board_stage_give(const tutti_world *world, int stage);
+void tutti_rendezvous_finish(const tutti_call *call, int j, const tutti_entry *entry);
+int tutti_rendezvous_stage_acquire(const tutti_world *world); /* -1: none is free */
+void tutti_rendezvous_stage_release(const tutti_world *world, int stage);
 /* Start of [offset, offset + bytes) of member j's window as announced; TUTTI_ERR_CORRUPT when it
    does not lie inside. */
-tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where *where,
-                               size_t bytes, unsigned char **out, tutti_error *err);
+tutti_status tutti_rendezvous_reach(const tutti_call *call, int j, const tutti_where *where,
+                                    size_t bytes, unsigned char **out, tutti_error *err);
 #endif

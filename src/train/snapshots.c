@@ -1,7 +1,7 @@
-/* aside.c: evaluations of asynchronous methods (--eval-every). Workers do not meet for them: each
-   takes a snapshot of its model at that step (engine.h), and when all meet anyway, for a
-   checkpoint or the end, the snapshots are evaluated. So evaluations change neither a run's
-   results nor its clock, and the time to an accuracy is that of a run without evaluations.
+/* snapshots.c: evaluations of asynchronous methods (--eval-every). Workers do not meet for them:
+   each takes a snapshot of its model at that step (engine.h), and when all meet anyway, for a
+   checkpoint or the end, the snapshots are evaluated. So evaluations change neither a run's results
+   nor its clock, and the time to an accuracy is that of a run without evaluations.
 
    A line of metrics.jsonl describes a model that was trained on the samples up to its step and no
    others. Its clock is that of the worker that took its snapshot last, since before that the
@@ -17,28 +17,28 @@
 enum { MOST = 1000 };
 #define MOST_BYTES ((double)(INT64_C(2) << 30))
 
-int tutti_train_asides_open(tutti_run *run, uint64_t every, size_t own)
+int tutti_train_snapshots_open(tutti_run *run, uint64_t every, size_t own)
 {
     const double values = (double)(run->parameters + own) * sizeof(float),
                  each = values * ((double)run->workers + 1); /* servers have one more of all shards */
     double most = floor(MOST_BYTES / each);
 
-    run->asides = 0;
+    run->snapshots = 0;
     if (!(run->own_pace || (run->apart && run->config->eval_every > 0)) || run->config->target[0] != 0 || every == 0 ||
         every >= run->gradients_in_all)
         return 0;
     most = fmin(fmin(fmax(most, 1), floor((double)(run->gradients_in_all - 1) / (double)every)), MOST);
-    run->asides = (int)most;
-    return run->asides;
+    run->snapshots = (int)most;
+    return run->snapshots;
 }
 
 /* The figures of all workers for the line of the k-th snapshot. */
-static tutti_status place(tutti_run *run, void *arg, tutti_error *err)
+static tutti_status describe_snapshot(tutti_run *run, void *arg, tutti_error *err)
 {
     const int k = *(const int *)arg;
     double sums[2], seconds;
     tutti_figures f;
-    tutti_aside mine;
+    tutti_snapshot mine;
 
     tutti_engine_figures(run->engine, &f);
     tutti_engine_snapshot(run->engine, k, &mine);
@@ -59,7 +59,7 @@ static tutti_status evaluate(tutti_run *run, int k, tutti_error *err)
 {
     tutti_status status;
 
-    TUTTI_TRY(tutti_train_meet(run, place, &k, err));
+    TUTTI_TRY(tutti_train_meet(run, describe_snapshot, &k, err));
     TUTTI_TRY(tutti_engine_eval_snapshot(run->engine, k, err));
     status = tutti_train_evaluate(run, TUTTI_TEST, 0, &run->test_loss, &run->test_accuracy, &run->test_auc, err);
     if (status == TUTTI_OK)
@@ -67,20 +67,20 @@ static tutti_status evaluate(tutti_run *run, int k, tutti_error *err)
     return status == TUTTI_OK ? tutti_train_report_evaluation(run, err) : status;
 }
 
-tutti_status tutti_train_evaluate_asides(tutti_run *run, tutti_error *err)
+tutti_status tutti_train_evaluate_snapshots(tutti_run *run, tutti_error *err)
 {
-    tutti_aside of;
+    tutti_snapshot of;
     int n;
     tutti_status status = tutti_engine_snapshots(run->engine, &n, err); /* what it waits for is the method's cost */
     const tutti_doing was = tutti_engine_doing(run->engine, TUTTI_DOING_OUTSIDE);
 
-    run->evaluated.aside = true;
+    run->evaluated.snapshot = true;
     for (int k = 0; k < n && status == TUTTI_OK && run->dry == NULL; k++) {
         tutti_engine_snapshot(run->engine, k, &of);
         if (of.gradients < run->gradients_in_all) /* the last model is what --final-eval is of */
             status = evaluate(run, k, err);
     }
-    run->evaluated.aside = false;
+    run->evaluated.snapshot = false;
     tutti_engine_drop_snapshots(run->engine);
     tutti_engine_doing(run->engine, was);
     return status;

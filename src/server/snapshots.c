@@ -1,4 +1,4 @@
-/* aside.c: the servers' part of snapshots of the model (engine.h).
+/* snapshots.c: the servers' part of snapshots of the model (engine.h).
 
    The values are here, and not at the workers, whose copies may be of any time. Each request
    states how many points its worker has passed, in bits that its version does not need. Before a
@@ -11,9 +11,9 @@
 
 #include "server_internal.h"
 
-void tutti_server_aside_declare(tutti_server *s, tutti_plan *plan)
+void tutti_server_snapshot_declare(tutti_server *s, tutti_plan *plan)
 {
-    const size_t room = (size_t)tutti_engine_aside_room(s->m->engine);
+    const size_t room = (size_t)tutti_engine_snapshot_capacity(s->m->engine);
 
     assert(room < 1u << 15);
     if (room > 0 && s->index >= 0 && s->count > 0)
@@ -22,59 +22,59 @@ void tutti_server_aside_declare(tutti_server *s, tutti_plan *plan)
                                       .keep = TUTTI_SCRATCH,
                                       .dtype = TUTTI_F32,
                                       .count = room * s->count },
-                      &s->aside);
+                      &s->snapshot);
 }
 
-int64_t tutti_server_aside_mark(const tutti_server *s)
+int64_t tutti_server_snapshot_mark(const tutti_server *s)
 {
-    return (int64_t)tutti_engine_aside_passed(s->m->engine) << VERSION_BITS;
+    return (int64_t)tutti_engine_snapshots_passed(s->m->engine) << VERSION_BITS;
 }
 
-static void put(tutti_server *s, int points)
+static void save_snapshots(tutti_server *s, int points)
 {
-    for (; s->aside != NULL && s->put_aside < points; s->put_aside++) {
-        tutti_copy(s->m->device, s->count, s->values, s->aside + (size_t)s->put_aside * s->count);
-        tutti_engine_aside_served(s->m->engine, s->put_aside);
+    for (; s->snapshot != NULL && s->snapshot_due < points; s->snapshot_due++) {
+        tutti_copy(s->m->device, s->count, s->values, s->snapshot + (size_t)s->snapshot_due * s->count);
+        tutti_engine_snapshot_served(s->m->engine, s->snapshot_due);
     }
 }
 
-tutti_status tutti_server_aside_look(tutti_server *s, tutti_note *note, tutti_error *err)
+tutti_status tutti_server_snapshot_look(tutti_server *s, tutti_note *note, tutti_error *err)
 {
     const int64_t passed = note->a >> VERSION_BITS;
 
     if (passed == 0)
         return TUTTI_OK;
-    if (passed < 0 || passed > tutti_engine_aside_room(s->m->engine))
+    if (passed < 0 || passed > tutti_engine_snapshot_capacity(s->m->engine))
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, note->from,
                                "worker %d says that it has passed %lld points of which models are kept, of %d; all "
                                "workers must run one version",
-                               note->from, (long long)passed, tutti_engine_aside_room(s->m->engine));
+                               note->from, (long long)passed, tutti_engine_snapshot_capacity(s->m->engine));
     note->a &= (INT64_C(1) << VERSION_BITS) - 1;
-    put(s, (int)passed);
+    save_snapshots(s, (int)passed);
     return TUTTI_OK;
 }
 
 /* ---- at quiescence ---- */
 
-void tutti_server_put_aside(void *self, int points)
+void tutti_server_snapshot_due(void *self, int points)
 {
-    put(self, points);
+    save_snapshots(self, points);
 }
 
-tutti_status tutti_server_agree_aside(void *self, int k, tutti_error *err)
+tutti_status tutti_server_snapshot_final_model(void *self, int k, tutti_error *err)
 {
     tutti_server *s = self;
     float *const now = s->values;
     tutti_status status;
 
-    if (s->aside != NULL)
-        s->values = s->aside + (size_t)k * s->count;
+    if (s->snapshot != NULL)
+        s->values = s->snapshot + (size_t)k * s->count;
     status = tutti_server_final_model(s, err);
     s->values = now;
     return status;
 }
 
-void tutti_server_drop_aside(void *self)
+void tutti_server_snapshot_drop(void *self)
 {
-    ((tutti_server *)self)->put_aside = 0;
+    ((tutti_server *)self)->snapshot_due = 0;
 }

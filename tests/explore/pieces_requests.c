@@ -1,6 +1,7 @@
 /* Pieces: the request queue, in which services take requests and answer them
-   (src/engine/service/desk.c), with few buffers and fewer copies, so that services wait for both;
-   or with buffers that are kept, as few as suffice. A worker that asks knows what it must get. */
+   (src/engine/service/requests.c), with few buffers and fewer copies, so that services wait for
+   both; or with buffers that are kept, as few as suffice. A worker that asks knows what it must
+   get. */
 #include "engine/engine_internal.h"
 #include "explore.h"
 
@@ -34,8 +35,8 @@ static tutti_status answer_held(tutti_method *m, tutti_error *err)
     }
     for (size_t i = 0; i < COUNT; i++)
         t->values[i] = number_of(t->held[0].a, i);
-    TUTTI_TRY(tutti_desk_answer(&e->services.at[0].desk, t->held, notes, t->n_held,
-                                tutti_host(t->values, COUNT, TUTTI_F32), NULL, err));
+    TUTTI_TRY(tutti_requests_reply(&e->services.at[0].queue, t->held, notes, t->n_held,
+                                   tutti_host(t->values, COUNT, TUTTI_F32), NULL, err));
     for (size_t i = 0; i < COUNT; i++)
         t->values[i] = -1;
     t->n_held = 0;
@@ -100,28 +101,28 @@ static tutti_status step(tutti_method *m, tutti_error *err)
     return explore_draw(the_case, "two", 2) == 0 ? tutti_barrier(&all, err) : TUTTI_OK;
 }
 
-static tutti_status open_desk(tutti_method *m, tutti_error *err)
+static tutti_status open_queue(tutti_method *m, tutti_error *err)
 {
     toy *t = m->self;
     tutti_engine *e = m->engine;
     const bool keeps = explore_draw(the_case, "keeps", 2) == 0, two = explore_draw(the_case, "two", 2) == 0;
     const int few = 1 + (int)explore_draw(the_case, "rooms", ROOMS_MOST);
-    const tutti_desk_setup setup = {
+    const tutti_requests_setup setup = {
         .rooms = keeps && two ? m->workers : few, /* where requests are answered in pairs none may wait for a buffer */
         .copies = keeps ? 0 : 1 + (int)explore_draw(the_case, "copies", COPIES_MOST), .in = t->in, .out = t->out,
         .in_bytes = sizeof t->values, .out_bytes = sizeof t->values, .keeps = keeps,
     };
-    return tutti_desk_open(&e->services.at[0].desk, e, 0, &setup, err);
+    return tutti_requests_open(&e->services.at[0].queue, e, 0, &setup, err);
 }
 
 static const tutti_service services[] = { { "serve", serve }, { 0 } };
 static const tutti_method_ops ops = {
-    .name = "toy", .self_bytes = sizeof(toy), .traits = TUTTI_OWNS_UPDATE, .services = services, .open = open_desk,
+    .name = "toy", .self_bytes = sizeof(toy), .traits = TUTTI_OWNS_UPDATE, .services = services, .open = open_queue,
     .step = step,
 };
 static const tutti_method_ops *const methods[] = { &ops, NULL };
 
-static tutti_status desk(tutti_world *world, explore_case *c, tutti_error *err)
+static tutti_status requests(tutti_world *world, explore_case *c, tutti_error *err)
 {
     const tutti_param param = { .name = "w", .dims = 1, .dim = { 4 } };
     tutti_engine *e;
@@ -147,17 +148,17 @@ static tutti_status desk(tutti_world *world, explore_case *c, tutti_error *err)
     return status;
 }
 
-const explore_piece explore_desk_pieces[] = {
-    { .name = "desk",
+const explore_piece explore_requests_pieces[] = {
+    { .name = "requests",
       .help = "many requests at few rooms, answers from few copies: each gets its own",
       .least = 2,
       .most = 6,
-      .rank_main = desk },
-    { .name = "desk-dies",
+      .rank_main = requests },
+    { .name = "requests-die",
       .help = "the same while a rank is killed: all others end",
       .least = 2,
       .most = 5,
-      .rank_main = desk,
+      .rank_main = requests,
       .deaths = true,
       .steps = 4000 },
     { 0 },

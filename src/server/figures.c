@@ -1,10 +1,10 @@
-/* told.c: turns the measurements of servers that sum pieces, made by each worker and server in
+/* figures.c: turns the measurements of servers that sum pieces, made by each worker and server in
    its process, into figures of the run. */
 #include "server_internal.h"
 
 enum { MOST, MEAN, TRIP, TRIP_MOST, BUSY, HIDDEN, SERVER, BYTES, SHARDS, IMBALANCE, FIGURES }; /* of a worker */
 
-size_t tutti_server_told_count(const tutti_method *m)
+size_t tutti_server_figures_count(const tutti_method *m)
 {
     return (size_t)m->workers * FIGURES;
 }
@@ -13,7 +13,7 @@ static void take_figures(const tutti_server_sums *s, double of[FIGURES])
 {
     tutti_server_sums_figures f;
 
-    tutti_server_sums_tell(s, &f);
+    tutti_server_sums_figures_of(s, &f);
     of[MOST] = f.under_way_most;
     of[MEAN] = f.under_way_mean;
     of[TRIP] = f.trip_seconds;
@@ -46,7 +46,7 @@ static void tell_worker(tutti_method *m, int rank, const double of[FIGURES])
 }
 
 /* Figures of dedicated servers reach all through the reduction itself. */
-tutti_status tutti_server_told(const tutti_server_sums *s, tutti_method *m, double *told, tutti_error *err)
+tutti_status tutti_server_report_figures(const tutti_server_sums *s, tutti_method *m, double *figures, tutti_error *err)
 {
     tutti_group all = m->all; /* a separate group would not learn that a worker gave up before it */
     double mine[FIGURES];
@@ -60,9 +60,9 @@ tutti_status tutti_server_told(const tutti_server_sums *s, tutti_method *m, doub
         return TUTTI_OK;
     all.uncounted = true;
     TUTTI_TRY(tutti_allgather(&all, tutti_host(mine, FIGURES, TUTTI_F64),
-                              tutti_host(told, (size_t)all.size * FIGURES, TUTTI_F64), err));
+                              tutti_host(figures, (size_t)all.size * FIGURES, TUTTI_F64), err));
     for (int i = 0; i < all.size; i++)
-        tell_worker(m, tutti_group_rank(&m->all, i), told + (size_t)i * FIGURES);
+        tell_worker(m, tutti_group_rank(&m->all, i), figures + (size_t)i * FIGURES);
     tutti_metric(m, "imbalance", -1, mine[IMBALANCE]);
     return TUTTI_OK;
 }

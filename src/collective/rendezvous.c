@@ -1,58 +1,59 @@
-/* board.c: the rendezvous table: entries in shared memory, published and followed (board.h
-   describes the life of an entry). */
-#include "board.h"
+/* rendezvous.c: the rendezvous table: entries in shared memory, published and followed
+   (rendezvous.h describes the life of an entry). */
+#include "rendezvous.h"
 #include <string.h>
 #include <unistd.h>
 
 #define WINDOW_WAIT_NS (INT64_C(10) * 1000000000)
 #define POLL_NS (INT64_C(20) * 1000)
 #define WORDS_A_LINE 8
-#ifndef TUTTI_BOARD_GLANCES /* fewer in the explorer, where every check is a choice of the thread to run */
-#define TUTTI_BOARD_GLANCES 16
-#define TUTTI_BOARD_PATIENCE 512 /* some microseconds */
-#define TUTTI_BOARD_CORES sysconf(_SC_NPROCESSORS_ONLN)
+#ifndef TUTTI_RENDEZVOUS_GLANCES /* fewer in the explorer, where every check is a choice of the thread to run */
+#define TUTTI_RENDEZVOUS_GLANCES 16
+#define TUTTI_RENDEZVOUS_PATIENCE 512 /* some microseconds */
+#define TUTTI_RENDEZVOUS_CORES sysconf(_SC_NPROCESSORS_ONLN)
 #endif
 
-tutti_status tutti_board_open(tutti_world *world, tutti_error *err)
+tutti_status tutti_rendezvous_open(tutti_world *world, tutti_error *err)
 {
-    tutti_board *board = tutti_alloc(1, sizeof *board);
+    tutti_rendezvous *rendezvous = tutti_alloc(1, sizeof *rendezvous);
 
-    if (board == NULL)
+    if (rendezvous == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the board of a world");
-    world->board = board;
-    board->of_rank = tutti_alloc((size_t)world->size, sizeof *board->of_rank);
-    if (board->of_rank == NULL)
+    world->rendezvous = rendezvous;
+    rendezvous->of_rank = tutti_alloc((size_t)world->size, sizeof *rendezvous->of_rank);
+    if (rendezvous->of_rank == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "no memory for the board of a world");
-    TUTTI_TRY(world->ops->window(world->transport, "tutti.board",
-                                 sizeof(tutti_board_memory) + (size_t)world->size * sizeof *board->mine->finished,
-                                 (void **)board->of_rank, err));
-    board->mine = board->of_rank[world->rank];
-    board->crowded = world->size > TUTTI_BOARD_CORES;
+    TUTTI_TRY(
+        world->ops->window(world->transport, "tutti.board",
+                           sizeof(tutti_rendezvous_table) + (size_t)world->size * sizeof *rendezvous->mine->finished,
+                           (void **)rendezvous->of_rank, err));
+    rendezvous->mine = rendezvous->of_rank[world->rank];
+    rendezvous->crowded = world->size > TUTTI_RENDEZVOUS_CORES;
     /* relaxed, here and below: a guess */
-    atomic_store_explicit(&board->patience, TUTTI_BOARD_PATIENCE, memory_order_relaxed);
+    atomic_store_explicit(&rendezvous->patience, TUTTI_RENDEZVOUS_PATIENCE, memory_order_relaxed);
     return TUTTI_OK;
 }
 
-void tutti_board_close(tutti_world *world)
+void tutti_rendezvous_close(tutti_world *world)
 {
-    if (world->board == NULL)
+    if (world->rendezvous == NULL)
         return;
-    tutti_free(world->board->of_rank);
-    tutti_free(world->board);
-    world->board = NULL;
+    tutti_free(world->rendezvous->of_rank);
+    tutti_free(world->rendezvous);
+    world->rendezvous = NULL;
 }
 
-void tutti_board_window(tutti_world *world, uint32_t window, size_t bytes)
+void tutti_rendezvous_window(tutti_world *world, uint32_t window, size_t bytes)
 {
     /* Relaxed: a peer reads it only after an entry that names the window, whose tag it acquired. */
-    if (world->board != NULL)
-        atomic_store_explicit(&world->board->mine->window_bytes[window], bytes, memory_order_relaxed);
+    if (world->rendezvous != NULL)
+        atomic_store_explicit(&world->rendezvous->mine->window_bytes[window], bytes, memory_order_relaxed);
 }
 
-uint64_t tutti_board_window_of(const tutti_world *world, int rank, uint32_t window)
+uint64_t tutti_rendezvous_window_of(const tutti_world *world, int rank, uint32_t window)
 {
     /* relaxed: all have met since, in making the window */
-    return atomic_load_explicit(&world->board->of_rank[rank]->window_bytes[window], memory_order_relaxed);
+    return atomic_load_explicit(&world->rendezvous->of_rank[rank]->window_bytes[window], memory_order_relaxed);
 }
 
 static void pause_cpu(void)
@@ -69,8 +70,8 @@ static void pause_cpu(void)
 static void enter(const tutti_world *world)
 {
     /* acquire: pairs with the release in leave */
-    for (int n = 0; atomic_exchange_explicit(&world->board->held, true, memory_order_acquire); n++)
-        if (n < TUTTI_BOARD_GLANCES)
+    for (int n = 0; atomic_exchange_explicit(&world->rendezvous->held, true, memory_order_acquire); n++)
+        if (n < TUTTI_RENDEZVOUS_GLANCES)
             pause_cpu();
         else
             tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
@@ -78,26 +79,26 @@ static void enter(const tutti_world *world)
 
 static void leave(const tutti_world *world)
 {
-    atomic_store_explicit(&world->board->held, false, memory_order_release);
+    atomic_store_explicit(&world->rendezvous->held, false, memory_order_release);
 }
 
 /* Wakes the threads that wait for this rank. Under the lock, since publish stores: two threads
    might store in the wrong order. */
 static void raise_version(tutti_world *world)
 {
-    tutti_board_memory *mine = world->board->mine;
+    tutti_rendezvous_table *mine = world->rendezvous->mine;
     const uint32_t next = atomic_load_explicit(&mine->version, memory_order_relaxed) + 1; /* relaxed: under the lock */
 
     world->ops->publish(world->transport, &mine->version, next);
 }
 
-void tutti_board_tell(const tutti_call *call)
+void tutti_rendezvous_wake(const tutti_call *call)
 {
     tutti_world *world = call->group->world;
 
     /* acq_rel: a waiter that adds itself later sees all that was published before; one that did
        earlier is seen here */
-    if (atomic_fetch_add_explicit(&world->board->mine->waiters, 0, memory_order_acq_rel) == 0)
+    if (atomic_fetch_add_explicit(&world->rendezvous->mine->waiters, 0, memory_order_acq_rel) == 0)
         return;
     enter(world);
     raise_version(world);
@@ -107,10 +108,10 @@ void tutti_board_tell(const tutti_call *call)
 /* Have all members finished with entry k? */
 static bool is_free(const tutti_world *world, int k)
 {
-    tutti_board_slot *slot = &world->board->slots[k];
+    tutti_rendezvous_slot *slot = &world->rendezvous->slots[k];
 
     for (; slot->left > 0; slot->left--) {
-        const tutti_board_memory *reader = world->board->of_rank[slot->ranks[slot->left - 1]];
+        const tutti_rendezvous_table *reader = world->rendezvous->of_rank[slot->ranks[slot->left - 1]];
         /* acquire: pairs with the release in clear; the last reader has read before I write */
         if (atomic_load_explicit(&reader->finished[world->rank][k], memory_order_acquire) != slot->serial)
             return false;
@@ -134,30 +135,31 @@ static int preferred(const tutti_call *call)
 {
     const uint64_t mixed = call->group->context * UINT64_C(0x9e3779b97f4a7c15);
 
-    return (int)(mixed >> 40) % (TUTTI_BOARD_ENTRIES / WORDS_A_LINE) * WORDS_A_LINE + (int)(call->turn % WORDS_A_LINE);
+    return (int)(mixed >> 40) % (TUTTI_RENDEZVOUS_ENTRIES / WORDS_A_LINE) * WORDS_A_LINE +
+           (int)(call->turn % WORDS_A_LINE);
 }
 
 /* Number of a free entry, or -1. */
 static int free_entry(const tutti_call *call)
 {
     const tutti_world *world = call->group->world;
-    tutti_board *board = world->board;
+    tutti_rendezvous *rendezvous = world->rendezvous;
     bool elsewhere = false;
 
-    for (int k = 0; k < TUTTI_BOARD_ENTRIES && board->displaced != 0; k++)
-        if ((board->displaced >> k & 1) != 0) {
+    for (int k = 0; k < TUTTI_RENDEZVOUS_ENTRIES && rendezvous->displaced != 0; k++)
+        if ((rendezvous->displaced >> k & 1) != 0) {
             if (is_free(world, k))
-                board->displaced &= ~(UINT32_C(1) << k);
+                rendezvous->displaced &= ~(UINT32_C(1) << k);
             else
-                elsewhere = elsewhere || board->slots[k].tag == call->tag;
+                elsewhere = elsewhere || rendezvous->slots[k].tag == call->tag;
         }
     if (!elsewhere && is_free(world, preferred(call))) {
         sweep(world, preferred(call));
         return preferred(call);
     }
-    for (int k = 0; k < TUTTI_BOARD_ENTRIES; k++)
+    for (int k = 0; k < TUTTI_RENDEZVOUS_ENTRIES; k++)
         if (k != preferred(call) && is_free(world, k)) {
-            board->displaced |= UINT32_C(1) << k;
+            rendezvous->displaced |= UINT32_C(1) << k;
             return k;
         }
     return -1;
@@ -165,22 +167,22 @@ static int free_entry(const tutti_call *call)
 
 static void remember(const tutti_call *call, int k)
 {
-    tutti_board *board = call->group->world->board;
-    tutti_board_slot *slot = &board->slots[k];
+    tutti_rendezvous *rendezvous = call->group->world->rendezvous;
+    tutti_rendezvous_slot *slot = &rendezvous->slots[k];
 
     slot->tag = call->tag;
-    slot->serial = ++board->published;
+    slot->serial = ++rendezvous->published;
     slot->left = 0;
     for (int j = 0; j < call->group->size; j++)
         if (j != call->group->index)
             slot->ranks[slot->left++] = tutti_call_rank(call, j);
 }
 
-tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *where, const void *payload, size_t bytes,
-                                 tutti_entry **out, tutti_error *err)
+tutti_status tutti_rendezvous_publish(const tutti_call *call, const tutti_where *where, const void *payload,
+                                      size_t bytes, tutti_entry **out, tutti_error *err)
 {
     tutti_world *world = call->group->world;
-    tutti_board *board = world->board;
+    tutti_rendezvous *rendezvous = world->rendezvous;
     tutti_entry *entry;
     uint64_t serial;
     int k;
@@ -202,9 +204,9 @@ tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *wher
     /* and so it is mine alone until all have finished with it; filled without the lock, since
        releasing the lock would wait for the cache line */
     remember(call, k);
-    serial = board->slots[k].serial;
+    serial = rendezvous->slots[k].serial;
     leave(world);
-    entry = &board->mine->entries[k];
+    entry = &rendezvous->mine->entries[k];
     /* A reader must not take the old tag for valid together with the new serial:
        it reads tag, serial, tag again. release in `serial` orders the zero before it for a reader
        that acquires it. */
@@ -224,52 +226,53 @@ tutti_status tutti_board_publish(const tutti_call *call, const tutti_where *wher
     return TUTTI_OK;
 }
 
-void tutti_board_advance(tutti_entry *mine, uint32_t phase)
+void tutti_rendezvous_advance(tutti_entry *mine, uint32_t phase)
 {
     /* release: publishes what this member has written into windows; pairs with the acquire in
        follow */
     atomic_store_explicit(&mine->phase, phase, memory_order_release);
 }
 
-void tutti_board_abandon(const tutti_call *call, tutti_entry *mine, int gone)
+void tutti_rendezvous_abandon(const tutti_call *call, tutti_entry *mine, int gone)
 {
     mine->gone = gone;
-    tutti_board_advance(mine, TUTTI_ABANDONED);
-    tutti_board_tell(call);
+    tutti_rendezvous_advance(mine, TUTTI_ABANDONED);
+    tutti_rendezvous_wake(call);
 }
 
-void tutti_board_forsake(const tutti_call *call, int gone)
+void tutti_rendezvous_abort_group(const tutti_call *call, int gone)
 {
     tutti_world *world = call->group->world;
-    tutti_board_memory *mine;
+    tutti_rendezvous_table *mine;
     uint32_t n;
 
-    if (world->board == NULL)
+    if (world->rendezvous == NULL)
         return;
-    mine = world->board->mine;
+    mine = world->rendezvous->mine;
     enter(world);
-    n = atomic_load_explicit(&mine->n_forsaken, memory_order_relaxed); /* relaxed: under the lock */
-    atomic_store_explicit(&mine->forsaken[n % TUTTI_FORSAKEN], call->group->context, memory_order_relaxed);
-    atomic_store_explicit(&mine->forsaken_for[n % TUTTI_FORSAKEN], gone, memory_order_relaxed);
-    atomic_store_explicit(&mine->n_forsaken, n + 1, memory_order_release); /* pairs with the acquire in forsaken */
+    n = atomic_load_explicit(&mine->n_aborted, memory_order_relaxed);  /* relaxed: under the lock */
+    atomic_store_explicit(&mine->aborted[n % TUTTI_ABORTED_GROUPS], call->group->context, memory_order_relaxed);
+    atomic_store_explicit(&mine->aborted_for[n % TUTTI_ABORTED_GROUPS], gone, memory_order_relaxed);
+    atomic_store_explicit(&mine->n_aborted, n + 1, memory_order_release);  /* pairs with the acquire in aborted */
     leave(world);
-    tutti_board_tell(call);
+    tutti_rendezvous_wake(call);
 }
 
 /* Has that rank given the group up? Then nothing of it will come. */
-static tutti_status forsaken(const tutti_call *call, int rank, tutti_error *err)
+static tutti_status aborted(const tutti_call *call, int rank, tutti_error *err)
 {
-    const tutti_board_memory *board = call->group->world->board->of_rank[rank];
-    const uint32_t n = atomic_load_explicit(&board->n_forsaken, memory_order_acquire);
+    const tutti_rendezvous_table *table = call->group->world->rendezvous->of_rank[rank];
+    const uint32_t n = atomic_load_explicit(&table->n_aborted, memory_order_acquire);
     const tutti_world *world = call->group->world;
     char why[300];
     int gone;
 
-    for (uint32_t k = n > TUTTI_FORSAKEN ? n - TUTTI_FORSAKEN : 0; k < n; k++) {
-        if (atomic_load_explicit(&board->forsaken[k % TUTTI_FORSAKEN], memory_order_relaxed) != call->group->context)
+    for (uint32_t k = n > TUTTI_ABORTED_GROUPS ? n - TUTTI_ABORTED_GROUPS : 0; k < n; k++) {
+        if (atomic_load_explicit(&table->aborted[k % TUTTI_ABORTED_GROUPS], memory_order_relaxed) !=
+            call->group->context)
             continue;
-        gone = atomic_load_explicit(&board->forsaken_for[k % TUTTI_FORSAKEN], memory_order_relaxed);
-        tutti_call_hear_why(call, gone);
+        gone = atomic_load_explicit(&table->aborted_for[k % TUTTI_ABORTED_GROUPS], memory_order_relaxed);
+        tutti_call_receive_cause(call, gone);
         if (gone >= 0 && world->ops->dead_peer(world->transport, why, sizeof why) == gone)
             return tutti_fail_rank(err, TUTTI_ERR_PEER, gone, "%s of %zu elements over %d members: rank %d is gone: %s",
                                    tutti_collective_name(call->kind), call->count, call->group->size, gone, why);
@@ -284,16 +287,16 @@ static tutti_status forsaken(const tutti_call *call, int rank, tutti_error *err)
 
 /* Returns entry k of a rank if it is this call's and I have not finished with it; *serial: its
    serial. */
-static tutti_entry *look(const tutti_call *call, int rank, int k, uint64_t *serial)
+static tutti_entry *find_entry(const tutti_call *call, int rank, int k, uint64_t *serial)
 {
-    const tutti_board *board = call->group->world->board;
-    tutti_entry *entry = &board->of_rank[rank]->entries[k];
+    const tutti_rendezvous *rendezvous = call->group->world->rendezvous;
+    tutti_entry *entry = &rendezvous->of_rank[rank]->entries[k];
 
     if (atomic_load_explicit(&entry->tag, memory_order_acquire) != call->tag)
         return NULL;
     *serial = atomic_load_explicit(&entry->serial, memory_order_acquire);
     /* relaxed: this rank wrote it. The tag once more: see publish. */
-    if (atomic_load_explicit(&board->mine->finished[rank][k], memory_order_relaxed) == *serial ||
+    if (atomic_load_explicit(&rendezvous->mine->finished[rank][k], memory_order_relaxed) == *serial ||
         atomic_load_explicit(&entry->tag, memory_order_acquire) != call->tag)
         return NULL;
     return entry;
@@ -308,8 +311,8 @@ static tutti_entry *search(const tutti_call *call, int rank)
     uint64_t lowest = 0, serial;
 
     for (int scan = 0; scan == 0 || (scan == 1 && first != NULL); scan++)
-        for (int k = 0; k < TUTTI_BOARD_ENTRIES; k++)
-            if ((entry = look(call, rank, k, &serial)) != NULL && (first == NULL || serial < lowest)) {
+        for (int k = 0; k < TUTTI_RENDEZVOUS_ENTRIES; k++)
+            if ((entry = find_entry(call, rank, k, &serial)) != NULL && (first == NULL || serial < lowest)) {
                 first = entry;
                 lowest = serial;
             }
@@ -319,40 +322,40 @@ static tutti_entry *search(const tutti_call *call, int rank)
 /* looks: how many checks to make. learn: adapts that number to whether they were enough. */
 static uint32_t looks(const tutti_call *call, bool patient)
 {
-    tutti_board *board = call->group->world->board;
+    tutti_rendezvous *rendezvous = call->group->world->rendezvous;
 
-    if (board->crowded)
+    if (rendezvous->crowded)
         return 1;
-    return patient ? atomic_load_explicit(&board->patience, memory_order_relaxed) : TUTTI_BOARD_GLANCES;
+    return patient ? atomic_load_explicit(&rendezvous->patience, memory_order_relaxed) : TUTTI_RENDEZVOUS_GLANCES;
 }
 
 static void learn(const tutti_call *call, uint32_t had, bool enough)
 {
     uint32_t next = enough ? 2 * had : had / 2;
 
-    if (call->group->world->board->crowded)
+    if (call->group->world->rendezvous->crowded)
         return;
-    if (next > TUTTI_BOARD_PATIENCE || next < TUTTI_BOARD_GLANCES)
-        next = enough ? TUTTI_BOARD_PATIENCE : TUTTI_BOARD_GLANCES;
+    if (next > TUTTI_RENDEZVOUS_PATIENCE || next < TUTTI_RENDEZVOUS_GLANCES)
+        next = enough ? TUTTI_RENDEZVOUS_PATIENCE : TUTTI_RENDEZVOUS_GLANCES;
     if (next != had)
-        atomic_store_explicit(&call->group->world->board->patience, next, memory_order_relaxed);
+        atomic_store_explicit(&call->group->world->rendezvous->patience, next, memory_order_relaxed);
 }
 
-tutti_entry *tutti_board_glance(const tutti_call *call, int j, bool patient)
+tutti_entry *tutti_rendezvous_poll(const tutti_call *call, int j, bool patient)
 {
     const uint32_t most = looks(call, patient);
     const int rank = tutti_call_rank(call, j);
     tutti_entry *entry = NULL;
     uint64_t serial;
 
-    for (uint32_t n = 0; n < most && (entry = look(call, rank, preferred(call), &serial)) == NULL; n++)
+    for (uint32_t n = 0; n < most && (entry = find_entry(call, rank, preferred(call), &serial)) == NULL; n++)
         pause_cpu();
     if (patient)
         learn(call, most, entry != NULL);
     return entry;
 }
 
-bool tutti_board_glance_phase(const tutti_call *call, tutti_entry *entry, uint32_t phase, bool patient)
+bool tutti_rendezvous_poll_phase(const tutti_call *call, tutti_entry *entry, uint32_t phase, bool patient)
 {
     const uint32_t most = looks(call, patient);
     bool reached = false;
@@ -368,71 +371,72 @@ bool tutti_board_glance_phase(const tutti_call *call, tutti_entry *entry, uint32
 static tutti_status await_version(const tutti_call *call, int rank, uint32_t seen, tutti_error *err)
 {
     tutti_world *world = call->group->world;
-    tutti_board_memory *board = world->board->of_rank[rank];
+    tutti_rendezvous_table *table = world->rendezvous->of_rank[rank];
     const tutti_status status =
-        world->ops->await(world->transport, rank, &board->version, seen + 1, TUTTI_FOREVER, err);
+        world->ops->await(world->transport, rank, &table->version, seen + 1, TUTTI_FOREVER, err);
 
     if (status == TUTTI_OK)
         return TUTTI_OK;
     /* Gone, but perhaps after it has written what I wait for: what a rank has published stays
        valid. */
-    if (status == TUTTI_ERR_PEER && atomic_load_explicit(&board->version, memory_order_acquire) != seen)
+    if (status == TUTTI_ERR_PEER && atomic_load_explicit(&table->version, memory_order_acquire) != seen)
         return TUTTI_OK;
     return tutti_fail_within(err, status, "%s of %zu elements over %d members", tutti_collective_name(call->kind),
                              call->count, call->group->size);
 }
 
-/* Counts this thread among the waiters. acq_rel: see tutti_board_tell. */
-static tutti_board_memory *wait_for(const tutti_call *call, int rank)
+/* Counts this thread among the waiters. acq_rel: see tutti_rendezvous_wake. */
+static tutti_rendezvous_table *wait_for(const tutti_call *call, int rank)
 {
-    tutti_board_memory *board = call->group->world->board->of_rank[rank];
+    tutti_rendezvous_table *table = call->group->world->rendezvous->of_rank[rank];
 
-    atomic_fetch_add_explicit(&board->waiters, 1, memory_order_acq_rel);
-    return board;
+    atomic_fetch_add_explicit(&table->waiters, 1, memory_order_acq_rel);
+    return table;
 }
 
-static tutti_status waited(tutti_board_memory *board, tutti_status status)
+static tutti_status waited(tutti_rendezvous_table *table, tutti_status status)
 {
-    atomic_fetch_add_explicit(&board->waiters, UINT32_MAX, memory_order_relaxed); /* minus 1 */
+    atomic_fetch_add_explicit(&table->waiters, UINT32_MAX, memory_order_relaxed); /* minus 1 */
     return status;
 }
 
-tutti_status tutti_board_find(const tutti_call *call, int j, tutti_entry **out, tutti_error *err)
+tutti_status tutti_rendezvous_await(const tutti_call *call, int j, tutti_entry **out, tutti_error *err)
 {
     const int rank = tutti_call_rank(call, j);
-    tutti_board_memory *board = wait_for(call, rank);
+    tutti_rendezvous_table *table = wait_for(call, rank);
     tutti_status status;
 
     for (;;) {
         /* before the search: nothing is missed */
-        const uint32_t seen = atomic_load_explicit(&board->version, memory_order_acquire);
+        const uint32_t seen = atomic_load_explicit(&table->version, memory_order_acquire);
         *out = search(call, rank);
         if (*out != NULL)
-            return waited(board, TUTTI_OK);
-        status = forsaken(call, rank, err);
+            return waited(table, TUTTI_OK);
+        status = aborted(call, rank, err);
         if (status == TUTTI_OK)
             status = await_version(call, rank, seen, err);
         if (status != TUTTI_OK)
-            return waited(board, status);
+            return waited(table, status);
     }
 }
 
-tutti_status tutti_board_follow(const tutti_call *call, int j, tutti_entry *entry, uint32_t phase, tutti_error *err)
+tutti_status tutti_rendezvous_await_phase(const tutti_call *call, int j, tutti_entry *entry, uint32_t phase,
+                                          tutti_error *err)
 {
     const int rank = tutti_call_rank(call, j);
-    tutti_board_memory *board = NULL;
+    tutti_rendezvous_table *rendezvous = NULL;
     tutti_status status = TUTTI_OK;
 
     while (status == TUTTI_OK && atomic_load_explicit(&entry->phase, memory_order_acquire) < phase) {
         uint32_t seen;
-        if (board == NULL)
-            board = wait_for(call, rank);
-        seen = atomic_load_explicit(&board->version, memory_order_acquire); /* before the second check, as above */
+        if (rendezvous == NULL)
+            rendezvous = wait_for(call, rank);
+        seen = atomic_load_explicit(&rendezvous->version, memory_order_acquire); /* before the second check, as above */
         if (atomic_load_explicit(&entry->phase, memory_order_acquire) < phase)
             status = await_version(call, rank, seen, err);
     }
-    if (board != NULL)
-        (void)waited(board, status);
+    if (rendezvous != NULL)
+        (void)waited(rendezvous, status);
     if (status == TUTTI_OK && atomic_load_explicit(&entry->phase, memory_order_acquire) == TUTTI_ABANDONED)
         return tutti_fail_rank(err, TUTTI_ERR_PEER, entry->gone,
                                "%s of %zu elements over %d members: rank %d gave up because of rank %d",
@@ -440,54 +444,54 @@ tutti_status tutti_board_follow(const tutti_call *call, int j, tutti_entry *entr
     return status;
 }
 
-void tutti_board_clear(const tutti_call *call, int j, const tutti_entry *entry)
+void tutti_rendezvous_finish(const tutti_call *call, int j, const tutti_entry *entry)
 {
-    const tutti_board *board = call->group->world->board;
+    const tutti_rendezvous *rendezvous = call->group->world->rendezvous;
     const int rank = tutti_call_rank(call, j);
     /* constant until I have finished */
     const uint64_t serial = atomic_load_explicit(&((tutti_entry *)(uintptr_t)entry)->serial, memory_order_relaxed);
 
     /* release: I have read; pairs with the acquire in is_free */
-    atomic_store_explicit(&board->mine->finished[rank][entry - board->of_rank[rank]->entries], serial,
+    atomic_store_explicit(&rendezvous->mine->finished[rank][entry - rendezvous->of_rank[rank]->entries], serial,
                           memory_order_release);
 }
 
-int tutti_board_stage_take(const tutti_world *world)
+int tutti_rendezvous_stage_acquire(const tutti_world *world)
 {
-    tutti_board *board = world->board;
+    tutti_rendezvous *rendezvous = world->rendezvous;
     int stage = -1;
 
     enter(world);
     for (int k = 0; k < TUTTI_STAGES && stage < 0; k++)
-        if (!board->stage_used[k])
+        if (!rendezvous->stage_used[k])
             stage = k;
     if (stage >= 0)
-        board->stage_used[stage] = true;
+        rendezvous->stage_used[stage] = true;
     leave(world);
     return stage;
 }
 
-void tutti_board_stage_give(const tutti_world *world, int stage)
+void tutti_rendezvous_stage_release(const tutti_world *world, int stage)
 {
     if (stage < 0)
         return;
     enter(world);
-    world->board->stage_used[stage] = false;
+    world->rendezvous->stage_used[stage] = false;
     leave(world);
 }
 
-tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where *where, size_t bytes,
-                               unsigned char **out, tutti_error *err)
+tutti_status tutti_rendezvous_reach(const tutti_call *call, int j, const tutti_where *where, size_t bytes,
+                                    unsigned char **out, tutti_error *err)
 {
     tutti_world *world = call->group->world;
     const int rank = tutti_call_rank(call, j);
-    tutti_board_memory *board = world->board->of_rank[rank];
+    tutti_rendezvous_table *rendezvous = world->rendezvous->of_rank[rank];
     int64_t deadline = 0;
     uint64_t room;
 
     *out = NULL;
     if (where->reach == TUTTI_REACH_STAGE && where->offset < TUTTI_STAGES) {
-        *out = board->stages[where->offset][0];
+        *out = rendezvous->stages[where->offset][0];
         return TUTTI_OK;
     }
     if (where->reach != TUTTI_REACH_WINDOW || where->window >= TUTTI_WINDOWS)
@@ -505,7 +509,7 @@ tutti_status tutti_board_reach(const tutti_call *call, int j, const tutti_where 
         tutti_sleep_until(world->rt, tutti_now_ns(world->rt) + POLL_NS);
     }
     /* relaxed: ordered by the entry's tag */
-    room = atomic_load_explicit(&board->window_bytes[where->window], memory_order_relaxed);
+    room = atomic_load_explicit(&rendezvous->window_bytes[where->window], memory_order_relaxed);
     if (where->offset > room || bytes > room - where->offset)
         return tutti_fail_rank(err, TUTTI_ERR_CORRUPT, rank,
                                "rank %d announces %zu bytes at %llu of window %u, which has %llu bytes", rank, bytes,

@@ -1,11 +1,11 @@
-/* roll.c: which ranks are gone, why, and which rank caused it. The rules of blame are those of
-   shm/region.c. */
+/* membership.c: which ranks are gone, why, and which rank caused it. The rules of blame are those
+   of shm/region.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include "tcp_internal.h"
 
-tutti_status tutti_tcp_roll_open(tcp_roll *r, int size, tutti_error *err)
+tutti_status tutti_tcp_membership_open(tcp_membership *r, int size, tutti_error *err)
 {
     r->size = size;
     r->failures = 0;
@@ -17,7 +17,7 @@ tutti_status tutti_tcp_roll_open(tcp_roll *r, int size, tutti_error *err)
     return TUTTI_OK;
 }
 
-void tutti_tcp_roll_close(tcp_roll *r)
+void tutti_tcp_membership_close(tcp_membership *r)
 {
     tutti_free(r->ranks);
     r->ranks = NULL;
@@ -35,7 +35,7 @@ void tutti_tcp_departure_of(tcp_departure *d, int rank, tutti_meet_state state, 
     snprintf(d->words, sizeof d->words, "%s", why->text);
 }
 
-bool tutti_tcp_roll_depart(tcp_roll *r, const tcp_departure *d, int64_t now_ns)
+bool tutti_tcp_membership_depart(tcp_membership *r, const tcp_departure *d, int64_t now_ns)
 {
     tutti_meet_rank *line = &r->ranks[d->rank];
 
@@ -54,7 +54,7 @@ bool tutti_tcp_roll_depart(tcp_roll *r, const tcp_departure *d, int64_t now_ns)
     return true;
 }
 
-int tutti_tcp_roll_root(const tcp_roll *r, int rank)
+int tutti_tcp_membership_root(const tcp_membership *r, int rank)
 {
     int root = rank;
 
@@ -69,7 +69,7 @@ int tutti_tcp_roll_root(const tcp_roll *r, int rank)
     return rank;
 }
 
-int tutti_tcp_roll_culprit(const tcp_roll *r)
+int tutti_tcp_membership_culprit(const tcp_membership *r)
 {
     int culprit = -1;
     int64_t least = INT64_MAX;
@@ -89,7 +89,7 @@ int tutti_tcp_roll_culprit(const tcp_roll *r)
     return culprit;
 }
 
-void tutti_tcp_roll_describe(const tcp_roll *r, int rank, char *text, size_t bytes)
+void tutti_tcp_membership_describe(const tcp_membership *r, int rank, char *text, size_t bytes)
 {
     const tutti_meet_rank *line = &r->ranks[rank];
     tutti_error cut; /* tutti_fail cuts at a whole character */

@@ -1,4 +1,4 @@
-/* aside.c: snapshots of the model that are taken while the run continues (engine.h), so that a
+/* snapshots.c: snapshots of the model that are taken while the run continues (engine.h), so that a
    curve of a method whose workers do not step together costs them no meeting.
 
    Each worker takes its snapshot by itself, at a point that the order of the gradients
@@ -27,25 +27,25 @@ static uint64_t position(const tutti_engine *e)
 
 static uint64_t my_samples(const tutti_engine *e)
 {
-    return e->own_pace ? e->own.samples : e->asides.samples;
+    return e->own_pace ? e->own.samples : e->snapshots.samples;
 }
 
-tutti_status tutti_engine_asides_open(tutti_engine *e, tutti_error *err)
+tutti_status tutti_engine_snapshots_open(tutti_engine *e, tutti_error *err)
 {
-    tutti_engine_store *a = &e->asides;
+    tutti_engine_store *a = &e->snapshots;
 
-    if (!(e->m.traits & (TUTTI_ASYNC | TUTTI_UNSYNCHRONIZED_STEPS)) || e->options.aside_every == 0 ||
-        e->options.aside_most <= 0)
+    if (!(e->m.traits & (TUTTI_ASYNC | TUTTI_UNSYNCHRONIZED_STEPS)) || e->options.snapshot_every == 0 ||
+        e->options.snapshot_most <= 0)
         return TUTTI_OK;
-    a->room = e->options.aside_most;
+    a->room = e->options.snapshot_most;
     a->at = tutti_alloc((size_t)a->room, sizeof *a->at);
     return a->at != NULL ? TUTTI_OK
-                         : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing %d models to put aside", a->room);
+                         : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "listing %d snapshots", a->room);
 }
 
-void tutti_engine_asides_declare(tutti_engine *e)
+void tutti_engine_snapshots_declare(tutti_engine *e)
 {
-    tutti_engine_store *a = &e->asides;
+    tutti_engine_store *a = &e->snapshots;
     /* one more, for the run's own model during the evaluation of a snapshot */
     const size_t room = a->room > 0 ? (size_t)a->room + 1 : 0, n = e->m.rank < e->m.workers ? e->m.n : 0;
     const tutti_state x = { .name = "engine.aside", .keep = TUTTI_SCRATCH, .dtype = TUTTI_F32, .count = room * n };
@@ -58,38 +58,38 @@ void tutti_engine_asides_declare(tutti_engine *e)
         tutti_declare(e->plan, &own, &a->own);
 }
 
-void tutti_engine_asides_close(tutti_engine *e)
+void tutti_engine_snapshots_close(tutti_engine *e)
 {
-    tutti_free(e->asides.at);
+    tutti_free(e->snapshots.at);
 }
 
-int tutti_engine_aside_room(const tutti_engine *e)
+int tutti_engine_snapshot_capacity(const tutti_engine *e)
 {
-    return e->asides.room;
+    return e->snapshots.room;
 }
 
-int tutti_engine_aside_passed(const tutti_engine *e)
+int tutti_engine_snapshots_passed(const tutti_engine *e)
 {
-    return e->asides.passed;
+    return e->snapshots.passed;
 }
 
 /* ---- while the run continues ---- */
 
 /* After a loss all may quiesce and resume without an evaluation: points passed before stay
    passed. */
-void tutti_engine_asides_begin(tutti_engine *e)
+void tutti_engine_snapshots_begin(tutti_engine *e)
 {
-    tutti_engine_store *a = &e->asides;
+    tutti_engine_store *a = &e->snapshots;
 
     if (a->room == 0 || a->begun)
         return;
     a->begun = true;
-    a->first = done(e) / e->options.aside_every;
+    a->first = done(e) / e->options.snapshot_every;
 }
 
 static uint64_t next_point(const tutti_engine *e)
 {
-    return (e->asides.first + (uint64_t)e->asides.passed + 1) * e->options.aside_every;
+    return (e->snapshots.first + (uint64_t)e->snapshots.passed + 1) * e->options.snapshot_every;
 }
 
 static uint64_t services_bytes(tutti_engine *e)
@@ -103,11 +103,11 @@ static uint64_t services_bytes(tutti_engine *e)
 }
 
 /* Takes a snapshot. resting: x is the worker's model */
-static void put(tutti_engine *e, bool resting)
+static void save_snapshot(tutti_engine *e, bool resting)
 {
-    tutti_engine_store *a = &e->asides;
+    tutti_engine_store *a = &e->snapshots;
     const size_t own = e->options.own_values + 1;
-    tutti_engine_aside_at *at = &a->at[a->passed];
+    tutti_engine_snapshot_at *at = &a->at[a->passed];
     float *const to = a->x != NULL ? a->x + (size_t)a->passed * e->m.n : NULL;
     tutti_figures f;
 
@@ -116,41 +116,41 @@ static void put(tutti_engine *e, bool resting)
     at->samples = my_samples(e);
     at->bytes = at->served ? f.bytes_sent - (services_bytes(e) - at->bytes) : f.bytes_sent;
     at->served = false;
-    if (to != NULL && (resting || e->own_pace || !tutti_facilities_own_aside(e, to)))
+    if (to != NULL && (resting || e->own_pace || !tutti_facilities_snapshot_values(e, to)))
         tutti_copy(e->m.device, e->m.n, e->m.x, to);
     if (a->own != NULL)
         tutti_copy(e->m.device, own, e->own_state, a->own + (size_t)a->passed * own);
     a->passed++;
 }
 
-void tutti_engine_asides_pass(tutti_engine *e)
+void tutti_engine_snapshots_pass(tutti_engine *e)
 {
-    tutti_engine_store *a = &e->asides;
+    tutti_engine_store *a = &e->snapshots;
     tutti_doing was;
 
     if (a->passed >= a->room || !a->begun || position(e) < next_point(e))
         return;
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE); /* evaluation is not part of the method's cost */
     while (a->passed < a->room && position(e) >= next_point(e))
-        put(e, false);
+        save_snapshot(e, false);
     tutti_engine_doing(e, was);
 }
 
 /* Stores in `bytes` what its services had sent then; put() computes from it what the rank had
    sent. */
-void tutti_engine_aside_served(tutti_engine *e, int k)
+void tutti_engine_snapshot_served(tutti_engine *e, int k)
 {
     if (e->m.rank < e->m.workers)
         return;
-    e->asides.at[k].served = true;
-    e->asides.at[k].bytes = services_bytes(e);
+    e->snapshots.at[k].served = true;
+    e->snapshots.at[k].bytes = services_bytes(e);
 }
 
 /* ---- while quiescent ---- */
 
-static tutti_status rest(tutti_engine *e, tutti_error *err)
+static tutti_status quiesce_engine(tutti_engine *e, tutti_error *err)
 {
-    const tutti_status status = tutti_engine_quiet(e, err);
+    const tutti_status status = tutti_engine_quiesce(e, err);
 
     if (status != TUTTI_OK)
         e->stage = STAGE_FAILED;
@@ -159,7 +159,7 @@ static tutti_status rest(tutti_engine *e, tutti_error *err)
 
 tutti_status tutti_engine_snapshots(tutti_engine *e, int *n, tutti_error *err)
 {
-    tutti_engine_store *a = &e->asides;
+    tutti_engine_store *a = &e->snapshots;
     uint64_t points;
     tutti_doing was;
 
@@ -167,23 +167,23 @@ tutti_status tutti_engine_snapshots(tutti_engine *e, int *n, tutti_error *err)
     if (!a->begun || e->stage != STAGE_READY) /* finish has done it already */
         return TUTTI_OK;
     if (!e->own_pace && !e->services.held)
-        TUTTI_TRY(rest(e, err));
-    points = done(e) / e->options.aside_every - a->first;
+        TUTTI_TRY(quiesce_engine(e, err));
+    points = done(e) / e->options.snapshot_every - a->first;
     points = points < (uint64_t)a->room ? points : (uint64_t)a->room;
     was = tutti_engine_doing(e, TUTTI_DOING_OUTSIDE);
-    tutti_facilities_put_aside(e, (int)points);
+    tutti_facilities_snapshot_due(e, (int)points);
     while (a->passed < (int)points)
-        put(e, true);
+        save_snapshot(e, true);
     tutti_engine_doing(e, was);
     *n = a->passed;
     return TUTTI_OK;
 }
 
-void tutti_engine_snapshot(const tutti_engine *e, int k, tutti_aside *aside)
+void tutti_engine_snapshot(const tutti_engine *e, int k, tutti_snapshot *snapshot)
 {
-    const tutti_engine_aside_at *at = &e->asides.at[k];
+    const tutti_engine_snapshot_at *at = &e->snapshots.at[k];
 
-    *aside = (tutti_aside){ .gradients = (e->asides.first + (uint64_t)k + 1) * e->options.aside_every,
+    *snapshot = (tutti_snapshot){ .gradients = (e->snapshots.first + (uint64_t)k + 1) * e->options.snapshot_every,
                             .wall_ns = at->wall_ns,
                             .bytes_sent = at->bytes,
                             .samples_since = my_samples(e) - at->samples };
@@ -191,17 +191,17 @@ void tutti_engine_snapshot(const tutti_engine *e, int k, tutti_aside *aside)
 
 void tutti_engine_drop_snapshots(tutti_engine *e)
 {
-    e->asides.begun = false;
-    e->asides.passed = 0;
-    if (e->asides.room > 0)
-        tutti_facilities_drop_aside(e);
+    e->snapshots.begun = false;
+    e->snapshots.passed = 0;
+    if (e->snapshots.room > 0)
+        tutti_facilities_snapshot_drop(e);
 }
 
 /* The snapshot stays where it is, and serves as the worker's own model (e->kept) meanwhile. After
    finish e->kept is needed again. */
-void tutti_engine_aside_take(tutti_engine *e, int k)
+void tutti_engine_snapshot_take(tutti_engine *e, int k)
 {
-    tutti_engine_store *a = &e->asides;
+    tutti_engine_store *a = &e->snapshots;
     const size_t n = e->m.n, own = e->options.own_values + 1, spare = (size_t)a->room;
 
     a->was = e->stage;
@@ -221,19 +221,19 @@ void tutti_engine_aside_take(tutti_engine *e, int k)
     e->values_changed = true;
 }
 
-tutti_status tutti_engine_aside_agree(tutti_engine *e, int k, tutti_error *err)
+tutti_status tutti_engine_snapshot_final_model(tutti_engine *e, int k, tutti_error *err)
 {
     tutti_method *m = &e->m;
     bool at_servers;
 
-    TUTTI_TRY(tutti_facilities_agree_aside(e, k, &at_servers, err));
+    TUTTI_TRY(tutti_facilities_snapshot_final_model(e, k, &at_servers, err));
     /* a node group has one model, and the mean of equal models need not equal it to the bit */
     return at_servers || m->workers == m->team || m->rank >= m->workers ? TUTTI_OK : tutti_average(m, m->x, err);
 }
 
-void tutti_engine_aside_back(tutti_engine *e)
+void tutti_engine_snapshot_back(tutti_engine *e)
 {
-    tutti_engine_store *a = &e->asides;
+    tutti_engine_store *a = &e->snapshots;
     const size_t n = e->m.n, own = e->options.own_values + 1, spare = (size_t)a->room;
 
     if (a->x != NULL)
