@@ -545,7 +545,7 @@ class Engine(_Owner):
         """grad_ready, of a table where this pass has touched only these rows, ascending."""
         self._announce(_c.tutti_engine_grad_ready_rows, tensor, self._ids(ids), len(ids))
 
-    def ready_rows_from(
+    def grad_ready_rows_from(
         self, tensor: int, ids: Sequence[int] | ctypes.Array, address: int, dtype: str = "fp32"
     ) -> None:
         """grad_ready_rows, with those rows one behind the other at `address` for this call only."""
