@@ -108,7 +108,7 @@ static tutti_status take_room(tutti_trained *t, tutti_error *err)
     t->memory = tutti_alloc(t->parameters, sizeof *t->memory);
     t->running = tutti_alloc(t->own + 1, sizeof *t->running);
     if (t->memory == NULL || t->running == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %zu parameters of %s", t->parameters,
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %zu parameters of %s", t->parameters,
                           t->file.facts.model);
     for (int k = 0; k < t->tensors.n_params; at += t->params[k++].count)
         t->values[k] = t->memory + at;
@@ -201,7 +201,7 @@ static tutti_status read_running(tutti_trained *t, tutti_checkpoint *c, tutti_er
     double *sum = tutti_alloc(t->own + 1, sizeof *sum);
     tutti_status status = one != NULL && sum != NULL
                               ? TUTTI_OK
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the running statistics");
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the running statistics");
 
     for (int k = 0; k < owners && status == TUTTI_OK; k++) {
         const tutti_saved item = { .state = "client", .tensor = "", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32,
@@ -243,7 +243,7 @@ static tutti_status read_checkpoint(tutti_trained *t, tutti_error *err)
     if (status == TUTTI_OK)
         status = take_room(t, err);
     if (status == TUTTI_OK && (sum = tutti_alloc(most, sizeof *sum)) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to average the models of '%.300s'", t->weights);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to average the models of '%.300s'", t->weights);
     for (int k = 0; k < t->tensors.n_params && status == TUTTI_OK; first += t->params[k++].count)
         status = read_tensor(t, c, state, owners, &t->params[k], t->memory + first, sum, err);
     if (status == TUTTI_OK && t->own > 0)
@@ -356,7 +356,7 @@ tutti_status tutti_trained_classify(tutti_trained *t, const uint8_t *pixels, siz
     tutti_status status;
 
     if (x == NULL || labels == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu pictures", n);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu pictures", n);
     else {
         tutti_data_normal_table(f->mean, f->deviation, table);
         for (size_t i = 0; i < n * each; i++)
@@ -389,7 +389,7 @@ tutti_status tutti_trained_next(tutti_trained *t, const uint32_t *tokens, size_t
         TUTTI_TRY(open_network(t, &t->asked, 1, err));
     window = tutti_alloc(2 * context, sizeof *window);
     if (window == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for a window of %zu tokens", context);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a window of %zu tokens", context);
     memcpy(window, tokens + (n - known), known * sizeof *window);
     tutti_nn_outputs(t->asked, logits, (int)known - 1);
     status = tutti_nn_evaluate_tokens(t->asked, window, window + context, 1, t->values, &loss, &correct, err);

@@ -39,7 +39,7 @@ tutti_status tutti_gp_open(tutti_gp *g, int knobs, const bool *unordered, int ro
     return g->u != NULL && g->measured != NULL && g->y != NULL && g->factor != NULL && g->alpha != NULL &&
                    g->work != NULL
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for a tuner of %d points", room);
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a tuner of %d points", room);
 }
 
 void tutti_gp_close(tutti_gp *g)

@@ -152,7 +152,7 @@ tutti_status tutti_tuner_open(tutti_tuner **out, const tutti_tuner_options *o, t
         unordered[k] = o->knobs[k].choices != NULL;
     }
     t->value = tutti_alloc((size_t)o->points * (size_t)o->n_knobs, sizeof *t->value);
-    status = t->value == NULL ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for a tuner of %d points", o->points)
+    status = t->value == NULL ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a tuner of %d points", o->points)
                               : tutti_gp_open(&t->gp, o->n_knobs, unordered, o->points, err);
     if (status == TUTTI_OK)
         *out = t;

@@ -235,9 +235,9 @@ class Runs(Case):
             self.assertEqual(run.returncode, code, err)
             newest = max(os.path.join(out, "checkpoints", name) for name in os.listdir(os.path.join(out, "checkpoints"))
                          if name.startswith("step-"))
-            self.assertEqual(err.splitlines()[1], "tutti: the newest checkpoint is %s; to go on from there: "
+            self.assertEqual(err.splitlines()[1], "tutti: the newest checkpoint is %s; to continue from there: "
                              "tutti train --resume '%s'" % (newest, out.replace("'", "'\\''")))
-            again = subprocess.run(["sh", "-c", err.splitlines()[1].split("to go on from there: ")[1].replace(
+            again = subprocess.run(["sh", "-c", err.splitlines()[1].split("to continue from there: ")[1].replace(
                 "tutti", "'%s'" % TUTTI, 1) + " --steps %d" % (int(newest[-8:]) + 2)], capture_output=True, text=True,
                                    env=clean_environment())
             self.assertEqual(again.returncode, 0, again.stderr)
@@ -260,7 +260,7 @@ class Runs(Case):
             self.assertEqual(len(saved), 1, saved)
             self.assertTrue(2 <= int(saved[0][5:]) < 60 and int(saved[0][5:]) % ask == 0, saved)
             self.assertEqual(err, "tutti: stopped by signal 15 (SIGTERM)\ntutti: the newest checkpoint is "
-                             "%s/checkpoints/%s; to go on from there: tutti train --resume %s\n" % (out, saved[0], out))
+                             "%s/checkpoints/%s; to continue from there: tutti train --resume %s\n" % (out, saved[0], out))
             again = tutti("train", "--resume", out, "--slow", "")
             self.assertEqual(again.returncode, 0, again.stderr)
             self.assertEqual(self.model(out), self.model(whole), arguments)

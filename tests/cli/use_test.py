@@ -325,9 +325,9 @@ class Use(Case):
     def test_generate_refuses_what_it_cannot_go_on_from(self):
         out = self.run_of("r", MLP, self.data, "--steps", 1)
         gpt = self.run_of("g", GPT, self.windows, "--steps", 1)
-        self.refused("takes no tokens, so it has no text to go on with", "generate", out, "--prompt", "a")
+        self.refused("takes no tokens, so it cannot continue a text", "generate", out, "--prompt", "a")
         self.refused("give --prompt of a character or more", "generate", gpt)
-        self.refused("what is 'abc'? a text to go on from is given as --prompt TEXT", "generate", gpt, "abc")
+        self.refused("what is 'abc'? the text to continue is given as --prompt TEXT", "generate", gpt, "abc")
         self.refused("--temperature", "generate", gpt, "--prompt", "a", "--temperature", -1)
 
     # ---- --init
