@@ -308,7 +308,7 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
     if (run->test_accuracy >= 0)
         add_field(&line, 4, "accuracy %.2f %%", 100 * run->test_accuracy);
     if (skipped > 0)
-        add_field(&line, 3, "%.0f steps left out", skipped);
+        add_field(&line, 3, "%.0f steps skipped", skipped);
     add_field(&line, 5, "%.0f samples/s", rate);
     add_field(&line, 7, "%.1f MB sent", sum[BYTES] * 1e-6);
     add_field(&line, 2, "%s left", time);

@@ -51,8 +51,8 @@ static tutti_status find_files(tutti_trained *t, const char *run, char *facts, s
     }
     if (!found)
         return tutti_fail(err, TUTTI_ERR_USAGE, ENOENT,
-                          "'%.300s' has no model.json, in it or above it, which says what its model takes; give the "
-                          "--out of `tutti train`, or a checkpoint in it",
+                          "'%.300s' has no model.json, in it or above it, which describes the input of its model; give "
+                          "the --out of `tutti train`, or a checkpoint in it",
                           run);
     if (file)
         snprintf(t->weights, sizeof t->weights, "%s", run);
@@ -147,7 +147,7 @@ static tutti_status compare_pieces(const tutti_trained *t, const tutti_checkpoin
             i++;
         if (!tutti_checkpoint_piece(c, i, &piece) || piece.count != p->count)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "the checkpoint '%.300s' %s '%s', of which model '%.80s' has %zu elements; is its "
+                              "the checkpoint '%.300s' %s '%s'; model '%.80s' has %zu elements of it; is its "
                               "model.json that of another run?",
                               t->weights, tutti_checkpoint_piece(c, i, &piece) ? "has another number of elements of"
                                                                                : "has no",
@@ -281,8 +281,8 @@ tutti_status tutti_trained_open(tutti_trained **out, tutti_runtime *rt, const ch
         status = tutti_train_read_model_file(&t->file, rt, facts, err);
     if (status == TUTTI_OK && strncmp(t->file.facts.model, "quadratic", 9) == 0)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "model '%.80s' is a point on its way to a known optimum, of which its run tells all; there "
-                            "is nothing to ask it",
+                            "model '%.80s' is a point on its way to a known optimum, and its run reports everything; "
+                            "there is nothing to evaluate or predict",
                             t->file.facts.model);
     if (status == TUTTI_OK)
         status = tutti_fail_within(err, list_tensors(t, err), "'%.300s'", facts);
@@ -381,10 +381,10 @@ tutti_status tutti_trained_next(tutti_trained *t, const uint32_t *tokens, size_t
 
     if (context == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "model '%.80s' takes no tokens, so it has no text to go on with; gpt and wordlm do",
+                          "model '%.80s' takes no tokens, so it cannot continue a text; gpt and wordlm can",
                           t->file.facts.model);
     if (n == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is nothing to go on from; give a prompt of a token or more");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no text to continue; give a prompt of at least one token");
     if (t->asked == NULL)
         TUTTI_TRY(open_network(t, &t->asked, 1, err));
     window = tutti_alloc(2 * context, sizeof *window);

@@ -273,8 +273,8 @@ class GoesOn(Running):
         run.terminate()
         said = self.ended(run, code=143).splitlines()[-1]
         step, = [int(name[5:]) for name in list_of(os.path.join(out, "checkpoints"))]
-        self.assertIn("the newest checkpoint is %s/checkpoints/step-%08d; to continue from there: tutti train --resume %s"
-                      % (out, step, out), said)
+        self.assertIn("the newest checkpoint is %s/checkpoints/step-%08d; to continue from there: tutti train "
+                      "--resume %s" % (out, step, out), said)
         return out, said.split("to continue from there: tutti ")[1], step
 
     def shell(self, words):
@@ -305,7 +305,7 @@ class GoesOn(Running):
 
     def test_every_method_goes_on_as_it_is_said(self):
         done = tutti("train", "--method", "ddp", "-n", "2", "--on-loss", "continue")
-        known = done.stderr.split("a method that goes on (")[1].split(")")[0].split(", ")
+        known = done.stderr.split("a method that continues (")[1].split(")")[0].split(", ")
         self.assertEqual(set(known), {method.split("(")[0] for method, _ in GO_ON})
         # all of them in `make check-long`
         for method, servers in GO_ON if LONG else [m for m in GO_ON if m[0] in IN_SHORT]:
@@ -361,8 +361,8 @@ class GoesOn(Running):
             self.addCleanup(lambda run=run: (run.kill(), run.communicate()) if run.poll() is None else None)
         told = [run.communicate(timeout=60)[1] for run in runs]
         self.assertEqual([run.returncode for run in runs], [0] * 4, told)
-        self.assertEqual(told, ["tutti: the checkpoint in %s is of 3 workers, the remaining ones of 4, and no other number "
-                                "can resume it: 3 resume\n" % out, "", "", ""])
+        self.assertEqual(told, ["tutti: the checkpoint in %s is of 3 workers, the remaining ones of 4, and no other "
+                                "number can resume it: 3 resume\n" % out, "", "", ""])
         self.assertEqual((summary(out)["steps"], summary(out)["workers"]), (step + 40, 3))
 
 

@@ -186,14 +186,14 @@ class Runs(Case):
         out = self.train("a", *small, "--steps", 6)
         before = self.files(out)
         self.refused("%s already holds the results of a run (summary.json); give this run another --out, "
-                     "or say --overwrite" % out, "train", *small, "--steps", 6, "--out", out)
+                     "or give --overwrite" % out, "train", *small, "--steps", 6, "--out", out)
         saved = self.train("b", *small, "--steps", 6, "--checkpoint-every", 2)
         # another run's
         self.refused("already holds the results of a run", "train", *small, "--resume", saved, "--steps", 8,
                      "--out", out)
         self.assertEqual(self.files(out), before)
         held = self.files(saved)
-        self.refused("say --overwrite", "train", *small, "--steps", 4, "--out", saved)
+        self.refused("give --overwrite", "train", *small, "--steps", 4, "--out", saved)
         self.refused("no data at", "train", *small, "--data", self.folder + "/none", "--out", saved, "--overwrite")
         self.assertEqual(self.files(saved), held)  # not by a run that did not begin
         again = tutti("train", *small, "--steps", 6, "--checkpoint-every", 4, "--seed", 12, "--out", saved,
@@ -260,7 +260,8 @@ class Runs(Case):
             self.assertEqual(len(saved), 1, saved)
             self.assertTrue(2 <= int(saved[0][5:]) < 60 and int(saved[0][5:]) % ask == 0, saved)
             self.assertEqual(err, "tutti: stopped by signal 15 (SIGTERM)\ntutti: the newest checkpoint is "
-                             "%s/checkpoints/%s; to continue from there: tutti train --resume %s\n" % (out, saved[0], out))
+                             "%s/checkpoints/%s; to continue from there: tutti train --resume %s\n"
+                             % (out, saved[0], out))
             again = tutti("train", "--resume", out, "--slow", "")
             self.assertEqual(again.returncode, 0, again.stderr)
             self.assertEqual(self.model(out), self.model(whole), arguments)

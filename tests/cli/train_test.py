@@ -76,7 +76,8 @@ class Train(Case):
             run.stdout = None
             err = run.communicate(timeout=60)[1]
             self.assertEqual(run.returncode, 0, err)
-            self.assertEqual(err, "tutti: standard output was closed; the run continues, its results are in its files\n")
+            self.assertEqual(err, "tutti: standard output was closed; the run continues, its results are in its "
+                             "files\n")
             self.assertEqual(summary(out)["steps"], summary(whole)["steps"])
             if name == "one":
                 self.assertEqual(read(os.path.join(out, "model.safetensors")),

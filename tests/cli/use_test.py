@@ -382,7 +382,7 @@ class Use(Case):
         with open(path, "wb") as f:
             f.write(b"no header")
         self.refused("f.safetensors", "train", "--model", MLP, "--data", self.data, "--init", path)
-        self.refused("model 'quadratic' begins where its problem says; leave init out", "train", "--model", "quadratic",
+        self.refused("model 'quadratic' starts at the point of its problem; omit init", "train", "--model", "quadratic",
                      "--init", path)
 
 

@@ -463,8 +463,8 @@ def warn_unscaled(engine: Engine) -> None:
         return
     if any(torch.is_autocast_enabled(d) and torch.get_autocast_dtype(d) == torch.float16 for d in ("cpu", "cuda")):
         warnings.warn(
-            f"method '{m.ops.contents.name.decode()}' can leave out no step, so fp16 has no loss scale under it, and "
-            "what is below 6e-8 in a backward pass becomes 0; torch.bfloat16 needs no scale",
+            f"method '{m.ops.contents.name.decode()}' cannot skip a step, so fp16 has no loss scale with it, and "
+            "values below 6e-8 in a backward pass become 0; torch.bfloat16 needs no scale",
             stacklevel=2,
         )
 
