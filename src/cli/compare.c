@@ -37,7 +37,7 @@ const tutti_option tutti_cli_compare_options[] = {
     { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "", "continue the comparison in that directory" },
     { "jobs", TUTTI_INT, AT(jobs), 0, 0, 256, NULL,
       "runs at a time; 0: of simulated ones as many as there are cores, within the memory; others go one by one" },
-    { "pictures", TUTTI_BOOL, AT(pictures), 1, 0, 1, NULL, "draw them, by gnuplot; off: a page with tables alone" },
+    { "pictures", TUTTI_BOOL, AT(pictures), 1, 0, 1, NULL, "draw them, by gnuplot; off: a page with only tables" },
     { "quiet", TUTTI_BOOL, AT(quiet), 0, 0, 1, NULL, "print only the table and errors" },
     { 0 }
 };

@@ -12,7 +12,7 @@ typedef struct report_config {
 } report_config;
 
 const tutti_option tutti_cli_report_options[] = { { "pictures", TUTTI_BOOL, TUTTI_AT(report_config, pictures), 1, 0, 1,
-                                                    NULL, "draw them, by gnuplot; off: a page with tables alone" },
+                                                    NULL, "draw them, by gnuplot; off: a page with only tables" },
                                                   { 0 } };
 
 static void print_help(void)

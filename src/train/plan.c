@@ -211,7 +211,7 @@ bool tutti_train_dry_fits(const tutti_run *run)
     if (need <= have)
         return true;
     snprintf(plan->unmeasured, sizeof plan->unmeasured,
-             "the ranks together take %.1f GiB, and steps are gone through where they fit into three quarters of this "
+             "the ranks together take %.1f GiB, and steps are run only where they fit into three quarters of this "
              "machine's memory, %.1f GiB",
              (double)need / 1073741824, (double)have / 1073741824);
     return false;

@@ -182,7 +182,7 @@ class Resume(Case):
              "it decides the numbers and must be the same, or 36 as the remaining 3 had"),
             (("--resume", self.train("f", *common, "--method", "asgd", "--servers", 1), "-n", 2, "--batch", 7),
              "this one 14 (n x batch x accumulate); it decides the numbers and must be the same, "
-             "or 36 as those 3 had who were " "left, or batch x accumulate must")):
+             "or 36 as the remaining 3 had, or batch x accumulate must")):
             self.refused(sentence, "train", *words, *again, "--out", self.out("no"))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")

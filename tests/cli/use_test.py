@@ -326,7 +326,7 @@ class Use(Case):
         out = self.run_of("r", MLP, self.data, "--steps", 1)
         gpt = self.run_of("g", GPT, self.windows, "--steps", 1)
         self.refused("takes no tokens, so it cannot continue a text", "generate", out, "--prompt", "a")
-        self.refused("give --prompt of a character or more", "generate", gpt)
+        self.refused("give a --prompt of at least one character", "generate", gpt)
         self.refused("what is 'abc'? the text to continue is given as --prompt TEXT", "generate", gpt, "abc")
         self.refused("--temperature", "generate", gpt, "--prompt", "a", "--temperature", -1)
 

@@ -105,7 +105,7 @@ class Meetings:
                     )
                 if theirs == meeting and after != steps and kind == _STEP:
                     raise StateError(
-                        f"rank {rank} goes on to step {after}, and this one to step {steps}; the workers of a pipeline "
+                        f"rank {rank} continues to step {after}, and this one to step {steps}; the workers of a pipeline "
                         "all call step() with the same number, or epoch()"
                     )
                 if theirs == meeting and after != steps:
