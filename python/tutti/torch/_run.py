@@ -786,7 +786,9 @@ class Run:
 
     def check_load(self) -> None:
         if self.steps or self._pass is not None:
-            raise StateError("state is loaded before the first step: after it workers would continue from different models")
+            raise StateError(
+                "state is loaded before the first step: after it workers would continue from different models"
+            )
 
     def finish(self) -> None:
         if self._ended or self.finished:
