@@ -97,7 +97,7 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     int64_t *took = tutti_alloc((size_t)b->rounds, sizeof *took);
     double message = 0, alone = 0, led = 0;
     tutti_status status =
-        took != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "room for %d rounds", b->rounds);
+        took != NULL ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "memory for %d rounds", b->rounds);
 
     if (status == TUTTI_OK)
         status = messages(world, b->rounds, took, &message, err);

@@ -65,12 +65,12 @@ class Losses(Bench):
         while True:
             if not select.select([run.stderr], [], [], max(0, begin + 40 - time.monotonic()))[0]:
                 run.kill()
-                sys.exit("bench/run: nobody says who was lost")
+                sys.exit("bench/run: no worker reports which one was lost")
             line = run.stderr.readline()
             if re.search(pattern, line):
                 return time.monotonic() - begin
             if line == "":
-                sys.exit("bench/run: it ends without a word on who was lost")
+                sys.exit("bench/run: it ends without a report of which worker was lost")
 
     def end(self, run):
         run.terminate()

@@ -248,7 +248,7 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     tutti_engine *e = NULL;
     tutti_status status = memory != NULL && (b->rows == 0 || ids != NULL)
                               ? TUTTI_OK
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "room for a triad");
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, 0, "memory for a triad");
 
     for (int k = 0; k < LISTS && ids != NULL; k++)
         lists[k] =

@@ -49,7 +49,7 @@ static tutti_status run(size_t n, int threads, bool copy, int rounds, double *ns
     s.g = tutti_alloc(n, sizeof *s.g);
     half = tutti_alloc(n, sizeof *half);
     if (s.w == NULL || s.g == NULL || half == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "room for %zu parameters", n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, 0, "memory for %zu parameters", n);
     tutti_team_run(team, n, 4096, touch, &s);
     for (int k = -WARM; k < rounds; k++, rate.t++) {
         const int64_t begin = tutti_now_ns(rt);

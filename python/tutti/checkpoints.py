@@ -159,7 +159,7 @@ class Checkpoint(_Open):
             raise KeyError(f"'{self.path}' has no {what}{whose}")
         if len(fitting) > 1:
             raise KeyError(f"'{self.path}' has {what} of workers {', '.join(str(i.owner) for i in fitting)}: "
-                           "say which by owner=")
+                           "choose one by owner=")
         dtype, keep, whose = self._kept[fitting[0]]
         memory, address = _memory(dtype, fitting[0].count)
         target = _abi.tutti_saved(state=state.encode(), tensor=tensor.encode(), keep=keep, dtype=dtype, owner=whose,

@@ -15,10 +15,10 @@
 
 const tutti_command tutti_cli_benchmarks[] = {
     { "allreduce", "[-n N] [--sizes 4,64KiB,...]",
-      "sums over workers, by size; beside Open MPI, MPICH, Gloo and hand-written loops", tutti_bench_allreduce,
+      "sums over workers, by size; compared with Open MPI, MPICH, Gloo and hand-written loops", tutti_bench_allreduce,
       { tutti_bench_allreduce_options } },
     { "step", "[-n N] [--model mlp] [--method ddp]",
-      "training steps: samples a second, exposed communication, memory; beside PyTorch", tutti_bench_step,
+      "training steps: samples a second, exposed communication, memory; compared with PyTorch", tutti_bench_step,
       { tutti_bench_step_options } },
     { "io", "[--dir DIR] [--bytes 256MiB]", "checkpoints, against direct writes and reads of the same size",
       tutti_bench_io, { tutti_bench_io_options } },
@@ -194,7 +194,7 @@ tutti_status tutti_bench_capture(const char *const *argv, char **text, int *code
     *code = -1;
     *text = tutti_alloc(MOST, 1);
     if (*text == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for what '%s' prints", argv[0]);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the output of '%s'", argv[0]);
     if (pipe2(ends, O_CLOEXEC) != 0)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "opening a pipe for '%s'", argv[0]);
     pid = fork();
@@ -331,7 +331,7 @@ int tutti_cli_bench(int argc, char **argv)
         return EXIT_DONE;
     }
     if (argc < 2)
-        return tutti_cli_usage("bench", "say which one: allreduce, step, io, kernels or codec");
+        return tutti_cli_usage("bench", "name one: allreduce, step, io, kernels or codec");
     for (const tutti_command *c = tutti_cli_benchmarks; c->name != NULL; c++) {
         if (strcmp(argv[1], c->name) == 0)
             return c->run(argc - 1, argv + 1);

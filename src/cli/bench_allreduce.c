@@ -159,7 +159,8 @@ static tutti_status rank_main(tutti_world *world, void *arg, tutti_error *err)
     void *memory = NULL;
     tutti_status status = t.us != NULL
                               ? TUTTI_OK
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the times of %d calls", CALLS_MOST);
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the times of %d calls",
+                                           CALLS_MOST);
 
     for (size_t s = 0; s < k->n_sizes; s++)
         most = k->size[s] > most ? k->size[s] : most;
@@ -241,7 +242,7 @@ static tutti_status add_program(bench *k, const char *name, size_t length, bool 
     k->n_programs++;
     return p->median_us != NULL && p->p99_us != NULL
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the samples");
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the samples");
 }
 
 /* Lines "NAME BYTES MEDIAN_US P99_US CALLS ..." into round r; peers'
@@ -337,7 +338,7 @@ static tutti_status simulate(bench *k, int64_t r, tutti_error *err)
 
     k->report = open_memstream(&text, &bytes);
     if (k->report == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, errno, "room for the report");
+        return tutti_fail(err, TUTTI_ERR_MEMORY, errno, "memory for the report");
     status = tutti_world_run(k->config.transport, (int)k->config.n, rank_main, k, err);
     fclose(k->report);
     if (status == TUTTI_OK)
@@ -452,8 +453,8 @@ static tutti_status write_table(bench *k, tutti_error *err)
     if (f == NULL)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "writing the table of algorithms '%.300s'", k->config.tune);
     fprintf(f,
-            "# KIND MEMBERS BYTES ALGORITHM: the fastest on this machine, up to so many members and bytes. Written by\n"
-            "# %s\n",
+            "# KIND MEMBERS BYTES ALGORITHM: the fastest on this machine, up to that many members and bytes. "
+            "Written by\n# %s\n",
             k->b.command);
     for (size_t s = 0; s < k->n_sizes; s++) {
         double least = INFINITY;
@@ -511,7 +512,7 @@ static tutti_status check_config(bench *k, tutti_error *err)
         TUTTI_TRY(tutti_algorithm_check(algorithm, (int)k->config.n, err));
     if (k->config.common.with_peers && tutti_world_simulated(k->config.transport))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "peers take real time, transport '%.60s' virtual time; leave out --with-peers",
+                          "peers are measured in real time, transport '%.60s' in virtual time; omit --with-peers",
                           k->config.transport);
     return tutti_world_check(k->config.transport, err);
 }

@@ -115,7 +115,7 @@ static tutti_status open_one(bench *k, candidate *c, tutti_error *err)
         return no_memory(k, "a message", err);
     for (int p = 0; p < PARTS; p++)
         if ((c->took[p] = tutti_alloc((size_t)k->config.common.repeat, sizeof(double))) == NULL)
-            return no_memory(k, "room for the samples", err);
+            return no_memory(k, "memory for the samples", err);
     return TUTTI_OK;
 }
 

@@ -89,7 +89,7 @@ static tutti_status direct(bench *k, bool write, double *rate, tutti_error *err)
     if (fd < 0)
         return tutti_fail(err, TUTTI_ERR_IO, errno, "opening '%.300s'", path);
     if (write && fallocate(fd, 0, 0, (off_t)k->bytes) != 0 && errno != EOPNOTSUPP) {
-        status = tutti_fail(err, TUTTI_ERR_IO, errno, "room for the %zu bytes of '%.300s'", k->bytes, path);
+        status = tutti_fail(err, TUTTI_ERR_IO, errno, "allocating %zu bytes for '%.300s'", k->bytes, path);
         close(fd);
         return status;
     }
@@ -225,7 +225,7 @@ static tutti_status open_all(bench *k, tutti_error *err)
     if (room / 3 < k->bytes)
         return tutti_fail(
             err, TUTTI_ERR_USAGE, 0,
-            "'%.200s' has room for %llu MiB and three times %zu MiB are needed; ask for less with --bytes",
+            "'%.200s' has %llu MiB free, but three times %zu MiB are needed; use a smaller --bytes",
             k->config.dir, (unsigned long long)(room >> 20), k->bytes >> 20);
     k->memory = tutti_alloc(k->bytes + PAGE, 1);
     if (k->memory == NULL)
@@ -233,7 +233,7 @@ static tutti_status open_all(bench *k, tutti_error *err)
     k->values = k->memory + (PAGE - (uintptr_t)k->memory % PAGE) % PAGE;
     for (int i = 0; i < FIGURES; i++)
         if ((k->rate[i] = tutti_alloc((size_t)k->config.common.repeat, sizeof(double))) == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the samples");
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the samples");
     TUTTI_TRY(tutti_world_open(&k->world, "shm", err));
     tutti_fill_normal(tutti_world_device(k->world), k->bytes / sizeof(float), (tutti_rng){ 1, 2, 3 },
                       (float *)(void *)k->values);

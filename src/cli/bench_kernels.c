@@ -190,7 +190,7 @@ static tutti_status open_all(bench *k, tutti_error *err)
                               k->v.n * sizeof(float));
     for (size_t i = 0; i < TUTTI_LENGTH(k->rate); i++)
         if ((k->rate[i] = tutti_alloc((size_t)k->config.common.repeat, sizeof(double))) == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the samples");
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the samples");
     return TUTTI_OK;
 }
 

@@ -45,7 +45,7 @@ static void close_subject(subject *s)
 
 static tutti_status no_room(tutti_error *err)
 {
-    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for a step; use a smaller --batch");
+    return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a step; use a smaller --batch");
 }
 
 static tutti_status open_samples(subject *s, const char *data, int64_t batch, tutti_error *err)

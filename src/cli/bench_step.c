@@ -45,7 +45,7 @@ const tutti_option tutti_bench_step_options[] = {
     { "batch", TUTTI_INT, TUTTI_AT(config, batch), 64, 1, 1e9, NULL, "samples a worker a step" },
     { "threads", TUTTI_INT, TUTTI_AT(config, threads), 1, 1, 1024, NULL, "a worker" },
     { "seeds", TUTTI_INT, TUTTI_AT(config, seeds), 0, 0, 100, NULL,
-      "compare the accuracy after one epoch over so many seeds; 0: leave it out" },
+      "number of seeds for comparing the accuracy after one epoch; 0: no comparison" },
     TUTTI_BENCH_COMMON(config),
     { "with-peers", TUTTI_BOOL, TUTTI_AT(config, common.with_peers), 0, 0, 1, NULL,
       "run PyTorch too, set up as it is fastest (TUTTI_PYTHON=PATH:PATH... names Pythons that have it); "
@@ -564,7 +564,7 @@ static tutti_status run_step(bench *k, tutti_error *err)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "the peer has models mlp, cnn, "
                           "resnet(depth), vgg(small), gpt(layers,dim,heads,context), wordlm(vocab,dim,hidden,context), "
-                          "blstm(layers,hidden) and ctr(dim,layers,hidden), not '%.60s'; leave out --with-peers",
+                          "blstm(layers,hidden) and ctr(dim,layers,hidden), not '%.60s'; omit --with-peers",
                           k->config.model);
     if (k->config.common.with_peers) {
         TUTTI_TRY(name_peers(k, err));
@@ -577,7 +577,7 @@ static tutti_status run_step(bench *k, tutti_error *err)
     for (int i = 0; i < k->peers; i++)
         room = (k->peer[i].accuracy = tutti_alloc(seeds, sizeof(double))) != NULL && room;
     if (!room)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the samples");
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the samples");
     TUTTI_TRY(tutti_bench_folder_make(&k->folder, temporary != NULL && temporary[0] != 0 ? temporary : "/tmp", err));
     return run_all(k, script, tuner, err);
 }

@@ -237,7 +237,7 @@ void tutti_cells_html(const tutti_cells *t, FILE *out)
     for (int c = 0; c < t->n; c++)
         columns += !empty(t, c);
     if (columns > WIDE) /* where a telephone shows some of them only */
-        fputs("<p class=\"more\">The table goes on to the right.</p>\n", out);
+        fputs("<p class=\"more\">The table continues to the right.</p>\n", out);
     fputs("<div class=\"wide\"><table>\n<tr>", out);
     for (int c = 0; c < t->n; c++) {
         if (empty(t, c))

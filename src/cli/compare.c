@@ -31,14 +31,14 @@ const tutti_option tutti_cli_compare_options[] = {
       "lr=0.02,0.05,0.1; several times: all combinations; the best one of each is compared" },
     { "seeds", TUTTI_TEXT, AT(seeds), 0, 0, 0, "3", "how many, from 0 on; or a list: 4,8,15" },
     { "target", TUTTI_TEXT, AT(target), 0, 0, 0, "",
-      "accuracy=A or loss=L on the test set, to which time and bytes are told; runs go on beyond it; "
+      "accuracy=A or loss=L on the test set, up to which time and bytes are reported; runs continue beyond it; "
       "default: the highest whole percent that at least half of what is compared reaches with each seed" },
     { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "compare", "directory of the comparison" },
-    { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "", "go on with the comparison in that directory" },
+    { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "", "continue the comparison in that directory" },
     { "jobs", TUTTI_INT, AT(jobs), 0, 0, 256, NULL,
       "runs at a time; 0: of simulated ones as many as there are cores, within the memory; others go one by one" },
-    { "pictures", TUTTI_BOOL, AT(pictures), 1, 0, 1, NULL, "draw them, by gnuplot; off: a page with tables alone" },
-    { "quiet", TUTTI_BOOL, AT(quiet), 0, 0, 1, NULL, "say nothing but the table and errors" },
+    { "pictures", TUTTI_BOOL, AT(pictures), 1, 0, 1, NULL, "draw them, by gnuplot; off: a page with only tables" },
+    { "quiet", TUTTI_BOOL, AT(quiet), 0, 0, 1, NULL, "print only the table and errors" },
     { 0 }
 };
 
@@ -194,7 +194,7 @@ static tutti_status check_resumed(const tutti_compare_config *c, const json_t *p
         if (!good)
             return tutti_fail(err, TUTTI_ERR_CORRUPT, 0,
                               "run %s of %s/plan.json is no `tutti train` with flags and their values; the plan was "
-                              "changed by hand: begin anew with another --out",
+                              "changed by hand: start again with another --out",
                               tutti_history_text(json_array_get(runs, i), "name"), c->resume);
     }
     for (int i = 1; i < argc;) {
@@ -202,14 +202,14 @@ static tutti_status check_resumed(const tutti_compare_config *c, const json_t *p
         i = read_again(&typed, i);
         if (!any_reach(plan, is_that, &typed))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "--resume goes on with a comparison as it was planned, and '%.80s' would change it; "
+                              "--resume continues a comparison as it was planned, and '%.80s' would change it; "
                               "give another --out for another comparison",
                               argv[at]);
     }
     if (c->methods[0] != 0 || c->codecs[0] != 0 || c->target[0] != 0 || strcmp(c->seeds, "3") != 0 ||
         strcmp(c->out, "compare") != 0 || json_array_size(c->grids) + json_array_size(c->varies) > 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "--resume goes on with a comparison as it was planned, and 'what is compared' would change "
+                          "--resume continues a comparison as it was planned, and 'what is compared' would change "
                           "it; give another --out for another comparison");
     return any_reach(plan, not_given, &typed) ? TUTTI_ERR_USAGE : TUTTI_OK;
 }
@@ -249,7 +249,7 @@ static tutti_status plan_it(const tutti_compare_config *c, tutti_runtime *rt, in
     snprintf(path, sizeof path, "%s/plan.json", c->out);
     if (tutti_file_exists(rt, path))
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "%s holds a comparison; go on with it (tutti compare --resume %s), or give another --out",
+                          "%s holds a comparison; continue it (tutti compare --resume %s), or give another --out",
                           c->out, c->out);
     return tutti_compare_make_plan(c, argc, argv, typed, plan, err);
 }
@@ -272,7 +272,7 @@ static tutti_status compare(const tutti_compare_config *c, tutti_runtime *rt, in
     if (status == TUTTI_OK)
         status = tutti_compare_run_all(rt, directory, plan, (int)c->jobs, c->quiet, NULL, &failed, &stopped, err);
     if (status == TUTTI_OK && stopped != 0) {
-        fprintf(stderr, "tutti: stopped by signal %d (SIG%s); to go on: tutti compare --resume ", stopped,
+        fprintf(stderr, "tutti: stopped by signal %d (SIG%s); to continue: tutti compare --resume ", stopped,
                 sigabbrev_np(stopped));
         tutti_word_print(stderr, directory);
         any_reach(plan, tell_once, &(passed){ .n = 0 });
@@ -282,7 +282,7 @@ static tutti_status compare(const tutti_compare_config *c, tutti_runtime *rt, in
         status = tutti_compare_results(rt, directory, plan, c->pictures, err);
         *code = failed > 0 ? EXIT_TRAINING : EXIT_DONE;
         if (status == TUTTI_OK && failed > 0)
-            fprintf(stderr, "tutti: %d of %zu runs have failed; the table says why\n", failed,
+            fprintf(stderr, "tutti: %d of %zu runs have failed; the table gives the reasons\n", failed,
                     json_array_size(json_object_get(plan, "runs")));
     }
     json_decref(plan);

@@ -286,7 +286,7 @@ tutti_status tutti_compare_find(tutti_findings *f, tutti_error *err)
     f->lines = tutti_alloc(json_array_size(f->rows) + 1, sizeof *f->lines);
     f->results = tutti_alloc(f->n + 1, sizeof *f->results);
     if (seeds == NULL || f->lines == NULL || f->results == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu runs' results", f->n);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu runs' results", f->n);
     for (size_t i = 0; i < f->n && status == TUTTI_OK; i++) {
         f->results[i].run = json_array_get(f->runs, i);
         status = read_run(f, &f->results[i], err);

@@ -212,7 +212,7 @@ static tutti_status put_conditions(const tutti_findings *f, tutti_page *p, tutti
     d.rooms = tutti_alloc((size_t)d.most, sizeof *d.rooms);
     d.names = tutti_alloc(f->n_lines + 1, sizeof *d.names);
     if (d.series == NULL || d.rooms == NULL || d.names == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for pictures of %zu runs", f->n);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for pictures of %zu runs", f->n);
     for (size_t i = 0; i < f->n_lines && status == TUTTI_OK && p->pictures; i++) {
         bool drawn = false;
         for (size_t k = 0; k < i && !drawn; k++)

@@ -33,7 +33,7 @@ static tutti_status split(const char *what, const char *text, char separator, bo
         if (*at != 0 && (*at != separator || depth > 0 || quoted))
             continue;
         if (at == from && !empty)
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.120s', in which something is missing beside a '%c'",
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is '%.120s', in which an element is missing next to a '%c'",
                               what, text, separator);
         if (json_array_append_new(*list, json_stringn(from, (size_t)(at - from))) != 0)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s is no text in UTF-8", what);
@@ -274,7 +274,7 @@ static tutti_status make_words(int argc, char **argv, const choice *of, bool of_
         status = refuse_ours(&s, of_plan, err);
     if (status == TUTTI_OK && s.config.hosts[0] != 0)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "%s runs on this machine; leave out the hosts, or simulate them: %s",
+                            "%s runs on this machine; omit the hosts, or simulate them: %s",
                             of_plan ? "a plan" : "a comparison", of_plan ? "-n and --platform" : "--transport sim");
     if (status == TUTTI_OK)
         status = tutti_settings_flag(s.settings, "method", of->method, "--methods", err);
@@ -396,7 +396,7 @@ static tutti_status read_lists(lists *l, const tutti_compare_config *c, tutti_er
     *l = (lists){ 0 };
     if (c->methods[0] == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "what is to be compared? say --methods ddp,local-sgd; `tutti methods` lists them");
+                          "nothing to compare; give --methods ddp,local-sgd (`tutti methods` lists them)");
     TUTTI_TRY(read_list("methods", c->methods, ',', false, &l->methods, err));
     TUTTI_TRY(read_list("codecs", c->codecs[0] != 0 ? c->codecs : "none", ',', false, &l->codecs, err));
     TUTTI_TRY(check_specs(l, err));
@@ -591,7 +591,7 @@ tutti_status tutti_compare_read_plan(tutti_runtime *rt, const char *directory, j
     json_decref(*plan);
     *plan = NULL;
     return format > TUTTI_COMPARE_FORMAT
-               ? tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s is of a newer version of Tutti; go on with that one", path)
+               ? tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s is of a newer version of Tutti; continue with that", path)
                : tutti_fail(err, TUTTI_ERR_CORRUPT, 0, "%s is no plan of a comparison, or was changed by hand", path);
 }
 

@@ -276,7 +276,7 @@ void tutti_compare_say_missing(const tutti_findings *f, FILE *out, tutti_compare
     for (size_t i = 0; i < json_array_size(left_out); i++) {
         const json_t *of = json_array_get(left_out, i);
         tutti_compare_label(json_array_get(f->rows, tutti_compare_index(of, "row")), label, sizeof label);
-        snprintf(text, sizeof text, "Left out: %s%s%.300s: %s", label,
+        snprintf(text, sizeof text, "Excluded: %s%s%.300s: %s", label,
                  tutti_compare_condition(f, tutti_compare_index(of, "row"))[0] != 0 ? ", " : "",
                  tutti_compare_condition(f, tutti_compare_index(of, "row")), tutti_history_text(of, "why"));
         say(out, text);

@@ -387,7 +387,8 @@ tutti_status tutti_compare_run_all(tutti_runtime *rt, const char *directory, con
     w.seconds = tutti_alloc(json_array_size(w.runs) + 1, sizeof *w.seconds);
     w.done = tutti_alloc(json_array_size(w.runs) + 1, sizeof *w.done);
     status = w.seconds != NULL && w.done != NULL ? TUTTI_OK
-                                                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the comparison");
+                                                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
+                                                              "memory for the comparison");
     for (size_t i = 0; status == TUTTI_OK && i < json_array_size(w.runs); i++) {
         w.seconds[i] = (double)NAN;
         w.done[i] = has_results(&w, i);

@@ -321,7 +321,7 @@ int tutti_cli_completion(int argc, char **argv)
         return EXIT_DONE;
     }
     if (argc != 2 || (strcmp(argv[1], "bash") != 0 && strcmp(argv[1], "zsh") != 0))
-        return tutti_cli_usage("completion", "say for which shell: bash or zsh");
+        return tutti_cli_usage("completion", "name the shell: bash or zsh");
     fputs(argv[1][0] == 'b' ? bash : zsh, stdout);
     return EXIT_DONE;
 }

@@ -16,7 +16,7 @@ static tutti_status open_set(tutti_data **data, tutti_runtime *rt, const char *n
     TUTTI_TRY(tutti_data_given(tutti_data_open_spec(data, rt, name, installed, err), err));
     *memory = tutti_alloc((size_t)tutti_data_shape_of(*data)->bytes, 1);
     if (*memory == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %llu bytes of %s",
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %llu bytes of %s",
                           (unsigned long long)tutti_data_shape_of(*data)->bytes, path);
     return tutti_data_given(tutti_data_attach(*data, *memory, true, err), err);
 }
@@ -113,7 +113,7 @@ static void print_parts(const tutti_data *data, const tutti_parts *parts, int wo
         most = distance > most ? distance : most;
     }
     printf("distance between a worker's mixture of classes and that of the whole set, "
-           "from 0 (alike) to 2 (nothing in common): mean %.3f, largest %.3f\n",
+           "from 0 (equal) to 2 (nothing in common): mean %.3f, largest %.3f\n",
            sum / workers, most);
 }
 
@@ -138,7 +138,7 @@ static tutti_status partition_set(const tutti_data *data, const char *spec, int 
     }
     if (!tutti_partition_bytes(shape->samples[TUTTI_TRAIN], workers, &bytes) ||
         (memory = tutti_alloc(bytes, 1)) == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the parts of %llu samples",
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the parts of %llu samples",
                           (unsigned long long)shape->samples[TUTTI_TRAIN]);
     status = tutti_partition_draw(&p, tutti_data_labels(data, TUTTI_TRAIN), shape->samples[TUTTI_TRAIN], shape->classes,
                                   workers, seed, memory, err);
@@ -216,7 +216,7 @@ static void print_help(void)
                    "and gzip checksums; partition shows what each of N workers (default 4) would have with that "
                    "--partition: samples, classes, distance from the whole. bpe learns a byte-pair encoding of N ids "
                    "from a text; tokens writes a text as a file of token ids, bytes unless an encoding is given; "
-                   "clicks writes a click log in Criteo's format whose truth is known, and says how well it can be "
+                   "clicks writes a click log in Criteo's format whose truth is known, and prints how well it can be "
                    "predicted (the AUC of the true probabilities). docs/DATA.md has the formats.");
     for (const tutti_data_set *set = tutti_data_sets; set->name != NULL; set++)
         print_known(set, NULL);
@@ -293,8 +293,8 @@ int tutti_cli_data(int argc, char **argv)
         return tutti_cli_usage("data", "%s wants a name of `tutti data list` or a path", verb);
     if ((strcmp(verb, "inspect") != 0 && strcmp(verb, "verify") != 0) || argc != 3)
         return tutti_cli_usage("data",
-                               argc < 2 ? "say list, inspect, verify, partition, bpe, tokens or clicks; "
-                                          "--help tells more"
+                               argc < 2 ? "give list, inspect, verify, partition, bpe, tokens or clicks; "
+                                          "--help explains them"
                                         : "'%s' with %d argument%s is not known",
                                verb, argc - 2, argc == 3 ? "" : "s");
     status = tutti_runtime_open_posix(&rt, &err);

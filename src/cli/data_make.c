@@ -73,7 +73,7 @@ static tutti_status encode_text(const tutti_bpe *bpe, const char *path, const tu
     *count = 0;
     *ids = tutti_size_mul((size_t)text->bytes, sizeof **ids, &bytes) ? tutti_alloc(bytes + 1, 1) : NULL;
     if (*ids == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the tokens of '%s' (%llu bytes)", path,
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the tokens of '%s' (%llu bytes)", path,
                           (unsigned long long)text->bytes);
     if (bpe != NULL)
         return tutti_bpe_encode(bpe, text->at, text->bytes, *ids, count, err);
@@ -216,7 +216,7 @@ int tutti_cli_data_clicks(int argc, char **argv)
         { "bias", TUTTI_REAL, TUTTI_AT(given, bias), -1, -50, 50, NULL,
           "added to the logit: below 0, clicks are rarer than not" },
         { "missing", TUTTI_REAL, TUTTI_AT(given, missing), 0.1, 0, 0.99, NULL,
-          "probability that a field is left out" }, { 0 }
+          "probability that a field is empty" }, { 0 }
     };
     given g = { 0 };
     tutti_error err = { .rank = -1 };
@@ -236,7 +236,7 @@ int tutti_cli_data_clicks(int argc, char **argv)
         p = tutti_alloc((size_t)g.samples, sizeof *p);
         labels = tutti_alloc((size_t)g.samples, 1);
         if (p == NULL || labels == NULL)
-            status = tutti_fail(&err, TUTTI_ERR_MEMORY, ENOMEM, "room for the probabilities of %lld clicks",
+            status = tutti_fail(&err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the probabilities of %lld clicks",
                                 (long long)g.samples);
     }
     if (status == TUTTI_OK)
@@ -251,7 +251,7 @@ int tutti_cli_data_clicks(int argc, char **argv)
         printf("%s: %lld clicks, %.1f %% of them positive, %llu bytes\n", g.out, (long long)g.samples,
                100 * positive / (double)g.samples, (unsigned long long)bytes);
         if (isnan(seen))
-            printf("Bayes AUC: none, all labels are alike\n");
+            printf("Bayes AUC: none, all labels are equal\n");
         else
             printf("Bayes AUC %.4f (%.4f on these labels)\n", expected, seen);
     }

@@ -18,7 +18,7 @@ typedef struct eval_config {
 const tutti_option tutti_cli_eval_options[] = {
     { "data", TUTTI_TEXT, AT(data), 0, 0, 0, "", "as `tutti train` takes it; none: what the run was trained on" },
     { "split", TUTTI_CHOICE, AT(split), 0, 0, 0, "test|train|all", "which samples of it" },
-    { "samples", TUTTI_INT, AT(samples), 0, 0, 1e15, NULL, "the first so many of them; 0: all" },
+    { "samples", TUTTI_INT, AT(samples), 0, 0, 1e15, NULL, "how many of them, from the first; 0: all" },
     { "logits", TUTTI_TEXT, AT(logits), 0, 0, 0, "",
       "write what the model gives for each sample, and the labels, to this safetensors file" },
     { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL, "compute threads; 0: as many as there are cores" },

@@ -16,11 +16,11 @@ typedef struct generate_config {
 } generate_config;
 #define AT(member) TUTTI_AT(generate_config, member)
 const tutti_option tutti_cli_generate_options[] = {
-    { "prompt", TUTTI_TEXT, AT(prompt), 0, 0, 0, "", "what it goes on from: at least one character" },
+    { "prompt", TUTTI_TEXT, AT(prompt), 0, 0, 0, "", "the text to continue: at least one character" },
     { "length", TUTTI_INT, AT(length), 200, 1, 1 << 20, NULL, "tokens to add" },
     { "temperature", TUTTI_REAL, AT(temperature), 1, 0, 1000, NULL,
       "what logits are divided by before one is drawn; 0: always the likeliest" },
-    { "top-k", TUTTI_INT, AT(top_k), 0, 0, 1 << 20, NULL, "draw among the likeliest so many; 0: among all" },
+    { "top-k", TUTTI_INT, AT(top_k), 0, 0, 1 << 20, NULL, "draw among this number of the likeliest; 0: among all" },
     { "seed", TUTTI_INT, AT(seed), 0, 0, 9007199254740992.0, NULL, "of the draws: the same seed gives the same text" },
     { "bpe", TUTTI_TEXT, AT(bpe), 0, 0, 0, "",
       "the encoding (`tutti data bpe`) that made the tokens of the run's token file" },
@@ -46,11 +46,11 @@ static tutti_status take_prompt(story *s, const tutti_trained_facts *f, tutti_ru
 
     if (f->task.context == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "model '%.80s' takes no tokens, so it has no text to go on with; gpt and wordlm do",
+                          "model '%.80s' takes no tokens, so it cannot continue a text; gpt and wordlm can",
                           f->model);
     if (bytes == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "there is nothing to go on from; give --prompt of a character or more");
+                          "there is no text to continue; give a --prompt of at least one character");
     if (c->bpe[0] != 0)
         TUTTI_TRY(tutti_data_given(tutti_bpe_read(&s->bpe, rt, c->bpe, err), err));
     if ((s->bpe != NULL ? tutti_bpe_hash(s->bpe) : 0) != f->encoding)
@@ -64,7 +64,7 @@ static tutti_status take_prompt(story *s, const tutti_trained_facts *f, tutti_ru
                           f->task.classes);
     s->tokens = tutti_alloc(bytes + (size_t)c->length, sizeof *s->tokens);
     if (s->tokens == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %lld tokens", (long long)c->length);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %lld tokens", (long long)c->length);
     for (size_t i = 0; i < bytes && s->bpe == NULL; i++)
         s->tokens[i] = (uint8_t)c->prompt[i];
     if (s->bpe != NULL)
@@ -81,7 +81,7 @@ static tutti_status decode_tokens(story *s, tutti_error *err)
     s->bytes = s->bpe != NULL ? (size_t)tutti_bpe_decode(s->bpe, added, n, NULL, 0) : n;
     s->text = tutti_alloc(s->bytes + 1, 1);
     if (s->text == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu bytes of text", s->bytes);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu bytes of text", s->bytes);
     if (s->bpe != NULL)
         tutti_bpe_decode(s->bpe, added, n, s->text, s->bytes);
     for (size_t k = 0; k < n && s->bpe == NULL; k++)
@@ -97,7 +97,7 @@ static tutti_status generate_token(story *s, tutti_trained *t, const generate_co
     float *logits = tutti_alloc(classes, 2 * sizeof *logits);
     tutti_status status =
         logits != NULL ? TUTTI_OK
-                       : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the logits of %zu tokens", classes);
+                       : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the logits of %zu tokens", classes);
 
     for (int64_t k = 0; k < c->length && status == TUTTI_OK; k++) {
         int64_t next = -1;
@@ -192,7 +192,7 @@ static void print_help(void)
     printf("tutti generate RUN --prompt TEXT [--length N] [--temperature T] [--top-k K] [--seed S] [--bpe FILE] "
            "[--json]\n\n");
     tutti_cli_wrap(stdout, "", 0,
-                   "Goes on with a text by the language model (gpt, wordlm) of RUN, as `tutti eval` takes it. The "
+                   "Continues a text by the language model (gpt, wordlm) of RUN, as `tutti eval` takes it. The "
                    "model sees as many of the last tokens as its windows have. Prints the prompt and what follows; "
                    "the same seed prints the same.");
     printf("\n  option               type   default                    meaning\n");
@@ -216,7 +216,7 @@ int tutti_cli_generate(int argc, char **argv)
     if (status == TUTTI_OK)
         status = tutti_cli_one_run("generate", argc, argv, tutti_cli_generate_options, &run, &err);
     if (status == TUTTI_OK && argc > 2)
-        status = tutti_fail(&err, TUTTI_ERR_USAGE, 0, "what is '%.80s'? a text to go on from is given as --prompt TEXT",
+        status = tutti_fail(&err, TUTTI_ERR_USAGE, 0, "what is '%.80s'? the text to continue is given as --prompt TEXT",
                             argv[2]);
     if (status == TUTTI_OK)
         status = generate(run, &c, &err);

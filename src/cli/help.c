@@ -17,7 +17,7 @@ static const struct {
       "min-workers" },
     { "What is exchanged",
       "*method *codec codec-cost codec-report codec-checksum codec-hierarchy collective collective-table" },
-    { "Results and what is said", "*out overwrite report-every eval-every final-eval trace trace-steps *quiet" },
+    { "Results and output", "*out overwrite report-every eval-every final-eval trace trace-steps *quiet" },
     { "Checkpoints", "*checkpoint-every checkpoint-keep checkpoint-on-signal *resume" },
     { "Unequal workers, streams and simulated runs", "slow stream stream-buffer platform fail step-time" },
 };
@@ -196,7 +196,7 @@ static const struct {
     { "load", "--resume" },
     { "restore", "--resume" },
     { "resume-from", "--resume" },
-    { "checkpoint", "--checkpoint-every N to write them, --resume DIR to go on" },
+    { "checkpoint", "--checkpoint-every N to write them, --resume DIR to continue" },
     { "log-every", "--report-every" },
     { "log-interval", "--report-every" },
     { "eval-interval", "--eval-every" },

@@ -97,7 +97,7 @@ static tutti_status take_lines(tutti_history *h, const char *path, const char *t
         room += text[at] == '\n';
     h->moments = tutti_alloc(room + 1, sizeof *h->moments);
     if (h->moments == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu lines of %s", room, path);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu lines of %s", room, path);
     for (size_t at = 0; at < bytes;) {
         const char *end = memchr(text + at, '\n', bytes - at);
         json_error_t why;

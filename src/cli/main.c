@@ -15,7 +15,7 @@ const tutti_command tutti_commands[] = {
       { tutti_cli_eval_options }, .computes = true },
     { "predict", "RUN FILE...", "which classes a run's model sees in pictures", tutti_cli_predict,
       { tutti_cli_predict_options }, .computes = true },
-    { "generate", "RUN --prompt TEXT", "a text that a run's language model goes on with", tutti_cli_generate,
+    { "generate", "RUN --prompt TEXT", "a text continued by a run's language model", tutti_cli_generate,
       { tutti_cli_generate_options }, .computes = true },
     { "run", "-n N|-H HOSTS [...] -- COMMAND", "start any command as the workers of a run", tutti_cli_run,
       { tutti_cli_run_options } },
@@ -27,9 +27,9 @@ const tutti_command tutti_commands[] = {
       "the configuration that `train` would use; --explain: and where each value comes from", tutti_cli_config,
       { tutti_train_options } },
     { "plan", "[memory|stages] [--OPTION VALUE ...]",
-      "before a run: which methods would be how fast, what one would take, who computes which layers", tutti_cli_plan,
+      "before a run: how fast methods would be, what one would take, which worker gets which layers", tutti_cli_plan,
       { tutti_cli_plan_options, tutti_train_options }, tutti_cli_plans },
-    { "topology", "[SPEC] [-n N]", "graphs of gossip methods: who averages with whom, weights, spectral gap",
+    { "topology", "[SPEC] [-n N]", "graphs of gossip methods: which workers average, weights, spectral gap",
       tutti_cli_topology },
     { "data", "list|inspect|verify|partition|bpe|tokens|clicks [...]",
       "data sets: what is known, what is in one, parts of one; encodings, token files, click logs", tutti_cli_data },
@@ -115,7 +115,7 @@ static void print_commands(FILE *out)
     tutti_cli_wrap(out, "", 0,
                    "`tutti help COMMAND` explains one. "
                    "Exit codes: 0 done, 1 training failed, 2 bad usage or configuration, "
-                   "3 a worker was lost and the method could not go on, 128 + signal when stopped by one.");
+                   "3 a worker was lost and the method could not continue, 128 + signal when stopped by one.");
 }
 
 /* The process that started us may have closed standard streams (>&-). The next file that is opened

@@ -76,8 +76,8 @@ static void put_option(const tutti_option *o)
 static void put_end(const char *see)
 {
     printf(".SH EXIT STATUS\n"
-           "0 done, 1 training failed, 2 bad usage or configuration, 3 a worker was lost and the method could not go "
-           "on, 128 + signal when stopped by one.\n"
+           "0 done, 1 training failed, 2 bad usage or configuration, 3 a worker was lost and the method could not "
+           "continue, 128 + signal when stopped by one.\n"
            ".SH SEE ALSO\n.BR %s (1)\n",
            see);
 }

@@ -84,7 +84,7 @@ static void print_one(size_t k)
     }
     print_tiers(m);
     if (m->defaults != NULL)
-        printf("\n  Options of the run where nobody says otherwise (n: the workers):\n");
+        printf("\n  Defaults for options of the run (n: the workers):\n");
     for (const tutti_method_default *d = m->defaults; d != NULL && d->option != NULL; d++)
         printf("  --%-18s %s%s%s\n", d->option, d->value, d->when != NULL ? " with " : "",
                d->when != NULL ? d->when : "");
@@ -111,8 +111,8 @@ static const char *group_title(const char *group)
 {
     static const struct { const char *family, *title; } titles[] = {
         { "baseline", "The yardstick: nothing is exchanged" },
-        { "all-reduce", "All-reduce: a step has everybody's gradients" },
-        { "periodic", "Periodic: models are averaged every so many steps" },
+        { "all-reduce", "All-reduce: a step has the gradients of all workers" },
+        { "periodic", "Periodic: models are averaged every few steps" },
         { "gossip", "Gossip: models are averaged with a few neighbours" },
         { "pipeline", "Pipelines: each worker has some layers, and samples go through them" },
         { "server", "Servers: they have the model, workers bring gradients, together or as each is done" },

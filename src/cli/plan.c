@@ -17,7 +17,7 @@ static void print_plans(FILE *out)
 {
     fprintf(out, "tutti plan: what a run would be like, with the arguments of `tutti train`\n\n");
     tutti_cli_wrap(out, "  tutti plan --OPTION VALUE ...", 30,
-                   "which methods would be how fast, with reasons and commands; `tutti plan --help` explains it");
+                   "how fast methods would be, with reasons and commands; `tutti plan --help` explains it");
     for (const tutti_command *p = tutti_cli_plans; p->name != NULL; p++) {
         char text[160];
         snprintf(text, sizeof text, "  tutti plan %s %s", p->name, p->arguments);

@@ -171,7 +171,7 @@ static void give_reasons(tutti_plan_findings *f)
         char speed[60], sent[60], warm[260];
         beware(f, row, warm, sizeof warm);
         if (ddp == NULL || row == ddp) {
-            snprintf(row->reason, sizeof row->reason, "%.3g s a step, of which workers wait %.0f %%; %s%s.",
+            snprintf(row->reason, sizeof row->reason, "%.3g s a step; workers wait for %.0f %% of it; %s%s.",
                      row->seconds, 100 * row->exposed, row->effect->text, warm);
             continue;
         }
@@ -221,7 +221,7 @@ tutti_status tutti_plan_find(tutti_plan_findings *f, tutti_runtime *rt, const js
     f->refused = json_array();
     f->rows = tutti_alloc(json_array_size(rows) + 1, sizeof *f->rows);
     if (f->rows == NULL || f->refused == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the plan of %zu methods", json_array_size(rows));
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the plan of %zu methods", json_array_size(rows));
     for (size_t i = 0; i < json_array_size(rows) && status == TUTTI_OK; i++) {
         const json_t *row = json_array_get(rows, i), *out = of_row(left_out, i), *run = of_row(runs, i),
                      *command = of_row(json_object_get(asked, "runs"), i);
@@ -431,8 +431,8 @@ static void print_comparison(const tutti_plan_findings *f)
         return;
     tutti_cli_wrap(stdout, "", 0,
                    "The order below is that of the time per step. How many steps an accuracy takes, and whether a "
-                   "method comes to it at all, is not in it. This trains the soonest ones and ddp under the same "
-                   "conditions, and says which is there first:");
+                   "method reaches it at all, is not in it. This command trains the fastest ones and ddp under the "
+                   "same conditions, and reports which reaches it first:");
     if (f->measured != NULL && f->measured->platform[0] != 0)
         printf("  tutti platform '%s' > plan.xml\n", f->measured->platform);
     fputs("  ", stdout);

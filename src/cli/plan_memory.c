@@ -255,9 +255,9 @@ static void print_help(void)
     tutti_cli_wrap(stdout, "  --json", 18, "as JSON; docs/PLAN.md has its members");
     printf("\n");
     tutti_cli_wrap(stdout, "", 0,
-                   "Options that say when, how fast or how long (slow, stream, step-time, fail, target, epochs) and "
+                   "Options that set when, how fast or how long (slow, stream, step-time, fail, target, epochs) and "
                    "where results go change nothing. Where the engines of all ranks do not fit into three quarters of "
-                   "this machine no steps are gone through, which is said; then the wire is not counted.");
+                   "this machine no steps are run, which is reported; then the traffic is not counted.");
     printf("\nExamples:\n"
            "  tutti plan memory --model cnn -n 4 --method 'zero(stage=2)'\n"
            "  tutti plan memory -n 8 --servers 2 --method asgd --transport tcp --json\n");

@@ -38,11 +38,11 @@ const tutti_option tutti_cli_plan_options[] = {
       "steps to simulate of each method, behind those in which it settles, if these are at most ten times as many; of "
       "one that sends in some steps only, a multiple of its period" },
     { "minutes", TUTTI_REAL, AT(minutes), 10, 0.01, 10000, NULL,
-      "for all simulations; methods whose turn has not come by then are told of" },
+      "for all simulations; methods that are not simulated by then are listed" },
     { "jobs", TUTTI_INT, AT(jobs), 0, 0, 256, NULL, "simulations at a time; 0: as many as cores, within the memory" },
     { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "", "directory that keeps plan.json and the simulated runs; default: none" },
     { "json", TUTTI_BOOL, AT(json), 0, 0, 1, NULL, "as JSON; docs/PLAN.md has its members" },
-    { "quiet", TUTTI_BOOL, AT(quiet), 0, 0, 1, NULL, "say nothing but the table and errors" },
+    { "quiet", TUTTI_BOOL, AT(quiet), 0, 0, 1, NULL, "print only the table and errors" },
     { 0 }
 };
 
@@ -51,11 +51,11 @@ static void print_help(void)
     printf("tutti plan [--OPTION VALUE ...] [--TRAIN-OPTION VALUE ...]\n\n");
     tutti_cli_wrap(
         stdout, "", 0,
-        "Which methods would be how fast in a run, before it is begun. Each trains for some simulated steps, "
+        "How fast methods would be in a run, before it starts. Each trains for some simulated steps, "
         "with its own code and messages. They are listed by the time of a step, which is not the time to an accuracy "
         "(the plan begins with the comparison that measures that), with the share of it in "
         "which workers wait, memory, what is sent, what is known of their effect on training, a reason "
-        "and the command. Those that cannot do this run are listed with what they say. All other options "
+        "and the command. Those that cannot do this run are listed with the reason. All other options "
         "are those of `tutti train`.");
     printf("\n  option               type   default                    meaning\n");
     tutti_cli_print_options(stdout, tutti_cli_plan_options, true);
@@ -157,7 +157,7 @@ static tutti_status add_shares(const work *w, const char **more, size_t n, json_
                 json_object_set_new(run, "name", json_string(name)) == 0 && json_array_append(runs, run) == 0;
     }
     json_decref(other);
-    return whole ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the plan");
+    return whole ? TUTTI_OK : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the plan");
 }
 
 static void set_word(json_t *words, const char *flag, uint64_t value)
@@ -271,7 +271,7 @@ static tutti_status simulate(work *w, const tutti_measured *m, json_t **plan, bo
     TUTTI_TRY(look_long_enough(w, *plan, err));
     *cut = tutti_alloc(json_array_size(json_object_get(*plan, "runs")) + 1, sizeof **cut);
     if (*cut == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the plan");
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the plan");
     return tutti_compare_run_all(w->rt, w->directory, *plan, (int)c->jobs, c->quiet || c->json,
                                  &(tutti_compare_limit){ c->minutes * 60, *cut }, &failed, &w->signal, err);
 }

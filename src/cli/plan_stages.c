@@ -368,7 +368,7 @@ static tutti_status prepare(placed *x, const request *r, const tutti_cli_setting
     static const tutti_option floor = { "floor", TUTTI_REAL, 0, 1, 1e-9, 1e15, NULL, "" };
 
     if (r->resources == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "it needs --resources FILE; `tutti plan stages --help` says more");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "it needs --resources FILE; `tutti plan stages --help` explains it");
     TUTTI_TRY(read_resources(x, r->resources, s->rt, err));
     if (r->floor != NULL)
         TUTTI_TRY(tutti_option_set(&floor, "plan stages", r->floor, &x->problem.floor, err));

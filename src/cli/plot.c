@@ -245,7 +245,7 @@ tutti_status tutti_plot_check(tutti_error *err)
     if (status == TUTTI_OK && (code != 0 || strncmp(text, "gnuplot ", 8) != 0))
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
                             "gnuplot, which draws the pictures, cannot be started; install it (Debian: gnuplot-nox), "
-                            "or say --pictures off for a page with tables alone");
+                            "or give --pictures off for a page with only tables");
     free(text);
     return status;
 }
@@ -271,7 +271,7 @@ tutti_status tutti_plot_svg(const tutti_plot *plot, char **inside, char **marks,
     if (status == TUTTI_OK && (code != 0 || end == NULL || end == drawn))
         status = tutti_fail(err, TUTTI_ERR_IO, 0,
                             "gnuplot has drawn no picture that can be read (code %d); "
-                            "say --pictures off for a page with tables alone",
+                            "give --pictures off for a page with only tables",
                             code);
     if (status == TUTTI_OK) {
         drawn += strlen("</defs>");

@@ -96,7 +96,7 @@ static tutti_status take_room(seer *s, tutti_error *err)
     s->order = tutti_alloc(classes, sizeof *s->order);
     return s->pixels != NULL && s->logits != NULL && s->p != NULL && s->order != NULL
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for a picture of %d x %d", s->f->task.height,
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a picture of %d x %d", s->f->task.height,
                             s->f->task.width);
 }
 

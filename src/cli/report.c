@@ -12,7 +12,7 @@ typedef struct report_config {
 } report_config;
 
 const tutti_option tutti_cli_report_options[] = { { "pictures", TUTTI_BOOL, TUTTI_AT(report_config, pictures), 1, 0, 1,
-                                                    NULL, "draw them, by gnuplot; off: a page with tables alone" },
+                                                    NULL, "draw them, by gnuplot; off: a page with only tables" },
                                                   { 0 } };
 
 static void print_help(void)
@@ -35,7 +35,7 @@ static tutti_status draw_curves(tutti_page *p, const tutti_history *h, tutti_err
     tutti_status status = TUTTI_OK;
 
     if (room == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu points of curves", h->n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu points of curves", h->n);
     for (size_t i = 0; i < h->n; i++) {
         train[i] = h->moments[i].train_loss;
         test[i] = h->moments[i].test_loss;
@@ -101,7 +101,7 @@ static tutti_status draw_workers(tutti_page *p, const json_t *rows, tutti_error 
     tutti_status status;
 
     if (x == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu workers", n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu workers", n);
     for (size_t i = 0; i < n; i++) { /* a stack: each bar begins where the one before it ends */
         const json_t *row = json_array_get(rows, i);
         x[i] = tutti_history_number(row, "worker");
@@ -165,7 +165,7 @@ static tutti_status put_staleness(tutti_page *p, const json_t *histogram, tutti_
     tutti_status status;
 
     if (x == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu delays", n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu delays", n);
     for (size_t i = 0; i < n; i++) { /* [delay, how many] */
         const json_t *pair = json_array_get(histogram, i), *delay = json_array_get(pair, 0),
                      *count = json_array_get(pair, 1);

@@ -36,15 +36,16 @@ const tutti_option tutti_cli_run_options[] = {
     { "export", TUTTI_TEXT, AT(exports), 0, 0, 0, "",
       "several hosts: variables to hand on, PATH,PYTHONPATH; TUTTI_* and those of OpenMP and BLAS always are" },
     { "servers", TUTTI_INT, AT(servers), 0, 0, 1023, NULL,
-      "ranks besides the n workers that only serve, the last ones, of methods with servers; told as TUTTI_SERVERS" },
+      "ranks that only serve, in addition to the n workers and after them, for methods with servers; "
+      "passed as TUTTI_SERVERS" },
     { "threads", TUTTI_INT, AT(threads), 0, 0, 1024, NULL,
-      "compute threads a worker, told as OMP_NUM_THREADS unless that is set; 0: max(1, cores / workers)" },
+      "compute threads a worker, passed as OMP_NUM_THREADS unless that is set; 0: max(1, cores / workers)" },
     { "pin", TUTTI_BOOL, AT(pin), 1, 0, 1, NULL, "each worker to cores of its own" },
     { "transport", TUTTI_SPEC, AT(transport), 0, 0, 0, "auto",
       "what carries messages: shm or tcp, with options (`tutti transports`); "
-      "auto: shm on this machine, tcp on several hosts; told as TUTTI_TRANSPORT" },
+      "auto: shm on this machine, tcp on several hosts; passed as TUTTI_TRANSPORT" },
     { "on-loss", TUTTI_CHOICE, AT(on_loss), 0, 0, 0, "stop|continue",
-      "when a worker is lost: stop (exit code 3), or let the others go on, of methods that can" },
+      "when a worker is lost: stop (exit code 3), or let the others continue, with methods that can" },
     { "min-workers", TUTTI_INT, AT(min_workers), 1, 1, 1024, NULL,
       "with on-loss=continue: stop (exit code 3) when fewer workers than these are left" },
     { "grace", TUTTI_REAL, AT(grace), 3, 0.1, 86400, NULL,
@@ -251,7 +252,8 @@ static tutti_status make_plan(run_plan *p, int argc, char **argv, int at, tutti_
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "there is no command to run; write it behind the options: tutti run -n 4 -- python train.py");
     if (c->hosts[0] == 0 && c->n == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "how many workers? say -n N, or -H HOST:N,HOST:N for several hosts");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0,
+                          "how many workers? give -n N, or -H HOST:N,HOST:N for several hosts");
     TUTTI_TRY(tutti_launch_find_place(environ, &place, err));
     if (place.by > TUTTI_BY_TUTTI && place.size > 1)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
@@ -263,7 +265,7 @@ static tutti_status make_plan(run_plan *p, int argc, char **argv, int at, tutti_
         TUTTI_TRY(tutti_launch_parse_hosts(c->hosts, &p->hosts, &p->n_hosts, &p->workers, err));
     if (c->n != 0 && c->n != p->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "n is %lld, but the hosts '%.200s' have %d workers; leave out -n, or write HOST:WORKERS",
+                          "n is %lld, but the hosts '%.200s' have %d workers; omit -n, or write HOST:WORKERS",
                           (long long)c->n, c->hosts, p->workers);
     if (c->min_workers > p->workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -148,7 +148,7 @@ static void print_graph(const tutti_graph *g, const char *spec, row *r)
     if (period > 0)
         printf("%llu\n", (unsigned long long)period);
     else
-        printf("none: each round is drawn anew\n");
+        printf("none: each round is newly drawn\n");
     printf("degree:      at most %d\nmessages:    %g a round in all, %g a member\nproperties: ", tutti_graph_degree(g),
            sent, sent / n);
     for (size_t i = 0; i < TUTTI_LENGTH(properties); i++)

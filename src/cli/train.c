@@ -109,7 +109,7 @@ static void say_how_to_go_on(const tutti_cli_settings *s, ino_t before, int code
         return;
     if (tutti_checkpoint_find(s->rt, s->out, found, sizeof found, NULL, 0, NULL) != TUTTI_OK)
         return;
-    fprintf(stderr, "tutti: the newest checkpoint is %s; to go on from there: ", found);
+    fprintf(stderr, "tutti: the newest checkpoint is %s; to continue from there: ", found);
     tutti_cli_print_resume(s, stderr);
     putc('\n', stderr);
 }
@@ -149,9 +149,9 @@ static void say_savers(const tutti_cli_settings *s, int before)
     if (s->savers.n == 0 || s->config.n != s->savers.n || before == s->savers.n)
         return;
     if (s->savers.began > s->savers.n)
-        snprintf(of, sizeof of, ", who were left of %d", s->savers.began);
-    fprintf(stderr, "tutti: the checkpoint in %s is of %d worker%s%s, and no other number can go on from it: "
-            "%d go on\n", s->config.resume, s->savers.n, s->savers.n == 1 ? "" : "s", of, s->savers.n);
+        snprintf(of, sizeof of, ", the remaining ones of %d", s->savers.began);
+    fprintf(stderr, "tutti: the checkpoint in %s is of %d worker%s%s, and no other number can resume it: "
+            "%d resume\n", s->config.resume, s->savers.n, s->savers.n == 1 ? "" : "s", of, s->savers.n);
 }
 
 /* Flags win over the environment, but cannot contradict a launcher that has
@@ -173,7 +173,7 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
         TUTTI_TRY(tutti_launch_parse_hosts(c->hosts, &at->hosts, &at->n_hosts, &workers, err));
     if (c->hosts[0] != 0 && n_given && c->n != workers)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "n is %lld, but the hosts '%.200s' have %d workers; leave out -n, or write HOST:WORKERS",
+                          "n is %lld, but the hosts '%.200s' have %d workers; omit -n, or write HOST:WORKERS",
                           (long long)c->n, c->hosts, workers);
     if (c->hosts[0] != 0)
         c->n = workers;
@@ -190,7 +190,7 @@ static tutti_status stand(tutti_cli_settings *s, standing *at, tutti_error *err)
     if (at->worker && (n_given || hosts_given) && c->n + c->servers != at->place.size)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "%s asks for %lld workers%s, but %s has started %d processes (%s); "
-                          "leave out %s, or start `tutti train` once",
+                          "omit %s, or start `tutti train` once",
                           flag, (long long)c->n, more, at->place.by == TUTTI_BY_TUTTI ? "somebody" : at->place.name,
                           at->place.size, at->place.found, flag);
     if (at->worker && c->servers >= at->place.size)
@@ -423,7 +423,7 @@ static int simulate(tutti_cli_settings *s, int64_t started_ns, tutti_error *err)
         hear_signals(&sim.io, false);
     sim.workers = tutti_alloc((size_t)(s->config.n + s->config.servers), sizeof *sim.workers);
     if (sim.workers == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %lld simulated workers", (long long)s->config.n);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %lld simulated workers", (long long)s->config.n);
     else
         status = tutti_train_transport(&s->config, &transport, err);
     if (status == TUTTI_OK)

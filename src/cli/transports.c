@@ -53,7 +53,7 @@ static void print_one(size_t i)
 
     printf("%s: %s\n  %s; %s\n", ops->name, ops->help,
            strcmp(transport_group(i), "built-in") == 0 ? "built in" : "a plug-in",
-           ops->events != NULL ? "a run can go on after the loss of a worker" : "the loss of a worker ends the run");
+           ops->events != NULL ? "a run can continue after the loss of a worker" : "the loss of a worker ends the run");
     if (ops->options != NULL && ops->options[0].name != NULL) {
         printf("\n  option               type   default                    meaning\n");
         tutti_cli_print_options(stdout, ops->options, false);

@@ -141,11 +141,11 @@ tutti_status tutti_bpe_make(tutti_bpe **out, uint64_t *pairs, uint32_t vocabular
     b->id = tutti_alloc(b->slots, sizeof *b->id);
     b->begin = tutti_alloc((size_t)vocabulary + 1, sizeof *b->begin);
     if (b->key == NULL || b->id == NULL || b->begin == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %u ids of '%s'", vocabulary, path);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %u ids of '%s'", vocabulary, path);
     else
         status = enter_merges(b, path, &total, err);
     if (status == TUTTI_OK && (b->bytes = tutti_alloc((size_t)total, 1)) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the tokens of '%s' (%" PRIu64 " bytes)", path,
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the tokens of '%s' (%" PRIu64 " bytes)", path,
                             total);
     if (status != TUTTI_OK) {
         tutti_bpe_close(b);
@@ -242,7 +242,7 @@ tutti_status tutti_bpe_parse(tutti_bpe **out, const char *path, const uint8_t *f
             path, bytes, vocabulary - 256);
     pairs = tutti_alloc((size_t)vocabulary - 256 + 1, sizeof *pairs);
     if (pairs == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %u merges of '%s'", vocabulary - 256, path);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %u merges of '%s'", vocabulary - 256, path);
     for (uint32_t k = 0; k < vocabulary - 256 && status == TUTTI_OK; k++) {
         uint32_t left, right;
         if (!take_number(&r, &left) || !skip_text(&r, " ") || !take_number(&r, &right) || !skip_text(&r, "\n"))

@@ -98,7 +98,7 @@ static tutti_status fill_batch(const tutti_data *d, int batch, uint64_t records,
 
     name_of(d, batch, path, sizeof path);
     status = room != NULL ? tutti_file_open(&file, d->rt, path, TUTTI_FILE_READ, err)
-                          : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to read '%s'", path);
+                          : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to read '%s'", path);
     if (status == TUTTI_OK && tutti_file_bytes(file) != records * RECORD)
         status = tutti_fail(err, TUTTI_ERR_STATE, 0, "'%s' was changed since it was opened; start again", path);
     for (uint64_t at = 0; at < records && status == TUTTI_OK; at += AT_ONCE) {

@@ -45,7 +45,7 @@ static tutti_status place_lines(tutti_data *d, const tutti_data_clicks *how, tut
         return tutti_fail(err, TUTTI_ERR_USAGE, 0, "'%s' is empty; give a click log", d->clicks.path);
     if (train == 0 || train == lines)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%s' has %" PRIu64 " clicks, of which val=%g leaves %" PRIu64 " for training and %" PRIu64
+                          "'%s' has %" PRIu64 " clicks; val=%g leaves %" PRIu64 " for training and %" PRIu64
                           " for testing; both need at least one",
                           d->clicks.path, lines, how->val, train, lines - train);
     d->shape.samples[TUTTI_TRAIN] = train;

@@ -39,7 +39,7 @@ static const tutti_option dirichlet_options[] = {
       "concentration: 100 is nearly even, 0.1 strong skew, 0.01 about a class a worker" },
     { "least", TUTTI_INT, ITEM(least), 10, 1, 1e9, NULL, "samples that each worker has at least", "even=off" },
     { "even", TUTTI_CHOICE, ITEM(even), EVEN_OFF, 0, 0, "off|on|cut",
-      "all parts of one size: on: drawn so; cut: drawn as they come, at least half of that each, and cut anew" },
+      "all parts of one size: on: drawn with it; cut: drawn as they come, at least half of that each, then cut again" },
     SEED,
     { "group", TUTTI_INT, ITEM(group), 10, 1, 1e9, NULL, "workers at most that the classes are cut for at a time",
       "even=cut" },
@@ -52,7 +52,7 @@ static const tutti_option shard_options[] = { { "k", TUTTI_INT, ITEM(k), 2, 1, 1
                                               SEED,
                                               { 0 } };
 const tutti_partition_set tutti_partitions[] = {
-    { "iid", "all workers draw from one common order: every sample once an epoch, by whoever", NULL,
+    { "iid", "all workers draw from one common order: every sample once an epoch, by any worker", NULL,
       TUTTI_PARTITION_IID },
     { "dirichlet", "each class cut by a draw from a Dirichlet distribution", dirichlet_options,
       TUTTI_PARTITION_DIRICHLET },
@@ -345,7 +345,7 @@ static tutti_status by_class(cut *c, tutti_error *err)
     if (slots < c->classes)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "partition 'class': %d workers with %d class%s each have %d of the %d classes, "
-                          "and nobody would have the others; k must be at least %d",
+                          "and no worker would have the others; k must be at least %d",
                           c->workers, k, k > 1 ? "es" : "", slots, c->classes,
                           (c->classes + c->workers - 1) / c->workers);
     for (int place = 0; place < c->classes; place++) { /* slots place, place + classes, ...: slot s is worker s / k's */

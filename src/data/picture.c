@@ -57,7 +57,7 @@ static tutti_status take_room(picture *p, const char *path, unsigned long width,
     p->rgb = tutti_alloc((size_t)width * height, 3);
     return p->rgb != NULL
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %lu x %lu pixels of '%s'", width, height,
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %lu x %lu pixels of '%s'", width, height,
                             path);
 }
 #endif
@@ -288,7 +288,7 @@ tutti_status tutti_picture_read(tutti_runtime *rt, const char *path, int channel
                             "'%s' has %llu bytes; a picture's file has at most %d: make it smaller", path,
                             (unsigned long long)bytes, TUTTI_PICTURE_FILE_MOST);
     else if ((contents = tutti_alloc((size_t)bytes + 1, 1)) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %llu bytes of '%s'",
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %llu bytes of '%s'",
                             (unsigned long long)bytes, path);
     else
         status = tutti_file_read(file, 0, contents, (size_t)bytes, err);

@@ -178,7 +178,7 @@ static tutti_status take_class(void *user, const char *name, tutti_error *err)
     TUTTI_TRY(is_folder(s->d->rt, path, &folder, err));
     if (!folder)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%s' is no folder; beside the folders of the classes nothing else may stand: put pictures "
+                          "'%s' is no folder; next to the folders of the classes nothing else is allowed: put pictures "
                           "into the folder of their class",
                           path);
     if (tutti_utf8_valid((const uint8_t *)name, strlen(name)) < strlen(name))

@@ -84,7 +84,7 @@ static tutti_status place_windows(tutti_data *d, uint64_t count, const tutti_dat
     }
     if (how->val_windows > 0 && d->shape.samples[TUTTI_TEST] < (uint64_t)how->val_windows)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "'%s' has %" PRIu64 " tokens for validation, room for %" PRIu64
+                          "'%s' has %" PRIu64 " tokens for validation, enough for %" PRIu64
                           " windows of context %lld every %" PRIu64 " tokens, but val_windows is %lld; "
                           "give fewer, a smaller val_stride or a larger val",
                           d->text.path, count - cut, d->shape.samples[TUTTI_TEST], (long long)how->context,

@@ -11,7 +11,7 @@ static const tutti_option wordlm_options[] = {
     { "vocab", TUTTI_INT, TUTTI_AT(wordlm, vocab), 0, 0, 1 << 20, NULL,
       "different tokens; 0: as many as the data has" },
     { "dim", TUTTI_INT, TUTTI_AT(wordlm, dim), 256, 1, 65536, NULL,
-      "values of a token's row, and of what the vocabulary is told from" },
+      "values of a token's row, and of the vector from which the next token is predicted" },
     { "hidden", TUTTI_INT, TUTTI_AT(wordlm, hidden), 512, 1, 65536, NULL,
       "values of the LSTM; if not dim, a linear layer follows it" },
     { 0 },

@@ -398,7 +398,7 @@ static tutti_status check_categories(const tutti_nn_task *t, tutti_error *err)
     if (t->context != 0 || t->channels < 1 || t->height < 1 || t->width < 1 || t->channels > WIDTH_MAX / t->height ||
         t->channels * t->height > WIDTH_MAX / 2 / t->width)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "a task of categories beside samples of %d x %d x %d values and a context of %d: "
+                          "a task of categories and samples of %d x %d x %d values with a context of %d: "
                           "values must be from 1 to %d, without a context",
                           t->channels, t->height, t->width, t->context, WIDTH_MAX / 2);
     return TUTTI_OK;

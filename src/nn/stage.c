@@ -473,7 +473,7 @@ tutti_status tutti_nn_stage_go_on(tutti_nn_stage *g, int index, bool *over, tutt
 
     *over = true;
     if (s == NULL)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "slot %d goes on: it is in the midst of nothing", index);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "slot %d cannot continue: it has no pass in progress", index);
     return ended(g, s, s->phase == FORWARD ? forward_next(g, s, err) : backward_next(g, s, err), over);
 }
 

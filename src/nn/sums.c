@@ -179,7 +179,7 @@ static tutti_status open_bottom(tutti_nn *nn, tutti_error *err)
     nn->bottom = tutti_alloc(nn->set_values, sizeof *nn->bottom);
     if (nn->bottom == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, 0,
-                          "no memory for a set of %zu gradients beside those that a pass adds to; "
+                          "no memory for a set of %zu gradients in addition to those of a pass; "
                           "use a batch of at most %lld", nn->set_values, (long long)nn->block);
     (nn->by_unit ? point_units : point)(nn, nn->bottom, nn->set_pointers);
     return TUTTI_OK;

@@ -100,7 +100,7 @@ static double cosine(const void *self, uint64_t done, uint64_t of)
 
 const struct tutti_lr_schedule_ops tutti_lr_schedules[] = {
     { "constant", "the base rate throughout", constant_options, constant },
-    { "step", "multiplied by gamma every so many steps", step_options, step },
+    { "step", "multiplied by gamma at regular intervals", step_options, step },
     { "cosine", "half a cosine from the base rate down to floor", decay_options, cosine },
     { "linear", "a straight line from the base rate down to floor", decay_options, linear },
     { 0 },

@@ -158,7 +158,7 @@ static tutti_status read_share(const reader *r, json_t *object, const char *shar
     if (times == NULL)
         return TUTTI_OK;
     if (json_object_get(object, share) != NULL)
-        return REFUSE(r, "'%s' and '%s' say the same; give one", share, with);
+        return REFUSE(r, "'%s' and '%s' specify the same value; give one", share, with);
     if (!json_is_object(times) || json_object_size(times) < 1 || json_object_size(times) > TUTTI_LENGTH(units) ||
         !(one > 0))
         return REFUSE(r, "'%s' must be an object of 1 to %zu numbers of units and their seconds, and one unit's "

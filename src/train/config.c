@@ -21,8 +21,8 @@ const tutti_option tutti_train_options[] = {
       "(plain or .gz), CIFAR-10's files, PNG and JPEG files by class; docs/DATA.md" },
     { "n", TUTTI_INT, AT(n), 1, 1, 1024, NULL, "workers on this machine; with several hosts what they add up to" },
     { "servers", TUTTI_INT, AT(servers), 0, 0, 1023, NULL,
-      "ranks besides the n workers that only serve, of methods with servers; "
-      "with hosts on each in turn, from the last; 0: workers serve beside their computation" },
+      "ranks that only serve, in addition to the n workers, for methods with servers; "
+      "with hosts on each in turn, from the last; 0: workers serve while they compute" },
     { "hosts", TUTTI_TEXT, AT(hosts), 0, 0, 0, "",
       "hosts with their workers, a:4,b:4 or gpu[01-16]:8, started by ssh; docs/CLUSTERS.md",
       NULL, "starts programs on other machines" },
@@ -41,21 +41,21 @@ const tutti_option tutti_train_options[] = {
     { "steps", TUTTI_INT, AT(steps), 0, 0, 1e15, NULL,
       "steps of each worker instead of epochs, counted from the run's beginning; 0: by epochs" },
     { "collective-table", TUTTI_TEXT, AT(collective_table), 0, 0, 0, "",
-      "with collective=auto: a file that says which algorithm serves which size, "
+      "with collective=auto: a file that specifies the algorithm for each size, "
       "as `tutti bench allreduce --tune FILE` writes it; it changes times, not results" },
     { "collective", TUTTI_SPEC, AT(collective), 0, 0, 0, "auto",
       "all-reduce of gradients: auto, exchange, doubling, tree, direct, halving, hierarchy (of hosts and nodes); "
       "in an order of their own: ring(order=any), stragglar(straggler=R,order=any); "
-      "of messages of codecs that cannot be summed: allgather, alltoall (and encoded anew by the owners of parts)" },
+      "of messages of codecs that cannot be summed: allgather, alltoall (and encoded again by the owners of parts)" },
     { "codec", TUTTI_SPEC, AT(codec), 0, 0, 0, "",
       "how gradients (under d-psgd: models) travel: fp16, bf16, int8, qsgd(bits=4), ef(topk(ratio=0.01)), "
       "ef(powersgd(rank=4)) ...; `tutti codecs` lists them; none: as they are" },
     { "codec-cost", TUTTI_CHOICE, AT(codec_cost), 0, 0, 0, "off|explain|auto-off",
       "with a codec: measure it and the network before the first step "
       "and print what an exchange takes with it and without, and why (explain); "
-      "and leave it away where it is predicted to take over 5 % longer (auto-off), which is said" },
+      "and report and disable it where it is predicted to take over 5 % longer (auto-off)" },
     { "codec-report", TUTTI_INT, AT(codec_report), 0, 0, 1e15, NULL,
-      "with a codec: every so many steps measure what it made of each tensor's gradient (bits an element, share "
+      "with a codec: steps between measurements of its effect on each tensor's gradient (bits an element, share "
       "of it that is lost and its bound, elements left, residual over gradient): "
       "a line a tensor in metrics.jsonl, the last in summary.json (docs/CODECS.md); 0: never" },
     { "codec-checksum", TUTTI_BOOL, AT(codec_checksum), 0, 0, 1, NULL,
@@ -69,9 +69,10 @@ const tutti_option tutti_train_options[] = {
       "samples of a pass by worker: "
       "even, auto (by measured speed), data (by the sizes of their parts), or weights w0:w1:..." },
     { "partition", TUTTI_SPEC, AT(partition), 0, 0, 0, "iid",
-      "who has which samples: iid (all draw from all), dirichlet(alpha=A), class(k=K), shard(k=K); docs/DATA.md" },
+      "which worker has which samples: iid (all draw from all), dirichlet(alpha=A), class(k=K), shard(k=K); "
+      "docs/DATA.md" },
     { "validation", TUTTI_REAL, AT(validation), 0, 0, 1e15, NULL,
-      "samples at the end of the training set that nobody trains on, or below 1 their share of it: "
+      "samples at the end of the training set that no worker trains on, or below 1 their share of it: "
       "by the loss on them a method (hermes) decides what to send; 0: none" },
     { "accumulate", TUTTI_INT, AT(accumulate), 1, 1, 4096, NULL,
       "passes whose gradients are added up before one exchange and update" },
@@ -81,7 +82,7 @@ const tutti_option tutti_train_options[] = {
     { "loss-scale", TUTTI_SPEC, AT(loss_scale), 0, 0, 0, "",
       "loss scaling: off, static(scale=1024), "
       "dynamic(init=65536,growth=2,backoff=0.5,interval=2000,hysteresis=1,min=1,on_min=error); "
-      "steps that overflow are left out; default: dynamic with fp16 where the method can leave out a step, else off" },
+      "steps that overflow are skipped; default: dynamic with fp16 where the method can skip a step, else off" },
     { "optimizer", TUTTI_SPEC, AT(optimizer), 0, 0, 0, "sgd(lr=0.05,momentum=0.9)",
       "update rule: sgd, adam, adamw with options" },
     { "lr-schedule", TUTTI_SPEC, AT(lr_schedule), 0, 0, 0, "constant",
@@ -97,8 +98,8 @@ const tutti_option tutti_train_options[] = {
       "bytes that a worker may have for parameters, gradients, states that are not kept elsewhere and activations, "
       "as 512MiB: a run that needs more is refused with what takes it; none: what the machine has" },
     { "lane", TUTTI_CHOICE, AT(lane), 0, 0, 0, "auto|on|off",
-      "exchange on a thread beside the computation: "
-      "auto leaves it away where its work would take the computation's core (shm without a core to spare)" },
+      "exchange on a thread of its own during the computation: "
+      "auto uses none where its work would take the computation's core (shm without a core to spare)" },
     { "transport", TUTTI_SPEC, AT(transport), 0, 0, 0, "shm",
       "what carries messages: shm (this machine), tcp (any hosts), mpi, sim, with options; `tutti transports`" },
     { "platform", TUTTI_TEXT, AT(platform), 0, 0, 0, "",
@@ -113,9 +114,9 @@ const tutti_option tutti_train_options[] = {
     { "eval-every", TUTTI_INT, AT(eval_every), 0, 0, 1e15, NULL,
       "steps between evaluations on the test set; "
       "0: at the end of each epoch (asynchronous methods: only with --target). "
-      "Of a method that decides how many samples a step has: after as many samples as so many steps of `batch`. "
-      "Methods whose workers do not go in step put models aside and evaluate them when all meet anyway, for a "
-      "checkpoint or the end; with --target all meet for each" },
+      "With a method that decides how many samples a step has: after as many samples as that many steps of "
+      "`batch`. Methods without steps in common save copies of models and evaluate them when all workers "
+      "synchronize anyway, for a checkpoint or the end; with --target all synchronize for each evaluation" },
     { "final-eval", TUTTI_CHOICE, AT(final_eval), TUTTI_FINAL_EVAL_ON, 0, 0, "off|on|all",
       "evaluate the final model on the test set (on) and the whole training set (all); "
       "with on, final_train_loss is of a fixed draw of training samples, as many as the test set has, at most 2000" },
@@ -128,8 +129,8 @@ const tutti_option tutti_train_options[] = {
       "a second signal ends at once. "
       "Methods whose workers do not all meet in every step save at the next multiple of report-every" },
     { "resume", TUTTI_TEXT, AT(resume), 0, 0, 0, "",
-      "go on from a run's --out (its newest valid checkpoint) or from one checkpoint; "
-      "auto: from --out if it has a checkpoint, else begin" },
+      "continue from a run's --out (its newest valid checkpoint) or from one checkpoint; "
+      "auto: from --out if it has a checkpoint, else start" },
     { "init", TUTTI_TEXT, AT(init), 0, 0, 0, "",
       "begin with the weights of a safetensors file (F32, F16 or BF16) that has the names and shapes of PyTorch's "
       "state_dict, in place of drawn ones: docs/PYTORCH-MODELS.md; a run that is resumed does not look at it" },
@@ -139,14 +140,14 @@ const tutti_option tutti_train_options[] = {
       "samples come at a rate, and a pass waits for its own: samples a second of every worker, or of each: "
       "R0:R1:...; docs/DATA.md" },
     { "stream-buffer", TUTTI_INT, AT(stream_buffer), 0, 0, 1e15, NULL,
-      "with stream: samples that may wait on a worker; what comes while so many do is dropped; 0: all wait" },
+      "with stream: samples that may wait on a worker; what comes while that many do is dropped; 0: all wait" },
     { "on-loss", TUTTI_CHOICE, AT(on_loss), 0, 0, 0, "auto|stop|continue",
-      "when a worker is lost: stop (exit code 3), or go on without it; auto: go on where method and transport can, "
-      "in simulated runs if somebody is to fail" },
+      "when a worker is lost: stop (exit code 3), or continue without it; auto: continue where method and transport "
+      "can, in simulated runs if a worker is to fail" },
     { "min-workers", TUTTI_INT, AT(min_workers), 1, 1, 1024, NULL,
       "with on-loss=continue: stop (exit code 3) when fewer workers than these are left" },
     { "out", TUTTI_TEXT, AT(out), 0, 0, 0, "", "directory of the results; default runs/TIME-METHOD", NULL,
-      "says where files are written" },
+      "determines where files are written" },
     { "overwrite", TUTTI_BOOL, AT(overwrite), 0, 0, 1, NULL,
       "what an earlier run has left in --out, checkpoints too, goes once this one has begun; "
       "without it such a directory is refused", NULL,
@@ -263,7 +264,7 @@ static tutti_status check_on_loss(tutti_train_config *c, tutti_error *err)
                 add_name(can, sizeof can, tutti_methods[i]->name);
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                           "on-loss is 'continue', but '%.60s' needs every worker in every step; "
-                          "use on-loss=stop and resume from a checkpoint, or a method that goes on (%s)",
+                          "use on-loss=stop and resume from a checkpoint, or a method that continues (%s)",
                           c->method, can);
     }
     if (!survives) {
@@ -329,7 +330,7 @@ tutti_status tutti_train_check(tutti_train_config *c, int cores, tutti_error *er
         TUTTI_TRY(tutti_train_parse_target(c->target, &of, &value, err));
     if (c->init[0] != 0 && tutti_problem_named(c->model) != NULL && strncmp(c->model, "quadratic", 9) == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "init is '%.160s', but model '%.80s' begins where its problem says; leave init out", c->init,
+                          "init is '%.160s', but model '%.80s' starts at the point of its problem; omit init", c->init,
                           c->model);
     TUTTI_TRY(tutti_train_device_bytes(c, &bytes, err));
     TUTTI_TRY(tutti_train_check_trace(c, err));

@@ -29,7 +29,7 @@ tutti_status tutti_train_delays_gather(tutti_run *run, const tutti_histogram *h,
         }
     status = mine != NULL && s->begin != NULL
                  ? tutti_train_gather_lists(run, tutti_host(mine, length, TUTTI_I64), s->begin, &all, err)
-                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the delays of %d workers", run->all.size);
+                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the delays of %d workers", run->all.size);
     s->pairs = all;
     tutti_free(mine);
     return status;

@@ -83,7 +83,7 @@ static tutti_status my_windows(tutti_run *run, const part *p, double sums[3], tu
     tutti_status status = TUTTI_OK;
 
     if (tokens == NULL || next == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to evaluate %zu windows at once", room);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to evaluate %zu windows at once", room);
     for (uint64_t at = p->at; at < end && status == TUTTI_OK; at += WINDOWS) {
         const size_t n = next_ids(p, at, WINDOWS, ids);
         double loss;
@@ -120,7 +120,7 @@ static tutti_status my_samples(tutti_run *run, const part *p, const float *least
     tutti_status status = TUTTI_OK;
 
     if (x == NULL || labels == NULL || ids == NULL || (tables > 0 && rows == NULL))
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to evaluate %zu samples at once", room);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to evaluate %zu samples at once", room);
     for (uint64_t at = p->at; at < end && status == TUTTI_OK; at += CHUNK) {
         const size_t n = next_ids(p, at, CHUNK, ids);
         double loss, lowest = 0;
@@ -194,7 +194,7 @@ static tutti_status rank_all(tutti_run *run, evaluation *e, float *mine, tutti_e
     tutti_status status = TUTTI_OK;
 
     if (counts == NULL || all == NULL || z == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to rank %llu samples", (unsigned long long)e->total);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to rank %llu samples", (unsigned long long)e->total);
     for (int r = 0; r < p && status == TUTTI_OK; r++)
         counts[r] = (size_t)(begin_of(run, e, r + 1) - begin_of(run, e, r));
     if (status == TUTTI_OK)
@@ -238,7 +238,7 @@ static tutti_status evaluate_together(tutti_run *run, void *arg, tutti_error *er
     e->sums[4] = (double)f.bytes_sent;
     e->auc = -1;
     if (e->ranks && logits == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the logits of %llu samples",
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the logits of %llu samples",
                           (unsigned long long)(end - begin));
     if (!tutti_train_serves(run))
         status = my_part(run, &mine, e->least, e->sums, logits, err);
@@ -307,7 +307,7 @@ static tutti_status find_least(tutti_run *run, float **least, tutti_error *err)
         return TUTTI_OK;
     *least = tutti_alloc(run->parameters, sizeof **least);
     if (*least == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the optimum of %zu values", run->parameters);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the optimum of %zu values", run->parameters);
     if (!tutti_data_optimum(run->data, step_of(run), *least)) {
         tutti_free(*least);
         *least = NULL;
@@ -322,7 +322,7 @@ static tutti_status tell_own(tutti_run *run, void *arg, tutti_error *err)
     tutti_status status =
         all != NULL ? tutti_allgather(&run->all, tutti_host((double *)(uintptr_t)mine, 2, TUTTI_F64),
                                       tutti_host(all, 2 * (size_t)run->all.size, TUTTI_F64), err)
-                    : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the losses of %d workers", run->all.size);
+                    : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the losses of %d workers", run->all.size);
 
     for (int i = 0; i < tutti_train_working(run) && status == TUTTI_OK; i++)
         if (i == 0 || isnan(all[2 * i]) || all[2 * i] > run->worst.loss) {

@@ -59,7 +59,7 @@ static tutti_status sort(json_t *events, tutti_error *err)
     placed *all = tutti_alloc(n + 1, sizeof *all);
 
     if (all == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu events", n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu events", n);
     for (size_t i = 0; i < n; i++) {
         json_t *event = json_incref(json_array_get(events, i));
         all[i] = (placed){ event, json_integer_value(json_object_get(event, "step")), i };
@@ -99,7 +99,7 @@ tutti_status tutti_train_events_gather(tutti_run *run, json_t **events, tutti_er
         begin != NULL && (first || text != NULL)
             ? tutti_train_gather_lists(run, tutti_host(text, text != NULL ? strlen(text) : 0, TUTTI_U8), begin,
                                        &all, err)
-            : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the events of %d workers", run->all.size);
+            : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the events of %d workers", run->all.size);
 
     json_decref(*events); /* of a try that was spoilt */
     *events = NULL;

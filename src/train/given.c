@@ -52,7 +52,7 @@ tutti_status tutti_train_given_open(tutti_run *run, int64_t samples, tutti_error
                                                : all * sizeof *room->x + n + rows * sizeof *room->rows;
     return good ? TUTTI_OK
                 : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                             "room for %lld samples, those of other workers included; let fewer come",
+                             "memory for %lld samples, those of other workers included; let fewer come",
                              (long long)samples);
 }
 

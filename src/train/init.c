@@ -52,7 +52,7 @@ tutti_status tutti_train_init_settle(tutti_run *run, tutti_error *err)
         return TUTTI_OK;
     all = tutti_alloc(count, sizeof *all);
     if (all == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu running statistics", count);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu running statistics", count);
     for (int k = 0; k < run->n_statistics && run->init.file != NULL && status == TUTTI_OK; k++)
         status = tutti_data_given(tutti_train_weights_read(run->init.file, run->config->init, run->statistics[k].name,
                                                            run->statistics[k].count, all + run->statistics[k].first,

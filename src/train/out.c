@@ -30,13 +30,13 @@ static tutti_status refuse_other_runs(tutti_runtime *rt, const tutti_train_confi
         return TUTTI_OK;
     snprintf(path, sizeof path, "%s/checkpoints", c->out);
     if (tutti_file_exists(rt, path) && tutti_checkpoint_find(rt, path, found, sizeof found, NULL, 0, NULL) == TUTTI_OK)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s already holds a run with checkpoints; go on with it (--resume "
-                          "%s), give this run another --out, or say --overwrite", c->out, c->out);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s already holds a run with checkpoints; continue it (--resume "
+                          "%s), give this run another --out, or give --overwrite", c->out, c->out);
     for (size_t i = 0; i < TUTTI_LENGTH(results); i++) {
         snprintf(path, sizeof path, "%s/%s", c->out, results[i]);
         if (tutti_file_exists(rt, path))
             return tutti_fail(err, TUTTI_ERR_USAGE, 0, "%s already holds the results of a run (%s); give this run "
-                              "another --out, or say --overwrite", c->out, results[i]);
+                              "another --out, or give --overwrite", c->out, results[i]);
     }
     return TUTTI_OK;
 }

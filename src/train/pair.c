@@ -93,8 +93,8 @@ tutti_status tutti_train_check_pair(const tutti_train_config *c, tutti_error *er
         TUTTI_TRY(tutti_problem_same(&model, &data, err));
     else if (model_set != NULL && !no_options)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "model is '%.80s', whose options say how its own samples are drawn, but data is '%.80s'; "
-                          "leave data out, or write model 'logistic' without options",
+                          "model is '%.80s', whose options specify how its own samples are drawn, but data is '%.80s'; "
+                          "omit data, or write model 'logistic' without options",
                           c->model, c->data);
     if (model_set != NULL && model.kind == TUTTI_PROBLEM_QUADRATIC && c->precision != TUTTI_PRECISION_FP32)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,

@@ -41,7 +41,7 @@ tutti_status tutti_train_dry_open(tutti_run *run, tutti_error *err)
     dry->named = tutti_alloc(rows / WORD + 1, sizeof *dry->named);
     dry->ids = tutti_alloc(rows + 1, sizeof *dry->ids);
     if (dry->draws == NULL || dry->named == NULL || dry->ids == NULL || (run->hands_over && dry->handed == NULL))
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the gradients of a plan");
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the gradients of a plan");
     for (size_t i = 0; i < DRAWS; i++) /* of the size of a mean over the workers' samples */
         dry->draws[i] = (float)(1e-3 * tutti_normal(rng, i) / run->workers);
     for (int k = 0; k < run->n_params && run->hands_over; k++)
@@ -171,13 +171,13 @@ tutti_status tutti_train_dry_tell(const tutti_run *run, tutti_error *err)
     drop_records(r);
     r->record = tutti_alloc(n, sizeof *r->record);
     if (r->record == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the plan of %zu states", n);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the plan of %zu states", n);
     tutti_train_memory_records(run, r->record, n);
     for (r->n_records = 0; r->n_records < n; r->n_records++) {
         const char **name = &r->record[r->n_records].name;
         *name = tutti_copy_text(*name);
         if (*name == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the plan of %zu states", n);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the plan of %zu states", n);
     }
     r->serves = tutti_train_serves(run);
     r->by_unit = run->hands_over;
@@ -211,7 +211,7 @@ bool tutti_train_dry_fits(const tutti_run *run)
     if (need <= have)
         return true;
     snprintf(plan->unmeasured, sizeof plan->unmeasured,
-             "the ranks together take %.1f GiB, and steps are gone through where they fit into three quarters of this "
+             "the ranks together take %.1f GiB, and steps are run only where they fit into three quarters of this "
              "machine's memory, %.1f GiB",
              (double)need / 1073741824, (double)have / 1073741824);
     return false;
@@ -268,7 +268,7 @@ static tutti_status evaluate_one(tutti_nn *nn, const tutti_nn_task *task, const 
         most = params[k].count > most ? params[k].count : most;
     zeros = tutti_alloc(most + 1, sizeof(float));
     if (values == NULL || zeros == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to evaluate a sample");
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to evaluate a sample");
     for (int k = 0; k < n && status == TUTTI_OK; k++)
         values[k] = zeros;
     if (status == TUTTI_OK)
@@ -360,7 +360,7 @@ tutti_status tutti_train_plan_make(tutti_train_plan *plan, const tutti_train_con
     c.quiet = true;
     plan->rank = tutti_alloc((size_t)(c.n + c.servers), sizeof *plan->rank);
     if (plan->rank == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the plan of %lld ranks",
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the plan of %lld ranks",
                           (long long)(c.n + c.servers));
     return make_plan(plan, &c, installed, over, err);
 }

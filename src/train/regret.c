@@ -18,7 +18,7 @@ tutti_status tutti_train_regret_open(tutti_run *run, tutti_error *err)
     run->optimum = tutti_alloc(run->parameters, sizeof *run->optimum);
     run->curvature = tutti_alloc(run->parameters, sizeof *run->curvature);
     if (run->optimum == NULL || run->curvature == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the optimum of %zu values", run->parameters);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the optimum of %zu values", run->parameters);
     tutti_problem_spectrum(p.dim, p.condition, run->curvature);
     return TUTTI_OK;
 }

@@ -167,7 +167,7 @@ tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t 
     tutti_status status =
         counts != NULL && lengths != NULL
             ? tutti_allgather(&run->all, tutti_host(&length, 1, TUTTI_I64), tutti_host(lengths, n, TUTTI_I64), err)
-            : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for lists of %zu workers", n);
+            : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for lists of %zu workers", n);
 
     *all = NULL;
     begin[0] = 0;
@@ -179,7 +179,7 @@ tutti_status tutti_train_gather_lists(tutti_run *run, tutti_buffer mine, size_t 
         *all = tutti_alloc(begin[n] + 1, tutti_dtype_bytes(mine.dtype));
         whole = tutti_host(*all, begin[n], mine.dtype);
         if (*all == NULL)
-            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for lists of %zu workers", n);
+            status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for lists of %zu workers", n);
     }
     if (status == TUTTI_OK)
         status = tutti_gather_parts_v(&run->all, 0, counts, mine, whole, err);
@@ -241,7 +241,7 @@ tutti_status tutti_train_report_open(tutti_run *run, tutti_error *err)
     run->figures_of =
         tutti_alloc((size_t)(all ? run->all.size : spokesman_of(run)), TUTTI_TRAIN_FIGURES * sizeof(double));
     if (run->figures_of == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the reports of %d workers", run->all.size);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the reports of %d workers", run->all.size);
     if (run->all.index != 0)
         return TUTTI_OK;
     snprintf(path, sizeof path, "%s/metrics.jsonl", run->config->out);
@@ -308,7 +308,7 @@ static tutti_status write_report(tutti_run *run, const tutti_figures *f, const d
     if (run->test_accuracy >= 0)
         add_field(&line, 4, "accuracy %.2f %%", 100 * run->test_accuracy);
     if (skipped > 0)
-        add_field(&line, 3, "%.0f steps left out", skipped);
+        add_field(&line, 3, "%.0f steps skipped", skipped);
     add_field(&line, 5, "%.0f samples/s", rate);
     add_field(&line, 7, "%.1f MB sent", sum[BYTES] * 1e-6);
     add_field(&line, 2, "%s left", time);

@@ -115,7 +115,7 @@ enum {
     HELD,                        /* bytes of each kind */
     FIGURES = HELD + TUTTI_MEMORY_KINDS
 };
-_Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->told has room for a row of them");
+_Static_assert((int)FIGURES <= (int)TUTTI_TRAIN_FIGURES, "run->told has space for a row of them");
 
 /* A rank's own account of its memory. peak_rss_bytes also contains the program, its libraries and
    the transport's memory. */
@@ -445,7 +445,7 @@ static tutti_status write_results(tutti_run *run, const results *r, tutti_error 
     if (run->config->trace)
         TUTTI_TRY(tutti_train_write_file(run->rt, folder, "trace.json", r->trace.text, r->trace.length, err));
     if (r->trace.lost > 0)
-        tutti_train_say(run, 0, "note: trace.json lacks %llu events for which there was no room; "
+        tutti_train_say(run, 0, "note: trace.json lacks %llu events that its buffer could not hold; "
                         "--trace-steps A:B traces fewer steps", (unsigned long long)r->trace.lost);
     add_up(run, &t);
     keep_totals(run, &r->f, &t);

@@ -107,7 +107,7 @@ static tutti_status same_samples(const tutti_run *run, const char *path, const j
                               of_config(saved, "batch") * of_config(saved, "accumulate")))
         return TUTTI_OK;
     if (rest != was)
-        snprintf(others, sizeof others, ", or %lld as those %lld had who were left", (long long)rest,
+        snprintf(others, sizeof others, ", or %lld as the remaining %lld had", (long long)rest,
                  (long long)survivors(saved));
     return tutti_fail(err, TUTTI_ERR_USAGE, 0,
                       "cannot resume %s: its run has samples_per_step %lld, this one %lld (n x batch x accumulate); "
@@ -215,11 +215,11 @@ static tutti_status load_state(tutti_run *run, tutti_checkpoint *checkpoint, tut
     if (status != TUTTI_OK)
         return tutti_fail_within(
             err, status,
-            "this run has optimizer %.100s, and that of the checkpoint had %s; go on with that, or start anew", now,
+            "this run has optimizer %.100s, and that of the checkpoint had %s; continue with that, or start again", now,
             was);
     tutti_train_say(run, 0,
                     "note: the checkpoint's run had optimizer %s; "
-                    "this one goes on with %s, and without what that one had averaged",
+                    "this one continues with %s, and without the averages of that one",
                     was, now);
     return TUTTI_OK;
 }

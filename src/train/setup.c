@@ -235,7 +235,7 @@ static tutti_status take_share(tutti_run *run, tutti_error *err)
     const int64_t *now = s.passes_of != NULL ? s.passes_of : s.batch_of;
 
     if (now != NULL && run->cut == NULL && (run->cut = tutti_alloc((size_t)s.workers, sizeof *run->cut)) == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the shares of %d workers", s.workers);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shares of %d workers", s.workers);
     if (now != NULL)
         memcpy(run->cut, now, (size_t)s.workers * sizeof *now);
     s.batch_of = s.batch_of != NULL ? run->cut : NULL;

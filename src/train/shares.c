@@ -67,7 +67,7 @@ tutti_status tutti_train_shares_open(tutti_run *run, tutti_error *err)
     run->batch_of = tutti_alloc((size_t)n, sizeof *run->batch_of);
     run->sample_seconds = tutti_alloc((size_t)n, sizeof *run->sample_seconds);
     if (weight == NULL || run->batch_of == NULL || run->sample_seconds == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the shares of %d workers", n);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shares of %d workers", n);
     else
         status = tutti_train_parse_shares(c->batch_share, n, weight, &run->automatic_shares, err);
     for (int r = 0; status == TUTTI_OK && run->parts.first != NULL && strcmp(c->batch_share, "data") == 0 && r < n; r++)
@@ -124,7 +124,7 @@ tutti_status tutti_train_shares_adapt(tutti_run *run, uint64_t done, tutti_error
         return TUTTI_OK;
     }
     if (status == TUTTI_OK && next == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the shares of %d workers", n);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the shares of %d workers", n);
     if (status == TUTTI_OK) {
         double *speed = (double *)(void *)(next + n);
         for (int r = 0; r < n; r++) {

@@ -330,8 +330,8 @@ tutti_status tutti_train_worker(tutti_world *world, const tutti_train_config *co
                             tutti_train_precision_name(config), tutti_train_precision_name(config));
         if (config->precision == TUTTI_PRECISION_FP16 && (m->traits & TUTTI_NEVER_SKIPS) != 0)
             tutti_train_say(&run, 0, /* 2^-24 is the least of fp16 */
-                            "note: method '%s' can leave out no step, so fp16 has no loss scale under it, and what is "
-                            "below 6e-8 in a backward pass becomes 0; --precision bf16 needs no scale",
+                            "note: method '%s' cannot skip a step, so fp16 has no loss scale with it, and values below "
+                            "6e-8 in a backward pass become 0; --precision bf16 needs no scale",
                             m->ops->name);
         status = train(&run, err);
     }

@@ -51,8 +51,8 @@ static tutti_status find_files(tutti_trained *t, const char *run, char *facts, s
     }
     if (!found)
         return tutti_fail(err, TUTTI_ERR_USAGE, ENOENT,
-                          "'%.300s' has no model.json, in it or above it, which says what its model takes; give the "
-                          "--out of `tutti train`, or a checkpoint in it",
+                          "'%.300s' has no model.json, in it or above it, which describes the input of its model; give "
+                          "the --out of `tutti train`, or a checkpoint in it",
                           run);
     if (file)
         snprintf(t->weights, sizeof t->weights, "%s", run);
@@ -108,7 +108,7 @@ static tutti_status take_room(tutti_trained *t, tutti_error *err)
     t->memory = tutti_alloc(t->parameters, sizeof *t->memory);
     t->running = tutti_alloc(t->own + 1, sizeof *t->running);
     if (t->memory == NULL || t->running == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %zu parameters of %s", t->parameters,
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %zu parameters of %s", t->parameters,
                           t->file.facts.model);
     for (int k = 0; k < t->tensors.n_params; at += t->params[k++].count)
         t->values[k] = t->memory + at;
@@ -147,7 +147,7 @@ static tutti_status compare_pieces(const tutti_trained *t, const tutti_checkpoin
             i++;
         if (!tutti_checkpoint_piece(c, i, &piece) || piece.count != p->count)
             return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                              "the checkpoint '%.300s' %s '%s', of which model '%.80s' has %zu elements; is its "
+                              "the checkpoint '%.300s' %s '%s'; model '%.80s' has %zu elements of it; is its "
                               "model.json that of another run?",
                               t->weights, tutti_checkpoint_piece(c, i, &piece) ? "has another number of elements of"
                                                                                : "has no",
@@ -201,7 +201,7 @@ static tutti_status read_running(tutti_trained *t, tutti_checkpoint *c, tutti_er
     double *sum = tutti_alloc(t->own + 1, sizeof *sum);
     tutti_status status = one != NULL && sum != NULL
                               ? TUTTI_OK
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the running statistics");
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the running statistics");
 
     for (int k = 0; k < owners && status == TUTTI_OK; k++) {
         const tutti_saved item = { .state = "client", .tensor = "", .keep = TUTTI_OWN_MEAN, .dtype = TUTTI_F32,
@@ -243,7 +243,7 @@ static tutti_status read_checkpoint(tutti_trained *t, tutti_error *err)
     if (status == TUTTI_OK)
         status = take_room(t, err);
     if (status == TUTTI_OK && (sum = tutti_alloc(most, sizeof *sum)) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to average the models of '%.300s'", t->weights);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to average the models of '%.300s'", t->weights);
     for (int k = 0; k < t->tensors.n_params && status == TUTTI_OK; first += t->params[k++].count)
         status = read_tensor(t, c, state, owners, &t->params[k], t->memory + first, sum, err);
     if (status == TUTTI_OK && t->own > 0)
@@ -281,8 +281,8 @@ tutti_status tutti_trained_open(tutti_trained **out, tutti_runtime *rt, const ch
         status = tutti_train_read_model_file(&t->file, rt, facts, err);
     if (status == TUTTI_OK && strncmp(t->file.facts.model, "quadratic", 9) == 0)
         status = tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                            "model '%.80s' is a point on its way to a known optimum, of which its run tells all; there "
-                            "is nothing to ask it",
+                            "model '%.80s' is a point on its way to a known optimum, and its run reports everything; "
+                            "there is nothing to evaluate or predict",
                             t->file.facts.model);
     if (status == TUTTI_OK)
         status = tutti_fail_within(err, list_tensors(t, err), "'%.300s'", facts);
@@ -356,7 +356,7 @@ tutti_status tutti_trained_classify(tutti_trained *t, const uint8_t *pixels, siz
     tutti_status status;
 
     if (x == NULL || labels == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for %zu pictures", n);
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for %zu pictures", n);
     else {
         tutti_data_normal_table(f->mean, f->deviation, table);
         for (size_t i = 0; i < n * each; i++)
@@ -381,15 +381,15 @@ tutti_status tutti_trained_next(tutti_trained *t, const uint32_t *tokens, size_t
 
     if (context == 0)
         return tutti_fail(err, TUTTI_ERR_USAGE, 0,
-                          "model '%.80s' takes no tokens, so it has no text to go on with; gpt and wordlm do",
+                          "model '%.80s' takes no tokens, so it cannot continue a text; gpt and wordlm can",
                           t->file.facts.model);
     if (n == 0)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is nothing to go on from; give a prompt of a token or more");
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "there is no text to continue; give a prompt of at least one token");
     if (t->asked == NULL)
         TUTTI_TRY(open_network(t, &t->asked, 1, err));
     window = tutti_alloc(2 * context, sizeof *window);
     if (window == NULL)
-        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for a window of %zu tokens", context);
+        return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a window of %zu tokens", context);
     memcpy(window, tokens + (n - known), known * sizeof *window);
     tutti_nn_outputs(t->asked, logits, (int)known - 1);
     status = tutti_nn_evaluate_tokens(t->asked, window, window + context, 1, t->values, &loss, &correct, err);

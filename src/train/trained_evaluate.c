@@ -87,7 +87,7 @@ static tutti_status windows(assessment *a, tutti_split split, uint64_t end, tutt
     uint64_t ids[WINDOWS];
     tutti_status status = tokens != NULL && next != NULL
                               ? TUTTI_OK
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to evaluate %d windows", WINDOWS);
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to evaluate %d windows", WINDOWS);
 
     for (uint64_t at = 0; at < end && status == TUTTI_OK; at += WINDOWS) {
         const size_t n = (size_t)(end - at < WINDOWS ? end - at : WINDOWS);
@@ -121,7 +121,7 @@ static tutti_status samples(assessment *a, tutti_split split, uint64_t end, tutt
     uint64_t ids[CHUNK];
     tutti_status status = x != NULL && rows != NULL
                               ? TUTTI_OK
-                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to evaluate %d samples", CHUNK);
+                              : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to evaluate %d samples", CHUNK);
 
     for (uint64_t at = 0; at < end && status == TUTTI_OK; at += CHUNK) {
         const size_t n = (size_t)(end - at < CHUNK ? end - at : CHUNK);
@@ -165,7 +165,7 @@ static tutti_status take_room(assessment *a, uint64_t total, bool logits, tutti_
         a->ranks = tutti_alloc((size_t)total, sizeof *a->ranks);
         a->clicked = tutti_alloc((size_t)total, 1);
         if (a->ranks == NULL || a->clicked == NULL)
-            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room to rank %llu samples", (unsigned long long)total);
+            return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory to rank %llu samples", (unsigned long long)total);
     }
     if (!logits)
         return TUTTI_OK;
@@ -175,7 +175,7 @@ static tutti_status take_room(assessment *a, uint64_t total, bool logits, tutti_
         (a->logits = tutti_alloc(all, sizeof *a->logits)) == NULL ||
         (a->labels = tutti_alloc(labels, sizeof *a->labels)) == NULL)
         return tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM,
-                          "room for the logits of %llu samples, %zu each; --samples N takes fewer",
+                          "memory for the logits of %llu samples, %zu each; --samples N takes fewer",
                           (unsigned long long)total, a->width);
     return TUTTI_OK;
 }
@@ -238,7 +238,7 @@ tutti_status tutti_trained_evaluate(tutti_trained *t, const char *text, const ch
     TUTTI_TRY(tutti_data_given(tutti_data_open_spec(&data, t->rt, name, installed, err), err));
     status = compare_shape(f, data, name, err);
     if (status == TUTTI_OK && (memory = tutti_alloc((size_t)tutti_data_shape_of(data)->bytes, 1)) == NULL)
-        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for the %llu bytes of '%.120s'",
+        status = tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for the %llu bytes of '%.120s'",
                             (unsigned long long)tutti_data_shape_of(data)->bytes, name);
     if (status == TUTTI_OK)
         status = tutti_data_given(tutti_data_attach(data, memory, true, err), err);

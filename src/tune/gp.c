@@ -39,7 +39,7 @@ tutti_status tutti_gp_open(tutti_gp *g, int knobs, const bool *unordered, int ro
     return g->u != NULL && g->measured != NULL && g->y != NULL && g->factor != NULL && g->alpha != NULL &&
                    g->work != NULL
                ? TUTTI_OK
-               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for a tuner of %d points", room);
+               : tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a tuner of %d points", room);
 }
 
 void tutti_gp_close(tutti_gp *g)
@@ -109,7 +109,7 @@ tutti_status tutti_gp_condition(tutti_gp *g, double *likelihood, tutti_error *er
     bad = LAPACKE_dpotrf_work(LAPACK_COL_MAJOR, 'L', n, g->factor, n); /* C = L L^T */
     if (bad != 0)
         return tutti_fail(err, TUTTI_ERR_NUMBER, 0,
-                          "the tuner's covariance of %d points has no Cholesky factor (LAPACK says %d)", g->n,
+                          "the tuner's covariance of %d points has no Cholesky factor (LAPACK reports %d)", g->n,
                           (int)bad);
     memcpy(g->alpha, g->y, (size_t)n * sizeof *g->y);
     LAPACKE_dpotrs_work(LAPACK_COL_MAJOR, 'L', n, 1, g->factor, n, g->alpha, n); /* alpha = C^-1 y */

@@ -152,7 +152,7 @@ tutti_status tutti_tuner_open(tutti_tuner **out, const tutti_tuner_options *o, t
         unordered[k] = o->knobs[k].choices != NULL;
     }
     t->value = tutti_alloc((size_t)o->points * (size_t)o->n_knobs, sizeof *t->value);
-    status = t->value == NULL ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "room for a tuner of %d points", o->points)
+    status = t->value == NULL ? tutti_fail(err, TUTTI_ERR_MEMORY, ENOMEM, "memory for a tuner of %d points", o->points)
                               : tutti_gp_open(&t->gp, o->n_knobs, unordered, o->points, err);
     if (status == TUTTI_OK)
         *out = t;
@@ -190,12 +190,13 @@ tutti_status tutti_tuner_tell(tutti_tuner *t, const double *value, double second
     double u[TUTTI_KNOBS_MOST];
 
     if (t->gp.n == t->points)
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a tuner of %d points was told one more", t->points);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a tuner of %d points was given one more", t->points);
     if (!(seconds > 0) || isinf(seconds))
-        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a tuner was told that a point takes %g s; it takes some", seconds);
+        return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a tuner was given %g s as a point's time; it must be above 0",
+                          seconds);
     for (int k = 0; k < t->n_knobs; k++) {
         if (!(rounded(&t->knob[k], value[k]) == value[k]))
-            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a tuner was told of %s=%.17g, which is no value of that knob",
+            return tutti_fail(err, TUTTI_ERR_USAGE, 0, "a tuner was given %s=%.17g, which is no value of that knob",
                               t->knob[k].name, value[k]);
         u[k] = place_of(&t->knob[k], value[k]);
     }
@@ -333,7 +334,7 @@ tutti_status tutti_tuner_best(tutti_tuner *t, double *value, tutti_error *err)
     int best;
 
     if (t->gp.n == 0)
-        return tutti_fail(err, TUTTI_ERR_STATE, 0, "a tuner that was told nothing was asked for the best point");
+        return tutti_fail(err, TUTTI_ERR_STATE, 0, "a tuner that was given no point was asked for the best one");
     TUTTI_TRY(find_best(t, &best, &mean, err));
     memcpy(value, t->value + (size_t)best * (size_t)t->n_knobs, (size_t)t->n_knobs * sizeof *value);
     return TUTTI_OK;

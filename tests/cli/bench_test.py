@@ -53,7 +53,7 @@ class Bench(Case):
             self.assertIn("tutti bench " + name, tutti("bench", "--help").stdout)
 
     def test_misspelt_words_and_bad_values_are_refused_with_what_mends_them(self):
-        self.refused("say which one: allreduce, step, io, kernels or codec", "bench")
+        self.refused("name one: allreduce, step, io, kernels or codec", "bench")
         self.refused("there is no benchmark 'alreduce'; did you mean 'allreduce'?", "bench", "alreduce")
         self.refused("there is no option '--size' of bench allreduce; did you mean 'sizes'", "bench", "allreduce",
                      "--size", "4")
@@ -77,7 +77,7 @@ class Bench(Case):
                      "--tune", self.out("t"))
         self.refused("there is no kernel 'axp'; did you mean 'axpy'", "bench", "kernels", "--only", "axp")
         self.refused("/nowhere", "bench", "io", "--dir", "/nowhere", "--bytes", "1MiB", code=1)
-        self.refused("has room for", "bench", "io", "--dir", self.folder, "--bytes", "1024GiB")
+        self.refused("MiB free, but three times ", "bench", "io", "--dir", self.folder, "--bytes", "1024GiB")
         self.refused("the peer has models mlp, cnn, resnet(depth), vgg(small), gpt(layers,dim,heads,context), "
                      "wordlm(vocab,dim,hidden,context), blstm(layers,hidden) and ctr(dim,layers,hidden), "
                      "not 'mlp(hidden=8)'", "bench", "step", "--model", "mlp(hidden=8)", "--with-peers")

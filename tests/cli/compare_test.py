@@ -58,7 +58,7 @@ class Pages(Case):
         for table in re.findall(r"<table>.*?</table>", page.text, re.S): # on a telephone
             if table.split("</tr>")[0].count("<th") > 4:
                 at = page.text.index(table)
-                self.assertIn('<p class="more">The table goes on to the right.</p>', page.text[at - 120:at])
+                self.assertIn('<p class="more">The table continues to the right.</p>', page.text[at - 120:at])
         return page
 
     def seen(self, path):
@@ -328,7 +328,7 @@ class Compare(Pages):
             self.assertFalse(os.path.exists(os.path.join(homes[1], "it/compare.html")), "it had ended by then")
             if how == signal.SIGTERM:
                 self.assertEqual(run.returncode, 128 + how)
-                self.assertIn("to go on: tutti compare --resume it", err)
+                self.assertIn("to continue: tutti compare --resume it", err)
             words = ["compare", "--resume", "it", *self.pictures()]
         kept = os.stat(os.path.join(homes[1], "it/runs/0001/summary.json")).st_mtime_ns
         done = subprocess.run([TUTTI, *words], cwd=homes[1], env=clean_environment(TUTTI_BATCH="32"),
@@ -374,10 +374,10 @@ class Compare(Pages):
         out = self.out("none")
         work = ["compare", "--data", self.data, "--out", out, *self.WORK, *self.pictures()]
         for sentence, more in (
-                ("what is to be compared? say --methods", []),
+                ("nothing to compare; give --methods", []),
                 ("there is no method 'dpd'", ["--methods", "ddp,dpd"]),
                 ("methods has 'ddp' twice", ["--methods", "ddp,ddp"]),
-                ("something is missing beside a ','", ["--methods", "ddp,,d-psgd"]),
+                ("an element is missing next to a ','", ["--methods", "ddp,,d-psgd"]),
                 ("there is no codec 'fp61'", ["--methods", "ddp", "--codecs", "fp61"]),
                 ("--vary is 'slow'; write an option and its values", ["--methods", "ddp", "--vary", "slow"]),
                 ("there is no option 'slw' of train", ["--methods", "ddp", "--vary", "slw=;0:5"]),
@@ -401,9 +401,9 @@ class Compare(Pages):
     def test_a_plan_that_was_changed_by_hand_is_refused(self):
         out = self.out("plan")
         self.compare(out, "--methods", "ddp", "--seeds", "1", "-n", "1")
-        self.refused("holds a comparison; go on with it", "compare", "--methods", "ddp", "--out", out, *self.pictures())
+        self.refused("holds a comparison; continue it", "compare", "--methods", "ddp", "--out", out, *self.pictures())
         for more in (["--batch", "3"], ["--target", "loss=1"], ["--methods", "ddp"]):
-            self.refused("goes on with a comparison as it was planned", "compare", "--resume", out, *more,
+            self.refused("continues a comparison as it was planned", "compare", "--resume", out, *more,
                          *self.pictures())
         plan = json.loads(read(out + "/plan.json"))
         for change in (dict(runs=[dict(plan["runs"][0], name="../x")]), dict(runs=[dict(plan["runs"][0], row=7)]),

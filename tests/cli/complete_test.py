@@ -68,7 +68,7 @@ class Complete(Case):
         self.assertTrue(tutti("completion", "zsh").stdout.startswith("#compdef tutti\n"))
         done = tutti("completion", "fish")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("say for which shell: bash or zsh", done.stderr)
+        self.assertIn("name the shell: bash or zsh", done.stderr)
 
 
 if __name__ == "__main__":

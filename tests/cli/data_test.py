@@ -160,8 +160,8 @@ class Partition(Case):
                      "--partition", "dirichlet(alpha=-0.5)", *where)
         self.refused("there is no partition 'dirichlett'; did you mean 'dirichlet'?", "train",
                      "--partition", "dirichlett", *where)
-        self.refused("partition 'class': 2 workers with 2 classes each have 4 of the 10 classes, and nobody would have "
-                     "the others; k must be at least 5", "train", "--partition", "class", "-n", 2, *where)
+        self.refused("partition 'class': 2 workers with 2 classes each have 4 of the 10 classes, and no worker would "
+                     "have the others; k must be at least 5", "train", "--partition", "class", "-n", 2, *where)
         self.refused("batch-share is 'auto', but with partition 'shard'", "train", "--partition", "shard",
                      "--batch-share", "auto", "-n", 2, *where)
         self.refused("batch-share is 'data', but with partition 'iid'", "train", "--batch-share", "data", "-n", 2,

@@ -209,7 +209,7 @@ class Hosts(HostCase):
                          r"\(.*\); open that way in firewalls, or say --meet with an address that this host reaches")
 
     def test_wrong_words_are_refused_with_both_values(self):
-        self.refused("n is 5, but the hosts 'a:2,b:2' have 4 workers; leave out -n, or write HOST:WORKERS", "train",
+        self.refused("n is 5, but the hosts 'a:2,b:2' have 4 workers; omit -n, or write HOST:WORKERS", "train",
                      "-n", 5, "-H", "a:2,b:2")
         self.refused("hosts: host 'a' is named twice; write it once with all its workers, a:4", "train", "-H",
                      "a:2,a:2")
@@ -392,7 +392,7 @@ class Launchers(HostCase):
         saved, = os.listdir(os.path.join(out, "checkpoints"))
         self.assertEqual(told,
                          ["tutti: stopped by signal 15 (SIGTERM)\ntutti: the newest checkpoint is %s/checkpoints/%s; "
-                          "to go on from there: tutti train --resume %s\n" % (out, saved, out), "", ""])
+                          "to continue from there: tutti train --resume %s\n" % (out, saved, out), "", ""])
 
     def test_without_a_key_it_shows_how_to_make_one(self):
         done = tutti("train", "--data", self.data, "--out", self.out("a"), **self.torchrun(2)[1])
@@ -443,9 +443,9 @@ class Launchers(HostCase):
                      "torchrun that it is rank 0 of 2 (RANK=0, WORLD_SIZE=2)", "train", "--data", self.data,
                      OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="4", RANK="0", WORLD_SIZE="2")
         self.refused("-n asks for 3 workers, but torchrun has started 2 processes (RANK=0, WORLD_SIZE=2); "
-                     "leave out -n, or start `tutti train` once", "train", "-n", 3, RANK="0", WORLD_SIZE="2")
+                     "omit -n, or start `tutti train` once", "train", "-n", 3, RANK="0", WORLD_SIZE="2")
         self.refused("-H asks for 3 workers, but Slurm has started 8 processes (SLURM_PROCID=3, SLURM_NTASKS=8); "
-                     "leave out -H", "train", "-H", "a:3", SLURM_PROCID="3", SLURM_NTASKS="8", SLURM_STEP_ID="0")
+                     "omit -H", "train", "-H", "a:3", SLURM_PROCID="3", SLURM_NTASKS="8", SLURM_STEP_ID="0")
         self.refused("RANK is '2' and WORLD_SIZE is '2'", "train", RANK="2", WORLD_SIZE="2")
         self.refused("PMI_RANK is '(not set)' and PMI_SIZE is '2'", "train", PMI_SIZE="2")
 

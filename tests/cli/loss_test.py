@@ -206,7 +206,7 @@ class GoesOn(HostCase):
 
     def test_who_cannot_go_on_is_told_who_can(self):
         self.refused("on-loss is 'continue', but 'ddp' needs every worker in every step; use on-loss=stop and resume "
-                     "from a checkpoint, or a method that goes on (", "train", "-n", 2, "--on-loss", "continue")
+                     "from a checkpoint, or a method that continues (", "train", "-n", 2, "--on-loss", "continue")
         self.refused("min-workers is 4, but the run has 3 from its beginning; give at most 3", "train", "-n", 3,
                      "--min-workers", 4)
         if os.path.exists(os.path.join(os.path.dirname(TUTTI), "../lib/libtutti_transport_mpi.so")):

@@ -273,9 +273,9 @@ class GoesOn(Running):
         run.terminate()
         said = self.ended(run, code=143).splitlines()[-1]
         step, = [int(name[5:]) for name in list_of(os.path.join(out, "checkpoints"))]
-        self.assertIn("the newest checkpoint is %s/checkpoints/step-%08d; to go on from there: tutti train --resume %s"
-                      % (out, step, out), said)
-        return out, said.split("to go on from there: tutti ")[1], step
+        self.assertIn("the newest checkpoint is %s/checkpoints/step-%08d; to continue from there: tutti train "
+                      "--resume %s" % (out, step, out), said)
+        return out, said.split("to continue from there: tutti ")[1], step
 
     def shell(self, words):
         return subprocess.run(["sh", "-c", TUTTI + " " + words], capture_output=True, text=True, timeout=120,
@@ -296,16 +296,16 @@ class GoesOn(Running):
         now = 4 if any_number else left
         self.assertEqual((summary(out)["resumed_at_step"], summary(out)["workers"]), (step, now))
         # as the line that began it does, twice
-        for k, of in ((1, ", who were left of 4"), (2, "")):
+        for k, of in ((1, ", the remaining ones of 4"), (2, "")):
             done = tutti("train", *words, *self.WORDS, "--resume", "auto", "--out", copy, "--steps", step + 40 * k,
                          "--checkpoint-every", 40)
-            told = "tutti: the checkpoint in %s is of %d workers%s, and no other number can go on from it: %d go on\n"
+            told = "tutti: the checkpoint in %s is of %d workers%s, and no other number can resume it: %d resume\n"
             self.assertEqual((done.returncode, done.stderr), (0, "" if any_number else told % (copy, left, of, left)))
             self.assertEqual((summary(copy)["steps"], summary(copy)["workers"]), (step + 40 * k, now))
 
     def test_every_method_goes_on_as_it_is_said(self):
         done = tutti("train", "--method", "ddp", "-n", "2", "--on-loss", "continue")
-        known = done.stderr.split("a method that goes on (")[1].split(")")[0].split(", ")
+        known = done.stderr.split("a method that continues (")[1].split(")")[0].split(", ")
         self.assertEqual(set(known), {method.split("(")[0] for method, _ in GO_ON})
         # all of them in `make check-long`
         for method, servers in GO_ON if LONG else [m for m in GO_ON if m[0] in IN_SHORT]:
@@ -361,8 +361,8 @@ class GoesOn(Running):
             self.addCleanup(lambda run=run: (run.kill(), run.communicate()) if run.poll() is None else None)
         told = [run.communicate(timeout=60)[1] for run in runs]
         self.assertEqual([run.returncode for run in runs], [0] * 4, told)
-        self.assertEqual(told, ["tutti: the checkpoint in %s is of 3 workers, who were left of 4, and no other number "
-                                "can go on from it: 3 go on\n" % out, "", "", ""])
+        self.assertEqual(told, ["tutti: the checkpoint in %s is of 3 workers, the remaining ones of 4, and no other "
+                                "number can resume it: 3 resume\n" % out, "", "", ""])
         self.assertEqual((summary(out)["steps"], summary(out)["workers"]), (step + 40, 3))
 
 

@@ -135,7 +135,7 @@ class Plan(Case):
                 self.assertLess(abs(r["memory"][kind] - values), 0.001 * values)
             self.assertIsNone(r["bytes_sent_a_step"])
         self.assertEqual((p["steps"], p["bytes_sent_total"], p["messages_sent_total"]), (0, None, None))
-        self.assertRegex(p["unmeasured"], r"^the ranks together take \d+\.\d GiB, and steps are gone through where")
+        self.assertRegex(p["unmeasured"], r"^the ranks together take \d+\.\d GiB, and steps are run only where")
         said = tutti("plan", "memory", *common).stdout
         self.assertIn("wire: not counted; the ranks together take", said)
         self.assertNotIn("sent/step", said)

@@ -136,8 +136,8 @@ class Problems(Case):
             "--model", "quadratic", "--data", "logistic")
         bad("model is 'quadratic', whose loss is about samples of its own, but data is 'mnist'; leave data out",
             "--model", "quadratic", "--data", "mnist")
-        bad("model is 'logistic(dim=3)', whose options say how its own samples are drawn, but data is 'mnist'; leave "
-            "data out, or write model 'logistic' without options", "--model", "logistic(dim=3)", "--data", "mnist")
+        bad("model is 'logistic(dim=3)', whose options specify how its own samples are drawn, but data is 'mnist'; "
+            "omit data, or write model 'logistic' without options", "--model", "logistic(dim=3)", "--data", "mnist")
         bad("target is 'accuracy=0.9', but quadratic has no accuracy; write loss=L, "
             "which is the excess over its least loss", "--model", "quadratic", "--target", "accuracy=0.9")
         bad("model 'quadratic': option 'dim' is 0; it must be from 1 to 16384", "--model", "quadratic(dim=0)")

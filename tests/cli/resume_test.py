@@ -154,12 +154,12 @@ class Resume(Case):
         done = tutti("train", "--resume", adam, "--steps", 30, "--optimizer", "sgd(lr=0.1)")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("note: the checkpoint's run had optimizer adam(lr=0.0", done.stdout)
-        self.assertIn("; this one goes on with sgd(lr=0.1), and without what that one had averaged", done.stdout)
+        self.assertIn("; this one continues with sgd(lr=0.1), and without the averages of that one", done.stdout)
         done = tutti("train", "--resume", sgd, "--steps", 30, "--optimizer", "adam")
         self.assertEqual(done.returncode, 2, done.stdout)
         self.assertRegex(done.stderr,
                          r"tutti: this run has optimizer adam, and that of the checkpoint had sgd\(lr=0.1\); "
-                         r"go on with that, or start anew: checkpoint '.*' has no 'optim.exp_avg/0.weight'")
+                         r"continue with that, or start again: checkpoint '.*' has no 'optim.exp_avg/0.weight'")
 
     def test_who_may_go_on_after_a_loss_is_said(self):
         """Shares are a number for each worker, so other workers need other shares; a model of a worker
@@ -179,10 +179,10 @@ class Resume(Case):
             (("--resume", gossip, "-n", 4, "--batch-share", "1:1:1:1"),
              'its run has batch-share "3:1:1:1", this one "1:1:1:1"'),
             (("--resume", server, "-n", 2), "its run has samples_per_step 48, this one 24 (n x batch x accumulate); "
-             "it decides the numbers and must be the same, or 36 as those 3 had who were left"),
+             "it decides the numbers and must be the same, or 36 as the remaining 3 had"),
             (("--resume", self.train("f", *common, "--method", "asgd", "--servers", 1), "-n", 2, "--batch", 7),
              "this one 14 (n x batch x accumulate); it decides the numbers and must be the same, "
-             "or 36 as those 3 had who were " "left, or batch x accumulate must")):
+             "or 36 as the remaining 3 had, or batch x accumulate must")):
             self.refused(sentence, "train", *words, *again, "--out", self.out("no"))
 
     @unittest.skipUnless(SIMULATOR, "the simulator is not built")

@@ -312,7 +312,7 @@ class Run(unittest.TestCase):
         self.assertEqual((code, len(re.findall(" over shm: 3", out))), (0, 2), err)
 
     def test_invalid_options_are_rejected(self):
-        self.refused("how many workers? say -n N, or -H HOST:N", "--", "true")
+        self.refused("how many workers? give -n N, or -H HOST:N", "--", "true")
         self.refused("there is no command to run", "-n", 2)
         self.refused("there is no command 'no-such-program' in PATH", "-n", 2, "--", "no-such-program")
         self.refused("cannot execute './nothing' as worker 0", "-n", 2, "--", "./nothing")

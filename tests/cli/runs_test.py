@@ -186,14 +186,14 @@ class Runs(Case):
         out = self.train("a", *small, "--steps", 6)
         before = self.files(out)
         self.refused("%s already holds the results of a run (summary.json); give this run another --out, "
-                     "or say --overwrite" % out, "train", *small, "--steps", 6, "--out", out)
+                     "or give --overwrite" % out, "train", *small, "--steps", 6, "--out", out)
         saved = self.train("b", *small, "--steps", 6, "--checkpoint-every", 2)
         # another run's
         self.refused("already holds the results of a run", "train", *small, "--resume", saved, "--steps", 8,
                      "--out", out)
         self.assertEqual(self.files(out), before)
         held = self.files(saved)
-        self.refused("say --overwrite", "train", *small, "--steps", 4, "--out", saved)
+        self.refused("give --overwrite", "train", *small, "--steps", 4, "--out", saved)
         self.refused("no data at", "train", *small, "--data", self.folder + "/none", "--out", saved, "--overwrite")
         self.assertEqual(self.files(saved), held)  # not by a run that did not begin
         again = tutti("train", *small, "--steps", 6, "--checkpoint-every", 4, "--seed", 12, "--out", saved,
@@ -235,9 +235,9 @@ class Runs(Case):
             self.assertEqual(run.returncode, code, err)
             newest = max(os.path.join(out, "checkpoints", name) for name in os.listdir(os.path.join(out, "checkpoints"))
                          if name.startswith("step-"))
-            self.assertEqual(err.splitlines()[1], "tutti: the newest checkpoint is %s; to go on from there: "
+            self.assertEqual(err.splitlines()[1], "tutti: the newest checkpoint is %s; to continue from there: "
                              "tutti train --resume '%s'" % (newest, out.replace("'", "'\\''")))
-            again = subprocess.run(["sh", "-c", err.splitlines()[1].split("to go on from there: ")[1].replace(
+            again = subprocess.run(["sh", "-c", err.splitlines()[1].split("to continue from there: ")[1].replace(
                 "tutti", "'%s'" % TUTTI, 1) + " --steps %d" % (int(newest[-8:]) + 2)], capture_output=True, text=True,
                                    env=clean_environment())
             self.assertEqual(again.returncode, 0, again.stderr)
@@ -260,7 +260,8 @@ class Runs(Case):
             self.assertEqual(len(saved), 1, saved)
             self.assertTrue(2 <= int(saved[0][5:]) < 60 and int(saved[0][5:]) % ask == 0, saved)
             self.assertEqual(err, "tutti: stopped by signal 15 (SIGTERM)\ntutti: the newest checkpoint is "
-                             "%s/checkpoints/%s; to go on from there: tutti train --resume %s\n" % (out, saved[0], out))
+                             "%s/checkpoints/%s; to continue from there: tutti train --resume %s\n"
+                             % (out, saved[0], out))
             again = tutti("train", "--resume", out, "--slow", "")
             self.assertEqual(again.returncode, 0, again.stderr)
             self.assertEqual(self.model(out), self.model(whole), arguments)

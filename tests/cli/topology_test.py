@@ -40,7 +40,7 @@ class Topology(Case):
         # lambda_2(E[W^T W]) and the rounds to a hundredth, at n = 8, 16, 32, 64
         for n, factor, rounds in ((8, "0.23810", 4), (16, "0.28889", 4), (32, "0.31183", 4), (64, "0.32275", 5)):
             out = tutti("topology", "random-ring", "-n", n).stdout
-            self.assertIn("period:      none: each round is drawn anew\n", out)
+            self.assertIn("period:      none: each round is newly drawn\n", out)
             self.assertIn("a round shrinks the squared distance from the mean by %s on average\nto 1 %%:      "
                           "%d rounds " % (factor, rounds), out)
             self.assertEqual(out.count("\nround "), 3 if n <= 16 else 0)

@@ -76,7 +76,8 @@ class Train(Case):
             run.stdout = None
             err = run.communicate(timeout=60)[1]
             self.assertEqual(run.returncode, 0, err)
-            self.assertEqual(err, "tutti: standard output was closed; the run goes on, its results are in its files\n")
+            self.assertEqual(err, "tutti: standard output was closed; the run continues, its results are in its "
+                             "files\n")
             self.assertEqual(summary(out)["steps"], summary(whole)["steps"])
             if name == "one":
                 self.assertEqual(read(os.path.join(out, "model.safetensors")),
@@ -86,7 +87,7 @@ class Train(Case):
                 done = subprocess.run([TUTTI, "train", *common, *more, "--out", self.out(name)], stdout=full,
                                       stderr=subprocess.PIPE, text=True, env=clean_environment())
             self.assertEqual((done.returncode, done.stderr), (0, "tutti: cannot write to standard output (No space "
-                             "left on device); the run goes on, its results are in its files\n"))
+                             "left on device); the run continues, its results are in its files\n"))
             self.assertEqual(summary(self.out(name))["steps"], summary(whole)["steps"])
 
     def test_losses_are_those_of_the_samples_they_are_named_after(self):

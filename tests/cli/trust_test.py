@@ -12,7 +12,7 @@ def options():
     return {"hosts": ("127.0.0.1:1,127.0.0.2:1", "starts programs on other machines"),
             "rsh": ("touch %s", "starts a program"),
             "meet": ("127.0.0.1:1", "opens a port"),
-            "out": ("%s", "says where files are written"),
+            "out": ("%s", "determines where files are written"),
             "overwrite": (True, "removes files")}
 
 
@@ -70,8 +70,8 @@ class Trust(Case):
         done = tutti("train", "--resume", out, "--steps", "20")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.files(other), before)
-        self.assertIn("out is '%s', which says where files are written and is not taken from a run's folder; if you "
-                      "mean it: --out %s\n" % (other, other), done.stderr)
+        self.assertIn("out is '%s', which determines where files are written and is not taken from a run's folder; "
+                      "if you mean it: --out %s\n" % (other, other), done.stderr)
         self.assertIn("overwrite is 'true', which removes files and is not taken from a run's folder; if you mean it: "
                       "--overwrite\n", done.stderr)
         self.assertEqual(summary(out)["steps"], 20)

@@ -325,9 +325,9 @@ class Use(Case):
     def test_generate_refuses_what_it_cannot_go_on_from(self):
         out = self.run_of("r", MLP, self.data, "--steps", 1)
         gpt = self.run_of("g", GPT, self.windows, "--steps", 1)
-        self.refused("takes no tokens, so it has no text to go on with", "generate", out, "--prompt", "a")
-        self.refused("give --prompt of a character or more", "generate", gpt)
-        self.refused("what is 'abc'? a text to go on from is given as --prompt TEXT", "generate", gpt, "abc")
+        self.refused("takes no tokens, so it cannot continue a text", "generate", out, "--prompt", "a")
+        self.refused("give a --prompt of at least one character", "generate", gpt)
+        self.refused("what is 'abc'? the text to continue is given as --prompt TEXT", "generate", gpt, "abc")
         self.refused("--temperature", "generate", gpt, "--prompt", "a", "--temperature", -1)
 
     # ---- --init
@@ -382,7 +382,7 @@ class Use(Case):
         with open(path, "wb") as f:
             f.write(b"no header")
         self.refused("f.safetensors", "train", "--model", MLP, "--data", self.data, "--init", path)
-        self.refused("model 'quadratic' begins where its problem says; leave init out", "train", "--model", "quadratic",
+        self.refused("model 'quadratic' starts at the point of its problem; omit init", "train", "--model", "quadratic",
                      "--init", path)
 
 

@@ -346,7 +346,7 @@ static void a_log_becomes_values_rows_and_labels(void **state)
     assert_int_equal(tutti_data_open_spec(&d, &mem->rt, "clicks(one.tsv)", NULL, &err), TUTTI_ERR_USAGE);
     assert_string_equal(
         err.text,
-        "'one.tsv' has 1 clicks, of which val=0.1 leaves 0 for training and 1 for testing; both need at least one");
+        "'one.tsv' has 1 clicks; val=0.1 leaves 0 for training and 1 for testing; both need at least one");
     memory_files_close(mem);
     tutti_runtime_close(real);
     free(log);

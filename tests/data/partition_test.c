@@ -358,8 +358,8 @@ static void invalid_options_are_rejected(void **state)
     assert_refused("there is no partition 'dirichlt'; did you mean 'dirichlet'?; iid, dirichlet(alpha=A), class(k=K) "
                    "and shard(k=K) are known",
                    "dirichlt(1)", labels, 100, 10, 4);
-    assert_refused("partition 'class': 4 workers with 2 classes each have 8 of the 10 classes, and nobody would have "
-                   "the others; k must be at least 3",
+    assert_refused("partition 'class': 4 workers with 2 classes each have 8 of the 10 classes, and no worker would "
+                   "have the others; k must be at least 3",
                    "class(k=2)", labels, 100, 10, 4);
     assert_refused("partition 'class': k is 11, but there are 10 classes", "class(k=11)", labels, 100, 10, 4);
     assert_refused("partition 'shard': 4 workers with 26 shards each need 104 shards, but there are 100 samples",

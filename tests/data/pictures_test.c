@@ -352,7 +352,7 @@ static void what_does_not_fit_is_named(void **state)
     cannot(f, "other", TUTTI_ERR_USAGE, "'other/b/readme.txt' is no picture by its name");
     put(f->m, "loose/a/1.png", flat(2, 2, 1, 0, 0));
     put(f->m, "loose/2.png", flat(2, 2, 1, 0, 0));
-    cannot(f, "loose", TUTTI_ERR_USAGE, "'loose/2.png' is no folder; beside the folders of the classes nothing else");
+    cannot(f, "loose", TUTTI_ERR_USAGE, "'loose/2.png' is no folder; next to the folders of the classes nothing else");
     put(f->m, "empty/a/1.png", flat(2, 2, 1, 0, 0));
     put(f->m, "empty/b/.keep", flat(2, 2, 1, 0, 0));
     cannot(f, "empty", TUTTI_ERR_USAGE, "'empty/b' is a class without a picture");

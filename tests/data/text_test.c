@@ -571,7 +571,7 @@ static void bad_texts_are_refused_in_sentences(void **state)
           "smaller context, a longer text or another val",
           TUTTI_ERR_USAGE },
         { "moby-dick(context=8)",
-          "'data/moby-dick/moby-dick.txt' has 50 tokens for validation, room for 1 windows of context 8 every 3000 "
+          "'data/moby-dick/moby-dick.txt' has 50 tokens for validation, enough for 1 windows of context 8 every 3000 "
           "tokens, but val_windows is 16; give fewer, a smaller val_stride "
           "or a larger val",
           TUTTI_ERR_USAGE },

@@ -77,7 +77,7 @@ static void mistakes_in_resources_are_named(void **state)
         { "\"communicate_share\": 0.5", "\"communicate_share\": 1.5", "they must be from 0 to 1" },
         { "{\"2\": 0.06, \"4\": 0.04}", "{\"1\": 0.06}", "layer 'emb' on 'cpu'" },
         { "{\"2\": 0.06, \"4\": 0.04}", "{\"2\": -1}", "'compute_with' of 2 units must be seconds" },
-        { "{\"2\": 0.06, \"4\": 0.04}", "{\"2\": 1}, \"compute_share\": 1", "say the same; give one" },
+        { "{\"2\": 0.06, \"4\": 0.04}", "{\"2\": 1}, \"compute_share\": 1", "specify the same value; give one" },
         { "\"layers\": [", "\"layers\": 3, \"x\": [", "there is no member 'x'" },
         { "\"types\": [", "\"types\": [3, ", "it must be an object" },
         { "{\"schema\"", "{{\"schema\"", "no JSON" },

@@ -74,7 +74,7 @@ def test_a_checkpoint_gives_each_item_as_its_shards_have_it(trained):
         assert c.read("x", models[0].tensor, 0).tobytes() != c.read("x", models[0].tensor, 1).tobytes()
         for item in c.items:
             assert len(c.read(item.state, item.tensor, item.owner)) == item.count
-        with pytest.raises(KeyError, match="of workers 0, 1: say which by owner="):
+        with pytest.raises(KeyError, match="of workers 0, 1: choose one by owner="):
             c.read("x", models[0].tensor)
         with pytest.raises(KeyError, match="has no 'y'"):
             c.read("y")

@@ -590,7 +590,7 @@ def shared():
 
 
 REFUSED = {
-    "a model that is no sequence": (Net, {}, "the model is a Net, whose forward nobody can cut"),
+    "a model that is no sequence": (Net, {}, "the model is a Net, whose forward cannot be split"),
     "more stages than units": (
         lambda: nn.Sequential(nn.Linear(12, 4), nn.Linear(4, 3)), {"method": "hetpipe(stages=3)", "n": 3},
         "3 stages, but this model of 2 units can be cut into 2 at most"),
@@ -745,7 +745,7 @@ def forked_rank():
         ("first", "with", ("ArithmeticError", "a script failed"), "a script failed"),
         ("last", "leaves", None, "rank 1 has ended without finish()"),
         ("first", "other call", ("StateError", "come to step() and this one to finish()"), "come to finish()"),
-        ("first", "other number", ("StateError", "goes on to step 6, and this one to step 5"), "to step 5"),
+        ("first", "other number", ("StateError", "continues to step 6, and this one to step 5"), "to step 5"),
     ),
 )  # fmt: skip
 def test_a_failure_is_told_on_all_workers(where, how, own, others):

@@ -138,10 +138,10 @@ def test_who_disagrees_with_the_launcher_hears_both_sizes(wrapped):
     answers = forked.ranks(2, disagrees, 0, 2, wrapped)
     for rank, answer in enumerate(answers):
         assert answer["error"] == "StateError", answer
-        assert "torch.distributed says that this is rank 0 of 1" in answer["text"]
+        assert "torch.distributed reports that this is rank 0 of 1" in answer["text"]
         assert f"launcher that it is rank {rank} of 2" in answer["text"] and "by one launcher" in answer["text"]
 
 
 def test_a_launcher_of_one_that_had_its_say_is_named(tmp_path):
     for rank, answer in enumerate(forked.ranks(2, by_a_launcher_of_one, str(tmp_path))):
-        assert f"says that this is rank {rank} of 2, and Tutti's launcher that it is rank 0 of 1" in answer["text"]
+        assert f"reports that this is rank {rank} of 2, and Tutti's launcher that it is rank 0 of 1" in answer["text"]

@@ -370,8 +370,8 @@ def test_workers_with_all_and_with_parts_go_on_from_each_other(rule, before, aft
     "before, after, rule, n, says",
     [
         ("ddp", STAGE3, "sgd", 1, "was saved by 2 workers whose optimizer was torch's own"),
-        (STAGE3, "ddp", "rmsprop", 2, "which RMSprop does not go on from"),
-        (STAGE3, "ddp", "adamw", 2, "has momentum of an optimiser of the library's, which AdamW does not go on from"),
+        (STAGE3, "ddp", "rmsprop", 2, "which RMSprop does not continue from"),
+        (STAGE3, "ddp", "adamw", 2, "has momentum of an optimiser of the library's, which AdamW does not continue"),
     ],
 )
 def test_an_optimizer_that_keeps_something_else_is_refused(before, after, rule, n, says, tmp_path):

@@ -67,7 +67,7 @@ def halved(method):
 def test_fp16_without_a_scale_is_said_once(method, times):
     for answer in forked.ranks(2, halved, method):
         said = [m.split(",")[0] for m in answer["value"]]
-        assert said == ["method 'backup-workers' can leave out no step"] * times, answer
+        assert said == ["method 'backup-workers' cannot skip a step"] * times, answer
 
 
 @pytest.mark.parametrize("method, sparse, wrapper", [

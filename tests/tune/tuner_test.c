@@ -276,13 +276,13 @@ static void wrong_times_and_points_are_refused(void **state)
     assert_int_equal(tutti_tuner_best(t, &v, &err), TUTTI_ERR_STATE);
     for (size_t i = 0; i < TUTTI_LENGTH(bad); i++)
         assert_int_equal(tutti_tuner_tell(t, &v, bad[i], &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "a tuner was told that a point takes inf s"));
+    assert_non_null(strstr(err.text, "a tuner was given inf s as a point's time"));
     assert_int_equal(tutti_tuner_tell(t, &odd, 1, &err), TUTTI_ERR_USAGE);
     assert_non_null(strstr(err.text, "partition=4194305, which is no value of that knob"));
     assert_int_equal(tutti_tuner_tell(t, &v, 1, &err), TUTTI_OK);
     assert_int_equal(tutti_tuner_tell(t, &v, 1, &err), TUTTI_OK);
     assert_int_equal(tutti_tuner_tell(t, &v, 1, &err), TUTTI_ERR_USAGE);
-    assert_non_null(strstr(err.text, "a tuner of 2 points was told one more"));
+    assert_non_null(strstr(err.text, "a tuner of 2 points was given one more"));
     tutti_tuner_close(t);
     tutti_tuner_close(NULL);
 }

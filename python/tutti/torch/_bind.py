@@ -336,7 +336,7 @@ class Binding:
             raise StateError(
                 f"parameter '{gone[0]}'"
                 + (f" and {len(gone) - 1} more have" if len(gone) > 1 else " has")
-                + " been replaced in the module, and nobody would exchange the gradients of what is there now; replace "
+                + " been replaced in the module, and the gradients of the new ones would not be exchanged; replace "
                 "layers, and call load_state_dict(assign=True), before the module is wrapped or prepared"
             )
         self._places = self._find_places()  # moved within it, as register_parametrization does
@@ -355,7 +355,7 @@ class Binding:
             if p.requires_grad:
                 raise ValueError(
                     f"parameter '{name}' did not require a gradient when the module was given to tutti.torch and does "
-                    "now; nobody would exchange its gradient: freeze it again, or wrap or prepare the module after "
+                    "now; its gradient would not be exchanged: freeze it again, or wrap or prepare the module after "
                     "such a change"
                 )
 
@@ -463,8 +463,8 @@ def warn_unscaled(engine: Engine) -> None:
         return
     if any(torch.is_autocast_enabled(d) and torch.get_autocast_dtype(d) == torch.float16 for d in ("cpu", "cuda")):
         warnings.warn(
-            f"method '{m.ops.contents.name.decode()}' can leave out no step, so fp16 has no loss scale under it, and "
-            "what is below 6e-8 in a backward pass becomes 0; torch.bfloat16 needs no scale",
+            f"method '{m.ops.contents.name.decode()}' cannot skip a step, so fp16 has no loss scale with it, and "
+            "values below 6e-8 in a backward pass become 0; torch.bfloat16 needs no scale",
             stacklevel=2,
         )
 

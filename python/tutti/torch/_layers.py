@@ -46,7 +46,7 @@ def sequence(model: nn.Module | Sequence[nn.Module]) -> nn.Sequential:
         return nn.Sequential(*model)
     if not isinstance(model, nn.Sequential) or type(model).forward is not nn.Sequential.forward:
         raise ValueError(
-            f"the model is a {type(model).__name__}, whose forward nobody can cut into stages; give its layers in "
+            f"the model is a {type(model).__name__}, whose forward cannot be split into stages; give its layers in "
             "their order, as torch.nn.Sequential or as a list of modules"
         )
     if _hooked(model):
@@ -116,7 +116,7 @@ def check(model: nn.Module) -> None:
         compiled = isinstance(m, torch._dynamo.OptimizedModule) or m._compiled_call_impl is not None
         if compiled or isinstance(m, torch.jit.ScriptModule):
             raise ValueError(
-                f"module '{name or type(m).__name__}' is compiled, and would go on with the parameters that it was "
+                f"module '{name or type(m).__name__}' is compiled, and would continue with the parameters that it was "
                 "compiled with; give the model without torch.compile or torch.jit"
             )
 

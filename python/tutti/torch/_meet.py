@@ -105,8 +105,8 @@ class Meetings:
                     )
                 if theirs == meeting and after != steps and kind == _STEP:
                     raise StateError(
-                        f"rank {rank} goes on to step {after}, and this one to step {steps}; the workers of a pipeline "
-                        "all call step() with the same number, or epoch()"
+                        f"rank {rank} continues to step {after}, and this one to step {steps}; the workers of a "
+                        "pipeline all call step() with the same number, or epoch()"
                     )
                 if theirs == meeting and after != steps:
                     told = f"rank {rank} has come to {what} after {after} steps, and this one after {steps}"

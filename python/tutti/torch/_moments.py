@@ -48,7 +48,7 @@ def to_engine(run: Run, path: str, theirs: dict[str, Any]) -> bool:
             raise ValueError(
                 f"checkpoint '{path}' was saved by {c.workers} workers whose optimizer was torch's own, and method "
                 f"'{run.method}' updates by itself: what that kept is taken over by as many workers, and these are "
-                f"{run.world.size}. Go on with {c.workers}, and save there"
+                f"{run.world.size}. Continue with {c.workers}, and save there"
             )
         pieces = run.engine.state()
         if not any(p.state.startswith(b"optim.") for p in pieces):
@@ -79,7 +79,7 @@ def from_engine(run: Run, path: str, theirs: dict[str, Any]) -> dict[str, Any]:
         if slots != set(_SLOTS.get(type(run.optimizer), ())):
             raise ValueError(
                 f"checkpoint '{path}' has {', '.join(sorted(slots))} of an optimiser of the library's, which "
-                f"{type(run.optimizer).__name__} does not go on from; take the optimizer that it was saved with"
+                f"{type(run.optimizer).__name__} does not continue from; take the optimizer that it was saved with"
             )
         figures, state = run.engine.figures(), {}
         for k, b in _places(run):

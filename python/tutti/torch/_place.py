@@ -48,7 +48,7 @@ def check(world: World, opening: bool = False) -> None:
             "it. Call init_process_group before tutti.torch.prepare() or DistributedDataParallel()"
         )
     raise StateError(
-        f"torch.distributed says that this is rank {group[0]} of {group[1]}, and Tutti's launcher that it is rank "
+        f"torch.distributed reports that this is rank {group[0]} of {group[1]}, and Tutti's launcher that it is rank "
         f"{world.rank} of {world.size}: {_MEND}"
     )
 

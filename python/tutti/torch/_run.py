@@ -432,8 +432,8 @@ class Run:
             grad = grad.to_dense()
         if b.asks:
             raise StateError(
-                f"the gradient of '{b.name}' is dense, but it is the weight of an embedding with sparse=True, of which "
-                "only rows are read; make that with sparse=False where the weight is used otherwise, too"
+                f"the gradient of '{b.name}' is dense, but it is the weight of an embedding with sparse=True, and only "
+                "rows of that are read; make it with sparse=False where the weight is used otherwise, too"
             )
         if b.g is None:
             self._hand_over(b, grad)
@@ -786,7 +786,9 @@ class Run:
 
     def check_load(self) -> None:
         if self.steps or self._pass is not None:
-            raise StateError("state is loaded before the first step: after it workers would go on from unlike models")
+            raise StateError(
+                "state is loaded before the first step: after it workers would continue from different models"
+            )
 
     def finish(self) -> None:
         if self._ended or self.finished:

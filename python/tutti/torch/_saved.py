@@ -208,8 +208,8 @@ def load(run: Run, path: str) -> None:
     if mine is not None:
         if theirs is None:
             raise ValueError(f"checkpoint '{found}' has no state of a torch optimizer for rank {run.world.rank} "
-                             f"('{mine}'): under method '{run.method}' each worker's is its own, so go on with as many "
-                             "as saved it")
+                             f"('{mine}'): under method '{run.method}' each worker's is its own, so continue with as "
+                             "many as saved it")
         if by == _BY_ENGINE:
             theirs = _moments.from_engine(run, found, theirs)
         run.optimizer.load_state_dict(theirs | {"state": {}} if run.itself else theirs)

@@ -89,12 +89,12 @@ def fit(run: Run, said: Any) -> dict[str, _abi.tutti_saved]:
     if not isinstance(said, dict) or said.get("format") != _FORMAT or not isinstance(said.get("state"), dict):
         raise ValueError(
             f"the state_dict's '{KEY}' is not what this version of tutti writes (format {_FORMAT}); load it with the "
-            "version that wrote it, or leave the key out: then the method begins anew"
+            "version that wrote it, or leave the key out: then the method starts again"
         )
     if _name(said.get("method")) != _name(run.method):
         raise ValueError(
             f"the state_dict is of method '{said.get('method')}', and this run's is '{run.method}'; take its '{KEY}' "
-            "out to begin this method anew"
+            "out to start this method again"
         )
     pieces, state = _pieces(run), said["state"]
     theirs, mine = (said.get("rank"), said.get("workers")), (run.world.rank, run.engine.workers)

@@ -418,7 +418,7 @@ class Units:
             raise StateError(
                 f"parameter '{b.name}' was written to by the script since the first step. Under method "
                 f"'{self._run.method}' each worker has a part of its values; write before the first step, the same on "
-                "all workers (model.load_state_dict()), or go on from a checkpoint (optimizer.load())"
+                "all workers (model.load_state_dict()), or continue from a checkpoint (optimizer.load())"
             )
         if source.shape != b.empty.shape:
             raise ValueError(f"values of shape {list(source.shape)} for parameter '{b.name}' {list(b.empty.shape)}")

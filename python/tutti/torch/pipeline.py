@@ -186,8 +186,8 @@ class Pipeline:
         batch = self._collate([self._dataset[i] for i in indices])
         if not isinstance(batch, (list, tuple)) or len(batch) != 2:
             raise ValueError(
-                "the data set's samples are no pairs of input and target, of which the first stage reads the one and "
-                "the last stage the other; give collate=, a function that makes such a pair of a list of samples"
+                "the data set's samples are no pairs of input and target; the first stage reads the input and "
+                "the last stage the target; give collate=, a function that makes such a pair of a list of samples"
             )
         return batch[0], batch[1]
 
@@ -323,7 +323,9 @@ class Pipeline:
     def load(self, directory: str) -> None:
         """Goes on from a checkpoint, or from the newest in that directory. By all workers, before the first step."""
         if self._between("load()"):
-            raise StateError("state is loaded before the first step: after it workers would go on from unlike models")
+            raise StateError(
+                "state is loaded before the first step: after it workers would continue from different models"
+            )
         self._meet("load()", 0)
         found = self.world.find_checkpoint(directory)
         self.engine.load(found)
@@ -338,7 +340,9 @@ class Pipeline:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """By all workers, before the first step."""
         if self._between("load_state_dict()"):
-            raise StateError("state is loaded before the first step: after it workers would go on from unlike models")
+            raise StateError(
+                "state is loaded before the first step: after it workers would continue from different models"
+            )
         _state.write(self, _state.fit(self, state), state)  # type: ignore[arg-type]
 
     def figures(self) -> dict[str, int | float]:

@@ -196,7 +196,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
             yield named or [0]
             if run.steps == steps and not run.within:
                 raise StateError(
-                    f"method '{run.method}' decides while it runs who computes what, and the next batch was asked for "
+                    f"method '{run.method}' assigns samples to workers while it runs, and the next batch was asked for "
                     "before the last one's step(): give the DataLoader num_workers=0, and call step() after each batch"
                 )
 
